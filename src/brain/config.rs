@@ -1,0 +1,486 @@
+//! Settings: the configuration file, over it `NUGGET_*` variables, over them flags.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::places;
+
+/// One setting there is.
+#[derive(Debug)]
+pub struct Key {
+    /// As the file names it: `table.key`.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What is in force when nobody says; empty for nothing.
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Path,
+    /// A whole number within the bounds.
+    Number(u64, u64),
+    OneOf(&'static [&'static str]),
+    /// `https`, or `http` to this machine: a key is sent there.
+    Url,
+}
+
+/// All settings, in the order in which `nugget config` prints them.
+pub const KEYS: &[Key] = &[
+    Key { name: "brain", kind: Kind::Path, default: "", help: "the brain's folder" },
+    Key {
+        name: "drainer.linger_seconds",
+        kind: Kind::Number(0, 3600),
+        default: "2",
+        help: "how long the drainer waits for more work before it goes",
+    },
+    Key {
+        name: "extract.backend",
+        kind: Kind::OneOf(&["auto", "heuristic"]),
+        default: "auto",
+        help: "what reads knowledge out of a session",
+    },
+    Key {
+        name: "extract.confidence_min",
+        kind: Kind::Number(0, 100),
+        default: "50",
+        help: "candidates below this confidence (per cent) are rejected",
+    },
+    Key {
+        name: "retrieve.limit",
+        kind: Kind::Number(1, 50),
+        default: "10",
+        help: "the most passages in an answer",
+    },
+    Key {
+        name: "retrieve.budget_tokens",
+        kind: Kind::Number(100, 100_000),
+        default: "2000",
+        help: "the most tokens in an answer",
+    },
+    Key {
+        name: "embed.model",
+        kind: Kind::Path,
+        default: "",
+        help: "an ONNX model of your own; empty for the built-in one",
+    },
+    Key {
+        name: "embed.tokenizer",
+        kind: Kind::Path,
+        default: "",
+        help: "its tokenizer.json; empty for the one beside it",
+    },
+    Key {
+        name: "embed.pooling",
+        kind: Kind::OneOf(&["mean", "cls", "sentence"]),
+        default: "mean",
+        help: "how its token vectors become one",
+    },
+    Key {
+        name: "embed.query_prefix",
+        kind: Kind::Text,
+        default: "",
+        help: "what it wants before a question, `search_query: ` for one",
+    },
+    Key {
+        name: "embed.document_prefix",
+        kind: Kind::Text,
+        default: "",
+        help: "what it wants before a passage",
+    },
+    Key {
+        name: "embed.tokens_max",
+        kind: Kind::Number(16, 8192),
+        default: "256",
+        help: "where it cuts a text",
+    },
+    Key {
+        name: "embed.runtime_library",
+        kind: Kind::Path,
+        default: "",
+        help: "the ONNX Runtime library; empty to look for one",
+    },
+    Key {
+        name: "model.url",
+        kind: Kind::Url,
+        default: "https://api.anthropic.com",
+        help: "where the Messages API is",
+    },
+    Key {
+        name: "model.name",
+        kind: Kind::Text,
+        default: "claude-haiku-4-5",
+        help: "the model that formats answers",
+    },
+    Key {
+        name: "model.key_file",
+        kind: Kind::Path,
+        default: "",
+        help: "a file with the key; otherwise ANTHROPIC_API_KEY",
+    },
+    Key {
+        name: "model.deadline_seconds",
+        kind: Kind::Number(1, 600),
+        default: "30",
+        help: "how long an answer of the model may take",
+    },
+];
+
+/// `NUGGET_*` variables that are no settings: the log filter and the guards of processes.
+const OTHER_VARIABLES: &[&str] = &["NUGGET_LOG", "NUGGET_DISABLE"];
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File(PathBuf),
+    Variable(String),
+    Flag(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Variable(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("failed to read {path}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("failed to write {path}")]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not valid TOML: {what}")]
+    Toml { path: PathBuf, what: String },
+    #[error("{origin} has an unknown setting `{key}`")]
+    Unknown { origin: Origin, key: String, nearest: Option<&'static str> },
+    #[error("{origin} sets `{key}` to {value:?}, which is not {wanted}")]
+    Value { origin: Origin, key: &'static str, value: String, wanted: String },
+}
+
+/// The settings in force.
+#[derive(Clone, Debug)]
+pub struct Config {
+    values: BTreeMap<&'static str, (String, Origin)>,
+    file: PathBuf,
+}
+
+impl Config {
+    /// Reads the file and the process's variables.
+    ///
+    /// # Errors
+    /// All that is wrong, in the order in which it was found. What was right is in force all the
+    /// same, for a hook must go on where a person would want to mend the file first.
+    pub fn load() -> (Self, Vec<ConfigError>) {
+        Self::from_sources(
+            &places::config_file(),
+            std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
+        )
+    }
+
+    /// The same from the given file and variables.
+    pub fn from_sources(
+        file: &Path,
+        variables: impl IntoIterator<Item = (String, String)>,
+    ) -> (Self, Vec<ConfigError>) {
+        let mut config = Self { values: BTreeMap::new(), file: file.to_owned() };
+        let mut errors = Vec::new();
+        config.read_file(file, &mut errors);
+        let mut variables: Vec<_> = variables
+            .into_iter()
+            .filter(|(name, value)| name.starts_with("NUGGET_") && !value.is_empty())
+            .collect();
+        variables.sort();
+        for (variable, value) in variables {
+            if OTHER_VARIABLES.contains(&variable.as_str()) {
+                continue;
+            }
+            let name = KEYS.iter().map(|key| key.name).find(|name| variable_of(name) == variable);
+            match name {
+                Some(name) => config.set(name, value, Origin::Variable(variable), &mut errors),
+                None => errors.push(unknown(Origin::Variable(variable.clone()), variable)),
+            }
+        }
+        (config, errors)
+    }
+
+    fn read_file(&mut self, file: &Path, errors: &mut Vec<ConfigError>) {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(source) => return errors.push(ConfigError::Read { path: file.to_owned(), source }),
+        };
+        let table: toml::Table = match text.parse() {
+            Ok(table) => table,
+            Err(error) => {
+                let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+                let what = format!("line {line}: {}", error.message());
+                return errors.push(ConfigError::Toml { path: file.to_owned(), what });
+            }
+        };
+        let mut flat = Vec::new();
+        flatten("", &table, &mut flat);
+        for (name, value) in flat {
+            let origin = Origin::File(file.to_owned());
+            match KEYS.iter().find(|key| key.name == name) {
+                Some(key) => self.set(key.name, value, origin, errors),
+                None => errors.push(unknown(origin, name)),
+            }
+        }
+    }
+
+    /// Puts a flag's value over the others.
+    pub fn set_flag(
+        &mut self,
+        name: &'static str,
+        value: String,
+        flag: &'static str,
+    ) -> Result<(), ConfigError> {
+        let mut errors = Vec::new();
+        self.set(name, value, Origin::Flag(flag), &mut errors);
+        errors.pop().map_or(Ok(()), Err)
+    }
+
+    fn set(&mut self, name: &'static str, value: String, origin: Origin, errors: &mut Vec<ConfigError>) {
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else { return };
+        match check(key, &value) {
+            Ok(()) => {
+                self.values.insert(name, (value, origin));
+            }
+            Err(wanted) => errors.push(ConfigError::Value { origin, key: name, value, wanted }),
+        }
+    }
+
+    /// Writes a setting to the configuration file, keeping every line that is there.
+    pub fn write_brain(&self, brain: &Path) -> Result<(), ConfigError> {
+        let wrong = |source| ConfigError::Write { path: self.file.clone(), source };
+        let present = match fs::read_to_string(&self.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(source) => return Err(wrong(source)),
+        };
+        // Top-level keys must stand before the first table.
+        let line = format!("brain = {}\n", toml::Value::String(brain.display().to_string()));
+        if let Some(folder) = self.file.parent() {
+            places::private_folder(folder).map_err(wrong)?;
+        }
+        let temporary = self.file.with_extension("toml.new");
+        fs::write(&temporary, format!("{line}{present}")).map_err(wrong)?;
+        fs::rename(&temporary, &self.file).map_err(wrong)
+    }
+
+    /// The value in force and where it comes from.
+    pub fn get(&self, name: &str) -> (&str, Origin) {
+        match self.values.get(name) {
+            Some((value, origin)) => (value, origin.clone()),
+            None => (KEYS.iter().find(|key| key.name == name).map_or("", |key| key.default), Origin::Default),
+        }
+    }
+
+    fn text(&self, name: &str) -> &str {
+        self.values.get(name).map_or_else(
+            || KEYS.iter().find(|key| key.name == name).map_or("", |key| key.default),
+            |(value, _)| value,
+        )
+    }
+
+    /// A number; the table of keys has already checked it.
+    pub fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or_default()
+    }
+
+    pub fn string(&self, name: &str) -> String {
+        self.text(name).to_owned()
+    }
+
+    /// A path, with `~/` expanded; `None` when empty.
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
+        let text = self.text(name);
+        if text.is_empty() {
+            return None;
+        }
+        let home = || std::env::var_os("HOME").map(PathBuf::from);
+        Some(match text.strip_prefix("~/").and_then(|rest| Some(home()?.join(rest))) {
+            Some(path) => path,
+            None => PathBuf::from(text),
+        })
+    }
+
+    pub fn seconds(&self, name: &str) -> Duration {
+        Duration::from_secs(self.number(name))
+    }
+
+    /// The configuration file, whether it exists or not.
+    pub fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+/// The variable that sets a key: `NUGGET_EMBED_MODEL` for `embed.model`.
+pub fn variable_of(name: &str) -> String {
+    format!("NUGGET_{}", name.replace('.', "_").to_ascii_uppercase())
+}
+
+fn flatten(prefix: &str, table: &toml::Table, flat: &mut Vec<(String, String)>) {
+    for (key, value) in table {
+        let name = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&name, inner, flat),
+            toml::Value::String(text) => flat.push((name, text.clone())),
+            other => flat.push((name, other.to_string())),
+        }
+    }
+}
+
+fn unknown(origin: Origin, key: String) -> ConfigError {
+    let as_name = key
+        .strip_prefix("NUGGET_")
+        .map_or_else(|| key.clone(), |rest| rest.to_ascii_lowercase().replace('_', "."));
+    let nearest = KEYS
+        .iter()
+        .map(|known| (strsim::jaro_winkler(&as_name, known.name), known.name))
+        .filter(|(likeness, _)| *likeness > 0.7)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, name)| name);
+    ConfigError::Unknown { origin, key, nearest }
+}
+
+fn check(key: &Key, value: &str) -> Result<(), String> {
+    match key.kind {
+        Kind::Text | Kind::Path => Ok(()),
+        Kind::Number(least, most) => match value.parse::<u64>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(()),
+            _ => Err(format!("a whole number from {least} to {most}")),
+        },
+        Kind::OneOf(words) if words.contains(&value) => Ok(()),
+        Kind::OneOf(words) => Err(format!("one of {}", words.join(", "))),
+        Kind::Url if is_safe_url(value) => Ok(()),
+        Kind::Url => Err("an https address, or http to this machine".to_owned()),
+    }
+}
+
+fn is_safe_url(url: &str) -> bool {
+    if url.contains(['@', ' ', '\n']) {
+        return false;
+    }
+    let host = |rest: &str| {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default().to_owned();
+        match authority.strip_prefix("[::1]") {
+            Some(_) => "[::1]".to_owned(),
+            None => authority.split(':').next().unwrap_or_default().to_owned(),
+        }
+    };
+    match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
+        (Some(rest), _) => !host(rest).is_empty(),
+        (None, Some(rest)) => matches!(host(rest).as_str(), "localhost" | "127.0.0.1" | "[::1]"),
+        (None, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(file: &str, variables: &[(&str, &str)]) -> (Config, Vec<String>) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        fs::write(&path, file).unwrap();
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let (config, errors) = Config::from_sources(&path, variables);
+        let folder = folder.path().display().to_string();
+        (config, errors.iter().map(|error| error.to_string().replace(&folder, "")).collect())
+    }
+
+    #[test]
+    fn a_variable_is_over_the_file_and_a_flag_over_both() {
+        let (mut config, errors) =
+            load("[retrieve]\nlimit = 5\nbudget_tokens = 900\n", &[("NUGGET_RETRIEVE_LIMIT", "7")]);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!((config.number("retrieve.limit"), config.number("retrieve.budget_tokens")), (7, 900));
+        config.set_flag("retrieve.limit", "9".into(), "--limit").unwrap();
+        assert_eq!(config.get("retrieve.limit"), ("9", Origin::Flag("--limit")));
+        assert_eq!(config.get("model.name").1, Origin::Default);
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_that_names_the_nearest() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        fs::write(&path, "[retrieve]\nlimits = 3\n").unwrap();
+        let (_, errors) = Config::from_sources(&path, [("NUGGET_BRIAN".to_owned(), "x".to_owned())]);
+        let nearest: Vec<_> = errors
+            .iter()
+            .map(|error| match error {
+                ConfigError::Unknown { nearest, .. } => nearest.unwrap(),
+                other => panic!("{other}"),
+            })
+            .collect();
+        assert_eq!(nearest, ["retrieve.limit", "brain"]);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_and_the_rest_stays_in_force() {
+        let (config, errors) = load("brain = '/b'\n[retrieve]\nlimit = 5000\n", &[]);
+        assert_eq!(
+            errors,
+            [r#"/config.toml sets `retrieve.limit` to "5000", which is not a whole number from 1 to 50"#]
+        );
+        assert_eq!(config.path("brain").unwrap(), Path::new("/b"));
+        assert_eq!(config.number("retrieve.limit"), 10);
+        let (_, errors) = load("brain = \n", &[]);
+        assert!(errors[0].contains("line 1"), "{errors:?}");
+    }
+
+    #[test]
+    fn a_key_is_only_sent_over_https_or_to_this_machine() {
+        for good in
+            ["https://api.example.com", "http://127.0.0.1:80/x", "http://localhost:1", "http://[::1]:9"]
+        {
+            assert!(is_safe_url(good), "{good}");
+        }
+        for bad in [
+            "http://example.com",
+            "ftp://x",
+            "",
+            "http://localhost.evil.com",
+            "https://",
+            "http://127.0.0.1@evil.com",
+        ] {
+            assert!(!is_safe_url(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn writing_the_brain_keeps_what_is_in_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nugget/config.toml");
+        let (config, _) = Config::from_sources(&path, []);
+        config.write_brain(Path::new("/a \"quoted\" place")).unwrap();
+        fs::write(&path, format!("{}# mine\n[retrieve]\nlimit = 3\n", fs::read_to_string(&path).unwrap()))
+            .unwrap();
+        let (config, errors) = Config::from_sources(&path, []);
+        assert!(errors.is_empty(), "{errors:?}");
+        assert_eq!(config.path("brain").unwrap(), Path::new("/a \"quoted\" place"));
+        assert_eq!(config.number("retrieve.limit"), 3);
+    }
+
+    #[test]
+    fn every_default_is_a_value_that_its_key_allows() {
+        for key in KEYS {
+            if !key.default.is_empty() {
+                assert_eq!(check(key, key.default), Ok(()), "{}", key.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The brain's folder and the places around it: its files, its settings, its state.
+//!
+//! It never runs git and never parses a unit: it hands out bytes and paths that are safe to use.
+
+pub mod config;
+pub mod places;
+
+use std::fs;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+pub use config::{Config, Origin};
+pub use places::Places;
+
+/// The file that makes a folder a brain.
+pub const BRAIN_YAML: &str = "brain.yaml";
+/// The derived data's folder inside a brain; ignored by git, safe to delete.
+pub const DERIVED_FOLDER: &str = ".nugget";
+/// The largest unit that is read, in bytes. Knowledge is written for people; a megabyte of it in
+/// one file is a mistake or an attack.
+pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
+/// The deepest folder that is walked, so that a hostile tree ends.
+const DEPTH_MAX: usize = 16;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is no brain at {path}")]
+    Missing { path: PathBuf },
+    #[error("{path} is not a folder")]
+    NotAFolder { path: PathBuf },
+    #[error("{path} is not a brain: it has no {BRAIN_YAML}")]
+    NotABrain { path: PathBuf },
+    #[error("failed to read {path}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("failed to write {path}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{path} is larger than {} KiB", UNIT_BYTES_MAX / 1024)]
+    TooLarge { path: PathBuf },
+    #[error("{path} is not UTF-8")]
+    NotUtf8 { path: PathBuf },
+    #[error("{path} is no file of the brain")]
+    Unsafe { path: PathBuf },
+    #[error("{path} is not valid: {what}")]
+    Manifest { path: PathBuf, what: String },
+}
+
+/// A folder of knowledge units.
+#[derive(Clone, Debug)]
+pub struct Brain {
+    root: PathBuf,
+}
+
+/// A markdown file of a brain, as the folder lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrainFile {
+    /// Relative to the root, with `/` between its parts.
+    pub path: String,
+    pub size: u64,
+    /// Nanoseconds since the epoch; with the size, what says that a file has not changed.
+    pub modified_ns: i128,
+}
+
+/// What `brain.yaml` says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub version: u32,
+    pub name: String,
+    /// The branch that holds reviewed knowledge, when it is not the repository's own default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_branch: Option<String>,
+}
+
+/// What [`Brain::init`] did.
+#[derive(Debug)]
+pub struct Initialized {
+    pub brain: Brain,
+    /// The files that it made or added to, relative to the root; empty when all was there.
+    pub written: Vec<String>,
+    /// How many notes were there before.
+    pub notes: usize,
+}
+
+impl Brain {
+    /// Opens the brain at `root`.
+    ///
+    /// # Errors
+    /// When there is no such folder, or it is not a brain.
+    pub fn open(root: &Path) -> Result<Self, Error> {
+        let path = root.to_owned();
+        let root = match fs::canonicalize(root) {
+            Ok(root) => root,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Error::Missing { path }),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                return Err(Error::NotAFolder { path });
+            }
+            Err(source) => return Err(Error::Read { path, source }),
+        };
+        if !root.is_dir() {
+            return Err(Error::NotAFolder { path });
+        }
+        if !root.join(BRAIN_YAML).is_file() {
+            return Err(Error::NotABrain { path });
+        }
+        Ok(Self { root })
+    }
+
+    /// Makes `root` a brain, or completes one. Files that are there are kept; to a `.gitignore`
+    /// that lacks the derived folder one line is added.
+    pub fn init(root: &Path) -> Result<Initialized, Error> {
+        if root.exists() && !root.is_dir() {
+            return Err(Error::NotAFolder { path: root.to_owned() });
+        }
+        fs::create_dir_all(root.join("domains"))
+            .map_err(|source| Error::Write { path: root.to_owned(), source })?;
+        let root = fs::canonicalize(root).map_err(|source| Error::Read { path: root.to_owned(), source })?;
+        let brain = Self { root };
+        let notes = brain.files()?.len();
+        let mut written = Vec::new();
+        let name = brain.root.file_name().map_or_else(|| "brain".into(), |name| name.to_string_lossy());
+        let manifest = Manifest { version: 1, name: name.into_owned(), default_branch: None };
+        let manifest = serde_yaml::to_string(&manifest).map_err(|error| Error::Manifest {
+            path: brain.root.join(BRAIN_YAML),
+            what: error.to_string(),
+        })?;
+        let manifest =
+            format!("# A brain: knowledge units in domains/, kept by nugget, reviewed by you.\n{manifest}");
+        brain.create_if_missing(BRAIN_YAML, &manifest, &mut written)?;
+        brain.create_if_missing("domains/.gitkeep", "", &mut written)?;
+        brain.ignore_derived_folder(&mut written)?;
+        Ok(Initialized { brain, written, notes })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Where derived data lies: `.nugget/` in the brain.
+    pub fn derived_folder(&self) -> PathBuf {
+        self.root.join(DERIVED_FOLDER)
+    }
+
+    pub fn manifest(&self) -> Result<Manifest, Error> {
+        let path = self.root.join(BRAIN_YAML);
+        let text = read_text(&path)?;
+        serde_yaml::from_str(&text).map_err(|error| Error::Manifest { path, what: error.to_string() })
+    }
+
+    /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested
+    /// repositories and reserved names are left out; an unreadable folder is skipped.
+    pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
+        let is_wanted = |entry: &walkdir::DirEntry| {
+            if entry.depth() == 0 {
+                return true;
+            }
+            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+            let nested = || entry.file_type().is_dir() && entry.path().join(".git").exists();
+            !hidden && !entry.path_is_symlink() && !nested()
+        };
+        let mut files = Vec::new();
+        for entry in
+            walkdir::WalkDir::new(&self.root).max_depth(DEPTH_MAX).into_iter().filter_entry(is_wanted)
+        {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) if error.depth() == 0 => {
+                    let source = error.into_io_error().unwrap_or_else(|| io::Error::other("loop"));
+                    return Err(Error::Read { path: self.root.clone(), source });
+                }
+                Err(_) => continue,
+            };
+            if !entry.file_type().is_file() || !is_unit_name(&entry) {
+                continue;
+            }
+            let Some(path) = relative(&self.root, entry.path()) else { continue };
+            // A file that vanishes between the listing and this look is simply not there.
+            let Ok(metadata) = entry.metadata() else { continue };
+            let modified_ns = metadata
+                .modified()
+                .ok()
+                .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
+                .map_or(0, |since| since.as_nanos() as i128);
+            files.push(BrainFile { path, size: metadata.len(), modified_ns });
+        }
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
+    }
+
+    /// Reads a file of the brain.
+    ///
+    /// # Errors
+    /// When the path leads out of the brain, or the file is too large, not UTF-8 or unreadable.
+    pub fn read(&self, path: &str) -> Result<String, Error> {
+        let full = self.root.join(path);
+        let stays_inside =
+            Path::new(path).components().all(|part| matches!(part, std::path::Component::Normal(_)));
+        let is_link = || fs::symlink_metadata(&full).is_ok_and(|metadata| metadata.is_symlink());
+        if !stays_inside || is_link() {
+            return Err(Error::Unsafe { path: full });
+        }
+        read_text(&full)
+    }
+
+    fn create_if_missing(&self, path: &str, content: &str, written: &mut Vec<String>) -> Result<(), Error> {
+        let full = self.root.join(path);
+        match fs::File::options().write(true).create_new(true).open(&full) {
+            Ok(mut file) => {
+                file.write_all(content.as_bytes()).map_err(|source| Error::Write { path: full, source })?;
+                written.push(path.to_owned());
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(source) => Err(Error::Write { path: full, source }),
+        }
+    }
+
+    fn ignore_derived_folder(&self, written: &mut Vec<String>) -> Result<(), Error> {
+        const LINE: &str = ".nugget/";
+        let path = self.root.join(".gitignore");
+        let present = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(source) => return Err(Error::Read { path, source }),
+        };
+        let text = String::from_utf8_lossy(&present);
+        if text.lines().any(|line| matches!(line.trim(), LINE | ".nugget" | "/.nugget/" | "/.nugget")) {
+            return Ok(());
+        }
+        let separator = if present.is_empty() || present.ends_with(b"\n") { "" } else { "\n" };
+        let append = || -> io::Result<()> {
+            let mut file = fs::File::options().append(true).create(true).open(&path)?;
+            file.write_all(format!("{separator}{LINE}\n").as_bytes())
+        };
+        append().map_err(|source| Error::Write { path: path.clone(), source })?;
+        written.push(".gitignore".to_owned());
+        Ok(())
+    }
+}
+
+fn read_text(path: &Path) -> Result<String, Error> {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        fs::File::open(path)?.take(UNIT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().map_err(|source| Error::Read { path: path.to_owned(), source })?;
+    if bytes.len() as u64 > UNIT_BYTES_MAX {
+        return Err(Error::TooLarge { path: path.to_owned() });
+    }
+    String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: path.to_owned() })
+}
+
+/// `index.md` and `log.md` are reserved by the Open Knowledge Format; the others are what a
+/// repository says about itself.
+fn is_unit_name(entry: &walkdir::DirEntry) -> bool {
+    let Some(name) = entry.file_name().to_str() else { return false };
+    let lower = name.to_ascii_lowercase();
+    let about_the_repository = matches!(
+        lower.as_str(),
+        "readme.md"
+            | "changelog.md"
+            | "contributing.md"
+            | "license.md"
+            | "security.md"
+            | "code_of_conduct.md"
+    );
+    let reserved =
+        matches!(lower.as_str(), "index.md" | "log.md") || (entry.depth() == 1 && about_the_repository);
+    lower.ends_with(".md") && !reserved
+}
+
+fn relative(root: &Path, path: &Path) -> Option<String> {
+    let parts: Option<Vec<&str>> =
+        path.strip_prefix(root).ok()?.components().map(|part| part.as_os_str().to_str()).collect();
+    Some(parts?.join("/"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_init_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("brain");
+        let first = Brain::init(&root).unwrap();
+        assert_eq!(first.written, [BRAIN_YAML, "domains/.gitkeep", ".gitignore"]);
+        assert!(Brain::init(&root).unwrap().written.is_empty());
+        assert_eq!(Brain::open(&root).unwrap().manifest().unwrap().name, "brain");
+    }
+
+    #[test]
+    fn an_adopted_folder_keeps_every_byte_of_its_files() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(".gitignore"), "*.tmp").unwrap();
+        fs::write(folder.path().join("brain.yaml"), "version: 1\nname: mine\nextra: kept\n").unwrap();
+        fs::write(folder.path().join("note.md"), "# Note").unwrap();
+        let adopted = Brain::init(folder.path()).unwrap();
+        assert_eq!(adopted.notes, 1);
+        assert_eq!(fs::read_to_string(folder.path().join(".gitignore")).unwrap(), "*.tmp\n.nugget/\n");
+        assert!(fs::read_to_string(folder.path().join("brain.yaml")).unwrap().contains("extra: kept"));
+    }
+
+    #[test]
+    fn only_the_brains_own_markdown_is_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        Brain::init(root).unwrap();
+        let make = |path: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        };
+        for path in
+            ["domains/a/bugs/x.md", "notes/README.md", "b.md", "README.md", "index.md", "domains/log.md"]
+        {
+            make(path);
+        }
+        for path in [".git/x.md", ".nugget/x.md", "nested/.git/HEAD", "nested/y.md", "c.txt"] {
+            make(path);
+        }
+        std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", root.join("link.md")).unwrap();
+        let files = Brain::open(root).unwrap().files().unwrap();
+        let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(paths, ["b.md", "domains/a/bugs/x.md", "notes/README.md"]);
+    }
+
+    #[test]
+    fn a_path_never_leads_out_of_the_brain() {
+        let folder = tempfile::tempdir().unwrap();
+        let brain = Brain::init(folder.path()).unwrap().brain;
+        std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link.md")).unwrap();
+        for path in ["../x", "/etc/hostname", "domains/../../x", "link.md"] {
+            assert!(matches!(brain.read(path), Err(Error::Unsafe { .. })), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_huge_or_binary_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let brain = Brain::init(folder.path()).unwrap().brain;
+        fs::write(folder.path().join("big.md"), vec![b'x'; UNIT_BYTES_MAX as usize + 1]).unwrap();
+        fs::write(folder.path().join("binary.md"), [0xff, 0xfe]).unwrap();
+        assert!(matches!(brain.read("big.md"), Err(Error::TooLarge { .. })));
+        assert!(matches!(brain.read("binary.md"), Err(Error::NotUtf8 { .. })));
+    }
+
+    #[test]
+    fn a_missing_brain_is_told_from_a_folder_that_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(matches!(Brain::open(&folder.path().join("no")), Err(Error::Missing { .. })));
+        assert!(matches!(Brain::open(folder.path()), Err(Error::NotABrain { .. })));
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(matches!(Brain::open(&folder.path().join("file")), Err(Error::NotAFolder { .. })));
+    }
+}

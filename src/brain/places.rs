@@ -1,0 +1,103 @@
+//! Where nugget keeps what is not knowledge: the queue, the spool, the locks, the logs.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+
+use crate::Error;
+
+/// The folders of one brain under `$XDG_STATE_HOME/nugget/`.
+///
+/// They lie outside of the brain, so that a clone, a clean-up or a checkout of it loses no capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    folder: PathBuf,
+}
+
+impl Places {
+    /// The places of the brain at `root`, named after its real path: two ways to the same brain
+    /// lead to one queue. Nothing is created yet.
+    pub fn of(root: &Path) -> Self {
+        let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        let digest = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
+        let name =
+            root.file_name().map_or_else(String::new, |name| knowledge::name::slug(&name.to_string_lossy()));
+        let name = if name.is_empty() { "brain".to_owned() } else { name };
+        Self { folder: state_home().join("nugget").join(format!("{name}-{}", &digest[..10])) }
+    }
+
+    /// Creates the folders, for the user alone (0700).
+    pub fn create(&self) -> Result<(), Error> {
+        for path in [self.folder.clone(), self.spool(), self.logs()] {
+            private_folder(&path).map_err(|source| Error::Write { path, source })?;
+        }
+        Ok(())
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn queue(&self) -> PathBuf {
+        self.folder.join("queue.db")
+    }
+
+    /// Captures that could not be written to the queue, one file each.
+    pub fn spool(&self) -> PathBuf {
+        self.folder.join("spool")
+    }
+
+    pub fn wait_lock(&self) -> PathBuf {
+        self.folder.join("wait.lock")
+    }
+
+    pub fn drain_lock(&self) -> PathBuf {
+        self.folder.join("drain.lock")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.folder.join("logs")
+    }
+}
+
+/// Creates a folder and its parents with mode 0700; one that exists stays as it is.
+pub fn private_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn state_home() -> PathBuf {
+    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.state_dir().unwrap_or_else(|| xdg.data_dir()))
+}
+
+/// `$XDG_CONFIG_HOME/nugget/config.toml`.
+pub fn config_file() -> PathBuf {
+    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.config_dir()).join("nugget").join("config.toml")
+}
+
+/// Where a brain is made when no folder is named: `~/brain`.
+pub fn default_brain() -> PathBuf {
+    strategy().map_or_else(|| PathBuf::from("brain"), |xdg| xdg.home_dir().join("brain"))
+}
+
+fn strategy() -> Option<etcetera::base_strategy::Xdg> {
+    etcetera::base_strategy::Xdg::new().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ways_to_one_brain_share_one_queue() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("brain");
+        fs::create_dir(&root).unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&root, &link).unwrap();
+        assert_eq!(Places::of(&root), Places::of(&link));
+        assert_ne!(Places::of(&root), Places::of(folder.path()));
+    }
+}

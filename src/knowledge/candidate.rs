@@ -1,0 +1,42 @@
+//! What an extractor proposes, before it has a name, a file or a reviewer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::unit::{Related, UnitType};
+
+/// A piece of knowledge found in a session.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Candidate {
+    #[serde(rename = "type")]
+    pub kind: UnitType,
+    /// Free text; made safe by `Domain::sanitized` when the unit is written.
+    pub domain: String,
+    /// States the lesson, in one line.
+    pub title: String,
+    /// One sentence that says what it is about, for summaries.
+    pub description: String,
+    /// Markdown without the title's heading: when it applies, what to do, why, how it was learned.
+    pub body: String,
+    pub tags: Vec<String>,
+    /// How sure the extractor is that this is right and worth keeping, from 0 to 1.
+    pub confidence: f64,
+    pub related: Vec<Related>,
+    /// The lines of the transcript that it rests on, in order.
+    pub evidence: Vec<Evidence>,
+}
+
+/// One line of a transcript that a candidate rests on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evidence {
+    /// The line's `uuid`, its identity through resumes and forks.
+    pub line: String,
+    /// What it says, redacted and cut short.
+    pub excerpt: String,
+}
+
+/// A candidate that was not good enough, and why; a reviewer may want to know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    pub title: String,
+    pub reason: String,
+}

@@ -1,0 +1,508 @@
+//! A unit's file: front matter, then markdown. Reading and writing it changes nothing that was not
+//! meant to change, unknown keys, comments and line ends included.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
+use serde_yaml::{Mapping, Value};
+
+use crate::name::{Domain, UnitId};
+use crate::text;
+use crate::unit::{CONFIDENCE_DEFAULT, Related, Unit, UnitType};
+
+/// The largest front matter that is parsed, in bytes. A person's has a few hundred; the limit is
+/// what keeps a file made to exhaust a YAML parser from doing so.
+pub const FRONT_MATTER_BYTES_MAX: usize = 64 * 1024;
+
+/// A file, held as its exact text with the place of its front matter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    raw: String,
+    /// The YAML between the fences, without them; `None` when the file has no front matter.
+    yaml: Option<Range<usize>>,
+    /// Where the body begins.
+    body: usize,
+}
+
+/// What is wrong with a file's front matter, and on which line of the file (1 for the first).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
+pub struct FrontMatterError {
+    pub line: usize,
+    pub what: String,
+}
+
+impl FrontMatterError {
+    fn new(line: usize, what: impl Into<String>) -> Self {
+        Self { line, what: what.into() }
+    }
+}
+
+impl Document {
+    /// Finds the front matter: the lines between a first line `---` and the next such line.
+    ///
+    /// Only that first pair counts: any later `---` is a horizontal rule.
+    ///
+    /// # Errors
+    /// When the front matter is opened and never closed, or larger than
+    /// [`FRONT_MATTER_BYTES_MAX`].
+    pub fn parse(raw: impl Into<String>) -> Result<Self, FrontMatterError> {
+        let raw = raw.into();
+        let (yaml, body) = find_front_matter(&raw)?;
+        Ok(Self { raw, yaml, body })
+    }
+
+    /// Writes a new file. Keys come in the given order; values are written by the YAML library, so
+    /// no text can break out of its place.
+    pub fn compose(front: &[(&str, Value)], body: &str) -> Self {
+        let mut raw = String::from("---\n");
+        for (key, value) in front {
+            raw.push_str(&entry(key, value));
+        }
+        let yaml = 4..raw.len();
+        raw.push_str("---\n\n");
+        let start = raw.len() - 1;
+        raw.push_str(body.trim());
+        raw.push('\n');
+        Self { raw, yaml: Some(yaml), body: start }
+    }
+
+    /// The whole file, byte for byte.
+    pub fn as_str(&self) -> &str {
+        &self.raw
+    }
+
+    /// The markdown below the front matter.
+    pub fn body(&self) -> &str {
+        &self.raw[self.body..]
+    }
+
+    pub fn has_front_matter(&self) -> bool {
+        self.yaml.is_some()
+    }
+
+    /// Replaces one top-level key, or adds it at the end; every other byte stays.
+    pub fn set(&mut self, key: &str, value: &Value) {
+        let entry = entry(key, value);
+        let Some(yaml) = self.yaml.clone() else {
+            let front = format!("---\n{entry}---\n\n");
+            self.raw.insert_str(self.body, &front);
+            self.yaml = Some(self.body + 4..self.body + 4 + entry.len());
+            self.body += front.len() - 1;
+            return;
+        };
+        let span = self.key_span(key).unwrap_or(yaml.end..yaml.end);
+        let grown = entry.len() as isize - span.len() as isize;
+        self.raw.replace_range(span, &entry);
+        self.yaml = Some(yaml.start..yaml.end.saturating_add_signed(grown));
+        self.body = self.body.saturating_add_signed(grown);
+    }
+
+    /// Replaces the markdown below the front matter.
+    pub fn set_body(&mut self, body: &str) {
+        self.raw.truncate(self.body);
+        self.raw.push_str(body);
+    }
+
+    /// Where a top-level key and its value stand: from its line to before the next key or comment.
+    fn key_span(&self, key: &str) -> Option<Range<usize>> {
+        let yaml = self.yaml.clone()?;
+        let mut span: Option<Range<usize>> = None;
+        for line in lines(&self.raw[..yaml.end], yaml.start) {
+            let text = &self.raw[line.clone()];
+            match &mut span {
+                None if is_key(text, key) => span = Some(line),
+                None => {}
+                Some(found) if continues(text) => found.end = line.end,
+                Some(_) => break,
+            }
+        }
+        span
+    }
+
+    /// The line of the file on which a top-level key stands, for messages.
+    fn key_line(&self, key: &str) -> usize {
+        let at = self.key_span(key).map_or(0, |span| span.start);
+        self.raw[..at].matches('\n').count() + 1
+    }
+
+    /// Reads the unit, with the defaults that its place in the brain gives.
+    ///
+    /// `path` is relative to the brain with `/` between its parts. A file without front matter is a
+    /// note that somebody wrote before nugget came: it is read as a unit of type `note`.
+    ///
+    /// # Errors
+    /// When the front matter is no YAML mapping or a known key has a value of the wrong kind.
+    pub fn unit(&self, path: &str) -> Result<Unit, FrontMatterError> {
+        let mapping = self.mapping()?;
+        let keys = Keys { document: self, mapping: &mapping };
+        let place = Place::of(path);
+        let kind = match keys.text("type")? {
+            Some(kind) => UnitType::from(kind.as_str()),
+            None if self.has_front_matter() => {
+                return Err(FrontMatterError::new(
+                    1,
+                    "`type` is missing: pattern, concept, decision, bug, belief or a word of your own",
+                ));
+            }
+            None => UnitType::Other("note".to_owned()),
+        };
+        let title = match keys.text("title")? {
+            Some(title) => text::one_line(&title, 200),
+            None => first_heading(self.body()).unwrap_or_else(|| place.stem.replace(['-', '_'], " ")),
+        };
+        Ok(Unit {
+            id: match keys.text("id")? {
+                Some(id) => UnitId::verbatim(text::one_line(&id, 200)),
+                None => place.id(),
+            },
+            kind,
+            domain: match keys.text("domain")? {
+                Some(domain) => Domain::verbatim(text::one_line(&domain, 100)),
+                None => place.domain.map_or_else(|| Domain::verbatim("general"), Domain::verbatim),
+            },
+            title,
+            description: keys.text("description")?.map(|text| text::one_line(&text, 1000)),
+            tags: keys.list("tags")?,
+            confidence: keys.fraction("confidence")?.unwrap_or(CONFIDENCE_DEFAULT),
+            source: keys.text("source")?.unwrap_or_default(),
+            related: keys.related()?,
+            created: keys.time("created")?,
+            last_modified: keys.time("last_modified")?,
+            status: keys.text("status")?,
+            body: self.body().to_owned(),
+        })
+    }
+
+    fn mapping(&self) -> Result<Mapping, FrontMatterError> {
+        let Some(yaml) = self.yaml.clone() else { return Ok(Mapping::new()) };
+        let first_line = self.raw[..yaml.start].matches('\n').count();
+        let value: Value = serde_yaml::from_str(&self.raw[yaml]).map_err(|error| {
+            let line = first_line + error.location().map_or(1, |at| at.line());
+            let what = error.to_string();
+            // The library counts lines from the fence; the file's own line is given instead.
+            let what = what.split(" at line ").next().unwrap_or(&what);
+            FrontMatterError::new(line, format!("front matter is not valid YAML: {what}"))
+        })?;
+        match value {
+            Value::Mapping(mapping) => Ok(mapping),
+            Value::Null => Ok(Mapping::new()),
+            _ => Err(FrontMatterError::new(first_line + 1, "front matter must be `key: value` lines")),
+        }
+    }
+}
+
+/// Reads typed values out of a mapping, with errors that name key and line.
+struct Keys<'a> {
+    document: &'a Document,
+    mapping: &'a Mapping,
+}
+
+impl Keys<'_> {
+    fn wrong(&self, key: &str, wanted: &str) -> FrontMatterError {
+        FrontMatterError::new(self.document.key_line(key), format!("`{key}` must be {wanted}"))
+    }
+
+    fn text(&self, key: &str) -> Result<Option<String>, FrontMatterError> {
+        match self.mapping.get(key) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => match scalar(value) {
+                Some(text) if !text.trim().is_empty() => Ok(Some(text)),
+                Some(_) => Ok(None),
+                None => Err(self.wrong(key, "text")),
+            },
+        }
+    }
+
+    fn list(&self, key: &str) -> Result<Vec<String>, FrontMatterError> {
+        match self.mapping.get(key) {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Sequence(items)) => items
+                .iter()
+                .map(|item| scalar(item).ok_or_else(|| self.wrong(key, "a list of words")))
+                .collect(),
+            Some(value) => {
+                let text = scalar(value).ok_or_else(|| self.wrong(key, "a list of words"))?;
+                Ok(text
+                    .split(',')
+                    .map(|word| word.trim().to_owned())
+                    .filter(|word| !word.is_empty())
+                    .collect())
+            }
+        }
+    }
+
+    fn fraction(&self, key: &str) -> Result<Option<f64>, FrontMatterError> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        match text.trim().parse::<f64>() {
+            Ok(number) if (0.0..=1.0).contains(&number) => Ok(Some(number)),
+            _ => Err(self.wrong(key, "a number from 0 to 1")),
+        }
+    }
+
+    fn time(&self, key: &str) -> Result<Option<Timestamp>, FrontMatterError> {
+        let Some(text) = self.text(key)? else { return Ok(None) };
+        let text = text.trim();
+        let date = || text.parse::<Date>().ok()?.to_zoned(TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+        match text.parse::<Timestamp>().ok().or_else(date) {
+            Some(time) => Ok(Some(time)),
+            None => Err(self.wrong(key, "a date like 2026-11-20 or a time like 2026-11-20T14:12:00Z")),
+        }
+    }
+
+    fn related(&self) -> Result<Vec<Related>, FrontMatterError> {
+        const WANTED: &str = "a list of `{id, relation}`";
+        let items = match self.mapping.get("related") {
+            None | Some(Value::Null) => return Ok(Vec::new()),
+            Some(Value::Sequence(items)) => items,
+            Some(_) => return Err(self.wrong("related", WANTED)),
+        };
+        items
+            .iter()
+            .map(|item| {
+                let id = item.get("id").unwrap_or(item);
+                let id = scalar(id).ok_or_else(|| self.wrong("related", WANTED))?;
+                let relation = item.get("relation").and_then(scalar);
+                Ok(Related {
+                    id: UnitId::verbatim(text::one_line(&id, 200)),
+                    relation: relation.as_deref().unwrap_or("often_combined_with").into(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// What a file's path says of a unit that does not say it itself.
+struct Place<'a> {
+    domain: Option<&'a str>,
+    stem: &'a str,
+    path: &'a str,
+}
+
+impl<'a> Place<'a> {
+    fn of(path: &'a str) -> Self {
+        let stem = path.rsplit('/').next().unwrap_or(path);
+        let stem = stem.strip_suffix(".md").unwrap_or(stem);
+        let parts: Vec<&str> = path.split('/').collect();
+        let domain = match parts.as_slice() {
+            ["domains", domain, _, ..] => Some(*domain),
+            [folder, _, ..] => Some(*folder),
+            _ => None,
+        };
+        Self { domain, stem, path }
+    }
+
+    /// The stem for a unit in its usual place; for other notes the path, as two folders may hold
+    /// notes of the same name.
+    fn id(&self) -> UnitId {
+        let path = self.path.strip_suffix(".md").unwrap_or(self.path);
+        if path.starts_with("domains/") { UnitId::verbatim(self.stem) } else { UnitId::verbatim(path) }
+    }
+}
+
+fn scalar(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(flag) => Some(flag.to_string()),
+        _ => None,
+    }
+}
+
+/// One `key: value` as YAML, ending in a line feed.
+fn entry(key: &str, value: &Value) -> String {
+    let mut mapping = Mapping::new();
+    mapping.insert(Value::String(key.to_owned()), value.clone());
+    // Serializing a value that is already a YAML value has no way to fail.
+    serde_yaml::to_string(&mapping).unwrap_or_else(|_| {
+        let mut line = String::new();
+        let _ = writeln!(line, "{key}: null");
+        line
+    })
+}
+
+/// Where the YAML stands, if there is any, and where the body begins.
+fn find_front_matter(raw: &str) -> Result<(Option<Range<usize>>, usize), FrontMatterError> {
+    let start = if raw.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+    let mut lines = lines(raw, start);
+    let Some(opening) = lines.next().filter(|line| is_fence(&raw[line.clone()])) else {
+        return Ok((None, start));
+    };
+    for line in lines {
+        if is_fence(&raw[line.clone()]) {
+            return Ok((Some(opening.end..line.start), line.end));
+        }
+        if line.end - opening.end > FRONT_MATTER_BYTES_MAX {
+            let what = format!("front matter is larger than {} KiB", FRONT_MATTER_BYTES_MAX / 1024);
+            return Err(FrontMatterError::new(1, what));
+        }
+    }
+    Err(FrontMatterError::new(1, "front matter is opened with `---` and never closed"))
+}
+
+fn is_fence(line: &str) -> bool {
+    line.trim_end() == "---"
+}
+
+fn is_key(line: &str, key: &str) -> bool {
+    line.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with(':'))
+}
+
+/// Whether a line belongs to the value above it: indented, blank, or an item of its list.
+fn continues(line: &str) -> bool {
+    line.trim().is_empty()
+        || line.starts_with([' ', '\t'])
+        || line.starts_with("- ")
+        || line.trim_end() == "-"
+}
+
+/// The lines of `raw` from `start`, each with its line feed.
+fn lines(raw: &str, start: usize) -> impl Iterator<Item = Range<usize>> {
+    let mut at = start;
+    std::iter::from_fn(move || {
+        if at >= raw.len() {
+            return None;
+        }
+        let end = raw[at..].find('\n').map_or(raw.len(), |found| at + found + 1);
+        let line = at..end;
+        at = end;
+        Some(line)
+    })
+}
+
+/// The text of the first `# heading` outside of a code block.
+fn first_heading(body: &str) -> Option<String> {
+    let mut fenced = false;
+    for line in body.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        }
+        if let Some(heading) = line.strip_prefix("# ").filter(|_| !fenced) {
+            let heading = text::one_line(heading.trim_end_matches('#'), 200);
+            return Some(heading).filter(|heading| !heading.is_empty());
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "---\nid: worker-pools\n# a comment of mine\ntype: pattern\ndomain: coding\ntags: [go, concurrency]\nconfidence: 0.9\nsource: human\nrelated:\n- id: channels\n  relation: uses\nmine: {a: 1}\ncreated: 2026-01-02\nlast_modified: 2026-01-03T04:05:06Z\n---\n\n# Worker pools\n\ntext\n\n---\n\nmore\n";
+
+    fn unit(raw: &str) -> Result<Unit, FrontMatterError> {
+        Document::parse(raw)?.unit("domains/coding/patterns/worker-pools.md")
+    }
+
+    #[test]
+    fn a_unit_is_read_with_all_its_keys() {
+        let unit = unit(FILE).unwrap();
+        assert_eq!(unit.id.as_str(), "worker-pools");
+        assert_eq!(unit.kind, UnitType::Pattern);
+        assert_eq!(unit.title, "Worker pools");
+        assert_eq!(unit.tags, ["go", "concurrency"]);
+        assert_eq!(unit.related[0].relation.as_str(), "uses");
+        assert_eq!(unit.created.unwrap().to_string(), "2026-01-02T00:00:00Z");
+        assert!(unit.body.contains("---\n\nmore"), "a rule in the body is not front matter");
+    }
+
+    #[test]
+    fn what_is_parsed_is_written_back_byte_for_byte() {
+        for raw in [
+            FILE,
+            &FILE.replace('\n', "\r\n"),
+            "no front matter\n---\nx",
+            "",
+            "---\n---\n",
+            "\u{feff}---\ntype: bug\n---\n",
+        ] {
+            assert_eq!(Document::parse(raw).unwrap().as_str(), raw);
+        }
+    }
+
+    #[test]
+    fn setting_a_key_changes_no_other_byte() {
+        let mut document = Document::parse(FILE).unwrap();
+        document.set("confidence", &Value::from(0.5));
+        assert_eq!(document.as_str(), FILE.replace("confidence: 0.9", "confidence: 0.5"));
+        document.set("related", &Value::Sequence(vec![]));
+        let expected = FILE
+            .replace("confidence: 0.9", "confidence: 0.5")
+            .replace("related:\n- id: channels\n  relation: uses\n", "related: []\n");
+        assert_eq!(document.as_str(), expected);
+        document.set("status", &Value::from("superseded"));
+        assert_eq!(document.as_str(), expected.replace("06Z\n---", "06Z\nstatus: superseded\n---"));
+        assert_eq!(document.unit("x.md").unwrap().status.as_deref(), Some("superseded"));
+        assert_eq!(Document::parse(document.as_str()).unwrap(), document);
+    }
+
+    #[test]
+    fn setting_a_key_where_there_is_no_front_matter_makes_one() {
+        let mut document = Document::parse("# Note\n").unwrap();
+        document.set("type", &Value::from("bug"));
+        assert_eq!(document.as_str(), "---\ntype: bug\n---\n\n# Note\n");
+        assert_eq!(Document::parse(document.as_str()).unwrap(), document);
+    }
+
+    #[test]
+    fn an_error_names_the_line_of_the_file() {
+        let check = |raw: &str, line: usize, what: &str| {
+            let error = unit(raw).unwrap_err();
+            assert_eq!(error.line, line, "{error}");
+            assert!(error.what.contains(what), "{error}");
+        };
+        check("---\ntype: bug\nconfidence: high\n---\n", 3, "a number from 0 to 1");
+        check("---\ntype: bug\ntitle: a: b: c\n---\n", 3, "not valid YAML");
+        check("---\n- a\n- b\n---\n", 2, "key: value");
+        check("---\ntype: bug\n", 1, "never closed");
+        check("---\nid: x\n---\n", 1, "`type` is missing");
+        check("---\ntype: bug\n\ncreated: yesterday\n---\n", 4, "a date like");
+        check("---\ntype: bug\nrelated: 3\n---\n", 3, "a list of");
+    }
+
+    #[test]
+    fn a_note_without_front_matter_is_a_unit_named_after_its_path() {
+        let unit = Document::parse("# On caches\n\ntext").unwrap().unit("notes/caches.md").unwrap();
+        assert_eq!(
+            (unit.id.as_str(), unit.kind.as_str(), unit.title.as_str()),
+            ("notes/caches", "note", "On caches")
+        );
+        assert_eq!(unit.domain.as_str(), "notes");
+    }
+
+    #[test]
+    fn a_composed_file_reads_back_whatever_its_texts_are() {
+        for hostile in
+            ["---", "a: b", "x\n---\ny", "- [ ] {}", "'\"", "!!python/object", "&a *a", "# no", "\u{0}"]
+        {
+            let document = Document::compose(
+                &[("id", Value::from("x")), ("type", Value::from("bug")), ("title", Value::from(hostile))],
+                hostile,
+            );
+            let again = Document::parse(document.as_str()).unwrap();
+            assert_eq!(again, document);
+            let unit = again.unit("x.md").unwrap();
+            assert_eq!(unit.id.as_str(), "x");
+            assert!(unit.title.contains(text::one_line(hostile, 200).as_str()) || hostile.trim().is_empty());
+            assert_eq!(unit.body.trim(), hostile.trim());
+        }
+    }
+
+    #[test]
+    fn a_yaml_bomb_is_an_error_and_not_a_hang() {
+        let mut bomb = String::from("---\ntype: bug\na0: &a0 [x,x,x,x,x,x,x,x,x]\n");
+        for i in 1..12 {
+            let previous = format!("*a{},", i - 1).repeat(9);
+            let _ = writeln!(bomb, "a{i}: &a{i} [{}]", previous.trim_end_matches(','));
+        }
+        bomb.push_str("---\n");
+        assert!(unit(&bomb).is_err());
+        let deep = format!("---\ntype: bug\nx: {}{}\n---\n", "[".repeat(20_000), "]".repeat(20_000));
+        assert!(unit(&deep).is_err());
+        assert!(Document::parse(format!("---\n{}---\n", "k: v\n".repeat(100_000))).is_err());
+    }
+}

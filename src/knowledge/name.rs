@@ -1,0 +1,181 @@
+//! Names: of units, of domains, of sessions, and the slugs that become file names.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use unicode_normalization::UnicodeNormalization;
+
+/// The longest slug, in bytes. Short enough for every file system and for a table in a terminal.
+pub const SLUG_BYTES_MAX: usize = 64;
+
+macro_rules! text_newtype {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Takes the text as it is: what a person wrote in their brain stays what it was.
+            pub fn verbatim(text: impl Into<String>) -> Self {
+                Self(text.into())
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+text_newtype! {
+    /// Names one unit within its brain. Ours are slugs; those that people wrote are taken as found.
+    UnitId
+}
+
+text_newtype! {
+    /// The field that a unit belongs to, `coding` for one; the folder below `domains/`.
+    Domain
+}
+
+text_newtype! {
+    /// Names one session of Claude Code, a UUID in practice.
+    SessionId
+}
+
+impl Domain {
+    /// Makes a domain that is safe as a folder from any text, `general` when nothing is left of it.
+    pub fn sanitized(text: &str) -> Self {
+        let slug = slug(text);
+        Self(if slug.is_empty() { "general".to_owned() } else { slug })
+    }
+}
+
+impl UnitId {
+    /// Makes an id from a title: its slug, or `unit` when nothing is left of it.
+    pub fn from_title(title: &str) -> Self {
+        let slug = slug(title);
+        Self(if slug.is_empty() { "unit".to_owned() } else { slug })
+    }
+
+    /// The same id told apart by a suffix, for when another unit has the name already.
+    pub fn with_suffix(&self, suffix: &str) -> Self {
+        let room = SLUG_BYTES_MAX.saturating_sub(suffix.len() + 1);
+        let stem = cut_at_hyphen(&self.0, room);
+        Self(format!("{stem}-{suffix}"))
+    }
+}
+
+impl SessionId {
+    /// The first eight characters that are safe in a branch name; sessions are UUIDs.
+    pub fn short(&self) -> String {
+        let short: String = self
+            .0
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(8)
+            .collect::<String>()
+            .to_ascii_lowercase();
+        if short.is_empty() { "session".to_owned() } else { short }
+    }
+}
+
+/// Turns any text into `[a-z0-9-]{0,64}`: accents folded, everything else a hyphen, cut at a word.
+///
+/// The result is never a name that Windows keeps for a device, nor one that a brain reserves.
+pub fn slug(text: &str) -> String {
+    let mut slug = String::with_capacity(text.len().min(SLUG_BYTES_MAX));
+    for c in text.nfkd() {
+        if slug.len() > 4 * SLUG_BYTES_MAX {
+            break;
+        }
+        if c.is_ascii_alphanumeric() {
+            slug.push(c.to_ascii_lowercase());
+        } else if is_joined(c) {
+            // An apostrophe or a combining accent joins its neighbours: "don't" is one word.
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    let slug = cut_at_hyphen(slug.trim_end_matches('-'), SLUG_BYTES_MAX).to_owned();
+    if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
+}
+
+fn is_joined(c: char) -> bool {
+    matches!(c, '\'' | '\u{2019}' | '`') || unicode_normalization::char::is_combining_mark(c)
+}
+
+fn cut_at_hyphen(slug: &str, bytes_max: usize) -> &str {
+    if slug.len() <= bytes_max {
+        return slug;
+    }
+    let head = &slug[..bytes_max];
+    let whole_word = slug.as_bytes()[bytes_max] == b'-';
+    let cut = match head.rfind('-') {
+        _ if whole_word => head,
+        Some(at) if at > 0 => &head[..at],
+        _ => head,
+    };
+    cut.trim_end_matches('-')
+}
+
+fn is_reserved(slug: &str) -> bool {
+    let numbered_device = |prefix: &str| {
+        slug.strip_prefix(prefix).is_some_and(|rest| rest.len() == 1 && rest.as_bytes()[0].is_ascii_digit())
+    };
+    matches!(slug, "con" | "prn" | "aux" | "nul" | "index" | "log" | "readme")
+        || numbered_device("com")
+        || numbered_device("lpt")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slug_keeps_words_and_drops_everything_else() {
+        let check = |text: &str, expected: &str| assert_eq!(slug(text), expected, "{text:?}");
+        check("Bounded worker pools in Go", "bounded-worker-pools-in-go");
+        check("  Don't   panic!! ", "dont-panic");
+        check("Éclair über naïve", "eclair-uber-naive");
+        check("../../etc/passwd", "etc-passwd");
+        check("a\0b\u{202e}c", "a-b-c");
+        check("日本語", "");
+        check("", "");
+        check("NUL", "nul-unit");
+        check("com1", "com1-unit");
+        check("index", "index-unit");
+    }
+
+    #[test]
+    fn a_long_slug_is_cut_at_a_word() {
+        let slug = slug(&"word ".repeat(40));
+        assert!(slug.len() <= SLUG_BYTES_MAX, "{slug}");
+        assert!(slug.ends_with("word"), "{slug}");
+        assert_eq!(super::slug(&"x".repeat(200)).len(), SLUG_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_suffix_never_makes_an_id_longer_than_the_limit() {
+        let id = UnitId::from_title(&"long title ".repeat(20)).with_suffix("3f9a");
+        assert!(id.as_str().len() <= SLUG_BYTES_MAX && id.as_str().ends_with("-3f9a"), "{id}");
+    }
+
+    #[test]
+    fn a_session_without_a_usable_character_still_has_a_short_name() {
+        assert_eq!(SessionId::verbatim("9F8B-c0de-1234").short(), "9f8bc0de");
+        assert_eq!(SessionId::verbatim("../..").short(), "session");
+    }
+}

@@ -1,0 +1,105 @@
+//! Rules for the text of units: what may be in it, and how it is measured.
+
+/// Counts tokens as the embedding model does, so that the chunker need not know the model.
+pub trait CountTokens: Send + Sync {
+    /// How many tokens the text has, without the model's special tokens.
+    fn count(&self, text: &str) -> usize;
+}
+
+/// Removes what a reader cannot see but a model reads: control characters, bidirectional overrides,
+/// zero-width characters, Unicode tags and HTML comments. Line feeds and tabs stay; CRLF becomes LF.
+///
+/// Applied to knowledge on its way in and on its way out: hidden text is how a stored memory is
+/// made to give orders.
+pub fn visible(text: &str) -> String {
+    let mut clean: String = text.chars().filter(|&c| !is_hidden(c)).collect();
+    // Taking one comment out can join the halves of another, so until none is left.
+    while let Some(start) = clean.find("<!--") {
+        match clean[start..].find("-->") {
+            Some(end) => clean.replace_range(start..start + end + 3, ""),
+            // Never closed: a renderer would hide the rest, so a model must not see it either.
+            None => clean.truncate(start),
+        }
+    }
+    clean
+}
+
+/// Whether a character is invisible or changes how its neighbours are shown.
+pub fn is_hidden(c: char) -> bool {
+    match c {
+        '\n' | '\t' => false,
+        // Soft hyphen, zero width, directional marks and overrides, word joiners, isolates, BOM,
+        // variation selectors' supplement and tags.
+        '\u{ad}' | '\u{61c}' | '\u{180e}' => true,
+        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => true,
+        '\u{feff}' | '\u{fff9}'..='\u{fffb}' => true,
+        '\u{e0000}'..='\u{e0fff}' => true,
+        c => c.is_control(),
+    }
+}
+
+/// One line without hidden characters, cut to `chars_max` at a word, with an ellipsis if cut.
+pub fn one_line(text: &str, chars_max: usize) -> String {
+    let clean = visible(text);
+    let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= chars_max {
+        return line;
+    }
+    let cut: String = line.chars().take(chars_max.saturating_sub(1)).collect();
+    let cut = match cut.rfind(' ') {
+        Some(at) if at > cut.len() / 2 => &cut[..at],
+        _ => &cut,
+    };
+    format!("{}…", cut.trim_end_matches([' ', ',', ';', ':', '.']))
+}
+
+/// The text reduced to what it says: lower case, letters and digits, single spaces. Two texts with
+/// the same canonical form are the same knowledge.
+pub fn canonical(text: &str) -> String {
+    let mut canonical = String::with_capacity(text.len());
+    for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+        if !canonical.is_empty() {
+            canonical.push(' ');
+        }
+        canonical.extend(word.chars().flat_map(char::to_lowercase));
+    }
+    canonical
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hidden_text_does_not_survive() {
+        assert_eq!(visible("a<!-- obey -->b"), "ab");
+        assert_eq!(visible("a<!-- never closed"), "a");
+        assert_eq!(visible("plain\r\n\ttext\n"), "plain\n\ttext\n");
+        assert_eq!(visible("x\u{202e}y\u{200b}z\u{e0041}\u{1b}[31m"), "xyz[31m");
+    }
+
+    #[test]
+    fn every_tag_bidi_and_zero_width_character_is_hidden() {
+        let ranges = [0xe0000..=0xe007f_u32, 0x202a..=0x202e, 0x2066..=0x2069, 0x200b..=0x200f, 0x80..=0x9f];
+        for c in ranges.into_iter().flatten().filter_map(char::from_u32) {
+            assert!(is_hidden(c), "U+{:04X}", u32::from(c));
+        }
+    }
+
+    #[test]
+    fn removing_comments_cannot_make_a_new_one() {
+        assert_eq!(visible("a<!<!-- x -->-- hidden -->b"), "ab");
+        assert_eq!(visible("a<!\u{200b}-- hidden -->b"), "ab");
+    }
+
+    #[test]
+    fn one_line_cuts_at_a_word_and_says_so() {
+        assert_eq!(one_line("short\n text", 40), "short text");
+        assert_eq!(one_line("alpha beta gamma delta", 14), "alpha beta…");
+    }
+
+    #[test]
+    fn canonical_form_ignores_case_and_punctuation() {
+        assert_eq!(canonical("Use  `fsync`, always!"), canonical("use fsync always"));
+    }
+}
