@@ -1,0 +1,150 @@
+//! The two hand-over locks as files.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::Error;
+use crate::handover::Handover;
+
+/// The hand-over locks of one brain. Both are flocks: the kernel releases them when their holder
+/// dies, however it dies. The files are never removed.
+#[derive(Clone, Debug)]
+pub struct FileLocks {
+    wait: PathBuf,
+    drain: PathBuf,
+}
+
+/// A lock that is held until dropped.
+#[derive(Debug)]
+pub struct Held {
+    file: Option<File>,
+}
+
+impl Held {
+    fn of(file: File) -> Self {
+        Self { file: Some(file) }
+    }
+
+    /// Hands the lock over to a child process, as its standard input: it stays held for as long as
+    /// the child, or what the child hands it on to, lives or until one of them unlocks it.
+    pub fn into_stdin(mut self) -> Stdio {
+        self.file.take().map_or_else(Stdio::null, Stdio::from)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Unlocked by name and not only by closing: the standard input is a duplicate of it.
+        if let Some(file) = &self.file {
+            let _ = fs2::FileExt::unlock(file);
+        }
+    }
+}
+
+impl FileLocks {
+    pub fn new(wait: PathBuf, drain: PathBuf) -> Self {
+        Self { wait, drain }
+    }
+
+    /// Enters the waiting room if it is empty; an error is told from a full room.
+    pub fn try_wait(&self) -> Result<Option<Held>, Error> {
+        try_lock(&self.wait)
+    }
+
+    /// Whether somebody holds the drain lock, that is, whether a drainer lives.
+    pub fn is_draining(&self) -> bool {
+        is_held(&self.drain)
+    }
+}
+
+impl Handover for FileLocks {
+    type WaitingRoom = Held;
+    type Drain = Held;
+
+    fn try_waiting_room(&self) -> Option<Held> {
+        self.try_wait().ok().flatten()
+    }
+
+    fn drain(&self) -> Held {
+        // A file system that refuses to lock for a moment must not make two drainers; it is asked
+        // until it answers, which costs nothing as nobody waits for this process.
+        loop {
+            match open(&self.drain).and_then(|file| fs2::FileExt::lock_exclusive(&file).map(|()| file)) {
+                Ok(file) => return Held::of(file),
+                Err(_) => std::thread::sleep(std::time::Duration::from_millis(200)),
+            }
+        }
+    }
+}
+
+/// The lock that a parent has handed over as standard input, if it has.
+pub fn lock_from_stdin(path: &Path) -> Option<Held> {
+    let file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+    let same = |a: &File, b: &Path| -> Option<bool> {
+        use std::os::unix::fs::MetadataExt as _;
+        let (a, b) = (a.metadata().ok()?, std::fs::metadata(b).ok()?);
+        Some(a.dev() == b.dev() && a.ino() == b.ino())
+    };
+    // Whoever holds it already has it again at once; if it was never locked it is taken now.
+    (same(&file, path)? && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| Held::of(file))
+}
+
+/// Whether another holds the lock. A file that cannot be opened is held by nobody.
+pub fn is_held(path: &Path) -> bool {
+    File::open(path).is_ok_and(|file| match fs2::FileExt::try_lock_shared(&file) {
+        Ok(()) => {
+            let _ = fs2::FileExt::unlock(&file);
+            false
+        }
+        Err(_) => true,
+    })
+}
+
+fn try_lock(path: &Path) -> Result<Option<Held>, Error> {
+    let wrong = |source| Error::File { path: path.to_owned(), source };
+    let file = open(path).map_err(wrong)?;
+    match fs2::FileExt::try_lock_exclusive(&file) {
+        Ok(()) => Ok(Some(Held::of(file))),
+        Err(error) if error.kind() == fs2::lock_contended_error().kind() => Ok(None),
+        Err(source) => Err(wrong(source)),
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_is_held_until_it_is_dropped() {
+        let folder = tempfile::tempdir().unwrap();
+        let locks = FileLocks::new(folder.path().join("wait"), folder.path().join("drain"));
+        let place = locks.try_wait().unwrap().unwrap();
+        assert!(locks.try_wait().unwrap().is_none());
+        assert!(is_held(&folder.path().join("wait")));
+        drop(place);
+        assert!(!is_held(&folder.path().join("wait")));
+        assert!(!locks.is_draining());
+        let drain = locks.drain();
+        assert!(locks.is_draining());
+        drop(drain);
+        assert!(!locks.is_draining());
+    }
+
+    #[test]
+    fn a_lock_that_is_given_away_stays_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let locks = FileLocks::new(folder.path().join("wait"), folder.path().join("drain"));
+        let stdin = locks.try_wait().unwrap().unwrap().into_stdin();
+        assert!(locks.try_wait().unwrap().is_none());
+        drop(stdin);
+        assert!(locks.try_wait().unwrap().is_some());
+    }
+}

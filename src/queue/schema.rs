@@ -1,0 +1,143 @@
+//! The tables, and how a connection is set up.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, TransactionBehavior};
+
+use crate::Error;
+
+const VERSION: i64 = 1;
+
+const TABLES: &str = "
+CREATE TABLE captures (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    session_id    TEXT NOT NULL,
+    transcript    TEXT NOT NULL,
+    cwd           TEXT,
+    origin        TEXT NOT NULL,
+    end_reason    TEXT,
+    stage         TEXT NOT NULL,
+    claim         INTEGER,           -- the claim that works on it, if any
+    attempts      INTEGER NOT NULL DEFAULT 0,
+    not_before_ms INTEGER NOT NULL DEFAULT 0,
+    outcome       TEXT,              -- done, nothing, dead; NULL while unfinished
+    reason        TEXT,
+    branch        TEXT,
+    commit_id     TEXT,
+    units         INTEGER NOT NULL DEFAULT 0,
+    added_ms      INTEGER NOT NULL,
+    started_ms    INTEGER,
+    finished_ms   INTEGER
+);
+CREATE INDEX captures_unfinished ON captures(stage, id) WHERE outcome IS NULL;
+CREATE INDEX captures_session ON captures(session_id);
+-- What a stage has kept for the next one; gone when the capture ends.
+CREATE TABLE results (
+    capture_id INTEGER PRIMARY KEY REFERENCES captures(id) ON DELETE CASCADE,
+    body       BLOB NOT NULL
+);
+-- Which lines of which transcripts have been captured: a line's uuid is its identity, whatever
+-- file a resume or a fork has copied it to.
+CREATE TABLE lines (
+    uuid       TEXT PRIMARY KEY,
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE INDEX lines_capture ON lines(capture_id);
+CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+INSERT INTO counters VALUES ('claim', 0);
+-- What a running process says of itself, for `nugget status`.
+CREATE TABLE reports (
+    name  TEXT PRIMARY KEY,
+    pid   INTEGER NOT NULL,
+    at_ms INTEGER NOT NULL,
+    body  TEXT NOT NULL
+) WITHOUT ROWID;
+";
+
+/// How long a connection may wait for another's write.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience {
+    /// A hook has about 1.5 s in all and a spool to fall back on.
+    Hook,
+    Worker,
+}
+
+impl Patience {
+    fn limit(self) -> Duration {
+        match self {
+            Self::Hook => Duration::from_millis(400),
+            Self::Worker => Duration::from_secs(20),
+        }
+    }
+}
+
+/// Opens the queue, making its tables if it is new.
+pub(crate) fn open(path: &Path, patience: Patience) -> Result<Connection, Error> {
+    let wrong = |source| Error::Open { path: path.to_owned(), source };
+    let mut connection = Connection::open(path).map_err(wrong)?;
+    set_up(&connection, patience).map_err(wrong)?;
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrong)?;
+    match version {
+        VERSION => {}
+        0 => create(&mut connection).map_err(wrong)?,
+        newer => return Err(Error::Newer { path: path.to_owned(), version: newer }),
+    }
+    Ok(connection)
+}
+
+pub(crate) fn set_up(connection: &Connection, patience: Patience) -> rusqlite::Result<()> {
+    wait_with_jitter(connection, patience)?;
+    // NORMAL: a power cut may take the last rows, never the file; the sweep finds their sessions
+    // again. A killed process loses nothing.
+    connection
+        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")?;
+    if matches!(patience, Patience::Hook) {
+        // A hook writes one row and goes; moving the log into the database is the drainer's work.
+        connection.execute_batch("PRAGMA wal_autocheckpoint = 0;")?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    }
+    Ok(())
+}
+
+/// SQLite's own busy handler sleeps in fixed steps, so that processes that start together keep
+/// colliding; a jittered one brought the slowest of 64 hooks from 1.8 s under 0.5 s.
+fn wait_with_jitter(connection: &Connection, patience: Patience) -> rusqlite::Result<()> {
+    // The handler is a plain function, so what it has to know lies in the thread.
+    thread_local! {
+        static SINCE: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+    }
+    fn step(tries: i32, limit: Duration) -> bool {
+        let since = SINCE.with(|since| {
+            if tries == 0 {
+                since.set(Some(Instant::now()));
+            }
+            since.get().unwrap_or_else(Instant::now)
+        });
+        if since.elapsed() > limit {
+            return false;
+        }
+        let spread =
+            u64::from(std::process::id()).wrapping_mul(2_654_435_761).rotate_left(tries as u32 % 31) % 1000;
+        let ceiling_us = 1000_u64 << (tries.clamp(0, 4) as u32);
+        std::thread::sleep(Duration::from_micros(200 + ceiling_us * spread / 1000));
+        true
+    }
+    let handler: fn(i32) -> bool = match patience {
+        Patience::Hook => |tries| step(tries, Patience::Hook.limit()),
+        Patience::Worker => |tries| step(tries, Patience::Worker.limit()),
+    };
+    connection.busy_handler(Some(handler))
+}
+
+fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    // Another process may have made them while this one waited for the lock.
+    let version: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if version == 0 {
+        transaction.execute_batch(TABLES)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+    }
+    transaction.commit()
+}

@@ -1,0 +1,65 @@
+//! Where an announcement goes when the queue cannot take it: a file of its own.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use crate::capture::Announcement;
+
+/// A folder of announcements, one file each, complete or not there at all.
+#[derive(Clone, Debug)]
+pub struct Spool {
+    folder: PathBuf,
+}
+
+impl Spool {
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    /// Keeps an announcement: write, fsync, rename, fsync the folder.
+    pub fn put(&self, announcement: &Announcement) -> io::Result<()> {
+        fs::create_dir_all(&self.folder)?;
+        // Named after what it holds, so that a hook that is run twice leaves one file.
+        let body = serde_json::to_vec(announcement)?;
+        let name = blake3::hash(&body).to_hex()[..16].to_owned();
+        let temporary = self.folder.join(format!("{name}.{}.new", std::process::id()));
+        let mut file = File::options().write(true).create(true).truncate(true).open(&temporary)?;
+        file.write_all(&body)?;
+        file.sync_all()?;
+        fs::rename(&temporary, self.folder.join(format!("{name}.json")))?;
+        File::open(&self.folder)?.sync_all()
+    }
+
+    /// The announcements kept, each with its file; to be removed once its row is committed.
+    /// A file that cannot be read as one is set aside with the ending `.bad`.
+    pub fn list(&self) -> io::Result<Vec<(PathBuf, Announcement)>> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_none_or(|ending| ending != "json") {
+                continue;
+            }
+            match fs::read(&path).map(|body| serde_json::from_slice(&body)) {
+                Ok(Ok(announcement)) => found.push((path, announcement)),
+                Ok(Err(_)) => fs::rename(&path, path.with_extension("bad"))?,
+                // Another process has taken it in meanwhile.
+                Err(_) => {}
+            }
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(found)
+    }
+
+    pub fn remove(&self, path: &Path) -> io::Result<()> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
