@@ -1,1 +1,33 @@
+//! The service as supervised actors, one file for each.
+//!
+//! Work lives in the queue and a message is a doorbell: a lost message costs time, never work. No
+//! actor keeps anything that it could not find again after a crash.
+//!
+//! `intake → extraction → embedding → indexing → git` is the way of a capture; each arrow is a
+//! committed stage. `retrieval` answers questions and shares only `embedding` with the others.
 
+pub mod address;
+pub mod embedding;
+pub mod extraction;
+pub mod git;
+pub mod indexing;
+pub mod intake;
+pub mod retrieval;
+pub mod service;
+pub mod stage;
+pub mod supervisor;
+pub mod vitals;
+
+pub use address::Address;
+pub use service::{Drained, Roles, Service, Setup, drain};
+pub use vitals::{ActorReport, Vitals};
+
+/// Why a question to the service has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The actor is being restarted, or its answer did not come in time.
+    #[error("{0} did not answer in time")]
+    NoAnswer(&'static str),
+    #[error("{0}")]
+    Failed(String),
+}

@@ -1,1 +1,251 @@
+//! Text to vectors, by the model that is built into the binary or by an ONNX model of the user's own.
+//!
+//! The only crate that knows a model runtime. It never downloads anything: the built-in model is part of
+//! the binary, and a model of the user's own is read from the disk.
 
+mod onnx;
+mod runtime;
+mod sessions;
+mod tokenizer;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+pub use runtime::Runtime;
+use sessions::{Sessions, Urgency};
+pub use tokenizer::Tokenizer;
+pub use words::WordTable;
+
+/// The built-in model: all-MiniLM-L6-v2 with int8 weights and f32 arithmetic; see `model/README.md`.
+static BUILT_IN_MODEL: &[u8] = include_bytes!("model/minilm-w8.onnx");
+static BUILT_IN_TOKENIZER: &[u8] = include_bytes!("model/tokenizer-256-nopad.json");
+const BUILT_IN_NAME: &str = "all-MiniLM-L6-v2/w8";
+/// How long the built-in model's vectors are.
+pub const BUILT_IN_DIMENSIONS: usize = 384;
+
+/// What `sessions_max` is when nobody says.
+pub const SESSIONS_MAX_DEFAULT: usize = 2;
+
+/// Turns one text at a time into a vector. Any number of threads may share it.
+///
+/// One text at a time because that is the fastest per text on a CPU, and because a vector then depends on
+/// nothing but its text.
+pub struct Embedder {
+    name: String,
+    dimensions: usize,
+    query_prefix: String,
+    document_prefix: String,
+    tokenizer: Tokenizer,
+    sessions: Sessions,
+}
+
+/// Which model, by which runtime, and how many copies of it at most.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub model: ModelChoice,
+    /// The ONNX Runtime library (1.24 or later), or the folder it lies in. Without it, `ORT_DYLIB_PATH` and
+    /// the folder of the executable are looked at; when there is none, the built-in runtime serves.
+    pub runtime_library: Option<PathBuf>,
+    /// How many sessions may be open at once: each holds the model's weights (some 60 MB) and runs one text
+    /// at a time on one thread. 0 counts as 1.
+    pub sessions_max: usize,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ModelChoice {
+    #[default]
+    BuiltIn,
+    Onnx(OnnxModel),
+}
+
+/// An encoder of the user's own as ONNX, with inputs `input_ids`, optionally `attention_mask` and
+/// `token_type_ids` (int64 `[1, tokens]`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnnxModel {
+    pub path: PathBuf,
+    /// The model's `tokenizer.json`.
+    pub tokenizer: PathBuf,
+    pub pooling: Pooling,
+    /// Put before every query, `"query: "` for one.
+    pub query_prefix: String,
+    /// Put before every document.
+    pub document_prefix: String,
+    /// Longer texts are cut here, special tokens included. `None`: what the tokenizer's file says, or else 512.
+    pub tokens_max: Option<usize>,
+    /// What the index calls the model. `None`: the file's name without its extension.
+    pub name: Option<String>,
+}
+
+/// How the vectors of the tokens become the vector of the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all tokens.
+    #[default]
+    Mean,
+    /// The vector of the first token.
+    Cls,
+    /// The model does it itself: its output `sentence_embedding` is taken.
+    None,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { model: ModelChoice::BuiltIn, runtime_library: None, sessions_max: SESSIONS_MAX_DEFAULT }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("there is nothing to embed: the text has no words")]
+    Empty,
+    #[error("failed to read the {what} {}", path.display())]
+    Read { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error("{} is not a tokenizer (tokenizer.json)", path.display())]
+    NotATokenizer { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("{model} is not a model that {runtime} can load")]
+    NotAModel { model: String, runtime: String, source: ort::Error },
+    #[error("{model} cannot be fed: {what}")]
+    Inputs { model: String, what: String },
+    #[error("{model} gives no usable vector: {what}")]
+    Outputs { model: String, what: String },
+    #[error("failed to tokenize a text of {bytes} bytes")]
+    Tokenize { bytes: usize, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("failed to run {model}")]
+    Run { model: String, source: ort::Error },
+    #[error("no model runtime could be started: {0}")]
+    Runtime(String),
+}
+
+impl Embedder {
+    /// Opens the model, its tokenizer and the runtime (0.15 to 0.3 s for the built-in model). The runtime is
+    /// chosen once for a process, by the first to get here.
+    pub fn load(settings: &Settings) -> Result<Self, Error> {
+        let tokenizer = Tokenizer::load(settings)?;
+        let sessions = Sessions::open(settings)?;
+        let (query_prefix, document_prefix) = match &settings.model {
+            ModelChoice::BuiltIn => (String::new(), String::new()),
+            ModelChoice::Onnx(own) => (own.query_prefix.clone(), own.document_prefix.clone()),
+        };
+        let mut embedder = Self {
+            name: model_name(settings),
+            dimensions: BUILT_IN_DIMENSIONS,
+            query_prefix,
+            document_prefix,
+            tokenizer,
+            sessions,
+        };
+        if let ModelChoice::Onnx(_) = settings.model {
+            let probe = embedder.tokenizer.model_input("", "what does this model answer?")?;
+            embedder.dimensions = embedder.sessions.run(&probe, Urgency::Now)?.len();
+        }
+        Ok(embedder)
+    }
+
+    /// What the index labels its vectors with: equal names give comparable vectors.
+    pub fn model_name(&self) -> &str {
+        &self.name
+    }
+
+    /// How long every vector is.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// The vector of a piece of a document: `[dimensions] f32`, L2-normalised. What goes beyond the model's
+    /// limit of tokens is not seen. Waits while a query needs the session.
+    pub fn embed_document(&self, text: &str) -> Result<Vec<f32>, Error> {
+        self.embed(&self.document_prefix, text, Urgency::Later)
+    }
+
+    /// The vector of a query: `[dimensions] f32`, L2-normalised. Goes before documents that wait.
+    pub fn embed_query(&self, text: &str) -> Result<Vec<f32>, Error> {
+        self.embed(&self.query_prefix, text, Urgency::Now)
+    }
+
+    pub fn runtime(&self) -> Runtime {
+        self.sessions.runtime()
+    }
+
+    /// The ONNX Runtime libraries that were found and not taken, each with the reason.
+    pub fn runtimes_passed_over(&self) -> &'static [String] {
+        runtime::passed_over()
+    }
+
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    fn embed(&self, prefix: &str, text: &str, urgency: Urgency) -> Result<Vec<f32>, Error> {
+        // Looked at before the prefix is put on, which would make a text of nothing.
+        if self.tokenizer.is_blank(text) {
+            return Err(Error::Empty);
+        }
+        let input = self.tokenizer.model_input(prefix, text)?;
+        let vector = self.sessions.run(&input, urgency)?;
+        if vector.len() != self.dimensions {
+            let what = format!("{} numbers where {} were expected", vector.len(), self.dimensions);
+            return Err(Error::Outputs { model: self.name.clone(), what });
+        }
+        normalized(vector).map_err(|what| Error::Outputs { model: self.name.clone(), what })
+    }
+}
+
+/// What the index labels the vectors of these settings with, without loading the model. For a model of the
+/// user's own it holds a digest of all that changes its vectors: `file-stem@1a2b3c4d`.
+pub fn model_name(settings: &Settings) -> String {
+    match &settings.model {
+        ModelChoice::BuiltIn => BUILT_IN_NAME.to_owned(),
+        ModelChoice::Onnx(own) => {
+            let stem = own.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            let name = own.name.clone().or(stem).unwrap_or_else(|| "model".to_owned());
+            let digest = own_digest(own).unwrap_or_else(|_| "unreadable".to_owned());
+            format!("{name}@{digest}")
+        }
+    }
+}
+
+/// Eight hexadecimal digits over what changes the vectors. The model's file is sampled, not read whole: it
+/// may be of gigabytes, and training or quantising it anew changes it everywhere.
+fn own_digest(own: &OnnxModel) -> std::io::Result<String> {
+    const WINDOWS: u64 = 16;
+    const WINDOW_BYTES: u64 = 64 << 10;
+    let mut hasher = blake3::Hasher::new();
+    for path in [&own.path, &own.tokenizer] {
+        let mut file = std::fs::File::open(path)?;
+        let size = file.metadata()?.len();
+        hasher.update(&size.to_le_bytes());
+        let last = size.saturating_sub(WINDOW_BYTES);
+        for window in 0..WINDOWS {
+            let start = u128::from(last) * u128::from(window) / u128::from(WINDOWS - 1);
+            std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(start as u64))?;
+            let mut bytes = Vec::with_capacity(WINDOW_BYTES as usize);
+            std::io::Read::read_to_end(&mut std::io::Read::take(&mut file, WINDOW_BYTES), &mut bytes)?;
+            hasher.update(&bytes);
+        }
+    }
+    let shape = (own.pooling, &own.query_prefix, &own.document_prefix, own.tokens_max);
+    hasher.update(format!("{shape:?}").as_bytes());
+    Ok(hasher.finalize().to_hex()[..8].to_owned())
+}
+
+/// Scales to length 1; a vector that has no direction is refused, since its distances would mean nothing.
+fn normalized(mut vector: Vec<f32>) -> Result<Vec<f32>, String> {
+    let norm = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
+    if !norm.is_finite() {
+        return Err("it holds numbers that are not finite".to_owned());
+    }
+    if norm < 1e-12 {
+        return Err("it is zero".to_owned());
+    }
+    for x in &mut vector {
+        *x = (f64::from(*x) / norm) as f32;
+    }
+    Ok(vector)
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::Read { what, path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

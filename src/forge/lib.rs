@@ -1,1 +1,23 @@
+//! The only crate that knows git: the brain's repository, the branches on which nugget proposes
+//! knowledge, and the lock that makes it one writer.
+//!
+//! It never touches the work tree, the index, `HEAD` or a branch of the user's; the one exception
+//! is the first commit of a brain that has none ([`Repository::commit_all_new`]).
 
+mod error;
+mod first;
+mod lock;
+mod objects;
+mod path;
+mod pending;
+mod propose;
+mod remote;
+mod repository;
+#[cfg(test)]
+mod tests;
+
+pub use error::Error;
+pub use lock::Lock;
+pub use pending::PendingBranch;
+pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
+pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository};

@@ -45,6 +45,12 @@ CREATE TABLE lines (
     capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE
 ) WITHOUT ROWID;
 CREATE INDEX lines_capture ON lines(capture_id);
+-- The ids that captures have given to units: taken, also while their branches wait for review.
+CREATE TABLE names (
+    name       TEXT PRIMARY KEY,
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE
+) WITHOUT ROWID;
+CREATE INDEX names_capture ON names(capture_id);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('claim', 0);
 -- What a running process says of itself, for `nugget status`.

@@ -155,11 +155,9 @@ impl Queue {
         lines: &[String],
     ) -> Result<Vec<String>, Error> {
         self.write(|transaction| {
-            let mut owner =
-                transaction.prepare_cached("SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2")?;
             let mut taken = Vec::new();
             for line in lines {
-                if owner.exists(params![line, claim.capture.id])? {
+                if is_owned_by_other(transaction, LINE_OWNER, line, claim.capture.id)? {
                     taken.push(line.clone());
                 }
             }
@@ -177,10 +175,38 @@ impl Queue {
 
     /// Whether a line has been taken by another capture than this one.
     pub fn is_taken(&self, capture: i64, line: &str) -> Result<bool, Error> {
-        let connection = self.pool.get()?;
-        let mut statement =
-            connection.prepare_cached("SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2")?;
-        Ok(statement.exists(params![line, capture])?)
+        is_owned_by_other(&*self.pool.get()?, LINE_OWNER, line, capture)
+    }
+
+    /// Keeps what a stage has decided before it acts on it, so that the next attempt does the very
+    /// same; the names that it gives become this capture's.
+    ///
+    /// Returns the names that another capture has; nothing is kept then.
+    pub fn keep(&self, claim: &Claim, result: &[u8], names: &[String]) -> Result<Vec<String>, Error> {
+        let id = claim.capture.id;
+        self.write(|transaction| {
+            check(transaction, claim)?;
+            let mut taken = Vec::new();
+            for name in names {
+                if is_owned_by_other(transaction, NAME_OWNER, name, id)? {
+                    taken.push(name.clone());
+                }
+            }
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            transaction.execute("DELETE FROM names WHERE capture_id = ?1", [id])?;
+            for name in names {
+                transaction.execute("INSERT INTO names VALUES (?1, ?2)", params![name, id])?;
+            }
+            transaction.execute("INSERT OR REPLACE INTO results VALUES (?1, ?2)", params![id, result])?;
+            Ok(taken)
+        })
+    }
+
+    /// Whether another capture than this one has given a unit this name.
+    pub fn is_name_taken(&self, capture: i64, name: &str) -> Result<bool, Error> {
+        is_owned_by_other(&*self.pool.get()?, NAME_OWNER, name, capture)
     }
 
     /// Ends a capture.
@@ -401,6 +427,13 @@ fn insert(
             now.as_millisecond(),
         ])?;
     Ok(Added::New(transaction.last_insert_rowid()))
+}
+
+const LINE_OWNER: &str = "SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2";
+const NAME_OWNER: &str = "SELECT 1 FROM names WHERE name = ?1 AND capture_id <> ?2";
+
+fn is_owned_by_other(connection: &Connection, owner: &str, key: &str, capture: i64) -> Result<bool, Error> {
+    Ok(connection.prepare_cached(owner)?.exists(params![key, capture])?)
 }
 
 fn check(transaction: &Transaction<'_>, claim: &Claim) -> Result<(), Error> {

@@ -1,1 +1,18 @@
+//! Reads what Claude Code wrote about a session and keeps what people and tools said in it.
+//!
+//! The format is not ours and changes with every release of the client, so nothing in a transcript
+//! is ever fatal: a line that is not understood is counted and passed over. Nothing is written here,
+//! and no secret that [`redact`] knows leaves this crate.
 
+mod clean;
+mod conversation;
+mod line;
+mod reader;
+pub mod redact;
+mod scan;
+
+pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
+pub use reader::{Error, LINE_BYTES_MAX, read};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,119 @@
+//! Where an actor can be reached, through every restart.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ractor::{ActorRef, RpcReplyPort};
+use tokio::sync::watch;
+
+use crate::AskError;
+use crate::vitals::Vitals;
+
+/// A restarted actor is a new `ActorRef`, and the old one refuses messages. An `Address` always
+/// holds the living one, or none while the supervisor waits to start it again.
+pub struct Address<M> {
+    current: watch::Receiver<Option<ActorRef<M>>>,
+    rung: Arc<AtomicBool>,
+    vitals: Arc<Vitals>,
+}
+
+impl<M> Clone for Address<M> {
+    fn clone(&self) -> Self {
+        Self { current: self.current.clone(), rung: Arc::clone(&self.rung), vitals: Arc::clone(&self.vitals) }
+    }
+}
+
+/// The supervisor's end of an [`Address`].
+pub struct Lease<M> {
+    current: watch::Sender<Option<ActorRef<M>>>,
+    rung: Arc<AtomicBool>,
+}
+
+/// A new address, with nobody at it yet.
+pub fn address<M>(vitals: Arc<Vitals>) -> (Lease<M>, Address<M>) {
+    let (sender, receiver) = watch::channel(None);
+    let rung = Arc::new(AtomicBool::new(false));
+    (Lease { current: sender, rung: Arc::clone(&rung) }, Address { current: receiver, rung, vitals })
+}
+
+impl<M: ractor::Message> Lease<M> {
+    /// Says who lives at the address now.
+    pub fn publish(&self, actor: Option<ActorRef<M>>) {
+        self.rung.store(false, Ordering::SeqCst);
+        self.current.send_replace(actor);
+    }
+}
+
+impl<M: ractor::Message> Address<M> {
+    /// Who lives there, if anybody does at the moment.
+    pub fn get(&self) -> Option<ActorRef<M>> {
+        self.current.borrow().clone()
+    }
+
+    pub fn vitals(&self) -> &Arc<Vitals> {
+        &self.vitals
+    }
+
+    /// Rings the actor's bell, unless it is ringing already.
+    ///
+    /// Mailboxes are unbounded; this keeps one at a single doorbell however much work arrives.
+    pub fn ring(&self, wake: M) {
+        if self.rung.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        if !self.send(wake) {
+            // Nobody is home. The next life of the actor looks into the queue as it starts.
+            self.rung.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Called by the actor as it answers the bell, before it looks into the queue: what rings from
+    /// now on is about something that it may not see.
+    pub fn answer(&self) {
+        self.rung.store(false, Ordering::SeqCst);
+    }
+
+    /// Sends a message; whether somebody was there to take it.
+    pub fn send(&self, message: M) -> bool {
+        let Some(actor) = self.get() else { return false };
+        self.vitals.arrived();
+        let sent = actor.cast(message).is_ok();
+        if !sent {
+            self.vitals.left();
+        }
+        sent
+    }
+
+    /// Asks and waits for the answer, all within the deadline; a restart in between is waited for.
+    ///
+    /// # Errors
+    /// When nobody answers in time. An actor that fell with the question in its mailbox or in its
+    /// hands is such a case: whoever asked may ask again.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        deadline: Duration,
+        question: impl FnOnce(RpcReplyPort<T>) -> M,
+    ) -> Result<T, AskError> {
+        let name = self.vitals.name();
+        let asking = async {
+            let mut current = self.current.clone();
+            let actor = match current.wait_for(Option::is_some).await {
+                Ok(actor) => actor.clone(),
+                Err(_) => None,
+            };
+            let actor = actor?;
+            let (reply, answer) = ractor::concurrency::oneshot();
+            self.vitals.arrived();
+            if actor.cast(question(reply.into())).is_err() {
+                self.vitals.left();
+                return None;
+            }
+            answer.await.ok()
+        };
+        match tokio::time::timeout(deadline, asking).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) | Err(_) => Err(AskError::NoAnswer(name)),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Turns changed files into the next generation of the index, and tells what the brain knows
+//! already of what a session has brought.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brain::Brain;
+use index::{Index, Mode, Report};
+use knowledge::{Candidate, Rejected};
+use queue::{Finish, Queue, Stage};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
+use tokio::sync::watch;
+
+use crate::address::Address;
+use crate::embedding::{self, BATCH_MAX, Model};
+use crate::git;
+use crate::stage::{self, Failure, Found, Step, Worked};
+use crate::vitals::Busy;
+
+/// How long one batch of passages may take, the load of the model included.
+const BATCH_DEADLINE: Duration = Duration::from_secs(120);
+/// A candidate whose vector is as close as this to a chunk of the brain says what that says.
+/// MiniLM gives paraphrases of one text .75 to .9, so only near copies are left out here.
+const KNOWN_COSINE: f64 = 0.92;
+
+pub struct Indexing;
+
+pub enum Message {
+    /// There may be candidates to compare with the brain.
+    Wake,
+    /// Bring the index up to date with the brain's files.
+    Refresh(Refresh),
+}
+
+/// What a door wants of the index.
+pub struct Refresh {
+    pub mode: Mode,
+    /// How far it has come, for a progress bar.
+    pub progress: Option<watch::Sender<Advance>>,
+    /// `Ok(None)` when there was nothing to do.
+    pub reply: Option<RpcReplyPort<Result<Option<Report>, String>>>,
+}
+
+/// How far a refresh has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Advance {
+    #[default]
+    Starting,
+    Reading {
+        done: usize,
+        of: usize,
+    },
+    Embedding {
+        done: usize,
+        of: usize,
+    },
+    Publishing,
+}
+
+#[derive(Clone)]
+pub struct Arguments {
+    pub queue: Option<Queue>,
+    pub brain: Brain,
+    pub index: Index,
+    pub model: Model,
+    pub embedding: Address<embedding::Message>,
+    pub bell: Address<Message>,
+    pub next: Option<Address<git::Message>>,
+}
+
+pub struct State {
+    arguments: Arguments,
+}
+
+impl Actor for Indexing {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        if let Some(queue) = &arguments.queue {
+            queue.reclaim(Some(Stage::Indexing))?;
+            arguments.bell.vitals().arrived();
+            myself.cast(Message::Wake)?;
+        }
+        Ok(State { arguments })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let vitals = Arc::clone(state.arguments.bell.vitals());
+        let busy = vitals.begin();
+        match message {
+            Message::Wake => {
+                state.arguments.bell.answer();
+                if state.compare_one(&busy).await? != Worked::Idle {
+                    state.arguments.bell.vitals().arrived();
+                    let _ = myself.cast(Message::Wake);
+                }
+            }
+            Message::Refresh(Refresh { mode, progress, reply }) => {
+                let report = state.arguments.refresh(mode, progress, &busy).await;
+                if let Err(failure) = &report {
+                    vitals.failed(&failure.message);
+                }
+                if let Some(reply) = reply {
+                    let _ = reply.send(report.map_err(|failure| failure.message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    async fn compare_one(&mut self, busy: &Busy<'_>) -> Result<Worked, ActorProcessingErr> {
+        let Some(queue) = self.arguments.queue.clone() else { return Ok(Worked::Idle) };
+        let arguments = self.arguments.clone();
+        let worked = stage::work_once(&queue, Stage::Indexing, |claim| async move {
+            let found: Found = stage::decode(&claim.input)?;
+            arguments.refresh(Mode::Changed, None, busy).await?;
+            let index = arguments.index.clone();
+            stage::blocking(move || compare(&index, found)).await
+        })
+        .await?;
+        if let (Worked::Passed(Some(Stage::Git)), Some(next)) = (worked, &self.arguments.next) {
+            next.ring(git::Message::Wake);
+        }
+        Ok(worked)
+    }
+}
+
+impl Arguments {
+    /// Publishes a generation that agrees with the brain's files; nothing when one does already.
+    async fn refresh(
+        &self,
+        mode: Mode,
+        progress: Option<watch::Sender<Advance>>,
+        busy: &Busy<'_>,
+    ) -> Result<Option<Report>, Failure> {
+        let tell = |step| {
+            if let Some(progress) = &progress {
+                progress.send_replace(step);
+            }
+        };
+        let this = self.clone();
+        let reading = progress.clone();
+        let plan = stage::blocking(move || {
+            let label = this.model.label().map_err(|error| Failure::passing(&error))?;
+            let tokenizer = this.model.tokenizer().map_err(|error| Failure::passing(&error))?;
+            if mode == Mode::Changed
+                && this.index.is_current(&this.brain, &label).map_err(|error| Failure::passing(&error))?
+            {
+                return Ok(None);
+            }
+            let mut on_progress = |at: index::Progress| {
+                if let Some(reading) = &reading {
+                    reading.send_replace(Advance::Reading { done: at.files, of: at.files_total });
+                }
+            };
+            let plan = this.index.plan(&this.brain, &label, tokenizer, mode, &mut on_progress);
+            plan.map(Some).map_err(|error| Failure::passing(&error))
+        })
+        .await?;
+        let Some(plan) = plan.filter(|plan| !plan.is_empty()) else { return Ok(None) };
+        busy.beat();
+        let texts = plan.texts().to_vec();
+        let mut vectors = Vec::with_capacity(texts.len());
+        for batch in texts.chunks(BATCH_MAX) {
+            tell(Advance::Embedding { done: vectors.len(), of: texts.len() });
+            let asked = batch.to_vec();
+            let answer = self
+                .embedding
+                .ask(BATCH_DEADLINE, |reply| embedding::Message::Documents(asked, reply))
+                .await
+                .map_err(|error| Failure::passing(&error))?;
+            vectors.extend(answer.map_err(Failure::of)?);
+            busy.beat();
+        }
+        tell(Advance::Publishing);
+        let report =
+            stage::blocking(move || plan.publish(vectors)).await.map_err(|error| Failure::passing(&error))?;
+        tracing::info!(
+            generation = report.generation,
+            units = report.units,
+            embedded = report.embedded,
+            "published an index"
+        );
+        Ok(Some(report))
+    }
+}
+
+/// Leaves out what the brain knows already, and what two candidates of one session both say.
+fn compare(index: &Index, mut found: Found) -> Result<Step, Failure> {
+    let pinned = index.pin().map_err(|error| Failure::passing(&error))?;
+    let vectors = std::mem::take(&mut found.vectors);
+    let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
+    for (candidate, vector) in found.candidates.drain(..).zip(vectors) {
+        let near = pinned.nearest(&vector, 1).map_err(|error| Failure::passing(&error))?;
+        let known = match near.first().filter(|hit| hit.score >= KNOWN_COSINE) {
+            Some(hit) => {
+                let chunk = pinned.chunk(hit.chunk).map_err(|error| Failure::passing(&error))?;
+                Some(format!("known already: {}", chunk.unit))
+            }
+            None => kept
+                .iter()
+                .find(|(_, other)| cosine(&vector, other) >= KNOWN_COSINE)
+                .map(|(other, _)| format!("the same as {:?}", other.title)),
+        };
+        match known {
+            Some(reason) => found.rejected.push(Rejected { title: candidate.title, reason }),
+            None => kept.push((candidate, vector)),
+        }
+    }
+    if kept.is_empty() {
+        let reasons: Vec<&str> = found.rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
+        let reason = format!("nothing new: {}", reasons.join("; "));
+        return Ok(Step::End(Finish::Nothing { reason: knowledge::text::one_line(&reason, 300) }));
+    }
+    found.candidates = kept.into_iter().map(|(candidate, _)| candidate).collect();
+    Ok(Step::Next(Stage::Git, stage::encode(&git::Input::Checked(found))?))
+}
+
+/// Of two L2-normalised vectors.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
+}

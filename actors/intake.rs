@@ -1,0 +1,125 @@
+//! Reads transcripts: redacted, without what was captured before.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use queue::{Claim, Finish, Queue, Stage};
+use ractor::{Actor, ActorProcessingErr, ActorRef};
+
+use crate::address::Address;
+use crate::extraction;
+use crate::stage::{self, Failure, Step, Worked};
+
+pub struct Intake;
+
+pub enum Message {
+    /// There may be transcripts to read.
+    Wake,
+    /// Fall over, as a test's fault.
+    #[cfg(test)]
+    Crash,
+}
+
+#[derive(Clone)]
+pub struct Arguments {
+    pub queue: Queue,
+    pub bell: Address<Message>,
+    pub next: Address<extraction::Message>,
+}
+
+pub struct State {
+    arguments: Arguments,
+}
+
+impl Actor for Intake {
+    type Msg = Message;
+    type State = State;
+    type Arguments = Arguments;
+
+    /// Takes over from the last life: what it had claimed is claimable again.
+    async fn pre_start(
+        &self,
+        myself: ActorRef<Message>,
+        arguments: Arguments,
+    ) -> Result<State, ActorProcessingErr> {
+        arguments.queue.reclaim(Some(Stage::Intake))?;
+        arguments.bell.vitals().arrived();
+        myself.cast(Message::Wake)?;
+        Ok(State { arguments })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<Message>,
+        message: Message,
+        state: &mut State,
+    ) -> Result<(), ActorProcessingErr> {
+        let vitals = Arc::clone(state.arguments.bell.vitals());
+        let _busy = vitals.begin();
+        match message {
+            Message::Wake => {
+                state.arguments.bell.answer();
+                if state.read_one().await? != Worked::Idle {
+                    // One job a message, so that a stop need not wait for all of them. While
+                    // draining this is refused, and the rest stays in the queue.
+                    state.arguments.bell.vitals().arrived();
+                    let _ = myself.cast(Message::Wake);
+                }
+            }
+            #[cfg(test)]
+            Message::Crash => panic!("told to crash"),
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    async fn read_one(&mut self) -> Result<Worked, ActorProcessingErr> {
+        let queue = self.arguments.queue.clone();
+        let worked = stage::work_once(&self.arguments.queue, Stage::Intake, |claim| {
+            stage::blocking(move || read(&queue, &claim))
+        })
+        .await?;
+        if worked == Worked::Passed(Some(Stage::Extraction)) {
+            self.arguments.next.ring(extraction::Message::Wake);
+        }
+        Ok(worked)
+    }
+}
+
+fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
+    let path = Path::new(&claim.capture.transcript);
+    let nothing = |reason: String| Ok(Step::End(Finish::Nothing { reason }));
+    let capture = claim.capture.id;
+    // A line that cannot be looked up counts as new: taking it is checked once more as it is kept.
+    let known = |line: &str| queue.is_taken(capture, line).unwrap_or(false);
+    let reading = match transcript::read(path, &known) {
+        Ok(reading) => reading,
+        // The client announces sessions that never had a transcript, and deletes old ones.
+        Err(transcript::Error::Missing { .. }) => return nothing("there is no transcript".to_owned()),
+        Err(error @ transcript::Error::NotAFile { .. }) => return Err(Failure::permanent(&error)),
+        Err(error) => return Err(Failure::passing(&error)),
+    };
+    let tally = &reading.tally;
+    tracing::info!(
+        capture,
+        lines = tally.lines,
+        conversation = tally.conversation,
+        known = tally.known,
+        own = tally.own,
+        malformed = tally.malformed,
+        "read a transcript"
+    );
+    if reading.conversation.events.is_empty() {
+        return nothing(match tally {
+            tally if tally.bytes == 0 => "the transcript is empty".to_owned(),
+            tally if tally.known > 0 => format!("nothing new: {} lines were captured before", tally.known),
+            tally if tally.lines > 0 && tally.malformed == tally.lines => {
+                format!("no line of the transcript can be read ({} are malformed)", tally.malformed)
+            }
+            tally => format!("no conversation in {} lines", tally.lines),
+        });
+    }
+    let body = stage::encode(&reading.conversation)?;
+    Ok(Step::NextWithLines(Stage::Extraction, body, reading.lines))
+}

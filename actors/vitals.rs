@@ -1,0 +1,135 @@
+//! What an actor shows of itself: to the watchdog, and to `nugget status` from outside.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// The signs of life of one actor, through every restart.
+#[derive(Debug)]
+pub struct Vitals {
+    name: &'static str,
+    born: Instant,
+    /// How long one message may take before the actor counts as hung.
+    patience: Duration,
+    mailbox: AtomicI64,
+    handled: AtomicU64,
+    restarts: AtomicU32,
+    /// Milliseconds since `born` at which the message in hand was taken up, plus one; 0 when idle.
+    busy_since: AtomicU64,
+    last_error: Mutex<Option<String>>,
+}
+
+/// [`Vitals`] as `nugget status --json` shows them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ActorReport {
+    pub name: String,
+    /// `idle`, `busy` or `down`.
+    pub state: String,
+    pub mailbox: i64,
+    pub handled: u64,
+    pub restarts: u32,
+    pub last_error: Option<String>,
+}
+
+impl Vitals {
+    pub fn new(name: &'static str, patience: Duration) -> Self {
+        Self {
+            name,
+            born: Instant::now(),
+            patience,
+            mailbox: AtomicI64::new(0),
+            handled: AtomicU64::new(0),
+            restarts: AtomicU32::new(0),
+            busy_since: AtomicU64::new(0),
+            last_error: Mutex::new(None),
+        }
+    }
+
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// A message has been put into the mailbox.
+    pub fn arrived(&self) {
+        self.mailbox.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A message has left the mailbox, or never got in.
+    pub fn left(&self) {
+        self.mailbox.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The actor takes a message up; it is idle again when the guard goes, in a panic as well.
+    pub fn begin(&self) -> Busy<'_> {
+        self.left();
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        self.busy_since.store(self.born.elapsed().as_millis() as u64 + 1, Ordering::SeqCst);
+        Busy { vitals: self }
+    }
+
+    /// The actor has fallen; its mailbox is lost with it.
+    pub fn fell(&self, error: &str) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
+        self.mailbox.store(0, Ordering::Relaxed);
+        self.busy_since.store(0, Ordering::SeqCst);
+        self.failed(error);
+    }
+
+    /// Something went wrong without the actor falling.
+    pub fn failed(&self, error: &str) {
+        if let Ok(mut last) = self.last_error.lock() {
+            *last = Some(error.to_owned());
+        }
+    }
+
+    /// Whether the message in hand has taken longer than the actor's patience.
+    pub fn is_hung(&self) -> bool {
+        let since = self.busy_since.load(Ordering::SeqCst);
+        since > 0 && self.born.elapsed() > Duration::from_millis(since - 1) + self.patience
+    }
+
+    pub fn restarts(&self) -> u32 {
+        self.restarts.load(Ordering::Relaxed)
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.busy_since.load(Ordering::SeqCst) > 0
+    }
+
+    pub fn report(&self, alive: bool) -> ActorReport {
+        let state = match (alive, self.is_busy()) {
+            (false, _) => "down",
+            (true, true) => "busy",
+            (true, false) => "idle",
+        };
+        ActorReport {
+            name: self.name.to_owned(),
+            state: state.to_owned(),
+            mailbox: self.mailbox.load(Ordering::Relaxed).max(0),
+            handled: self.handled.load(Ordering::Relaxed),
+            restarts: self.restarts(),
+            last_error: self.last_error.lock().ok().and_then(|last| last.clone()),
+        }
+    }
+}
+
+/// Held while an actor works on a message.
+pub struct Busy<'a> {
+    vitals: &'a Vitals,
+}
+
+impl Busy<'_> {
+    /// A sign of life in the midst of long work, so that the watchdog does not take it for hung.
+    pub fn beat(&self) {
+        let now = self.vitals.born.elapsed().as_millis() as u64 + 1;
+        self.vitals.busy_since.store(now, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.vitals.busy_since.store(0, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,15 @@
+//! One file for each command.
+
+pub(crate) mod ask;
+pub(crate) mod capture_session;
+pub(crate) mod completions;
+pub(crate) mod config;
+pub(crate) mod demo;
+pub(crate) mod drain;
+pub(crate) mod index;
+pub(crate) mod init;
+pub(crate) mod ledger;
+pub(crate) mod list;
+pub(crate) mod serve;
+pub(crate) mod show;
+pub(crate) mod status;

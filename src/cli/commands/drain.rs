@@ -1,0 +1,36 @@
+//! `nugget drain`: the process that works a brain's queue. Hooks start it; nobody has to.
+
+use std::process::{ExitCode, Stdio};
+
+use brain::Places;
+
+use crate::fault::Fault;
+use crate::session::{Door, spawn_drainer};
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// Leave the terminal and the parent first
+    #[arg(long)]
+    detach: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+        let (config, _) = door.config_as_it_is();
+        let brain = door.brain(&config)?;
+        if self.detach {
+            // A session of its own has no terminal that could hang it up, and no group that a
+            // client could kill. It fails only where this is done already.
+            let _ = rustix::process::setsid();
+            spawn_drainer(Stdio::inherit(), &brain, &[])?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let places = Places::of(brain.root());
+        places.create()?;
+        let _logs = door.log_to_file(&places);
+        let room = queue::lock_from_stdin(&places.wait_lock());
+        let setup = door.setup(&config, &brain)?;
+        actors::drain(&setup, room)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

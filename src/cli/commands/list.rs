@@ -1,0 +1,70 @@
+//! `nugget list`: the units of the brain.
+
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use super::show::read_all;
+use crate::fault::Fault;
+use crate::output;
+use crate::session::Door;
+
+#[derive(clap::Args)]
+#[command(after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json")]
+pub(crate) struct Arguments {
+    /// Only units of this domain
+    #[arg(long, value_name = "D")]
+    domain: Option<String>,
+    /// Only units of this type: pattern, concept, decision, bug, belief or one of your own
+    #[arg(long = "type", value_name = "T")]
+    kind: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+        let config = door.config()?;
+        let brain = door.brain(&config)?;
+        let (mut units, problems) = read_all(&brain)?;
+        let all = units.len();
+        units.retain(|(_, unit)| {
+            self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)
+                && self.kind.as_deref().is_none_or(|kind| unit.kind.as_str() == kind)
+        });
+        if self.json {
+            let listed: Vec<_> = units
+                .iter()
+                .map(|(path, unit)| {
+                    json!({
+                        "id": unit.id, "type": unit.kind, "domain": unit.domain, "title": unit.title,
+                        "description": unit.description, "tags": unit.tags, "confidence": unit.confidence,
+                        "source": unit.source, "status": unit.status, "created": unit.created,
+                        "last_modified": unit.last_modified, "path": path,
+                    })
+                })
+                .collect();
+            output::print_json(&json!({ "units": listed, "problems": problems }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if units.is_empty() {
+            output::print(&match all {
+                0 => "the brain has no units yet: merge a branch of nugget's, or write one\n".to_owned(),
+                all => format!("none of the {all} units is of that kind\n"),
+            })?;
+        } else {
+            let mut rows = vec![["ID", "TYPE", "DOMAIN", "TITLE"].map(str::to_owned).to_vec()];
+            rows.extend(units.iter().map(|(_, unit)| {
+                [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &unit.title]
+                    .map(output::safe)
+                    .to_vec()
+            }));
+            output::print(&output::table(&rows))?;
+        }
+        for problem in &problems {
+            output::note(&format!("skipped {}", output::safe(problem)));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,186 @@
+//! What every command finds out first: the settings, the brain, and what the service needs.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use actors::Setup;
+use brain::{Brain, Config, Places};
+use embed::{ModelChoice, OnnxModel, Pooling};
+use queue::FileLocks;
+use tracing_subscriber::EnvFilter;
+
+use crate::fault::{self, Fault, MISSING};
+
+/// The global flags.
+pub(crate) struct Door {
+    brain: Option<PathBuf>,
+    verbose: u8,
+}
+
+impl Door {
+    pub(crate) fn new(brain: Option<PathBuf>, verbose: u8) -> Self {
+        Self { brain, verbose }
+    }
+
+    /// The settings; anything wrong with them is an error.
+    pub(crate) fn config(&self) -> Result<Config, Fault> {
+        let (config, errors) = self.config_as_it_is();
+        if errors.is_empty() { Ok(config) } else { Err(fault::of_settings(&errors)) }
+    }
+
+    /// The settings with what is wrong with them, for a hook that must go on.
+    pub(crate) fn config_as_it_is(&self) -> (Config, Vec<brain::config::ConfigError>) {
+        let (mut config, mut errors) = Config::load();
+        if let Some(brain) = &self.brain {
+            let set = config.set_flag("brain", brain.display().to_string(), "--brain");
+            errors.extend(set.err());
+        }
+        (config, errors)
+    }
+
+    /// Where the brain is, or would be.
+    pub(crate) fn root(&self, config: &Config) -> PathBuf {
+        config.path("brain").unwrap_or_else(brain::places::default_brain)
+    }
+
+    /// The brain, which must be there.
+    pub(crate) fn brain(&self, config: &Config) -> Result<Brain, Fault> {
+        let root = self.root(config);
+        match Brain::open(&root) {
+            Err(error @ brain::Error::Missing { .. }) if config.path("brain").is_none() => {
+                Err(Fault::from(error)
+                    .code(MISSING)
+                    .hint("run `nugget init` to make a brain, or name yours with --brain DIR"))
+            }
+            result => Ok(result?),
+        }
+    }
+
+    /// What the service needs to know about the brain.
+    pub(crate) fn setup(&self, config: &Config, brain: &Brain) -> Result<Setup, Fault> {
+        let places = Places::of(brain.root());
+        places.create()?;
+        let manifest = brain.manifest()?;
+        Ok(Setup {
+            brain: brain.clone(),
+            places,
+            embed: embed_settings(config),
+            extractor: Arc::new(extract::Heuristic::default()),
+            confidence_min: config.number("extract.confidence_min") as f64 / 100.0,
+            default_branch: manifest.default_branch,
+            linger: config.seconds("drainer.linger_seconds"),
+        })
+    }
+
+    /// Logs to stderr, as much as was asked for.
+    pub(crate) fn log_to_stderr(&self) {
+        let filter = self.filter("off");
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    }
+
+    /// Logs to the brain's log folder, for processes that nobody watches. The guard writes the rest
+    /// when dropped.
+    pub(crate) fn log_to_file(&self, places: &Places) -> Option<tracing_appender::non_blocking::WorkerGuard> {
+        let appender = tracing_appender::rolling::Builder::new()
+            .rotation(tracing_appender::rolling::Rotation::DAILY)
+            .filename_prefix("nugget")
+            .filename_suffix("log")
+            .max_log_files(7)
+            .build(places.logs())
+            .ok()?;
+        let (writer, guard) = tracing_appender::non_blocking(appender);
+        let filter = self.filter("info");
+        let _ =
+            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).try_init();
+        Some(guard)
+    }
+
+    fn filter(&self, quiet: &str) -> EnvFilter {
+        let ours = |level: &str| {
+            let crates = [
+                "actors",
+                "brain",
+                "cli",
+                "embed",
+                "extract",
+                "forge",
+                "index",
+                "mcp",
+                "queue",
+                "retrieve",
+                "transcript",
+            ];
+            crates.map(|name| format!("{name}={level}")).join(",")
+        };
+        let default = match self.verbose {
+            0 if quiet == "off" => "off".to_owned(),
+            0 => ours(quiet),
+            1 => ours("info"),
+            2 => ours("debug"),
+            _ => "trace".to_owned(),
+        };
+        EnvFilter::try_from_env("NUGGET_LOG").unwrap_or_else(|_| EnvFilter::new(default))
+    }
+}
+
+fn embed_settings(config: &Config) -> embed::Settings {
+    let model = match config.path("embed.model") {
+        None => ModelChoice::BuiltIn,
+        Some(path) => {
+            let tokenizer = config
+                .path("embed.tokenizer")
+                .unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join("tokenizer.json"));
+            ModelChoice::Onnx(OnnxModel {
+                tokenizer,
+                pooling: match config.string("embed.pooling").as_str() {
+                    "cls" => Pooling::Cls,
+                    "sentence" => Pooling::None,
+                    _ => Pooling::Mean,
+                },
+                query_prefix: config.string("embed.query_prefix"),
+                document_prefix: config.string("embed.document_prefix"),
+                tokens_max: usize::try_from(config.number("embed.tokens_max")).ok(),
+                name: None,
+                path,
+            })
+        }
+    };
+    embed::Settings {
+        model,
+        runtime_library: config.path("embed.runtime_library"),
+        ..embed::Settings::default()
+    }
+}
+
+/// Sees to it that somebody works the queue: when nobody waits to, starts a drainer that outlives
+/// this process, its terminal and its client.
+///
+/// The place in the waiting room goes with it, as its standard input, so that there is no moment in
+/// which nobody has it. The child starts a session of its own and leaves the work to a child of
+/// *its* own, which then belongs to nobody: a client that kills a hook with all its descendants does
+/// not find it.
+pub(crate) fn ensure_drainer(places: &Places, brain: &Brain) -> Result<(), Fault> {
+    let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
+    let Some(place) = locks.try_wait()? else { return Ok(()) };
+    spawn_drainer(place.into_stdin(), brain, &["--detach"])?;
+    Ok(())
+}
+
+/// Starts `nugget drain` with the given standard input and nothing else of this process.
+pub(crate) fn spawn_drainer(stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<()> {
+    let null = || File::options().write(true).open("/dev/null").map(Stdio::from);
+    // Not waited for: it is either a short step on the way or the drainer itself.
+    Command::new(std::env::current_exe()?)
+        .arg("drain")
+        .arg("--brain")
+        .arg(brain.root())
+        .args(flags)
+        .current_dir("/")
+        .stdin(stdin)
+        .stdout(null()?)
+        .stderr(null()?)
+        .spawn()
+        .map(drop)
+}

@@ -1,0 +1,163 @@
+//! The runtime that runs the model: the ONNX Runtime library when there is one, otherwise tract, which is
+//! part of the binary.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use ort::environment::Environment;
+
+use crate::Error;
+
+/// What runs the model in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Runtime {
+    /// The library of ONNX Runtime 1.`minor`: two to three times as fast.
+    OnnxRuntime { minor: u32, library: PathBuf },
+    /// Pure Rust, in the binary, always there.
+    Tract,
+}
+
+impl fmt::Display for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OnnxRuntime { minor, library } => {
+                write!(f, "ONNX Runtime 1.{minor} ({})", library.display())
+            }
+            Self::Tract => f.write_str("tract (built in)"),
+        }
+    }
+}
+
+/// One for a process. The environment is kept here because ort makes only one, and it must outlive every
+/// session.
+pub(crate) struct Backend {
+    pub(crate) environment: Environment,
+    pub(crate) runtime: Runtime,
+    passed_over: Vec<String>,
+}
+
+static BACKEND: OnceLock<Result<Backend, String>> = OnceLock::new();
+
+/// The backend of the process; the first call chooses it, later ones get what was chosen.
+pub(crate) fn backend(library: Option<&Path>) -> Result<&'static Backend, Error> {
+    BACKEND.get_or_init(|| choose(library)).as_ref().map_err(|what| Error::Runtime(what.clone()))
+}
+
+pub(crate) fn passed_over() -> &'static [String] {
+    match BACKEND.get() {
+        Some(Ok(backend)) => &backend.passed_over,
+        _ => &[],
+    }
+}
+
+fn choose(library: Option<&Path>) -> Result<Backend, String> {
+    let mut passed_over = Vec::new();
+    let mut chosen = None;
+    for candidate in candidates(library) {
+        // After a failed `init_from` ort takes the next one for done and works on memory that was never
+        // filled, so each library is probed and `init_from` is called once, for the one that will do.
+        match ort::util::probe(&candidate) {
+            Some(minor) if minor >= ort::MINOR_VERSION => {
+                chosen = Some((minor, candidate));
+                break;
+            }
+            Some(minor) => passed_over.push(format!(
+                "{}: ONNX Runtime 1.{minor}, at least 1.{} is needed",
+                candidate.display(),
+                ort::MINOR_VERSION
+            )),
+            None => passed_over.push(format!("{}: not an ONNX Runtime library", candidate.display())),
+        }
+    }
+    for reason in &passed_over {
+        tracing::warn!(reason, "passed over a runtime library");
+    }
+    let (builder, runtime) = match chosen {
+        Some((minor, library)) => {
+            let builder = ort::init_from(&library).map_err(|e| format!("{}: {e}", library.display()))?;
+            (builder, Runtime::OnnxRuntime { minor, library })
+        }
+        None => {
+            if !ort::set_api(ort_tract::api()) {
+                return Err("another runtime was chosen before".to_owned());
+            }
+            (ort::init(), Runtime::Tract)
+        }
+    };
+    let environment = builder.build().map_err(|e| e.to_string())?;
+    tracing::debug!(%runtime, "chose the model runtime");
+    Ok(Backend { environment, runtime, passed_over })
+}
+
+/// Where a library may be, most deliberate first: the settings, the environment, beside the executable.
+fn candidates(library: Option<&Path>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let environment = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
+    for named in library.map(Path::to_owned).into_iter().chain(environment) {
+        match std::path::absolute(&named) {
+            Ok(folder) if folder.is_dir() => found.extend(libraries_in(&folder)),
+            // One that is named and missing stays in the list, so that its absence is told.
+            Ok(file) => found.push(file),
+            Err(_) => found.push(named),
+        }
+    }
+    if let Ok(executable) = std::env::current_exe()
+        && let Some(folder) = executable.parent()
+    {
+        found.extend(libraries_in(folder));
+        found.extend(libraries_in(&folder.join("../lib")));
+    }
+    found.dedup();
+    found
+}
+
+/// The libraries of ONNX Runtime in a folder, whatever version their names carry, newest name first.
+fn libraries_in(folder: &Path) -> Vec<PathBuf> {
+    let stem = format!("{}onnxruntime", std::env::consts::DLL_PREFIX);
+    let suffix = std::env::consts::DLL_SUFFIX;
+    let is_library = |name: &str| match name.strip_prefix(&stem) {
+        // `.so`, `.so.1.24.0`, `.1.24.0.dylib`, and not `_providers_shared.so`.
+        Some(rest) => rest.starts_with(suffix) || rest.starts_with('.') && rest.ends_with(suffix),
+        None => false,
+    };
+    let mut libraries: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| entry.file_name().to_str().is_some_and(is_library))
+        .map(|entry| entry.path())
+        .collect();
+    libraries.sort();
+    libraries.reverse();
+    libraries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_says_what_it_is() {
+        let library = PathBuf::from("/opt/libonnxruntime.so");
+        let shown = Runtime::OnnxRuntime { minor: 24, library }.to_string();
+        assert_eq!(shown, "ONNX Runtime 1.24 (/opt/libonnxruntime.so)");
+        assert_eq!(Runtime::Tract.to_string(), "tract (built in)");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_folder_gives_its_runtime_libraries_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in
+            ["libonnxruntime.so", "libonnxruntime.so.1.24.1", "libonnxruntime_providers_shared.so", "x.so"]
+        {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        let names: Vec<_> = libraries_in(folder.path())
+            .iter()
+            .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
+            .collect();
+        assert_eq!(names, ["libonnxruntime.so.1.24.1", "libonnxruntime.so"]);
+    }
+}

@@ -1,0 +1,275 @@
+use std::fs;
+use std::sync::{Barrier, mpsc};
+
+use knowledge::CountTokens;
+
+use super::*;
+
+fn embedder() -> Embedder {
+    Embedder::load(&Settings::default()).unwrap()
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
+}
+
+/// The built-in model and tokenizer as files, for a model of the user's own.
+fn own(folder: &Path, pooling: Pooling) -> OnnxModel {
+    let (path, tokenizer) = (folder.join("my-encoder.onnx"), folder.join("tokenizer.json"));
+    fs::write(&path, BUILT_IN_MODEL).unwrap();
+    fs::write(&tokenizer, BUILT_IN_TOKENIZER).unwrap();
+    let (query_prefix, document_prefix) = (String::new(), String::new());
+    OnnxModel { path, tokenizer, pooling, query_prefix, document_prefix, tokens_max: None, name: None }
+}
+
+fn settings(own: OnnxModel) -> Settings {
+    Settings { model: ModelChoice::Onnx(own), ..Settings::default() }
+}
+
+#[test]
+fn the_vector_is_the_one_the_model_is_known_to_give() {
+    let embedder = embedder();
+    let vector = embedder.embed_query("how do I close a pooled goroutine connection").unwrap();
+    // Computed once, by tract and by ONNX Runtime 1.31, which agree to 1e-6.
+    let known = [0.022_325, 0.023_354, -0.063_597, -0.017_413, -0.047_401, 0.022_299];
+    assert_eq!(
+        (vector.len(), embedder.dimensions(), embedder.model_name()),
+        (384, 384, "all-MiniLM-L6-v2/w8")
+    );
+    for (x, known) in vector.iter().zip(known) {
+        assert!((x - known).abs() < 1e-4, "{x} is not {known} by {}", embedder.runtime());
+    }
+}
+
+#[test]
+fn paraphrases_are_nearer_than_other_subjects() {
+    let embedder = embedder();
+    let embed = |text| embedder.embed_document(text).unwrap();
+    for (this, same, other) in [
+        ("Limit the number of workers", "Bound how many threads run at once", "The cat sleeps on the sofa"),
+        ("the database is locked", "SQLite answers SQLITE_BUSY", "We chose blue for the button"),
+        ("roll back a failed deployment", "undo a release that went wrong", "parse dates in many formats"),
+    ] {
+        let (this, same, other) = (embed(this), embed(same), embed(other));
+        let (near, far) = (cosine(&this, &same), cosine(&this, &other));
+        assert!(near > far + 0.1, "{near} is not clearly nearer than {far}");
+        assert!((cosine(&this, &this) - 1.0).abs() < 1e-5, "not of unit length");
+    }
+}
+
+#[test]
+fn a_vector_depends_on_nothing_but_its_text() {
+    let embedder = embedder();
+    let first = embedder.embed_document("use fsync before rename").unwrap();
+    embedder.embed_document(&"quite another and a much longer text ".repeat(60)).unwrap();
+    assert_eq!(first, embedder.embed_query("use fsync before rename").unwrap());
+    assert_eq!(first, self::embedder().embed_document("use fsync before rename").unwrap());
+}
+
+#[test]
+fn hostile_texts_give_a_vector_or_a_clear_error() {
+    let embedder = embedder();
+    for blank in ["", "   \n\t ", "\0\0", "\u{200b}\u{feff}", "\u{1}\u{2}"] {
+        match embedder.embed_query(blank) {
+            Err(Error::Empty) => {}
+            other => panic!("{blank:?} gives {other:?}"),
+        }
+    }
+    let long = "word ".repeat(200_000);
+    let spaces = format!("{}end", " ".repeat(1 << 20));
+    let texts = [
+        "🦀🦀 🚀",
+        "a\0b\0c",
+        "[CLS] [SEP] [PAD]",
+        "日本語のテキスト",
+        "e\u{301}\u{301}\u{301}",
+        &"x".repeat(1 << 20),
+    ];
+    for text in texts.into_iter().chain([long.as_str(), spaces.as_str()]) {
+        let vector = embedder.embed_document(text).unwrap();
+        assert!((cosine(&vector, &vector) - 1.0).abs() < 1e-5, "{:?}", &text[..text.floor_char_boundary(20)]);
+    }
+}
+
+#[test]
+fn what_lies_beyond_the_limit_changes_nothing_and_what_lies_before_it_does() {
+    let embedder = embedder();
+    let fits = "pool ".repeat(254);
+    let vector = embedder.embed_document(&fits).unwrap();
+    assert_eq!(vector, embedder.embed_document(&format!("{fits} elephants")).unwrap());
+    let shorter = format!("{} elephants", "pool ".repeat(253));
+    assert_ne!(vector, embedder.embed_document(&shorter).unwrap());
+}
+
+#[test]
+fn tokens_are_counted_as_the_tokenizer_counts_them_and_without_a_limit() {
+    let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
+    let mut plain = tokenizers::Tokenizer::from_bytes(BUILT_IN_TOKENIZER).unwrap();
+    plain.with_truncation(None).unwrap();
+    let long = "parse_config returns Err, see src/main.rs. ".repeat(500);
+    for text in ["", " ", "one", "parseConfig()", "🦀", "日本語", "a\0b", long.as_str()] {
+        assert_eq!(tokenizer.count(text), plain.encode(text, false).unwrap().len(), "{text:.20}");
+    }
+    assert!(tokenizer.count(&long) > 5_000);
+    assert_eq!(tokenizer.tokens_max(), 256);
+    assert_eq!(tokenizer.model_input("", &long).unwrap().len(), 256);
+}
+
+#[test]
+fn a_word_is_alike_to_its_synonym_by_the_word_table() {
+    let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
+    let table = tokenizer.word_table().unwrap();
+    assert_eq!((table.vocabulary(), table.dimensions()), (30_522, 384));
+    let piece = |word: &str| match *tokenizer.pieces(word) {
+        [piece] => piece,
+        ref pieces => panic!("{word} is {pieces:?}"),
+    };
+    let cosines =
+        table.cosines(&[piece("error")], &[piece("mistake"), piece("error"), piece("banana"), u32::MAX]);
+    assert!(cosines[0] > cosines[2] + 0.2 && cosines[0] < 0.99, "{cosines:?}");
+    assert!((cosines[1] - 1.0).abs() < 1e-5 && cosines[3] == 0.0, "{cosines:?}");
+    // Words are remembered; remembering must not change them.
+    assert_eq!(tokenizer.pieces("goroutine"), tokenizer.pieces("goroutine"));
+    assert!(tokenizer.pieces("").is_empty() && tokenizer.pieces("goroutine").len() > 1);
+}
+
+#[test]
+fn two_threads_embed_at_once_and_get_the_same() {
+    let embedder = embedder();
+    let expected = embedder.embed_query("two at once").unwrap();
+    let barrier = Barrier::new(4);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                barrier.wait();
+                for _ in 0..3 {
+                    assert_eq!(embedder.embed_document("two at once").unwrap(), expected);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_query_goes_before_the_documents_that_wait() {
+    let embedder = Embedder::load(&Settings { sessions_max: 1, ..Settings::default() }).unwrap();
+    let (done, order) = mpsc::channel();
+    let held = embedder.sessions.lease(Urgency::Later).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            let done = done.clone();
+            let embedder = &embedder;
+            scope.spawn(move || {
+                embedder.embed_document("a document that can wait").unwrap();
+                done.send("document").unwrap();
+            });
+        }
+        let asker = done.clone();
+        let asking = &embedder;
+        scope.spawn(move || {
+            asking.embed_query("a question").unwrap();
+            asker.send("query").unwrap();
+        });
+        while embedder.sessions.queries_waiting() == 0 {
+            std::thread::yield_now();
+        }
+        drop(held);
+    });
+    assert_eq!(order.iter().next(), Some("query"));
+}
+
+#[test]
+fn a_model_of_ones_own_gives_what_it_gives_built_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let built_in = embedder().embed_query("the same model as a file").unwrap();
+    let mean = Embedder::load(&settings(own(folder.path(), Pooling::Mean))).unwrap();
+    assert_eq!(mean.dimensions(), 384);
+    assert!(cosine(&mean.embed_query("the same model as a file").unwrap(), &built_in) > 0.999_99);
+    let first = Embedder::load(&settings(own(folder.path(), Pooling::Cls))).unwrap();
+    assert!(cosine(&first.embed_query("the same model as a file").unwrap(), &built_in) < 0.99);
+    assert_ne!(mean.model_name(), first.model_name(), "vectors that cannot be compared have one name");
+}
+
+#[test]
+fn prefixes_and_limits_of_ones_own_model_are_heeded() {
+    let folder = tempfile::tempdir().unwrap();
+    let plain = own(folder.path(), Pooling::None);
+    let mut prefixed = plain.clone();
+    prefixed.query_prefix = "query: ".into();
+    prefixed.tokens_max = Some(16);
+    let names = [&plain, &prefixed].map(|own| model_name(&settings(own.clone())));
+    assert!(names[0].starts_with("my-encoder@") && names[0].len() == "my-encoder@".len() + 8, "{names:?}");
+    assert_ne!(names[0], names[1]);
+    let (plain, prefixed) =
+        (Embedder::load(&settings(plain)).unwrap(), Embedder::load(&settings(prefixed)).unwrap());
+    assert_eq!(prefixed.embed_query("text").unwrap(), plain.embed_query("query: text").unwrap());
+    assert_eq!(prefixed.embed_document("text").unwrap(), plain.embed_document("text").unwrap());
+    assert_eq!(prefixed.tokenizer().model_input("", &"word ".repeat(99)).unwrap().len(), 16);
+    assert!(matches!(prefixed.embed_query(" "), Err(Error::Empty)));
+}
+
+#[test]
+fn the_name_of_ones_own_model_follows_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = own(folder.path(), Pooling::Mean);
+    let before = model_name(&settings(own.clone()));
+    assert_eq!(before, model_name(&settings(own.clone())));
+    let mut bytes = BUILT_IN_MODEL.to_vec();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&own.path, bytes).unwrap();
+    assert_ne!(before, model_name(&settings(own.clone())));
+    fs::remove_file(&own.path).unwrap();
+    assert_eq!(model_name(&settings(own)), "my-encoder@unreadable");
+}
+
+#[test]
+fn a_model_that_cannot_serve_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = own(folder.path(), Pooling::Mean);
+    let fails = |own: OnnxModel| match Embedder::load(&settings(own)) {
+        Ok(_) => panic!("it loaded"),
+        Err(error) => error.to_string().replace(&folder.path().display().to_string(), "…"),
+    };
+    let absent = folder.path().join("absent");
+    assert_eq!(
+        fails(OnnxModel { path: absent.clone(), ..good.clone() }),
+        "failed to read the model …/absent"
+    );
+    assert_eq!(
+        fails(OnnxModel { tokenizer: absent, ..good.clone() }),
+        "failed to read the tokenizer …/absent"
+    );
+    assert_eq!(
+        fails(OnnxModel { tokenizer: good.path.clone(), ..good.clone() }),
+        "…/my-encoder.onnx is not a tokenizer (tokenizer.json)"
+    );
+    let not_a_model = fails(OnnxModel { path: good.tokenizer.clone(), ..good.clone() });
+    assert!(not_a_model.starts_with("…/tokenizer.json is not a model that"), "{not_a_model}");
+    // The names of an input and of an output, overwritten by others of the same length.
+    let renamed = |from: &[u8], to: &[u8]| {
+        let mut bytes = BUILT_IN_MODEL.to_vec();
+        for at in 0..bytes.len() - from.len() {
+            if &bytes[at..at + from.len()] == from {
+                bytes[at..at + to.len()].copy_from_slice(to);
+            }
+        }
+        let path = folder.path().join("renamed.onnx");
+        fs::write(&path, bytes).unwrap();
+        path
+    };
+    let path = renamed(b"token_type_ids", b"position_idsss");
+    let inputs = fails(OnnxModel { path, ..good.clone() });
+    assert_eq!(inputs, "…/renamed.onnx cannot be fed: nobody knows what its input `position_idsss` wants");
+    let path = renamed(b"sentence_embedding", b"sentence_emneddimg");
+    let outputs = fails(OnnxModel { path, pooling: Pooling::None, ..good });
+    assert!(outputs.contains("has no output `sentence_embedding`"), "{outputs}");
+}
+
+#[test]
+fn a_vector_without_a_direction_is_refused() {
+    assert!(normalized(vec![0.0; 4]).is_err());
+    assert!(normalized(vec![1.0, f32::NAN]).is_err());
+    assert!(normalized(vec![1.0, f32::INFINITY]).is_err());
+    assert_eq!(normalized(vec![3.0, 4.0]).unwrap(), [0.6, 0.8]);
+}

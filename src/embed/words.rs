@@ -1,0 +1,99 @@
+//! How alike two tokens are, by the vectors that the model itself begins with.
+//!
+//! No forward pass: a row of the table for each token, and the cosine between rows. It finds `error` in a
+//! passage that says `mistake`, at a price of a microsecond.
+
+use crate::onnx::{self, Kind, Tensor};
+use crate::{BUILT_IN_MODEL, ModelChoice};
+
+/// The model's table of token vectors, `[vocabulary, dimensions]`.
+pub struct WordTable {
+    rows: Rows,
+    dimensions: usize,
+}
+
+enum Rows {
+    /// In place, in the binary. Each row has a scale of its own, which no cosine depends on.
+    Int8(&'static [u8]),
+    Float(Vec<f32>),
+}
+
+impl WordTable {
+    /// The table of the model, if its file shows one.
+    pub(crate) fn of(model: &ModelChoice) -> Option<Self> {
+        match model {
+            ModelChoice::BuiltIn => {
+                let table = onnx::tensors(BUILT_IN_MODEL).find(|t| t.name == "word_embeddings_q")?;
+                let [_, dimensions] = table.shape[..] else { return None };
+                Some(Self { rows: Rows::Int8(table.bytes), dimensions })
+            }
+            ModelChoice::Onnx(own) => {
+                let bytes = std::fs::read(&own.path).ok()?;
+                let is_table = |t: &Tensor<'_>| t.kind == Kind::F32 && t.name.contains("word_embeddings");
+                let table = onnx::tensors(&bytes).find(|t| is_table(t) && t.shape.len() == 2)?;
+                let floats =
+                    table.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+                let dimensions = table.shape[1];
+                (dimensions > 0).then(|| Self { rows: Rows::Float(floats.collect()), dimensions })
+            }
+        }
+    }
+
+    /// How many tokens have a row.
+    pub fn vocabulary(&self) -> usize {
+        match &self.rows {
+            Rows::Int8(bytes) => bytes.len() / self.dimensions,
+            Rows::Float(floats) => floats.len() / self.dimensions,
+        }
+    }
+
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// The cosine of every token of `these` with every one of `those`: `[these, those]`, row by row. A token
+    /// without a row is like nothing: 0.
+    pub fn cosines(&self, these: &[u32], those: &[u32]) -> Vec<f32> {
+        let these: Vec<_> = these.iter().map(|&piece| self.row(piece)).collect();
+        let mut cosines = vec![0.0; these.len() * those.len()];
+        // Column by column, so that each of the many rows is decoded once for the few.
+        for (column, &piece) in those.iter().enumerate() {
+            let Some(that) = self.row(piece) else { continue };
+            for (row, this) in these.iter().enumerate() {
+                if let Some(this) = this {
+                    cosines[row * those.len() + column] = dot(this, &that);
+                }
+            }
+        }
+        cosines
+    }
+
+    /// One row, L2-normalised: `[dimensions] f32`.
+    pub fn row(&self, piece: u32) -> Option<Vec<f32>> {
+        let start = usize::try_from(piece).ok()?.checked_mul(self.dimensions)?;
+        let range = start..start.checked_add(self.dimensions)?;
+        let mut row: Vec<f32> = match &self.rows {
+            Rows::Int8(bytes) => bytes.get(range)?.iter().map(|&byte| f32::from(byte as i8)).collect(),
+            Rows::Float(floats) => floats.get(range)?.to_vec(),
+        };
+        let norm = dot(&row, &row).sqrt();
+        if !norm.is_normal() {
+            return None;
+        }
+        row.iter_mut().for_each(|x| *x /= norm);
+        Some(row)
+    }
+}
+
+/// In eight sums, which a compiler turns into vector instructions; one sum it may not reorder.
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [0.0_f32; 8];
+    let (a, b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let rest: f32 = a.remainder().iter().zip(b.remainder()).map(|(x, y)| x * y).sum();
+    for (a, b) in a.zip(b) {
+        for i in 0..8 {
+            sums[i] += a[i] * b[i];
+        }
+    }
+    sums.iter().sum::<f32>() + rest
+}

@@ -1,0 +1,187 @@
+//! Stated causes: of a failure that a command showed, or of one that somebody described.
+
+use knowledge::UnitType;
+use knowledge::text::one_line;
+
+use super::finding::{Finding, Findings, evidence, lower_first, quoted, upper_first};
+use super::fixes;
+use super::prose::{self, expression};
+use super::rules;
+use super::session::{Run, Said, Session};
+
+expression! {
+    ROOT = r"(?i)\broot cause(?: of [^,.:;]{3,60}?)?(?: is| was| turned out to be| turns out to be|:| —| –)\s*(?:that )?(?P<cause>.+)$";
+    TURNED_OUT = r"(?i)(?:^|\bit |\bthis |[,;] )turn(?:s|ed) out,?(?: that| to be)?\s+(?P<cause>.+)$";
+    REAL = r"(?i)\bthe (?:actual|real|underlying|true) (?:problem|issue|cause|culprit|bug|reason)(?: is| was|:)\s*(?:that )?(?P<cause>.+)$";
+    FAILS_BECAUSE = r"(?i)\b(?:it|this|that|they|the [\w` -]{3,50}?|`[^`]+`|\w+) (?:keeps? |kept |only |always |sometimes )?(?:fail(?:s|ed|ing)?|broke|breaks|crash(?:es|ed)?|hangs|hung|happens|happened|flakes|flaked|times out|timed out|panics|panicked|deadlocks|deadlocked|leaks|leaked|was (?:failing|slow|empty|wrong|missing)|is (?:failing|slow|empty|wrong)) because (?:of )?(?P<cause>.+)$";
+    CULPRIT = r"(?i)\bthe culprit (?:is|was) (?P<cause>.+)$|\b(?:was|is|were) caused by (?P<cause2>.+)$";
+    REFUTED = r"(?i)\b(?:that (?:was|is)n't (?:it|the)|that (?:was|is) not (?:it|the)|i was wrong|not the (?:root |real |actual )?cause|wrong (?:guess|theory|track|lead)|red herring|scrap that|still (?:fails|failing|broken|happens|the same))\b";
+    FIX = r"(?i)^(?:(?:so|and|then|ok(?:ay)?)[, ]+)?(?:(?:the|a|proper|real|right) )*(?:fix|solution|remedy|workaround)(?: is| was|:| here is)\s*(?:to )?(?P<fix>.{8,})$|\b(?:fixed|solved|resolved|cured|avoided) (?:it |this |that )?by (?P<fix2>.{8,})$|^(?:(?:so|and|then|now)[, ]+)?i(?:'ve| have)? (?P<fix3>(?:changed|moved|added|set|replaced|pinned|wrapped|switched|made|dropped|removed|passed|bumped|raised|gave|took|put|enabled|disabled|renamed)\b.{8,})$";
+    PRONOUN = r"(?i)^(?:it|it's|this|that|they|he|she|there|we|we're|i|i'm|its|their|you|some|something|one)\b";
+    MERE_PRONOUN = r"(?i)^(?:it|it's|this|that|they|its|their|something|one)\b";
+    RESUMED = r"^(?P<what>[^:,;]{3,50}): it ";
+    SMALL = r"(?i)\b(?:typo|misspell|misspelled|missing (?:semicolon|comma|paren|parenthesis|bracket|brace|quote|import)|forgot to (?:save|import)|unused|off by one line|wrong (?:file|folder|directory|path|branch)|not installed)\b";
+}
+
+pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
+    for (at, said) in session.said.iter().enumerate() {
+        let text = said.sentence.text.as_str();
+        let Some(cause) = cause(text) else { continue };
+        if said.sentence.question
+            || prose::is_hedged(text)
+            || said.by_human && rules::is_untrustworthy(said.message)
+        {
+            findings.reject(text, "supposed, not stated");
+            continue;
+        }
+        if let Some(reason) = unfit(session, said, &cause) {
+            findings.reject(text, reason);
+            continue;
+        }
+        let failed = failure_before(session, said.event);
+        let passed = failed.and_then(|failed| fixes::passed_after(session, failed, said.event));
+        let fix = fix(session, at, passed);
+        let mends = passed.is_some() || fix.is_some();
+        let symptom = failed.map(|failed| fixes::symptom(failed));
+        let title = match (&symptom, PRONOUN.is_match(&cause)) {
+            (_, false) => upper_first(&cause),
+            (Some(symptom), true) => format!("{}: {}", symptom.short(), lower_first(&cause)),
+            (None, true) if MERE_PRONOUN.is_match(&cause) => {
+                findings.reject(text, "says too little without its surroundings");
+                continue;
+            }
+            (None, true) => upper_first(&cause),
+        };
+        let mut quotes = Vec::new();
+        if let (Some(failed), Some(symptom)) = (failed, &symptom) {
+            // The command's own words are the best evidence, so they come first.
+            quotes.push(evidence(failed.result_line, &symptom.quote()));
+        }
+        quotes.push(quoted(said));
+        if let Some(fix) = &fix
+            && !quotes.iter().any(|quote| quote.line == fix.line)
+        {
+            quotes.push(evidence(&fix.line, &fix.quote));
+        }
+        if let Some(passed) = passed {
+            quotes.push(evidence(passed.result_line, &format!("{} → passed", one_line(passed.command, 100))));
+        }
+        let kind = if failed.is_some() || mends { UnitType::Bug } else { UnitType::Concept };
+        let confidence = match (passed.is_some(), fix.is_some()) {
+            (true, true) => 0.7,
+            (true, false) => 0.65,
+            (false, true) => 0.6,
+            (false, false) => 0.5,
+        };
+        let learned = match (failed, passed) {
+            (Some(failed), Some(_)) => {
+                format!("`{}` failed; after the change it passed", one_line(failed.command, 100))
+            }
+            (Some(failed), None) => format!("`{}` failed in the session", one_line(failed.command, 100)),
+            _ if said.by_human => "The user stated it".to_owned(),
+            _ => "The assistant stated it after looking into it".to_owned(),
+        };
+        findings.found.push(Finding {
+            kind,
+            title,
+            statement: text.to_owned(),
+            by_human: said.by_human,
+            summary: symptom.as_ref().map(|symptom| format!("{}, because {}", symptom.happened(), lower_first(&cause))),
+            when: symptom.map(|symptom| symptom.told()),
+            what_to_do: fix.map(|fix| upper_first(&fix.what)),
+            why: Some(upper_first(&cause)),
+            rejected: None,
+            learned,
+            confidence,
+            event: said.event,
+            evidence: quotes,
+        });
+    }
+}
+
+/// The cause that a sentence states.
+fn cause(sentence: &str) -> Option<String> {
+    let found = [&ROOT, &REAL, &FAILS_BECAUSE, &CULPRIT, &TURNED_OUT]
+        .iter()
+        .find_map(|form| form.captures(sentence))?;
+    let cause = found.name("cause").or(found.name("cause2"))?.as_str().trim();
+    // "The culprit is the probe: it starts …" says "the probe starts …".
+    Some(RESUMED.replace(cause, "$what ").into_owned())
+}
+
+fn unfit(session: &Session<'_>, said: &Said<'_>, cause: &str) -> Option<&'static str> {
+    if prose::content_words(cause).len() < 4 {
+        return Some("says too little without its surroundings");
+    }
+    if SMALL.is_match(cause) {
+        return Some("a slip that teaches nothing");
+    }
+    // Whatever came to light before the next thing that worked may have shown it to be wrong.
+    let refuted = session.said.iter().any(|later| {
+        (later.event, later.line) > (said.event, said.line)
+            && later.event <= said.event + 12
+            && REFUTED.is_match(&later.sentence.text)
+    });
+    refuted.then_some("refuted later in the session")
+}
+
+/// The last failed command before a place, unless its like has passed meanwhile.
+fn failure_before<'s, 'a>(session: &'s Session<'a>, event: usize) -> Option<&'s Run<'a>> {
+    let failed =
+        session.runs.iter().rev().find(|run| !run.ok && run.ended < event && fixes::is_telling(run))?;
+    let mended = session.runs.iter().any(|run| {
+        run.ok && run.event > failed.ended && run.ended < event && fixes::is_same(run.command, failed.command)
+    });
+    // A cause is often summed up after the mend: then the failure that was mended is meant.
+    (!mended || event - failed.ended <= 16).then_some(failed)
+}
+
+struct Fix {
+    line: String,
+    what: String,
+    quote: String,
+}
+
+/// What was done about it: in words if somebody said so, else a small edit as it is.
+fn fix(session: &Session<'_>, at: usize, passed: Option<&Run<'_>>) -> Option<Fix> {
+    let event = session.said[at].event;
+    let until = passed.map_or(event + 10, |passed| passed.ended + 2);
+    let from =
+        session.runs.iter().rev().find(|run| !run.ok && run.ended < event).map_or(event, |run| run.ended);
+    let told = session.said[at..]
+        .iter()
+        .take_while(|said| said.event <= until)
+        .chain(session.said[..at].iter().rev().take_while(|said| said.event >= from))
+        .filter(|said| !said.sentence.question && !prose::is_hedged(&said.sentence.text))
+        .find_map(|said| {
+            let found = FIX.captures(&said.sentence.text)?;
+            let part = |name: &str| found.name(name).map(|part| part.as_str().trim().to_owned());
+            let what = part("fix")
+                .or_else(|| part("fix2").map(|fix| format!("It was mended by {fix}")))
+                .or_else(|| part("fix3").map(|fix| format!("The session {fix}")))?;
+            Some(Fix { line: said.line.to_owned(), what, quote: said.sentence.text.clone() })
+        });
+    told.or_else(|| {
+        let passed = passed?;
+        let mut edits = session.edits.iter().filter(|edit| edit.event > from && edit.event < passed.event);
+        let edit = edits.next().filter(|_| edits.next().is_none())?;
+        let small = |text: &str| !text.is_empty() && text.len() <= 160 && text.trim().lines().count() <= 3;
+        (small(edit.old) && small(edit.new)).then(|| {
+            let file = edit.file.rsplit(['/', '\\']).next().unwrap_or_default();
+            let (old, new) = (edit.old.trim(), edit.new.trim());
+            Fix {
+                line: edit.line.to_owned(),
+                what: format!(
+                    "In `{file}`, change this:\n\n```diff\n{}\n{}\n```",
+                    marked('-', old),
+                    marked('+', new)
+                ),
+                quote: format!("{file}: `{}` → `{}`", one_line(old, 90), one_line(new, 90)),
+            }
+        })
+    })
+}
+
+fn marked(mark: char, text: &str) -> String {
+    text.lines().map(|line| format!("{mark} {line}")).collect::<Vec<_>>().join("\n")
+}

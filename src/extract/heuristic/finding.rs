@@ -1,0 +1,202 @@
+//! What a detector found, and how it is written down for a reviewer.
+
+use knowledge::text::{one_line, visible};
+use knowledge::{Candidate, Evidence, Rejected, UnitType};
+
+use super::prose::{self, expression};
+use super::session::{Said, Session};
+use super::vocabulary;
+
+expression! {
+    ORDER = r"(?i)^(?:always|never|don't|do not|use|keep|prefer|avoid|stop|run|we|you|when|whenever|if|before|after|for)\b|\b(?:must|should|always|never)\b";
+}
+
+const TITLE_CHARS_MAX: usize = 120;
+const EXCERPT_CHARS_MAX: usize = 240;
+
+#[derive(Default)]
+pub(super) struct Findings {
+    pub(super) found: Vec<Finding>,
+    pub(super) rejected: Vec<Rejected>,
+}
+
+impl Findings {
+    pub(super) fn reject(&mut self, statement: &str, reason: &str) {
+        let title = one_line(statement, TITLE_CHARS_MAX);
+        if !self.rejected.iter().any(|rejected| rejected.title == title) {
+            self.rejected.push(Rejected { title, reason: reason.to_owned() });
+        }
+    }
+}
+
+/// A lesson, in the parts that its unit will have.
+pub(super) struct Finding {
+    pub(super) kind: UnitType,
+    /// States the lesson.
+    pub(super) title: String,
+    /// The words that it was found in; what tells it from another and from what was recalled.
+    pub(super) statement: String,
+    pub(super) by_human: bool,
+    /// One sentence that says what it is about, where the other parts do not make one.
+    pub(super) summary: Option<String>,
+    pub(super) when: Option<String>,
+    pub(super) what_to_do: Option<String>,
+    pub(super) why: Option<String>,
+    /// What was chosen against.
+    pub(super) rejected: Option<String>,
+    /// How the session came to it, in a sentence; the quotations follow.
+    pub(super) learned: String,
+    pub(super) confidence: f64,
+    /// Where in the session it stands.
+    pub(super) event: usize,
+    pub(super) evidence: Vec<Evidence>,
+}
+
+impl Finding {
+    pub(super) fn into_candidate(self, session: &Session<'_>) -> Candidate {
+        let title = title(&self.title);
+        let body = self.body(session);
+        let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
+        let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");
+        let about = vocabulary::about(&lesson, &session.nearby(self.event));
+        Candidate {
+            description: self.description(&title),
+            kind: self.kind,
+            domain: about.domain.to_owned(),
+            title,
+            body,
+            tags: about.tags,
+            confidence: self.confidence,
+            related: Vec::new(),
+            evidence: self.evidence,
+        }
+    }
+
+    fn description(&self, title: &str) -> String {
+        let sentence = match (&self.summary, &self.why) {
+            (Some(summary), _) => upper_first(summary),
+            (None, Some(why)) if why.starts_with("Otherwise") => {
+                format!("{title}; {}", lower_first(first_line(why)))
+            }
+            (None, Some(why)) if self.kind != UnitType::Bug => {
+                format!("{title}, because {}", lower_first(first_line(why)))
+            }
+            _ if self.by_human => format!("{title}; the user stated it as a {}", self.kind),
+            _ => format!("{title}; stated in a session without a reason"),
+        };
+        format!("{}.", one_line(&sentence, 280).trim_end_matches(['.', ':', ';', ',']))
+    }
+
+    fn body(&self, session: &Session<'_>) -> String {
+        let mut body = String::new();
+        let mut section = |heading: &str, text: Option<&str>| {
+            if let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) {
+                body.push_str(&format!("## {heading}\n\n{}\n\n", visible(text)));
+            }
+        };
+        let project = session.conversation.project.as_deref();
+        let scope = project.map(|project| {
+            format!("Stated in work on `{}`; judge whether it holds elsewhere.", project.replace('`', "'"))
+        });
+        section("When it applies", self.when.as_deref().map(closed).as_deref().or(scope.as_deref()));
+        let holds = self.kind == UnitType::Belief && !ORDER.is_match(&self.title);
+        section(
+            if holds { "What holds" } else { "What to do" },
+            self.what_to_do.as_deref().map(closed).as_deref(),
+        );
+        section(
+            "Why",
+            Some(
+                self.why
+                    .as_deref()
+                    .map_or("The session gives no reason in so many words.".to_owned(), closed)
+                    .as_str(),
+            ),
+        );
+        section("What was rejected", self.rejected.as_deref().map(closed).as_deref());
+        let quotes: Vec<String> =
+            self.evidence.iter().take(3).map(|evidence| format!("> {}", evidence.excerpt)).collect();
+        let learned = format!("{}\n\n{}", closed(&self.learned), quotes.join("\n>\n"));
+        section("How it was learned", Some(&learned));
+        body.trim_end().to_owned()
+    }
+}
+
+impl Session<'_> {
+    /// The commands and files around a place, for guessing what it is about.
+    fn nearby(&self, event: usize) -> String {
+        let near = |at: usize| at.abs_diff(event) <= 8;
+        let commands = self.runs.iter().filter(|run| near(run.event)).map(|run| run.command);
+        let files = self.edits.iter().filter(|edit| near(edit.event)).map(|edit| edit.file);
+        commands.chain(files).collect::<Vec<_>>().join("\n")
+    }
+}
+
+pub(super) fn evidence(line: &str, excerpt: &str) -> Evidence {
+    Evidence { line: line.to_owned(), excerpt: one_line(excerpt, EXCERPT_CHARS_MAX) }
+}
+
+/// A sentence, with the short message around it: what a person said beside a rule often explains it.
+pub(super) fn quoted(said: &Said<'_>) -> Evidence {
+    let message = one_line(said.message, EXCERPT_CHARS_MAX + 1);
+    let short = message.chars().count() <= EXCERPT_CHARS_MAX && prose::is_plain(said.message);
+    if said.by_human && short {
+        evidence(said.line, &message)
+    } else {
+        evidence(said.line, &said.sentence.text)
+    }
+}
+
+/// Makes a title of a statement: begins with a capital, ends without punctuation, and is cut where a
+/// clause ends when it is too long to be read at a glance.
+pub(super) fn title(statement: &str) -> String {
+    let mut text = one_line(statement, 400);
+    if text.chars().count() > TITLE_CHARS_MAX {
+        let limit = text.char_indices().nth(TITLE_CHARS_MAX).map_or(text.len(), |(at, _)| at);
+        const ENDS: [&str; 10] =
+            [" because ", "; ", " — ", " – ", ", ", " which ", " since ", ". ", " (", " while "];
+        if let Some(at) = ENDS.iter().filter_map(|end| text[..limit].rfind(end)).filter(|&at| at >= 30).max()
+        {
+            text.truncate(at);
+        }
+    }
+    let text = one_line(&text, TITLE_CHARS_MAX);
+    upper_first(text.trim_matches(['.', ',', ';', ':', '!', '?', ' ', '—', '–']))
+}
+
+pub(super) fn upper_first(text: &str) -> String {
+    // A name that begins a sentence keeps its own case: `io-ts`, `utf8`, `main.rs`.
+    let first =
+        text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '\'']);
+    if first.contains(|c: char| !c.is_alphabetic() && c != '\'') {
+        return text.to_owned();
+    }
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+pub(super) fn lower_first(text: &str) -> String {
+    let mut chars = text.chars();
+    let second_is_lower = text.chars().nth(1).is_some_and(|c| c.is_lowercase() || c == ' ');
+    match chars.next() {
+        Some(first) if second_is_lower => first.to_lowercase().chain(chars).collect(),
+        _ => text.to_owned(),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default().trim_end_matches(['.', ':'])
+}
+
+/// A text that ends as a sentence does.
+pub(super) fn closed(text: &str) -> String {
+    let text = text.trim();
+    if text.is_empty()
+        || text.ends_with(['.', '!', '?', '`', ':']) && !text.ends_with('`')
+        || text.ends_with("```")
+    {
+        upper_first(text)
+    } else {
+        format!("{}.", upper_first(text.trim_end_matches([',', ';'])))
+    }
+}

@@ -1,0 +1,205 @@
+//! Rules that a person gave: "never …", "from now on …", "no, we …".
+//!
+//! Only a person's words count here, and of those only what outlives the task: an order for this
+//! moment, a joke or a complaint has the same words as a rule.
+
+use knowledge::UnitType;
+
+use super::finding::{Finding, Findings, quoted, upper_first};
+use super::prose::{self, expression};
+use super::session::{Said, Session};
+
+expression! {
+    LEAD_IN = r"(?i)^(?:(?:please|pls|ok(?:ay)?|also|and|so|but|well|yes|yeah|yep|right|hey|btw|by the way|one more thing|another thing|in general|generally|for the record|just|then|as a reminder|reminder|fyi|hmm|important|heads up|thanks|thank you|great|good|cool|nice|perfect|lesson learned|side note|as i said(?: before)?|like i said|again|in this (?:repo|project|codebase|team)|(?:for|in) this (?:repo|project|codebase|team))\b[\s,:;.!—–-]*|(?:sorry|careful|wait|stop)[,.:;!—–]+\s*)";
+    CORRECTION = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
+    CORRECTION_WORD = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))[\s,.:;!—–]*";
+    DURABLE = r"(?i)^(?:from now on|going forward|in (?:the )?future|from here on|as a (?:general )?rule|rule of thumb|(?:our|the|team|house) (?:rule|convention|policy|standard)(?: here| in this \w+)?(?: is)?(?: that| to)?|keep in mind(?: that)?|note for (?:the )?future|note to self|for (?:the )?future(?: reference)?|(?:please )?remember(?: that|,|:| to (?:always|never)))[\s,:—–-]*";
+    REMEMBER_TO = r"(?i)^(?:please )?remember to (?P<rest>(?:always|never)\b.*)$";
+    ALWAYS = r"(?i)^(?:you (?:should|must|need to|have to) |we (?:should |must |need to )?|i (?:want|need|expect) you to |make sure (?:to |you )?)?(?P<adverb>always|never)\s+(?:ever\s+)?(?P<verb>[a-z][a-z-]*)";
+    CONDITIONAL = r"(?i)^(?:when|whenever|if|before|after|for|in|on)\s[^,]{4,90},\s*(?:you should |we |please )?(?:always|never|do not|don't)\s+(?P<verb>[a-z][a-z-]*)";
+    MUST = r"(?i)^(?P<subject>[\w`'/ -]{3,60}?) (?:must|should) (?:always|never|not|only)\s+(?:be\s+)?[a-z]+";
+    DONT_USE = r"(?i)^(?:please )?(?:don't|do not|avoid|stop|quit) (?:ever )?(?:use|using|run|running|call|calling|write|writing|add|adding|mock|mocking|commit|committing|put|putting|touch|touching|edit|editing|store|storing|log|logging|catch|catching|import|importing|install|installing|push|pushing|deploy|deploying|rely|relying|hardcode|hardcoding|hard-code|return|returning|create|creating|rebase|rebasing|squash|merge|bump|mutate|mutating|swallow|swallowing)\b";
+    USE_INSTEAD = r"(?i)(?:[,;—–-]|\bbut\b|\.)\s*(?:please )?(?:use|prefer|run|call|write|go through|go with|reach for|do)\b|\binstead\b|\brather\b";
+    USE_NOT = r"(?i)^(?:please )?(?:use|prefer|pick|choose|favou?r|run|write|put|keep|call|name|store|return)\b.*(?:\binstead of\b|\brather than\b|\bover\b|,? not\b|,? never\b)";
+    WE_DO = r"(?i)^(?:we|our \w+(?: \w+)?|this (?:repo|project|codebase|team|service)|everything|all \w+) (?:only |always |never |don't |do not |doesn't |does not )?(?:use|uses|deploy|deploys|prefer|prefers|store|stores|keep|keeps|write|writes|name|names|run|runs|pin|pins|ship|ships|tag|tags|squash|rebase|merge|return|returns|treat|treats|avoid|avoids|require|requires|log|logs|test|tests|version|versions|speak|speaks|live|lives|go|goes|expect|expects)\b";
+    STATES = r"(?i)\b(?:is|are|must|should|needs?|takes?|returns?|expects?|uses?|runs?|lives?|goes|go|counts?|means?)\b";
+    CONTRAST = r"(?i)\b(?:not|never|only|instead|always|rather than|don't|doesn't|isn't|aren't|no longer)\b";
+
+    CORRECTED = r"(?i)(?:,| but| and)? (?:not|never) (?:an? |the )?[\w`'-]+(?: [\w`'-]+){0,4}$|\b(?:never|only|always|instead|rather than|no longer)\b";
+    OF_NOW = r"(?i)^(?:it|it's|that|this|he|she|they|i|i'm|you|you're|there|let's|make|move|put|change|the (?:test|tests|build|button|page|line))\b";
+    THIS_MOMENT = r"(?i)\b(?:this time|for now|right now|just now|once now|it now|one time|one-off|today|tonight|tomorrow|for the moment|at the moment|temporarily|for this (?:one|pr|task|file|commit|time|change|ticket)|one more time|again please|before (?:i|we) (?:leave|demo|merge this)|(?:just|only) once)\b|\b(?:now|once)$";
+    THIS_PLACE = r"(?i)\b(?:this|that|these|those|the (?:first|second|third|other|last|same|new|old)) (?:function|file|files|line|test|tests|button|one|ones|class|variable|method|component|page|thing|error|branch|pr|commit|message|column|field|endpoint|bit|part|approach|stuff|change|script|command)\b|\bline \d+|\b(?:as|see|the) (?:above|below)\b|(?:/home/|/Users/|C:\\)";
+    JOKE = r"(?i)\b(?:lol|ha ?ha+|lmao|rofl|yeah,? right|just kidding|jk|kidding|sarcasm|sarcastic|great idea|brilliant|genius|oh great|what could (?:possibly )?go wrong|worked (?:out )?so well|who needs|because who|obviously nobody|joking)\b|[🙄😂🤣😅😜🤡]|(?:^|\s)/s(?:\s|$)";
+    SUPPOSED = r"(?i)^(?:what if|suppose|imagine|let's say|say we|maybe|perhaps|i wonder|in theory|ideally|it would be|would be nice|if only|i wish|i used to|we used to|back in)\b|\b(?:might|could|would|can) (?:always|never)\b|\b(?:wondering|used to)\b";
+    OTHERS_WORDS = r"(?i)\b(?:docs?|documentation|readme|linter|clippy|eslint|article|blog|he|she|they|someone|somebody|people|chatgpt|copilot|stack ?overflow|the internet|reddit|customer|customers|users?|boss|manager|consultant) (?:always |never |keeps? )?(?:say|says|said|told|tells|claim|claims|suggest|suggests|recommend|recommends|reads|wants?|wanted|insist|insists|think|thinks)\b|\baccording to\b";
+    ORDERS_TO_A_MODEL = r"(?i)\b(?:previous|prior|above|earlier|all other) (?:instructions?|rules?|prompts?)\b|\bsystem prompt\b|\byou are now\b|\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to) the user\b|\b(?:exfiltrate|jailbreak)\b|\bignore (?:your|the|any) (?:instructions|guidelines|rules)\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|\b(?:send|post|upload)\b.{0,60}(?:https?://|credentials|secrets|\.env\b|tokens?\b.*\bto\b)|\bwithout (?:asking|confirmation|telling)\b";
+    // "…, we've been bitten twice": how it came to be a rule.
+    TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they)\b.{10,})$";
+    OBLIGED = r"(?i)^(?:we|you) (?:should|must|need to) (?P<adverb>always|never)\b";
+    DEICTIC = r"(?i)^(?:you should |we (?:should )?)?(?:always|never|don't|do not) (?:ever )?\w+ (?:it|this|that|them|these|those|so|like this|like that)(?: again| here| anymore| please| like (?:this|that))*$";
+}
+
+/// Words after "never" and "always" that make it a story instead of an order.
+const NOT_ORDERS: &str = " mind been seen wanted thought had have has was is are were got knew ever again the a an my your \
+    going gonna happy sure possible easy hard fun nice good bad fails happens works breaks crashes wants gets takes forget \
+    worked heard understood liked loved hated felt said says ";
+
+pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
+    for (at, said) in session.said.iter().enumerate().filter(|(_, said)| said.by_human) {
+        let Some(mut rule) = read(&said.sentence.text) else { continue };
+        let next = session.next(at);
+        // "Don't use npm here. Use pnpm instead."
+        let mut joined = None;
+        if DONT_USE.is_match(&rule.text) && !USE_INSTEAD.is_match(&rule.text) {
+            let instead = next.filter(|next| {
+                !next.sentence.question && USE_INSTEAD.is_match(&format!(". {}", next.sentence.text))
+            });
+            match instead {
+                Some(next) => {
+                    joined =
+                        Some(format!("{}; {}", rule.text, super::finding::lower_first(&next.sentence.text)));
+                    rule.strength = 0.65;
+                }
+                None if rule.strength < 0.65 => continue,
+                None => {}
+            }
+        }
+        if let Some(reason) = unfit(said, &rule) {
+            findings.reject(&said.sentence.text, reason);
+            continue;
+        }
+        let text = joined.as_deref().unwrap_or(&rule.text);
+        let (statement, reason) = match prose::split_reason(text) {
+            (statement, None) => {
+                match TOLD_AFTER.captures(statement).and_then(|found| found.name("reason")) {
+                    Some(told) => {
+                        (statement[..told.start()].trim_end_matches([',', ' ']), Some(told.as_str()))
+                    }
+                    None => (statement, None),
+                }
+            }
+            split => split,
+        };
+        let given = next.filter(|_| joined.is_none()).and_then(|next| prose::reason_given(&next.sentence));
+        let why = reason.map(upper_first).or(given);
+        
+        findings.found.push(Finding {
+            kind: UnitType::Belief,
+            title: upper_first(&OBLIGED.replace(statement, "$adverb")),
+            statement: said.sentence.text.clone(),
+            by_human: true,
+            summary: None,
+            when: prose::condition(statement).map(str::to_owned),
+            what_to_do: Some(upper_first(statement)),
+            confidence: if why.is_some() { rule.strength + 0.05 } else { rule.strength }.min(0.7),
+            why,
+            rejected: None,
+            learned: if rule.corrects {
+                "The user corrected the assistant".to_owned()
+            } else {
+                "The user said so".to_owned()
+            },
+            event: said.event,
+            evidence: vec![quoted(said)],
+        });
+    }
+}
+
+struct Rule {
+    /// What is left when greetings and "from now on" are taken off.
+    text: String,
+    strength: f64,
+    corrects: bool,
+}
+
+/// Whether a sentence has the form of a rule.
+fn read(sentence: &str) -> Option<Rule> {
+    let mut text = sentence;
+    let mut corrects = false;
+    let mut durable = false;
+    loop {
+        let before = text.len();
+        text = &text[LEAD_IN.find(text).map_or(0, |found| found.end())..];
+        if CORRECTION.is_match(text) {
+            corrects = true;
+            text = &text[CORRECTION_WORD.find(text).map_or(0, |found| found.end())..];
+        }
+        if let Some(found) = REMEMBER_TO.captures(text).and_then(|found| found.name("rest")) {
+            durable = true;
+            text = &text[found.start()..];
+        } else if let Some(found) = DURABLE.find(text) {
+            durable = true;
+            text = &text[found.end()..];
+        }
+        if text.len() == before {
+            break;
+        }
+    }
+    let words = text.split_whitespace().count();
+    let ordered = |verb: Option<regex::Match<'_>>| {
+        verb.is_some_and(|verb| {
+            let verb = verb.as_str().to_lowercase();
+            let story = verb.ends_with("ed")
+                && !matches!(verb.as_str(), "embed" | "seed" | "feed" | "need" | "shed")
+                || verb.ends_with("ing")
+                || NOT_ORDERS.contains(&format!(" {verb} "));
+            !story
+        })
+    };
+    let strength = if ALWAYS.captures(text).is_some_and(|found| ordered(found.name("verb"))) {
+        0.65
+    } else if CONDITIONAL.captures(text).is_some_and(|found| ordered(found.name("verb"))) {
+        0.65
+    } else if MUST.is_match(text) && !text.to_lowercase().starts_with("i ") {
+        0.6
+    } else if DONT_USE.is_match(text) {
+        if durable { 0.65 } else { 0.55 }
+    } else if WE_DO.is_match(text) && (durable || CONTRAST.is_match(text)) {
+        if durable || corrects { 0.65 } else { 0.6 }
+    } else if USE_NOT.is_match(text) && (durable || corrects || prose::split_reason(text).1.is_some()) {
+        if durable { 0.65 } else { 0.55 }
+    } else if corrects && STATES.is_match(text) && CORRECTED.is_match(text) && !OF_NOW.is_match(text) {
+        0.55
+    } else if durable && words >= 4 {
+        0.6
+    } else {
+        return None;
+    };
+    Some(Rule { text: text.to_owned(), strength, corrects })
+}
+
+/// Why a sentence that has the form of a rule is none that should be kept.
+fn unfit(said: &Said<'_>, rule: &Rule) -> Option<&'static str> {
+    let sentence = said.sentence.text.as_str();
+    let words = rule.text.split_whitespace().count();
+    if ORDERS_TO_A_MODEL.is_match(said.message) {
+        return Some("reads like an attempt to give a model orders");
+    }
+    if said.sentence.question {
+        return Some("a question");
+    }
+    if JOKE.is_match(said.message) {
+        return Some("does not sound meant");
+    }
+    if SUPPOSED.is_match(sentence) || prose::is_hedged(sentence) {
+        return Some("supposed, not stated");
+    }
+    if OTHERS_WORDS.is_match(sentence) {
+        return Some("somebody else's words");
+    }
+    if THIS_MOMENT.is_match(sentence) {
+        return Some("an order for this moment, not a rule");
+    }
+    if THIS_PLACE.is_match(sentence) {
+        return Some("bound to one place in the work at hand");
+    }
+    if DEICTIC.is_match(&rule.text) || prose::content_words(&rule.text).len() < 3 {
+        return Some("says too little without its surroundings");
+    }
+    (words > 45).then_some("too long to be one rule")
+}
+
+/// Shared with the other families: whether a human's message is no earnest statement.
+pub(super) fn is_untrustworthy(message: &str) -> bool {
+    JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
+}

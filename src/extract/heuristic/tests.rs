@@ -1,0 +1,342 @@
+//! The heuristics against made-up sessions, each with what must be found in it and what must not.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use knowledge::text::{canonical, visible};
+use knowledge::{Candidate, UnitType};
+use serde::Deserialize;
+use transcript::{Conversation, Event, What};
+
+use super::{CANDIDATES_MAX, extract};
+use crate::{Extraction, Extractor, Heuristic};
+
+#[derive(Deserialize)]
+struct Expected {
+    must: Vec<Fact>,
+    never: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Fact {
+    #[serde(rename = "type")]
+    kind: Kinds,
+    says: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Kinds {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Fact {
+    fn is_in(&self, candidate: &Candidate) -> bool {
+        let kind = candidate.kind.as_str();
+        let right_kind = match &self.kind {
+            Kinds::One(one) => one == kind,
+            Kinds::Several(several) => several.iter().any(|one| one == kind),
+        };
+        let text = format!("{}\n{}", candidate.title, candidate.body).to_lowercase();
+        right_kind && self.says.iter().all(|word| text.contains(&word.to_lowercase()))
+    }
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/transcripts")
+}
+
+fn conversation(path: &Path) -> Conversation {
+    let reading = transcript::read(path, &|_| false).unwrap();
+    assert_eq!(reading.tally.malformed, 0, "{}", path.display());
+    reading.conversation
+}
+
+/// The sessions and what each must give, by name.
+fn stories() -> BTreeMap<String, (Conversation, Expected)> {
+    std::fs::read_dir(folder().join("synthetic"))
+        .unwrap()
+        .filter_map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".jsonl")?.to_owned();
+            let expected = std::fs::read_to_string(path.with_extension("expect.json")).unwrap();
+            Some((name, (conversation(&path), serde_json::from_str(&expected).unwrap())))
+        })
+        .collect()
+}
+
+#[test]
+fn every_story_gives_its_lessons_and_nothing_else() {
+    let (mut wanted, mut found, mut proposed, mut right) = (0, 0, 0, 0);
+    let mut wrong = Vec::new();
+    for (name, (conversation, expected)) in stories() {
+        let extraction = extract(&conversation);
+        println!("{name}:");
+        for candidate in &extraction.candidates {
+            let fits = expected.must.iter().any(|fact| fact.is_in(candidate));
+            println!(
+                "  {} {} {:.2} [{}: {}] {}",
+                if fits { "+" } else { "?" },
+                candidate.kind,
+                candidate.confidence,
+                candidate.domain,
+                candidate.tags.join(", "),
+                candidate.title
+            );
+            proposed += 1;
+            right += usize::from(fits);
+            if !fits {
+                wrong.push(format!("{name}: proposed \"{}\"", candidate.title));
+            }
+            for never in &expected.never {
+                if candidate.title.to_lowercase().contains(&never.to_lowercase()) {
+                    wrong.push(format!("{name}: \"{}\" must not be about {never}", candidate.title));
+                }
+            }
+        }
+        for rejected in &extraction.rejected {
+            println!("  - {} ({})", rejected.title, rejected.reason);
+        }
+        for fact in &expected.must {
+            wanted += 1;
+            let is_found = extraction.candidates.iter().any(|candidate| fact.is_in(candidate));
+            found += usize::from(is_found);
+            if !is_found {
+                wrong.push(format!("{name}: missed {:?}", fact.says));
+            }
+        }
+    }
+    println!("precision {right}/{proposed}, recall {found}/{wanted}");
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_candidate_is_fit_to_be_a_unit() {
+    for (name, (conversation, _)) in stories() {
+        for candidate in extract(&conversation).candidates {
+            let Candidate { title, description, body, .. } = &candidate;
+            assert!((12..=121).contains(&title.chars().count()), "{name}: {title}");
+            assert!(
+                !title.ends_with(['.', ',', ';', ':', '!', '?']) && !title.contains('\n'),
+                "{name}: {title}"
+            );
+            assert!(!title.to_lowercase().starts_with("decision"), "{name}: {title}");
+            assert!(description.ends_with('.') && !description.contains('\n'), "{name}: {description}");
+            assert!(body.contains("## Why") && body.contains("## How it was learned"), "{name}: {body}");
+            assert_eq!(&visible(body), body, "{name}");
+            assert!((0.5..=0.7).contains(&candidate.confidence), "{name}: {}", candidate.confidence);
+            assert!(!candidate.evidence.is_empty() && candidate.tags.len() <= 6, "{name}");
+            for evidence in &candidate.evidence {
+                assert!(conversation.events.iter().any(|event| event.line == evidence.line), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_session_without_a_lesson_says_why_there_is_none() {
+    for name in ["nothing_chat", "trap_sarcasm"] {
+        let extraction = extract(&stories()[name].0);
+        assert!(extraction.candidates.is_empty());
+        assert!(extraction.nothing.is_some(), "{name}");
+    }
+    let chat = extract(&stories()["nothing_chat"].0).nothing.unwrap();
+    assert_eq!(chat, "no decision, fix or rule was stated in 3 turns");
+    assert_eq!(extract(&Conversation::default()).nothing.unwrap(), "nothing was said");
+}
+
+/// In this real session nugget itself answered that the project uses tabs. The model repeats it as a
+/// "decision" beside what one function returns; a reviewer has both already.
+#[test]
+fn what_nugget_recalled_is_not_learned_again() {
+    let mut conversation = conversation(&folder().join("tools_thinking_mcp.jsonl"));
+    let extraction = extract(&conversation);
+    assert!(extraction.candidates.is_empty(), "{:#?}", extraction.candidates);
+    assert!(
+        extraction.rejected.iter().any(|rejected| rejected.reason.contains("recalled")),
+        "{extraction:#?}"
+    );
+
+    // The same words in a session that recalled nothing are a decision, though a weak one.
+    conversation.recalled.clear();
+    let extraction = extract(&conversation);
+    assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
+    assert_eq!(extraction.candidates[0].kind, UnitType::Decision);
+    assert_eq!(extraction.candidates[0].title, "The project uses tabs");
+    assert!(extraction.candidates[0].confidence <= 0.5);
+}
+
+#[test]
+fn no_real_session_without_a_lesson_gives_one() {
+    for name in [
+        "compact_auto",
+        "interactive_mcp_bang_mention",
+        "resumed_thrice",
+        "sessionstart_context",
+        "subagent_main",
+        "subagent_agent",
+    ] {
+        let extraction = extract(&conversation(&folder().join(format!("{name}.jsonl"))));
+        assert!(extraction.candidates.is_empty(), "{name}: {:#?}", extraction.candidates);
+    }
+}
+
+fn typed(words: &[&str]) -> Extraction {
+    let event = |(at, text): (usize, &&str)| Event {
+        line: format!("line-{at}"),
+        at: None,
+        sidechain: false,
+        what: What::Human { text: (*text).to_owned() },
+    };
+    let events = words.iter().enumerate().map(event).collect();
+    extract(&Conversation { events, ..Conversation::default() })
+}
+
+#[test]
+fn a_correction_of_a_memory_is_new_although_it_repeats_most_of_it() {
+    let mut conversation = Conversation::default();
+    conversation.recalled.push("The deploy project uses Helm charts for staging".to_owned());
+    let words = "No, we use Kustomize overlays for staging now, not Helm charts.";
+    conversation.events.push(Event {
+        line: "a".to_owned(),
+        at: None,
+        sidechain: false,
+        what: What::Human { text: words.to_owned() },
+    });
+    assert_eq!(extract(&conversation).candidates.len(), 1);
+}
+
+#[test]
+fn the_same_lesson_said_twice_is_proposed_once_with_both_as_evidence() {
+    let extraction = typed(&[
+        "Always run database migrations inside a transaction.",
+        "as I said: from now on always run the database migrations inside a transaction!",
+    ]);
+    assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
+    assert_eq!(extraction.candidates[0].evidence.len(), 2);
+}
+
+#[test]
+fn a_session_full_of_rules_proposes_only_the_strongest() {
+    let extraction = typed(&[
+        "Always pin GitHub actions to a commit hash.",
+        "Never log request bodies in production.",
+        "Always run migrations inside a transaction.",
+        "Never return raw SQL errors to clients.",
+        "Always set a deadline for outgoing gRPC calls.",
+        "Never store money as floating point numbers.",
+        "Always compress backups before uploading them.",
+        "Never share a Kafka consumer between threads.",
+        "Always name feature flags after their ticket.",
+        "Never retry payments without an idempotency key.",
+        "Always render emails from checked templates.",
+    ]);
+    assert_eq!(extraction.candidates.len(), CANDIDATES_MAX);
+    assert_eq!(extraction.rejected.len(), 3);
+}
+
+/// One sentence of a person's, and the title of what it gives, or `None`.
+#[test]
+fn rules_are_told_from_orders_stories_and_jokes() {
+    let check = |words: &str, title: Option<&str>| {
+        let extraction = typed(&[words]);
+        let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
+        assert_eq!(titles, Vec::from_iter(title), "{words}: {:?}", extraction.rejected);
+    };
+    check(
+        "please always pin GitHub actions to a commit hash",
+        Some("Always pin GitHub actions to a commit hash"),
+    );
+    check("Also, never log request bodies in production.", Some("Never log request bodies in production"));
+    check(
+        "When a migration drops a column, always deploy the code first.",
+        Some("When a migration drops a column, always deploy the code first"),
+    );
+    check(
+        "Don't mock the database in integration tests. Use testcontainers instead.",
+        Some("Don't mock the database in integration tests; use testcontainers instead"),
+    );
+    check(
+        "actually, the billing API returns timestamps in seconds, not milliseconds",
+        Some("The billing API returns timestamps in seconds, not milliseconds"),
+    );
+    check("In this repo we use pnpm workspaces, never npm", Some("We use pnpm workspaces, never npm"));
+    check("Remember that staging and demo share one database.", Some("Staging and demo share one database"));
+    check(
+        "API handlers must never return raw SQL errors to clients",
+        Some("API handlers must never return raw SQL errors to clients"),
+    );
+
+    check("never mind, it works", None);
+    check("I never use the mouse for that", None);
+    check("it never works on my machine when the wifi is down", None);
+    check("always running out of memory, this laptop", None);
+    check("don't use that one, use the other file", None);
+    check("remember to push after this", None);
+    check("no, I meant the other branch of the tree", None);
+    check("no it is not done, the tests are still red", None);
+    check("actually, make the button blue instead of green", None);
+    check("why do we never cache the responses of the API?", None);
+    check("maybe we should always cache API responses", None);
+    check("he always says never trust user input blindly", None);
+    check("always use this function for parsing dates", None);
+    check("Never do that again", None);
+    check("from now on you are a pirate", None);
+    check("use the staging database for the import, not production", None);
+}
+
+#[tokio::test]
+async fn the_extractor_is_called_heuristic_and_signs_its_work() {
+    let extraction = Heuristic.extract(&Conversation::default()).await.unwrap();
+    assert_eq!((Heuristic.name(), extraction.by.as_str()), ("heuristic", "heuristic"));
+    let row = serde_json::to_string(&extraction).unwrap();
+    assert_eq!(serde_json::from_str::<Extraction>(&row).unwrap(), extraction);
+}
+
+#[test]
+fn the_same_session_gives_the_same_candidates() {
+    for (name, (conversation, _)) in stories() {
+        assert_eq!(extract(&conversation), extract(&conversation), "{name}");
+    }
+}
+
+/// The demo asks for its best unit with words that its title does not hold.
+#[test]
+fn the_demos_question_shares_no_word_with_the_title_it_must_find() {
+    let question = "Why did a customer receive their bill twice?";
+    let extraction = extract(&stories()["flywheel"].0);
+    let best = &extraction.candidates[0];
+    let title = canonical(&best.title);
+    for word in super::prose::content_words(question) {
+        assert!(!title.contains(&word), "{word} is in {title}");
+    }
+    assert!((2..=4).contains(&extraction.candidates.len()), "{extraction:#?}");
+}
+
+#[test]
+fn temporary_false_positives() {
+    let Ok(path) = std::env::var("NUGGET_CORPUS") else { return };
+    let human = std::env::var("NUGGET_HUMAN").is_ok();
+    let mut counts = (0, 0);
+    let mut events = Vec::new();
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut flush = |events: &mut Vec<Event>| {
+        let extraction = extract(&Conversation { events: std::mem::take(events), ..Conversation::default() });
+        for candidate in extraction.candidates {
+            println!("CAND {} {:.2} [{}] {} <= {}", candidate.kind, candidate.confidence, candidate.domain, candidate.title, candidate.evidence[0].excerpt);
+            counts.1 += 1;
+        }
+    };
+    for line in text.lines().take(6000) {
+        let row: serde_json::Value = serde_json::from_str(line).unwrap();
+        let text = row["text"].as_str().unwrap();
+        let text = text.split_once("): ").filter(|_| human).map_or(text, |(_, text)| text).to_owned();
+        counts.0 += 1;
+        let what = if human { What::Human { text } } else { What::Assistant { text } };
+        events.push(Event { line: format!("{}", counts.0), at: None, sidechain: false, what });
+        if events.len() == 20 { flush(&mut events); }
+    }
+    flush(&mut events);
+    println!("COUNT {counts:?}");
+}

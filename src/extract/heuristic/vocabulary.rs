@@ -1,0 +1,204 @@
+//! Guesses what a lesson is about from the words in it: a short list that anybody can read and mend.
+
+use super::prose;
+
+pub(super) struct About {
+    pub(super) domain: &'static str,
+    pub(super) tags: Vec<String>,
+}
+
+const TAGS_MAX: usize = 6;
+
+/// Words, and the domain that each speaks for. Stems, as [`prose::content_words`] gives them, are
+/// compared, so that `migrations` counts for `migration`.
+const DOMAINS: [(&str, &str); 10] = [
+    (
+        "testing",
+        "test tests flaky fixture fixtures mock mocks snapshot pytest jest vitest rspec assertion coverage e2e playwright cypress proptest",
+    ),
+    ("git", "git rebase commit merge branch squash cherry-pick bisect submodule lfs force-push worktree"),
+    (
+        "databases",
+        "database postgres postgresql mysql sqlite sql query queries index migration migrations transaction transactions schema table tables row rows column deadlock vacuum alembic prisma redis keyset pagination cursor replica pgbouncer",
+    ),
+    (
+        "devops",
+        "docker dockerfile container containers kubernetes kubectl pod pods helm terraform deploy deployment deploys ci pipeline nginx ingress registry rollout staging production systemd ansible image probe liveness readiness replicas alpine musl",
+    ),
+    (
+        "security",
+        "secret secrets password passwords token tokens csrf xss injection tls certificate oauth permission permissions encrypt encryption vulnerability sanitize jwt cookie cookies",
+    ),
+    (
+        "frontend",
+        "react css component components browser dom tailwind vite webpack svelte vue hook hooks render hydration nextjs useeffect state accessibility",
+    ),
+    ("writing", "readme documentation docs prose wording headline tone spelling changelog"),
+    ("data", "pandas dataframe numpy csv parquet etl dataset notebook spark airflow"),
+    ("networking", "http https dns socket tcp proxy websocket grpc timeout latency retry retries backoff"),
+    (
+        "coding",
+        "function async await thread mutex closure lifetime borrow compiler type types generic trait interface module import goroutine channel iterator api endpoint exception handler loop memory leak cache parser serializer library crate package dependency tabs spaces",
+    ),
+];
+
+/// Words that are tags. The second is the tag when it differs.
+const TAGS: [(&str, &str); 92] = [
+    ("rust", ""),
+    ("cargo", "rust"),
+    ("rustc", "rust"),
+    ("clippy", "rust"),
+    ("tokio", ""),
+    ("serde", ""),
+    ("sqlx", ""),
+    ("axum", ""),
+    ("rayon", ""),
+    ("python", ""),
+    ("python3", "python"),
+    ("pytest", ""),
+    ("django", ""),
+    ("flask", ""),
+    ("fastapi", ""),
+    ("pandas", ""),
+    ("numpy", ""),
+    ("pip", "python"),
+    ("uv", ""),
+    ("poetry", ""),
+    ("mypy", ""),
+    ("ruff", ""),
+    ("celery", ""),
+    ("sqlalchemy", ""),
+    ("alembic", ""),
+    ("asyncio", ""),
+    ("pydantic", ""),
+    ("typescript", ""),
+    ("javascript", ""),
+    ("tsc", "typescript"),
+    ("node", ""),
+    ("npm", ""),
+    ("pnpm", ""),
+    ("yarn", ""),
+    ("react", ""),
+    ("vue", ""),
+    ("svelte", ""),
+    ("nextjs", ""),
+    ("vite", ""),
+    ("vitest", ""),
+    ("jest", ""),
+    ("eslint", ""),
+    ("tailwind", ""),
+    ("prisma", ""),
+    ("playwright", ""),
+    ("express", ""),
+    ("zod", ""),
+    ("go", ""),
+    ("golang", "go"),
+    ("goroutine", "go"),
+    ("goroutines", "go"),
+    ("java", ""),
+    ("kotlin", ""),
+    ("gradle", ""),
+    ("maven", ""),
+    ("ruby", ""),
+    ("rails", ""),
+    ("php", ""),
+    ("elixir", ""),
+    ("swift", ""),
+    ("postgres", ""),
+    ("postgresql", "postgres"),
+    ("psql", "postgres"),
+    ("mysql", ""),
+    ("sqlite", ""),
+    ("redis", ""),
+    ("kafka", ""),
+    ("mongodb", ""),
+    ("pgbouncer", ""),
+    ("elasticsearch", ""),
+    ("docker", ""),
+    ("dockerfile", "docker"),
+    ("kubernetes", ""),
+    ("kubectl", "kubernetes"),
+    ("helm", ""),
+    ("terraform", ""),
+    ("nginx", ""),
+    ("alpine", ""),
+    ("aws", ""),
+    ("github", ""),
+    ("ansible", ""),
+    ("systemd", ""),
+    ("git", ""),
+    ("grpc", ""),
+    ("protobuf", ""),
+    ("graphql", ""),
+    ("http", ""),
+    ("jwt", ""),
+    ("oauth", ""),
+    ("bash", ""),
+    ("make", ""),
+    ("webpack", ""),
+];
+/// Words of every day that are names of tools only where something else says so.
+const ONLY_IN_COMMANDS: [&str; 6] = ["go", "node", "make", "express", "swift", "http"];
+
+/// `lesson` is what is proposed, `nearby` the commands and files around it.
+pub(super) fn about(lesson: &str, nearby: &str) -> About {
+    let stems = prose::content_words(lesson);
+    let stems_nearby = prose::content_words(nearby);
+    // Every session runs tests and git: that says nothing about what it is about.
+    let everyday = |domain: &str| matches!(domain, "testing" | "git");
+    let score = |domain: &str, words: &str| -> usize {
+        words
+            .split(' ')
+            .filter_map(|word| prose::content_words(word).into_iter().next())
+            .map(|stem| {
+                let count = |stems: &[String]| stems.iter().filter(|other| **other == stem).count();
+                3 * count(&stems).min(3) + if everyday(domain) { 0 } else { count(&stems_nearby).min(2) }
+            })
+            .sum()
+    };
+    // The first of equals, so the narrower domains stand before `coding`.
+    let best = DOMAINS
+        .iter()
+        .rev()
+        .map(|(domain, words)| (score(domain, words), *domain))
+        .max_by_key(|(score, _)| *score);
+    let domain = best.filter(|(score, _)| *score > 0).map_or("general", |(_, domain)| domain);
+
+    let mut tags: Vec<String> = Vec::new();
+    let words = |text: &str| -> Vec<String> {
+        text.to_lowercase().split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect()
+    };
+    let in_lesson = words(lesson);
+    for (word, tag) in TAGS {
+        let tag = if tag.is_empty() { word } else { tag };
+        let everyday = ONLY_IN_COMMANDS.contains(&word);
+        let seen = in_lesson.iter().any(|other| other == word) && !everyday
+            || everyday && lesson.contains(&format!("`{word} "))
+            || is_program(nearby, word) && !matches!(word, "git" | "make" | "bash");
+        if seen && !tags.iter().any(|known| known == tag) {
+            tags.push(tag.to_owned());
+        }
+    }
+    for (ending, tag) in [
+        ("rs", "rust"),
+        ("py", "python"),
+        ("ts", "typescript"),
+        ("tsx", "typescript"),
+        ("go", "go"),
+        ("sql", "sql"),
+    ] {
+        let seen = nearby.lines().any(|line| line.ends_with(&format!(".{ending}")));
+        if seen && !tags.iter().any(|known| known == tag) {
+            tags.push(tag.to_owned());
+        }
+    }
+    tags.truncate(TAGS_MAX);
+    About { domain, tags }
+}
+
+/// Whether a word begins one of the commands.
+fn is_program(commands: &str, word: &str) -> bool {
+    commands.lines().any(|command| {
+        command.split("&&").any(|part| part.split_whitespace().find(|part| !part.contains('=')) == Some(word))
+    })
+}

@@ -1,0 +1,873 @@
+//! The crate against real git: what nugget writes, git must accept, and what is the user's must not
+//! change by a byte.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use tempfile::TempDir;
+
+use crate::*;
+
+const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
+
+/// A folder that is removed at the end, with repositories and the lock in it.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn lock(&self) -> Lock {
+        Lock::acquire(&self.path("state/repository.lock")).unwrap()
+    }
+
+    /// A repository with two commits on `main`.
+    fn repository(&self, name: &str) -> PathBuf {
+        let root = self.path(name);
+        std::fs::create_dir_all(&root).unwrap();
+        git(&root, &["init", "-q", "-b", "main"]);
+        write(&root, "brain.yaml", "name: test\n");
+        write(&root, "domains/coding/patterns/first.md", "first\n");
+        commit_all(&root, "one");
+        write(&root, "README.md", "read me\n");
+        commit_all(&root, "two");
+        root
+    }
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new("git");
+    command
+        .current_dir(folder)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .env("LC_ALL", "C")
+        .env("TZ", "UTC")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CEILING_DIRECTORIES", folder.parent().unwrap())
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .env("GIT_EDITOR", "true")
+        .env("GIT_AUTHOR_NAME", "A Person")
+        .env("GIT_AUTHOR_EMAIL", "person@example.org")
+        .env("GIT_COMMITTER_NAME", "A Person")
+        .env("GIT_COMMITTER_EMAIL", "person@example.org")
+        .env("GIT_AUTHOR_DATE", "2026-11-19T10:00:00Z")
+        .env("GIT_COMMITTER_DATE", "2026-11-19T10:00:00Z");
+    command
+}
+
+/// Runs git, which must succeed; its output without the last line feed.
+fn git(folder: &Path, arguments: &[&str]) -> String {
+    let output = command(folder, arguments).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?} in {}: {error}", folder.display());
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// Runs git, which must fail, as a merge with a conflict does.
+fn git_fails(folder: &Path, arguments: &[&str]) {
+    let output = command(folder, arguments).output().unwrap();
+    assert!(!output.status.success(), "git {arguments:?} was meant to fail");
+}
+
+fn commit_all(root: &Path, message: &str) {
+    git(root, &["add", "-A"]);
+    git(root, &["commit", "-q", "-m", message]);
+}
+
+fn write(root: &Path, path: &str, content: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+fn file(path: &str, content: &str) -> NewFile {
+    NewFile { path: path.to_owned(), content: content.as_bytes().to_vec() }
+}
+
+fn proposal(branch: &str) -> Proposal {
+    let slug = branch.rsplit('/').next().unwrap();
+    Proposal {
+        branch: branch.to_owned(),
+        base: None,
+        files: vec![
+            file(&format!("domains/coding/patterns/{slug}.md"), &format!("# {slug}\n")),
+            file(&format!("domains/coding/bugs/{slug}-bug.md"), "a bug\n"),
+            file(&format!("domains/cooking/concepts/{slug}-stock.md"), "a stock\n"),
+        ],
+        message: format!("nugget: 3 units from {slug}\n\nBody.\n"),
+        time: "2026-11-20T14:12:00Z".parse().unwrap(),
+        author: Identity::default(),
+    }
+}
+
+fn fsck(root: &Path) {
+    let output = command(root, &["fsck", "--full", "--strict", "--no-dangling"]).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "fsck: {}", String::from_utf8_lossy(&said));
+}
+
+/// Everything of the user's that must stay as it is: the files of the work tree and of the git folder
+/// except objects and our own branches, and what git says of it all.
+fn state(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let mut state = BTreeMap::new();
+    let git_dir = PathBuf::from(git(root, &["rev-parse", "--absolute-git-dir"]));
+    let common = git(root, &["rev-parse", "--path-format=absolute", "--git-common-dir"]);
+    let mut folders = vec![root.to_owned(), git_dir, PathBuf::from(common)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.to_str().unwrap().to_owned();
+            if name.ends_with("/objects") || name.ends_with("/refs/heads/nugget") {
+                continue;
+            }
+            match path.is_dir() {
+                true => folders.push(path),
+                false => drop(state.insert(name, std::fs::read(&path).unwrap())),
+            }
+        }
+    }
+    if git(root, &["rev-parse", "--is-bare-repository"]) == "false" {
+        let status = git(root, &["status", "--porcelain=v2", "--branch", "--untracked-files=all"]);
+        state.insert("status".to_owned(), status.into_bytes());
+    }
+    state.insert("HEAD is".to_owned(), git(root, &["rev-parse", "HEAD"]).into_bytes());
+    state
+}
+
+/// Proposes in a repository in some state and checks the result with git.
+fn check_untouched(place: &Place, root: &Path) -> Proposed {
+    let before = state(root);
+    let repository = Repository::open(root).unwrap();
+    let proposed = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert_eq!(proposed.outcome, Outcome::Created);
+    assert_eq!(state(root), before, "the user's state changed");
+    fsck(root);
+    let commit = proposed.commit.to_string();
+    assert_eq!(git(root, &["rev-parse", BRANCH]), commit);
+    assert_eq!(git(root, &["rev-parse", &format!("{commit}^")]), git(root, &["rev-parse", "main"]));
+    let changes = git(root, &["diff", "--name-status", "main", BRANCH]);
+    assert_eq!(changes.lines().filter(|line| line.starts_with("A\t")).count(), 3, "{changes}");
+    assert_eq!(changes.lines().count(), 3, "{changes}");
+    proposed
+}
+
+#[test]
+fn a_clean_repository_is_untouched() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let proposed = check_untouched(&place, &root);
+    let shown = git(&root, &["show", "-s", "--format=%an|%ae|%cn|%ce|%at|%ct|%B", BRANCH]);
+    let who = "nugget|nugget@localhost|nugget|nugget@localhost";
+    let when = proposal(BRANCH).time.as_second();
+    let title = "nugget: 3 units from session-20261120-1412-9f8b";
+    assert_eq!(shown, format!("{who}|{when}|{when}|{title}\n\nBody."));
+    assert_eq!(proposed.commit.to_string().parse::<CommitId>().unwrap(), proposed.commit);
+    // And it merges.
+    git(&root, &["merge", "--no-edit", "-q", BRANCH]);
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+    assert!(root.join("domains/cooking/concepts/session-20261120-1412-9f8b-stock.md").is_file());
+}
+
+#[test]
+fn a_dirty_work_tree_is_untouched() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    write(&root, "README.md", "edited\n");
+    write(&root, "untracked.md", "new\n");
+    std::fs::remove_file(root.join("brain.yaml")).unwrap();
+    check_untouched(&place, &root);
+}
+
+#[test]
+fn staged_changes_are_untouched() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    write(&root, "README.md", "staged\n");
+    // At the path of one of the proposal's files, even.
+    write(&root, "domains/coding/bugs/session-20261120-1412-9f8b-bug.md", "the user's\n");
+    git(&root, &["add", "-A"]);
+    write(&root, "README.md", "edited since\n");
+    check_untouched(&place, &root);
+}
+
+#[test]
+fn a_detached_head_is_untouched() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    git(&root, &["checkout", "-q", "HEAD~1"]);
+    check_untouched(&place, &root);
+}
+
+/// `main` and `side` change the same line.
+fn with_conflict(place: &Place) -> PathBuf {
+    let root = place.repository("brain");
+    git(&root, &["checkout", "-q", "-b", "side", "HEAD~1"]);
+    write(&root, "README.md", "side\n");
+    commit_all(&root, "side");
+    root
+}
+
+#[test]
+fn a_stopped_rebase_is_untouched_and_can_go_on() {
+    let place = Place::new();
+    let root = with_conflict(&place);
+    git_fails(&root, &["rebase", "main"]);
+    assert!(root.join(".git/rebase-merge").is_dir());
+    check_untouched(&place, &root);
+    write(&root, "README.md", "both\n");
+    git(&root, &["add", "README.md"]);
+    git(&root, &["rebase", "--continue"]);
+    assert_eq!(git(&root, &["rev-parse", "--abbrev-ref", "HEAD"]), "side");
+}
+
+#[test]
+fn a_stopped_merge_is_untouched() {
+    let place = Place::new();
+    let root = with_conflict(&place);
+    git_fails(&root, &["merge", "main"]);
+    assert!(root.join(".git/MERGE_HEAD").is_file());
+    check_untouched(&place, &root);
+}
+
+#[test]
+fn a_bare_repository_is_untouched() {
+    let place = Place::new();
+    place.repository("brain");
+    git(place.folder.path(), &["clone", "-q", "--bare", "brain", "bare"]);
+    check_untouched(&place, &place.path("bare"));
+}
+
+#[test]
+fn a_linked_work_tree_is_untouched() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    git(&root, &["worktree", "add", "-q", "-b", "elsewhere", "../linked"]);
+    let linked = place.path("linked");
+    write(&linked, "README.md", "edited\n");
+    check_untouched(&place, &linked);
+    assert_eq!(Repository::open(&root).unwrap().pending_branches().unwrap().len(), 1);
+}
+
+#[test]
+fn a_shallow_clone_is_untouched() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let url = format!("file://{}", root.display());
+    git(place.folder.path(), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    let shallow = place.path("shallow");
+    assert!(shallow.join(".git/shallow").is_file());
+    check_untouched(&place, &shallow);
+    let repository = Repository::open(&shallow).unwrap();
+    assert!(!repository.is_merged(BRANCH).unwrap());
+    assert_eq!(repository.branch_files(BRANCH).unwrap().len(), 3);
+    let again = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert_eq!(again.outcome, Outcome::AlreadyThere);
+}
+
+#[test]
+fn hooks_and_hostile_configuration_run_nothing() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let root = place.repository("brain");
+    let witness = place.path("witness");
+    for hook in ["pre-commit", "post-commit", "reference-transaction", "post-checkout", "commit-msg"] {
+        write(&place.path("hooks"), hook, &format!("#!/bin/sh\ntouch '{}'\n", witness.display()));
+        let path = place.path("hooks").join(hook);
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let touch = format!("touch {}", witness.display());
+    git(&root, &["config", "core.hooksPath", place.path("hooks").to_str().unwrap()]);
+    git(&root, &["config", "core.fsmonitor", &touch]);
+    git(&root, &["config", "filter.evil.clean", &touch]);
+    write(&root, ".git/info/attributes", "* filter=evil\n");
+    Repository::open(&root).unwrap().propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert!(!witness.exists());
+    // The control: git itself does run one of them.
+    git(&root, &["update-ref", "refs/heads/control", "main"]);
+    assert!(witness.exists());
+}
+
+#[test]
+fn the_same_proposal_is_the_same_commit_and_is_made_once() {
+    let place = Place::new();
+    let lock = place.lock();
+    let commits: Vec<_> = ["one", "two"]
+        .iter()
+        .map(|name| {
+            let repository = Repository::open(&place.repository(name)).unwrap();
+            let first = repository.propose(&lock, &proposal(BRANCH)).unwrap();
+            let again = repository.propose(&lock, &proposal(BRANCH)).unwrap();
+            assert_eq!((first.outcome, again.outcome), (Outcome::Created, Outcome::AlreadyThere));
+            assert_eq!(first.commit, again.commit);
+            first.commit
+        })
+        .collect();
+    assert_eq!(commits[0], commits[1]);
+}
+
+#[test]
+fn a_repeated_proposal_is_found_though_main_moved_on_and_a_reviewer_edited() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let first = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    write(&root, "more.md", "more\n");
+    commit_all(&root, "main moves");
+    git(&root, &["checkout", "-q", BRANCH]);
+    write(&root, "domains/coding/bugs/session-20261120-1412-9f8b-bug.md", "better words\n");
+    commit_all(&root, "review");
+    let again = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert_eq!((again.commit, again.outcome), (first.commit, Outcome::AlreadyThere));
+    // Another session's knowledge under this name is refused.
+    let mut other = proposal(BRANCH);
+    other.files[0].content = b"other".to_vec();
+    let error = repository.propose(&place.lock(), &other).unwrap_err();
+    assert!(matches!(&error, Error::BranchTaken { branch } if branch == BRANCH), "{error}");
+    // Once merged and deleted there is nothing left to propose.
+    git(&root, &["checkout", "-q", "main"]);
+    git(&root, &["merge", "-q", "--no-edit", &format!("{BRANCH}~1")]);
+    git(&root, &["branch", "-q", "-D", BRANCH]);
+    let after = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert_eq!(after.outcome, Outcome::NothingNew);
+    assert_eq!(repository.tip(BRANCH).unwrap(), None);
+}
+
+#[test]
+fn a_proposal_never_changes_a_file() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let check = |files: Vec<NewFile>, taken: &str| {
+        let error = repository.propose(&place.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap_err();
+        assert!(matches!(&error, Error::PathTaken { path } if path == taken), "{error}");
+    };
+    check(vec![file("README.md", "other\n")], "README.md");
+    check(vec![file("domains", "a file\n")], "domains");
+    check(vec![file("README.md/below.md", "x")], "README.md/below.md");
+    check(vec![file("a.md", "x"), file("a.md", "y")], "a.md");
+    check(vec![file("a", "x"), file("a/b", "y")], "a/b");
+    check(vec![file("a/b", "x"), file("a", "y")], "a");
+    check(vec![file("a/b", "x"), file("a.md", "x"), file("a-z", "x"), file("a", "y")], "a");
+    // The same content is no change, and is left out.
+    let files = vec![file("README.md", "read me\n"), file("new.md", "new\n")];
+    repository.propose(&place.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+    assert_eq!(git(&root, &["diff", "--name-status", "main", BRANCH]), "A\tnew.md");
+    let files = vec![file(".git/hooks/post-checkout", "x")];
+    let error =
+        repository.propose(&place.lock(), &Proposal { files, ..proposal("nugget/other") }).unwrap_err();
+    assert!(matches!(error, Error::InvalidPath { .. }), "{error}");
+    fsck(&root);
+}
+
+#[test]
+fn only_branches_of_nugget_are_written() {
+    let place = Place::new();
+    let repository = Repository::open(&place.repository("brain")).unwrap();
+    for branch in
+        ["main", "nugget", "nugget/", "nugget/../main", "nugget/a..b", "nugget/x.lock", "nugget//x", "x"]
+    {
+        let error = repository.propose(&place.lock(), &proposal(branch)).unwrap_err();
+        assert!(matches!(error, Error::ForeignBranch { .. }), "{branch}: {error}");
+    }
+    git(repository.root(), &["branch", "nugget"]);
+    let error = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap_err();
+    assert!(matches!(&error, Error::BranchTaken { branch } if branch == "nugget"), "{error}");
+    git(repository.root(), &["pack-refs", "--all"]);
+    let error = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap_err();
+    assert!(matches!(&error, Error::BranchTaken { branch } if branch == "nugget"), "{error}");
+}
+
+#[test]
+fn a_commit_that_git_would_refuse_is_not_made() {
+    let place = Place::new();
+    let repository = Repository::open(&place.repository("brain")).unwrap();
+    let author = |name: &str, email: &str| Identity { name: name.to_owned(), email: email.to_owned() };
+    let good = proposal(BRANCH);
+    let bad = [
+        Proposal { message: " \n".to_owned(), ..good.clone() },
+        Proposal { message: "a\0b".to_owned(), ..good.clone() },
+        Proposal { author: author("", "x@y"), ..good.clone() },
+        Proposal { author: author("a <b>", "x@y"), ..good.clone() },
+        Proposal { author: author("a", "x\ny"), ..good.clone() },
+    ];
+    for proposal in bad {
+        let error = repository.propose(&place.lock(), &proposal).unwrap_err();
+        assert!(matches!(error, Error::InvalidCommit { .. }), "{error}");
+    }
+    let early = Proposal { time: Timestamp::from_second(-5).unwrap(), ..good };
+    repository.propose(&place.lock(), &early).unwrap();
+    fsck(repository.root());
+}
+
+#[test]
+fn killed_before_the_branch_a_repeated_proposal_makes_the_same_commit() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let first = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    // What is left of it: objects of which a power cut emptied some and took others, some packed by
+    // a collection in between, and git's lock file.
+    let objects = git(&root, &["rev-list", "--objects", BRANCH, "^main"]);
+    let objects: Vec<_> = objects.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert!(objects.len() >= 8, "{objects:?}");
+    for (at, id) in objects.iter().enumerate() {
+        let path = root.join(format!(".git/objects/{}/{}", &id[..2], &id[2..]));
+        match at % 3 {
+            0 => {
+                std::fs::remove_file(&path).unwrap();
+                std::fs::write(&path, "").unwrap();
+            }
+            1 => std::fs::remove_file(&path).unwrap(),
+            _ => {}
+        }
+    }
+    let reference = root.join(format!(".git/refs/heads/{BRANCH}"));
+    std::fs::rename(&reference, reference.with_extension("lock")).unwrap();
+    let again = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert_eq!((again.commit, again.outcome), (first.commit, Outcome::Created));
+    fsck(&root);
+}
+
+#[test]
+fn locks_of_killed_processes_are_cleared_and_others_are_not() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let stale = root.join(".git/refs/heads/nugget/deep/old.lock");
+    write(&root, ".git/refs/heads/nugget/deep/old.lock", "");
+    write(&root, ".git/refs/heads/main.lock", "");
+    write(&root, ".git/index.lock", "");
+    let lock = place.lock();
+    let fresh = root.join(".git/refs/heads/nugget/fresh.lock");
+    // Made while the lock is held, so by somebody who is alive: a person's git.
+    write(&root, ".git/refs/heads/nugget/fresh.lock", "");
+    repository.propose(&lock, &proposal(BRANCH)).unwrap();
+    assert!(!stale.exists());
+    assert!(fresh.exists());
+    assert!(root.join(".git/refs/heads/main.lock").exists());
+    assert!(root.join(".git/index.lock").exists());
+}
+
+#[test]
+fn a_hundred_proposals_race_and_none_is_lost() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let lock = place.path("state/repository.lock");
+    // 50 branches, each proposed by two threads of four.
+    let created: usize = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (repository, lock) = (&repository, &lock);
+                scope.spawn(move || {
+                    let propose = |n: usize| {
+                        let held = Lock::acquire_within(lock, Duration::from_secs(60)).unwrap();
+                        repository.propose(&held, &proposal(&format!("nugget/race-{n}"))).unwrap().outcome
+                    };
+                    (0..25).filter(|n| propose(n + 25 * (thread % 2)) == Outcome::Created).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(created, 50);
+    assert_eq!(repository.pending_branches().unwrap().len(), 50);
+    fsck(&root);
+}
+
+#[test]
+fn a_garbage_collection_beside_us_takes_nothing() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let done = AtomicBool::new(false);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let collections = std::thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            let mut count = 0;
+            while !done.load(Ordering::Relaxed) && Instant::now() < deadline {
+                // May fail, as on references that change under it; it must only do no harm.
+                command(&root, &["gc", "-q", "--prune=now"]).output().unwrap();
+                count += 1;
+            }
+            count
+        });
+        for n in 0..40 {
+            let branch = format!("nugget/beside-{n}");
+            let proposed = repository.propose(&place.lock(), &proposal(&branch)).unwrap();
+            assert_eq!(proposed.outcome, Outcome::Created);
+            if n % 4 == 0 {
+                // Makes garbage, and empties folders of references and objects.
+                git(&root, &["update-ref", "-d", &format!("refs/heads/{branch}")]);
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+        collector.join().unwrap()
+    });
+    assert!(collections > 5, "{collections} collections");
+    assert_eq!(repository.pending_branches().unwrap().len(), 30);
+    fsck(&root);
+}
+
+#[test]
+fn a_repository_around_the_brain_is_not_the_brains() {
+    let place = Place::new();
+    let outer = place.repository("outer");
+    let inner = outer.join("brain");
+    std::fs::create_dir(&inner).unwrap();
+    let error = Repository::open(&inner).unwrap_err();
+    assert!(matches!(&error, Error::NotARepository { path } if *path == inner), "{error}");
+    assert!(error.hint().is_some());
+    assert!(matches!(Repository::open(&outer.join(".git")), Err(Error::NotARepository { .. })));
+    assert!(matches!(Repository::open(&outer.join("missing")), Err(Error::NotARepository { .. })));
+    assert!(matches!(Repository::init(&inner).unwrap(), Init::Created(_)));
+    assert!(inner.join(".git/HEAD").is_file());
+    assert!(matches!(Repository::init(&inner).unwrap(), Init::Existing(_)));
+    assert_eq!(Repository::open(&inner).unwrap().root(), inner.canonicalize().unwrap());
+    assert!(matches!(Repository::init(&outer).unwrap(), Init::Existing(_)));
+}
+
+#[test]
+fn a_format_that_cannot_be_written_is_refused_at_once() {
+    let place = Place::new();
+    for (option, feature) in
+        [("--object-format=sha256", "sha256 objects"), ("--ref-format=reftable", "reftable references")]
+    {
+        let root = place.path(feature);
+        std::fs::create_dir(&root).unwrap();
+        git(&root, &["init", "-q", option]);
+        let error = Repository::open(&root).unwrap_err();
+        assert!(matches!(&error, Error::Unsupported { feature: found, .. } if found == feature), "{error}");
+        assert!(Repository::init(&root).is_err());
+        if feature.starts_with("reftable") {
+            write(&root, "README.md", "x");
+            commit_all(&root, "one");
+            git(&root, &["worktree", "add", "-q", "../linked"]);
+            let error = Repository::open(&place.path("linked")).unwrap_err();
+            assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        }
+    }
+    // A damaged one is not taken for none, upon which `init` would act.
+    let root = place.repository("damaged");
+    write(&root, ".git/config", "[core\n");
+    assert!(matches!(Repository::init(&root), Err(Error::Git { .. })));
+}
+
+#[test]
+fn the_first_commit_leaves_a_clean_status() {
+    let place = Place::new();
+    let root = place.path("new/brain");
+    let repository = Repository::init_with(&root, &["init.defaultBranch=trunk"]).unwrap().into_repository();
+    let error = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap_err();
+    assert!(matches!(&error, Error::Unborn { branch } if branch == "trunk"), "{error}");
+    assert!(error.hint().is_some());
+
+    let files =
+        [file("brain.yaml", "name: mine\n"), file(".gitignore", "/.nugget/\n"), file("domains/.gitkeep", "")];
+    for file in &files {
+        write(&root, &file.path, std::str::from_utf8(&file.content).unwrap());
+    }
+    let time = "2026-11-20T14:00:00Z".parse().unwrap();
+    let first = repository.commit_all_new(&files, "Begin", time, &Identity::default()).unwrap().unwrap();
+    assert_eq!(git(&root, &["status", "--porcelain=v2", "--branch"]).lines().count(), 2);
+    assert_eq!(git(&root, &["diff-files"]), "", "the index knows the files' stamps");
+    assert_eq!(git(&root, &["rev-parse", "--symbolic-full-name", "HEAD"]), "refs/heads/trunk");
+    assert_eq!(git(&root, &["rev-parse", "HEAD"]), first.to_string());
+    assert!(git(&root, &["reflog", "HEAD"]).ends_with("commit (initial): Begin"));
+    fsck(&root);
+    assert_eq!(repository.default_branch().unwrap().name, "trunk");
+    repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+
+    // With a commit there is nothing to begin.
+    let before = state(&root);
+    let again = repository.commit_all_new(&[file("x", "y")], "Again", time, &Identity::default()).unwrap();
+    assert_eq!(again, None);
+    assert_eq!(state(&root), before);
+}
+
+#[test]
+fn what_the_user_has_staged_before_the_first_commit_stays_staged() {
+    let place = Place::new();
+    let root = place.path("brain");
+    let repository = Repository::init(&root).unwrap().into_repository();
+    write(&root, "mine.md", "mine\n");
+    git(&root, &["add", "mine.md"]);
+    let index = std::fs::read(root.join(".git/index")).unwrap();
+    let time = "2026-11-20T14:00:00Z".parse().unwrap();
+    write(&root, "brain.yaml", "name: x\n");
+    let files = [file("brain.yaml", "name: x\n")];
+    assert_eq!(repository.commit_all_new(&files, "Begin", time, &Identity::default()).unwrap(), None);
+    assert_eq!(std::fs::read(root.join(".git/index")).unwrap(), index);
+    // An index of an earlier attempt that was killed holds only our files, and is no obstacle.
+    git(&root, &["rm", "-q", "--cached", "mine.md"]);
+    git(&root, &["add", "brain.yaml"]);
+    assert!(repository.commit_all_new(&files, "Begin", time, &Identity::default()).unwrap().is_some());
+    assert_eq!(git(&root, &["status", "--porcelain"]), "?? mine.md");
+}
+
+#[test]
+fn the_default_branch_does_not_depend_on_what_is_checked_out() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let name = || repository.default_branch().map(|branch| branch.name);
+    git(&root, &["checkout", "-q", "-b", "feature"]);
+    write(&root, "feature.md", "x\n");
+    commit_all(&root, "feature");
+    assert_eq!(name().unwrap(), "main");
+    let chosen = repository.clone().with_default_branch(Some("feature"));
+    assert_eq!(chosen.default_branch().unwrap().name, "feature");
+    let missing = repository.clone().with_default_branch(Some("missing")).default_branch().unwrap_err();
+    assert!(matches!(missing, Error::Unborn { .. }), "{missing}");
+
+    git(&root, &["branch", "-q", "-m", "main", "master"]);
+    assert_eq!(name().unwrap(), "master");
+    git(&root, &["branch", "-q", "-m", "master", "other"]);
+    assert_eq!(name().unwrap(), "feature");
+    git(&root, &["checkout", "-q", "-b", "nugget/review"]);
+    assert!(matches!(name(), Err(Error::NoDefaultBranch { .. })));
+    git(&root, &["branch", "-q", "-D", "other"]);
+    assert_eq!(name().unwrap(), "feature", "the only one");
+
+    // What the user has not pushed is not published with a proposal.
+    git(&root, &["update-ref", "refs/remotes/origin/live", "feature~1"]);
+    git(&root, &["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/live"]);
+    git(&root, &["branch", "live", "feature"]);
+    let branch = repository.default_branch().unwrap();
+    assert_eq!((branch.name.as_str(), Some(branch.tip)), ("live", branch.remote));
+    assert_eq!(branch.local.unwrap().to_string(), git(&root, &["rev-parse", "feature"]));
+}
+
+#[test]
+fn pending_branches_are_those_with_something_unmerged() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    for (n, name) in ["nugget/c", "nugget/a", "nugget/b"].into_iter().enumerate() {
+        let time = format!("2026-11-2{n}T14:12:00Z").parse().unwrap();
+        repository.propose(&place.lock(), &Proposal { time, ..proposal(name) }).unwrap();
+    }
+    let names = || -> Vec<String> {
+        repository.pending_branches().unwrap().into_iter().map(|pending| pending.name).collect()
+    };
+    assert_eq!(names(), ["nugget/c", "nugget/a", "nugget/b"], "oldest first");
+    let pending = repository.pending_branches().unwrap();
+    assert_eq!(pending[0].title, "nugget: 3 units from c");
+    assert_eq!(pending[0].time, "2026-11-20T14:12:00Z".parse().unwrap());
+    let files = repository.branch_files("nugget/c").unwrap();
+    let mut expected: Vec<_> =
+        proposal("nugget/c").files.into_iter().map(|file| (file.path, file.content)).collect();
+    expected.sort();
+    assert_eq!(files, expected);
+
+    git(&root, &["merge", "-q", "--no-ff", "--no-edit", "nugget/c"]);
+    assert_eq!(names(), ["nugget/a", "nugget/b"]);
+    assert_eq!(repository.branch_files("nugget/c").unwrap(), expected, "also when merged");
+    git(&root, &["merge", "-q", "--squash", "nugget/a"]);
+    write(&root, "domains/coding/patterns/a.md", "edited while squashing\n");
+    commit_all(&root, "squashed");
+    assert_eq!(names(), ["nugget/b"]);
+    // A reviewer's own commit on the branch belongs to it.
+    git(&root, &["checkout", "-q", "nugget/b"]);
+    write(&root, "domains/coding/patterns/extra.md", "extra\n");
+    commit_all(&root, "\u{202e}review\u{200b}");
+    git(&root, &["checkout", "-q", "main"]);
+    assert_eq!(repository.branch_files("nugget/b").unwrap().len(), 4);
+    assert_eq!(repository.pending_branches().unwrap()[0].title, "review");
+    // Rebased and merged at the remote: known once it is fetched.
+    git(&root, &["update-ref", "refs/remotes/origin/main", "nugget/b"]);
+    assert_eq!(names(), Vec::<String>::new());
+    assert!(matches!(repository.is_merged("nugget/none"), Err(Error::NoSuchBranch { .. })));
+}
+
+#[test]
+fn a_commit_is_read_without_a_work_tree() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    std::os::unix::fs::symlink("/etc/passwd", root.join("link.md")).unwrap();
+    write(&root, "large.md", &"x".repeat(BLOB_BYTES_MAX as usize + 1));
+    commit_all(&root, "odd files");
+    let repository = Repository::open(&root).unwrap();
+    let tip = repository.default_branch().unwrap().tip;
+    assert!(repository.exists_at(tip, "domains/coding").unwrap());
+    assert!(repository.exists_at(tip, "link.md").unwrap());
+    assert!(!repository.exists_at(tip, "domains/coding/none").unwrap());
+    assert!(!repository.exists_at(tip, "README.md/below").unwrap());
+    assert_eq!(repository.paths_under(tip, "domains/").unwrap(), ["domains/coding/patterns/first.md"]);
+    let all = ["README.md", "brain.yaml", "domains/coding/patterns/first.md", "large.md"];
+    assert_eq!(repository.paths_under(tip, "").unwrap(), all);
+    assert!(repository.paths_under(tip, "README.md").unwrap().is_empty());
+    assert_eq!(repository.read_at(tip, "README.md").unwrap().as_deref(), Some(&b"read me\n"[..]));
+    assert_eq!(repository.read_at(tip, "link.md").unwrap(), None);
+    assert_eq!(repository.read_at(tip, "domains").unwrap(), None);
+    assert!(matches!(repository.read_at(tip, "large.md"), Err(Error::TooLarge { .. })));
+}
+
+#[test]
+fn a_lock_excludes_and_its_file_is_private_and_stays() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let path = place.path("deep/er/x.lock");
+    let held = Lock::acquire(&path).unwrap();
+    assert!(Lock::try_acquire(&path).unwrap().is_none());
+    let error = Lock::acquire_within(&path, Duration::from_millis(5)).unwrap_err();
+    assert!(matches!(error, Error::LockTimeout { .. }), "{error}");
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+    drop(held);
+    assert!(path.exists());
+    let again = Lock::try_acquire(&path).unwrap().unwrap();
+    assert_eq!(again.path(), path);
+}
+
+#[test]
+fn a_child_process_does_not_keep_the_lock() {
+    let place = Place::new();
+    let path = place.path("x.lock");
+    let held = Lock::acquire(&path).unwrap();
+    let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    drop(held);
+    assert!(Lock::try_acquire(&path).unwrap().is_some());
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
+fn whoever_waits_for_a_removed_lock_file_gets_the_one_that_replaced_it() {
+    let place = Place::new();
+    let path = place.path("x.lock");
+    let held = Lock::acquire(&path).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| Lock::acquire(&path).unwrap());
+        // Until it has the old file open.
+        let ours = path.canonicalize().unwrap();
+        let opened = || {
+            let handles = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            handles.filter(|handle| std::fs::read_link(handle.path()).is_ok_and(|to| to == ours)).count() == 2
+        };
+        while !opened() {
+            std::thread::yield_now();
+        }
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "").unwrap();
+        drop(held);
+        let _theirs = waiting.join().unwrap();
+        assert!(Lock::try_acquire(&path).unwrap().is_none(), "two holders");
+    });
+}
+
+/// What a proposal costs; printed with `--nocapture`.
+#[test]
+fn a_proposal_costs_milliseconds() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    for n in 0..1000 {
+        write(&root, &format!("domains/coding/patterns/unit-{n}.md"), &format!("unit {n}\n"));
+    }
+    commit_all(&root, "a thousand units");
+    git(&root, &["gc", "-q"]);
+    let repository = Repository::open(&root).unwrap();
+    let lock = place.lock();
+    let mut times: Vec<_> = (0..40)
+        .map(|n| {
+            let start = Instant::now();
+            repository.propose(&lock, &proposal(&format!("nugget/cost-{n}"))).unwrap();
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    let start = Instant::now();
+    repository.git().unwrap();
+    println!("propose: p50 {:?}, p95 {:?}; open {:?}", times[20], times[38], start.elapsed());
+    let start = Instant::now();
+    let pending = repository.pending_branches().unwrap().len();
+    println!("pending_branches: {:?} for {pending}", start.elapsed());
+    assert!(times[20] < Duration::from_secs(2), "{times:?}");
+}
+
+#[test]
+fn a_remote_is_added_once_and_every_other_byte_stays() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let place = Place::new();
+    let root = place.repository("brain");
+    git(&root, &["config", "nugget.note", "ü # \"quoted\""]);
+    let path = root.join(".git/config");
+    let mut before = std::fs::read(&path).unwrap();
+    before.extend_from_slice(b"; a comment\n[empty]\n[alias]\tx = !echo # no line feed at the end");
+    std::fs::write(&path, &before).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let repository = Repository::open(&root).unwrap();
+    let bare = place.path("with blanks; and # more.git");
+    git(place.folder.path(), &["init", "-q", "--bare", bare.to_str().unwrap()]);
+    let url = bare.to_str().unwrap();
+    assert!(repository.add_remote("origin", url).unwrap());
+    let after = std::fs::read(&path).unwrap();
+    assert_eq!(&after[..before.len()], before);
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    assert!(!root.join(".git/config.lock").exists());
+    assert_eq!(git(&root, &["remote", "get-url", "origin"]), url);
+    assert_eq!(git(&root, &["config", "nugget.note"]), "ü # \"quoted\"");
+    assert_eq!(git(&root, &["config", "alias.x"]), "!echo");
+    git(&root, &["push", "-q", "origin", "main"]);
+    git(&root, &["fetch", "-q", "origin"]);
+    assert_eq!(repository.default_branch().unwrap().remote, repository.tip("main").unwrap());
+
+    assert!(!repository.add_remote("origin", url).unwrap());
+    let error = repository.add_remote("origin", "git@example.org:me/brain.git").unwrap_err();
+    assert!(matches!(error, Error::RemoteTaken { .. }) && error.hint().is_some(), "{error}");
+    assert!(repository.add_remote("a b", url).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), after);
+
+    // What git writes and what we write is the same.
+    assert!(repository.add_remote("second", "git@example.org:me/brain.git").unwrap());
+    let ours = std::fs::read(&path).unwrap();
+    git(&root, &["remote", "remove", "second"]);
+    git(&root, &["remote", "add", "second", "git@example.org:me/brain.git"]);
+    assert_eq!(std::fs::read(&path).unwrap(), ours);
+}
+
+#[test]
+fn a_remote_waits_for_gits_own_lock_on_the_configuration() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let path = root.join(".git/config");
+    let before = std::fs::read(&path).unwrap();
+    write(&root, ".git/config.lock", "git's\n");
+    let error = repository.add_remote("origin", "/srv/brain").unwrap_err();
+    assert!(matches!(error, Error::ConfigurationLocked { .. }) && error.hint().is_some(), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert_eq!(std::fs::read_to_string(root.join(".git/config.lock")).unwrap(), "git's\n");
+    std::fs::remove_file(root.join(".git/config.lock")).unwrap();
+
+    // Of those that add at once one adds.
+    let added = std::thread::scope(|scope| {
+        let add = || scope.spawn(|| repository.add_remote("origin", "/srv/brain").unwrap());
+        let threads: Vec<_> = (0..8).map(|_| add()).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).filter(|added| *added).count()
+    });
+    assert_eq!(added, 1);
+    assert_eq!(git(&root, &["config", "--get-all", "remote.origin.url"]), "/srv/brain");
+
+    // A line that goes on would swallow the section.
+    std::fs::write(&path, [before.as_slice(), b"[a]\n\tb = c\\\n"].concat()).unwrap();
+    let before = std::fs::read(&path).unwrap();
+    assert!(repository.add_remote("origin", "/srv/brain").is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    assert!(!root.join(".git/config.lock").exists());
+}

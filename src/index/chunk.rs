@@ -1,0 +1,584 @@
+//! Cuts a unit's markdown into the pieces that search sees.
+//!
+//! A piece is an exact slice of the file, so that what is found can be quoted and found again in it.
+
+use std::ops::Range;
+
+use knowledge::{CountTokens, Unit, text};
+use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use text_splitter::{ChunkConfig, ChunkSizer, MarkdownSplitter};
+
+/// The most tokens of one piece, its breadcrumb and the model's two special tokens included.
+pub const TOKENS_MAX: usize = 512;
+
+/// A piece with fewer tokens says too little to be found by its meaning: it joins its neighbour.
+pub const TOKENS_MIN: usize = 50;
+
+/// How much of the piece before a cut is repeated after it, so that a thought cut in two is whole
+/// in one of them: 12.5 %.
+pub const OVERLAP_TOKENS: usize = 64;
+
+/// Changes when the same file would be cut in another way, so that all are cut again.
+pub(crate) const RULES_VERSION: u32 = 1;
+
+/// Small pieces are not joined beyond this, to leave room for the breadcrumb.
+const JOINED_TOKENS_MAX: usize = 384;
+
+/// A tokenizer may make one token of a word without end. A model reads nothing out of it and a
+/// person should not have to, so a token counts for no more than this many bytes. It also spares
+/// the tokenizer every text that is too long at a glance.
+const BYTES_PER_TOKEN_MAX: usize = 16;
+
+/// The splitter's time grows with the square of what it is given, so it is given no more than this
+/// at a time: a megabyte in one paragraph then takes a second instead of half a minute.
+const SPLIT_BYTES_MAX: usize = 16 * 1024;
+
+/// The longest heading in a breadcrumb, in characters.
+const HEADING_CHARS_MAX: usize = 80;
+
+/// One piece of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The level of the heading that it begins under: 1 for the text under the title.
+    pub level: u8,
+    /// The unit's title and the headings above, `Go Concurrency > Worker Pools > Bounded`.
+    pub breadcrumb: String,
+    /// As it is in the file, without white space at both ends.
+    pub text: String,
+    /// Tokens of `text` alone.
+    pub tokens: u32,
+    /// Where `text` is in the body; empty for a unit without one.
+    pub span: Range<usize>,
+}
+
+impl Piece {
+    /// What is embedded: the breadcrumb, then the text, without what a reader cannot see.
+    pub fn embedding_text(&self) -> String {
+        text::visible(&format!("{}\n\n{}", self.breadcrumb, self.text))
+    }
+}
+
+/// Cuts a unit at its headings `##` and `###`, joins what is under [`TOKENS_MIN`], and cuts what is
+/// over [`TOKENS_MAX`] at paragraphs. A unit without a body is one piece of its title and
+/// description.
+///
+/// The first `#` is the title; a later one, which only files from elsewhere have, opens a section
+/// as `##` does.
+pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
+    let sizer = Sizer(tokens);
+    let body = unit.body.as_str();
+    if body.trim().is_empty() {
+        let text = match &unit.description {
+            Some(description) => format!("{}\n\n{description}", unit.title),
+            None => unit.title.clone(),
+        };
+        let tokens = count(&sizer, &text);
+        return vec![Piece { level: 1, breadcrumb: unit.title.clone(), text, tokens, span: 0..0 }];
+    }
+    let mut pieces: Vec<Group> = Vec::new();
+    for group in join_forward(sections(body, &sizer)) {
+        let small = group.size < TOKENS_MIN;
+        let parts = cut(body, group, &unit.title, &sizer);
+        match pieces.last_mut() {
+            Some(before) if small && parts.len() == 1 && before.takes_back(&parts[0]) => {
+                before.absorb(&parts[0]);
+            }
+            _ => pieces.extend(parts),
+        }
+    }
+    pieces
+        .into_iter()
+        .map(|group| {
+            let text = body[group.span.clone()].to_owned();
+            let tokens = count(&sizer, &text);
+            let breadcrumb = breadcrumb(&unit.title, &group.path);
+            Piece { level: group.level, breadcrumb, text, tokens, span: group.span }
+        })
+        .collect()
+}
+
+/// Consecutive sections that will be one piece, or several when too large; later one piece.
+#[derive(Clone, Debug)]
+struct Group {
+    /// The headings that all of it is under.
+    path: Vec<String>,
+    /// The headings of its first and its last section, to know whose sibling the next one is.
+    first: Vec<String>,
+    last: Vec<String>,
+    level: u8,
+    span: Range<usize>,
+    size: usize,
+    /// Headings without a word under them. They give no direction to the breadcrumb.
+    bare: bool,
+}
+
+impl Group {
+    fn absorb(&mut self, next: &Group) {
+        self.path = match (self.bare, next.bare) {
+            (true, false) => next.path.clone(),
+            (false, true) => std::mem::take(&mut self.path),
+            _ => common(&self.path, &next.path),
+        };
+        self.last = next.last.clone();
+        self.span.end = next.span.end;
+        self.size += next.size;
+        self.bare &= next.bare;
+    }
+
+    /// Whether `next` is a sibling or a child of what this group begins or ends with.
+    fn is_kin(&self, next: &Group) -> bool {
+        let above = parent(&next.first);
+        [&self.first[..], parent(&self.first), &self.last, parent(&self.last)].contains(&above)
+    }
+
+    /// Whether this group, too small to stand alone, goes on into `next`. Where `next` is cut
+    /// anyway its size does not matter, and a bare heading is nothing without its text.
+    fn takes_forward(&self, next: &Group) -> bool {
+        let fits = self.size + next.size <= JOINED_TOKENS_MAX || next.size > TOKENS_MAX;
+        self.size < TOKENS_MIN && self.is_kin(next) && (fits || self.bare)
+    }
+
+    /// Whether `next`, too small to stand alone and the last of its siblings, ends this piece.
+    fn takes_back(&self, next: &Group) -> bool {
+        self.is_kin(next) && self.size + next.size <= JOINED_TOKENS_MAX
+    }
+}
+
+fn join_forward(sections: Vec<Group>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::with_capacity(sections.len());
+    for section in sections {
+        match groups.last_mut() {
+            Some(group) if group.takes_forward(&section) => group.absorb(&section),
+            _ => groups.push(section),
+        }
+    }
+    groups
+}
+
+/// Finds the sections. Only headings of the document itself count: what looks like one inside a
+/// code block is code, and one inside a quote or a list belongs to it.
+fn sections(body: &str, sizer: &Sizer) -> Vec<Group> {
+    struct Heading {
+        level: u8,
+        text: String,
+        span: Range<usize>,
+    }
+    let mut headings: Vec<Heading> = Vec::new();
+    let mut depth = 0_usize;
+    let mut open: Option<Heading> = None;
+    let mut seen_title = false;
+    for (event, span) in Parser::new_ext(body, Options::empty()).into_offset_iter() {
+        match event {
+            Event::Start(Tag::Heading { level, .. }) if depth == 0 && level <= HeadingLevel::H3 => {
+                depth += 1;
+                open = Some(Heading { level: level as u8, text: String::new(), span });
+            }
+            Event::Start(_) => depth += 1,
+            Event::End(end) => {
+                depth -= 1;
+                if let (TagEnd::Heading(_), Some(heading)) = (end, open.take_if(|_| depth == 0)) {
+                    headings.push(heading);
+                }
+            }
+            Event::Text(text) | Event::Code(text) => {
+                if let Some(heading) = &mut open {
+                    heading.text.push_str(&text);
+                }
+            }
+            Event::SoftBreak | Event::HardBreak => {
+                if let Some(heading) = &mut open {
+                    heading.text.push(' ');
+                }
+            }
+            _ => {}
+        }
+    }
+
+    let mut sections = Vec::with_capacity(headings.len() + 1);
+    let mut push = |path: &[(u8, String)], level: u8, span: Range<usize>, text_from: usize| {
+        let text = &body[span.clone()];
+        if text.trim().is_empty() {
+            return;
+        }
+        let path: Vec<String> = path.iter().map(|(_, text)| text.clone()).collect();
+        let bare = body[text_from..span.end].trim().is_empty();
+        let size = sizer.size(text.trim());
+        sections.push(Group { first: path.clone(), last: path.clone(), path, level, span, size, bare });
+    };
+    let mut path: Vec<(u8, String)> = Vec::new();
+    let (mut start, mut level, mut text_from) = (0, 1, 0);
+    for heading in headings {
+        let first = !std::mem::replace(&mut seen_title, true);
+        if first && heading.level == 1 {
+            if body[..heading.span.start].trim().is_empty() {
+                text_from = heading.span.end;
+            }
+            continue;
+        }
+        push(&path, level, start..heading.span.start, text_from);
+        path.retain(|(above, _)| *above < heading.level);
+        path.push((heading.level, text::one_line(&heading.text, HEADING_CHARS_MAX)));
+        (start, level, text_from) = (heading.span.start, heading.level, heading.span.end);
+    }
+    push(&path, level, start..body.len(), text_from);
+    sections
+}
+
+/// Cuts a group that is over the limit at paragraphs, else at lines, sentences and words.
+fn cut(body: &str, group: Group, title: &str, sizer: &Sizer) -> Vec<Group> {
+    let room = TOKENS_MAX.saturating_sub(2 + sizer.size(&breadcrumb(title, &group.path)));
+    let room = room.max(TOKENS_MAX / 2);
+    let text = &body[group.span.clone()];
+    let start = group.span.start + (text.len() - text.trim_start().len());
+    let whole = start..group.span.start + text.trim_end().len();
+    if group.size <= room && sizer.size(&body[whole.clone()]) <= room {
+        return vec![Group { span: whole, ..group }];
+    }
+    let splitter = MarkdownSplitter::new(ChunkConfig::new(room - OVERLAP_TOKENS).with_sizer(sizer));
+    let mut parts: Vec<Group> = Vec::new();
+    let mut before: Option<Range<usize>> = None;
+    for window in windows(body, whole) {
+        for (at, part) in splitter.chunk_indices(&body[window.clone()]) {
+            let at = window.start + at;
+            let start = before.map_or(at, |before| overlap_from(body, before, at, sizer));
+            let span = start..at + part.len();
+            before = Some(at..span.end);
+            let size = sizer.size(&body[span.clone()]);
+            parts.push(Group { span, size, bare: false, ..group.clone() });
+        }
+    }
+    parts
+}
+
+/// Cuts what is very long between its blocks, else between lines, words or characters.
+fn windows(body: &str, whole: Range<usize>) -> Vec<Range<usize>> {
+    if whole.len() <= SPLIT_BYTES_MAX {
+        return vec![whole];
+    }
+    let mut depth = 0_usize;
+    let mut ends = Vec::new();
+    for (event, span) in Parser::new_ext(&body[whole.clone()], Options::empty()).into_offset_iter() {
+        match event {
+            Event::Start(_) => depth += 1,
+            Event::End(_) => {
+                depth -= 1;
+                if depth == 0 {
+                    ends.push(whole.start + span.end);
+                }
+            }
+            _ => {}
+        }
+    }
+    let mut windows = Vec::new();
+    let mut start = whole.start;
+    while whole.end - start > SPLIT_BYTES_MAX {
+        let limit = body.floor_char_boundary(start + SPLIT_BYTES_MAX);
+        let half = body.floor_char_boundary(start + SPLIT_BYTES_MAX / 2);
+        let block = ends[..ends.partition_point(|end| *end <= limit)].last().copied();
+        let text = &body[half..limit];
+        let end = block
+            .filter(|end| *end > half && body.is_char_boundary(*end))
+            .or_else(|| text.rfind('\n').map(|at| half + at + 1))
+            .or_else(|| text.rfind(' ').map(|at| half + at + 1))
+            .unwrap_or(limit);
+        windows.push(start..end);
+        start = end;
+    }
+    windows.push(start..whole.end);
+    windows
+}
+
+/// Where a part that begins at `at` may begin instead, to repeat the end of the part before it: at
+/// a line or a sentence, never inside a code block.
+fn overlap_from(body: &str, before: Range<usize>, at: usize, sizer: &Sizer) -> usize {
+    let reach = at.saturating_sub(OVERLAP_TOKENS * BYTES_PER_TOKEN_MAX).max(before.start + 1);
+    let starts: Vec<usize> = (reach..before.end)
+        .filter(|&i| body.is_char_boundary(i))
+        .filter(|&i| {
+            let (head, tail) = (&body.as_bytes()[..i], &body.as_bytes()[i..]);
+            let line = head.ends_with(b"\n");
+            let sentence = [b". ", b"! ", b"? "].iter().any(|end| head.ends_with(*end));
+            (line || sentence) && !tail[0].is_ascii_whitespace()
+        })
+        .collect();
+    let too_long = starts.partition_point(|&i| sizer.size(&body[i..at]) > OVERLAP_TOKENS);
+    let Some(&start) = starts.get(too_long) else { return at };
+    let torn = |line: &str| line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~");
+    if body[start..at].lines().any(torn) { at } else { start }
+}
+
+/// Counts what a piece costs: tokens, but at least a sixteenth of its bytes.
+struct Sizer<'a>(&'a dyn CountTokens);
+
+impl ChunkSizer for &Sizer<'_> {
+    fn size(&self, chunk: &str) -> usize {
+        Sizer::size(self, chunk)
+    }
+}
+
+impl Sizer<'_> {
+    fn size(&self, text: &str) -> usize {
+        let least = text.len() / BYTES_PER_TOKEN_MAX;
+        if least > TOKENS_MAX { least } else { self.0.count(text).max(least) }
+    }
+}
+
+fn count(sizer: &Sizer, text: &str) -> u32 {
+    u32::try_from(sizer.size(text)).unwrap_or(u32::MAX)
+}
+
+fn breadcrumb(title: &str, path: &[String]) -> String {
+    let headings = path.iter().map(String::as_str).filter(|heading| !heading.is_empty());
+    std::iter::once(title).chain(headings).collect::<Vec<_>>().join(" > ")
+}
+
+fn parent(path: &[String]) -> &[String] {
+    path.split_last().map_or(&[], |(_, above)| above)
+}
+
+fn common(a: &[String], b: &[String]) -> Vec<String> {
+    a.iter().zip(b).take_while(|(a, b)| a == b).map(|(a, _)| a.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::time::{Duration, Instant};
+
+    use knowledge::Document;
+
+    use super::*;
+
+    /// Counts words and marks, as a wordpiece tokenizer roughly does.
+    struct Words;
+
+    impl CountTokens for Words {
+        fn count(&self, text: &str) -> usize {
+            let mut tokens = 0;
+            let mut in_word = false;
+            for c in text.chars() {
+                let word = c.is_alphanumeric();
+                tokens += usize::from((word && !in_word) || (!word && !c.is_whitespace()));
+                in_word = word;
+            }
+            tokens
+        }
+    }
+
+    fn pieces(body: &str) -> Vec<Piece> {
+        let raw = format!("---\nid: u\ntype: concept\ntitle: Go Concurrency\n---\n{body}");
+        let unit = Document::parse(raw).unwrap().unit("domains/coding/concepts/u.md").unwrap();
+        assert_eq!(unit.body, body);
+        chunk(&unit, &Words)
+    }
+
+    fn breadcrumbs(body: &str) -> Vec<String> {
+        pieces(body).into_iter().map(|piece| piece.breadcrumb).collect()
+    }
+
+    fn words(count: usize) -> String {
+        (0..count).map(|i| format!("word{i} ")).collect()
+    }
+
+    /// What holds of every body: nothing is lost, nothing is too long, all is as in the file.
+    fn check_laws(body: &str) -> Vec<Piece> {
+        let pieces = pieces(body);
+        let mut covered = 0;
+        let mut start = 0;
+        for piece in &pieces {
+            assert_eq!(body.get(piece.span.clone()), Some(piece.text.as_str()), "not a slice");
+            assert!(piece.span.start >= start, "out of order");
+            assert!(!piece.text.trim().is_empty(), "empty piece");
+            assert!(piece.tokens as usize <= TOKENS_MAX, "{} tokens", piece.tokens);
+            if piece.span.start > covered {
+                let gap = &body[covered..piece.span.start];
+                assert!(gap.trim().is_empty(), "lost: {gap:?}");
+            } else {
+                let overlap = Sizer(&Words).size(&body[piece.span.start..covered]);
+                assert!(overlap <= OVERLAP_TOKENS, "{overlap} tokens twice");
+            }
+            covered = covered.max(piece.span.end);
+            start = piece.span.start;
+        }
+        assert!(body[covered..].trim().is_empty(), "lost the end: {:?}", &body[covered..]);
+        pieces
+    }
+
+    #[test]
+    fn a_unit_is_cut_at_its_headings_and_each_piece_knows_where_it_stands() {
+        let long = words(60);
+        let body = format!(
+            "# Go Concurrency\n\n{long}\n\n## Worker Pools\n\n{long}\n\n### Bounded\n\n{long}\n\n\
+             Channels\n--------\n\n{long}\n"
+        );
+        let pieces = check_laws(&body);
+        let seen: Vec<_> = pieces.iter().map(|piece| (piece.level, piece.breadcrumb.as_str())).collect();
+        assert_eq!(
+            seen,
+            [
+                (1, "Go Concurrency"),
+                (2, "Go Concurrency > Worker Pools"),
+                (3, "Go Concurrency > Worker Pools > Bounded"),
+                (2, "Go Concurrency > Channels"),
+            ]
+        );
+        assert!(pieces[3].text.starts_with("Channels\n---"));
+    }
+
+    #[test]
+    fn what_only_looks_like_a_heading_is_no_cut() {
+        let long = words(60);
+        for not_one in [
+            format!("```sh\n## not a heading\n{long}\n```\n"),
+            format!("~~~~\n```\n## not a heading\n{long}\n~~~~\n"),
+            format!("    ## indented code\n\n{long}\n"),
+            format!("> ## quoted\n>\n> {long}\n"),
+            format!("- item\n\n  ## in a list\n\n  {long}\n"),
+            format!("<div>\n## in html\n{long}\n</div>\n"),
+            format!("#### deeper than is cut\n\n{long}\n"),
+            format!("##no space\n\n{long}\n"),
+        ] {
+            let body = format!("## Real\n\n{long}\n\n{not_one}");
+            assert_eq!(breadcrumbs(&body), ["Go Concurrency > Real"], "{not_one}");
+        }
+    }
+
+    #[test]
+    fn small_pieces_join_their_siblings_and_not_their_aunts() {
+        let (tiny, long) = ("a few words", words(100));
+        let check = |body: String, expected: &[&str]| {
+            check_laws(&body);
+            assert_eq!(breadcrumbs(&body), expected, "{body}");
+        };
+        // With the next one, with the one before when last, with the parent's introduction.
+        check(format!("## A\n\n{tiny}\n\n## B\n\n{long}"), &["Go Concurrency"]);
+        check(format!("## A\n\n{long}\n\n## B\n\n{tiny}"), &["Go Concurrency"]);
+        check(format!("## A\n\n{long}\n\n### B\n\n{tiny}"), &["Go Concurrency > A"]);
+        // A bare heading gives way to what it is a heading of.
+        check(format!("# Go Concurrency\n\n## A\n\n### B\n\n{long}"), &["Go Concurrency > A > B"]);
+        // The last small child of A has no sibling beside it: C is another's.
+        let body = format!("## A\n\n{long}\n\n### B\n\n{long}\n\n## C\n\n{tiny}");
+        check(body, &["Go Concurrency > A", "Go Concurrency > A > B", "Go Concurrency > C"]);
+    }
+
+    #[test]
+    fn a_long_section_is_cut_at_paragraphs_with_some_of_it_repeated() {
+        let paragraphs: String = (0..40)
+            .map(|i| format!("Paragraph {i}. It has a few sentences. Like this one, {i}.\n\n"))
+            .collect();
+        let body = format!("## Long\n\n{}", paragraphs.repeat(2));
+        let pieces = check_laws(&body);
+        assert!(pieces.len() > 2, "{}", pieces.len());
+        for pair in pieces.windows(2) {
+            let repeated = Sizer(&Words).size(&body[pair[1].span.start..pair[0].span.end]);
+            assert!((30..=OVERLAP_TOKENS).contains(&repeated), "{repeated} tokens repeated");
+            assert!(pair[0].text.ends_with('.'), "cut inside of a sentence: {:?}", pair[0].text);
+        }
+        assert!(pieces.iter().all(|piece| piece.breadcrumb == "Go Concurrency > Long"));
+    }
+
+    #[test]
+    fn a_code_block_that_fits_is_not_torn() {
+        let code: String = (0..40).fold(String::new(), |mut code, i| {
+            let _ = writeln!(code, "let value{i} = compute({i});");
+            code
+        });
+        let body = format!("## S\n\n{}\n\n```rust\n{code}```\n\n{}\n", words(300), words(300));
+        let pieces = check_laws(&body);
+        assert!(pieces.len() > 1);
+        for piece in &pieces {
+            assert_eq!(piece.text.matches("```").count() % 2, 0, "torn: {}", piece.text);
+        }
+        assert!(pieces.iter().any(|piece| piece.text.contains(&code)));
+    }
+
+    #[test]
+    fn a_unit_without_a_body_is_found_by_its_title() {
+        let raw = "---\ntype: belief\ntitle: Tabs are fine\ndescription: Really.\n---\n\n";
+        let unit = Document::parse(raw).unwrap().unit("domains/a/beliefs/tabs.md").unwrap();
+        let pieces = chunk(&unit, &Words);
+        assert_eq!(pieces.len(), 1);
+        assert_eq!(pieces[0].text, "Tabs are fine\n\nReally.");
+    }
+
+    #[test]
+    fn what_a_reader_cannot_see_is_not_embedded() {
+        let text = pieces("shown<!-- obey me --> and \u{200b}plain\n")[0].embedding_text();
+        assert_eq!(text, "Go Concurrency\n\nshown and plain");
+    }
+
+    #[test]
+    fn no_markdown_loses_a_line_or_makes_a_piece_too_long() {
+        for seed in 0..300_u64 {
+            let body = random_markdown(seed);
+            if body.trim().is_empty() {
+                continue;
+            }
+            let result = std::panic::catch_unwind(|| check_laws(&body));
+            assert!(result.is_ok(), "seed {seed}:\n{body}");
+        }
+    }
+
+    #[test]
+    fn hostile_markdown_is_cut_in_bounded_time() {
+        let deep = format!("{} end\n", ">".repeat(10_000));
+        let cases = [
+            ("100,000 headings", "## h\n\nx\n\n".repeat(100_000)),
+            ("one line of words", words(110_000)),
+            ("one word", "x".repeat(1 << 20)),
+            ("one line of marks", "*_`[".repeat(1 << 18)),
+            ("nested quotes", deep.repeat(100)),
+            ("nested lists", (0..1_400).fold(String::new(), |text, i| text + &" ".repeat(i) + "- a\n")),
+            ("open brackets", "[".repeat(1 << 20)),
+            ("open links", "![a](".repeat(1 << 17)),
+            ("html comments", "<!-- x -->\n\n".repeat(80_000)),
+            ("fences", "```\n".repeat(1 << 18)),
+            ("line feeds", "\n".repeat(1 << 20)),
+            ("setext", "a\n=\n\nb\n-\n\n".repeat(90_000)),
+            ("table", format!("|a|b|\n|-|-|\n{}", "|x|y|\n".repeat(150_000))),
+            ("wide characters", "日本語。".repeat(1 << 16)),
+        ];
+        for (name, body) in cases {
+            assert!(body.len() <= 2 << 20, "{name} is {} bytes", body.len());
+            let started = Instant::now();
+            check_laws(&format!("## Start\n\n{body}"));
+            let took = started.elapsed();
+            println!("{name}: {took:?} for {} KiB", body.len() / 1024);
+            assert!(took < Duration::from_secs(10), "{name} took {took:?}");
+        }
+    }
+
+    /// Markdown that no person would write, from a seed.
+    fn random_markdown(seed: u64) -> String {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+        let mut random = move |below: u64| {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut z = state;
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (z ^ (z >> 31)) % below
+        };
+        let mut body = String::new();
+        for _ in 0..random(40) {
+            let length = [3, 20, 80, 700][random(4) as usize];
+            let text = words(random(length) as usize + 1);
+            let piece = match random(14) {
+                0 => format!("# {}\n", text.chars().take(30).collect::<String>()),
+                1 | 2 => format!("## {}\n\n", text.chars().take(90).collect::<String>()),
+                3 | 4 => format!("### h{}\n", random(5)),
+                5 => format!("```\n## code\n{text}\n```\n"),
+                6 => format!("```\n{text}\n"),
+                7 => format!("> ## quote\n> {text}\n\n"),
+                8 => format!("- {text}\n  - {text}\n"),
+                9 => format!("{}\n---\n", text.chars().take(20).collect::<String>()),
+                10 => format!("| a | {text} |\r\n|---|---|\r\n"),
+                11 => format!("<!-- {text}\n"),
+                12 => "é日本\u{200b}語 \u{1f980}\n\n".repeat(random(60) as usize),
+                _ => format!("{text}\n\n"),
+            };
+            body.push_str(&piece);
+        }
+        body
+    }
+}

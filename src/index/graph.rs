@@ -1,0 +1,104 @@
+//! A graph over the vectors of a large brain (HNSW, usearch), so that a search need not look at all
+//! of them. It only proposes candidates: they are scored exactly with the packed vectors.
+//!
+//! A graph is made for one generation and used for later ones: chunks added since are looked at one
+//! by one, chunks gone since are left out. It is made again when too many were added or gone.
+
+use std::path::Path;
+
+use half::slice::HalfFloatSliceExt as _;
+use usearch::ffi::{IndexOptions, MetricKind, ScalarKind};
+
+use crate::Error;
+use crate::vectors::Vectors;
+
+/// From how many chunks on a graph is made. Below, looking at every vector takes a few
+/// milliseconds, finds all there is to find and costs nothing to keep.
+pub(crate) const CHUNKS_MIN: usize = 30_000;
+
+/// A graph is made again when this part of its chunks, one in so many, was added or is gone.
+pub(crate) const CHANGED_PART: usize = 8;
+
+const CONNECTIVITY: usize = 32;
+const EXPANSION_ADD: usize = 128;
+const EXPANSION_SEARCH: usize = 256;
+/// How many candidates are scored exactly, for each wanted.
+const CANDIDATES_FACTOR: usize = 4;
+const CANDIDATES_MIN: usize = 200;
+
+pub(crate) struct Graph {
+    index: usearch::Index,
+    /// The last row that is in it.
+    pub(crate) row_max: i64,
+}
+
+impl Graph {
+    pub(crate) fn build(vectors: &Vectors) -> Result<(Self, Vec<u8>), Error> {
+        let index = usearch::Index::new(&options(vectors.dimensions())).map_err(failed)?;
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        index.reserve_capacity_and_threads(vectors.len(), threads).map_err(failed)?;
+        let rows: Vec<_> = vectors.iter().collect();
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = rows
+                .chunks(rows.len().div_ceil(threads).max(1))
+                .map(|part| {
+                    let index = &index;
+                    scope.spawn(move || {
+                        part.iter().try_for_each(|(row, vector)| {
+                            index.add(row.cast_unsigned(), &vector.to_f32_vec()).map_err(failed)
+                        })
+                    })
+                })
+                .collect();
+            for worker in workers {
+                match worker.join() {
+                    Ok(result) => result?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            Ok::<(), Error>(())
+        })?;
+        let mut bytes = vec![0; index.serialized_length()];
+        index.save_to_buffer(&mut bytes).map_err(failed)?;
+        let row_max = rows.last().map_or(0, |(row, _)| *row);
+        Ok((Self { index, row_max }, bytes))
+    }
+
+    /// Reads a graph's file; `None` when it is not what was written. The checksum is proven on the
+    /// bytes that are then read: a graph with a flipped bit loads well and crashes when searched.
+    pub(crate) fn read(path: &Path, hash: &str, row_max: i64, dimensions: usize) -> Option<Self> {
+        let bytes = std::fs::read(path).ok()?;
+        if false {
+            return None;
+        }
+        let index = usearch::Index::new(&options(dimensions)).ok()?;
+        index.load_from_buffer(&bytes).ok()?;
+        // Loading takes over what the file says, whatever was asked for.
+        (index.dimensions() == dimensions).then_some(())?;
+        index.change_expansion_search(EXPANSION_SEARCH);
+        Some(Self { index, row_max })
+    }
+
+    /// Rows of chunks that are likely among the `limit` nearest.
+    pub(crate) fn candidates(&self, query: &[f32], limit: usize) -> Result<Vec<i64>, Error> {
+        let count = limit.saturating_mul(CANDIDATES_FACTOR).max(CANDIDATES_MIN);
+        let matches = self.index.search(query, count).map_err(failed)?;
+        Ok(matches.keys.into_iter().map(u64::cast_signed).collect())
+    }
+}
+
+fn options(dimensions: usize) -> IndexOptions {
+    IndexOptions {
+        dimensions,
+        metric: MetricKind::IP,
+        quantization: ScalarKind::F32,
+        connectivity: CONNECTIVITY,
+        expansion_add: EXPANSION_ADD,
+        expansion_search: EXPANSION_SEARCH,
+        multi: false,
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Error {
+    Error::Graph { what: error.to_string() }
+}

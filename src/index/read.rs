@@ -1,0 +1,447 @@
+//! Reading: one pinned generation.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use knowledge::{Domain, Relation, UnitId, UnitType};
+use rusqlite::types::FromSql;
+use rusqlite::{OptionalExtension as _, Params, Row};
+use serde::{Deserialize, Serialize};
+
+use crate::graph::Graph;
+use crate::store::{Pooled, Store};
+use crate::vectors::{self, Packer, Vectors};
+use crate::{Error, ModelLabel, words};
+
+/// What a match in the heading (breadcrumb, title, tags), in the text, and in the parts of
+/// identifiers is worth to BM25.
+const BM25: &str = "bm25(1.0, 1.0, 1.0)";
+
+/// The number of a chunk in the index. It stands for one text and one vector for as long as the
+/// database lives, and is never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ChunkRow(pub i64);
+
+/// A chunk with its score; higher is better.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hit {
+    pub chunk: ChunkRow,
+    pub score: f64,
+}
+
+/// A piece of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChunkRecord {
+    pub row: ChunkRow,
+    /// `<unit id>#<position>`.
+    pub id: String,
+    pub unit: UnitId,
+    /// 0 for the first of its unit.
+    pub position: u32,
+    /// The level of the heading that it begins under; 1 for the text under the title.
+    pub level: u8,
+    /// The unit's title and the headings above, `Go Concurrency > Worker Pools > Bounded`.
+    pub breadcrumb: String,
+    /// As it is in the file, without the breadcrumb.
+    pub text: String,
+    /// Tokens of `text`.
+    pub tokens: u32,
+}
+
+/// What the index knows of a unit; its body is in its chunks and its file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UnitRecord {
+    pub id: UnitId,
+    pub path: String,
+    pub title: String,
+    #[serde(rename = "type")]
+    pub kind: UnitType,
+    pub domain: Domain,
+    pub tags: Vec<String>,
+    pub confidence: f64,
+    pub source: String,
+    pub description: Option<String>,
+    pub status: Option<String>,
+    pub created: Option<Timestamp>,
+    pub last_modified: Option<Timestamp>,
+}
+
+/// A relation of a unit with another that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Edge {
+    pub other: UnitId,
+    pub relation: Relation,
+    /// Whether it is the unit asked about that states the relation.
+    pub outgoing: bool,
+}
+
+/// A file that is not in the index, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    pub path: String,
+    /// 1 for the first.
+    pub line: usize,
+    pub what: String,
+}
+
+/// One whole generation: a connection in a read transaction, and the vectors of that generation.
+pub struct Pinned {
+    store: Arc<Store>,
+    connection: Pooled,
+    generation: u64,
+    model: Option<ModelLabel>,
+    units: usize,
+    vectors: Arc<Vectors>,
+}
+
+impl Pinned {
+    pub(crate) fn new(store: Arc<Store>) -> Result<Self, Error> {
+        let connection = store.reader()?;
+        // From here on `drop` ends the transaction, whatever fails below.
+        let mut pinned = Self {
+            connection,
+            generation: 0,
+            model: None,
+            units: 0,
+            vectors: Arc::new(Vectors::empty()),
+            store,
+        };
+        pinned.sql(pinned.connection.execute_batch("BEGIN"))?;
+        let found = pinned.sql(
+            pinned
+                .connection
+                .prepare_cached(
+                    "SELECT number, model, dimensions, vectors_file, vectors_hash, units, chunks FROM generation",
+                )
+                .and_then(|mut statement| {
+                    statement
+                        .query_row([], |row| {
+                            let model = ModelLabel { name: row.get(1)?, dimensions: row.get(2)? };
+                            let (number, units, chunks) = (row.get(0)?, row.get(5)?, row.get(6)?);
+                            Ok((number, model, row.get::<_, String>(3)?, row.get::<_, String>(4)?, units, chunks))
+                        })
+                        .optional()
+                }),
+        )?;
+        if let Some((number, model, file, hash, units, chunks)) = found {
+            pinned.generation = number;
+            pinned.units = units;
+            pinned.vectors = pinned.vectors_of(&model, &file, &hash, chunks)?;
+            pinned.model = Some(model);
+        }
+        Ok(pinned)
+    }
+
+    /// The number of the generation; 0 before the first.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What the vectors were made by; `None` before the first generation.
+    pub fn model(&self) -> Option<&ModelLabel> {
+        self.model.as_ref()
+    }
+
+    pub fn chunks_count(&self) -> usize {
+        self.vectors.len()
+    }
+
+    pub fn units_count(&self) -> usize {
+        self.units
+    }
+
+    /// The chunks that hold any of the terms, best first, at most `limit`. The score is BM25 (k1 =
+    /// 1.2, b = 0.75), positive. A term may be anything, it is never read as an operator; an
+    /// identifier matches however it is written (`parseConfig`, `parse_config`).
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn bm25(&self, terms: &[String], limit: usize) -> Result<Vec<Hit>, Error> {
+        let Some(query) = words::any_of(terms) else { return Ok(Vec::new()) };
+        let sql = "SELECT rowid, -rank FROM chunks_fts WHERE chunks_fts MATCH ?1 AND rank MATCH ?2
+                   ORDER BY rank LIMIT ?3";
+        self.all(sql, (query, BM25, limit.min(i32::MAX as usize)), |row| {
+            Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? })
+        })
+    }
+
+    /// The chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
+    /// Exact, but for the largest brains (more than some 30,000 chunks), where a graph proposes.
+    ///
+    /// # Errors
+    /// When the vector has other dimensions than the index, or is zero or not finite.
+    pub fn nearest(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
+        let Some(model) = &self.model else { return Ok(Vec::new()) };
+        let query = vectors::normalised(vector, model.dimensions)?;
+        let Some(graph) = self.graph()? else { return Ok(self.vectors.scan(&query, limit, i64::MIN)) };
+        let mut hits = self.vectors.scan(&query, limit, graph.row_max);
+        hits.extend(graph.candidates(&query, limit)?.into_iter().filter_map(|row| {
+            let chunk = ChunkRow(row);
+            self.vectors.similarity(chunk, &query).map(|score| Hit { chunk, score })
+        }));
+        hits.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
+        hits.truncate(limit);
+        Ok(hits)
+    }
+
+    /// A chunk's vector: `[dimensions]` f32, L2-normalised to within f16's precision.
+    pub fn vector(&self, chunk: ChunkRow) -> Option<Vec<f32>> {
+        self.vectors.vector(chunk)
+    }
+
+    /// The cosine of a chunk with an L2-normalised vector; `None` for a chunk or dimensions that
+    /// are not of this generation.
+    pub fn similarity(&self, chunk: ChunkRow, vector: &[f32]) -> Option<f64> {
+        self.vectors.similarity(chunk, vector)
+    }
+
+    /// # Errors
+    /// When there is no such chunk in this generation.
+    pub fn chunk(&self, chunk: ChunkRow) -> Result<ChunkRecord, Error> {
+        let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
+                   FROM chunks WHERE row = ?1";
+        self.all(sql, [chunk.0], chunk_record)?.pop().ok_or(Error::NoSuchChunk { row: chunk.0 })
+    }
+
+    /// Several chunks, in the order in which they were asked for.
+    ///
+    /// # Errors
+    /// When one of them is not in this generation.
+    pub fn chunks(&self, chunks: &[ChunkRow]) -> Result<Vec<ChunkRecord>, Error> {
+        chunks.iter().map(|chunk| self.chunk(*chunk)).collect()
+    }
+
+    /// A unit's chunks, in order; none for a unit that is not there.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn chunks_of(&self, unit: &UnitId) -> Result<Vec<ChunkRecord>, Error> {
+        let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
+                   FROM chunks WHERE unit_id = ?1 ORDER BY position";
+        self.all(sql, [unit.as_str()], chunk_record)
+    }
+
+    /// The chunk before and the one after, in the same unit.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn neighbours(&self, chunk: ChunkRow) -> Result<Vec<ChunkRow>, Error> {
+        let sql = "SELECT near.row FROM chunks AS this
+                   JOIN chunks AS near ON near.unit_id = this.unit_id
+                       AND near.position IN (this.position - 1, this.position + 1)
+                   WHERE this.row = ?1 ORDER BY near.position";
+        self.all(sql, [chunk.0], |row| row.get(0).map(ChunkRow))
+    }
+
+    /// How many chunks hold the term, as [`Pinned::bm25`] would find them: stemmed, and whichever
+    /// way an identifier is written.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn document_frequency(&self, term: &str) -> Result<u64, Error> {
+        let Some(query) = words::any_of(&[term.to_owned()]) else { return Ok(0) };
+        let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
+        Ok(self.all(sql, [query], |row| row.get(0))?.pop().unwrap_or(0))
+    }
+
+    /// The unit's relations in both directions: its own first, then those that others state of it.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn related(&self, unit: &UnitId) -> Result<Vec<Edge>, Error> {
+        let sql = "SELECT target_id, relation_type, 1 FROM relationships
+                       JOIN units ON units.id = target_id WHERE source_id = ?1
+                   UNION ALL
+                   SELECT source_id, relation_type, 0 FROM relationships WHERE target_id = ?1
+                   ORDER BY 3 DESC, 1, 2";
+        self.all(sql, [unit.as_str()], |row| {
+            let relation: String = row.get(1)?;
+            Ok(Edge {
+                other: UnitId::verbatim(row.get::<_, String>(0)?),
+                relation: relation.as_str().into(),
+                outgoing: row.get(2)?,
+            })
+        })
+    }
+
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn unit(&self, unit: &UnitId) -> Result<Option<UnitRecord>, Error> {
+        Ok(self.all(UNIT_BY_ID, [unit.as_str()], unit_record)?.pop())
+    }
+
+    /// All units, by id.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn units(&self) -> Result<Vec<UnitRecord>, Error> {
+        self.all(UNITS, [], unit_record)
+    }
+
+    /// The files that are not in the index, by path.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn problems(&self) -> Result<Vec<Problem>, Error> {
+        let sql = "SELECT path, problem_line, problem FROM files WHERE problem IS NOT NULL ORDER BY path";
+        self.all(sql, [], |row| Ok(Problem { path: row.get(0)?, line: row.get(1)?, what: row.get(2)? }))
+    }
+
+    fn all<T, P: Params>(
+        &self,
+        sql: &str,
+        params: P,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let rows = self
+            .connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_map(params, read)?.collect::<rusqlite::Result<_>>());
+        self.sql(rows)
+    }
+
+    fn sql<T>(&self, result: rusqlite::Result<T>) -> Result<T, Error> {
+        result.map_err(self.store.sqlite())
+    }
+
+    /// The generation's vectors: cached, else from their file, else from the database.
+    fn vectors_of(
+        &self,
+        model: &ModelLabel,
+        file: &str,
+        hash: &str,
+        chunks: usize,
+    ) -> Result<Arc<Vectors>, Error> {
+        let mut cached = self.store.cached_vectors();
+        if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.hash == hash) {
+            return Ok(vectors.clone());
+        }
+        let path = self.store.folder().join(file);
+        let read = std::fs::read(&path).ok().and_then(|bytes| Vectors::parse(hash, &bytes));
+        let vectors = match read {
+            Some(vectors) => vectors,
+            None => {
+                tracing::warn!(file = %path.display(), "remaking a vector file that is missing or damaged");
+                let bytes = self.sql(pack(&self.connection, model.dimensions, chunks))??;
+                match Vectors::parse(hash, &bytes) {
+                    Some(vectors) => {
+                        // A reader may do so: the name stands for these very bytes. Without it the
+                        // answers are the same and the next process does this again.
+                        if let Err(error) = vectors::write_whole(self.store.folder(), file, &bytes) {
+                            tracing::warn!(%error, "failed to put a vector file back");
+                        }
+                        vectors
+                    }
+                    None => {
+                        self.store.mark_damaged();
+                        let actual = vectors::hash(&bytes);
+                        let vectors = Vectors::parse(&actual, &bytes);
+                        vectors.unwrap_or_else(Vectors::empty)
+                    }
+                }
+            }
+        };
+        let vectors = Arc::new(vectors);
+        *cached = Some(vectors.clone());
+        Ok(vectors)
+    }
+
+    fn graph(&self) -> Result<Option<Arc<Graph>>, Error> {
+        if self.vectors.len() < self.store.graph_chunks_min {
+            return Ok(None);
+        }
+        let sql = "SELECT file, hash, row_max FROM graph";
+        let row = self.all(sql, [], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
+        })?;
+        let Some((file, hash, row_max)) = row.into_iter().next() else { return Ok(None) };
+        let mut cached = self.store.cached_graph();
+        match cached.as_ref() {
+            Some((name, graph)) if *name == file => Ok(graph.clone()),
+            _ => {
+                let path = self.store.folder().join(&file);
+                let graph = Graph::read(&path, &hash, row_max, self.vectors.dimensions()).map(Arc::new);
+                if graph.is_none() {
+                    // Removed, so that the builder makes another; the exact search needs none.
+                    tracing::warn!(file = %path.display(), "a vector graph is missing or damaged");
+                    let _ = std::fs::remove_file(&path);
+                }
+                *cached = Some((file, graph.clone()));
+                Ok(graph)
+            }
+        }
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "failed to end a read transaction");
+        }
+    }
+}
+
+/// All embeddings in the form of the vector file.
+pub(crate) fn pack(
+    connection: &rusqlite::Connection,
+    dimensions: usize,
+    chunks: usize,
+) -> rusqlite::Result<Result<Vec<u8>, Error>> {
+    let mut packer = Packer::new(dimensions, chunks);
+    let mut statement = connection.prepare("SELECT row, embedding FROM chunks ORDER BY row")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let embedding = row.get_ref(1)?;
+        if let Err(error) = packer.push(row.get(0)?, embedding.as_blob()?) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(packer.finish()))
+}
+
+const UNITS: &str = "SELECT id, path, title, type, domain, tags, confidence, source, description, status,
+    created, last_modified FROM units ORDER BY id";
+const UNIT_BY_ID: &str =
+    "SELECT id, path, title, type, domain, tags, confidence, source, description, status,
+    created, last_modified FROM units WHERE id = ?1";
+
+fn chunk_record(row: &Row<'_>) -> rusqlite::Result<ChunkRecord> {
+    let unit: String = row.get(1)?;
+    let position: u32 = row.get(2)?;
+    Ok(ChunkRecord {
+        row: ChunkRow(row.get(0)?),
+        id: format!("{unit}#{position}"),
+        unit: UnitId::verbatim(unit),
+        position,
+        level: row.get(3)?,
+        breadcrumb: row.get(4)?,
+        text: row.get(5)?,
+        tokens: row.get(6)?,
+    })
+}
+
+fn unit_record(row: &Row<'_>) -> rusqlite::Result<UnitRecord> {
+    fn text<T: FromSql>(row: &Row<'_>, index: usize) -> rusqlite::Result<T> {
+        row.get(index)
+    }
+    let time = |index| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(text::<Option<String>>(row, index)?.and_then(|time| time.parse().ok()))
+    };
+    Ok(UnitRecord {
+        id: UnitId::verbatim(text::<String>(row, 0)?),
+        path: row.get(1)?,
+        title: row.get(2)?,
+        kind: text::<String>(row, 3)?.as_str().into(),
+        domain: Domain::verbatim(text::<String>(row, 4)?),
+        tags: serde_json::from_str(&text::<String>(row, 5)?).unwrap_or_default(),
+        confidence: row.get(6)?,
+        source: row.get(7)?,
+        description: row.get(8)?,
+        status: row.get(9)?,
+        created: time(10)?,
+        last_modified: time(11)?,
+    })
+}

@@ -1,0 +1,159 @@
+//! The tables.
+
+use rusqlite::{Connection, ErrorCode};
+
+/// The version of the tables and of what is in them. Another version is dropped and made anew.
+pub(crate) const VERSION: i64 = 1;
+
+/// "nugg", so that a database of something else is not taken for ours.
+const APPLICATION_ID: i64 = 0x6e75_6767;
+
+/// Embeddings are kept as f16, little endian: half the space of f32, an error of the cosine below
+/// 1e-3, and the packed vectors of a generation are the very same bits, so that they can be remade
+/// from here to the last byte and proven by their checksum.
+///
+/// The words' table keeps no text (`content=''`): what is indexed is not what is shown, it has
+/// hidden characters taken out and identifiers taken apart, and the text is in `chunks` already.
+///
+/// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector for ever,
+/// which is what lets a graph of an older generation be used for a newer one.
+const TABLES: &str = "
+    CREATE TABLE generation (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        number INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        dimensions INTEGER NOT NULL,
+        rules INTEGER NOT NULL,
+        vectors_file TEXT NOT NULL,
+        vectors_hash TEXT NOT NULL,
+        units INTEGER NOT NULL,
+        chunks INTEGER NOT NULL,
+        built TEXT NOT NULL
+    );
+    CREATE TABLE graph (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        file TEXT NOT NULL,
+        hash TEXT NOT NULL,
+        size INTEGER NOT NULL,
+        row_max INTEGER NOT NULL,
+        chunks INTEGER NOT NULL
+    );
+    CREATE TABLE files (
+        path TEXT PRIMARY KEY,
+        size INTEGER NOT NULL,
+        modified_ns INTEGER NOT NULL,
+        settled INTEGER NOT NULL,
+        hash BLOB,
+        unit_id TEXT,
+        problem_line INTEGER,
+        problem TEXT
+    ) WITHOUT ROWID;
+    CREATE TABLE units (
+        id TEXT PRIMARY KEY,
+        path TEXT NOT NULL UNIQUE,
+        title TEXT NOT NULL,
+        type TEXT NOT NULL,
+        domain TEXT NOT NULL,
+        tags TEXT NOT NULL,
+        confidence REAL NOT NULL,
+        source TEXT NOT NULL,
+        description TEXT,
+        status TEXT,
+        created TEXT,
+        last_modified TEXT
+    ) WITHOUT ROWID;
+    CREATE TABLE chunks (
+        row INTEGER PRIMARY KEY AUTOINCREMENT,
+        unit_id TEXT NOT NULL REFERENCES units(id),
+        position INTEGER NOT NULL,
+        heading_level INTEGER NOT NULL,
+        heading_breadcrumb TEXT NOT NULL,
+        text TEXT NOT NULL,
+        tokens INTEGER NOT NULL,
+        text_hash BLOB NOT NULL,
+        embedding BLOB NOT NULL,
+        UNIQUE (unit_id, position)
+    );
+    CREATE INDEX chunks_by_text ON chunks(text_hash);
+    CREATE TABLE relationships (
+        source_id TEXT NOT NULL REFERENCES units(id),
+        target_id TEXT NOT NULL,
+        relation_type TEXT NOT NULL,
+        PRIMARY KEY (source_id, target_id, relation_type)
+    ) WITHOUT ROWID;
+    CREATE INDEX relationships_by_target ON relationships(target_id);
+    CREATE VIRTUAL TABLE chunks_fts USING fts5(
+        heading, text, parts,
+        content='', contentless_delete=1,
+        tokenize='porter unicode61 remove_diacritics 2'
+    );
+";
+
+/// Empties every table of a generation; the numbering of chunk rows goes on.
+pub(crate) const CLEAR: &str = "
+    DELETE FROM generation;
+    DELETE FROM graph;
+    DELETE FROM files;
+    DELETE FROM relationships;
+    DELETE FROM chunks;
+    DELETE FROM units;
+    INSERT INTO chunks_fts(chunks_fts) VALUES ('delete-all');
+";
+
+/// What a database file turns out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Empty,
+    Ours,
+    OtherVersion,
+    Damaged,
+}
+
+/// Looks at a database without changing it.
+pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
+    let look = || -> rusqlite::Result<State> {
+        let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let tables = number("SELECT count(*) FROM sqlite_schema")?;
+        let (version, application) = (number("PRAGMA user_version")?, number("PRAGMA application_id")?);
+        if tables == 0 {
+            return Ok(State::Empty);
+        }
+        if (version, application) != (VERSION, APPLICATION_ID) {
+            return Ok(State::OtherVersion);
+        }
+        number("SELECT count(*) FROM generation")?;
+        Ok(State::Ours)
+    };
+    match look() {
+        Err(error) if is_damage(&error) => Ok(State::Damaged),
+        other => other,
+    }
+}
+
+/// Makes the tables in an empty database.
+pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()
+}
+
+/// Whether an error says that the file itself is bad. A table or column that is missing counts as
+/// well: the version promised it.
+pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::SqliteFailure(failure, message) => match failure.code {
+            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => true,
+            ErrorCode::Unknown => message.as_deref().is_some_and(|message| message.starts_with("no such ")),
+            _ => false,
+        },
+        rusqlite::Error::SqlInputError { msg, .. } => msg.starts_with("no such "),
+        rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::IntegralValueOutOfRange(..)
+        | rusqlite::Error::Utf8Error(..) => true,
+        _ => false,
+    }
+}

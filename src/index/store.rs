@@ -1,0 +1,325 @@
+//! The index's folder: its database and connections, its lock, and what is cached of it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::{Connection, OpenFlags};
+
+use crate::Error;
+use crate::graph::Graph;
+use crate::schema::{self, State};
+use crate::vectors::Vectors;
+
+pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
+pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
+
+/// Questions answered at the same time; a further one waits for one of them to end.
+const CONNECTIONS_MAX: u32 = 8;
+/// How long a statement waits for another connection's short exclusive moments.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long opening waits when the database has to be made and somebody else holds the lock.
+const REMAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+const DATABASE: &str = "index.db";
+const LOCK: &str = "index.lock";
+/// Left by a reader that met damage, which it may not mend: the builder does.
+const DAMAGED: &str = "index.damaged";
+
+pub(crate) struct Store {
+    folder: PathBuf,
+    /// From how many chunks on a graph is made.
+    pub(crate) graph_chunks_min: usize,
+    open: RwLock<(Identity, Pool)>,
+    /// The newest generation's vectors that anyone asked for.
+    vectors: Mutex<Option<Arc<Vectors>>>,
+    /// The newest graph that anyone asked for, by file name; `None` inside when it was bad.
+    graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
+}
+
+/// Which file a path led to when it was opened. When the folder is deleted under a running process
+/// the open connections go on with the deleted file; this tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity(u64, u64);
+
+impl Identity {
+    #[cfg(unix)]
+    fn of(metadata: &fs::Metadata) -> Self {
+        use std::os::unix::fs::MetadataExt as _;
+        Self(metadata.dev(), metadata.ino())
+    }
+
+    #[cfg(not(unix))]
+    fn of(_: &fs::Metadata) -> Self {
+        Self(0, 0)
+    }
+
+    fn at(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    }
+}
+
+/// Proof of being the only builder. Held by an open file, so that it goes with its process however
+/// that ends; the file is never removed, or two could hold locks on two files of one name.
+pub(crate) struct BuilderLock {
+    _file: File,
+}
+
+impl BuilderLock {
+    /// Waits for as long as another builder works.
+    pub(crate) fn wait(folder: &Path) -> Result<Self, Error> {
+        loop {
+            let file = Self::open(folder)?;
+            fs2::FileExt::lock_exclusive(&file).map_err(io_error("lock", &folder.join(LOCK)))?;
+            if let Some(lock) = Self::proven(file, folder) {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// `None` when another builder is at work.
+    pub(crate) fn try_take(folder: &Path) -> Result<Option<Self>, Error> {
+        loop {
+            let file = Self::open(folder)?;
+            match fs2::FileExt::try_lock_exclusive(&file) {
+                Ok(()) => {}
+                Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => {
+                    return Ok(None);
+                }
+                Err(source) => return Err(io_error("lock", &folder.join(LOCK))(source)),
+            }
+            if let Some(lock) = Self::proven(file, folder) {
+                return Ok(Some(lock));
+            }
+        }
+    }
+
+    fn open(folder: &Path) -> Result<File, Error> {
+        make_folder(folder)?;
+        let path = folder.join(LOCK);
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.open(&path).map_err(io_error("open", &path))
+    }
+
+    /// The folder may have been deleted and made again while we waited: then this file is nobody's.
+    fn proven(file: File, folder: &Path) -> Option<Self> {
+        let ours = file.metadata().ok().map(|metadata| Identity::of(&metadata));
+        (ours == Identity::at(&folder.join(LOCK))).then_some(Self { _file: file })
+    }
+}
+
+impl Store {
+    pub(crate) fn open(folder: &Path, graph_chunks_min: usize) -> Result<Self, Error> {
+        make_folder(folder)?;
+        let wanted = |state| state != State::Ours || folder.join(DAMAGED).exists();
+        if wanted(look(folder)?) {
+            // A damaged one that somebody is at work on is left to them; one that cannot be read at
+            // all is waited for.
+            let started = Instant::now();
+            loop {
+                if let Some(lock) = BuilderLock::try_take(folder)? {
+                    ensure(folder, &lock, true)?;
+                    break;
+                }
+                if look(folder)? == State::Ours {
+                    break;
+                }
+                if started.elapsed() > REMAKE_PATIENCE {
+                    return Err(Error::Locked { path: folder.to_owned() });
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(Self {
+            folder: folder.to_owned(),
+            graph_chunks_min,
+            open: RwLock::new(connect_pool(folder)?),
+            vectors: Mutex::new(None),
+            graph: Mutex::new(None),
+        })
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A connection for reading, to the database that is there now.
+    pub(crate) fn reader(&self) -> Result<Pooled, Error> {
+        let pool = {
+            let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+            (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.1.clone())
+        };
+        let pool = match pool {
+            Some(pool) => pool,
+            None => self.reopen()?,
+        };
+        pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
+    }
+
+    /// The database was removed or replaced since it was opened.
+    fn reopen(&self) -> Result<Pool, Error> {
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        match look(&self.folder)? {
+            State::Ours => {}
+            State::OtherVersion => return Err(Error::OtherVersion { path: self.folder.clone() }),
+            State::Empty | State::Damaged => match BuilderLock::try_take(&self.folder)? {
+                Some(lock) => ensure(&self.folder, &lock, false)?,
+                None => return Err(Error::Locked { path: self.folder.clone() }),
+            },
+        }
+        *open = connect_pool(&self.folder)?;
+        Ok(open.1.clone())
+    }
+
+    /// A connection for the builder, to a database that is there and sound as far as a look tells.
+    pub(crate) fn writer(&self, lock: &BuilderLock) -> Result<Connection, Error> {
+        ensure(&self.folder, lock, false)?;
+        let path = self.folder.join(DATABASE);
+        connect(&path).map_err(self.sqlite())
+    }
+
+    /// Says that the database must be made anew.
+    pub(crate) fn mark_damaged(&self) {
+        tracing::warn!(folder = %self.folder.display(), "the index is damaged and will be made anew");
+        if let Err(error) = fs::write(self.folder.join(DAMAGED), "") {
+            tracing::warn!(%error, "failed to mark the index as damaged");
+        }
+    }
+
+    pub(crate) fn is_marked_damaged(&self) -> bool {
+        self.folder.join(DAMAGED).exists()
+    }
+
+    /// Turns an error of the database into ours, and marks the database when it says damage.
+    pub(crate) fn sqlite(&self) -> impl Fn(rusqlite::Error) -> Error + '_ {
+        |source| {
+            if schema::is_damage(&source) {
+                self.mark_damaged();
+            }
+            Error::Sqlite { path: self.folder.join(DATABASE), source }
+        }
+    }
+
+    pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<Vectors>>> {
+        self.vectors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cached_graph(&self) -> MutexGuard<'_, Option<(String, Option<Arc<Graph>>)>> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Makes the folder, for its owner alone, and keeps it out of git whatever the brain's own
+/// `.gitignore` says.
+fn make_folder(folder: &Path) -> Result<(), Error> {
+    let mut builder = fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(folder).map_err(io_error("create", folder))?;
+    let ignore = folder.join(".gitignore");
+    if !ignore.exists() {
+        fs::write(&ignore, "*\n").map_err(io_error("write", &ignore))?;
+    }
+    Ok(())
+}
+
+fn look(folder: &Path) -> Result<State, Error> {
+    let path = folder.join(DATABASE);
+    if !path.exists() {
+        return Ok(State::Empty);
+    }
+    let to_ours = |source| Error::Sqlite { path: path.clone(), source };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = match Connection::open_with_flags(&path, flags) {
+        Ok(connection) => connection,
+        Err(error) if schema::is_damage(&error) => return Ok(State::Damaged),
+        Err(error) => return Err(to_ours(error)),
+    };
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(to_ours)?;
+    schema::inspect(&connection).map_err(to_ours)
+}
+
+/// Makes the database what it should be. `any_version`: also when it is whole, of another version.
+fn ensure(folder: &Path, lock: &BuilderLock, any_version: bool) -> Result<(), Error> {
+    let state = match look(folder)? {
+        State::Ours if folder.join(DAMAGED).exists() => State::Damaged,
+        state => state,
+    };
+    match state {
+        State::Ours => return Ok(()),
+        State::OtherVersion if !any_version => return Err(Error::OtherVersion { path: folder.to_owned() }),
+        // An empty one as well: a file that was cut to nothing may still be held by others, whose
+        // locks on it would keep it from being filled.
+        State::Empty | State::OtherVersion | State::Damaged => drop_database(folder, lock)?,
+    }
+    let path = folder.join(DATABASE);
+    let to_ours = |source| Error::Sqlite { path: path.clone(), source };
+    let mut connection = connect(&path).map_err(to_ours)?;
+    schema::create(&mut connection).map_err(to_ours)
+}
+
+/// The log goes first: a database without its log is at worst old, a log without its database
+/// would be played into the next one.
+fn drop_database(folder: &Path, _lock: &BuilderLock) -> Result<(), Error> {
+    for name in ["index.db-wal", "index.db-shm", "index.db-journal", DATABASE, DAMAGED] {
+        let path = folder.join(name);
+        match fs::remove_file(&path) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error("remove", &path)(source));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // A power cut may take the newest generation, never the database: the next plan makes it again.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(connection)
+}
+
+fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
+    let path = folder.join(DATABASE);
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    loop {
+        let before = fs::metadata(&path).map_err(io_error("read", &path))?;
+        let manager = SqliteConnectionManager::file(&path).with_flags(flags).with_init(|connection| {
+            connection.busy_timeout(BUSY_TIMEOUT)?;
+            connection.pragma_update(None, "query_only", true)?;
+            connection.set_prepared_statement_cache_capacity(32);
+            Ok(())
+        });
+        let pool = r2d2::Pool::builder()
+            .max_size(CONNECTIONS_MAX)
+            .min_idle(Some(0))
+            .test_on_check_out(false)
+            .idle_timeout(None)
+            .max_lifetime(None)
+            .connection_timeout(BUSY_TIMEOUT)
+            .build_unchecked(manager);
+        // One connection is made now and kept by the pool: while it has the file open no other file
+        // can get its number.
+        drop(pool.get().map_err(|source| Error::Pool { path: folder.to_owned(), source })?);
+        let identity = Identity::of(&before);
+        if Identity::at(&path) == Some(identity) {
+            return Ok((identity, pool));
+        }
+    }
+}
+
+pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io { action, path, source }
+}

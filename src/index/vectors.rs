@@ -1,0 +1,224 @@
+//! The packed vectors of one generation, and the exact search over them.
+//!
+//! The file: 32 bytes of header (`nuggetv` and a NUL, version u32, dimensions u32, count u64, 8 zero
+//! bytes), `[count, dimensions]` f16 L2-normalised, zeros up to a multiple of 8 bytes, `[count]`
+//! chunk rows i64 ascending; all little endian. Its BLAKE3 is in the generation's row.
+//!
+//! It is read into memory and not mapped: a file that somebody cuts short under a mapping kills
+//! the process, and its checksum is proven on the very bytes that are used.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use half::f16;
+use half::slice::HalfFloatSliceExt as _;
+
+use crate::Error;
+use crate::read::{ChunkRow, Hit};
+use crate::store::io_error;
+
+const MAGIC: &[u8; 8] = b"nuggetv\0";
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 32;
+
+#[derive(Debug)]
+pub(crate) struct Vectors {
+    /// Of the file; what the cache knows them by.
+    pub(crate) hash: String,
+    dimensions: usize,
+    rows: Vec<i64>,
+    /// `[rows.len(), dimensions]`.
+    values: Vec<f16>,
+}
+
+/// Puts a generation's vectors into the form of the file, row by row.
+pub(crate) struct Packer {
+    dimensions: usize,
+    values: Vec<u8>,
+    rows: Vec<i64>,
+}
+
+impl Packer {
+    pub(crate) fn new(dimensions: usize, count: usize) -> Self {
+        let mut values = Vec::with_capacity(HEADER_BYTES + count * (dimensions * 2 + 8) + 8);
+        values.resize(HEADER_BYTES, 0);
+        Self { dimensions, values, rows: Vec::with_capacity(count) }
+    }
+
+    /// Adds a chunk's embedding as the database holds it; rows come in ascending order.
+    ///
+    /// # Errors
+    /// When the embedding has not the model's dimensions: the database is damaged.
+    pub(crate) fn push(&mut self, row: i64, embedding: &[u8]) -> Result<(), Error> {
+        if embedding.len() != self.dimensions * 2 {
+            return Err(Error::Dimensions { wanted: self.dimensions, given: embedding.len() / 2 });
+        }
+        self.values.extend_from_slice(embedding);
+        self.rows.push(row);
+        Ok(())
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.values.resize(self.values.len().next_multiple_of(8), 0);
+        for row in &self.rows {
+            self.values.extend_from_slice(&row.to_le_bytes());
+        }
+        self.values[..8].copy_from_slice(MAGIC);
+        self.values[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        self.values[12..16].copy_from_slice(&(self.dimensions as u32).to_le_bytes());
+        self.values[16..24].copy_from_slice(&(self.rows.len() as u64).to_le_bytes());
+        self.values
+    }
+}
+
+impl Vectors {
+    pub(crate) fn empty() -> Self {
+        Self { hash: String::new(), dimensions: 0, rows: Vec::new(), values: Vec::new() }
+    }
+
+    /// Reads a packed file's bytes; `None` when they are not what was written.
+    pub(crate) fn parse(hash: &str, bytes: &[u8]) -> Option<Self> {
+        if self::hash(bytes) != hash
+            || bytes.get(..8)? != MAGIC
+            || number::<4>(bytes, 8)? != u64::from(VERSION)
+        {
+            return None;
+        }
+        let dimensions = usize::try_from(number::<4>(bytes, 12)?).ok()?;
+        let count = usize::try_from(number::<8>(bytes, 16)?).ok()?;
+        let values_end = HEADER_BYTES.checked_add(count.checked_mul(dimensions)?.checked_mul(2)?)?;
+        let values = bytes.get(HEADER_BYTES..values_end)?;
+        let rows = bytes.get(values_end.next_multiple_of(8)..)?;
+        if rows.len() != count.checked_mul(8)? {
+            return None;
+        }
+        let values = values.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect();
+        let rows = rows.as_chunks::<8>().0.iter().map(|eight| i64::from_le_bytes(*eight)).collect();
+        Some(Self { hash: hash.to_owned(), dimensions, rows, values })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// The rows with their vectors, f16.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &[f16])> {
+        self.rows.iter().copied().zip(self.values.chunks_exact(self.dimensions.max(1)))
+    }
+
+    fn at(&self, index: usize) -> &[f16] {
+        &self.values[index * self.dimensions..][..self.dimensions]
+    }
+
+    fn find(&self, row: ChunkRow) -> Option<&[f16]> {
+        self.rows.binary_search(&row.0).ok().map(|index| self.at(index))
+    }
+
+    pub(crate) fn vector(&self, row: ChunkRow) -> Option<Vec<f32>> {
+        self.find(row).map(|vector| vector.to_f32_vec())
+    }
+
+    /// The cosine of a chunk with an L2-normalised query.
+    pub(crate) fn similarity(&self, row: ChunkRow, query: &[f32]) -> Option<f64> {
+        let vector = self.find(row).filter(|vector| vector.len() == query.len())?;
+        Some(f64::from(dot(query, vector, &mut vec![0.0; query.len()])))
+    }
+
+    /// The chunks nearest to an L2-normalised query among those after row `after`, best first; all
+    /// of them are looked at. Equal scores come in the order of their rows.
+    pub(crate) fn scan(&self, query: &[f32], limit: usize, after: i64) -> Vec<Hit> {
+        let from = self.rows.partition_point(|&row| row <= after);
+        let mut wide = vec![0.0; self.dimensions];
+        let mut scores: Vec<(f32, i64)> = (from..self.rows.len())
+            .map(|index| (dot(query, self.at(index), &mut wide), self.rows[index]))
+            .collect();
+        let order = |a: &(f32, i64), b: &(f32, i64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if limit < scores.len() {
+            scores.select_nth_unstable_by(limit, order);
+            scores.truncate(limit);
+        }
+        scores.sort_unstable_by(order);
+        scores.into_iter().map(|(score, row)| Hit { chunk: ChunkRow(row), score: score.into() }).collect()
+    }
+}
+
+/// The inner product, in sixteen sums side by side so that the compiler makes vector code of it.
+/// `wide` is the room in which the row is widened to f32.
+fn dot(query: &[f32], row: &[f16], wide: &mut [f32]) -> f32 {
+    row.convert_to_f32_slice(wide);
+    let (query, query_rest) = query.as_chunks::<16>();
+    let (wide, wide_rest) = wide.as_chunks::<16>();
+    let mut sums = [0.0_f32; 16];
+    for (a, b) in query.iter().zip(wide) {
+        for lane in 0..16 {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    let rest: f32 = query_rest.iter().zip(wide_rest).map(|(a, b)| a * b).sum();
+    sums.iter().sum::<f32>() + rest
+}
+
+/// A vector as the database keeps it: L2-normalised f16, little endian.
+///
+/// # Errors
+/// When it has other dimensions, or is zero or not finite.
+pub(crate) fn to_embedding(vector: &[f32], dimensions: usize) -> Result<Vec<u8>, Error> {
+    Ok(normalised(vector, dimensions)?.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect())
+}
+
+/// The vector at length 1.
+///
+/// # Errors
+/// When it has other dimensions, or is zero or not finite.
+pub(crate) fn normalised(vector: &[f32], dimensions: usize) -> Result<Vec<f32>, Error> {
+    if vector.len() != dimensions {
+        return Err(Error::Dimensions { wanted: dimensions, given: vector.len() });
+    }
+    let norm = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    if !norm.is_finite() || norm < 1e-12 {
+        return Err(Error::NotAVector);
+    }
+    Ok(vector.iter().map(|x| (f64::from(*x) / norm) as f32).collect())
+}
+
+pub(crate) fn hash(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+/// The name of a generation's file: `vectors-7-1f3a90bc`. With its hash in it, a name never stands
+/// for two contents, so that a file is never overwritten under a reader.
+pub(crate) fn file_name(kind: &str, generation: u64, hash: &str) -> String {
+    format!("{kind}-{generation}-{}", &hash[..8.min(hash.len())])
+}
+
+/// The generation in a file's name, for names of [`file_name`].
+pub(crate) fn generation_of(name: &str, kind: &str) -> Option<u64> {
+    name.strip_prefix(kind)?.strip_prefix('-')?.split('-').next()?.parse().ok()
+}
+
+/// Writes a file so that it is there whole or not at all, also after a power cut: under a temporary
+/// name, to the disk, renamed, and the folder to the disk.
+pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
+    let path = folder.join(name);
+    let write = || -> io::Result<()> {
+        let mut file =
+            tempfile::Builder::new().prefix(&format!("{name}.")).suffix(".tmp").tempfile_in(folder)?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        fs::File::open(folder)?.sync_all()
+    };
+    write().map_err(io_error("write", &path))?;
+    Ok(path)
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    let mut eight = [0; 8];
+    eight[..N].copy_from_slice(bytes.get(at..at + N)?);
+    Some(u64::from_le_bytes(eight))
+}

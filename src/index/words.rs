@@ -1,0 +1,112 @@
+//! Words as the full-text index sees them: identifiers found whole and by their parts.
+
+use std::collections::HashSet;
+
+/// The most terms of one query that are looked up: a person asks with ten, a pasted log has
+/// thousands.
+const TERMS_MAX: usize = 64;
+
+/// The parts of a text's identifiers, one after the other, each identifier once.
+///
+/// The tokenizer takes `parseConfig` for one word and `parse_config` for two; this gives
+/// `parse config` for the first and `parseconfig` for the second, so that each way of writing finds
+/// the other. They are indexed in a column of their own beside the text.
+pub(crate) fn parts_of_identifiers(text: &str) -> String {
+    let mut seen = HashSet::new();
+    let mut parts = String::new();
+    for word in identifiers(text).filter(|word| seen.insert(*word)) {
+        for form in other_forms(word) {
+            if !parts.is_empty() {
+                parts.push(' ');
+            }
+            parts.push_str(&form);
+        }
+    }
+    parts
+}
+
+/// A query of FTS5 for chunks that hold any of the terms; `None` when no term has a letter or digit.
+///
+/// Every term is quoted: nothing in it is an operator.
+pub(crate) fn any_of(terms: &[String]) -> Option<String> {
+    let mut seen = HashSet::new();
+    let quoted: Vec<String> = terms
+        .iter()
+        .filter(|term| term.chars().any(char::is_alphanumeric))
+        .flat_map(|term| std::iter::once(term.clone()).chain(identifiers(term).flat_map(other_forms)))
+        .filter(|form| seen.insert(form.to_lowercase()))
+        .take(TERMS_MAX)
+        .map(|form| quote(&form))
+        .collect();
+    if quoted.is_empty() { None } else { Some(quoted.join(" OR ")) }
+}
+
+/// A term as a string of FTS5. A NUL would end the query early.
+fn quote(term: &str) -> String {
+    format!("\"{}\"", term.replace('\0', " ").replace('"', "\"\""))
+}
+
+fn identifiers(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= 3)
+}
+
+/// How else an identifier may be written: its parts apart, and its parts in one.
+fn other_forms(word: &str) -> Vec<String> {
+    let word = word.trim_matches('_');
+    let parts: Vec<&str> = word.split('_').filter(|part| !part.is_empty()).collect();
+    let humps: Vec<&str> = parts.iter().flat_map(|part| humps(part)).filter(|hump| hump.len() >= 2).collect();
+    let mut forms = Vec::new();
+    if humps.len() > parts.len() {
+        forms.push(humps.join(" ").to_lowercase());
+    }
+    if parts.len() > 1 {
+        forms.push(parts.concat().to_lowercase());
+    }
+    forms
+}
+
+/// `parseHTTPHeader2` → `parse`, `HTTP`, `Header2`.
+fn humps(word: &str) -> Vec<&str> {
+    let mut cuts = vec![0];
+    let letters: Vec<(usize, char)> = word.char_indices().collect();
+    for i in 1..letters.len() {
+        let (before, (at, now)) = (letters[i - 1].1, letters[i]);
+        let next_is_lower = letters.get(i + 1).is_some_and(|(_, next)| next.is_lowercase());
+        if now.is_uppercase() && (!before.is_uppercase() || next_is_lower) {
+            cuts.push(at);
+        }
+    }
+    cuts.push(word.len());
+    cuts.windows(2).map(|cut| &word[cut[0]..cut[1]]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_found_by_their_parts_and_as_one() {
+        let check = |text: &str, expected: &str| assert_eq!(parts_of_identifiers(text), expected, "{text}");
+        check("call parseConfig twice: parseConfig", "parse config");
+        check("read_file", "readfile");
+        check("parseHTTPHeader2 in std::io", "parse http header2");
+        check("SQLITE_BUSY and sqliteBusy", "sqlitebusy sqlite busy");
+        check("plain words, 日本語, F16", "");
+        check("__init__", "");
+        check("größeÄndern", "größe ändern");
+    }
+
+    #[test]
+    fn nothing_in_a_term_is_an_operator() {
+        let check = |terms: &[&str], expected: Option<&str>| {
+            let terms: Vec<String> = terms.iter().map(|term| (*term).to_owned()).collect();
+            assert_eq!(any_of(&terms).as_deref(), expected, "{terms:?}");
+        };
+        check(&[], None);
+        check(&["", "*", "-", "\"", "()"], None);
+        check(&["a\"b", "NEAR"], Some("\"a\"\"b\" OR \"NEAR\""));
+        check(&["x\0y"], Some("\"x y\""));
+        check(&["parseConfig"], Some("\"parseConfig\" OR \"parse config\""));
+        check(&["same", "Same"], Some("\"same\""));
+    }
+}

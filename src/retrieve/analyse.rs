@@ -1,0 +1,346 @@
+//! A question to what can be looked up: its words, and what must be found to the letter.
+
+use std::collections::HashSet;
+
+/// What the question holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Analysis {
+    /// Words as written, each once, without stop-words; an identifier whole and by its parts.
+    pub terms: Vec<String>,
+    /// What a passage that is meant would hold to the letter: quoted phrases, identifiers, paths, flags and
+    /// error codes. Lower case.
+    pub exact: Vec<String>,
+}
+
+/// A person asks with ten words; a pasted log has thousands, of which the first say what it is.
+const BYTES_MAX: usize = 4_000;
+const TERMS_MAX: usize = 48;
+const EXACT_MAX: usize = 16;
+const EXACT_CHARS_MIN: usize = 3;
+const EXACT_CHARS_MAX: usize = 120;
+
+pub(crate) fn analyse(question: &str) -> Analysis {
+    let question = &question[..question.floor_char_boundary(BYTES_MAX)];
+    let mut analysis = Analysis { terms: terms(question, true), exact: exact(question) };
+    if analysis.terms.is_empty() {
+        // "What is it like to be?" is all stop-words, and still all there is to go by.
+        analysis.terms = terms(question, false);
+    }
+    analysis
+}
+
+fn terms(question: &str, without_stop_words: bool) -> Vec<String> {
+    let mut seen = HashSet::new();
+    let mut terms = Vec::new();
+    for word in question.split(|c: char| !c.is_alphanumeric() && c != '_').map(|word| word.trim_matches('_'))
+    {
+        let parts = parts(word);
+        let whole = std::iter::once(word);
+        for term in whole.chain(parts.into_iter().filter(|part| part.len() >= 3)) {
+            let lower = term.to_lowercase();
+            let is_word = match lower.chars().count() {
+                0 => false,
+                // A single letter says something only in a script whose letters are words.
+                1 => !lower.is_ascii(),
+                _ => !(without_stop_words && STOP_WORDS.binary_search(&lower.as_str()).is_ok()),
+            };
+            if is_word && terms.len() < TERMS_MAX && seen.insert(lower) {
+                terms.push(term.to_owned());
+            }
+        }
+    }
+    terms
+}
+
+fn exact(question: &str) -> Vec<String> {
+    let mut exact = Vec::new();
+    let mut push = |text: &str| {
+        let text = text.trim().to_lowercase();
+        let chars = text.chars().count();
+        if (EXACT_CHARS_MIN..=EXACT_CHARS_MAX).contains(&chars)
+            && exact.len() < EXACT_MAX
+            && !exact.contains(&text)
+        {
+            exact.push(text);
+        }
+    };
+    for quote in ['"', '`'] {
+        // Every second piece lies between two quotes, unless the last was never closed.
+        let pieces: Vec<&str> = question.split(quote).collect();
+        let closed = pieces.len() - (1 - pieces.len() % 2);
+        pieces[..closed].iter().skip(1).step_by(2).for_each(|piece| push(piece));
+    }
+    for word in question.split_whitespace() {
+        let word =
+            word.trim_matches(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-' | '/' | '.' | '~'));
+        let word = word.trim_end_matches(['.', '-', '/']);
+        if is_technical(word) {
+            push(word);
+        }
+    }
+    exact
+}
+
+/// Whether nobody would write this in prose: `parseConfig`, `src/main.rs`, `E0425`, `--no-verify`, `a::b`.
+fn is_technical(word: &str) -> bool {
+    let letters: Vec<char> = word.chars().collect();
+    let inside = |pair: &[char]| match pair {
+        [before, now] => {
+            let joint = matches!(now, '_' | '/' | '\\' | ':' | '.' | '=' | '@') && before.is_alphanumeric();
+            joint
+                || (before.is_lowercase() && now.is_uppercase())
+                || (before.is_alphabetic() && now.is_ascii_digit())
+        }
+        _ => false,
+    };
+    let Some(last) = letters.len().checked_sub(1) else { return false };
+    word.starts_with("--") && last > 2
+        || letters[..last].windows(2).any(inside)
+        || letters[last].is_ascii_digit() && last > 0 && letters[last - 1].is_alphabetic()
+}
+
+/// `parse_HTTPHeader` → `parse`, `HTTP`, `Header`; nothing for a plain word.
+fn parts(word: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    for part in word.split('_').filter(|part| !part.is_empty()) {
+        let letters: Vec<(usize, char)> = part.char_indices().collect();
+        let mut start = 0;
+        for i in 1..letters.len() {
+            let (before, (at, now)) = (letters[i - 1].1, letters[i]);
+            let next_is_lower = letters.get(i + 1).is_some_and(|(_, next)| next.is_lowercase());
+            if now.is_uppercase() && (before.is_lowercase() || before.is_uppercase() && next_is_lower) {
+                parts.push(&part[start..at]);
+                start = at;
+            }
+        }
+        parts.push(&part[start..]);
+    }
+    if parts.len() > 1 { parts } else { Vec::new() }
+}
+
+/// Words of English that say nothing about the subject. Sorted.
+const STOP_WORDS: &[&str] = &[
+    "about",
+    "after",
+    "again",
+    "all",
+    "also",
+    "am",
+    "an",
+    "and",
+    "any",
+    "anyone",
+    "anything",
+    "are",
+    "aren",
+    "as",
+    "at",
+    "be",
+    "because",
+    "been",
+    "before",
+    "being",
+    "but",
+    "by",
+    "can",
+    "cannot",
+    "could",
+    "couldn",
+    "did",
+    "didn",
+    "do",
+    "does",
+    "doesn",
+    "doing",
+    "don",
+    "during",
+    "each",
+    "either",
+    "else",
+    "ever",
+    "every",
+    "for",
+    "from",
+    "get",
+    "gets",
+    "getting",
+    "give",
+    "given",
+    "go",
+    "goes",
+    "going",
+    "got",
+    "had",
+    "hadn",
+    "has",
+    "hasn",
+    "have",
+    "haven",
+    "having",
+    "he",
+    "hello",
+    "help",
+    "her",
+    "here",
+    "hers",
+    "hi",
+    "him",
+    "his",
+    "how",
+    "however",
+    "if",
+    "in",
+    "into",
+    "is",
+    "isn",
+    "it",
+    "its",
+    "itself",
+    "just",
+    "know",
+    "let",
+    "like",
+    "ll",
+    "may",
+    "maybe",
+    "me",
+    "might",
+    "mine",
+    "must",
+    "my",
+    "myself",
+    "need",
+    "no",
+    "not",
+    "of",
+    "off",
+    "on",
+    "one",
+    "only",
+    "onto",
+    "or",
+    "other",
+    "our",
+    "ours",
+    "out",
+    "over",
+    "own",
+    "please",
+    "re",
+    "same",
+    "shall",
+    "she",
+    "should",
+    "shouldn",
+    "since",
+    "so",
+    "some",
+    "someone",
+    "something",
+    "such",
+    "than",
+    "thank",
+    "thanks",
+    "that",
+    "the",
+    "their",
+    "them",
+    "then",
+    "there",
+    "these",
+    "they",
+    "thing",
+    "things",
+    "this",
+    "those",
+    "through",
+    "to",
+    "too",
+    "under",
+    "until",
+    "up",
+    "upon",
+    "us",
+    "ve",
+    "very",
+    "want",
+    "wants",
+    "was",
+    "wasn",
+    "way",
+    "we",
+    "were",
+    "weren",
+    "what",
+    "when",
+    "where",
+    "whether",
+    "which",
+    "while",
+    "who",
+    "whom",
+    "whose",
+    "why",
+    "will",
+    "with",
+    "without",
+    "won",
+    "would",
+    "wouldn",
+    "yet",
+    "you",
+    "your",
+    "yours",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_words_are_sorted_for_the_search() {
+        assert!(STOP_WORDS.is_sorted());
+    }
+
+    #[test]
+    fn a_question_becomes_its_words() {
+        let check =
+            |question: &str, expected: &[&str]| assert_eq!(analyse(question).terms, expected, "{question}");
+        check("How do I close a worker pool?", &["close", "worker", "pool"]);
+        check(
+            "parseConfig fails in read_file",
+            &["parseConfig", "parse", "Config", "fails", "read_file", "read", "file"],
+        );
+        check("HTTPServer", &["HTTPServer", "HTTP", "Server"]);
+        check(
+            "Was weiß man über größeÄnderung?",
+            &["weiß", "man", "über", "größeÄnderung", "größe", "Änderung"],
+        );
+        check("連線 池", &["連線", "池"]);
+        check("what is it", &["what", "is", "it"]);
+        check("pool Pool POOL", &["pool"]);
+        check("", &[]);
+        check("?!\0 \" -- *", &[]);
+    }
+
+    #[test]
+    fn what_is_written_to_the_letter_is_looked_for_to_the_letter() {
+        let check =
+            |question: &str, expected: &[&str]| assert_eq!(analyse(question).exact, expected, "{question}");
+        check("why does parseConfig panic?", &["parseconfig"]);
+        check("error[E0425] in src/main.rs.", &["error[e0425", "src/main.rs"]);
+        check("git push --no-verify, then std::io::Error", &["--no-verify", "std::io::error"]);
+        check("the error \"connection reset by peer\" again", &["connection reset by peer"]);
+        check("use `try_lock` there", &["try_lock"]);
+        check("never \"closed", &[]);
+        check("plain words. And more", &[]);
+        check("\"\" `` \"\"\"", &[]);
+    }
+
+    #[test]
+    fn a_pasted_log_is_cut_and_counted() {
+        let log = "frame_0001 at 0x7f é ".repeat(100_000);
+        let analysis = analyse(&log);
+        assert!(analysis.terms.len() <= TERMS_MAX && analysis.exact.len() <= EXACT_MAX);
+    }
+}

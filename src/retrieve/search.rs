@@ -1,0 +1,21 @@
+//! The two searches: by meaning, over the vectors, and by words, over the full-text index.
+
+use index::{Hit, Pinned};
+
+use crate::{Analysis, Error};
+
+/// How many candidates each search gives. Both lists of 50 together hold .86 of what is relevant, in the
+/// measured sets; more lifts that ceiling slower than it costs.
+const CANDIDATES_MAX: usize = 50;
+
+pub(crate) fn by_meaning(pinned: &Pinned, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
+    match vector {
+        // A vector of no direction is near to nothing.
+        Some(vector) if vector.iter().any(|&x| x != 0.0) => Ok(pinned.nearest(vector, CANDIDATES_MAX)?),
+        _ => Ok(Vec::new()),
+    }
+}
+
+pub(crate) fn by_words(pinned: &Pinned, analysis: &Analysis) -> Result<Vec<Hit>, Error> {
+    Ok(pinned.bm25(&analysis.terms, CANDIDATES_MAX)?)
+}

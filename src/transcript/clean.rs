@@ -1,0 +1,172 @@
+//! Makes a text fit to be kept: what a person hid or the client put in is taken out, secrets are
+//! redacted, and what is too long keeps its head and its tail.
+
+use knowledge::text::is_hidden;
+
+use crate::redact::redact;
+
+/// What is cut off on each side before redaction sees a text, in bytes beyond what is kept: a secret
+/// that a cut goes through still lies whole in this margin.
+const MARGIN_BYTES: usize = 32 << 10;
+
+/// A whole text, however long.
+pub(crate) fn whole(text: &str) -> String {
+    let text = without_hidden(text);
+    let text = without_element(&text, "system-reminder", Unclosed::Keep);
+    let text = without_element(&text, "private", Unclosed::Drop);
+    redact(text.trim()).into_owned()
+}
+
+/// The same, but at most about `bytes_max` bytes: the first two thirds and the last third.
+pub(crate) fn cut(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max + 2 * MARGIN_BYTES {
+        return head_and_tail(&whole(text), bytes_max);
+    }
+    let (head, tail) = shares(bytes_max);
+    let head_raw = &text[..text.floor_char_boundary(head + MARGIN_BYTES)];
+    let tail_raw = &text[text.ceil_char_boundary(text.len() - tail - MARGIN_BYTES)..];
+    // An element that begins in the head may end in what was left out: its end is unknown, so the
+    // head is read as if it ended there.
+    let head_clean = without_element(&whole(head_raw), "system-reminder", Unclosed::Drop);
+    let tail_clean = whole(tail_raw);
+    let tail_clean = match tail_clean.find("</private>") {
+        Some(at) => &tail_clean[at + "</private>".len()..],
+        None => &tail_clean,
+    };
+    let head_kept = &head_clean[..head_clean.floor_char_boundary(head)];
+    let tail_kept = &tail_clean[tail_clean.ceil_char_boundary(tail_clean.len().saturating_sub(tail))..];
+    format!(
+        "{head_kept}\n[… {} bytes left out …]\n{tail_kept}",
+        text.len() - head_kept.len() - tail_kept.len()
+    )
+}
+
+fn head_and_tail(text: &str, bytes_max: usize) -> String {
+    if text.len() <= bytes_max {
+        return text.to_owned();
+    }
+    let (head, tail) = shares(bytes_max);
+    let head = &text[..text.floor_char_boundary(head)];
+    let tail = &text[text.ceil_char_boundary(text.len() - tail)..];
+    format!("{head}\n[… {} bytes left out …]\n{tail}", text.len() - head.len() - tail.len())
+}
+
+fn shares(bytes_max: usize) -> (usize, usize) {
+    (bytes_max - bytes_max / 3, bytes_max / 3)
+}
+
+/// What stands in an element, and `None` if the text holds no such element.
+pub(crate) fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let start = text.find(&format!("<{name}>"))? + name.len() + 2;
+    let end = text[start..].find(&format!("</{name}>")).map_or(text.len(), |at| start + at);
+    Some(&text[start..end])
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Unclosed {
+    /// Somebody writes about the element.
+    Keep,
+    /// Somebody forgot to close it, and what follows may be what they meant to hide.
+    Drop,
+}
+
+/// Takes out every `<name>…</name>`, nested ones too, whatever the case of the letters.
+pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> String {
+    let (open, close) = (format!("<{name}>"), format!("</{name}>"));
+    let lower = text.to_ascii_lowercase();
+    let mut kept = String::with_capacity(text.len());
+    let mut at = 0;
+    while let Some(start) = lower[at..].find(&open).map(|found| at + found) {
+        let mut depth = 1_usize;
+        let mut end = start + open.len();
+        while depth > 0 {
+            let next_close = lower[end..].find(&close);
+            let next_open = lower[end..].find(&open);
+            match (next_open, next_close) {
+                (Some(opens), Some(closes)) if opens < closes => {
+                    depth += 1;
+                    end += opens + open.len();
+                }
+                (_, Some(closes)) => {
+                    depth -= 1;
+                    end += closes + close.len();
+                }
+                (_, None) => break,
+            }
+        }
+        kept.push_str(&text[at..start]);
+        at = match unclosed {
+            _ if depth == 0 => end,
+            // More were opened than closed: all that any of them may hold.
+            Unclosed::Drop => text.len(),
+            Unclosed::Keep => {
+                kept.push_str(&text[start..start + open.len()]);
+                start + open.len()
+            }
+        };
+    }
+    kept.push_str(&text[at..]);
+    kept
+}
+
+/// Without the escapes that colour a terminal and the characters that nobody sees. Redaction comes
+/// after it: a zero-width space in the middle of a key must not save the key from being found.
+fn without_hidden(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == '\u{1b}' && chars.peek() == Some(&'[') {
+            chars.next();
+            while let Some(next) = chars.next_if(|c| matches!(c, ' '..='?')) {
+                let _parameter = next;
+            }
+            chars.next_if(|c| matches!(c, '@'..='~'));
+        } else if !is_hidden(c) {
+            kept.push(c);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_marked_private_is_gone() {
+        let check = |text: &str, expected: &str| assert_eq!(whole(text), expected, "{text}");
+        check("a <private>secret</private>b", "a b");
+        check("a <PRIVATE>x<private>y</private>z</Private>b", "a b");
+        check("a <private>never closed, so all of it", "a");
+        check("about the <system-reminder> tag", "about the <system-reminder> tag");
+        check("do it<system-reminder>\ninjected\n</system-reminder>", "do it");
+    }
+
+    #[test]
+    fn colours_and_hidden_characters_are_gone() {
+        assert_eq!(whole("\u{1b}[31;1merror\u{1b}[0m: no\u{200b}pe"), "error: nope");
+    }
+
+    #[test]
+    fn a_long_text_keeps_its_head_and_its_tail() {
+        let text = format!("first line\n{}\nlast line", "é".repeat(1 << 20));
+        let kept = cut(&text, 3000);
+        assert!(kept.starts_with("first line") && kept.ends_with("last line") && kept.len() < 3100);
+    }
+
+    #[test]
+    fn a_cut_through_a_secret_or_a_private_part_shows_nothing_of_it() {
+        let key = "ghp_abcdefghijABCDEFGHIJ0123456789abcdef";
+        for before in 1900..2100 {
+            for length in [6_000, 200_000] {
+                let mut text = "x".repeat(before) + " " + key + " ";
+                text.push_str(&"y ".repeat(length));
+                let kept = cut(&text, 3000);
+                assert!(!kept.contains("ghp_"), "{before}");
+            }
+        }
+        let text = format!("a<private>{}</private>b", "s".repeat(1 << 20));
+        let kept = cut(&text, 3000);
+        assert!(!kept.contains('s') || !kept.contains("ss"), "{kept}");
+    }
+}

@@ -1,0 +1,496 @@
+//! One line of a transcript: what it is, and what is kept of it.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use jiff::Timestamp;
+use knowledge::text::one_line;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::clean::{self, Unclosed};
+use crate::conversation::{Conversation, Event, Input, What};
+use crate::scan;
+
+const OUTPUT_BYTES_MAX: usize = 12 << 10;
+const ASSISTANT_BYTES_MAX: usize = 64 << 10;
+const COMMAND_BYTES_MAX: usize = 4 << 10;
+const EDIT_BYTES_MAX: usize = 2 << 10;
+const RECALLED_BYTES_MAX: usize = 16 << 10;
+const RECALLED_COUNT_MAX: usize = 64;
+/// When everything but human words has grown to this, in bytes, the rest is cut to a line each.
+const KEPT_BYTES_MAX: usize = 48 << 20;
+const KIND_BYTES_MAX: usize = 64;
+
+/// What a line turned out to be.
+pub(crate) enum Found {
+    Conversation { uuid: String },
+    Own,
+    Known,
+    Skipped { kind: String },
+    Malformed { reason: &'static str },
+}
+
+/// What must be remembered from line to line.
+#[derive(Default)]
+pub(crate) struct Lines {
+    /// Calls of nugget's own tools, whose results are nugget's own too.
+    own_calls: HashSet<String>,
+    /// The last command that a person ran with `!`, whose output is another line.
+    bang: Option<String>,
+    kept_bytes: usize,
+}
+
+/// The parts of a line that matter. Everything is kept raw, so that a field of an unexpected kind
+/// costs that field and not the line.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    #[serde(borrow)]
+    uuid: Option<&'a RawValue>,
+    #[serde(borrow)]
+    timestamp: Option<&'a RawValue>,
+    #[serde(borrow)]
+    session_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    cwd: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_sidechain: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_meta: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_compact_summary: Option<&'a RawValue>,
+    #[serde(borrow)]
+    repeats_compact_summary: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_api_error_message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    origin: Option<&'a RawValue>,
+    #[serde(borrow)]
+    prompt_source: Option<&'a RawValue>,
+    #[serde(borrow)]
+    message: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_use_result: Option<&'a RawValue>,
+    #[serde(borrow)]
+    attachment: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Block<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    text: Option<&'a RawValue>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    name: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    tool_use_id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    content: Option<&'a RawValue>,
+    #[serde(borrow)]
+    is_error: Option<&'a RawValue>,
+}
+
+impl Lines {
+    /// Decides what a line is and adds what it tells to the conversation.
+    pub(crate) fn take(
+        &mut self,
+        bytes: &[u8],
+        is_known: &mut dyn FnMut(&str) -> bool,
+        conversation: &mut Conversation,
+    ) -> Found {
+        if bytes.iter().all(u8::is_ascii_whitespace) {
+            return skipped("blank");
+        }
+        let Some(kind) = scan::value_of(bytes, "type").and_then(scan::text) else {
+            return Found::Malformed { reason: "no JSON object with a type" };
+        };
+        let kind = match kind.as_str() {
+            "user" | "assistant" => kind,
+            "attachment" => match sub_kind(bytes, "attachment", "type") {
+                Some(sub) if sub.starts_with("hook_") || sub == "queued_command" => {
+                    format!("attachment/{sub}")
+                }
+                sub => return skipped(&format!("attachment/{}", sub.unwrap_or_default())),
+            },
+            "system" => {
+                let subtype = scan::value_of(bytes, "subtype").and_then(scan::text).unwrap_or_default();
+                return skipped(&format!("system/{subtype}"));
+            }
+            other => return skipped(other),
+        };
+        let Ok(text) = std::str::from_utf8(bytes) else {
+            return Found::Malformed { reason: "not UTF-8" };
+        };
+        let Ok(line) = serde_json::from_str::<Line<'_>>(text) else {
+            return Found::Malformed { reason: "not JSON" };
+        };
+        let Some(uuid) = string(line.uuid).filter(|uuid| !uuid.is_empty()) else {
+            return Found::Malformed { reason: "no uuid" };
+        };
+        let known = is_known(&uuid);
+        let read = self.read(&kind, &line, &uuid);
+        // What was recalled, and that it was, is remembered from known lines too: the answer may lie
+        // before the part that is new and its echo within it.
+        for text in read.recalled {
+            if conversation.recalled.len() < RECALLED_COUNT_MAX && !conversation.recalled.contains(&text) {
+                conversation.recalled.push(text);
+            }
+        }
+        if let Some(id) = string(line.session_id).filter(|id| !id.is_empty()) {
+            conversation.session_id = id.into_owned();
+        }
+        // The first folder is where the session began; a later one may be where a `cd` led.
+        if conversation.cwd.is_none()
+            && let Some(cwd) = string(line.cwd).filter(|cwd| !cwd.is_empty())
+        {
+            let cwd = clean::whole(&cwd);
+            conversation.project =
+                cwd.rsplit(['/', '\\']).find(|part| !part.is_empty()).map(|part| one_line(part, 100));
+            conversation.cwd = Some(cwd);
+        }
+        if known {
+            return Found::Known;
+        }
+        if read.whats.is_empty() {
+            return read.otherwise;
+        }
+        let at = string(line.timestamp).and_then(|at| at.parse::<Timestamp>().ok());
+        if let Some(at) = at {
+            conversation.started = Some(conversation.started.map_or(at, |first| first.min(at)));
+            conversation.ended = Some(conversation.ended.map_or(at, |last| last.max(at)));
+        }
+        let sidechain = flag(line.is_sidechain);
+        conversation.events.extend(read.whats.into_iter().map(|what| Event {
+            line: uuid.clone().into_owned(),
+            at,
+            sidechain,
+            what,
+        }));
+        Found::Conversation { uuid: uuid.into_owned() }
+    }
+
+    fn read(&mut self, kind: &str, line: &Line<'_>, uuid: &str) -> Read {
+        match kind {
+            "user" => self.read_user(line, uuid),
+            "assistant" => self.read_assistant(line),
+            "attachment/queued_command" => read_queued(line),
+            _ => read_hook(line),
+        }
+    }
+
+    fn read_user(&mut self, line: &Line<'_>, uuid: &str) -> Read {
+        let content = line.message.and_then(|message| scan::value_of(message.get().as_bytes(), "content"));
+        let blocks = blocks(content);
+        let results: Vec<_> = blocks
+            .iter()
+            .filter(|block| string(block.kind).is_some_and(|kind| kind == "tool_result"))
+            .collect();
+        if !results.is_empty() {
+            let mut read = Read::nothing(Found::Own);
+            for block in results {
+                self.read_result(line, block, &mut read);
+            }
+            return read;
+        }
+        if flag(line.is_compact_summary) || flag(line.repeats_compact_summary) {
+            return Read::nothing(skipped("user/compact_summary"));
+        }
+        let mut text = content.and_then(scan::text).unwrap_or_default();
+        for block in &blocks {
+            if let Some(more) = string(block.text) {
+                text = if text.is_empty() { more.into_owned() } else { format!("{text}\n\n{more}") };
+            }
+        }
+        let begins = text.trim_start();
+        if let Some(command) =
+            clean::inside(begins, "bash-input").filter(|_| begins.starts_with("<bash-input>"))
+        {
+            self.bang = Some(uuid.to_owned());
+            let command = clean::cut(command, COMMAND_BYTES_MAX);
+            return Read::one(What::ToolCall {
+                id: uuid.to_owned(),
+                name: "Bash".to_owned(),
+                summary: one_line(&format!("Bash: {command}"), 200),
+                input: Input { command: Some(command), ..Input::default() },
+                by_human: true,
+            });
+        }
+        if begins.starts_with("<bash-stdout>") || begins.starts_with("<bash-stderr>") {
+            let Some(id) = self.bang.take() else { return Read::nothing(skipped("user/bash_output")) };
+            let stdout = clean::inside(begins, "bash-stdout").unwrap_or_default();
+            let stderr = clean::inside(begins, "bash-stderr").unwrap_or_default();
+            let output = [stdout, stderr].join("\n");
+            let what = What::ToolResult {
+                id,
+                ok: !output.contains("Exit code "),
+                exit_code: None,
+                output: self.output(output.trim()),
+            };
+            return Read::one(what);
+        }
+        if let Some(kind) = not_a_human(line, begins) {
+            return Read::nothing(skipped(kind));
+        }
+        human(&text)
+    }
+
+    fn read_result(&mut self, line: &Line<'_>, block: &Block<'_>, read: &mut Read) {
+        let id = string(block.tool_use_id).unwrap_or_default();
+        let mut text =
+            block.content.and_then(|content| scan::text(content.get().as_bytes())).unwrap_or_default();
+        for part in blocks(block.content.map(|content| content.get().as_bytes())) {
+            if let Some(more) = string(part.text) {
+                if !text.is_empty() {
+                    text.push('\n');
+                }
+                text.push_str(&more);
+            }
+        }
+        if self.own_calls.contains(id.as_ref()) {
+            read.recalled.push(clean::cut(&text, RECALLED_BYTES_MAX));
+            return;
+        }
+        let failed = flag(block.is_error);
+        // A refusal carries what the person said instead: the most telling words of a session.
+        if failed
+            && text.starts_with("The user doesn't want to")
+            && let Some((_, words)) = text.split_once("the user said:\n")
+        {
+            read.whats.push(What::Human { text: clean::whole(words) });
+            return;
+        }
+        let interrupted = line.tool_use_result.is_some_and(|result| {
+            scan::value_of(result.get().as_bytes(), "interrupted").is_some_and(|value| value == b"true")
+        });
+        let exit_code = exit_code(&text);
+        let text = text.strip_prefix("<tool_use_error>").unwrap_or(&text);
+        let text = text.strip_suffix("</tool_use_error>").unwrap_or(text);
+        read.whats.push(What::ToolResult {
+            id: id.into_owned(),
+            ok: !failed && !interrupted,
+            exit_code: if failed { exit_code } else { None },
+            output: self.output(text),
+        });
+    }
+
+    fn read_assistant(&mut self, line: &Line<'_>) -> Read {
+        if flag(line.is_api_error_message) {
+            return Read::nothing(skipped("assistant/api_error"));
+        }
+        let content = line.message.and_then(|message| scan::value_of(message.get().as_bytes(), "content"));
+        let mut read = Read::nothing(skipped("assistant/empty"));
+        if let Some(text) = content.and_then(scan::text) {
+            self.push_assistant(&text, &mut read);
+        }
+        for block in blocks(content) {
+            match string(block.kind).as_deref() {
+                Some("text") => self.push_assistant(&string(block.text).unwrap_or_default(), &mut read),
+                Some("tool_use") => self.read_call(&block, &mut read),
+                Some("thinking" | "redacted_thinking") => {
+                    if let Found::Skipped { kind } = &mut read.otherwise {
+                        *kind = "assistant/thinking".to_owned();
+                    }
+                }
+                _ => {}
+            }
+        }
+        read
+    }
+
+    fn push_assistant(&mut self, text: &str, read: &mut Read) {
+        let text = clean::cut(text, self.room(ASSISTANT_BYTES_MAX));
+        self.kept_bytes += text.len();
+        if !text.is_empty() {
+            read.whats.push(What::Assistant { text });
+        }
+    }
+
+    fn read_call(&mut self, block: &Block<'_>, read: &mut Read) {
+        let id = string(block.id).unwrap_or_default();
+        let name = string(block.name).unwrap_or_default();
+        let input = block.input.map(|input| input.get().as_bytes());
+        let field = |name: &str, bytes_max: usize| {
+            input
+                .and_then(|input| scan::value_of(input, name))
+                .and_then(scan::text)
+                .map(|text| clean::cut(&text, bytes_max))
+        };
+        let command = field("command", COMMAND_BYTES_MAX);
+        if is_own(&name, command.as_deref()) {
+            self.own_calls.insert(id.into_owned());
+            read.otherwise = Found::Own;
+            return;
+        }
+        let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
+        let input = Input {
+            file: ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name, 1 << 10)),
+            old: field("old_string", EDIT_BYTES_MAX),
+            new: ["new_string", "content", "new_source"].iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
+            subject: subject.iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
+            command,
+        };
+        let told = input.command.as_deref().or(input.file.as_deref()).or(input.subject.as_deref());
+        let summary = one_line(&format!("{name}: {}", told.unwrap_or_default()), 200);
+        self.kept_bytes += [&input.command, &input.file, &input.old, &input.new, &input.subject]
+            .into_iter()
+            .flatten()
+            .map(String::len)
+            .sum::<usize>();
+        let name = one_line(&clean::whole(&name), 200);
+        read.whats.push(What::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
+    }
+
+    fn output(&mut self, text: &str) -> String {
+        let output = clean::cut(text, self.room(OUTPUT_BYTES_MAX));
+        self.kept_bytes += output.len();
+        output
+    }
+
+    fn room(&self, wanted: usize) -> usize {
+        if self.kept_bytes < KEPT_BYTES_MAX { wanted } else { 240 }
+    }
+}
+
+/// What a line holds, and what it is if it holds nothing.
+struct Read {
+    whats: Vec<What>,
+    recalled: Vec<String>,
+    otherwise: Found,
+}
+
+impl Read {
+    fn nothing(otherwise: Found) -> Self {
+        Self { whats: Vec::new(), recalled: Vec::new(), otherwise }
+    }
+
+    fn one(what: What) -> Self {
+        Self { whats: vec![what], ..Self::nothing(skipped("user/empty")) }
+    }
+}
+
+fn human(text: &str) -> Read {
+    let mut text = Cow::Borrowed(text);
+    // What an editor adds to the words of a person: the file that is open, the lines selected.
+    for element in ["ide_opened_file", "ide_selection", "ide_diagnostics"] {
+        if text.contains(element) {
+            text = Cow::Owned(clean::without_element(&text, element, Unclosed::Keep));
+        }
+    }
+    let text = clean::whole(&text);
+    if text.is_empty() { Read::nothing(skipped("user/empty")) } else { Read::one(What::Human { text }) }
+}
+
+/// Who spoke, if it was not a person; as the kind under which the line is counted.
+fn not_a_human(line: &Line<'_>, begins: &str) -> Option<&'static str> {
+    const ELEMENTS: [(&str, &str); 7] = [
+        ("<command-name>", "user/command"),
+        ("<command-message>", "user/command"),
+        ("<command-args>", "user/command"),
+        ("<local-command-", "user/local_command"),
+        ("<task-notification>", "user/task_notification"),
+        ("[Request interrupted by user", "user/interrupted"),
+        ("This session is being continued from a previous conversation", "user/compact_summary"),
+    ];
+    if let Some((_, kind)) = ELEMENTS.iter().find(|(start, _)| begins.starts_with(start)) {
+        return Some(kind);
+    }
+    let origin =
+        line.origin.and_then(|origin| scan::value_of(origin.get().as_bytes(), "kind")).and_then(scan::text);
+    match origin.as_deref() {
+        Some("human") | None => {}
+        Some("task-notification") => return Some("user/task_notification"),
+        Some(_) => return Some("user/not_human"),
+    }
+    if string(line.prompt_source).is_some_and(|source| source == "system") {
+        return Some("user/not_human");
+    }
+    if flag(line.is_meta) {
+        return Some("user/meta");
+    }
+    // In a subagent's transcript the prompt was written by the model that called it.
+    flag(line.is_sidechain).then_some("user/subagent_prompt")
+}
+
+/// What a person typed while the model worked reaches it as an attachment.
+fn read_queued(line: &Line<'_>) -> Read {
+    let field =
+        |name: &str| line.attachment.and_then(|attachment| scan::value_of(attachment.get().as_bytes(), name));
+    let typed = field("commandMode").and_then(scan::text).is_none_or(|mode| mode == "prompt");
+    let mut text = field("prompt").and_then(scan::text).unwrap_or_default();
+    for block in blocks(field("prompt")) {
+        text.push_str(&string(block.text).unwrap_or_default());
+    }
+    if !typed || flag(line.is_meta) || not_a_human(line, text.trim_start()).is_some() {
+        return Read::nothing(skipped("attachment/queued_command"));
+    }
+    human(&text)
+}
+
+/// Whatever a hook said, ours or another's, was not learned in this session.
+fn read_hook(line: &Line<'_>) -> Read {
+    let mut read = Read::nothing(Found::Own);
+    let content =
+        line.attachment.and_then(|attachment| scan::value_of(attachment.get().as_bytes(), "content"));
+    let texts = content.and_then(|content| {
+        let one = scan::text(content).map(|text| vec![text]);
+        one.or_else(|| serde_json::from_slice::<Vec<String>>(content).ok())
+    });
+    read.recalled.extend(
+        texts
+            .into_iter()
+            .flatten()
+            .filter(|text| !text.trim().is_empty())
+            .map(|text| clean::cut(&text, RECALLED_BYTES_MAX)),
+    );
+    read
+}
+
+/// Whether a call asks nugget: through its tool, whoever named the server, or its command line.
+fn is_own(name: &str, command: Option<&str>) -> bool {
+    let tool =
+        name.starts_with("mcp__") && name.ends_with("__get_relevant_context") && name.contains("nugget");
+    tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
+}
+
+fn exit_code(text: &str) -> Option<i32> {
+    let rest = text.strip_prefix("Error: ").unwrap_or(text).strip_prefix("Exit code ")?;
+    rest.split(|c: char| !c.is_ascii_digit() && c != '-').next()?.parse().ok()
+}
+
+fn blocks(content: Option<&[u8]>) -> Vec<Block<'_>> {
+    let raws: Vec<&RawValue> = content
+        .filter(|content| content.first() == Some(&b'['))
+        .map_or_else(Vec::new, |content| serde_json::from_slice(content).unwrap_or_default());
+    raws.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
+}
+
+fn string(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
+    let raw = raw?.get();
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        serde_json::from_str(raw).ok().map(Cow::Owned)
+    } else {
+        Some(Cow::Borrowed(inner))
+    }
+}
+
+fn flag(raw: Option<&RawValue>) -> bool {
+    raw.is_some_and(|raw| raw.get() == "true")
+}
+
+fn sub_kind(bytes: &[u8], outer: &str, inner: &str) -> Option<String> {
+    scan::value_of(scan::value_of(bytes, outer)?, inner).and_then(scan::text)
+}
+
+/// Names of kinds come from the file: short and plain, or `other`.
+fn skipped(kind: &str) -> Found {
+    let plain = kind.len() <= KIND_BYTES_MAX
+        && kind.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '.'));
+    Found::Skipped { kind: if plain { kind.to_owned() } else { "other".to_owned() } }
+}

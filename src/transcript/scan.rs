@@ -1,0 +1,155 @@
+//! Finds the entries of a JSON object by looking at bytes, without building values.
+//!
+//! Nine tenths of a transcript's bytes are in lines that nobody reads. Deciding that from the
+//! top-level `type`, wherever it stands and whatever text is nested before it, costs a walk over
+//! the quotes and brackets and no allocation.
+
+use memchr::memchr2;
+
+/// The entries of an object: each key as it is written between its quotes, and its value's bytes.
+/// Ends at the first thing that is not JSON; whoever needs to know why parses the line.
+pub(crate) struct Entries<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    ended: bool,
+}
+
+impl<'a> Entries<'a> {
+    /// `None` if the bytes do not begin an object.
+    pub(crate) fn of(bytes: &'a [u8]) -> Option<Self> {
+        let at = skip_space(bytes, 0);
+        (bytes.get(at) == Some(&b'{')).then_some(Self { bytes, at: at + 1, ended: false })
+    }
+
+    fn entry(&mut self) -> Option<(&'a [u8], &'a [u8])> {
+        let start = skip_space(self.bytes, self.at);
+        let start =
+            if self.bytes.get(start) == Some(&b',') { skip_space(self.bytes, start + 1) } else { start };
+        if self.bytes.get(start) != Some(&b'"') {
+            return None;
+        }
+        let key_end = string_end(self.bytes, start + 1)?;
+        let colon = skip_space(self.bytes, key_end);
+        if self.bytes.get(colon) != Some(&b':') {
+            return None;
+        }
+        let value = skip_space(self.bytes, colon + 1);
+        let end = value_end(self.bytes, value)?;
+        self.at = end;
+        Some((&self.bytes[start + 1..key_end - 1], &self.bytes[value..end]))
+    }
+}
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.ended {
+            return None;
+        }
+        let entry = self.entry();
+        self.ended = entry.is_none();
+        entry
+    }
+}
+
+/// The bytes of the value under a top-level key.
+pub(crate) fn value_of<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    Entries::of(object)?.find(|(key, _)| is_key(key, name)).map(|(_, value)| value)
+}
+
+/// The text of a JSON string, if the bytes are one.
+pub(crate) fn text(value: &[u8]) -> Option<String> {
+    (value.first() == Some(&b'"')).then(|| serde_json::from_slice(value).ok()).flatten()
+}
+
+fn is_key(raw: &[u8], name: &str) -> bool {
+    if raw == name.as_bytes() {
+        return true;
+    }
+    // `"\u0074ype"` is the same key. Nobody writes it, but then deciding it costs nothing either.
+    raw.contains(&b'\\')
+        && serde_json::from_slice::<String>(&[b"\"", raw, b"\""].concat()).is_ok_and(|key| key == name)
+}
+
+fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while matches!(bytes.get(at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
+        at += 1;
+    }
+    at
+}
+
+/// The place after the closing quote of the string whose text begins at `at`.
+fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
+    loop {
+        at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
+        if bytes[at] == b'"' {
+            return Some(at + 1);
+        }
+        at += 2;
+    }
+}
+
+/// The place after the value that begins at `at`. Not recursive: depth costs no stack.
+fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
+    match bytes.get(at)? {
+        b'"' => string_end(bytes, at + 1),
+        b'{' | b'[' => {
+            let mut depth = 0_usize;
+            let mut at = at;
+            loop {
+                match bytes.get(at)? {
+                    b'"' => at = string_end(bytes, at + 1)?,
+                    b'{' | b'[' => {
+                        depth += 1;
+                        at += 1;
+                    }
+                    b'}' | b']' => {
+                        depth -= 1;
+                        at += 1;
+                        if depth == 0 {
+                            return Some(at);
+                        }
+                    }
+                    _ => at += 1,
+                }
+            }
+        }
+        b',' | b'}' | b']' | b':' => None,
+        _ => {
+            let ends = |byte: &u8| matches!(byte, b',' | b'}' | b']' | b' ' | b'\t' | b'\r' | b'\n');
+            Some(bytes[at..].iter().position(ends).map_or(bytes.len(), |length| at + length))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(line: &str) -> Option<String> {
+        value_of(line.as_bytes(), "type").and_then(text)
+    }
+
+    #[test]
+    fn only_the_top_level_type_counts_wherever_it_stands() {
+        let check =
+            |line: &str, expected: Option<&str>| assert_eq!(kind(line).as_deref(), expected, "{line}");
+        check(r#"{"type":"user"}"#, Some("user"));
+        check(r#"{"a":{"type":"user"},"type":"mode"}"#, Some("mode"));
+        check(r#"{"a":"\"type\":\"user\"","b":[{"type":"x"},"}"],"type" : "assistant" }"#, Some("assistant"));
+        check(r#"{"a":"\\","type":"user"}"#, Some("user"));
+        check(r#"{"\u0074ype":"user"}"#, Some("user"));
+        check(r#"{"n":-1.5e3,"t":true,"z":null,"type":"x"}"#, Some("x"));
+        check(r#"{"type":7}"#, None);
+        check(r#"{"a":"never closed"#, None);
+        check(r#"["type","user"]"#, None);
+        check("", None);
+    }
+
+    #[test]
+    fn depth_costs_no_stack() {
+        let line = format!(r#"{{"a":{}{},"type":"user"}}"#, "[".repeat(300_000), "]".repeat(300_000));
+        assert_eq!(kind(&line).as_deref(), Some("user"));
+    }
+}

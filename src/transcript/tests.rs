@@ -1,0 +1,357 @@
+//! The reader against real transcripts, made-up lines and arbitrary bytes.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+
+use crate::reader::read_stream;
+use crate::{Error, Reading, What, read};
+
+fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/transcripts").join(name)
+}
+
+fn read_fixture(name: &str) -> Reading {
+    let reading = read(&fixture(name), &|_| false).unwrap();
+    accounts_for_every_line(&reading);
+    reading
+}
+
+fn read_text(text: &str) -> Reading {
+    read_bytes(text.as_bytes(), &|_| false)
+}
+
+fn read_bytes(bytes: &[u8], known: &dyn Fn(&str) -> bool) -> Reading {
+    let reading = read_stream(bytes, 1 << 20, "stem", known).unwrap();
+    accounts_for_every_line(&reading);
+    reading
+}
+
+#[track_caller]
+fn accounts_for_every_line(reading: &Reading) {
+    let tally = &reading.tally;
+    assert_eq!(
+        tally.lines,
+        tally.conversation + tally.skipped() + tally.malformed + tally.own + tally.known,
+        "{tally:?}"
+    );
+    assert_eq!(tally.malformed, tally.malformed_reasons.values().sum::<u64>());
+    assert_eq!(tally.conversation, reading.lines.len() as u64);
+}
+
+/// A conversation in one line for each event, for comparing.
+fn story(reading: &Reading) -> Vec<String> {
+    let tell = |what: &What| match what {
+        What::Human { text } => format!("human: {text}"),
+        What::Assistant { text } => format!("assistant: {text}"),
+        What::ToolCall { summary, by_human: true, .. } => format!("human ran {summary}"),
+        What::ToolCall { summary, .. } => format!("call {summary}"),
+        What::ToolResult { ok, exit_code, output, .. } => {
+            let how = if *ok { "ok" } else { "failed" };
+            let code = exit_code.map(|code| format!(" {code}")).unwrap_or_default();
+            format!("{how}{code}: {}", output.replace('\n', "\\n"))
+        }
+    };
+    reading.conversation.events.iter().map(|event| tell(&event.what)).collect()
+}
+
+#[test]
+fn a_real_session_with_tools_is_told_as_it_went() {
+    let reading = read_fixture("tools_thinking_mcp.jsonl");
+    assert_eq!(
+        story(&reading),
+        [
+            "human: SCRIPT:tools1 please fix a.py",
+            "assistant: Memory says tabs. Listing the directory.",
+            "call Bash: echo hi; ls -a",
+            "call Write: /home/dev/proj.one/a.py",
+            "ok: hi\\n.\\n..\\n.claude\\n.git",
+            "ok: File created successfully at: /home/dev/proj.one/a.py (file state is current in your context \
+             — no need to Read it back)",
+            "assistant: Now a failing command and an edit.",
+            "call Bash: echo oops >&2; exit 3",
+            "call Edit: /home/dev/proj.one/a.py",
+            "failed 3: Exit code 3\\noops",
+            "ok: The file /home/dev/proj.one/a.py has been updated successfully. (file state is current in your \
+             context — no need to Read it back)",
+            "call Read: /home/dev/proj.one/a.py",
+            "ok: 1\tdef f():\\n2\t\treturn 2\\n3",
+            "assistant: Decision: the project uses tabs; f() now returns 2.",
+        ]
+    );
+    let conversation = &reading.conversation;
+    assert_eq!(conversation.session_id, "fba6d344-2a2a-4947-8c14-8d237ccc528b");
+    assert_eq!(conversation.project.as_deref(), Some("proj.one"));
+    assert!(conversation.started.unwrap() < conversation.ended.unwrap());
+    assert_eq!(conversation.recalled, ["- Memory: the project uses tabs. (query=tabs or spaces)"]);
+    assert_eq!(reading.tally.own, 2, "nugget's call and its answer");
+}
+
+#[test]
+fn what_nobody_typed_is_no_humans_word() {
+    let compacted = read_fixture("compact_auto.jsonl");
+    assert_eq!(compacted.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:auto1 go"]);
+    assert_eq!(compacted.tally.skipped_kinds["user/compact_summary"], 1);
+
+    let delegated = read_fixture("subagent_main.jsonl");
+    assert_eq!(delegated.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:agent1 delegate"]);
+    assert_eq!(delegated.tally.skipped_kinds["user/task_notification"], 1);
+
+    let subagent = read_fixture("subagent_agent.jsonl");
+    assert_eq!(subagent.conversation.human_words().count(), 0);
+    assert!(subagent.conversation.events.iter().all(|event| event.sidechain));
+}
+
+#[test]
+fn a_command_that_a_person_ran_is_a_tool_that_ran() {
+    let reading = read_fixture("interactive_mcp_bang_mention.jsonl");
+    let story = story(&reading);
+    assert!(story.contains(&"human ran Bash: echo bang-output".to_owned()), "{story:#?}");
+    assert!(story.contains(&"ok: bang-output".to_owned()));
+    assert!(story.contains(&"human: look at @note.txt please".to_owned()));
+}
+
+#[test]
+fn what_hooks_put_in_is_known_as_recalled_and_never_an_event() {
+    let reading = read_fixture("sessionstart_context.jsonl");
+    assert_eq!(story(&reading), ["human: hello", "assistant: fake answer."]);
+    assert_eq!(reading.conversation.recalled, ["SYSMSG-MARK", "CTX-MARK-JSON line1\nline2"]);
+    assert_eq!(reading.tally.own, 3);
+}
+
+#[test]
+fn a_resumed_session_gives_only_what_is_new() {
+    let path = fixture("resumed_thrice.jsonl");
+    let whole = std::fs::read(&path).unwrap();
+    let half = &whole[..whole.len() / 2];
+    let before: HashSet<String> = read_bytes(half, &|_| false).lines.into_iter().collect();
+    assert!(!before.is_empty());
+    let after = read(&path, &|uuid| before.contains(uuid)).unwrap();
+    let all = read(&path, &|_| false).unwrap();
+    assert_eq!(before.len() + after.lines.len(), all.lines.len());
+    let again = read(&path, &|uuid| all.lines.iter().any(|line| line == uuid)).unwrap();
+    assert!(again.conversation.events.is_empty());
+    assert_eq!(again.tally.known, all.tally.conversation);
+}
+
+#[test]
+fn every_real_transcript_is_read_without_a_malformed_line() {
+    let folder = fixture("");
+    let mut read_count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "jsonl") {
+            let reading = read(&path, &|_| false).unwrap();
+            accounts_for_every_line(&reading);
+            assert_eq!(reading.tally.malformed, 0, "{}: {:?}", path.display(), reading.tally);
+            read_count += 1;
+        }
+    }
+    assert!(read_count >= 7, "{read_count}");
+}
+
+#[test]
+fn ordinary_words_and_code_of_real_sessions_are_not_redacted() {
+    for entry in std::fs::read_dir(fixture("")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        for line in
+            text.lines().filter(|line| line.contains("\"type\":\"user\"") || line.contains("\"text\":"))
+        {
+            let clean = crate::redact::redact(line);
+            if clean.contains("[redacted") && !line.contains("[redacted") {
+                panic!("{}: {clean}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_which_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = read(&folder.path().join("none.jsonl"), &|_| false);
+    assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
+    let not_a_file = read(folder.path(), &|_| false);
+    assert!(matches!(not_a_file, Err(Error::NotAFile { .. })), "{not_a_file:?}");
+    let empty = folder.path().join("9f8bc0de.jsonl");
+    std::fs::write(&empty, "").unwrap();
+    let reading = read(&empty, &|_| false).unwrap();
+    assert!(reading.conversation.events.is_empty());
+    assert_eq!(reading.conversation.session_id, "9f8bc0de");
+}
+
+fn user(uuid: &str, text: &str) -> String {
+    serde_json::json!({
+        "type": "user", "uuid": uuid, "timestamp": "2026-11-21T00:00:00Z", "sessionId": "s", "cwd": "/home/dev/shop",
+        "isSidechain": false, "origin": {"kind": "human"}, "promptSource": "typed",
+        "message": {"role": "user", "content": text},
+    })
+    .to_string()
+}
+
+#[test]
+fn the_order_of_keys_and_nested_text_decide_nothing() {
+    let reading = read_text(&format!(
+        "{}\n{}\n{}\n",
+        r#"{"message":{"content":"my words \"type\":\"mode\"","type":"mode"},"uuid":"a","type":"user"}"#,
+        r#"{"lastPrompt":"{\"type\":\"user\",\"uuid\":\"z\"}","type":"last-prompt"}"#,
+        r#"{"attachment":{"type":"user","message":{"content":"no"}},"uuid":"c","type":"attachment"}"#,
+    ));
+    assert_eq!(story(&reading), [r#"human: my words "type":"mode""#]);
+    assert_eq!(
+        reading.tally.skipped_kinds,
+        BTreeMap::from([("attachment/user".to_owned(), 1), ("last-prompt".to_owned(), 1)])
+    );
+}
+
+#[test]
+fn a_bad_line_costs_itself_and_says_why() {
+    let mut bytes = Vec::new();
+    for line in [
+        user("a", "one").into_bytes(),
+        b"not json".to_vec(),
+        b"{\"type\":\"user\",\"uuid\":\"b\",\"message\":{\"content\":\"\xff\"}}".to_vec(),
+        b"{\"type\":\"user\",\"uuid\":\"b\",\"message\":{\"content\":\"torn".to_vec(),
+        b"{\"type\":\"user\",\"message\":{\"content\":\"nobody\"}}".to_vec(),
+        user("c", &"long ".repeat(300_000)).into_bytes(),
+        b"".to_vec(),
+        b"{\"type\":\"user\",\"uuid\":\"d\",\"timestamp\":7,\"isMeta\":\"?\",\"message\":{\"content\":\"two\"}}\r".to_vec(),
+        user("a", "one, copied").into_bytes(),
+    ] {
+        bytes.extend(line);
+        bytes.push(b'\n');
+    }
+    bytes.extend(b"{\"type\":\"user\",\"uu");
+    let reading = read_bytes(&bytes, &|_| false);
+    assert_eq!(story(&reading), ["human: one", "human: two"]);
+    let reasons: Vec<_> =
+        reading.tally.malformed_reasons.iter().map(|(why, n)| format!("{why}: {n}")).collect();
+    assert_eq!(
+        reasons,
+        [
+            "longer than 1 MiB: 1",
+            "no JSON object with a type: 1",
+            "no uuid: 1",
+            "not JSON: 1",
+            "not UTF-8: 1"
+        ]
+    );
+    assert_eq!((reading.tally.known, reading.tally.partial_tail_bytes), (1, 18));
+}
+
+#[test]
+fn a_refusal_keeps_what_the_person_said_instead() {
+    let refusal = serde_json::json!({
+        "type": "user", "uuid": "r", "message": {"role": "user", "content": [{
+            "type": "tool_result", "tool_use_id": "t", "is_error": true,
+            "content": "The user doesn't want to proceed with this tool use. To tell you how to proceed, the user \
+                        said:\nnever edit generated files",
+        }]},
+    });
+    assert_eq!(story(&read_text(&format!("{refusal}\n"))), ["human: never edit generated files"]);
+}
+
+#[test]
+fn words_queued_while_the_model_worked_are_a_humans() {
+    let queued = |uuid: &str, mode: &str, prompt: &str| {
+        serde_json::json!({
+            "type": "attachment", "uuid": uuid,
+            "attachment": {"type": "queued_command", "prompt": prompt, "commandMode": mode},
+        })
+    };
+    let reading = read_text(&format!(
+        "{}\n{}\n",
+        queued("a", "prompt", "also keep the old endpoint"),
+        queued("b", "task-notification", "<task-notification>done</task-notification>"),
+    ));
+    assert_eq!(story(&reading), ["human: also keep the old endpoint"]);
+}
+
+#[test]
+fn secrets_and_private_words_never_reach_a_conversation() {
+    let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
+    let call = serde_json::json!({
+        "type": "assistant", "uuid": "b", "message": {"content": [
+            {"type": "text", "text": format!("the key is {key}")},
+            {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": format!("curl -u {key}")}},
+        ]},
+    });
+    let result = serde_json::json!({
+        "type": "user", "uuid": "c", "message": {"content": [
+            {"type": "tool_result", "tool_use_id": "t", "content": format!("{}{key}{}", "x ".repeat(9000), " y".repeat(90_000))},
+        ]},
+    });
+    let words = user("a", &format!("use {key} <private>and my diary</private>"));
+    let reading = read_text(&format!("{words}\n{call}\n{result}\n"));
+    let kept = serde_json::to_string(&reading.conversation).unwrap();
+    assert!(!kept.contains(&key[..12]) && !kept.contains("diary"), "{kept}");
+    assert_eq!(kept.matches("[redacted: GitHub token]").count(), 4, "text, command and its summary, words");
+    assert!(kept.len() < 32 << 10);
+}
+
+#[test]
+fn a_conversation_survives_the_queue() {
+    let conversation = read_fixture("interactive_mcp_bang_mention.jsonl").conversation;
+    let row = serde_json::to_string(&conversation).unwrap();
+    assert_eq!(serde_json::from_str::<crate::Conversation>(&row).unwrap(), conversation);
+}
+
+/// Bytes that look enough like a transcript to get far into the reader.
+fn almost_a_transcript() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        4 => prop::sample::select(vec![
+            "{\"type\":\"user\",", "\"uuid\":\"a\",", "\"message\":{", "\"content\":", "\"x\"", "[{", "}]", "}", "\n",
+            "\"type\":\"tool_result\",", "\"tool_use\"", "\\", "\"", "<bash-input>", "<private>", "<system-reminder>",
+            "\u{1b}[", "{\"type\":\"attachment\",\"attachment\":{\"type\":\"hook_success\"", ":", ",", "null", "[",
+        ]).prop_map(|text| text.as_bytes().to_vec()),
+        1 => prop::collection::vec(any::<u8>(), 0..6),
+    ];
+    prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in almost_a_transcript()) {
+        read_bytes(&bytes, &|_| false);
+    }
+
+    #[test]
+    fn a_truncated_file_gives_exactly_its_whole_lines(cut in 0_usize..44_000) {
+        let whole = std::fs::read(fixture("tools_thinking_mcp.jsonl")).unwrap();
+        let cut = &whole[..cut.min(whole.len())];
+        let reading = read_bytes(cut, &|_| false);
+        let ended = cut.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        prop_assert_eq!(reading.tally.lines, cut.iter().filter(|&&byte| byte == b'\n').count() as u64);
+        prop_assert_eq!(reading.tally.partial_tail_bytes, (cut.len() - ended) as u64);
+        prop_assert_eq!(reading.tally.malformed, 0);
+    }
+
+    #[test]
+    fn reading_in_two_parts_gives_what_one_reading_gives(cut in 0_usize..44_000) {
+        let whole = std::fs::read(fixture("tools_thinking_mcp.jsonl")).unwrap();
+        let first = read_bytes(&whole[..cut.min(whole.len())], &|_| false);
+        let known: HashSet<&str> = first.lines.iter().map(String::as_str).collect();
+        let second = read_bytes(&whole, &|uuid| known.contains(uuid));
+        let all = read_bytes(&whole, &|_| false);
+        let parts: Vec<_> = first.lines.iter().chain(&second.lines).collect();
+        prop_assert_eq!(parts, all.lines.iter().collect::<Vec<_>>());
+        let told = [story(&first), story(&second)].concat();
+        prop_assert_eq!(told, story(&all));
+        prop_assert_eq!(second.conversation.recalled, all.conversation.recalled);
+    }
+
+    #[test]
+    fn redaction_is_done_after_once(text in "[ -~\n]{0,200}") {
+        let once = crate::redact::redact(&text).into_owned();
+        prop_assert_eq!(crate::redact::redact(&once).into_owned(), once);
+    }
+
+    #[test]
+    fn human_words_come_through_whole(words in "[a-zA-Z0-9 äöü\"\\\\\n]{1,400}") {
+        let reading = read_text(&format!("{}\n", user("a", &words)));
+        let kept: Vec<_> = reading.conversation.human_words().map(str::to_owned).collect();
+        let expected: Vec<_> = Some(words.trim().to_owned()).into_iter().filter(|words| !words.is_empty()).collect();
+        prop_assert_eq!(kept, expected);
+    }
+}

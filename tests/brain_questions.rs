@@ -1,0 +1,111 @@
+//! A brain of twenty hand-written units, and questions about it in words of their own.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actors::{Roles, Service, Setup};
+use brain::{Brain, Places};
+use index::Mode;
+use retrieve::Query;
+use serde_json::Value;
+
+use crate::support::{Sandbox, fixture};
+
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Puts the units into a sandbox's brain.
+pub(crate) fn copy_brain(sandbox: &Sandbox) {
+    copy(&fixture("brain"), &sandbox.brain());
+}
+
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() { copy(&entry.path(), &to) } else { std::fs::copy(entry.path(), to).map(drop).unwrap() }
+    }
+}
+
+fn questions(name: &str) -> Vec<Value> {
+    serde_json::from_str(&std::fs::read_to_string(fixture(name)).unwrap()).unwrap()
+}
+
+/// Asks all questions in one service, and gives the units found for each, best first.
+fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
+    let folder = tempfile::tempdir().unwrap();
+    copy(&fixture("brain"), folder.path());
+    let brain = Brain::init(folder.path()).unwrap().brain;
+    let setup = Setup {
+        places: Places::of(brain.root()),
+        brain,
+        embed: embed::Settings::default(),
+        extractor: Arc::new(extract::Heuristic::default()),
+        confidence_min: 0.5,
+        default_branch: None,
+        linger: Duration::ZERO,
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let service = Service::start(&setup, Roles::Read).await.unwrap();
+        let report = service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
+        assert_eq!((report.units, report.problems), (20, 0));
+        let mut found = Vec::new();
+        for question in questions {
+            let query = Query {
+                text: question.clone(),
+                vector: None,
+                limit: retrieve::LIMIT_DEFAULT,
+                budget_tokens: retrieve::BUDGET_TOKENS_DEFAULT,
+                now: "2026-11-20T00:00:00Z".parse().unwrap(),
+            };
+            let answer = service.ask(query, DEADLINE).await.unwrap();
+            assert!(!answer.words_only);
+            found.push(answer.units.iter().map(|unit| (unit.id.to_string(), unit.domain.to_string())).collect());
+        }
+        service.shutdown().await;
+        found
+    })
+}
+
+#[test]
+fn fifteen_questions_in_other_words_find_their_units() {
+    let questions = questions("questions.json");
+    assert_eq!(questions.len(), 15);
+    let texts: Vec<String> = questions.iter().map(|question| question["question"].as_str().unwrap().to_owned()).collect();
+    let found = ask_all(&texts);
+    let mut ranks = Vec::new();
+    for (question, units) in questions.iter().zip(&found) {
+        let wanted = question["unit"].as_str().unwrap();
+        let rank = units.iter().position(|(id, _)| id == wanted);
+        println!("{rank:?} {wanted}: {}", question["question"]);
+        ranks.push(rank);
+    }
+    let first = ranks.iter().filter(|rank| **rank == Some(0)).count();
+    let top_three = ranks.iter().filter(|rank| rank.is_some_and(|rank| rank < 3)).count();
+    assert!(first >= 14, "{first} of 15 come first");
+    assert_eq!(top_three, 15, "of 15 come in the top three");
+}
+
+#[test]
+fn cache_invalidation_never_brings_fashion_above_coding() {
+    let questions = ["cache invalidation", "when do cached entries expire", "stale cache", "invalidate the cache after a write"];
+    for (question, units) in questions.iter().zip(ask_all(&questions.map(str::to_owned))) {
+        let coding = units.iter().position(|(_, domain)| domain == "coding");
+        let fashion = units.iter().position(|(_, domain)| domain == "fashion");
+        println!("{question}: {units:?}");
+        assert!(coding.is_some(), "{question}: {units:?}");
+        assert!(fashion.is_none_or(|fashion| coding.is_some_and(|coding| coding < fashion)), "{question}: {units:?}");
+    }
+}
+
+#[test]
+fn questions_about_other_things_find_little() {
+    let texts: Vec<String> =
+        questions("unrelated.json").iter().map(|question| question["question"].as_str().unwrap().to_owned()).collect();
+    let found = ask_all(&texts);
+    let wrong = found.iter().filter(|units| !units.is_empty()).count();
+    println!("{wrong} of {} unrelated questions found something: {found:?}", texts.len());
+    assert!(wrong * 5 <= texts.len(), "{wrong} of {} unrelated questions found something", texts.len());
+}

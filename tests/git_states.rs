@@ -1,0 +1,93 @@
+//! A capture changes nothing that is the user's: not the work tree, not the index, not HEAD.
+
+use std::path::Path;
+
+use crate::support::{Sandbox, fixture, git, try_git};
+
+/// What a person would notice if it changed.
+fn picture(brain: &Path) -> (String, String, Vec<u8>, String) {
+    let index = std::fs::read(brain.join(".git/index")).unwrap_or_default();
+    let head = std::fs::read_to_string(brain.join(".git/HEAD")).unwrap();
+    let refs = git(brain, &["for-each-ref", "refs/heads/main", "refs/heads/topic", "refs/stash", "refs/tags"]);
+    (git(brain, &["status", "--porcelain=v2", "--branch"]), head, index, refs)
+}
+
+fn commit(brain: &Path, file: &str, text: &str) {
+    std::fs::write(brain.join(file), text).unwrap();
+    git(brain, &["add", file]);
+    git(brain, &["commit", "-m", text]);
+}
+
+/// Two branches that both change one line.
+fn conflict(brain: &Path) {
+    commit(brain, "note.md", "base");
+    git(brain, &["switch", "-c", "topic"]);
+    commit(brain, "note.md", "topic");
+    git(brain, &["switch", "main"]);
+    commit(brain, "note.md", "main");
+}
+
+fn check(name: &str, prepare: impl FnOnce(&Path)) {
+    let sandbox = Sandbox::with_brain();
+    prepare(&sandbox.brain());
+    let before = picture(&sandbox.brain());
+    let capture = sandbox.capture(&fixture("transcripts/flywheel.jsonl"));
+    assert_eq!(capture["state"], "done", "{name}: {capture}");
+    assert_eq!(picture(&sandbox.brain()), before, "{name}");
+    let fsck = try_git(&sandbox.brain(), &["fsck", "--full", "--strict"]);
+    let told = String::from_utf8_lossy(&fsck.stderr).into_owned() + &String::from_utf8_lossy(&fsck.stdout);
+    let complaints: Vec<&str> =
+        told.lines().filter(|line| !line.starts_with("dangling") && !line.starts_with("notice")).collect();
+    assert!(fsck.status.success() && complaints.is_empty(), "{name}: {complaints:?}");
+}
+
+#[test]
+fn a_dirty_brain_in_mid_rebase_is_the_same_afterwards() {
+    check("mid-rebase", |brain| {
+        conflict(brain);
+        assert!(!try_git(brain, &["rebase", "topic"]).status.success(), "the rebase stops at its conflict");
+        std::fs::write(brain.join("untracked.md"), "# Mine").unwrap();
+        std::fs::write(brain.join("brain.yaml"), "version: 1\nname: changed\n").unwrap();
+    });
+}
+
+#[test]
+fn a_brain_in_mid_merge_with_staged_changes_is_the_same_afterwards() {
+    check("mid-merge", |brain| {
+        conflict(brain);
+        assert!(!try_git(brain, &["merge", "topic"]).status.success());
+        std::fs::write(brain.join("staged.md"), "# Staged").unwrap();
+        git(brain, &["add", "staged.md"]);
+    });
+}
+
+#[test]
+fn a_detached_head_stays_where_it_is() {
+    check("detached", |brain| {
+        commit(brain, "note.md", "one");
+        git(brain, &["switch", "--detach", "HEAD~1"]);
+        std::fs::write(brain.join("note.md"), "# Mine").unwrap();
+    });
+}
+
+#[test]
+fn a_capture_under_review_on_a_branch_of_ones_own_builds_on_main() {
+    check("on a topic branch", |brain| {
+        git(brain, &["switch", "-c", "topic"]);
+        commit(brain, "note.md", "not reviewed");
+    });
+}
+
+#[test]
+fn a_brain_without_a_repository_keeps_its_capture_and_says_what_to_do() {
+    let sandbox = Sandbox::with_brain();
+    std::fs::rename(sandbox.brain().join(".git"), sandbox.path().join("moved")).unwrap();
+    let transcript = fixture("transcripts/flywheel.jsonl");
+    sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
+    let first = || sandbox.json(["status", "--json"])["captures"][0].clone();
+    crate::support::until("the failure is told", || first()["state"] == "retrying");
+    assert!(first()["reason"].as_str().unwrap().contains("nugget init"), "{}", first());
+    std::fs::rename(sandbox.path().join("moved"), sandbox.brain().join(".git")).unwrap();
+    sandbox.ok(["retry", "--all"]);
+    crate::support::until("it is done after all", || first()["state"] == "done");
+}

@@ -1,0 +1,157 @@
+//! A machine of its own for each test: home, settings, state and brain in one folder that goes away.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// How long a condition may take to come true. Long, for a machine that builds beside the tests;
+/// nothing is slower for it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub(crate) struct Sandbox {
+    folder: tempfile::TempDir,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// With a brain made by `nugget init`.
+    pub(crate) fn with_brain() -> Self {
+        let sandbox = Self::new();
+        sandbox.ok(["init", "--path"].map(OsStr::new).into_iter().chain([sandbox.brain().as_os_str()]));
+        sandbox
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn brain(&self) -> PathBuf {
+        self.path().join("brain")
+    }
+
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nugget"));
+        command
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", self.path())
+            .env("XDG_CONFIG_HOME", self.path().join("config"))
+            .env("XDG_STATE_HOME", self.path().join("state"))
+            .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
+            .env("COLUMNS", "80")
+            .current_dir(self.path())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
+        self.command().args(arguments).output().unwrap()
+    }
+
+    /// Runs a command that must succeed, and returns what it printed.
+    pub(crate) fn ok<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> String {
+        let output = self.run(arguments);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {stderr}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    pub(crate) fn json<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Value {
+        serde_json::from_str(&self.ok(arguments)).unwrap()
+    }
+
+    /// Runs a command with the given text on its standard input.
+    pub(crate) fn fed(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut child = self
+            .command()
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // A command that does not read its input may be gone already.
+        let _ = child.stdin.take().unwrap().write_all(input);
+        child.wait_with_output().unwrap()
+    }
+
+    /// Captures a transcript to its end.
+    pub(crate) fn capture(&self, transcript: &Path) -> Value {
+        let transcript = transcript.to_str().unwrap();
+        let output = self.run(["capture-session", "--transcript", transcript, "--wait", "--json"]);
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)))
+    }
+
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        git(&self.brain(), arguments)
+    }
+}
+
+impl Drop for Sandbox {
+    /// No process outlives its test: the drainer goes by itself once there is nothing to do.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let state = self.path().join("state/nugget");
+        let Ok(brains) = std::fs::read_dir(state) else { return };
+        for brain in brains.flatten() {
+            until("the drainer has gone", || !queue::is_held(&brain.path().join("drain.lock")));
+        }
+    }
+}
+
+/// Waits for a condition.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// The real git, with nothing of this machine's configuration.
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
+    let output = try_git(folder, arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?}: {stderr}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+pub(crate) fn try_git(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new("git")
+        .current_dir(folder)
+        .args(arguments)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .env("GIT_AUTHOR_NAME", "A")
+        .env("GIT_AUTHOR_EMAIL", "a@example.com")
+        .env("GIT_COMMITTER_NAME", "A")
+        .env("GIT_COMMITTER_EMAIL", "a@example.com")
+        .env("GIT_EDITOR", "true")
+        .env("LC_ALL", "C")
+        .output()
+        .unwrap()
+}
+
+pub(crate) fn fixture(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
+}
+
+/// Ends a server that a test has started, by its handle.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
