@@ -19,7 +19,7 @@ pub mod supervisor;
 pub mod vitals;
 
 pub use address::Address;
-pub use service::{Drained, Roles, Service, Setup, drain};
+pub use service::{Drained, Roles, Service, Setup, StartError, drain};
 pub use vitals::{ActorReport, Vitals};
 
 /// Why a question to the service has no answer.

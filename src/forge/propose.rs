@@ -204,7 +204,7 @@ fn find_attempt(
 }
 
 /// The full name of a branch that may be written.
-fn reference_name(branch: &str) -> Result<String, Error> {
+pub(crate) fn reference_name(branch: &str) -> Result<String, Error> {
     let name = format!("refs/heads/{branch}");
     let is_ours = branch.strip_prefix(BRANCH_PREFIX).is_some_and(|rest| !rest.is_empty());
     if !is_ours || gix::validate::reference::branch_name(name.as_str().into()).is_err() {

@@ -54,7 +54,10 @@ impl Repository {
         // A file whose last line ends in a backslash would swallow ours.
         let written = gix::config::File::try_from(String::from_utf8_lossy(&bytes).as_ref())
             .during(|| format!("read {}", path.display()))?;
-        if written.string(&format!("remote.{name}.url")).is_none_or(|there| there.as_slice() != url.as_bytes()) {
+        if written
+            .string(&format!("remote.{name}.url"))
+            .is_none_or(|there| there.as_slice() != url.as_bytes())
+        {
             let reason = "the configuration's last line is not complete";
             return Err(Error::InvalidRemote { reason });
         }
@@ -160,7 +163,11 @@ fn check_url(url: &str) -> Result<(), Error> {
         return invalid("its user name is not valid");
     }
     let loopback = host == "localhost"
-        || host.parse::<Ipv4Addr>().map(IpAddr::from).or_else(|_| host.parse()).is_ok_and(|ip| ip.is_loopback());
+        || host
+            .parse::<Ipv4Addr>()
+            .map(IpAddr::from)
+            .or_else(|_| host.parse())
+            .is_ok_and(|ip| ip.is_loopback());
     if scheme == "http" && !loopback {
         return invalid("http is not encrypted: use https, or ssh");
     }
@@ -190,7 +197,8 @@ fn check_scp(url: &str) -> Result<(), Error> {
 }
 
 fn is_user(user: &str) -> bool {
-    !user.starts_with('-') && user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+".contains(&byte))
+    !user.starts_with('-')
+        && user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~+".contains(&byte))
 }
 
 fn is_host(host: &str) -> bool {

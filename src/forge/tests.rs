@@ -12,28 +12,28 @@ use tempfile::TempDir;
 
 use crate::*;
 
-const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
+pub(crate) const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
 
 /// A folder that is removed at the end, with repositories and the lock in it.
-struct Place {
+pub(crate) struct Place {
     folder: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn lock(&self) -> Lock {
+    pub(crate) fn lock(&self) -> Lock {
         Lock::acquire(&self.path("state/repository.lock")).unwrap()
     }
 
     /// A repository with two commits on `main`.
-    fn repository(&self, name: &str) -> PathBuf {
+    pub(crate) fn repository(&self, name: &str) -> PathBuf {
         let root = self.path(name);
         std::fs::create_dir_all(&root).unwrap();
         git(&root, &["init", "-q", "-b", "main"]);
@@ -71,7 +71,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
 }
 
 /// Runs git, which must succeed; its output without the last line feed.
-fn git(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = command(folder, arguments).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "git {arguments:?} in {}: {error}", folder.display());
@@ -79,17 +79,17 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// Runs git, which must fail, as a merge with a conflict does.
-fn git_fails(folder: &Path, arguments: &[&str]) {
+pub(crate) fn git_fails(folder: &Path, arguments: &[&str]) {
     let output = command(folder, arguments).output().unwrap();
     assert!(!output.status.success(), "git {arguments:?} was meant to fail");
 }
 
-fn commit_all(root: &Path, message: &str) {
+pub(crate) fn commit_all(root: &Path, message: &str) {
     git(root, &["add", "-A"]);
     git(root, &["commit", "-q", "-m", message]);
 }
 
-fn write(root: &Path, path: &str, content: &str) {
+pub(crate) fn write(root: &Path, path: &str, content: &str) {
     let path = root.join(path);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, content).unwrap();
@@ -99,7 +99,7 @@ fn file(path: &str, content: &str) -> NewFile {
     NewFile { path: path.to_owned(), content: content.as_bytes().to_vec() }
 }
 
-fn proposal(branch: &str) -> Proposal {
+pub(crate) fn proposal(branch: &str) -> Proposal {
     let slug = branch.rsplit('/').next().unwrap();
     Proposal {
         branch: branch.to_owned(),
@@ -115,7 +115,7 @@ fn proposal(branch: &str) -> Proposal {
     }
 }
 
-fn fsck(root: &Path) {
+pub(crate) fn fsck(root: &Path) {
     let output = command(root, &["fsck", "--full", "--strict", "--no-dangling"]).output().unwrap();
     let said = [output.stdout, output.stderr].concat();
     assert!(output.status.success() && said.is_empty(), "fsck: {}", String::from_utf8_lossy(&said));
@@ -123,7 +123,7 @@ fn fsck(root: &Path) {
 
 /// Everything of the user's that must stay as it is: the files of the work tree and of the git folder
 /// except objects and our own branches, and what git says of it all.
-fn state(root: &Path) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn state(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut state = BTreeMap::new();
     let git_dir = PathBuf::from(git(root, &["rev-parse", "--absolute-git-dir"]));
     let common = git(root, &["rev-parse", "--path-format=absolute", "--git-common-dir"]);

@@ -12,15 +12,20 @@ use usearch::ffi::{IndexOptions, MetricKind, ScalarKind};
 use crate::Error;
 use crate::vectors::Vectors;
 
-/// From how many chunks on a graph is made. Below, looking at every vector takes a few
-/// milliseconds, finds all there is to find and costs nothing to keep.
-pub(crate) const CHUNKS_MIN: usize = 30_000;
+/// From how many chunks on a graph is made. Looking at all of 30,000 vectors takes 2.3 ms, of
+/// 100,000 14 ms: no more than embedding the question does, exact, and with nothing to build or to
+/// keep. A graph of 100,000 answers in 2 ms and takes a minute and a half of two cores to build.
+pub(crate) const CHUNKS_MIN: usize = 100_000;
 
 /// A graph is made again when this part of its chunks, one in so many, was added or is gone.
 pub(crate) const CHANGED_PART: usize = 8;
 
-const CONNECTIVITY: usize = 32;
-const EXPANSION_ADD: usize = 128;
+// On 100,000 vectors in 2,000 clusters, 100 queries: recall@10 1.00 and recall@50 .996 after exact
+// scoring. With f32 in the place of i8 the recall is the same, the file three times as large and
+// loading it sixteen times slower.
+const QUANTIZATION: ScalarKind = ScalarKind::I8;
+const CONNECTIVITY: usize = 16;
+const EXPANSION_ADD: usize = 96;
 const EXPANSION_SEARCH: usize = 256;
 /// How many candidates are scored exactly, for each wanted.
 const CANDIDATES_FACTOR: usize = 4;
@@ -68,7 +73,7 @@ impl Graph {
     /// bytes that are then read: a graph with a flipped bit loads well and crashes when searched.
     pub(crate) fn read(path: &Path, hash: &str, row_max: i64, dimensions: usize) -> Option<Self> {
         let bytes = std::fs::read(path).ok()?;
-        if false {
+        if crate::vectors::hash(&bytes) != hash {
             return None;
         }
         let index = usearch::Index::new(&options(dimensions)).ok()?;
@@ -90,8 +95,8 @@ impl Graph {
 fn options(dimensions: usize) -> IndexOptions {
     IndexOptions {
         dimensions,
-        metric: MetricKind::IP,
-        quantization: ScalarKind::F32,
+        metric: MetricKind::Cos,
+        quantization: QUANTIZATION,
         connectivity: CONNECTIVITY,
         expansion_add: EXPANSION_ADD,
         expansion_search: EXPANSION_SEARCH,

@@ -167,7 +167,7 @@ impl Pinned {
     }
 
     /// The chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
-    /// Exact, but for the largest brains (more than some 30,000 chunks), where a graph proposes.
+    /// Exact, but for the largest brains (100,000 chunks and more), where a graph proposes.
     ///
     /// # Errors
     /// When the vector has other dimensions than the index, or is zero or not finite.

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use index::{ChunkRow, Hit, Pinned};
+use index::{ChunkRow, Edge, Hit, Pinned};
 use knowledge::{Relation, UnitId};
 
 use crate::Error;
@@ -26,8 +26,8 @@ const EDGES_MAX: usize = 32;
 /// The candidates: fused order first, then neighbours, then related passages.
 pub(crate) struct Expanded {
     pub(crate) hits: Vec<Hit>,
-    /// For chunks whose unit was reached by a relation.
-    pub(crate) paths: HashMap<ChunkRow, Path>,
+    /// For chunks whose unit was reached by a relation: the ways to it, at most one from each source.
+    pub(crate) paths: HashMap<ChunkRow, Vec<Path>>,
 }
 
 /// How a unit was reached: from which one, by what, and what of that one's score reaches it, 0 to 1.
@@ -51,19 +51,25 @@ pub(crate) fn expand(pinned: &Pinned, fused: &[Hit], vector: Option<&[f32]>) -> 
             }
         }
     }
-    let mut seeds = Vec::new();
+    let mut seeds: Vec<(UnitId, f64)> = Vec::new();
     for hit in fused.iter().take(RELATED_OF) {
         let unit = pinned.chunk(hit.chunk)?.unit;
-        if !seeds.contains(&unit) {
-            seeds.push(unit);
+        if seeds.iter().all(|(seed, _)| seed != &unit) {
+            seeds.push((unit, hit.score));
         }
     }
-    let mut paths = HashMap::new();
-    for (unit, path) in walk(&seeds, &mut |unit| {
+    let mut known: HashMap<UnitId, Vec<Edge>> = HashMap::new();
+    let mut related = |unit: &UnitId| -> Result<Vec<Edge>, Error> {
+        if let Some(edges) = known.get(unit) {
+            return Ok(edges.clone());
+        }
         let mut edges = pinned.related(unit)?;
         edges.truncate(EDGES_MAX);
+        known.insert(unit.clone(), edges.clone());
         Ok(edges)
-    })? {
+    };
+    let mut paths = HashMap::new();
+    for (unit, ways) in reach(&seeds, &mut related)? {
         let mut chunks: Vec<(f64, ChunkRow)> = Vec::new();
         for chunk in pinned.chunks_of(&unit)? {
             // Without a vector the first passage speaks for the unit, for it says what the unit is.
@@ -75,43 +81,57 @@ pub(crate) fn expand(pinned: &Pinned, fused: &[Hit], vector: Option<&[f32]>) -> 
             if present.insert(chunk) {
                 hits.push(Hit { chunk, score: 0.0 });
             }
-            paths.insert(chunk, path.clone());
+            paths.insert(chunk, ways.clone());
         }
     }
     Ok(Expanded { hits, paths })
 }
 
-/// The units related to the seeds in one or two hops, with the heaviest path to each; the seeds themselves
-/// are not among them.
+/// The units related to the seeds, each with the ways to it. Which way is the best is known only when the
+/// seeds have their final scores; here they have those of the fusion, to choose what is worth a look.
+fn reach(
+    seeds: &[(UnitId, f64)],
+    related: &mut dyn FnMut(&UnitId) -> Result<Vec<Edge>, Error>,
+) -> Result<Vec<(UnitId, Vec<Path>)>, Error> {
+    let mut reached: HashMap<UnitId, (f64, Vec<Path>)> = HashMap::new();
+    for (seed, score) in seeds {
+        for (unit, path) in walk(seed, related)? {
+            let (best, ways) = reached.entry(unit).or_default();
+            *best = best.max(score * path.weight);
+            ways.push(path);
+        }
+    }
+    let mut reached: Vec<_> = reached.into_iter().collect();
+    reached.sort_by(|a, b| b.1.0.total_cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
+    reached.truncate(RELATED_UNITS_MAX);
+    Ok(reached.into_iter().map(|(unit, (_, ways))| (unit, ways)).collect())
+}
+
+/// The units related to one in one or two hops, with the heaviest way to each.
 fn walk(
-    seeds: &[UnitId],
-    related: &mut dyn FnMut(&UnitId) -> Result<Vec<index::Edge>, Error>,
-) -> Result<Vec<(UnitId, Path)>, Error> {
+    seed: &UnitId,
+    related: &mut dyn FnMut(&UnitId) -> Result<Vec<Edge>, Error>,
+) -> Result<HashMap<UnitId, Path>, Error> {
     let mut best: HashMap<UnitId, Path> = HashMap::new();
-    let mut frontier: Vec<(UnitId, UnitId, f64)> =
-        seeds.iter().map(|seed| (seed.clone(), seed.clone(), 1.0)).collect();
+    let mut frontier = vec![(seed.clone(), 1.0)];
     for hops in 1..=HOPS_MAX {
-        let mut reached = Vec::new();
-        for (unit, source, weight) in frontier {
+        let decay = if hops == 1 { 1.0 } else { HOP_DECAY };
+        let mut next = Vec::new();
+        for (unit, weight) in frontier {
             for edge in related(&unit)? {
-                let decay = if hops == 1 { 1.0 } else { HOP_DECAY };
                 let weight = weight * relation_weight(&edge.relation, edge.outgoing) * decay;
                 let heavier = best.get(&edge.other).is_none_or(|path| path.weight < weight);
-                if seeds.contains(&edge.other) || !heavier {
+                if &edge.other == seed || !heavier {
                     continue;
                 }
-                let (relation, outgoing) = (edge.relation, edge.outgoing);
-                let path = Path { source: source.clone(), relation, outgoing, hops, weight };
-                best.insert(edge.other.clone(), path);
-                reached.push((edge.other, source.clone(), weight));
+                let Edge { other, relation, outgoing } = edge;
+                best.insert(other.clone(), Path { source: seed.clone(), relation, outgoing, hops, weight });
+                next.push((other, weight));
             }
         }
-        frontier = reached;
+        frontier = next;
     }
-    let mut walked: Vec<(UnitId, Path)> = best.into_iter().collect();
-    walked.sort_by(|a, b| b.1.weight.total_cmp(&a.1.weight).then_with(|| a.0.cmp(&b.0)));
-    walked.truncate(RELATED_UNITS_MAX);
-    Ok(walked)
+    Ok(best)
 }
 
 /// How much of a unit's relevance a relation hands on. Set by what the words mean, not measured: what one
@@ -136,8 +156,8 @@ mod tests {
         UnitId::verbatim(name)
     }
 
-    fn edges(of: &UnitId) -> Result<Vec<index::Edge>, Error> {
-        let edge = |other: &str, relation, outgoing| index::Edge { other: id(other), relation, outgoing };
+    fn edges(of: &UnitId) -> Result<Vec<Edge>, Error> {
+        let edge = |other: &str, relation, outgoing| Edge { other: id(other), relation, outgoing };
         Ok(match of.as_str() {
             "pool" => vec![edge("queue", Relation::Uses, true), edge("server", Relation::Uses, false)],
             "queue" => vec![edge("pool", Relation::Uses, false), edge("ring", Relation::Implements, true)],
@@ -149,31 +169,40 @@ mod tests {
 
     #[test]
     fn relations_are_followed_both_ways_for_two_hops_and_no_further() {
-        let walked = walk(&[id("pool")], &mut edges).unwrap();
-        let reached: Vec<_> = walked.iter().map(|(unit, path)| (unit.as_str(), path.hops)).collect();
-        assert_eq!(reached, [("queue", 1), ("server", 1), ("ring", 2)]);
-        assert!(walked.iter().all(|(_, path)| path.source == id("pool") && path.weight <= 0.6));
+        let reached = reach(&[(id("pool"), 1.0)], &mut edges).unwrap();
+        let hops: Vec<_> = reached.iter().map(|(unit, ways)| (unit.as_str(), ways[0].hops)).collect();
+        assert_eq!(hops, [("queue", 1), ("server", 1), ("ring", 2)]);
+        let ways = reached.iter().flat_map(|(_, ways)| ways);
+        assert!(ways.clone().all(|path| path.source == id("pool") && path.weight < 0.7));
     }
 
     #[test]
-    fn a_ring_of_relations_ends_and_never_reaches_its_seeds() {
-        let walked = walk(&[id("pool"), id("queue")], &mut edges).unwrap();
-        assert!(walked.iter().all(|(unit, _)| unit != &id("pool") && unit != &id("queue")));
+    fn a_unit_reached_from_two_sides_keeps_both_ways() {
+        let reached = reach(&[(id("pool"), 1.0), (id("queue"), 0.5)], &mut edges).unwrap();
+        let (_, ways) = reached.iter().find(|(unit, _)| unit == &id("ring")).unwrap();
+        assert_eq!(ways.iter().map(|way| way.source.as_str()).collect::<Vec<_>>(), ["pool", "queue"]);
+    }
+
+    #[test]
+    fn no_unit_is_related_to_itself_round_a_ring() {
+        for (unit, ways) in reach(&[(id("pool"), 1.0), (id("queue"), 1.0)], &mut edges).unwrap() {
+            assert!(ways.iter().all(|way| way.source != unit));
+        }
     }
 
     #[test]
     fn no_relations_no_expansion() {
-        assert!(walk(&[id("alone")], &mut edges).unwrap().is_empty());
-        assert!(walk(&[], &mut edges).unwrap().is_empty());
+        assert!(reach(&[(id("alone"), 1.0)], &mut edges).unwrap().is_empty());
+        assert!(reach(&[], &mut edges).unwrap().is_empty());
     }
 
     #[test]
-    fn a_unit_with_thousands_of_relations_stays_within_the_limit() {
+    fn a_unit_with_many_relations_stays_within_the_limit() {
         let hub = &mut |of: &UnitId| {
             let other =
-                |i| index::Edge { other: id(&format!("{of}-{i}")), relation: Relation::Uses, outgoing: true };
+                |i| Edge { other: id(&format!("{of}-{i}")), relation: Relation::Uses, outgoing: true };
             Ok((0..EDGES_MAX).map(other).collect())
         };
-        assert_eq!(walk(&[id("hub")], hub).unwrap().len(), RELATED_UNITS_MAX);
+        assert_eq!(reach(&[(id("hub"), 1.0)], hub).unwrap().len(), RELATED_UNITS_MAX);
     }
 }

@@ -165,10 +165,11 @@ pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Tr
     let mut clock = Clock { begun: Instant::now(), stages: Vec::new() };
     let analysis = analyse::analyse(&query.text);
     clock.lap("analyse", analysis.terms.len());
-    // A vector of another model is no vector of this index.
+    // A vector of another model, or of no direction, is none.
     let vector = query.vector.as_deref().filter(|vector| {
         pinned.model().is_some_and(|model| model.dimensions == vector.len())
             && vector.iter().all(|x| x.is_finite())
+            && vector.iter().any(|&x| x != 0.0)
     });
     let embedding = search::by_meaning(pinned, vector)?;
     clock.lap("embedding", embedding.len());

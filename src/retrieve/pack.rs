@@ -15,7 +15,8 @@ use crate::{Error, FoundUnit, Lexicon, Passage, Query, Trace};
 const PART_OF_BEST_MIN: f64 = 0.45;
 /// A passage is shortened to what is left of the budget, but not to a shred.
 const CUT_TOKENS_MIN: usize = 40;
-const MORE_MAX: usize = 10;
+/// Units that only a relation brought: more of them would crowd out what was asked for.
+const RELATED_MAX: usize = 3;
 const WORDS_NAMED_MAX: usize = 5;
 /// From this cosine on a person would agree that the meaning is alike.
 const MEANING_MIN: f64 = 0.35;
@@ -31,13 +32,15 @@ pub(crate) fn pack(
     trace: &Trace,
     lexicon: &dyn Lexicon,
 ) -> Result<Packed, Error> {
-    let floor = trace.reranked.first().map_or(0.0, |best| best.score * PART_OF_BEST_MIN);
+    let relevant = || trace.reranked.iter().filter(|scored| scored.relevant);
+    let floor = relevant().next().map_or(0.0, |best| best.score * PART_OF_BEST_MIN);
     let mut packed = Packed { units: Vec::new(), more: Vec::new() };
     let mut records: HashMap<UnitId, UnitRecord> = HashMap::new();
     // For the lines around the units and the list of what was left out.
-    let frame = (query.budget_tokens / 10).max(render::FRAME_TOKENS_MIN);
-    let (mut left, mut chunks) = (query.budget_tokens.saturating_sub(frame), 0);
-    for scored in trace.reranked.iter().filter(|scored| scored.relevant && scored.score >= floor) {
+    let frame = (query.budget_tokens / 8).max(render::FRAME_TOKENS_MIN);
+    let mut left_of_more = frame.saturating_sub(render::FRAME_TOKENS_MIN);
+    let (mut left, mut chunks, mut related) = (query.budget_tokens.saturating_sub(frame), 0, 0);
+    for scored in relevant().filter(|scored| scored.path.is_some() || scored.score >= floor) {
         let id = &scored.record.unit;
         let at = packed.units.iter().position(|unit| &unit.id == id);
         if at.is_none() && !records.contains_key(id) {
@@ -54,7 +57,8 @@ pub(crate) fn pack(
         // The first unit is shown whatever it takes: an answer over budget is better than none.
         let room = if packed.units.is_empty() { room.max(CUT_TOKENS_MIN) } else { room };
         let whole = passage(scored, &scored.record.text, lexicon);
-        let passage = if chunks >= query.limit {
+        let crowds = at.is_none() && scored.path.is_some() && related >= RELATED_MAX;
+        let passage = if chunks >= query.limit || crowds {
             None
         } else if whole.tokens <= room {
             Some(whole)
@@ -68,6 +72,7 @@ pub(crate) fn pack(
                 left = left.saturating_sub(header + passage.tokens);
                 unit.passages.push(passage);
                 packed.units.push(unit);
+                related += usize::from(scored.path.is_some());
                 chunks += 1;
             }
             (Some(passage), None, Some(at)) => {
@@ -75,8 +80,10 @@ pub(crate) fn pack(
                 packed.units[at].passages.push(passage);
                 chunks += 1;
             }
-            (None, Some(unit), _) if packed.more.len() < MORE_MAX => {
-                if packed.more.iter().all(|(other, _)| other != &unit.id) {
+            (None, Some(unit), _) if packed.more.iter().all(|(other, _)| other != &unit.id) => {
+                let tokens = lexicon.count(&render::more(&unit.id, &unit.title));
+                if tokens <= left_of_more {
+                    left_of_more -= tokens;
                     packed.more.push((unit.id, unit.title));
                 }
             }

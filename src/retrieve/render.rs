@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use knowledge::text;
+use knowledge::{UnitId, text};
 
 use crate::{Answer, FoundUnit};
 
@@ -42,10 +42,15 @@ pub fn render(answer: &Answer) -> String {
     if !answer.more.is_empty() {
         out.push_str("\nAlso there, left out for room:\n");
         for (id, title) in &answer.more {
-            let _ = writeln!(out, "- {} ({})", text::one_line(title, 120), text::one_line(id.as_str(), 80));
+            out.push_str(&more(id, title));
         }
     }
     out
+}
+
+/// The line of a unit that was left out.
+pub(crate) fn more(id: &UnitId, title: &str) -> String {
+    format!("- {} ({})\n", text::one_line(title, 120), text::one_line(id.as_str(), 80))
 }
 
 /// The lines above a unit's passages.

@@ -10,9 +10,8 @@ const CANDIDATES_MAX: usize = 50;
 
 pub(crate) fn by_meaning(pinned: &Pinned, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
     match vector {
-        // A vector of no direction is near to nothing.
-        Some(vector) if vector.iter().any(|&x| x != 0.0) => Ok(pinned.nearest(vector, CANDIDATES_MAX)?),
-        _ => Ok(Vec::new()),
+        Some(vector) => Ok(pinned.nearest(vector, CANDIDATES_MAX)?),
+        None => Ok(Vec::new()),
     }
 }
 

@@ -9,8 +9,8 @@ use crate::output;
 use crate::session::Door;
 
 /// A debugging session as Claude Code writes it down, and what a later one might ask.
-const TRANSCRIPT: &str = include_str!("../../../tests/fixtures/transcripts/flywheel.jsonl");
-const QUESTION: &str = "@@QUESTION@@";
+const TRANSCRIPT: &str = include_str!("../../../tests/fixtures/transcripts/synthetic/flywheel.jsonl");
+const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[derive(clap::Args)]
 #[command(

@@ -13,6 +13,7 @@ expression! {
     ROOT = r"(?i)\broot cause(?: of [^,.:;]{3,60}?)?(?: is| was| turned out to be| turns out to be|:| —| –)\s*(?:that )?(?P<cause>.+)$";
     TURNED_OUT = r"(?i)(?:^|\bit |\bthis |[,;] )turn(?:s|ed) out,?(?: that| to be)?\s+(?P<cause>.+)$";
     REAL = r"(?i)\bthe (?:actual|real|underlying|true) (?:problem|issue|cause|culprit|bug|reason)(?: is| was|:)\s*(?:that )?(?P<cause>.+)$";
+    PROBLEM_WAS = r"(?i)^(?:so )?the (?:problem|issue|bug|trouble) was (?:that )?(?P<cause>.+)$|\bthe reason (?:why )?(?:it|this|that|they|the [\w` -]{3,40}?) [\w' ]{2,30}? (?:is|was) that (?P<cause2>.+)$";
     FAILS_BECAUSE = r"(?i)\b(?:it|this|that|they|the [\w` -]{3,50}?|`[^`]+`|\w+) (?:keeps? |kept |only |always |sometimes )?(?:fail(?:s|ed|ing)?|broke|breaks|crash(?:es|ed)?|hangs|hung|happens|happened|flakes|flaked|times out|timed out|panics|panicked|deadlocks|deadlocked|leaks|leaked|was (?:failing|slow|empty|wrong|missing)|is (?:failing|slow|empty|wrong)) because (?:of )?(?P<cause>.+)$";
     CULPRIT = r"(?i)\bthe culprit (?:is|was) (?P<cause>.+)$|\b(?:was|is|were) caused by (?P<cause2>.+)$";
     REFUTED = r"(?i)\b(?:that (?:was|is)n't (?:it|the)|that (?:was|is) not (?:it|the)|i was wrong|not the (?:root |real |actual )?cause|wrong (?:guess|theory|track|lead)|red herring|scrap that|still (?:fails|failing|broken|happens|the same))\b";
@@ -43,7 +44,10 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
         let fix = fix(session, at, passed);
         let mends = passed.is_some() || fix.is_some();
         let symptom = failed.map(|failed| fixes::symptom(failed));
+        // A sentence that names what failed and why says more than the cause alone.
+        let whole = FAILS_BECAUSE.find(text).is_some_and(|found| found.start() == 0);
         let title = match (&symptom, PRONOUN.is_match(&cause)) {
+            _ if whole && !PRONOUN.is_match(text) && text.len() <= 120 => upper_first(text),
             (_, false) => upper_first(&cause),
             (Some(symptom), true) => format!("{}: {}", symptom.short(), lower_first(&cause)),
             (None, true) if MERE_PRONOUN.is_match(&cause) => {
@@ -86,7 +90,9 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
             title,
             statement: text.to_owned(),
             by_human: said.by_human,
-            summary: symptom.as_ref().map(|symptom| format!("{}, because {}", symptom.happened(), lower_first(&cause))),
+            summary: symptom
+                .as_ref()
+                .map(|symptom| format!("{}, because {}", symptom.happened(), lower_first(&cause))),
             when: symptom.map(|symptom| symptom.told()),
             what_to_do: fix.map(|fix| upper_first(&fix.what)),
             why: Some(upper_first(&cause)),
@@ -101,7 +107,7 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
 
 /// The cause that a sentence states.
 fn cause(sentence: &str) -> Option<String> {
-    let found = [&ROOT, &REAL, &FAILS_BECAUSE, &CULPRIT, &TURNED_OUT]
+    let found = [&ROOT, &REAL, &PROBLEM_WAS, &FAILS_BECAUSE, &CULPRIT, &TURNED_OUT]
         .iter()
         .find_map(|form| form.captures(sentence))?;
     let cause = found.name("cause").or(found.name("cause2"))?.as_str().trim();

@@ -76,11 +76,13 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
         };
         let mut quotes = vec![quoted(said)];
         quotes.extend(weighed.iter().map(|other| quoted(other)));
-        
+
         let weighed_text: Vec<_> = weighed.iter().map(|other| other.sentence.text.as_str()).collect();
         let rejected = match (&chosen_over, weighed_text.as_slice()) {
             (Some(other), []) => Some(other.clone()),
-            (Some(other), told) if told.iter().any(|told| told.contains(other.as_str())) => Some(told.join(". ")),
+            (Some(other), told) if told.iter().any(|told| told.contains(other.as_str())) => {
+                Some(told.join(". "))
+            }
             (Some(other), told) => Some(format!("{}. {}", upper_first(other), told.join(". "))),
             (None, []) => None,
             (None, told) => Some(told.join(". ")),
@@ -148,7 +150,8 @@ fn read(sentence: &str) -> Option<(String, bool)> {
         };
         (choice, false)
     } else if let Some(found) = CHOSE.captures(sentence) {
-        (format!("Use {}", rest(&found)), false)
+        let what = rest(&found);
+        (what.strip_prefix("to ").map_or_else(|| format!("Use {what}"), str::to_owned), false)
     } else {
         let found = LETS
             .captures(sentence)

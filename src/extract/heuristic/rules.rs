@@ -13,16 +13,22 @@ expression! {
     LEAD_IN = r"(?i)^(?:(?:please|pls|ok(?:ay)?|also|and|so|but|well|yes|yeah|yep|right|hey|btw|by the way|one more thing|another thing|in general|generally|for the record|just|then|as a reminder|reminder|fyi|hmm|important|heads up|thanks|thank you|great|good|cool|nice|perfect|lesson learned|side note|as i said(?: before)?|like i said|again|in this (?:repo|project|codebase|team)|(?:for|in) this (?:repo|project|codebase|team))\b[\s,:;.!—–-]*|(?:sorry|careful|wait|stop)[,.:;!—–]+\s*)";
     CORRECTION = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
     CORRECTION_WORD = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))[\s,.:;!—–]*";
-    DURABLE = r"(?i)^(?:from now on|going forward|in (?:the )?future|from here on|as a (?:general )?rule|rule of thumb|(?:our|the|team|house) (?:rule|convention|policy|standard)(?: here| in this \w+)?(?: is)?(?: that| to)?|keep in mind(?: that)?|note for (?:the )?future|note to self|for (?:the )?future(?: reference)?|(?:please )?remember(?: that|,|:| to (?:always|never)))[\s,:—–-]*";
+    DURABLE = r"(?i)^(?:from now on|going forward|in (?:the )?future|from here on|as a (?:general )?rule|rule of thumb|(?:our|the|team|house) (?:rule|convention|policy|standard)(?: here| in this \w+)?(?: is)?(?: that| to)?|keep in mind(?: that)?|(?:one|a|another|new|general|simple) (?:\w+ )?rule(?: for [\w ]{3,30})?:|note for (?:the )?future|note to self|for (?:the )?future(?: reference)?|(?:please )?remember(?: that|,|:| to (?:always|never)))[\s,:—–-]*";
     REMEMBER_TO = r"(?i)^(?:please )?remember to (?P<rest>(?:always|never)\b.*)$";
     ALWAYS = r"(?i)^(?:you (?:should|must|need to|have to) |we (?:should |must |need to )?|i (?:want|need|expect) you to |make sure (?:to |you )?)?(?P<adverb>always|never)\s+(?:ever\s+)?(?P<verb>[a-z][a-z-]*)";
     CONDITIONAL = r"(?i)^(?:when|whenever|if|before|after|for|in|on)\s[^,]{4,90},\s*(?:you should |we |please )?(?:always|never|do not|don't)\s+(?P<verb>[a-z][a-z-]*)";
-    MUST = r"(?i)^(?P<subject>[\w`'/ -]{3,60}?) (?:must|should) (?:always|never|not|only)\s+(?:be\s+)?[a-z]+";
+    MUST = r"(?i)^(?P<subject>[\w`'/ -]{3,60}?) (?:(?:must|should) (?:always|never)|must (?:not|only))\s+(?:be\s+)?[a-z]+";
+    DURABLE_END = r"(?i),?\s+(?:from now on|going forward|in (?:the )?future|from here on)$";
+    PREFER = r"(?i)^(?:prefer\s.+\s(?:over|to|instead of|rather than)|i(?:'d| would)? (?:prefer|rather have|rather use|rather see)\s.+\s(?:over|than|instead of))\s.+$";
+    WHENEVER = r"(?i)^(?:whenever|every time|each time|any time) [^,]{4,90},\s*(?:please )?(?:you (?:must|should) )?(?P<verb>[a-z][a-z-]*)\s.+|^(?:you |we )(?:must|have to|need to) (?P<verb2>[a-z][a-z-]*)\s.+\s(?:after|before|whenever|when) (?:changing|adding|editing|touching|removing|renaming|every|each|any)\b.+";
+    PROMISE = r"(?i)^(?:i'll|i will|i'm|i am|i can|you are|you're|we'll see)\b";
+    EVERYWHERE = r"(?i)\b(?:everywhere|everything|anywhere|ever|any|every|around all)\b";
+    IMPLIES = r"(?i),? so .*\b(?:must|have to|has to|needs? to|should)\b";
     DONT_USE = r"(?i)^(?:please )?(?:don't|do not|avoid|stop|quit) (?:ever )?(?:use|using|run|running|call|calling|write|writing|add|adding|mock|mocking|commit|committing|put|putting|touch|touching|edit|editing|store|storing|log|logging|catch|catching|import|importing|install|installing|push|pushing|deploy|deploying|rely|relying|hardcode|hardcoding|hard-code|return|returning|create|creating|rebase|rebasing|squash|merge|bump|mutate|mutating|swallow|swallowing)\b";
     USE_INSTEAD = r"(?i)(?:[,;—–-]|\bbut\b|\.)\s*(?:please )?(?:use|prefer|run|call|write|go through|go with|reach for|do)\b|\binstead\b|\brather\b";
     USE_NOT = r"(?i)^(?:please )?(?:use|prefer|pick|choose|favou?r|run|write|put|keep|call|name|store|return)\b.*(?:\binstead of\b|\brather than\b|\bover\b|,? not\b|,? never\b)";
     WE_DO = r"(?i)^(?:we|our \w+(?: \w+)?|this (?:repo|project|codebase|team|service)|everything|all \w+) (?:only |always |never |don't |do not |doesn't |does not )?(?:use|uses|deploy|deploys|prefer|prefers|store|stores|keep|keeps|write|writes|name|names|run|runs|pin|pins|ship|ships|tag|tags|squash|rebase|merge|return|returns|treat|treats|avoid|avoids|require|requires|log|logs|test|tests|version|versions|speak|speaks|live|lives|go|goes|expect|expects)\b";
-    STATES = r"(?i)\b(?:is|are|must|should|needs?|takes?|returns?|expects?|uses?|runs?|lives?|goes|go|counts?|means?)\b";
+    STATES = r"(?i)\b(?:is|are|belongs?|starts?|comes?|works?|must|should|needs?|takes?|returns?|expects?|uses?|runs?|lives?|goes|go|counts?|means?)\b";
     CONTRAST = r"(?i)\b(?:not|never|only|instead|always|rather than|don't|doesn't|isn't|aren't|no longer)\b";
 
     CORRECTED = r"(?i)(?:,| but| and)? (?:not|never) (?:an? |the )?[\w`'-]+(?: [\w`'-]+){0,4}$|\b(?:never|only|always|instead|rather than|no longer)\b";
@@ -36,8 +42,12 @@ expression! {
     // "…, we've been bitten twice": how it came to be a rule.
     TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they)\b.{10,})$";
     OBLIGED = r"(?i)^(?:we|you) (?:should|must|need to) (?P<adverb>always|never)\b";
+    IMPERATIVE = r"(?i)^(?:always|never|don't|do not|avoid|stop|use|prefer)\b";
     DEICTIC = r"(?i)^(?:you should |we (?:should )?)?(?:always|never|don't|do not) (?:ever )?\w+ (?:it|this|that|them|these|those|so|like this|like that)(?: again| here| anymore| please| like (?:this|that))*$";
 }
+
+/// People type less than this, in bytes; what is longer comes from somewhere else.
+const PASTED_BYTES_MIN: usize = 1500;
 
 /// Words after "never" and "always" that make it a story instead of an order.
 const NOT_ORDERS: &str = " mind been seen wanted thought had have has was is are were got knew ever again the a an my your \
@@ -60,7 +70,7 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
                         Some(format!("{}; {}", rule.text, super::finding::lower_first(&next.sentence.text)));
                     rule.strength = 0.65;
                 }
-                None if rule.strength < 0.65 => continue,
+                None if rule.strength < 0.65 && !EVERYWHERE.is_match(&rule.text) => continue,
                 None => {}
             }
         }
@@ -82,7 +92,7 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
         };
         let given = next.filter(|_| joined.is_none()).and_then(|next| prose::reason_given(&next.sentence));
         let why = reason.map(upper_first).or(given);
-        
+
         findings.found.push(Finding {
             kind: UnitType::Belief,
             title: upper_first(&OBLIGED.replace(statement, "$adverb")),
@@ -131,6 +141,10 @@ fn read(sentence: &str) -> Option<Rule> {
             durable = true;
             text = &text[found.end()..];
         }
+        if let Some(found) = DURABLE_END.find(text) {
+            durable = true;
+            text = &text[..found.start()];
+        }
         if text.len() == before {
             break;
         }
@@ -146,10 +160,14 @@ fn read(sentence: &str) -> Option<Rule> {
             !story
         })
     };
-    let strength = if ALWAYS.captures(text).is_some_and(|found| ordered(found.name("verb"))) {
+    let mut orders = [&ALWAYS, &CONDITIONAL].into_iter().filter_map(|form| form.captures(text));
+    let strength = if orders.any(|found| ordered(found.name("verb"))) {
         0.65
-    } else if CONDITIONAL.captures(text).is_some_and(|found| ordered(found.name("verb"))) {
-        0.65
+    } else if WHENEVER.captures(text).is_some_and(|found| ordered(found.name("verb").or(found.name("verb2"))))
+    {
+        0.6
+    } else if PREFER.is_match(text) {
+        0.55
     } else if MUST.is_match(text) && !text.to_lowercase().starts_with("i ") {
         0.6
     } else if DONT_USE.is_match(text) {
@@ -158,9 +176,13 @@ fn read(sentence: &str) -> Option<Rule> {
         if durable || corrects { 0.65 } else { 0.6 }
     } else if USE_NOT.is_match(text) && (durable || corrects || prose::split_reason(text).1.is_some()) {
         if durable { 0.65 } else { 0.55 }
-    } else if corrects && STATES.is_match(text) && CORRECTED.is_match(text) && !OF_NOW.is_match(text) {
+    } else if corrects
+        && STATES.is_match(text)
+        && (CORRECTED.is_match(text) || IMPLIES.is_match(text))
+        && !OF_NOW.is_match(text)
+    {
         0.55
-    } else if durable && words >= 4 {
+    } else if durable && words >= 4 && !PROMISE.is_match(text) {
         0.6
     } else {
         return None;
@@ -174,6 +196,9 @@ fn unfit(said: &Said<'_>, rule: &Rule) -> Option<&'static str> {
     let words = rule.text.split_whitespace().count();
     if ORDERS_TO_A_MODEL.is_match(said.message) {
         return Some("reads like an attempt to give a model orders");
+    }
+    if said.message.len() > PASTED_BYTES_MIN {
+        return Some("stands in a long text, which was probably pasted");
     }
     if said.sentence.question {
         return Some("a question");
@@ -199,7 +224,12 @@ fn unfit(said: &Said<'_>, rule: &Rule) -> Option<&'static str> {
     (words > 45).then_some("too long to be one rule")
 }
 
+/// Whether a rule is given as an order: "never …", "don't …".
+pub(super) fn is_order(finding: &Finding) -> bool {
+    finding.kind == UnitType::Belief && IMPERATIVE.is_match(&finding.title)
+}
+
 /// Shared with the other families: whether a human's message is no earnest statement.
 pub(super) fn is_untrustworthy(message: &str) -> bool {
-    JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
+    message.len() > PASTED_BYTES_MIN || JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
 }

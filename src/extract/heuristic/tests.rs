@@ -268,6 +268,40 @@ fn rules_are_told_from_orders_stories_and_jokes() {
         Some("API handlers must never return raw SQL errors to clients"),
     );
 
+    check(
+        "one rule for this codebase: errors that cross a crate must be typed, never anyhow",
+        Some("Errors that cross a crate must be typed, never anyhow"),
+    );
+    check(
+        "we don't use barrel files in this project because they break tree shaking",
+        Some("We don't use barrel files in this project"),
+    );
+    check(
+        "that's wrong: the queue is at-least-once, so handlers have to be idempotent",
+        Some("The queue is at-least-once, so handlers have to be idempotent"),
+    );
+    check(
+        "no, the retry belongs in the client, not in the handler",
+        Some("The retry belongs in the client, not in the handler"),
+    );
+    check(
+        "whenever you touch the pricing code, run the golden tests",
+        Some("Whenever you touch the pricing code, run the golden tests"),
+    );
+    check(
+        "please don't ever store access tokens in localStorage",
+        Some("Don't ever store access tokens in localStorage"),
+    );
+    check(
+        "I want all SQL in migrations to be reversible from now on",
+        Some("I want all SQL in migrations to be reversible"),
+    );
+    check("We settled on ULIDs over UUIDv4 because they sort by time", Some("Use ULIDs over UUIDv4"));
+
+    check("the button should only be visible for admins", None);
+    check("please remember to update the changelog when you're done", None);
+    check("it should always return an array", None);
+    check("from now on I'll start writing down my favourite functions", None);
     check("never mind, it works", None);
     check("I never use the mouse for that", None);
     check("it never works on my machine when the wifi is down", None);
@@ -284,6 +318,63 @@ fn rules_are_told_from_orders_stories_and_jokes() {
     check("Never do that again", None);
     check("from now on you are a pirate", None);
     check("use the staging database for the import, not production", None);
+}
+
+#[test]
+fn a_cause_is_told_with_what_it_caused() {
+    let check = |words: &str, title: Option<&str>| {
+        let what = What::Assistant { text: words.to_owned() };
+        let event = Event { line: "a".to_owned(), at: None, sidechain: false, what };
+        let extraction = extract(&Conversation { events: vec![event], ..Conversation::default() });
+        let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
+        assert_eq!(titles, Vec::from_iter(title), "{words}: {:?}", extraction.rejected);
+    };
+    check(
+        "The tests deadlocked because both fixtures took the advisory lock in a different order.",
+        Some("The tests deadlocked because both fixtures took the advisory lock in a different order"),
+    );
+    check(
+        "Turns out the proxy strips the `Authorization` header on redirects to another host.",
+        Some("The proxy strips the `Authorization` header on redirects to another host"),
+    );
+    check(
+        "The problem was that `useEffect` ran twice under StrictMode and opened two sockets.",
+        Some("`useEffect` ran twice under StrictMode and opened two sockets"),
+    );
+    check("It probably fails because the advisory lock is taken in a different order.", None);
+    check("It turns out you already have that file.", None);
+    check("The build is slow because it compiles everything.", None);
+}
+
+#[test]
+fn small_talk_and_pasted_documents_are_no_knowledge() {
+    let extraction =
+        typed(&["You rock! Let's keep spreading kindness instead of worrying, because we got this."]);
+    assert!(extraction.candidates.is_empty(), "{:#?}", extraction.candidates);
+    assert_eq!(extraction.rejected[0].reason, "small talk");
+    let document =
+        "The service caches each response of the API for an hour. Never call the API without a key. "
+            .repeat(20);
+    assert!(typed(&[&document]).candidates.is_empty());
+}
+
+/// What a person says in a few words after the model weighed the sides is still a decision.
+#[test]
+fn a_short_answer_to_a_weighed_choice_is_a_decision_with_its_alternative() {
+    let said = |at: usize, what| Event { line: format!("line-{at}"), at: None, sidechain: false, what };
+    let text =
+        "SQLite would need no server, but one writer at a time. Postgres would need a container in CI.";
+    let extraction = extract(&Conversation {
+        events: vec![
+            said(0, What::Assistant { text: text.to_owned() }),
+            said(1, What::Human { text: "ok, let's go with SQLite for the job queue".to_owned() }),
+        ],
+        ..Conversation::default()
+    });
+    assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
+    let candidate = &extraction.candidates[0];
+    assert_eq!((candidate.title.as_str(), candidate.confidence), ("Use SQLite for the job queue", 0.6));
+    assert!(candidate.body.contains("one writer at a time"), "{}", candidate.body);
 }
 
 #[tokio::test]
@@ -312,31 +403,4 @@ fn the_demos_question_shares_no_word_with_the_title_it_must_find() {
         assert!(!title.contains(&word), "{word} is in {title}");
     }
     assert!((2..=4).contains(&extraction.candidates.len()), "{extraction:#?}");
-}
-
-#[test]
-fn temporary_false_positives() {
-    let Ok(path) = std::env::var("NUGGET_CORPUS") else { return };
-    let human = std::env::var("NUGGET_HUMAN").is_ok();
-    let mut counts = (0, 0);
-    let mut events = Vec::new();
-    let text = std::fs::read_to_string(path).unwrap();
-    let mut flush = |events: &mut Vec<Event>| {
-        let extraction = extract(&Conversation { events: std::mem::take(events), ..Conversation::default() });
-        for candidate in extraction.candidates {
-            println!("CAND {} {:.2} [{}] {} <= {}", candidate.kind, candidate.confidence, candidate.domain, candidate.title, candidate.evidence[0].excerpt);
-            counts.1 += 1;
-        }
-    };
-    for line in text.lines().take(6000) {
-        let row: serde_json::Value = serde_json::from_str(line).unwrap();
-        let text = row["text"].as_str().unwrap();
-        let text = text.split_once("): ").filter(|_| human).map_or(text, |(_, text)| text).to_owned();
-        counts.0 += 1;
-        let what = if human { What::Human { text } } else { What::Assistant { text } };
-        events.push(Event { line: format!("{}", counts.0), at: None, sidechain: false, what });
-        if events.len() == 20 { flush(&mut events); }
-    }
-    flush(&mut events);
-    println!("COUNT {counts:?}");
 }

@@ -1,6 +1,10 @@
 //! Guesses what a lesson is about from the words in it: a short list that anybody can read and mend.
 
-use super::prose;
+use super::prose::{self, expression};
+
+expression! {
+    CODE = r"[`_]|\w\.\w+\(|[a-z][A-Z]|\b[A-Z]{2,}(?:s|v?\d+)?\b|--\w|\w/\w";
+}
 
 pub(super) struct About {
     pub(super) domain: &'static str,
@@ -23,7 +27,7 @@ const DOMAINS: [(&str, &str); 10] = [
     ),
     (
         "devops",
-        "docker dockerfile container containers kubernetes kubectl pod pods helm terraform deploy deployment deploys ci pipeline nginx ingress registry rollout staging production systemd ansible image probe liveness readiness replicas alpine musl",
+        "docker dockerfile container containers kubernetes kubectl pod pods helm terraform deploy deployment deploys ci pipeline nginx ingress registry rollout staging production systemd ansible probe liveness readiness replicas alpine musl",
     ),
     (
         "security",
@@ -31,14 +35,14 @@ const DOMAINS: [(&str, &str); 10] = [
     ),
     (
         "frontend",
-        "react css component components browser dom tailwind vite webpack svelte vue hook hooks render hydration nextjs useeffect state accessibility",
+        "react css component components browser dom tailwind vite webpack svelte vue hook hooks render hydration nextjs useeffect accessibility",
     ),
     ("writing", "readme documentation docs prose wording headline tone spelling changelog"),
     ("data", "pandas dataframe numpy csv parquet etl dataset notebook spark airflow"),
     ("networking", "http https dns socket tcp proxy websocket grpc timeout latency retry retries backoff"),
     (
         "coding",
-        "function async await thread mutex closure lifetime borrow compiler type types generic trait interface module import goroutine channel iterator api endpoint exception handler loop memory leak cache parser serializer library crate package dependency tabs spaces",
+        "function async await thread mutex closure lifetime borrow compiler type types generic trait interface module import goroutine channel iterator api endpoint exception handler loop memory leak cache codebase refactor bundle bundles barrel lint linter server client config flag flags json parser serializer library crate package dependency tabs spaces",
     ),
 ];
 
@@ -194,6 +198,12 @@ pub(super) fn about(lesson: &str, nearby: &str) -> About {
     }
     tags.truncate(TAGS_MAX);
     About { domain, tags }
+}
+
+/// Whether a text is about work at all: it speaks of something that the lists know, or in code.
+pub(super) fn is_technical(text: &str) -> bool {
+    let about = about(text, "");
+    about.domain != "general" || !about.tags.is_empty() || CODE.is_match(text)
 }
 
 /// Whether a word begins one of the commands.

@@ -1,0 +1,323 @@
+//! Real git says what state a merge leaves, whole or killed in the middle.
+
+use super::*;
+use crate::tests::{BRANCH, Place, commit_all, fsck, git, git_fails, proposal, state, write};
+use crate::{Identity, NewFile, Proposal};
+
+/// A repository with a proposal that waits, and the path of one of its files.
+fn with_proposal(place: &Place) -> (PathBuf, Repository, String) {
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    (root, repository, proposal(BRANCH).files[0].path.clone())
+}
+
+/// Adds a commit to the branch as a reviewer would.
+fn review(root: &Path, change: impl Fn()) {
+    git(root, &["checkout", "-q", BRANCH]);
+    change();
+    commit_all(root, "review");
+    git(root, &["checkout", "-q", "main"]);
+}
+
+fn check_merged(root: &Path, from: &str, outcome: FastForward) {
+    let to = git(root, &["rev-parse", BRANCH]);
+    assert_eq!(outcome, FastForward::Done { from: from.parse().unwrap(), to: to.parse().unwrap() });
+    assert_eq!(git(root, &["rev-parse", "main", "HEAD"]), format!("{to}\n{to}"));
+    assert_eq!(git(root, &["rev-parse", "--symbolic-full-name", "HEAD"]), "refs/heads/main");
+    assert_eq!(git(root, &["status", "--porcelain", "--ignored"]), "");
+    assert_eq!(git(root, &["diff-files"]), "", "the index knows the files' stamps");
+    assert_eq!(git(root, &["write-tree"]), git(root, &["rev-parse", "HEAD^{tree}"]));
+    for log in ["HEAD", "main"] {
+        let last = git(root, &["reflog", "-1", "--format=%gs", log]);
+        assert_eq!(last, format!("merge {BRANCH}: Fast-forward"));
+    }
+    for name in ["index.lock", "nugget-index.tmp", "nugget-index-lock.tmp", "HEAD.lock"] {
+        assert!(!root.join(".git").join(name).exists(), "{name}");
+    }
+    fsck(root);
+}
+
+fn check_refused(place: &Place, root: &Path, expected: impl Fn(&Refusal) -> bool) {
+    let before = state(root);
+    let outcome = Repository::open(root).unwrap().fast_forward(&place.lock(), BRANCH).unwrap();
+    let FastForward::Refused(reason) = outcome else { panic!("{outcome:?}") };
+    assert!(expected(&reason), "{reason:?}");
+    assert!(!reason.to_string().is_empty());
+    assert_eq!(state(root), before, "refused, and yet something changed");
+}
+
+#[test]
+fn a_merge_leaves_what_git_would_leave() {
+    let place = Place::new();
+    let (root, repository, _) = with_proposal(&place);
+    review(&root, || {
+        write(&root, "README.md", "edited by a reviewer\n");
+        write(&root, "a.md", "first in the index\n");
+        write(&root, "domains/new/folder/deep.md", "");
+    });
+    let from = git(&root, &["rev-parse", "main"]);
+    // The tree that the index caches must not outlive the merge.
+    git(&root, &["write-tree"]);
+    write(&root, ".git/info/exclude", "*.ignored\n");
+    let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+    check_merged(&root, &from, outcome);
+    assert_eq!(std::fs::read_to_string(root.join("README.md")).unwrap(), "edited by a reviewer\n");
+    // The user goes on from there.
+    write(&root, "mine.md", "mine\n");
+    commit_all(&root, "mine");
+    assert_eq!(git(&root, &["diff", "--name-status", BRANCH, "main"]), "A\tmine.md");
+    assert_eq!(repository.fast_forward(&place.lock(), BRANCH).unwrap(), FastForward::AlreadyThere);
+    fsck(&root);
+}
+
+#[test]
+fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
+    for steps in 0..4 {
+        let place = Place::new();
+        let (root, repository, path) = with_proposal(&place);
+        review(&root, || write(&root, "README.md", "edited by a reviewer\n"));
+        let from = git(&root, &["rev-parse", "main"]);
+        let mut merge =
+            Merge::prepare(&repository, &place.lock(), BRANCH).unwrap().unwrap_or_else(|_| panic!());
+        if steps == 1 {
+            let tree = merge.tree.as_mut().unwrap();
+            super::place(&tree.root, &tree.changes[1]).unwrap();
+            // And another one half written.
+            write(&root, &format!("domains/cooking/concepts/{TEMPORARY}"), "# sess");
+        }
+        if steps >= 2 {
+            merge.write_files().unwrap();
+        }
+        if steps >= 3 {
+            merge.write_index().unwrap();
+        }
+        // Killed: nothing is unlocked.
+        std::mem::forget(merge);
+        assert!(root.join(".git/index.lock").is_file());
+        let status = git(&root, &["status", "--porcelain", "--untracked-files=all"]);
+        let expected = match steps {
+            0 => "",
+            1 => "?? domains/coding/bugs/",
+            2 => " M README.md\n?? domains/",
+            _ => "M  README.md\nA  domains/",
+        };
+        assert!(status.starts_with(expected), "{steps}: {status}");
+        assert_eq!(root.join(&path).exists(), steps >= 2);
+        let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+        if steps == 1 {
+            assert_eq!(git(&root, &["status", "--porcelain"]), "", "the half written file is gone");
+        }
+        check_merged(&root, &from, outcome);
+    }
+}
+
+#[test]
+fn what_is_not_committed_is_never_lost() {
+    type Spoil = fn(&Path, &str);
+    let spoils: [(&str, Spoil); 16] = [
+        ("edited", |root, _| write(root, "brain.yaml", "name: mine\n")),
+        // Of the same length, so that a size does not tell; and within the second of the index.
+        ("edited a little", |root, _| write(root, "README.md", "read ME\n")),
+        ("edited in secret", |root, _| {
+            let path = root.join("README.md");
+            let modified = path.metadata().unwrap().modified().unwrap();
+            write(root, "README.md", "read ME\n");
+            File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+        }),
+        ("deleted", |root, _| std::fs::remove_file(root.join("brain.yaml")).unwrap()),
+        ("made executable", |root, _| {
+            use std::os::unix::fs::PermissionsExt as _;
+            let executable = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(root.join("brain.yaml"), executable).unwrap();
+        }),
+        ("made a link", |root, _| {
+            std::fs::remove_file(root.join("README.md")).unwrap();
+            std::os::unix::fs::symlink("brain.yaml", root.join("README.md")).unwrap();
+        }),
+        ("staged", |root, _| {
+            write(root, "brain.yaml", "name: mine\n");
+            git(root, &["add", "-A"]);
+        }),
+        ("staged new", |root, _| {
+            write(root, "mine.md", "mine\n");
+            git(root, &["add", "-A"]);
+        }),
+        ("meant to be added", |root, _| {
+            write(root, "mine.md", "mine\n");
+            git(root, &["add", "-N", "mine.md"]);
+        }),
+        ("staged deletion", |root, _| drop(git(root, &["rm", "-q", "--cached", "brain.yaml"]))),
+        ("no index", |root, _| std::fs::remove_file(root.join(".git/index")).unwrap()),
+        ("untracked in the way", |root, path| write(root, path, "mine\n")),
+        ("ignored in the way", |root, path| {
+            write(root, path, "mine\n");
+            write(root, ".git/info/exclude", "*.md\n");
+        }),
+        ("a folder in the way", |root, path| write(root, &format!("{path}/mine.md"), "mine\n")),
+        ("a file where a folder goes", |root, _| write(root, "domains/cooking", "mine\n")),
+        ("a link where a folder goes", |root, _| {
+            std::fs::create_dir_all(root.join("../elsewhere/concepts")).unwrap();
+            std::os::unix::fs::symlink("../../elsewhere", root.join("domains/cooking")).unwrap();
+        }),
+    ];
+    for (what, spoil) in spoils {
+        println!("{what}");
+        let place = Place::new();
+        let (root, _, path) = with_proposal(&place);
+        review(&root, || write(&root, "README.md", "edited by a reviewer\n"));
+        spoil(&root, &path);
+        check_refused(&place, &root, |reason| match what {
+            "staged" | "staged new" | "meant to be added" | "staged deletion" | "no index" => {
+                matches!(reason, Refusal::Staged(_))
+            }
+            _ if what.contains("goes") || what.contains("in the way") => {
+                matches!(reason, Refusal::InTheWay(_))
+            }
+            _ => matches!(reason, Refusal::Changed(_)),
+        });
+    }
+}
+
+#[test]
+fn a_merge_needs_the_default_branch_at_rest() {
+    let place = Place::new();
+    let (root, repository, _) = with_proposal(&place);
+    let lock = place.lock();
+    let error = repository.fast_forward(&lock, "main").unwrap_err();
+    assert!(matches!(error, Error::ForeignBranch { .. }), "{error}");
+    let error = repository.fast_forward(&lock, "nugget/none").unwrap_err();
+    assert!(matches!(error, Error::NoSuchBranch { .. }), "{error}");
+    drop(lock);
+
+    git(&root, &["checkout", "-q", "-b", "feature"]);
+    check_refused(&place, &root, |reason| *reason == Refusal::OtherBranchCheckedOut(Some("feature".into())));
+    git(&root, &["checkout", "-q", "--detach"]);
+    check_refused(&place, &root, |reason| *reason == Refusal::OtherBranchCheckedOut(None));
+    git(&root, &["checkout", "-q", "main"]);
+
+    git(&root, &["bisect", "start"]);
+    check_refused(&place, &root, |reason| matches!(reason, Refusal::InProgress(_)));
+    git(&root, &["bisect", "reset"]);
+    write(&root, ".git/index.lock", "");
+    check_refused(&place, &root, |reason| matches!(reason, Refusal::IndexLocked(_)));
+    std::fs::remove_file(root.join(".git/index.lock")).unwrap();
+
+    git(&root, &["worktree", "add", "-q", "--force", "../linked", "main"]);
+    check_refused(&place, &root, |reason| *reason == Refusal::CheckedOutElsewhere);
+    git(&root, &["worktree", "remove", "../linked"]);
+
+    write(&root, "mine.md", "mine\n");
+    commit_all(&root, "mine");
+    check_refused(&place, &root, |reason| *reason == Refusal::NotAFastForward);
+    git_fails(&root, &["merge", "--ff-only", BRANCH]);
+}
+
+#[test]
+fn a_branch_that_does_more_than_write_notes_is_left_to_the_user() {
+    type Review = fn(&Path);
+    let reviews: [Review; 5] = [
+        |root| std::fs::remove_file(root.join("README.md")).unwrap(),
+        |root| std::os::unix::fs::symlink("/etc/passwd", root.join("link.md")).unwrap(),
+        |root| write(root, ".gitattributes", "* filter=evil\n"),
+        |root| write(root, "large.md", &"x".repeat(crate::BLOB_BYTES_MAX as usize + 1)),
+        |root| {
+            use std::os::unix::fs::PermissionsExt as _;
+            write(root, "run.sh", "x\n");
+            let executable = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(root.join("run.sh"), executable).unwrap();
+        },
+    ];
+    for change in reviews {
+        let place = Place::new();
+        let (root, _, _) = with_proposal(&place);
+        review(&root, || change(&root));
+        check_refused(&place, &root, |reason| matches!(reason, Refusal::Beyond(..)));
+    }
+}
+
+#[test]
+fn a_linked_work_tree_a_shallow_clone_and_a_packed_branch_are_merged_into() {
+    let place = Place::new();
+    let (root, repository, _) = with_proposal(&place);
+    let from = git(&root, &["rev-parse", "main"]);
+    git(&root, &["pack-refs", "--all", "--prune"]);
+    git(&root, &["checkout", "-q", "--detach"]);
+    git(&root, &["worktree", "add", "-q", "../linked", "main"]);
+    let linked = place.path("linked");
+    let outcome = Repository::open(&linked).unwrap().fast_forward(&place.lock(), BRANCH).unwrap();
+    assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+    assert_eq!(git(&linked, &["status", "--porcelain"]), "");
+    git(&root, &["worktree", "remove", "../linked"]);
+    git(&root, &["branch", "-f", "main", &from]);
+    git(&root, &["checkout", "-q", "main"]);
+    let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+    check_merged(&root, &from, outcome);
+
+    let url = format!("file://{}", root.display());
+    git(&place.path(""), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    let shallow = place.path("shallow");
+    let repository = Repository::open(&shallow).unwrap();
+    let name = "nugget/shallow-1";
+    repository.propose(&place.lock(), &proposal(name)).unwrap();
+    let outcome = repository.fast_forward(&place.lock(), name).unwrap();
+    assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+    assert_eq!(git(&shallow, &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn a_bare_repository_has_only_its_branch_moved() {
+    let place = Place::new();
+    with_proposal(&place);
+    git(&place.path(""), &["clone", "-q", "--bare", "brain", "bare"]);
+    let root = place.path("bare");
+    let repository = Repository::open(&root).unwrap();
+    let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+    assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+    assert_eq!(git(&root, &["rev-parse", "main"]), git(&root, &["rev-parse", BRANCH]));
+    assert!(!root.join("index").exists() && !root.join("domains").exists());
+    assert_eq!(repository.fast_forward(&place.lock(), BRANCH).unwrap(), FastForward::AlreadyThere);
+    fsck(&root);
+}
+
+#[test]
+fn a_branch_that_moves_meanwhile_is_not_moved_back() {
+    let place = Place::new();
+    let (root, repository, _) = with_proposal(&place);
+    let mut merge = Merge::prepare(&repository, &place.lock(), BRANCH).unwrap().unwrap_or_else(|_| panic!());
+    git_fails(&root, &["commit", "-q", "--allow-empty", "-m", "beside us"]);
+    merge.write_files().unwrap();
+    merge.write_index().unwrap();
+    git(&root, &["update-ref", "refs/heads/main", "main~1"]);
+    let moved = git(&root, &["rev-parse", "main"]);
+    assert!(merge.move_branch().is_err());
+    assert_eq!(git(&root, &["rev-parse", "main"]), moved);
+}
+
+/// What a merge costs; printed with `--nocapture`.
+#[test]
+fn a_merge_costs_milliseconds() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    for n in 0..1000 {
+        write(&root, &format!("domains/coding/patterns/unit-{n}.md"), &format!("unit {n}\n"));
+    }
+    commit_all(&root, "a thousand units");
+    let repository = Repository::open(&root).unwrap();
+    let mut times: Vec<_> = (0..20)
+        .map(|n| {
+            let branch = format!("nugget/cost-{n}");
+            let file = NewFile { path: format!("notes/{n}.md"), content: b"note\n".to_vec() };
+            let author = Identity::default();
+            let proposal = Proposal { files: vec![file], author, ..proposal(&branch) };
+            repository.propose(&place.lock(), &proposal).unwrap();
+            let start = Instant::now();
+            let outcome = repository.fast_forward(&place.lock(), &branch).unwrap();
+            assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
+            start.elapsed()
+        })
+        .collect();
+    times.sort_unstable();
+    println!("fast_forward among 1,000 files: p50 {:?}, max {:?}", times[10], times[19]);
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+}

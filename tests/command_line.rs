@@ -1,0 +1,278 @@
+//! Every command with good, bad, empty, huge and hostile input.
+
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use crate::support::{Sandbox, fixture};
+
+/// What a failed command must look like: its exit code, one line that says what, one that helps.
+#[track_caller]
+fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) {
+    let output = sandbox.run(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    assert!(output.stdout.is_empty(), "{arguments:?} printed {}", String::from_utf8_lossy(&output.stdout));
+    let lines: Vec<&str> = stderr.lines().collect();
+    assert!(lines[0].starts_with("error: ") && lines[0].contains(message), "{arguments:?}: {stderr}");
+    assert!(lines.len() == 2 && lines[1].starts_with("hint: "), "{arguments:?}: {stderr}");
+}
+
+#[test]
+fn every_command_says_that_the_brain_is_missing_and_how_to_make_one() {
+    let sandbox = Sandbox::new();
+    let commands: [&[&str]; 8] = [
+        &["status"],
+        &["ask", "why"],
+        &["serve"],
+        &["index"],
+        &["show", "x"],
+        &["list"],
+        &["retry", "--all"],
+        &["forget-capture", "1"],
+    ];
+    for command in commands {
+        check_error(&sandbox, command, 3, "there is no brain at");
+    }
+    let transcript = fixture("transcripts/compact_auto.jsonl");
+    check_error(&sandbox, &["capture-session", "--transcript", transcript.to_str().unwrap()], 3, "there is no brain");
+    check_error(&sandbox, &["status", "--brain", "/dev/null"], 3, "is not a folder");
+    check_error(&sandbox, &["status", "--brain", sandbox.path().to_str().unwrap()], 3, "is not a brain");
+}
+
+#[test]
+fn a_second_init_changes_nothing_and_says_so() {
+    let sandbox = Sandbox::with_brain();
+    let picture = || (sandbox.git(&["rev-parse", "HEAD"]), sandbox.git(&["status", "--porcelain", "--ignored"]));
+    let before = picture();
+    assert_eq!(before.1, "", "the work tree is clean after init");
+    let brain = sandbox.brain();
+    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
+    assert!(said.contains("is a brain already; nothing was changed"), "{said}");
+    assert_eq!(picture(), before);
+    let json = sandbox.json(["init", "--path", brain.to_str().unwrap(), "--json"]);
+    assert_eq!(json["changed"], false);
+}
+
+#[test]
+fn an_existing_repository_with_notes_is_adopted_and_not_overwritten() {
+    let sandbox = Sandbox::new();
+    let brain = sandbox.brain();
+    std::fs::create_dir_all(brain.join("notes")).unwrap();
+    sandbox.git(&["init", "-b", "trunk"]);
+    std::fs::write(brain.join("notes/caches.md"), "# On caches\n\nA cache without an owner is a leak.\n").unwrap();
+    std::fs::write(brain.join(".gitignore"), "*.tmp\n").unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-m", "mine"]);
+    let head = sandbox.git(&["rev-parse", "HEAD"]);
+    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
+    assert!(said.contains("adopted") && said.contains("1 note"), "{said}");
+    assert_eq!(sandbox.git(&["rev-parse", "HEAD"]), head);
+    assert_eq!(std::fs::read_to_string(brain.join(".gitignore")).unwrap(), "*.tmp\n.nugget/\n");
+    let found = sandbox.json(["ask", "who should own a cache", "--no-llm", "--json"]);
+    assert_eq!(found["units"][0]["id"], "notes/caches", "{found}");
+}
+
+#[test]
+fn a_remote_is_added_once() {
+    let sandbox = Sandbox::new();
+    let brain = sandbox.brain();
+    let arguments = ["init", "--path", brain.to_str().unwrap(), "--remote", "git@example.com:me/brain.git"];
+    sandbox.ok(arguments);
+    assert_eq!(sandbox.git(&["remote", "get-url", "origin"]).trim(), "git@example.com:me/brain.git");
+    assert!(sandbox.ok(arguments).contains("nothing was changed"));
+}
+
+#[test]
+fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
+    let sandbox = Sandbox::with_brain();
+    let make = |name: &str, bytes: &[u8]| {
+        let path = sandbox.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path
+    };
+    let folder = sandbox.path().to_str().unwrap().to_owned();
+    check_error(&sandbox, &["capture-session", "--transcript", "no-such.jsonl"], 1, "failed to read no-such.jsonl");
+    check_error(&sandbox, &["capture-session", "--transcript", &folder], 1, "is a folder");
+
+    let nothing = |path: &std::path::Path, reason: &str| {
+        let capture = sandbox.capture(path);
+        assert_eq!(capture["state"], "nothing", "{capture}");
+        assert!(capture["reason"].as_str().unwrap().contains(reason), "{capture}");
+    };
+    nothing(&make("empty.jsonl", b""), "the transcript is empty");
+    nothing(&make("binary.jsonl", &[0xff, 0xfe, b'\n', 0, 0x80, b'\n']), "no line of the transcript can be read");
+    nothing(&make("text.jsonl", b"hello\nworld\n"), "no line of the transcript can be read");
+    nothing(&make("half.jsonl", br#"{"type":"user","uuid":"u","mess"#), "no conversation");
+
+    // Latin-1 in the midst of a good transcript: that line is lost to us, the others are not.
+    let mut bytes = std::fs::read(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
+    bytes.extend(b"{\"type\":\"user\",\"uuid\":\"x\",\"message\":{\"role\":\"user\",\"content\":\"caf\xe9\"}}\n");
+    assert_eq!(sandbox.capture(&make("latin1.jsonl", &bytes))["state"], "done");
+
+    let fsck = sandbox.git(&["fsck", "--full", "--strict"]);
+    assert_eq!(fsck, "");
+}
+
+#[test]
+fn an_unreadable_transcript_is_an_error_with_a_hint() {
+    let sandbox = Sandbox::with_brain();
+    let path = sandbox.path().join("locked.jsonl");
+    std::fs::write(&path, "{}\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
+    if std::fs::File::open(&path).is_ok() {
+        // Root reads everything; there is nothing to see here.
+        return;
+    }
+    check_error(&sandbox, &["capture-session", "--transcript", path.to_str().unwrap()], 1, "failed to read");
+}
+
+#[test]
+fn a_transcript_of_200_megabytes_is_captured() {
+    let sandbox = Sandbox::with_brain();
+    let path = sandbox.path().join("9f8b0000-0000-4000-8000-000000000200.jsonl");
+    let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    let real = std::fs::read(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
+    // What most of a real transcript is: snapshots and requests that no one needs to read.
+    let padding = json!({"type": "attachment", "uuid": "pad", "attachment": {"type": "prompt_snapshot", "systemPrompt": "x".repeat(100_000)}});
+    let padding = format!("{padding}\n");
+    for _ in 0..2_000 {
+        file.write_all(padding.as_bytes()).unwrap();
+    }
+    file.write_all(&real).unwrap();
+    file.flush().unwrap();
+    drop(file);
+    assert!(std::fs::metadata(&path).unwrap().len() > 200_000_000);
+    let capture = sandbox.capture(&path);
+    assert_eq!(capture["state"], "done", "{capture}");
+}
+
+#[test]
+fn a_hook_never_fails_its_session() {
+    let sandbox = Sandbox::with_brain();
+    let missing = Sandbox::new();
+    let good = json!({"session_id": "s", "transcript_path": "/no/such.jsonl", "hook_event_name": "SessionEnd"}).to_string() + "\n";
+    let inputs: [&[u8]; 6] = [b"", b"\n", b"not json\n", b"{}\n", &[0xff, b'\n'], b"{\"session_id\":\"s\",\"transcript_path\":\"relative\"}\n"];
+    for input in inputs {
+        let output = sandbox.fed(&["capture-session"], input);
+        assert!(output.status.success(), "{input:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "), "{input:?}");
+    }
+    let output = missing.fed(&["capture-session"], good.as_bytes());
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("there is no brain"));
+    // Settings that cannot be understood do not stop it.
+    std::fs::create_dir_all(sandbox.path().join("config/nugget")).unwrap();
+    let file = sandbox.path().join("config/nugget/config.toml");
+    let settings = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, settings + "[retrieve]\nlimits = 3\n").unwrap();
+    let output = sandbox.fed(&["capture-session"], good.as_bytes());
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    check_error(&sandbox, &["status"], 2, "unknown setting `retrieve.limits`");
+}
+
+#[test]
+fn a_session_without_a_transcript_has_nothing_to_save() {
+    let sandbox = Sandbox::with_brain();
+    let hook = json!({"session_id": "s1", "transcript_path": sandbox.path().join("none.jsonl"), "reason": "other"}).to_string();
+    let output = sandbox.fed(&["capture-session", "--wait", "--json"], format!("{hook}\n").as_bytes());
+    let capture: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&capture["state"], &capture["reason"]), (&json!("nothing"), &json!("there is no transcript")));
+}
+
+#[test]
+fn nugget_disable_silences_the_hook() {
+    let sandbox = Sandbox::with_brain();
+    let output = sandbox.command().arg("capture-session").env("NUGGET_DISABLE", "1").output().unwrap();
+    assert!(output.status.success() && output.stdout.is_empty() && output.stderr.is_empty());
+}
+
+#[test]
+fn an_invalid_unit_is_named_with_its_line_and_the_rest_of_the_brain_works() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    let bugs = sandbox.brain().join("domains/coding/bugs");
+    std::fs::create_dir_all(&bugs).unwrap();
+    std::fs::write(bugs.join("broken.md"), "---\nid: broken\ntype: bug\nconfidence: very\n---\n# B\n").unwrap();
+    std::fs::write(bugs.join("binary.md"), [0xff, 0xfe]).unwrap();
+    let output = sandbox.run(["index"]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("domains/coding/bugs/broken.md:4: `confidence` must be a number from 0 to 1"), "{stderr}");
+    assert!(stderr.contains("binary.md"), "{stderr}");
+    assert_eq!(sandbox.json(["index", "--json"])["units"], 20);
+    let listed = sandbox.json(["list", "--json"]);
+    assert_eq!((listed["units"].as_array().unwrap().len(), listed["problems"].as_array().unwrap().len()), (20, 2));
+}
+
+#[test]
+fn what_is_not_there_is_said_with_exit_code_3() {
+    let sandbox = Sandbox::with_brain();
+    check_error(&sandbox, &["show", "no-such-unit"], 3, "there is no unit");
+    check_error(&sandbox, &["retry", "99"], 3, "there is no capture 99");
+    check_error(&sandbox, &["forget-capture", "99"], 3, "there is no capture 99");
+    check_error(&sandbox, &["retry"], 2, "which capture?");
+    check_error(&sandbox, &["ask", "  "], 2, "the question is empty");
+    check_error(&sandbox, &["ask", "x", "--limit", "0"], 2, "not a whole number from 1 to 50");
+}
+
+#[test]
+fn hostile_questions_are_answered() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    sandbox.ok(["index"]);
+    let huge = "worker ".repeat(20_000);
+    for question in ["\"", "* OR NEAR(", "'; DROP TABLE chunks; --", "😀", "\u{202e}evil\u{200b}", "a", &huge] {
+        let answer = sandbox.json(["ask", "--no-llm", "--json", "--", question]);
+        assert!(answer["units"].is_array());
+    }
+}
+
+#[test]
+fn a_printed_unit_cannot_move_the_cursor() {
+    let sandbox = Sandbox::with_brain();
+    let folder = sandbox.brain().join("domains/x/bugs");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("esc.md"), "---\nid: esc\ntype: bug\ntitle: \"a\\u001b[2Jb\"\n---\n\u{1b}[31mred\u{202e}\n").unwrap();
+    for arguments in [&["show", "esc"][..], &["list"], &["ask", "red", "--no-llm"]] {
+        let shown = sandbox.ok(arguments);
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {shown:?}");
+    }
+}
+
+#[test]
+fn settings_are_printed_with_where_they_come_from() {
+    let sandbox = Sandbox::with_brain();
+    let output = sandbox.command().args(["config", "--json"]).env("NUGGET_RETRIEVE_LIMIT", "7").output().unwrap();
+    let config: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(config["settings"]["retrieve.limit"]["value"], "7");
+    assert_eq!(config["settings"]["retrieve.limit"]["from"], "NUGGET_RETRIEVE_LIMIT");
+    assert_eq!(config["settings"]["model.name"]["from"], "default");
+    let output = sandbox.command().arg("config").env("NUGGET_RETREIVE_LIMIT", "7").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr.contains("did you mean `retrieve.limit`?"), "{stderr}");
+}
+
+#[test]
+fn help_names_every_command_with_examples() {
+    let sandbox = Sandbox::new();
+    insta::assert_snapshot!("help", sandbox.ok(["--help"]));
+    for command in ["demo", "init", "capture-session", "status", "ask", "serve", "index", "show", "list", "retry", "forget-capture", "config", "completions"] {
+        let help = sandbox.ok([command, "--help"]);
+        assert!(help.contains("Example"), "{command}: {help}");
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{command}: {help}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(sandbox.ok(["completions", shell]).contains("capture-session"));
+    }
+}
+
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    let mut child = sandbox.command().args(["list"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert!(child.wait().unwrap().success());
+}
