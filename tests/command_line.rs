@@ -221,7 +221,7 @@ fn hostile_questions_are_answered() {
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
     sandbox.ok(["index"]);
-    let huge = "worker ".repeat(20_000);
+    let huge = "worker ".repeat(15_000);
     for question in ["\"", "* OR NEAR(", "'; DROP TABLE chunks; --", "😀", "\u{202e}evil\u{200b}", "a", &huge] {
         let answer = sandbox.json(["ask", "--no-llm", "--json", "--", question]);
         assert!(answer["units"].is_array());

@@ -103,8 +103,13 @@ fn deleting_the_derived_folder_loses_nothing() {
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
     let question = ["ask", "how do I stop goroutines from piling up", "--no-llm", "--json"];
-    let answer = |sandbox: &Sandbox| sandbox.json(question)["units"].clone();
+    let answer = |sandbox: &Sandbox| -> Vec<String> {
+        let answer = sandbox.json(question);
+        let passages = answer["units"].as_array().unwrap().iter().flat_map(|unit| unit["passages"].as_array().unwrap());
+        passages.map(|passage| passage["chunk_id"].to_string() + passage["text"].as_str().unwrap()).collect()
+    };
     let before = answer(&sandbox);
+    assert!(!before.is_empty());
     std::fs::remove_dir_all(sandbox.brain().join(".nugget")).unwrap();
     let indexed = sandbox.json(["index", "--json"]);
     assert_eq!(indexed["units"], 20);

@@ -17,9 +17,9 @@ use crate::fault::Fault;
 
 const HELP: &str = "\
 Examples:
-  nugget demo                              the whole flywheel in a scratch folder
-  nugget init --path ~/brain               make a brain
-  nugget capture-session --transcript ~/.claude/projects/…/SESSION.jsonl --wait
+  nugget demo
+  nugget init --path ~/brain
+  nugget capture-session --transcript SESSION.jsonl --wait
   nugget ask \"how do we keep workers from piling up?\"
   claude mcp add --scope user nugget -- nugget serve
 
@@ -48,17 +48,17 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the whole flywheel in a scratch folder: init, capture, merge, ask
+    /// Show the whole flywheel in a scratch folder
     Demo(commands::demo::Arguments),
-    /// Make a brain, or make one of a folder or repository that is there
+    /// Make a brain, or adopt a folder or repository as one
     Init(commands::init::Arguments),
-    /// Queue a session for capture; reads the hook's JSON from stdin without --transcript
+    /// Queue a session for capture (what the hook calls)
     CaptureSession(commands::capture_session::Arguments),
     /// Show captures, the drainer and recent results
     Status(commands::status::Arguments),
     /// Ask the brain
     Ask(commands::ask::Arguments),
-    /// Serve the brain to Claude Code: MCP over stdio
+    /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::Arguments),
     /// Bring the derived index up to date
     Index(commands::index::Arguments),
@@ -68,7 +68,7 @@ enum Command {
     List(commands::list::Arguments),
     /// Try dead captures again, and waiting ones now
     Retry(commands::ledger::Retry),
-    /// Strike a capture from the ledger, so that its session may be captured anew
+    /// Strike a capture from the ledger
     ForgetCapture(commands::ledger::Forget),
     /// Print the settings in force and where each comes from
     Config(commands::config::Arguments),

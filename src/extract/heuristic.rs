@@ -55,7 +55,7 @@ fn extract(conversation: &Conversation) -> Extraction {
 
     drop_small_talk(&mut findings);
     merge::drop_recalled(conversation, &mut findings);
-    let _ = merge::duplicates;
+    merge::duplicates(&mut findings);
     findings.found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.event.cmp(&b.event)));
     for weak in findings.found.split_off(findings.found.len().min(CANDIDATES_MAX)) {
         findings.reject(&weak.title, "the session has stronger ones");

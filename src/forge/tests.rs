@@ -812,7 +812,7 @@ fn a_remote_is_added_once_and_every_other_byte_stays() {
     std::fs::write(&path, &before).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     let repository = Repository::open(&root).unwrap();
-    let bare = place.path("with blanks; and # more.git");
+    let bare = place.path("with blanks; \"quotes\" \\ and # more.git");
     git(place.folder.path(), &["init", "-q", "--bare", bare.to_str().unwrap()]);
     let url = bare.to_str().unwrap();
     assert!(repository.add_remote("origin", url).unwrap());

@@ -11,9 +11,10 @@ use index::Mode;
 use jiff::Timestamp;
 use retrieve::Query;
 use rmcp::handler::server::router::tool::ToolRouter;
+use rmcp::handler::server::tool::schema_for_type;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
-    CallToolResult, ContentBlock, Implementation, MetaObject, ServerCapabilities, ServerConfig,
+    CallToolResult, ContentBlock, Implementation, JsonObject, MetaObject, ServerCapabilities, ServerConfig,
 };
 use rmcp::{ErrorData, ServerHandler, ServiceExt as _, schemars, tool, tool_handler, tool_router};
 use tokio::task::JoinHandle;
@@ -125,13 +126,17 @@ impl Nugget {
         description = "Search this developer's reviewed knowledge (patterns, decisions, bugs, concepts, beliefs learned in \
                        earlier sessions) for what bears on a task. Call it first, before planning, debugging or editing code: \
                        it takes milliseconds and prevents repeating solved problems. Returns short quoted passages with unit ids.",
+        input_schema = schema_for_type::<Task>(),
         annotations(read_only_hint = true, destructive_hint = false, idempotent_hint = true, open_world_hint = false),
         meta = tool_meta()
     )]
     async fn get_relevant_context(
         &self,
-        Parameters(task): Parameters<Task>,
+        Parameters(arguments): Parameters<JsonObject>,
     ) -> Result<CallToolResult, ErrorData> {
+        // Read here and not by the macro, which would answer a malformed call as if the tool had run.
+        let task: Task = serde_json::from_value(arguments.into())
+            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
         let text: String = task.task_description.trim().chars().take(TASK_CHARS_MAX).collect();
         if text.is_empty() {
             return Err(ErrorData::invalid_params(

@@ -1,6 +1,7 @@
 //! A question to what can be looked up: its words, and what must be found to the letter.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// What the question holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ fn terms(question: &str, without_stop_words: bool) -> Vec<String> {
                 0 => false,
                 // A single letter says something only in a script whose letters are words.
                 1 => !lower.is_ascii(),
-                _ => !(without_stop_words && STOP_WORDS.binary_search(&lower.as_str()).is_ok()),
+                _ => !(without_stop_words && STOP_WORDS.contains(lower.as_str())),
             };
             if is_word && terms.len() < TERMS_MAX && seen.insert(lower) {
                 terms.push(term.to_owned());
@@ -118,189 +119,22 @@ fn parts(word: &str) -> Vec<&str> {
     if parts.len() > 1 { parts } else { Vec::new() }
 }
 
-/// Words of English that say nothing about the subject. Sorted.
-const STOP_WORDS: &[&str] = &[
-    "about",
-    "after",
-    "again",
-    "all",
-    "also",
-    "am",
-    "an",
-    "and",
-    "any",
-    "anyone",
-    "anything",
-    "are",
-    "aren",
-    "as",
-    "at",
-    "be",
-    "because",
-    "been",
-    "before",
-    "being",
-    "but",
-    "by",
-    "can",
-    "cannot",
-    "could",
-    "couldn",
-    "did",
-    "didn",
-    "do",
-    "does",
-    "doesn",
-    "doing",
-    "don",
-    "during",
-    "each",
-    "either",
-    "else",
-    "ever",
-    "every",
-    "for",
-    "from",
-    "get",
-    "gets",
-    "getting",
-    "give",
-    "given",
-    "go",
-    "goes",
-    "going",
-    "got",
-    "had",
-    "hadn",
-    "has",
-    "hasn",
-    "have",
-    "haven",
-    "having",
-    "he",
-    "hello",
-    "help",
-    "her",
-    "here",
-    "hers",
-    "hi",
-    "him",
-    "his",
-    "how",
-    "however",
-    "if",
-    "in",
-    "into",
-    "is",
-    "isn",
-    "it",
-    "its",
-    "itself",
-    "just",
-    "know",
-    "let",
-    "like",
-    "ll",
-    "may",
-    "maybe",
-    "me",
-    "might",
-    "mine",
-    "must",
-    "my",
-    "myself",
-    "need",
-    "no",
-    "not",
-    "of",
-    "off",
-    "on",
-    "one",
-    "only",
-    "onto",
-    "or",
-    "other",
-    "our",
-    "ours",
-    "out",
-    "over",
-    "own",
-    "please",
-    "re",
-    "same",
-    "shall",
-    "she",
-    "should",
-    "shouldn",
-    "since",
-    "so",
-    "some",
-    "someone",
-    "something",
-    "such",
-    "than",
-    "thank",
-    "thanks",
-    "that",
-    "the",
-    "their",
-    "them",
-    "then",
-    "there",
-    "these",
-    "they",
-    "thing",
-    "things",
-    "this",
-    "those",
-    "through",
-    "to",
-    "too",
-    "under",
-    "until",
-    "up",
-    "upon",
-    "us",
-    "ve",
-    "very",
-    "want",
-    "wants",
-    "was",
-    "wasn",
-    "way",
-    "we",
-    "were",
-    "weren",
-    "what",
-    "when",
-    "where",
-    "whether",
-    "which",
-    "while",
-    "who",
-    "whom",
-    "whose",
-    "why",
-    "will",
-    "with",
-    "without",
-    "won",
-    "would",
-    "wouldn",
-    "yet",
-    "you",
-    "your",
-    "yours",
-];
+/// Words of English that say nothing about the subject.
+static STOP_WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS_TEXT.split_whitespace().collect());
+const STOP_WORDS_TEXT: &str = "\
+    about after again all also am an and any anyone anything are aren as at be because been before being \
+    but by can cannot could couldn did didn do does doesn doing don during each either else ever every \
+    for from get gets getting give given go goes going got had hadn has hasn have haven having he hello \
+    help her here hers hi him his how however if in into is isn it its itself just know let like ll may \
+    maybe me might mine must my myself need no not of off on one only onto or other our ours out over \
+    own please re same shall she should shouldn since so some someone something such than thank thanks \
+    that the their them then there these they thing things this those through to too under until up upon \
+    us ve very want wants was wasn way we were weren what when where whether which while who whom whose \
+    why will with without won would wouldn yet you your yours";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stop_words_are_sorted_for_the_search() {
-        assert!(STOP_WORDS.is_sorted());
-    }
 
     #[test]
     fn a_question_becomes_its_words() {

@@ -165,6 +165,14 @@ mod tests {
                 assert!(!kept.contains("ghp_"), "{before}");
             }
         }
+        for after in 900..1100 {
+            for length in [6_000, 200_000] {
+                let text = format!("{}{key} {}", "y ".repeat(length), "x".repeat(after));
+                let kept = cut(&text, 3000);
+                let shown = |part: &[u8]| kept.contains(std::str::from_utf8(part).unwrap());
+                assert!(!key.as_bytes().windows(8).any(shown), "{after}: {kept}");
+            }
+        }
         let text = format!("a<private>{}</private>b", "s".repeat(1 << 20));
         let kept = cut(&text, 3000);
         assert!(!kept.contains('s') || !kept.contains("ss"), "{kept}");

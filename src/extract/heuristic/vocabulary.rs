@@ -15,7 +15,7 @@ const TAGS_MAX: usize = 6;
 
 /// Words, and the domain that each speaks for. Stems, as [`prose::content_words`] gives them, are
 /// compared, so that `migrations` counts for `migration`.
-const DOMAINS: [(&str, &str); 10] = [
+const DOMAINS: [(&str, &str); 11] = [
     (
         "testing",
         "test tests flaky fixture fixtures mock mocks snapshot pytest jest vitest rspec assertion coverage e2e playwright cypress proptest",
@@ -35,10 +35,14 @@ const DOMAINS: [(&str, &str); 10] = [
     ),
     (
         "frontend",
-        "react css component components browser dom tailwind vite webpack svelte vue hook hooks render hydration nextjs useeffect accessibility",
+        "react css component components browser dom tailwind vite webpack svelte vue hook hooks hydration nextjs useeffect accessibility",
     ),
     ("writing", "readme documentation docs prose wording headline tone spelling changelog"),
     ("data", "pandas dataframe numpy csv parquet etl dataset notebook spark airflow"),
+    (
+        "messaging",
+        "queue queues consumer producer kafka rabbitmq sqs broker outbox lease acknowledge heartbeat idempotent dead-letter visibility",
+    ),
     ("networking", "http https dns socket tcp proxy websocket grpc timeout latency retry retries backoff"),
     (
         "coding",
@@ -197,6 +201,7 @@ pub(super) fn about(lesson: &str, nearby: &str) -> About {
         }
     }
     tags.truncate(TAGS_MAX);
+    let domain = if domain == "general" && !tags.is_empty() { "coding" } else { domain };
     About { domain, tags }
 }
 
