@@ -146,10 +146,12 @@ impl State {
             let _turn = passages.acquire_owned().await;
             let vectors = stage::blocking(move || model.documents(&texts)).await;
             found.vectors = vectors.map_err(|error| Failure::passing(&error))?;
+            failpoint::here!("embedding-before-advance");
             Ok(Step::Next(Stage::Indexing, stage::encode(&found)?))
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Indexing)) {
+            failpoint::here!("embedding-after-advance");
             self.arguments.next.ring(indexing::Message::Wake);
         }
         Ok(worked)

@@ -77,6 +77,7 @@ impl State {
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Embedding)) {
+            failpoint::here!("extraction-after-keep");
             self.arguments.next.ring(embedding::Message::Wake);
         }
         Ok(worked)
@@ -110,5 +111,6 @@ async fn extract(extractor: &dyn Extractor, confidence_min: f64, claim: &Claim) 
         return Ok(Step::End(Finish::Nothing { reason }));
     }
     let found = Found { session, candidates, rejected, by: extraction.by, vectors: Vec::new() };
+    failpoint::here!("extraction-before-keep");
     Ok(Step::Next(Stage::Embedding, stage::encode(&found)?))
 }

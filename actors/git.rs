@@ -108,6 +108,7 @@ impl State {
             stage::blocking(move || arguments.propose(&claim))
         })
         .await?;
+        failpoint::here!("git-after-finish");
         Ok(worked)
     }
 }
@@ -127,7 +128,9 @@ impl Arguments {
             Some(plan) => plan,
             None => self.plan(claim, &repository, &found, None)?,
         };
+        failpoint::here!("git-after-plan");
         self.keep(claim, &found, &plan)?;
+        failpoint::here!("git-after-keep");
         let mut proposed = repository.propose(&held, &plan.proposal()?);
         if let Err(forge::Error::BranchTaken { .. } | forge::Error::PathTaken { .. }) = &proposed {
             // Somebody else's branch has our name, or the base has moved under a plan that was never
@@ -142,6 +145,7 @@ impl Arguments {
             let reason = "the brain has every file already".to_owned();
             return Ok(Step::End(Finish::Nothing { reason }));
         }
+        failpoint::here!("git-before-finish");
         Ok(Step::End(Finish::Done {
             branch: proposed.branch,
             commit: proposed.commit.to_string(),

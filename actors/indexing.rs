@@ -186,6 +186,7 @@ impl Arguments {
             busy.beat();
         }
         tell(Advance::Publishing);
+        failpoint::here!("indexing-before-publish");
         let report =
             stage::blocking(move || plan.publish(vectors)).await.map_err(|error| Failure::passing(&error))?;
         tracing::info!(
@@ -226,6 +227,7 @@ fn compare(index: &Index, mut found: Found) -> Result<Step, Failure> {
         return Ok(Step::End(Finish::Nothing { reason: knowledge::text::one_line(&reason, 300) }));
     }
     found.candidates = kept.into_iter().map(|(candidate, _)| candidate).collect();
+    failpoint::here!("indexing-before-advance");
     Ok(Step::Next(Stage::Git, stage::encode(&git::Input::Checked(found))?))
 }
 

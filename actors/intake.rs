@@ -81,6 +81,7 @@ impl State {
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Extraction)) {
+            failpoint::here!("intake-after-advance");
             self.arguments.next.ring(extraction::Message::Wake);
         }
         Ok(worked)
@@ -100,6 +101,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         Err(error @ transcript::Error::NotAFile { .. }) => return Err(Failure::permanent(&error)),
         Err(error) => return Err(Failure::passing(&error)),
     };
+    failpoint::here!("intake-after-read");
     let tally = &reading.tally;
     tracing::info!(
         capture,
@@ -121,5 +123,6 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         });
     }
     let body = stage::encode(&reading.conversation)?;
+    failpoint::here!("intake-before-advance");
     Ok(Step::NextWithLines(Stage::Extraction, body, reading.lines))
 }

@@ -334,6 +334,7 @@ pub fn drain(setup: &Setup, room: Option<Held>) -> Result<Drained, StartError> {
 
 /// One tenure of the drain lock.
 fn round(setup: &Setup, queue: &Queue, spool: &Spool, model: &Model) -> Result<(), StartError> {
+    failpoint::here!("drain-after-lock");
     // Whoever had these in hand is gone: the lock says so, whatever any clock says.
     queue.reclaim(None)?;
     if let Err(error) = queue.absorb(spool, Timestamp::now()) {
@@ -353,7 +354,9 @@ fn round(setup: &Setup, queue: &Queue, spool: &Spool, model: &Model) -> Result<(
         service.shutdown().await;
         worked
     })?;
+    failpoint::here!("drain-before-checkpoint");
     queue.checkpoint()?;
+    failpoint::here!("drain-before-unlock");
     Ok(())
 }
 

@@ -3,5 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "failpoints")]
+    failpoint::set_up();
     cli::run(std::env::args_os())
 }

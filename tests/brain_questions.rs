@@ -24,7 +24,11 @@ fn copy(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let to = to.join(entry.file_name());
-        if entry.path().is_dir() { copy(&entry.path(), &to) } else { std::fs::copy(entry.path(), to).map(drop).unwrap() }
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to)
+        } else {
+            std::fs::copy(entry.path(), to).map(drop).unwrap()
+        }
     }
 }
 
@@ -41,7 +45,7 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
         places: Places::of(brain.root()),
         brain,
         embed: embed::Settings::default(),
-        extractor: Arc::new(extract::Heuristic::default()),
+        extractor: Arc::new(extract::Heuristic),
         confidence_min: 0.5,
         default_branch: None,
         linger: Duration::ZERO,
@@ -62,7 +66,9 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
             };
             let answer = service.ask(query, DEADLINE).await.unwrap();
             assert!(!answer.words_only);
-            found.push(answer.units.iter().map(|unit| (unit.id.to_string(), unit.domain.to_string())).collect());
+            found.push(
+                answer.units.iter().map(|unit| (unit.id.to_string(), unit.domain.to_string())).collect(),
+            );
         }
         service.shutdown().await;
         found
@@ -73,7 +79,8 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
 fn fifteen_questions_in_other_words_find_their_units() {
     let questions = questions("questions.json");
     assert_eq!(questions.len(), 15);
-    let texts: Vec<String> = questions.iter().map(|question| question["question"].as_str().unwrap().to_owned()).collect();
+    let texts: Vec<String> =
+        questions.iter().map(|question| question["question"].as_str().unwrap().to_owned()).collect();
     let found = ask_all(&texts);
     let mut ranks = Vec::new();
     for (question, units) in questions.iter().zip(&found) {
@@ -90,20 +97,34 @@ fn fifteen_questions_in_other_words_find_their_units() {
 
 #[test]
 fn cache_invalidation_never_brings_fashion_above_coding() {
-    let questions = ["cache invalidation", "when do cached entries expire", "stale cache", "invalidate the cache after a write"];
+    let questions = [
+        "cache invalidation",
+        "when do cached entries expire",
+        "stale cache",
+        "invalidate the cache after a write",
+    ];
     for (question, units) in questions.iter().zip(ask_all(&questions.map(str::to_owned))) {
         let coding = units.iter().position(|(_, domain)| domain == "coding");
         let fashion = units.iter().position(|(_, domain)| domain == "fashion");
         println!("{question}: {units:?}");
         assert!(coding.is_some(), "{question}: {units:?}");
-        assert!(fashion.is_none_or(|fashion| coding.is_some_and(|coding| coding < fashion)), "{question}: {units:?}");
+        assert!(
+            fashion.is_none_or(|fashion| coding.is_some_and(|coding| coding < fashion)),
+            "{question}: {units:?}"
+        );
+        if *question == "cache invalidation" {
+            let last_coding = units.iter().rposition(|(_, domain)| domain == "coding");
+            assert!(fashion.is_none_or(|fashion| last_coding < Some(fashion)), "{question}: {units:?}");
+        }
     }
 }
 
 #[test]
 fn questions_about_other_things_find_little() {
-    let texts: Vec<String> =
-        questions("unrelated.json").iter().map(|question| question["question"].as_str().unwrap().to_owned()).collect();
+    let texts: Vec<String> = questions("unrelated.json")
+        .iter()
+        .map(|question| question["question"].as_str().unwrap().to_owned())
+        .collect();
     let found = ask_all(&texts);
     let wrong = found.iter().filter(|units| !units.is_empty()).count();
     println!("{wrong} of {} unrelated questions found something: {found:?}", texts.len());

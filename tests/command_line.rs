@@ -36,7 +36,12 @@ fn every_command_says_that_the_brain_is_missing_and_how_to_make_one() {
         check_error(&sandbox, command, 3, "there is no brain at");
     }
     let transcript = fixture("transcripts/compact_auto.jsonl");
-    check_error(&sandbox, &["capture-session", "--transcript", transcript.to_str().unwrap()], 3, "there is no brain");
+    check_error(
+        &sandbox,
+        &["capture-session", "--transcript", transcript.to_str().unwrap()],
+        3,
+        "there is no brain",
+    );
     check_error(&sandbox, &["status", "--brain", "/dev/null"], 3, "is not a folder");
     check_error(&sandbox, &["status", "--brain", sandbox.path().to_str().unwrap()], 3, "is not a brain");
 }
@@ -44,7 +49,8 @@ fn every_command_says_that_the_brain_is_missing_and_how_to_make_one() {
 #[test]
 fn a_second_init_changes_nothing_and_says_so() {
     let sandbox = Sandbox::with_brain();
-    let picture = || (sandbox.git(&["rev-parse", "HEAD"]), sandbox.git(&["status", "--porcelain", "--ignored"]));
+    let picture =
+        || (sandbox.git(&["rev-parse", "HEAD"]), sandbox.git(&["status", "--porcelain", "--ignored"]));
     let before = picture();
     assert_eq!(before.1, "", "the work tree is clean after init");
     let brain = sandbox.brain();
@@ -61,7 +67,8 @@ fn an_existing_repository_with_notes_is_adopted_and_not_overwritten() {
     let brain = sandbox.brain();
     std::fs::create_dir_all(brain.join("notes")).unwrap();
     sandbox.git(&["init", "-b", "trunk"]);
-    std::fs::write(brain.join("notes/caches.md"), "# On caches\n\nA cache without an owner is a leak.\n").unwrap();
+    std::fs::write(brain.join("notes/caches.md"), "# On caches\n\nA cache without an owner is a leak.\n")
+        .unwrap();
     std::fs::write(brain.join(".gitignore"), "*.tmp\n").unwrap();
     sandbox.git(&["add", "."]);
     sandbox.git(&["commit", "-m", "mine"]);
@@ -93,7 +100,12 @@ fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
         path
     };
     let folder = sandbox.path().to_str().unwrap().to_owned();
-    check_error(&sandbox, &["capture-session", "--transcript", "no-such.jsonl"], 1, "failed to read no-such.jsonl");
+    check_error(
+        &sandbox,
+        &["capture-session", "--transcript", "no-such.jsonl"],
+        1,
+        "failed to read no-such.jsonl",
+    );
     check_error(&sandbox, &["capture-session", "--transcript", &folder], 1, "is a folder");
 
     let nothing = |path: &std::path::Path, reason: &str| {
@@ -102,13 +114,18 @@ fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
         assert!(capture["reason"].as_str().unwrap().contains(reason), "{capture}");
     };
     nothing(&make("empty.jsonl", b""), "the transcript is empty");
-    nothing(&make("binary.jsonl", &[0xff, 0xfe, b'\n', 0, 0x80, b'\n']), "no line of the transcript can be read");
+    nothing(
+        &make("binary.jsonl", &[0xff, 0xfe, b'\n', 0, 0x80, b'\n']),
+        "no line of the transcript can be read",
+    );
     nothing(&make("text.jsonl", b"hello\nworld\n"), "no line of the transcript can be read");
     nothing(&make("half.jsonl", br#"{"type":"user","uuid":"u","mess"#), "no conversation");
 
     // Latin-1 in the midst of a good transcript: that line is lost to us, the others are not.
     let mut bytes = std::fs::read(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
-    bytes.extend(b"{\"type\":\"user\",\"uuid\":\"x\",\"message\":{\"role\":\"user\",\"content\":\"caf\xe9\"}}\n");
+    bytes.extend(
+        b"{\"type\":\"user\",\"uuid\":\"x\",\"message\":{\"role\":\"user\",\"content\":\"caf\xe9\"}}\n",
+    );
     assert_eq!(sandbox.capture(&make("latin1.jsonl", &bytes))["state"], "done");
 
     let fsck = sandbox.git(&["fsck", "--full", "--strict"]);
@@ -152,8 +169,18 @@ fn a_transcript_of_200_megabytes_is_captured() {
 fn a_hook_never_fails_its_session() {
     let sandbox = Sandbox::with_brain();
     let missing = Sandbox::new();
-    let good = json!({"session_id": "s", "transcript_path": "/no/such.jsonl", "hook_event_name": "SessionEnd"}).to_string() + "\n";
-    let inputs: [&[u8]; 6] = [b"", b"\n", b"not json\n", b"{}\n", &[0xff, b'\n'], b"{\"session_id\":\"s\",\"transcript_path\":\"relative\"}\n"];
+    let good =
+        json!({"session_id": "s", "transcript_path": "/no/such.jsonl", "hook_event_name": "SessionEnd"})
+            .to_string()
+            + "\n";
+    let inputs: [&[u8]; 6] = [
+        b"",
+        b"\n",
+        b"not json\n",
+        b"{}\n",
+        &[0xff, b'\n'],
+        b"{\"session_id\":\"s\",\"transcript_path\":\"relative\"}\n",
+    ];
     for input in inputs {
         let output = sandbox.fed(&["capture-session"], input);
         assert!(output.status.success(), "{input:?}");
@@ -167,17 +194,26 @@ fn a_hook_never_fails_its_session() {
     let settings = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, settings + "[retrieve]\nlimits = 3\n").unwrap();
     let output = sandbox.fed(&["capture-session"], good.as_bytes());
-    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success() && output.stderr.is_empty(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     check_error(&sandbox, &["status"], 2, "unknown setting `retrieve.limits`");
 }
 
 #[test]
 fn a_session_without_a_transcript_has_nothing_to_save() {
     let sandbox = Sandbox::with_brain();
-    let hook = json!({"session_id": "s1", "transcript_path": sandbox.path().join("none.jsonl"), "reason": "other"}).to_string();
+    let hook =
+        json!({"session_id": "s1", "transcript_path": sandbox.path().join("none.jsonl"), "reason": "other"})
+            .to_string();
     let output = sandbox.fed(&["capture-session", "--wait", "--json"], format!("{hook}\n").as_bytes());
     let capture: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((&capture["state"], &capture["reason"]), (&json!("nothing"), &json!("there is no transcript")));
+    assert_eq!(
+        (&capture["state"], &capture["reason"]),
+        (&json!("nothing"), &json!("there is no transcript"))
+    );
 }
 
 #[test]
@@ -193,16 +229,23 @@ fn an_invalid_unit_is_named_with_its_line_and_the_rest_of_the_brain_works() {
     crate::brain_questions::copy_brain(&sandbox);
     let bugs = sandbox.brain().join("domains/coding/bugs");
     std::fs::create_dir_all(&bugs).unwrap();
-    std::fs::write(bugs.join("broken.md"), "---\nid: broken\ntype: bug\nconfidence: very\n---\n# B\n").unwrap();
+    std::fs::write(bugs.join("broken.md"), "---\nid: broken\ntype: bug\nconfidence: very\n---\n# B\n")
+        .unwrap();
     std::fs::write(bugs.join("binary.md"), [0xff, 0xfe]).unwrap();
     let output = sandbox.run(["index"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
-    assert!(stderr.contains("domains/coding/bugs/broken.md:4: `confidence` must be a number from 0 to 1"), "{stderr}");
+    assert!(
+        stderr.contains("domains/coding/bugs/broken.md:4: `confidence` must be a number from 0 to 1"),
+        "{stderr}"
+    );
     assert!(stderr.contains("binary.md"), "{stderr}");
     assert_eq!(sandbox.json(["index", "--json"])["units"], 20);
     let listed = sandbox.json(["list", "--json"]);
-    assert_eq!((listed["units"].as_array().unwrap().len(), listed["problems"].as_array().unwrap().len()), (20, 2));
+    assert_eq!(
+        (listed["units"].as_array().unwrap().len(), listed["problems"].as_array().unwrap().len()),
+        (20, 2)
+    );
 }
 
 #[test]
@@ -222,7 +265,8 @@ fn hostile_questions_are_answered() {
     crate::brain_questions::copy_brain(&sandbox);
     sandbox.ok(["index"]);
     let huge = "worker ".repeat(15_000);
-    for question in ["\"", "* OR NEAR(", "'; DROP TABLE chunks; --", "😀", "\u{202e}evil\u{200b}", "a", &huge] {
+    for question in ["\"", "* OR NEAR(", "'; DROP TABLE chunks; --", "😀", "\u{202e}evil\u{200b}", "a", &huge]
+    {
         let answer = sandbox.json(["ask", "--no-llm", "--json", "--", question]);
         assert!(answer["units"].is_array());
     }
@@ -233,7 +277,11 @@ fn a_printed_unit_cannot_move_the_cursor() {
     let sandbox = Sandbox::with_brain();
     let folder = sandbox.brain().join("domains/x/bugs");
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::write(folder.join("esc.md"), "---\nid: esc\ntype: bug\ntitle: \"a\\u001b[2Jb\"\n---\n\u{1b}[31mred\u{202e}\n").unwrap();
+    std::fs::write(
+        folder.join("esc.md"),
+        "---\nid: esc\ntype: bug\ntitle: \"a\\u001b[2Jb\"\n---\n\u{1b}[31mred\u{202e}\n",
+    )
+    .unwrap();
     for arguments in [&["show", "esc"][..], &["list"], &["ask", "red", "--no-llm"]] {
         let shown = sandbox.ok(arguments);
         assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{arguments:?}: {shown:?}");
@@ -243,7 +291,8 @@ fn a_printed_unit_cannot_move_the_cursor() {
 #[test]
 fn settings_are_printed_with_where_they_come_from() {
     let sandbox = Sandbox::with_brain();
-    let output = sandbox.command().args(["config", "--json"]).env("NUGGET_RETRIEVE_LIMIT", "7").output().unwrap();
+    let output =
+        sandbox.command().args(["config", "--json"]).env("NUGGET_RETRIEVE_LIMIT", "7").output().unwrap();
     let config: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(config["settings"]["retrieve.limit"]["value"], "7");
     assert_eq!(config["settings"]["retrieve.limit"]["from"], "NUGGET_RETRIEVE_LIMIT");
@@ -258,7 +307,21 @@ fn settings_are_printed_with_where_they_come_from() {
 fn help_names_every_command_with_examples() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!("help", sandbox.ok(["--help"]));
-    for command in ["demo", "init", "capture-session", "status", "ask", "serve", "index", "show", "list", "retry", "forget-capture", "config", "completions"] {
+    for command in [
+        "demo",
+        "init",
+        "capture-session",
+        "status",
+        "ask",
+        "serve",
+        "index",
+        "show",
+        "list",
+        "retry",
+        "forget-capture",
+        "config",
+        "completions",
+    ] {
         let help = sandbox.ok([command, "--help"]);
         assert!(help.contains("Example"), "{command}: {help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{command}: {help}");

@@ -27,8 +27,15 @@ fn what_a_session_learned_is_found_by_the_next_one_after_a_merge() {
     assert!(ids.contains(&&first["id"]), "{first}");
 
     let words = |text: &str| -> HashSet<String> {
-        let stop = ["the", "a", "an", "in", "on", "of", "to", "is", "why", "does", "do", "how", "what", "my", "our", "we", "i", "when", "with", "and", "for", "it", "not", "so"];
-        knowledge::text::canonical(text).split(' ').map(str::to_owned).filter(|word| !stop.contains(&word.as_str())).collect()
+        let stop = [
+            "the", "a", "an", "in", "on", "of", "to", "is", "why", "does", "do", "how", "what", "my", "our",
+            "we", "i", "when", "with", "and", "for", "it", "not", "so",
+        ];
+        knowledge::text::canonical(text)
+            .split(' ')
+            .map(str::to_owned)
+            .filter(|word| !stop.contains(&word.as_str()))
+            .collect()
     };
     let title = first["title"].as_str().unwrap();
     let shared: Vec<_> = words(title).intersection(&words(QUESTION)).cloned().collect();
@@ -105,7 +112,8 @@ fn deleting_the_derived_folder_loses_nothing() {
     let question = ["ask", "how do I stop goroutines from piling up", "--no-llm", "--json"];
     let answer = |sandbox: &Sandbox| -> Vec<String> {
         let answer = sandbox.json(question);
-        let passages = answer["units"].as_array().unwrap().iter().flat_map(|unit| unit["passages"].as_array().unwrap());
+        let passages =
+            answer["units"].as_array().unwrap().iter().flat_map(|unit| unit["passages"].as_array().unwrap());
         passages.map(|passage| passage["chunk_id"].to_string() + passage["text"].as_str().unwrap()).collect()
     };
     let before = answer(&sandbox);

@@ -8,7 +8,8 @@ use crate::support::{Sandbox, fixture, git, try_git};
 fn picture(brain: &Path) -> (String, String, Vec<u8>, String) {
     let index = std::fs::read(brain.join(".git/index")).unwrap_or_default();
     let head = std::fs::read_to_string(brain.join(".git/HEAD")).unwrap();
-    let refs = git(brain, &["for-each-ref", "refs/heads/main", "refs/heads/topic", "refs/stash", "refs/tags"]);
+    let refs =
+        git(brain, &["for-each-ref", "refs/heads/main", "refs/heads/topic", "refs/stash", "refs/tags"]);
     (git(brain, &["status", "--porcelain=v2", "--branch"]), head, index, refs)
 }
 

@@ -19,9 +19,39 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/index", &["knowledge", "brain"]),
     ("src/retrieve", &["knowledge", "index", "embed", "model"]),
     ("src/forge", &["knowledge"]),
-    ("actors", &["knowledge", "transcript", "brain", "queue", "model", "extract", "embed", "index", "retrieve", "forge"]),
+    (
+        "actors",
+        &[
+            "knowledge",
+            "transcript",
+            "brain",
+            "queue",
+            "model",
+            "extract",
+            "embed",
+            "index",
+            "retrieve",
+            "forge",
+        ],
+    ),
     ("src/mcp", &["knowledge", "index", "retrieve", "actors"]),
-    ("src/cli", &["knowledge", "transcript", "brain", "queue", "model", "extract", "embed", "index", "retrieve", "forge", "actors", "mcp"]),
+    (
+        "src/cli",
+        &[
+            "knowledge",
+            "transcript",
+            "brain",
+            "queue",
+            "model",
+            "extract",
+            "embed",
+            "index",
+            "retrieve",
+            "forge",
+            "actors",
+            "mcp",
+        ],
+    ),
 ];
 
 #[test]
@@ -43,7 +73,9 @@ fn every_member_is_listed_in_reading_order() {
     let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let at: Vec<usize> = ARROWS
         .iter()
-        .map(|(path, _)| manifest.find(&format!("\"{path}\"")).unwrap_or_else(|| panic!("{path} is no member")))
+        .map(|(path, _)| {
+            manifest.find(&format!("\"{path}\"")).unwrap_or_else(|| panic!("{path} is no member"))
+        })
         .collect();
     assert!(at.is_sorted());
 }
@@ -66,7 +98,10 @@ fn nothing_is_left_half_done_or_switched_off() {
     sources(root(), &mut files);
     assert!(files.len() > 50);
     let marks = ["todo", "unimplemented"].map(|word| format!("{word}!(")).into_iter();
-    let marks: Vec<String> = marks.chain(["FIX", "XX"].map(|word| format!("{word}{}", if word == "XX" { "X" } else { "ME" }))).chain([format!("#[{}", "ignore")]).collect();
+    let marks: Vec<String> = marks
+        .chain(["FIX", "XX"].map(|word| format!("{word}{}", if word == "XX" { "X" } else { "ME" })))
+        .chain([format!("#[{}", "ignore")])
+        .collect();
     for file in files {
         let text = std::fs::read_to_string(&file).unwrap();
         for mark in &marks {
@@ -97,6 +132,9 @@ fn only_forge_and_the_door_start_processes() {
     for file in files {
         let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&file).unwrap();
-        assert!(!text.contains("Command::new(") || allowed.iter().any(|allowed| name.starts_with(allowed)), "{name} starts a process");
+        assert!(
+            !text.contains("Command::new(") || allowed.iter().any(|allowed| name.starts_with(allowed)),
+            "{name} starts a process"
+        );
     }
 }

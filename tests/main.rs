@@ -1,7 +1,10 @@
 //! One binary for every test that looks at nugget from outside.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod support;
 
+mod answers;
 mod brain_questions;
 mod command_line;
 mod flywheel;

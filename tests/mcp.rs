@@ -117,11 +117,14 @@ fn a_client_of_2026_07_28_needs_no_handshake() {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
     let mut client = Client::start(&sandbox);
-    let found = client.ask(&json!({"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": modern()}}));
+    let found = client.ask(
+        &json!({"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": modern()}}),
+    );
     let versions = found["result"]["supportedVersions"].as_array().unwrap();
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")), "{found}");
     assert!(found["result"]["instructions"].as_str().unwrap().contains("Always check the brain first"));
-    let tools = client.ask(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": modern()}}));
+    let tools = client
+        .ask(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": modern()}}));
     assert_eq!(tools["result"]["tools"][0]["name"], "get_relevant_context");
     let answer = client.call(2, json!({"task_description": "bounded worker pools"}), Some(modern()));
     assert!(text(&answer).contains("worker"), "{answer}");
@@ -163,7 +166,11 @@ fn what_is_merged_while_the_server_runs_is_found_by_the_next_call() {
     let counter = std::cell::RefCell::new(&mut id);
     crate::support::until("the server answers from them", || {
         **counter.borrow_mut() += 1;
-        let answer = found.borrow_mut().call(**counter.borrow(), json!({"task_description": "stop goroutines from piling up"}), None);
+        let answer = found.borrow_mut().call(
+            **counter.borrow(),
+            json!({"task_description": "stop goroutines from piling up"}),
+            None,
+        );
         text(&answer).contains("worker")
     });
     assert!(found.into_inner().end().success());

@@ -5,6 +5,8 @@
 mod commands;
 mod fault;
 mod output;
+#[cfg(feature = "failpoints")]
+mod scripted;
 mod session;
 
 use std::ffi::OsString;

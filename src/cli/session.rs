@@ -67,7 +67,7 @@ impl Door {
             brain: brain.clone(),
             places,
             embed: embed_settings(config),
-            extractor: Arc::new(extract::Heuristic::default()),
+            extractor: extractor(),
             confidence_min: config.number("extract.confidence_min") as f64 / 100.0,
             default_branch: manifest.default_branch,
             linger: config.seconds("drainer.linger_seconds"),
@@ -125,6 +125,13 @@ impl Door {
     }
 }
 
+fn extractor() -> Arc<dyn extract::Extractor> {
+    let extractor = Arc::new(extract::Heuristic);
+    #[cfg(feature = "failpoints")]
+    let extractor = crate::scripted::wrap(extractor);
+    extractor
+}
+
 fn embed_settings(config: &Config) -> embed::Settings {
     let model = match config.path("embed.model") {
         None => ModelChoice::BuiltIn,
@@ -164,6 +171,7 @@ fn embed_settings(config: &Config) -> embed::Settings {
 pub(crate) fn ensure_drainer(places: &Places, brain: &Brain) -> Result<(), Fault> {
     let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
     let Some(place) = locks.try_wait()? else { return Ok(()) };
+    failpoint::here!("hook-before-spawn");
     spawn_drainer(place.into_stdin(), brain, &["--detach"])?;
     Ok(())
 }

@@ -178,6 +178,7 @@ fn write<'a>(git: &gix::Repository, objects: impl Iterator<Item = &'a Object>) -
             }
         }
         paths.push(loose.object_path(&object.id));
+        failpoint::here!("forge-amid-objects");
     }
     let mut folders: BTreeSet<PathBuf> =
         paths.iter().filter_map(|path| path.parent()).map(PathBuf::from).collect();

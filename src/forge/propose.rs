@@ -112,6 +112,7 @@ impl Repository {
             return Ok(done(base, Outcome::NothingNew));
         }
         draft.write(&git)?;
+        failpoint::here!("forge-after-objects");
         self.create_branch(&proposal.branch, &reference, draft.commit)?;
         draft.outlast_collector(|| self.git())?;
         Ok(done(CommitId(draft.commit), Outcome::Created))
@@ -157,7 +158,9 @@ fn publish(git: &gix::Repository, reference: &str, commit: gix::ObjectId) -> Res
     let prepared = git.refs.transaction().prepare(Some(edit), wait(2), wait(10))?;
     // Synced before it gets its name: a reference that a power cut left empty would stop git itself.
     sync(&git.common_dir().join(format!("{reference}.lock"))).map_err(gix::Error::from_error)?;
+    failpoint::here!("forge-before-ref");
     prepared.commit(None)?;
+    failpoint::here!("forge-after-ref");
     Ok(())
 }
 

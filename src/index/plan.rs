@@ -340,6 +340,7 @@ impl Plan {
         let hash = vectors::hash(&bytes);
         let file = vectors::file_name("vectors", number, &hash);
         vectors::write_whole(store.folder(), &file, &bytes)?;
+        failpoint::here!("index-after-vector-file");
         transaction
             .execute(
                 "INSERT OR REPLACE INTO generation
@@ -357,6 +358,7 @@ impl Plan {
             )
             .map_err(store.sqlite())?;
         transaction.commit().map_err(store.sqlite())?;
+        failpoint::here!("index-after-commit");
         Ok(bytes)
     }
 

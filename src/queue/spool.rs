@@ -27,7 +27,9 @@ impl Spool {
         let mut file = File::options().write(true).create(true).truncate(true).open(&temporary)?;
         file.write_all(&body)?;
         file.sync_all()?;
+        failpoint::here!("spool-after-write");
         fs::rename(&temporary, self.folder.join(format!("{name}.json")))?;
+        failpoint::here!("spool-after-rename");
         File::open(&self.folder)?.sync_all()
     }
 

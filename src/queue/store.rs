@@ -80,6 +80,7 @@ impl Queue {
         let found = spool.list().map_err(wrong)?;
         for (path, announcement) in &found {
             self.add(announcement, now)?;
+            failpoint::here!("spool-after-row");
             spool.remove(path).map_err(wrong)?;
         }
         Ok(found.len())

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::discover::Stamp;
+
 /// What one reading of a transcript gave.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
@@ -13,6 +15,8 @@ pub struct Reading {
     /// The `uuid` of every line that was taken now, in the order of the file; what `known` must
     /// answer `true` for at the next reading.
     pub lines: Vec<String>,
+    /// What the file was like as it was opened; `None` for a stream.
+    pub stamp: Option<Stamp>,
 }
 
 /// A session as people would tell it: who said what, which tools ran, how that went. Every text in

@@ -6,12 +6,16 @@
 
 mod clean;
 mod conversation;
+mod discover;
+mod exclude;
 mod line;
 mod reader;
 pub mod redact;
 mod scan;
 
 pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
+pub use discover::{FOUND_MAX, Glance, Stamp, client_folder, discover, glance};
+pub use exclude::Exclude;
 pub use reader::{Error, LINE_BYTES_MAX, read};
 
 #[cfg(test)]

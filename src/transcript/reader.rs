@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use memchr::memchr;
 
 use crate::conversation::{Conversation, Reading, Tally};
+use crate::discover::Stamp;
 use crate::line::{Found, Lines};
 
 /// The longest line that is read, in bytes. Real ones reach a few megabytes, where a tool returned
@@ -46,9 +47,12 @@ pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Reading, Error>
         return Err(Error::NotAFile { path: path.to_owned() });
     }
     let file = File::open(path).map_err(failed)?;
-    let length = file.metadata().map_err(failed)?.len();
+    let metadata = file.metadata().map_err(failed)?;
+    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    read_stream(file.take(length), LINE_BYTES_MAX, &stem, known).map_err(failed)
+    let mut reading = read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem, known).map_err(failed)?;
+    reading.stamp = Some(Stamp::of(real, &metadata));
+    Ok(reading)
 }
 
 /// The same for any stream; `session_id` is for when no line tells it.
@@ -93,7 +97,7 @@ pub(crate) fn read_stream(
     if conversation.session_id.is_empty() {
         session_id.clone_into(&mut conversation.session_id);
     }
-    Ok(Reading { conversation, tally, lines: taken })
+    Ok(Reading { conversation, tally, lines: taken, stamp: None })
 }
 
 struct Extent {

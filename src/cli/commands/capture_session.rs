@@ -85,6 +85,7 @@ impl Arguments {
         let places = Places::of(brain.root());
         places.create()?;
         let now = Timestamp::now();
+        failpoint::here!("hook-before-row");
         let added = match queue::announce(&places.queue(), &announcement, now) {
             Ok(added) => Some(added),
             Err(error) => {
@@ -97,7 +98,9 @@ impl Arguments {
                 None
             }
         };
+        failpoint::here!("hook-after-row");
         ensure_drainer(&places, &brain)?;
+        failpoint::here!("hook-after-spawn");
         if self.wait {
             return self.follow(&brain, &places, added);
         }

@@ -22,6 +22,7 @@ impl Arguments {
             // A session of its own has no terminal that could hang it up, and no group that a
             // client could kill. It fails only where this is done already.
             let _ = rustix::process::setsid();
+            failpoint::here!("drain-detached");
             spawn_drainer(Stdio::inherit(), &brain, &[])?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -29,6 +30,7 @@ impl Arguments {
         places.create()?;
         let _logs = door.log_to_file(&places);
         let room = queue::lock_from_stdin(&places.wait_lock());
+        failpoint::here!("drain-with-room");
         let setup = door.setup(&config, &brain)?;
         actors::drain(&setup, room)?;
         Ok(ExitCode::SUCCESS)

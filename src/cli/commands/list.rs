@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::show::read_all;
+use super::show::{Shelf, read_all};
 use crate::fault::Fault;
 use crate::output;
 use crate::session::Door;
@@ -27,7 +27,7 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         let config = door.config()?;
         let brain = door.brain(&config)?;
-        let (mut units, problems) = read_all(&brain)?;
+        let Shelf { mut units, problems } = read_all(&brain)?;
         let all = units.len();
         units.retain(|(_, unit)| {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)

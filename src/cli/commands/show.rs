@@ -24,8 +24,8 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         let config = door.config()?;
         let brain = door.brain(&config)?;
-        let (units, _) = read_all(&brain)?;
-        let Some((path, unit)) = units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
+        let shelf = read_all(&brain)?;
+        let Some((path, unit)) = shelf.units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
             return Err(Fault::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
                 .hint("`nugget list` shows all ids; a unit on a branch has to be merged first"));
@@ -39,21 +39,29 @@ impl Arguments {
     }
 }
 
-/// Every unit of the brain with its path, and what is wrong with those that cannot be read.
-pub(crate) fn read_all(brain: &Brain) -> Result<(Vec<(String, Unit)>, Vec<String>), Fault> {
-    let mut units = Vec::new();
-    let mut problems = Vec::new();
+/// What a brain's files hold.
+#[derive(Default)]
+pub(crate) struct Shelf {
+    /// Every unit, with its path.
+    pub units: Vec<(String, Unit)>,
+    /// What is wrong with the files that are no units.
+    pub problems: Vec<String>,
+}
+
+pub(crate) fn read_all(brain: &Brain) -> Result<Shelf, Fault> {
+    let mut shelf = Shelf::default();
     for file in brain.files()? {
-        let unit = match brain.read(&file.path) {
-            Ok(text) => Document::parse(text)
-                .and_then(|document| document.unit(&file.path))
-                .map_err(|error| format!("{}:{}: {}", file.path, error.line, error.what)),
-            Err(error) => Err(error.to_string()),
+        let text = match brain.read(&file.path) {
+            Ok(text) => text,
+            Err(error) => {
+                shelf.problems.push(error.to_string());
+                continue;
+            }
         };
-        match unit {
-            Ok(unit) => units.push((file.path, unit)),
-            Err(problem) => problems.push(problem),
+        match Document::parse(text).and_then(|document| document.unit(&file.path)) {
+            Ok(unit) => shelf.units.push((file.path, unit)),
+            Err(error) => shelf.problems.push(format!("{}:{}: {}", file.path, error.line, error.what)),
         }
     }
-    Ok((units, problems))
+    Ok(shelf)
 }

@@ -1,0 +1,188 @@
+//! Finds the transcripts that the client has left on disk, and looks into one just far enough to
+//! tell whose it is.
+//!
+//! No clock and no ledger here: what a transcript's age or size means is for others to say.
+
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use crate::scan;
+
+/// The most transcripts that one walk lists. Far above what a client keeps; a folder with more is
+/// a mistake, and its first ones are as good as any.
+pub const FOUND_MAX: usize = 100_000;
+/// How far a glance reads. The folder of a session stands within its first kilobytes.
+const GLANCE_BYTES_MAX: u64 = 4 << 20;
+
+/// What a transcript was like when somebody looked: two looks that agree saw the same lines.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// The file's real path, so that two ways to it are one file.
+    pub path: PathBuf,
+    /// In bytes.
+    pub size: u64,
+    /// Milliseconds since the epoch; negative before it.
+    pub modified_ms: i64,
+}
+
+impl Stamp {
+    pub fn of(path: PathBuf, metadata: &Metadata) -> Self {
+        let modified_ms = metadata.modified().map_or(0, |time| match time.duration_since(UNIX_EPOCH) {
+            Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
+        });
+        Self { path, size: metadata.len(), modified_ms }
+    }
+
+    /// The session that a transcript's name tells.
+    pub fn session_id(&self) -> &str {
+        self.path.file_stem().and_then(OsStr::to_str).unwrap_or_default()
+    }
+}
+
+/// Lists the sessions' transcripts of a client, `<folder>/projects/*/*.jsonl`, in no order.
+///
+/// What subagents did is no session: `agent-*.jsonl` and deeper folders are left out, as are
+/// symbolic links and names that are not UTF-8, which no client writes. A folder that cannot be
+/// read has nothing to list.
+pub fn discover(client_folder: &Path) -> Vec<Stamp> {
+    let mut found = Vec::new();
+    // The way to the projects may lead over links, as people keep settings elsewhere; below, none.
+    let Ok(projects) = fs::canonicalize(client_folder.join("projects")) else { return found };
+    for project in entries(&projects) {
+        if !project.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        for entry in entries(&project.path()) {
+            let path = entry.path();
+            let is_session = path.to_str().is_some()
+                && path.extension() == Some(OsStr::new("jsonl"))
+                && path.file_stem().and_then(OsStr::to_str).is_some_and(|stem| !stem.starts_with("agent-"));
+            if !is_session {
+                continue;
+            }
+            // Of the entry itself, not of what a link points at. Gone meanwhile is not there.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_file() {
+                found.push(Stamp::of(path, &metadata));
+            }
+            if found.len() >= FOUND_MAX {
+                return found;
+            }
+        }
+    }
+    found
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
+    fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// Where the client keeps its things: `CLAUDE_CONFIG_DIR`, otherwise `~/.claude`.
+pub fn client_folder() -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    set("CLAUDE_CONFIG_DIR").or_else(|| Some(set("HOME")?.join(".claude")))
+}
+
+/// What the head of a transcript tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// The folder that the session began in.
+    pub cwd: Option<PathBuf>,
+    /// Whether a person or a model has said anything; true as well when the head does not tell.
+    pub has_conversation: bool,
+}
+
+/// Looks at the head of a transcript. The folder's name cannot tell where a session ran: its
+/// encoding loses which characters were slashes.
+pub fn glance(path: &Path) -> io::Result<Glance> {
+    let mut lines = BufReader::new(File::open(path)?.take(GLANCE_BYTES_MAX));
+    let mut glance = Glance::default();
+    let mut line = Vec::new();
+    let mut bytes = 0;
+    while glance.cwd.is_none() || !glance.has_conversation {
+        line.clear();
+        let count = lines.read_until(b'\n', &mut line)?;
+        if count == 0 {
+            // The limit, and not the file, may be what ended: then there is more than this tells.
+            glance.has_conversation |= bytes >= GLANCE_BYTES_MAX;
+            break;
+        }
+        bytes += count as u64;
+        let Some(kind) = scan::value_of(&line, "type").and_then(scan::text) else { continue };
+        glance.has_conversation |= matches!(kind.as_str(), "user" | "assistant");
+        if glance.cwd.is_none() {
+            let cwd = scan::value_of(&line, "cwd").and_then(scan::text);
+            glance.cwd = cwd.filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
+        }
+    }
+    Ok(glance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn only_the_transcripts_of_sessions_are_listed() {
+        let client = tempfile::tempdir().unwrap();
+        let projects = client.path().join("projects");
+        write(&projects.join("-home-a/1111.jsonl"), "{}\n");
+        write(&projects.join("-home-b/2222.jsonl"), "");
+        for path in [
+            "-home-a/agent-9.jsonl",
+            "-home-a/1111/subagents/agent-8.jsonl",
+            "-home-a/1111/3333.jsonl",
+            "-home-a/notes.md",
+            "-home-a/memory/MEMORY.md",
+            "4444.jsonl",
+        ] {
+            write(&projects.join(path), "{}\n");
+        }
+        fs::create_dir(projects.join("-home-a/5555.jsonl")).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", projects.join("-home-a/6666.jsonl")).unwrap();
+        std::os::unix::fs::symlink(projects.join("-home-a"), projects.join("-home-c")).unwrap();
+        let mut found = discover(client.path());
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        let seen: Vec<_> = found.iter().map(|stamp| (stamp.session_id(), stamp.size)).collect();
+        assert_eq!(seen, [("1111", 3), ("2222", 0)]);
+        assert!(discover(&client.path().join("nowhere")).is_empty());
+    }
+
+    #[test]
+    fn a_linked_client_folder_gives_the_real_paths() {
+        let client = tempfile::tempdir().unwrap();
+        write(&client.path().join("real/projects/-p/1.jsonl"), "{}\n");
+        std::os::unix::fs::symlink(client.path().join("real"), client.path().join("link")).unwrap();
+        assert_eq!(discover(&client.path().join("link")), discover(&client.path().join("real")));
+    }
+
+    #[test]
+    fn a_glance_tells_the_first_folder_and_whether_anybody_spoke() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.jsonl");
+        let check = |text: &str, cwd: Option<&str>, has_conversation: bool| {
+            fs::write(&path, text).unwrap();
+            let expected = Glance { cwd: cwd.map(PathBuf::from), has_conversation };
+            assert_eq!(glance(&path).unwrap(), expected, "{}", &text[..text.len().min(200)]);
+        };
+        let user = r#"{"type":"user","uuid":"u","cwd":"/a/b","message":{"cwd":"/no"}}"#;
+        check(&format!("{{\"type\":\"mode\"}}\nnot json\n{user}\n"), Some("/a/b"), true);
+        check(
+            "{\"type\":\"attachment\",\"cwd\":\"/a\"}\n{\"type\":\"assistant\",\"cwd\":\"/b\"}\n",
+            Some("/a"),
+            true,
+        );
+        check("{\"type\":\"mode\"}\n{\"type\":\"system\",\"cwd\":\"/a\"}\n", Some("/a"), false);
+        check("", None, false);
+        check(&format!("{{\"type\":\"x\",\"y\":\"{}\"}}\n{user}\n", "z".repeat(5 << 20)), None, true);
+    }
+}

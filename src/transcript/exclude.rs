@@ -1,0 +1,125 @@
+//! Which projects a person wants nothing remembered of.
+
+use std::path::{Component, Path};
+
+/// Patterns of folders, separated by commas.
+///
+/// One without a slash is the name of any folder on the way to where the session ran: `secret-*`.
+/// One with a slash is a whole path from the root or, with `~/`, from home; it covers what lies
+/// below. `*` stands for any characters within a name, `**` for any folders.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Exclude {
+    text: String,
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Pattern {
+    Name(String),
+    Path(Vec<String>),
+}
+
+impl Exclude {
+    /// `home` is what `~` stands for.
+    pub fn new(text: &str, home: Option<&Path>) -> Self {
+        let patterns = text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty());
+        let patterns = patterns.map(|pattern| {
+            let expanded = pattern.strip_prefix("~/").and_then(|rest| Some(home?.join(rest)));
+            let pattern = expanded.map_or_else(|| pattern.into(), |path| path.to_string_lossy().into_owned());
+            let pattern = pattern.trim_end_matches('/');
+            if pattern.contains('/') {
+                Pattern::Path(names(pattern).map(str::to_owned).collect())
+            } else {
+                Pattern::Name(pattern.to_owned())
+            }
+        });
+        Self { patterns: patterns.collect(), text: text.to_owned() }
+    }
+
+    /// The patterns as they were written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a session that ran in this folder is excluded.
+    pub fn covers(&self, cwd: &Path) -> bool {
+        let normal = |part: Component<'_>| match part {
+            Component::Normal(name) => Some(name.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        let cwd: Vec<String> = cwd.components().filter_map(normal).collect();
+        self.patterns.iter().any(|pattern| match pattern {
+            Pattern::Name(name) => cwd.iter().any(|folder| is_like(name.as_bytes(), folder.as_bytes())),
+            Pattern::Path(path) => is_below(path, &cwd),
+        })
+    }
+}
+
+fn names(path: &str) -> impl Iterator<Item = &str> {
+    path.split('/').filter(|name| !name.is_empty())
+}
+
+/// Whether the folder is the pattern's or lies below it. Row by row instead of recursive, so that
+/// no pattern takes longer than its length times the path's.
+fn is_below(pattern: &[String], cwd: &[String]) -> bool {
+    let mut reached = vec![false; cwd.len() + 1];
+    reached[0] = true;
+    for name in pattern {
+        let mut next = vec![false; cwd.len() + 1];
+        for at in 0..=cwd.len() {
+            next[at] = match name.as_str() {
+                "**" => reached[at] || (at > 0 && next[at - 1]),
+                name => at > 0 && reached[at - 1] && is_like(name.as_bytes(), cwd[at - 1].as_bytes()),
+            };
+        }
+        reached = next;
+    }
+    reached.contains(&true)
+}
+
+/// Whether a name is like a pattern in which `*` stands for any characters.
+fn is_like(pattern: &[u8], name: &[u8]) -> bool {
+    let mut reached = vec![false; name.len() + 1];
+    reached[0] = true;
+    for byte in pattern {
+        let mut next = vec![false; name.len() + 1];
+        for at in 0..=name.len() {
+            next[at] = match byte {
+                b'*' => reached[at] || (at > 0 && next[at - 1]),
+                byte => at > 0 && reached[at - 1] && *byte == name[at - 1],
+            };
+        }
+        reached = next;
+    }
+    reached[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_excludes_wherever_it_stands_and_a_path_with_all_below_it() {
+        let check = |patterns: &str, cwd: &str, expected: bool| {
+            let exclude = Exclude::new(patterns, Some(Path::new("/home/ann")));
+            assert_eq!(exclude.covers(Path::new(cwd)), expected, "{patterns} and {cwd}");
+        };
+        check("secret-*", "/home/ann/secret-x", true);
+        check("secret-*", "/home/ann/secret-x/src", true);
+        check("secret-*", "/home/ann/my-secret-x", false);
+        check("x, client", "/w/client", true);
+        check("clien", "/w/client", false);
+        check("~/work", "/home/ann/work/a", true);
+        check("~/work/", "/home/ann/work", true);
+        check("~/work", "/home/ann/works", false);
+        check("/w/*/private", "/w/a/private/b", true);
+        check("/w/*/private", "/w/a/b/private", false);
+        check("/w/**/private", "/w/a/b/private", true);
+        check("/w/**/private", "/w/private", true);
+        check("/w", "/v/w", false);
+        check("", "/w", false);
+        check(" , ,", "/w", false);
+        check("*", "/w", true);
+        check("a*a*a*a*a*a*a*a*a*a*b", &format!("/{}", "a".repeat(200)), false);
+    }
+}
