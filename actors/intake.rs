@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use queue::{Claim, Finish, Queue, Stage};
+use queue::{Claim, Finish, Queue, Seen, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::address::Address;
@@ -112,17 +112,23 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         malformed = tally.malformed,
         "read a transcript"
     );
+    let seen = reading.stamp.map(|stamp| Seen {
+        transcript: stamp.path,
+        size: stamp.size,
+        modified_ms: stamp.modified_ms,
+    });
     if reading.conversation.events.is_empty() {
-        return nothing(match tally {
+        let reason = match tally {
             tally if tally.bytes == 0 => "the transcript is empty".to_owned(),
             tally if tally.known > 0 => format!("nothing new: {} lines were captured before", tally.known),
             tally if tally.lines > 0 && tally.malformed == tally.lines => {
                 format!("no line of the transcript can be read ({} are malformed)", tally.malformed)
             }
             tally => format!("no conversation in {} lines", tally.lines),
-        });
+        };
+        return Ok(Step::EndRead(Finish::Nothing { reason }, seen));
     }
     let body = stage::encode(&reading.conversation)?;
     failpoint::here!("intake-before-advance");
-    Ok(Step::NextWithLines(Stage::Extraction, body, reading.lines))
+    Ok(Step::NextWithLines(Stage::Extraction, body, reading.lines, seen))
 }

@@ -16,6 +16,7 @@ pub mod retrieval;
 pub mod service;
 pub mod stage;
 pub mod supervisor;
+pub mod sweep;
 pub mod vitals;
 
 pub use address::Address;

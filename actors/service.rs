@@ -24,6 +24,7 @@ use crate::intake::{self, Intake};
 use crate::retrieval::{self, Retrieval};
 use crate::stage::chain;
 use crate::supervisor::{self, Child, Seat, Supervisor};
+use crate::sweep::{self, Sweeps};
 use crate::vitals::{ActorReport, Vitals};
 
 /// How often a drainer looks for new rows.
@@ -51,6 +52,8 @@ pub struct Setup {
     pub default_branch: Option<String>,
     /// How long a drainer waits for more work before it goes.
     pub linger: Duration,
+    /// How sessions are found that no hook announced; `None` to leave them.
+    pub sweep: Option<sweep::Settings>,
 }
 
 /// Which actors are started.
@@ -340,7 +343,13 @@ fn round(setup: &Setup, queue: &Queue, spool: &Spool, model: &Model) -> Result<(
     if let Err(error) = queue.absorb(spool, Timestamp::now()) {
         tracing::warn!(error = chain(&error), "failed to take in the spool");
     }
-    if queue.tally()?.unfinished() == 0 {
+    let mut sweeps = Sweeps::default();
+    if queue.unfinished()? == 0 {
+        // Nobody has to wait for anything: the sweep may bring the work.
+        sweeps.start_if_due(setup.sweep.as_ref(), &setup.brain, queue);
+        sweeps.wait();
+    }
+    if queue.unfinished()? == 0 {
         return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -350,7 +359,7 @@ fn round(setup: &Setup, queue: &Queue, spool: &Spool, model: &Model) -> Result<(
         .map_err(|error| StartError::Actors(error.to_string()))?;
     runtime.block_on(async {
         let service = Service::start_with(setup, Roles::Write, Some(queue.clone()), model.clone()).await?;
-        let worked = work_until_idle(setup, queue, spool, &service).await;
+        let worked = work_until_idle(setup, queue, spool, &service, sweeps).await;
         service.shutdown().await;
         worked
     })?;
@@ -365,6 +374,7 @@ async fn work_until_idle(
     queue: &Queue,
     spool: &Spool,
     service: &Service,
+    mut sweeps: Sweeps,
 ) -> Result<(), StartError> {
     let since = Timestamp::now();
     let mut last_work = Instant::now();
@@ -374,14 +384,16 @@ async fn work_until_idle(
         if let Err(error) = queue.absorb(spool, now) {
             tracing::warn!(error = chain(&error), "failed to take in the spool");
         }
-        let unfinished = queue.tally()?.unfinished();
+        sweeps.start_if_due(setup.sweep.as_ref(), &setup.brain, queue);
+        let sweeping = sweeps.is_under_way();
+        let unfinished = queue.unfinished()?;
         if unfinished > 0 || service.is_busy() {
             // A capture that waits for its retry keeps the drainer here: nobody else would come.
             last_work = Instant::now();
             if queue.is_due(now)? {
                 service.wake();
             }
-        } else if last_work.elapsed() >= setup.linger {
+        } else if last_work.elapsed() >= setup.linger && !sweeping {
             break;
         }
         if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use knowledge::{Candidate, Rejected};
-use queue::{Claim, Finish, Queue, Stage};
+use queue::{Claim, Finish, Queue, Seen, Stage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,10 @@ pub(crate) enum Step {
     /// Keep the result, go on to the next stage.
     Next(Stage, Vec<u8>),
     /// The same, taking these lines of the transcript for the capture.
-    NextWithLines(Stage, Vec<u8>, Vec<String>),
+    NextWithLines(Stage, Vec<u8>, Vec<String>, Option<Seen>),
     End(Finish),
+    /// The same at intake, when the transcript was read and held nothing.
+    EndRead(Finish, Option<Seen>),
 }
 
 /// Why a stage could not do its job.
@@ -97,8 +99,8 @@ fn settle(queue: &Queue, claim: &Claim, step: Result<Step, Failure>) -> Result<W
             queue.advance(claim, next, &result)?;
             Ok(Worked::Passed(Some(next)))
         }
-        Ok(Step::NextWithLines(next, result, lines)) => {
-            let taken = queue.advance_with_lines(claim, next, &result, &lines)?;
+        Ok(Step::NextWithLines(next, result, lines, seen)) => {
+            let taken = queue.advance_with_lines(claim, next, &result, &lines, seen.as_ref())?;
             if taken.is_empty() {
                 return Ok(Worked::Passed(Some(next)));
             }
@@ -107,8 +109,9 @@ fn settle(queue: &Queue, claim: &Claim, step: Result<Step, Failure>) -> Result<W
             queue.fail(claim, &message, Some(Duration::ZERO), now)?;
             Ok(Worked::Failed)
         }
-        Ok(Step::End(finish)) => {
-            queue.finish(claim, &finish, now)?;
+        Ok(Step::End(finish)) => settle(queue, claim, Ok(Step::EndRead(finish, None))),
+        Ok(Step::EndRead(finish, seen)) => {
+            queue.finish_read(claim, &finish, seen.as_ref(), now)?;
             tracing::info!(capture = id, session = %claim.capture.session_id, ?finish, "a capture has ended");
             Ok(Worked::Passed(None))
         }

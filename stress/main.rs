@@ -1,1 +1,134 @@
-fn main() {}
+//! Stress: many processes, killed anywhere, on disks that are full and with clocks that jump.
+//!
+//! Everything is asked of the real program. Each command makes a machine of its own in a folder that
+//! goes away, prints its seed, and fails when a promise of the README is broken.
+
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of its own, for people")]
+
+mod audit;
+mod hooks;
+mod machine;
+mod readers;
+mod storm;
+mod troubles;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+const HELP: &str = "\
+Examples:
+  cargo test --features failpoints --test stress -- storm --sessions 64 --kills 200
+  cargo test --features failpoints --test stress -- storm --seed 7 --kills 0 --point forge-before-ref
+  cargo test --test stress -- readers --swaps 1000
+  cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
+  cargo test --test stress -- bench
+
+Exit codes: 0 all promises held, 1 one was broken, 2 wrong usage.";
+
+/// Breaks nugget on purpose, and measures what is promised about its speed.
+#[derive(Parser)]
+#[command(name = "stress", after_help = HELP, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Common {
+    /// Where chance begins; printed, so that a run can be repeated [default: the clock]
+    #[arg(long, global = true)]
+    seed: Option<u64>,
+    /// The nugget to test [default: the one that cargo has built beside this program]
+    #[arg(long, global = true, value_name = "PATH")]
+    binary: Option<PathBuf>,
+    /// Print the result as one line of JSON
+    #[arg(long, global = true)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Sessions end at once while hooks, drainers and servers are killed; then everything is audited
+    Storm(storm::Arguments),
+    /// Servers answer while the index is swapped under them, torn and deleted
+    Readers(readers::Arguments),
+    /// How long a session's end takes: one hook alone, and many at once
+    Hooks(hooks::Arguments),
+    /// List the benches, or run one of them
+    Bench {
+        #[command(subcommand)]
+        bench: Option<Bench>,
+    },
+    /// One row into a SQLite database, and nothing else: what a hook is compared with
+    #[command(hide = true)]
+    Insert { path: PathBuf },
+}
+
+#[derive(Subcommand)]
+enum Bench {
+    /// How long a session's end takes: one hook alone, and many at once
+    Hooks(hooks::Arguments),
+}
+
+impl Common {
+    fn program(&self) -> PathBuf {
+        self.binary.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_nugget").into())
+    }
+
+    fn seed(&self) -> u64 {
+        let clock =
+            || std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_millis() as u64 % 1_000_000);
+        self.seed.unwrap_or_else(clock)
+    }
+
+    /// Prints a result: every number with its name.
+    fn report(&self, test: &str, seed: u64, result: &serde_json::Value) {
+        let mut line = serde_json::json!({ "test": test, "seed": seed });
+        if let (Some(line), Some(result)) = (line.as_object_mut(), result.as_object()) {
+            line.extend(result.clone());
+        }
+        if self.json {
+            println!("{line}");
+            return;
+        }
+        for (name, value) in line.as_object().into_iter().flatten() {
+            println!("{name:<28} {value}");
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let Arguments { command, common } = Arguments::parse();
+    let seed = common.seed();
+    let begun = std::time::Instant::now();
+    let (test, result) = match command {
+        Command::Storm(arguments) => ("storm", storm::run(&arguments, &common.program(), seed)),
+        Command::Readers(arguments) => ("readers", readers::run(&arguments, &common.program(), seed)),
+        Command::Hooks(arguments) | Command::Bench { bench: Some(Bench::Hooks(arguments)) } => {
+            ("hooks", hooks::run(&arguments, &common.program(), seed))
+        }
+        Command::Bench { bench: None } => {
+            println!("hooks    how long a session's end takes: one hook alone, and many at once");
+            return ExitCode::SUCCESS;
+        }
+        Command::Insert { path } => ("insert", hooks::insert(&path)),
+    };
+    match result {
+        Ok(serde_json::Value::Null) => ExitCode::SUCCESS,
+        Ok(mut result) => {
+            result["seconds"] = begun.elapsed().as_secs().into();
+            result["held"] = true.into();
+            common.report(test, seed, &result);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{test} --seed {seed}: {error:#}");
+            common.report(test, seed, &serde_json::json!({ "held": false, "error": format!("{error:#}") }));
+            ExitCode::FAILURE
+        }
+    }
+}

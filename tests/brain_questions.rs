@@ -49,6 +49,7 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
         confidence_min: 0.5,
         default_branch: None,
         linger: Duration::ZERO,
+        sweep: None,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

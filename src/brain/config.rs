@@ -40,6 +40,36 @@ pub const KEYS: &[Key] = &[
         help: "how long the drainer waits for more work before it goes",
     },
     Key {
+        name: "capture.exclude",
+        kind: Kind::Text,
+        default: "",
+        help: "projects to leave alone: folder names or paths, with * and commas (`~/work, secret-*`)",
+    },
+    Key {
+        name: "sweep.enabled",
+        kind: Kind::OneOf(&["on", "off"]),
+        default: "on",
+        help: "whether sessions that no hook announced are looked for",
+    },
+    Key {
+        name: "sweep.idle_minutes",
+        kind: Kind::Number(0, 10_080),
+        default: "15",
+        help: "how long nobody must have written to a transcript before it is taken",
+    },
+    Key {
+        name: "sweep.daily_cap",
+        kind: Kind::Number(0, 10_000),
+        default: "20",
+        help: "the most sessions that are found in 24 hours; `nugget sync --since` has no cap",
+    },
+    Key {
+        name: "sweep.folders",
+        kind: Kind::Text,
+        default: "",
+        help: "the client's folders, with commas; empty for CLAUDE_CONFIG_DIR or ~/.claude",
+    },
+    Key {
         name: "extract.backend",
         kind: Kind::OneOf(&["auto", "heuristic"]),
         default: "auto",

@@ -26,7 +26,7 @@ impl Places {
         let name =
             root.file_name().map_or_else(String::new, |name| knowledge::name::slug(&name.to_string_lossy()));
         let name = if name.is_empty() { "brain".to_owned() } else { name };
-        Self { folder: state_home().join("nugget").join(format!("{name}-{}", &digest[..10])) }
+        Self { folder: state_folder().join(format!("{name}-{}", &digest[..10])) }
     }
 
     /// Creates the folders, for the user alone (0700).
@@ -68,13 +68,21 @@ pub fn private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-fn state_home() -> PathBuf {
-    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.state_dir().unwrap_or_else(|| xdg.data_dir()))
+/// `$XDG_STATE_HOME/nugget`, where the state of every brain lies.
+pub fn state_folder() -> PathBuf {
+    let home =
+        strategy().map_or_else(std::env::temp_dir, |xdg| xdg.state_dir().unwrap_or_else(|| xdg.data_dir()));
+    home.join("nugget")
 }
 
 /// `$XDG_CONFIG_HOME/nugget/config.toml`.
 pub fn config_file() -> PathBuf {
     strategy().map_or_else(std::env::temp_dir, |xdg| xdg.config_dir()).join("nugget").join("config.toml")
+}
+
+/// `$XDG_CACHE_HOME/nugget/vectors.db`: vectors that were computed once, for all brains.
+pub fn vector_cache() -> PathBuf {
+    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.cache_dir()).join("nugget").join("vectors.db")
 }
 
 /// Where a brain is made when no folder is named: `~/brain`.

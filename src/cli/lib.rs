@@ -58,6 +58,8 @@ enum Command {
     CaptureSession(commands::capture_session::Arguments),
     /// Show captures, the drainer and recent results
     Status(commands::status::Arguments),
+    /// Queue sessions that no hook announced, as far back as you like
+    Sync(commands::sync::Arguments),
     /// Ask the brain
     Ask(commands::ask::Arguments),
     /// Serve the brain to Claude Code (MCP over stdio)
@@ -74,6 +76,8 @@ enum Command {
     ForgetCapture(commands::ledger::Forget),
     /// Print the settings in force and where each comes from
     Config(commands::config::Arguments),
+    /// Measure the search on a set of questions with known answers
+    Eval(commands::eval::Arguments),
     /// Print a completion script for your shell
     Completions(commands::completions::Arguments),
     /// Work the queue of the brain until it is empty (hooks start this by themselves)
@@ -108,6 +112,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::Init(arguments) => arguments.run(&door),
         Command::CaptureSession(arguments) => arguments.run(&door),
         Command::Status(arguments) => arguments.run(&door),
+        Command::Sync(arguments) => arguments.run(&door),
         Command::Ask(arguments) => arguments.run(&door),
         Command::Serve(arguments) => arguments.run(&door),
         Command::Index(arguments) => arguments.run(&door),
@@ -116,6 +121,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::Retry(arguments) => arguments.run(&door),
         Command::ForgetCapture(arguments) => arguments.run(&door),
         Command::Config(arguments) => arguments.run(&door),
+        Command::Eval(arguments) => arguments.run(&door),
         Command::Completions(arguments) => arguments.run(),
         Command::Drain(arguments) => arguments.run(&door),
     }

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
-use actors::Setup;
+use actors::{Setup, sweep};
 use brain::{Brain, Config, Places};
 use embed::{ModelChoice, OnnxModel, Pooling};
 use queue::FileLocks;
@@ -71,6 +72,7 @@ impl Door {
             confidence_min: config.number("extract.confidence_min") as f64 / 100.0,
             default_branch: manifest.default_branch,
             linger: config.seconds("drainer.linger_seconds"),
+            sweep: (config.string("sweep.enabled") == "on").then(|| sweep_settings(config)),
         })
     }
 
@@ -132,7 +134,36 @@ fn extractor() -> Arc<dyn extract::Extractor> {
     extractor
 }
 
-fn embed_settings(config: &Config) -> embed::Settings {
+/// What a sweep goes by, whether or not it is switched on.
+pub(crate) fn sweep_settings(config: &Config) -> sweep::Settings {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let named = config.string("sweep.folders");
+    let named = named.split(',').map(str::trim).filter(|folder| !folder.is_empty());
+    let mut folders: Vec<PathBuf> = named
+        .map(|folder| match (folder.strip_prefix("~/"), &home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => PathBuf::from(folder),
+        })
+        .collect();
+    if folders.is_empty() {
+        folders.extend(transcript::client_folder());
+    }
+    sweep::Settings {
+        folders,
+        idle: Duration::from_secs(60 * config.number("sweep.idle_minutes")),
+        daily_cap: u32::try_from(config.number("sweep.daily_cap")).unwrap_or(u32::MAX),
+        exclude: exclude(config),
+        state: brain::places::state_folder(),
+    }
+}
+
+/// The projects that are not captured.
+pub(crate) fn exclude(config: &Config) -> transcript::Exclude {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    transcript::Exclude::new(&config.string("capture.exclude"), home.as_deref())
+}
+
+pub(crate) fn embed_settings(config: &Config) -> embed::Settings {
     let model = match config.path("embed.model") {
         None => ModelChoice::BuiltIn,
         Some(path) => {

@@ -54,7 +54,10 @@ pub struct Piece {
 impl Piece {
     /// What is embedded: the breadcrumb, then the text, without what a reader cannot see.
     pub fn embedding_text(&self) -> String {
-        text::visible(&format!("{}\n\n{}", self.breadcrumb, self.text))
+        match self.breadcrumb.as_str() {
+            "" => text::visible(&self.text),
+            breadcrumb => text::visible(&format!("{breadcrumb}\n\n{}", self.text)),
+        }
     }
 }
 
@@ -93,6 +96,29 @@ pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
             let tokens = count(&sizer, &text);
             let breadcrumb = breadcrumb(&unit.title, &group.path);
             Piece { level: group.level, breadcrumb, text, tokens, span: group.span }
+        })
+        .collect()
+}
+
+/// The pieces of a text that was cut elsewhere: one, whatever headings it has, or several when it is over
+/// [`TOKENS_MAX`]. `title` is the breadcrumb of all.
+pub fn split(title: &str, text: &str, tokens: &dyn CountTokens) -> Vec<Piece> {
+    let sizer = Sizer(tokens);
+    let whole = Group {
+        path: Vec::new(),
+        first: Vec::new(),
+        last: Vec::new(),
+        level: 1,
+        span: 0..text.len(),
+        size: sizer.size(text.trim()),
+        bare: false,
+    };
+    cut(text, whole, title, &sizer)
+        .into_iter()
+        .map(|group| {
+            let text = text[group.span.clone()].to_owned();
+            let tokens = count(&sizer, &text);
+            Piece { level: 1, breadcrumb: title.to_owned(), text, tokens, span: group.span }
         })
         .collect()
 }

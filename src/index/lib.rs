@@ -5,7 +5,9 @@
 //! Readers see one whole generation and never wait for the one builder. It never calls a model:
 //! texts that need a vector are handed out by [`Plan::texts`] and come back in [`Plan::publish`].
 
+mod cache;
 pub mod chunk;
+mod filter;
 mod graph;
 mod plan;
 mod read;
@@ -22,7 +24,9 @@ use brain::Brain;
 use knowledge::CountTokens;
 use serde::{Deserialize, Serialize};
 
-pub use plan::{Mode, Plan, Progress, Report};
+pub use cache::VectorCache;
+pub use filter::Filter;
+pub use plan::{Given, Mode, Plan, Progress, Report};
 pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord};
 
 use crate::store::{BuilderLock, Store};
@@ -112,6 +116,16 @@ impl Index {
     ) -> Result<Option<Plan>, Error> {
         let Some(lock) = BuilderLock::try_take(self.store.folder())? else { return Ok(None) };
         Plan::make(self.store.clone(), lock, brain, model, tokens, mode, progress).map(Some)
+    }
+
+    /// A plan for a generation of the given units alone, each in the pieces that it comes with, whatever
+    /// the index held before: how a set of passages that was cut elsewhere gets into an index of its own.
+    ///
+    /// # Errors
+    /// When the index cannot be read. Of two units with one id publishing fails.
+    pub fn plan_given(&self, units: Vec<Given>, model: &ModelLabel) -> Result<Plan, Error> {
+        let lock = BuilderLock::wait(self.store.folder())?;
+        Plan::given(self.store.clone(), lock, units, model)
     }
 
     /// Whether a plan would be empty, found without parsing and without waiting for anyone. Only

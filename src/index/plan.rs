@@ -52,6 +52,14 @@ pub struct Report {
     pub problems: usize,
 }
 
+/// A unit that was cut already.
+#[derive(Clone, Debug)]
+pub struct Given {
+    pub unit: Unit,
+    /// In the order of the text.
+    pub pieces: Vec<Piece>,
+}
+
 /// What has to change for the next generation. Holds the builder's lock: publish it or drop it.
 pub struct Plan {
     store: Arc<Store>,
@@ -277,6 +285,31 @@ impl Plan {
         let plan = Self { store, connection, model: model.clone(), before, number, work, _lock: lock };
         plan.tidy()?;
         Ok(plan)
+    }
+
+    pub(crate) fn given(
+        store: Arc<Store>,
+        lock: BuilderLock,
+        units: Vec<Given>,
+        model: &ModelLabel,
+    ) -> Result<Self, Error> {
+        let connection = store.writer(&lock)?;
+        let before = generation_of(&connection).map_err(store.sqlite())?;
+        let mut work = Work { clear: true, changed: units.len(), ..Work::default() };
+        let mut known = HashMap::new();
+        for Given { unit, pieces } in units {
+            let chunks = pieces.into_iter().map(|piece| {
+                let text = piece.embedding_text();
+                let text_hash = text_hash(&text);
+                let vector = Source::Text(text_number(text, text_hash, &mut work.texts, &mut known));
+                NewChunk { piece, text_hash, vector }
+            });
+            let chunks = chunks.collect();
+            let path = unit.id.as_str().to_owned();
+            work.units.push(NewUnit { unit, path, chunks });
+        }
+        let number = next_number(&store, before.as_ref())?;
+        Ok(Self { store, connection, model: model.clone(), before, number, work, _lock: lock })
     }
 
     /// Whether the index agrees with the files, so that there is nothing to publish.
@@ -628,8 +661,7 @@ impl<'a> Maker<'a> {
             .into_iter()
             .map(|piece| {
                 let text = piece.embedding_text();
-                let mut text_hash = TextHash::default();
-                text_hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
+                let text_hash = text_hash(&text);
                 let mut kept = None;
                 if self.reuse {
                     kept = statement
@@ -639,10 +671,7 @@ impl<'a> Maker<'a> {
                 }
                 let vector = match kept {
                     Some(embedding) => Source::Kept(embedding),
-                    None => Source::Text(*known.entry(text_hash).or_insert_with(|| {
-                        texts.push(text);
-                        texts.len() - 1
-                    })),
+                    None => Source::Text(text_number(text, text_hash, texts, known)),
                 };
                 Ok(NewChunk { piece, text_hash, vector })
             })
@@ -663,6 +692,25 @@ impl<'a> Maker<'a> {
         };
         write().map_err(self.store.sqlite())
     }
+}
+
+fn text_hash(text: &str) -> TextHash {
+    let mut hash = TextHash::default();
+    hash.copy_from_slice(&blake3::hash(text.as_bytes()).as_bytes()[..16]);
+    hash
+}
+
+/// The place of a text among the different texts that need a vector.
+fn text_number(
+    text: String,
+    hash: TextHash,
+    texts: &mut Vec<String>,
+    known: &mut HashMap<TextHash, usize>,
+) -> usize {
+    *known.entry(hash).or_insert_with(|| {
+        texts.push(text);
+        texts.len() - 1
+    })
 }
 
 /// What the files are now.

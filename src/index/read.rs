@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::Graph;
 use crate::store::{Pooled, Store};
 use crate::vectors::{self, Packer, Vectors};
-use crate::{Error, ModelLabel, words};
+use crate::{Error, Filter, ModelLabel, words};
 
 /// What a match in the heading (breadcrumb, title, tags), in the text, and in the parts of
 /// identifiers is worth to BM25.
@@ -93,6 +93,7 @@ pub struct Pinned {
     model: Option<ModelLabel>,
     units: usize,
     vectors: Arc<Vectors>,
+    filter: Option<Filter>,
 }
 
 impl Pinned {
@@ -105,6 +106,7 @@ impl Pinned {
             model: None,
             units: 0,
             vectors: Arc::new(Vectors::empty()),
+            filter: None,
             store,
         };
         pinned.sql(pinned.connection.execute_batch("BEGIN"))?;
@@ -143,8 +145,31 @@ impl Pinned {
         self.model.as_ref()
     }
 
+    /// From here on only these chunks are found, counted and stepped to; `None`: all. What is asked for by
+    /// its row or id is given all the same.
+    pub fn restrict(&mut self, filter: Option<Filter>) {
+        self.filter = filter;
+    }
+
+    /// A filter for the chunks of the units that `keep` says yes to: those of a domain, for one.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn filter_units(&self, keep: impl Fn(&UnitRecord) -> bool) -> Result<Filter, Error> {
+        let kept = self.units()?.into_iter().filter(|unit| keep(unit)).map(|unit| unit.id);
+        let kept: std::collections::HashSet<UnitId> = kept.collect();
+        let rows = self.all("SELECT row, unit_id FROM chunks", [], |row| {
+            Ok((ChunkRow(row.get(0)?), UnitId::verbatim(row.get::<_, String>(1)?)))
+        })?;
+        Ok(rows.into_iter().filter(|(_, unit)| kept.contains(unit)).map(|(row, _)| row).collect())
+    }
+
+    fn admits(&self, chunk: ChunkRow) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.admits(chunk))
+    }
+
     pub fn chunks_count(&self) -> usize {
-        self.vectors.len()
+        self.filter.as_ref().map_or(self.vectors.len(), Filter::len)
     }
 
     pub fn units_count(&self) -> usize {
@@ -161,9 +186,16 @@ impl Pinned {
         let Some(query) = words::any_of(terms) else { return Ok(Vec::new()) };
         let sql = "SELECT rowid, -rank FROM chunks_fts WHERE chunks_fts MATCH ?1 AND rank MATCH ?2
                    ORDER BY rank LIMIT ?3";
-        self.all(sql, (query, BM25, limit.min(i32::MAX as usize)), |row| {
-            Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? })
-        })
+        let hit = |row: &Row<'_>| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? });
+        let limit = limit.min(i32::MAX as usize);
+        if self.filter.is_none() {
+            return self.all(sql, (query, BM25, limit), hit);
+        }
+        // The filter is no table, so that a reader need not write one: what it leaves out is stepped over.
+        let mut hits = self.all(sql, (query, BM25, -1), hit)?;
+        hits.retain(|hit| self.admits(hit.chunk));
+        hits.truncate(limit);
+        Ok(hits)
     }
 
     /// The chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
@@ -174,8 +206,11 @@ impl Pinned {
     pub fn nearest(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
         let Some(model) = &self.model else { return Ok(Vec::new()) };
         let query = vectors::normalised(vector, model.dimensions)?;
-        let Some(graph) = self.graph()? else { return Ok(self.vectors.scan(&query, limit, i64::MIN)) };
-        let mut hits = self.vectors.scan(&query, limit, graph.row_max);
+        let admits = |row| self.admits(ChunkRow(row));
+        // A graph proposes the nearest of all, of which few may be among the admitted.
+        let graph = if self.filter.is_some() { None } else { self.graph()? };
+        let Some(graph) = graph else { return Ok(self.vectors.scan(&query, limit, i64::MIN, admits)) };
+        let mut hits = self.vectors.scan(&query, limit, graph.row_max, admits);
         hits.extend(graph.candidates(&query, limit)?.into_iter().filter_map(|row| {
             let chunk = ChunkRow(row);
             self.vectors.similarity(chunk, &query).map(|score| Hit { chunk, score })
@@ -219,7 +254,9 @@ impl Pinned {
     pub fn chunks_of(&self, unit: &UnitId) -> Result<Vec<ChunkRecord>, Error> {
         let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
                    FROM chunks WHERE unit_id = ?1 ORDER BY position";
-        self.all(sql, [unit.as_str()], chunk_record)
+        let mut chunks = self.all(sql, [unit.as_str()], chunk_record)?;
+        chunks.retain(|chunk| self.admits(chunk.row));
+        Ok(chunks)
     }
 
     /// The chunk before and the one after, in the same unit.
@@ -231,7 +268,9 @@ impl Pinned {
                    JOIN chunks AS near ON near.unit_id = this.unit_id
                        AND near.position IN (this.position - 1, this.position + 1)
                    WHERE this.row = ?1 ORDER BY near.position";
-        self.all(sql, [chunk.0], |row| row.get(0).map(ChunkRow))
+        let mut near = self.all(sql, [chunk.0], |row| row.get(0).map(ChunkRow))?;
+        near.retain(|row| self.admits(*row));
+        Ok(near)
     }
 
     /// How many chunks hold the term, as [`Pinned::bm25`] would find them: stemmed, and whichever
@@ -241,6 +280,11 @@ impl Pinned {
     /// When the index cannot be read.
     pub fn document_frequency(&self, term: &str) -> Result<u64, Error> {
         let Some(query) = words::any_of(&[term.to_owned()]) else { return Ok(0) };
+        if self.filter.is_some() {
+            let sql = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?1";
+            let rows = self.all(sql, [query], |row| row.get(0).map(ChunkRow))?;
+            return Ok(rows.into_iter().filter(|row| self.admits(*row)).count() as u64);
+        }
         let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
         Ok(self.all(sql, [query], |row| row.get(0))?.pop().unwrap_or(0))
     }

@@ -129,12 +129,20 @@ impl Vectors {
         Some(f64::from(dot(query, vector, &mut vec![0.0; query.len()])))
     }
 
-    /// The chunks nearest to an L2-normalised query among those after row `after`, best first; all
+    /// The chunks nearest to an L2-normalised query among those after row `after` that are
+    /// admitted, best first; all
     /// of them are looked at. Equal scores come in the order of their rows.
-    pub(crate) fn scan(&self, query: &[f32], limit: usize, after: i64) -> Vec<Hit> {
+    pub(crate) fn scan(
+        &self,
+        query: &[f32],
+        limit: usize,
+        after: i64,
+        admits: impl Fn(i64) -> bool,
+    ) -> Vec<Hit> {
         let from = self.rows.partition_point(|&row| row <= after);
         let mut wide = vec![0.0; self.dimensions];
         let mut scores: Vec<(f32, i64)> = (from..self.rows.len())
+            .filter(|&index| admits(self.rows[index]))
             .map(|index| (dot(query, self.at(index), &mut wide), self.rows[index]))
             .collect();
         let order = |a: &(f32, i64), b: &(f32, i64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));

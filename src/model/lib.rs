@@ -2,18 +2,28 @@
 //!
 //! Every call has a deadline, and the key is never shown: not in errors, logs or `Debug`.
 
+mod price;
+mod tool;
+
+pub use price::{PRICES_AS_OF, microdollars};
+pub use tool::{Answer, Request, Stop, Tool};
+
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use backoff::ExponentialBackoffBuilder;
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 /// The version of the API that the requests are written for.
 const API_VERSION: &str = "2023-06-01";
 /// How much of an error's body is read and shown.
 const ERROR_CHARS_MAX: usize = 300;
+/// The largest answer that is read. The longest that a model can write is far smaller.
+const ANSWER_BYTES_MAX: usize = 8 << 20;
 
 /// A key that shows itself to nobody but the server.
 #[derive(Clone)]
@@ -80,6 +90,35 @@ impl Error {
             _ => false,
         }
     }
+
+    /// When the server wants to be asked again, if it said so.
+    pub fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { after, .. } => *after,
+            _ => None,
+        }
+    }
+
+    /// Whether the request was longer than the model can read: a shorter one may succeed.
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Self::Status { status: 413, .. } => true,
+            Self::Status { status: 400, message, .. } => {
+                let message = message.to_ascii_lowercase();
+                message.contains("too long") || message.contains("too large")
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the server may have worked on the request, so that it may be on the bill.
+    pub fn may_have_cost(&self) -> bool {
+        match self {
+            Self::Deadline(_) | Self::Answer(_) | Self::Truncated(_) | Self::Refused => true,
+            Self::Transport(error) => !error.is_connect(),
+            Self::KeyFile { .. } | Self::Client(_) | Self::Key | Self::Status { .. } => false,
+        }
+    }
 }
 
 /// What a model said, and what it cost.
@@ -90,11 +129,42 @@ pub struct Reply {
     pub output_tokens: u32,
 }
 
+/// What one call took, in tokens, as the server counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Read by the model in full; what came from or went into the cache is not in it.
+    #[serde(default, deserialize_with = "lenient")]
+    pub input_tokens: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    pub output_tokens: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    pub cache_creation_input_tokens: u64,
+    #[serde(default, deserialize_with = "lenient")]
+    pub cache_read_input_tokens: u64,
+}
+
+impl Usage {
+    pub fn tokens(&self) -> u64 {
+        self.input_tokens
+            + self.output_tokens
+            + self.cache_creation_input_tokens
+            + self.cache_read_input_tokens
+    }
+}
+
+/// The API gives `null` for a count that does not apply. A count beyond any call's is cut, so that a
+/// sum of a year's never runs over.
+fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    Ok(Value::deserialize(deserializer)?.as_u64().unwrap_or_default().min(1 << 32))
+}
+
 /// A client of the Messages API.
 #[derive(Clone, Debug)]
 pub struct Client {
     http: reqwest::Client,
     settings: Settings,
+    /// Set once the model has said that no tool can be forced on it.
+    only_offers_tools: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -109,7 +179,12 @@ impl Client {
             .connect_timeout(settings.deadline.min(Duration::from_secs(10)))
             .build()
             .map_err(Error::Client)?;
-        Ok(Self { http, settings })
+        Ok(Self { http, settings, only_offers_tools: Arc::default() })
+    }
+
+    /// The model that is asked for.
+    pub fn model(&self) -> &str {
+        &self.settings.model
     }
 
     /// Asks once, with retries for what is temporary, all within the deadline.
@@ -135,36 +210,14 @@ impl Client {
     }
 
     async fn send(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
-        let mut key = reqwest::header::HeaderValue::from_str(&self.settings.key.0).map_err(|_| Error::Key)?;
-        key.set_sensitive(true);
-        let body = json!({
-            "model": self.settings.model,
-            "max_tokens": output_tokens_max,
-            "system": system,
-            "messages": [{ "role": "user", "content": user }],
-        });
-        let response = self
-            .http
-            .post(format!("{}/v1/messages", self.settings.url.trim_end_matches('/')))
-            .header("x-api-key", key)
-            .header("anthropic-version", API_VERSION)
-            .json(&body)
-            .send()
-            .await
-            .map_err(Error::Transport)?;
-        let status = response.status();
-        let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-        let text = response.text().await.map_err(Error::Transport)?;
-        if !status.is_success() {
-            let message = serde_json::from_str::<ErrorBody>(&text).map_or(text, |body| body.error.message);
-            return Err(Error::Status {
-                status: status.as_u16(),
-                message: message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect(),
-                after: after.map(Duration::from_secs),
-            });
-        }
-        let body: MessageBody =
-            serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))?;
+        let body = self
+            .post(&json!({
+                "model": self.settings.model,
+                "max_tokens": output_tokens_max,
+                "system": system,
+                "messages": [{ "role": "user", "content": user }],
+            }))
+            .await?;
         let text: String = body.content.iter().filter_map(|block| block.text.as_deref()).collect();
         match body.stop_reason.as_deref() {
             Some("max_tokens") => Err(Error::Truncated(output_tokens_max)),
@@ -172,10 +225,47 @@ impl Client {
             _ if text.trim().is_empty() => Err(Error::Answer("it holds no text".to_owned())),
             _ => Ok(Reply {
                 text,
-                input_tokens: body.usage.input_tokens,
-                output_tokens: body.usage.output_tokens,
+                input_tokens: u32::try_from(body.usage.input_tokens).unwrap_or(u32::MAX),
+                output_tokens: u32::try_from(body.usage.output_tokens).unwrap_or(u32::MAX),
             }),
         }
+    }
+
+    /// One request, one answer; nothing is tried again.
+    async fn post(&self, body: &Value) -> Result<MessageBody, Error> {
+        let mut key = reqwest::header::HeaderValue::from_str(&self.settings.key.0).map_err(|_| Error::Key)?;
+        key.set_sensitive(true);
+        let mut response = self
+            .http
+            .post(format!("{}/v1/messages", self.settings.url.trim_end_matches('/')))
+            .header("x-api-key", key)
+            .header("anthropic-version", API_VERSION)
+            .json(body)
+            .send()
+            .await
+            .map_err(Error::Transport)?;
+        let status = response.status();
+        let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
+        let mut bytes = Vec::new();
+        while let Some(part) = response.chunk().await.map_err(Error::Transport)? {
+            bytes.extend_from_slice(&part);
+            if bytes.len() > ANSWER_BYTES_MAX {
+                return Err(Error::Answer(format!("it is longer than {} MiB", ANSWER_BYTES_MAX >> 20)));
+            }
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        if !status.is_success() {
+            let message =
+                serde_json::from_str::<ErrorBody>(&text).map_or(text.into_owned(), |body| body.error.message);
+            // A server that repeats the request in its error must not make the key be printed.
+            let message = message.replace(&self.settings.key.0, "…");
+            return Err(Error::Status {
+                status: status.as_u16(),
+                message: message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect(),
+                after: after.map(Duration::from_secs),
+            });
+        }
+        serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))
     }
 }
 
@@ -193,31 +283,30 @@ struct ErrorMessage {
 struct MessageBody {
     content: Vec<Block>,
     stop_reason: Option<String>,
+    model: Option<String>,
     #[serde(default)]
     usage: Usage,
 }
 
+/// A block of any kind; those that are not ours to read have neither.
 #[derive(Deserialize)]
 struct Block {
     text: Option<String>,
-}
-
-#[derive(Default, Deserialize)]
-struct Usage {
-    #[serde(default)]
-    input_tokens: u32,
-    #[serde(default)]
-    output_tokens: u32,
+    /// Of a tool's call.
+    name: Option<String>,
+    input: Option<Value>,
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// A server on loopback that gives the scripted answers in turn and keeps the requests.
-    async fn server(answers: Vec<(&'static str, &'static str, String)>) -> (String, Arc<Mutex<Vec<String>>>) {
+    pub(crate) async fn server(
+        answers: Vec<(&'static str, &'static str, String)>,
+    ) -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -255,7 +344,7 @@ mod tests {
         (url, seen)
     }
 
-    fn client(url: String) -> Client {
+    pub(crate) fn client(url: String) -> Client {
         Client::new(Settings {
             url,
             model: "claude-test".into(),

@@ -8,12 +8,14 @@ mod capture;
 mod handover;
 mod locks;
 mod schema;
+mod seen;
 mod spool;
 mod store;
 
 pub use capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, Held, is_held, lock_from_stdin};
+pub use seen::{DAY, Known, Record, SWEEP, Seen, decline};
 pub use spool::Spool;
 pub use store::{Added, Queue, announce};
 

@@ -53,6 +53,15 @@ CREATE TABLE names (
 CREATE INDEX names_capture ON names(capture_id);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('claim', 0);
+-- What each transcript was like as it was last read, or looked into and passed over: one that is
+-- still like that holds nothing new. The capture's number stays when it is struck from the ledger.
+CREATE TABLE seen (
+    transcript  TEXT PRIMARY KEY,
+    size        INTEGER NOT NULL,
+    modified_ms INTEGER NOT NULL,
+    capture_id  INTEGER,
+    passed_over TEXT
+) WITHOUT ROWID;
 -- What a running process says of itself, for `nugget status`.
 CREATE TABLE reports (
     name  TEXT PRIMARY KEY,

@@ -35,6 +35,9 @@ impl Spool {
 
     /// The announcements kept, each with its file; to be removed once its row is committed.
     /// A file that cannot be read as one is set aside with the ending `.bad`.
+    ///
+    /// What a hook has left that was killed as it wrote is taken in if it is whole, and removed if
+    /// it is torn: nobody was told that it is kept.
     pub fn list(&self) -> io::Result<Vec<(PathBuf, Announcement)>> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -44,11 +47,14 @@ impl Spool {
         let mut found = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            if path.extension().is_none_or(|ending| ending != "json") {
-                continue;
-            }
+            let is_left = match path.extension().and_then(|ending| ending.to_str()) {
+                Some("json") => false,
+                Some("new") if !writer_lives(&path) => true,
+                _ => continue,
+            };
             match fs::read(&path).map(|body| serde_json::from_slice(&body)) {
                 Ok(Ok(announcement)) => found.push((path, announcement)),
+                Ok(Err(_)) if is_left => self.remove(&path)?,
                 Ok(Err(_)) => fs::rename(&path, path.with_extension("bad"))?,
                 // Another process has taken it in meanwhile.
                 Err(_) => {}
@@ -64,4 +70,12 @@ impl Spool {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether the process whose number is in a temporary file's name is there.
+fn writer_lives(path: &Path) -> bool {
+    let number = || path.file_stem()?.to_str()?.rsplit('.').next()?.parse().ok();
+    number()
+        .and_then(rustix::process::Pid::from_raw)
+        .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }

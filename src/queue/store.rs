@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 
 use crate::capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
 use crate::schema::{self, Patience};
+use crate::seen::{self, Seen};
 use crate::{Error, Spool};
 
 /// The first wait before a retry; each further one is about twice as long, give or take half.
@@ -144,7 +145,8 @@ impl Queue {
         self.write(|transaction| advance(transaction, claim, next, result))
     }
 
-    /// [`advance`](Self::advance) for intake: takes the lines for this capture as well.
+    /// [`advance`](Self::advance) for intake: takes the lines for this capture as well, and keeps
+    /// what the transcript was like as it was read.
     ///
     /// Returns the lines that another capture has taken meanwhile; the caller reads again without
     /// them, and nothing has been changed.
@@ -154,6 +156,7 @@ impl Queue {
         next: Stage,
         result: &[u8],
         lines: &[String],
+        seen: Option<&Seen>,
     ) -> Result<Vec<String>, Error> {
         self.write(|transaction| {
             let mut taken = Vec::new();
@@ -170,6 +173,9 @@ impl Queue {
                 take.execute(params![line, claim.capture.id])?;
             }
             advance(transaction, claim, next, result)?;
+            if let Some(seen) = seen {
+                seen::keep_read(transaction, seen, claim.capture.id)?;
+            }
             Ok(taken)
         })
     }
@@ -212,9 +218,23 @@ impl Queue {
 
     /// Ends a capture.
     pub fn finish(&self, claim: &Claim, finish: &Finish, now: Timestamp) -> Result<(), Error> {
+        self.finish_read(claim, finish, None, now)
+    }
+
+    /// [`finish`](Self::finish) for intake: keeps what the transcript was like as well.
+    pub fn finish_read(
+        &self,
+        claim: &Claim,
+        finish: &Finish,
+        seen: Option<&Seen>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
         let id = claim.capture.id;
         self.write(|transaction| {
             check(transaction, claim)?;
+            if let Some(seen) = seen {
+                seen::keep_read(transaction, seen, id)?;
+            }
             match finish {
                 Finish::Done { branch, commit, units } => {
                     transaction.execute(
@@ -321,6 +341,13 @@ impl Queue {
         Ok(tally)
     }
 
+    /// How many captures have not ended; asked often, so only they are looked at.
+    pub fn unfinished(&self) -> Result<u64, Error> {
+        let connection = self.pool.get()?;
+        let mut statement = connection.prepare_cached("SELECT count(*) FROM captures WHERE outcome IS NULL")?;
+        Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+    }
+
     /// Whether any capture can be worked on now. The cheap look of a drainer about to go.
     pub fn is_due(&self, now: Timestamp) -> Result<bool, Error> {
         let connection = self.pool.get()?;
@@ -387,9 +414,16 @@ impl Queue {
         Ok(())
     }
 
+    pub(crate) fn connection(&self) -> Result<r2d2::PooledConnection<SqliteConnectionManager>, Error> {
+        Ok(self.pool.get()?)
+    }
+
     /// Every write takes the write lock as it begins: a transaction that first reads and then wants
     /// to write would be refused at once, whatever the patience.
-    fn write<T>(&self, work: impl FnOnce(&Transaction<'_>) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn write<T>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut connection = self.pool.get()?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let value = work(&transaction)?;
@@ -398,7 +432,7 @@ impl Queue {
     }
 }
 
-fn insert(
+pub(crate) fn insert(
     transaction: &Transaction<'_>,
     announcement: &Announcement,
     now: Timestamp,
@@ -523,7 +557,7 @@ fn state(outcome: Option<&str>, claimed: bool, tried: bool) -> Result<State, Err
     })
 }
 
-fn timestamp(ms: i64) -> Result<Timestamp, Error> {
+pub(crate) fn timestamp(ms: i64) -> Result<Timestamp, Error> {
     Timestamp::from_millisecond(ms).map_err(|_| Error::Value { what: format!("time {ms}") })
 }
 
@@ -699,10 +733,13 @@ mod tests {
         let original = fixture.claim(Stage::Intake).unwrap();
         let fork = fixture.claim(Stage::Intake).unwrap();
         let first = lines(&["a", "b"]);
-        let taken = fixture.queue.advance_with_lines(&original, Stage::Extraction, b"", &first).unwrap();
-        assert!(taken.is_empty());
         let taken =
-            fixture.queue.advance_with_lines(&fork, Stage::Extraction, b"", &lines(&["b", "c"])).unwrap();
+            fixture.queue.advance_with_lines(&original, Stage::Extraction, b"", &first, None).unwrap();
+        assert!(taken.is_empty());
+        let taken = fixture
+            .queue
+            .advance_with_lines(&fork, Stage::Extraction, b"", &lines(&["b", "c"]), None)
+            .unwrap();
         assert_eq!(taken, ["b"]);
         assert_eq!(fixture.queue.capture(fork.capture.id).unwrap().unwrap().stage, Stage::Intake);
         assert!(fixture.queue.is_taken(fork.capture.id, "a").unwrap());
@@ -723,6 +760,23 @@ mod tests {
         assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 2);
         assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 0);
         assert_eq!(fixture.queue.tally().unwrap().queued, 2);
+    }
+
+    #[test]
+    fn what_a_killed_hook_left_in_the_spool_is_taken_in_or_removed() {
+        let fixture = fixture();
+        let folder = tempfile::tempdir().unwrap();
+        let spool = Spool::new(folder.path().to_owned());
+        let left = |name: &str, body: &str| std::fs::write(folder.path().join(name), body).unwrap();
+        let gone = i32::MAX;
+        let whole = serde_json::to_string(&announcement("whole")).unwrap();
+        left(&format!("1.{gone}.new"), &whole);
+        left(&format!("2.{gone}.new"), &whole[..20]);
+        let mine = format!("3.{}.new", std::process::id());
+        left(&mine, &whole[..20]);
+        assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 1);
+        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, [mine.as_str()], "its writer is still at it");
     }
 
     #[test]

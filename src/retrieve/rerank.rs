@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use index::{ChunkRecord, ChunkRow, Hit, Pinned, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{UnitId, rank};
+use serde::Serialize;
 
 use crate::expand::{Expanded, Path};
 use crate::{Analysis, Error, Lexicon};
@@ -63,7 +64,7 @@ pub struct Scored {
 }
 
 /// What a score is made of.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Features {
     /// Of the question's vector with the passage's; 0 when there is none.
     pub cosine: f64,

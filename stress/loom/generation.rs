@@ -291,7 +291,8 @@ fn control_one_name_for_all_generations_mixes_them() {
 #[should_panic(expected = "an answer from two generations")]
 fn control_a_cache_that_does_not_ask_for_the_generation_mixes_them() {
     let builders = vec![vec![publish as fn(&Index)]];
-    Setting { builders, readers: vec![read_whatever_is_cached, read_whatever_is_cached], finds: false }.check(3);
+    Setting { builders, readers: vec![read_whatever_is_cached, read_whatever_is_cached], finds: false }
+        .check(3);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::fault::{DEAD, Fault, USAGE};
 use crate::output;
-use crate::session::{Door, ensure_drainer};
+use crate::session::{Door, ensure_drainer, exclude};
 
 /// How long the hook's line may take to come. Clients have been seen to leave stdin open for ever.
 const STDIN_DEADLINE: Duration = Duration::from_millis(800);
@@ -29,7 +29,8 @@ const STALL: Duration = Duration::from_secs(2);
 const AFTER: &str = "\
 The capture is durable before this command answers; the work happens behind it. As a hook (with
 stdin and without --wait) it exits 0 whatever happens, and says on stderr what went wrong: a hook
-must never fail the session.
+must never fail the session. It leaves alone the projects that the setting capture.exclude covers,
+and every session that runs with NUGGET_DISABLE=1.
 
 Examples:
   nugget capture-session --transcript SESSION.jsonl --wait
@@ -62,6 +63,9 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         // Our own calls of a model must not be captured, nor those of someone who said no.
         if std::env::var_os("NUGGET_DISABLE").is_some_and(|value| !value.is_empty() && value != "0") {
+            if self.transcript.is_none() {
+                let _ = decline(door);
+            }
             return Ok(ExitCode::SUCCESS);
         }
         let is_hook = self.transcript.is_none() && !self.wait;
@@ -81,6 +85,13 @@ impl Arguments {
         };
         // A hook goes on with whatever settings can be understood.
         let config = if self.transcript.is_some() { door.config()? } else { door.config_as_it_is().0 };
+        if self.transcript.is_none()
+            && project(&announcement).is_some_and(|path| exclude(&config).covers(&path))
+        {
+            let session = announcement.session.short();
+            output::print(&format!("session {session} is left alone: capture.exclude covers its project\n"))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let brain = door.brain(&config)?;
         let places = Places::of(brain.root());
         places.create()?;
@@ -168,6 +179,23 @@ impl Arguments {
         }
         Ok(if capture.state == State::Dead { ExitCode::from(DEAD) } else { ExitCode::SUCCESS })
     }
+}
+
+/// Sees to it that no sweep takes up what this hook was told to leave alone.
+fn decline(door: &Door) -> Result<(), Fault> {
+    let announcement = of_hook()?;
+    let brain = door.brain(&door.config_as_it_is().0)?;
+    let places = Places::of(brain.root());
+    // No transcript, nothing that a sweep could find.
+    let transcript = std::fs::canonicalize(&announcement.transcript)?;
+    places.create()?;
+    Ok(queue::decline(&places.queue(), &transcript)?)
+}
+
+/// The folder that the hook's session was started in; its `cwd` has followed every `cd` since.
+fn project(announcement: &Announcement) -> Option<PathBuf> {
+    let started = std::env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty());
+    started.map(PathBuf::from).or_else(|| announcement.cwd.clone())
 }
 
 /// What became of a capture, for a person.

@@ -121,6 +121,7 @@ impl Demo {
             .env("XDG_STATE_HOME", self.folder.join("state"))
             .env("XDG_DATA_HOME", self.folder.join("data"))
             .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
+            .env("NUGGET_SWEEP_ENABLED", "off")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .output()?;

@@ -2,13 +2,17 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
-use brain::{Brain, Places};
+use actors::{Setup, sweep};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
 
 use crate::fault::Fault;
 use crate::session::{Door, ensure_drainer};
+
+/// Sweeps of servers are at least this far apart.
+const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
 One tool, get_relevant_context(task_description). Stdout carries the protocol and nothing else; logs
@@ -31,8 +35,8 @@ impl Arguments {
             limit: config.number("retrieve.limit") as usize,
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
             look: {
-                let places = setup.places.clone();
-                Arc::new(move || work_if_due(&places, &brain))
+                let setup = setup.clone();
+                Arc::new(move || work_if_due(&setup))
             },
         };
         let runtime = super::ask::runtime()?;
@@ -44,12 +48,18 @@ impl Arguments {
     }
 }
 
-/// Starts a drainer when captures wait and nobody works on them: the last one was killed, or a retry
-/// has become due.
-fn work_if_due(places: &Places, brain: &Brain) {
+/// Starts a drainer when captures wait and nobody works on them: the last one was killed, a retry
+/// has become due, or the sweep has found a session that no hook announced.
+fn work_if_due(setup: &Setup) {
+    let (places, brain) = (&setup.places, &setup.brain);
     let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
     if locks.is_draining() {
         return;
+    }
+    if let Some(settings) = &setup.sweep
+        && let Err(error) = sweep_if_due(settings, setup)
+    {
+        tracing::warn!(%error, "failed to sweep");
     }
     let spooled = Spool::new(places.spool()).list().is_ok_and(|found| !found.is_empty());
     let due = || {
@@ -61,4 +71,14 @@ fn work_if_due(places: &Places, brain: &Brain) {
     {
         tracing::warn!(?fault, "failed to start a drainer");
     }
+}
+
+/// One sweep in a while, however many servers live.
+fn sweep_if_due(settings: &sweep::Settings, setup: &Setup) -> Result<(), queue::Error> {
+    let now = Timestamp::now();
+    let queue = Queue::open(&setup.places.queue())?;
+    if !sweep::is_recent(&queue, SWEEP_EVERY, now) {
+        sweep::sweep(settings, &setup.brain, &queue, now)?;
+    }
+    Ok(())
 }

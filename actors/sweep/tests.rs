@@ -1,0 +1,249 @@
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use queue::{Finish, Stage};
+
+use super::*;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    brain: Brain,
+    queue: Queue,
+    settings: Settings,
+    now: Timestamp,
+}
+
+/// A brain that was made a day ago.
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().unwrap();
+    let brain = Brain::init(&folder.path().join("brain")).unwrap().brain;
+    let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+    let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
+    queue.since(now - SignedDuration::from_hours(24)).unwrap();
+    let settings = Settings {
+        folders: vec![folder.path().join("client")],
+        idle: Duration::from_secs(15 * 60),
+        daily_cap: 20,
+        exclude: Exclude::default(),
+        state: "/home/ann/.local/state/nugget".into(),
+    };
+    Fixture { folder, brain, queue, settings, now }
+}
+
+impl Fixture {
+    /// A transcript that was last written to that many minutes ago.
+    fn transcript(&self, session: &str, cwd: &str, minutes_ago: i64) -> PathBuf {
+        let path = self.folder.path().join(format!("client/projects/-p/{session}.jsonl"));
+        let line = serde_json::json!({
+            "type": "user", "uuid": session, "cwd": cwd, "sessionId": session,
+            "message": { "role": "user", "content": "hello" },
+        });
+        self.write(&path, &format!("{line}\n"), minutes_ago);
+        path
+    }
+
+    fn write(&self, path: &Path, text: &str, minutes_ago: i64) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        let modified = self.now - SignedDuration::from_mins(minutes_ago);
+        File::options().write(true).open(path).unwrap().set_modified(SystemTime::from(modified)).unwrap();
+    }
+
+    fn sweep(&self) -> Swept {
+        sweep(&self.settings, &self.brain, &self.queue, self.now).unwrap()
+    }
+
+    fn by_hand(&self, reach: Reach) -> Swept {
+        sweep_as_far_as(&self.settings, &self.brain, &self.queue, reach, self.now).unwrap()
+    }
+
+    /// Reads every queued transcript, as intake does.
+    fn work(&self) {
+        while let Some(claim) = self.queue.claim(Stage::Intake, self.now).unwrap() {
+            let stamp = transcript::read(&claim.capture.transcript, &|_| false).unwrap().stamp.unwrap();
+            let nothing = Finish::Nothing { reason: "n".into() };
+            self.queue.finish_read(&claim, &nothing, Some(&seen(&stamp)), self.now).unwrap();
+        }
+    }
+}
+
+fn sessions(swept: &Swept) -> Vec<&str> {
+    swept.queued.iter().map(|session| session.session_id.as_str()).collect()
+}
+
+fn skipped(swept: &Swept) -> Vec<(Skip, u64)> {
+    swept.skipped.iter().map(|(skip, count)| (*skip, *count)).collect()
+}
+
+#[test]
+fn a_session_that_no_hook_announced_is_found_once_it_is_idle() {
+    let mut fixture = fixture();
+    fixture.transcript("a", "/w", 14);
+    assert_eq!(skipped(&fixture.sweep()), [(Skip::Active, 1)]);
+    fixture.now += SignedDuration::from_mins(1);
+    let swept = fixture.sweep();
+    assert_eq!(sessions(&swept), ["a"]);
+    let capture = fixture.queue.capture(swept.queued[0].capture.unwrap()).unwrap().unwrap();
+    assert_eq!((capture.origin.as_str(), capture.cwd.as_deref()), ("sweep", Some(Path::new("/w"))));
+    assert_eq!(skipped(&fixture.sweep()), [(Skip::Waiting, 1)]);
+    fixture.work();
+    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 1)]);
+    assert_eq!(fixture.queue.tally().unwrap().nothing, 1);
+}
+
+#[test]
+fn a_resumed_session_is_found_again_and_a_touched_one_as_well() {
+    let mut fixture = fixture();
+    let path = fixture.transcript("a", "/w", 60);
+    fixture.sweep();
+    fixture.work();
+    let text = fs::read_to_string(&path).unwrap();
+    fixture.write(&path, &format!("{text}{{}}\n"), 20);
+    assert_eq!(sessions(&fixture.sweep()), ["a"]);
+    fixture.work();
+    fixture.write(&path, &format!("{text}{{}}\n"), 18);
+    assert_eq!(sessions(&fixture.sweep()), ["a"], "the same size, written anew");
+    fixture.work();
+    fixture.now += SignedDuration::from_hours(1);
+    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 1)]);
+}
+
+#[test]
+fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
+    let mut fixture = fixture();
+    for i in 0..1000 {
+        fixture.transcript(&format!("{i:04}"), "/w", 20 + i);
+    }
+    let swept = fixture.sweep();
+    assert_eq!((sessions(&swept).len(), sessions(&swept)[0], sessions(&swept)[19]), (20, "0000", "0019"));
+    assert_eq!(skipped(&swept), [(Skip::Later, 980)]);
+    fixture.work();
+    assert!(fixture.sweep().queued.is_empty(), "the day's cap is used up");
+    fixture.now += SignedDuration::from_hours(24);
+    assert_eq!(sessions(&fixture.sweep())[0], "0020");
+    assert_eq!(fixture.queue.tally().unwrap().queued, 20);
+    let swept = fixture.by_hand(Reach::Since(fixture.now - SignedDuration::from_hours(27)));
+    assert_eq!(swept.queued.len(), 180 - 20 - 40 + 1, "by hand there is no cap");
+}
+
+#[test]
+fn what_was_there_before_the_brain_is_left_unless_it_is_asked_for() {
+    let fixture = fixture();
+    fixture.transcript("new", "/w", 23 * 60);
+    fixture.transcript("old", "/w", 25 * 60);
+    fixture.transcript("ancient", "/w", 60 * 24 * 60);
+    let swept = fixture.sweep();
+    assert_eq!((sessions(&swept), skipped(&swept)), (vec!["new"], vec![(Skip::Old, 2)]));
+    let swept = fixture.by_hand(Reach::Since(fixture.now - SignedDuration::from_hours(48)));
+    assert_eq!((sessions(&swept), skipped(&swept)), (vec!["old"], vec![(Skip::Waiting, 1), (Skip::Old, 1)]));
+    assert_eq!(sessions(&fixture.by_hand(Reach::All)), ["ancient"]);
+}
+
+#[test]
+fn the_first_sweep_of_a_brain_begins_with_its_making() {
+    let fixture = fixture();
+    let queue = Queue::open(&fixture.folder.path().join("another.db")).unwrap();
+    let now = Timestamp::now();
+    let swept = sweep(&fixture.settings, &fixture.brain, &queue, now).unwrap();
+    assert_eq!(swept.found, 0);
+    let since = queue.known(now).unwrap().since.unwrap();
+    assert!(now.duration_since(since).unsigned_abs() < Duration::from_secs(600), "{since}");
+}
+
+#[test]
+fn a_clock_that_jumps_hides_nothing_for_ever_and_floods_nobody() {
+    let mut fixture = fixture();
+    let path = fixture.transcript("a", "/w", 30);
+    let check = |beginning: &str, now: &str, expected: &str| {
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert_eq!(since(at(beginning), at(now)), at(expected), "{beginning} {now}");
+    };
+    check("2026-11-20T00:00:00Z", "2026-11-25T00:00:00Z", "2026-11-20T00:00:00Z");
+    check("2036-11-20T00:00:00Z", "2026-11-25T00:00:00Z", "2026-11-24T00:00:00Z");
+    // Ten years back: what was written in the future is idle, the old sessions stay old.
+    fixture.transcript("old", "/w", 60 * 24 * 60);
+    let today = fixture.now;
+    fixture.now = "2016-11-20T14:12:00Z".parse().unwrap();
+    let swept = fixture.sweep();
+    assert_eq!(sessions(&swept), ["a", "old"], "newer than a day ago, by this clock");
+    fixture.work();
+    // And forth again: nothing is taken twice.
+    fixture.now = today;
+    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 2)]);
+    // Somebody writes while the clock is ten years ahead, and it is set right.
+    fixture.write(&path, "{}\n", -10 * 365 * 24 * 60);
+    assert!(
+        is_idle(i64::MAX, fixture.settings.idle, today) && is_idle(i64::MIN, fixture.settings.idle, today)
+    );
+    assert!(
+        !is_idle(today.as_millisecond() + 60_000, fixture.settings.idle, today),
+        "a clock a minute ahead"
+    );
+}
+
+#[test]
+fn excluded_own_and_empty_transcripts_are_looked_into_once() {
+    let mut fixture = fixture();
+    fixture.settings.exclude = Exclude::new("secret-*", None);
+    fixture.transcript("secret", "/w/secret-x/src", 30);
+    fixture.transcript("own", "/home/ann/.local/state/nugget/brain-1/calls", 30);
+    let empty = fixture.folder.path().join("client/projects/-p/empty.jsonl");
+    fixture.write(&empty, "{\"type\":\"mode\",\"cwd\":\"/w\"}\n", 30);
+    let agent = fixture.folder.path().join("client/projects/-p/agent-1.jsonl");
+    fixture.write(&agent, "{\"type\":\"user\",\"cwd\":\"/w\"}\n", 30);
+    let expected = [(Skip::Excluded, 1), (Skip::Own, 1), (Skip::Empty, 1)];
+    assert_eq!(skipped(&fixture.sweep()), expected);
+    // Their content is not read again: unreadable files give the same answer.
+    for name in ["secret", "own", "empty"] {
+        let path = fixture.folder.path().join(format!("client/projects/-p/{name}.jsonl"));
+        let metadata = fs::metadata(&path).unwrap();
+        fs::write(&path, "x".repeat(metadata.len() as usize)).unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(metadata.modified().unwrap()).unwrap();
+    }
+    assert_eq!(skipped(&fixture.sweep()), expected);
+    // Another setting, another look.
+    fixture.transcript("secret", "/w/secret-x/src", 30);
+    fixture.settings.exclude = Exclude::default();
+    assert_eq!(sessions(&fixture.sweep()), ["secret"]);
+}
+
+#[test]
+fn what_a_person_declined_forgot_or_must_look_at_is_left() {
+    let fixture = fixture();
+    let declined = fixture.transcript("declined", "/w", 30);
+    queue::decline(fixture.queue.path(), &declined).unwrap();
+    fixture.transcript("dead", "/w", 31);
+    fixture.transcript("forgotten", "/w", 32);
+    assert_eq!(fixture.sweep().queued.len(), 2);
+    let dead = fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap();
+    fixture.queue.finish(&dead, &Finish::Dead { reason: "d".into() }, fixture.now).unwrap();
+    fixture.work();
+    fixture.queue.forget(2).unwrap();
+    let left = [(Skip::Dead, 1), (Skip::Forgotten, 1), (Skip::Declined, 1)];
+    assert_eq!(skipped(&fixture.sweep()), left);
+    assert_eq!(sessions(&fixture.by_hand(Reach::All)), ["forgotten"]);
+}
+
+#[test]
+fn a_dry_look_changes_nothing() {
+    let fixture = fixture();
+    fixture.transcript("a", "/w", 30);
+    let before = fs::read(fixture.queue.path()).unwrap();
+    let known = fixture.queue.known(fixture.now).unwrap();
+    let swept = look(&fixture.settings, &fixture.brain, &known, Reach::All, fixture.now);
+    assert_eq!((sessions(&swept), swept.queued[0].capture), (vec!["a"], None));
+    assert_eq!(fixture.queue.tally().unwrap().unfinished(), 0);
+    assert_eq!(fs::read(fixture.queue.path()).unwrap(), before);
+}
+
+#[test]
+fn servers_that_sweep_in_turn_do_not_repeat_one_another() {
+    let fixture = fixture();
+    let minute = Duration::from_secs(60);
+    assert!(!is_recent(&fixture.queue, minute, fixture.now));
+    fixture.sweep();
+    assert!(is_recent(&fixture.queue, minute, fixture.now + SignedDuration::from_secs(30)));
+    assert!(!is_recent(&fixture.queue, minute, fixture.now + SignedDuration::from_secs(61)));
+    assert!(!is_recent(&fixture.queue, minute, fixture.now - SignedDuration::from_hours(1)));
+}

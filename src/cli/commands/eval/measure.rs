@@ -1,0 +1,219 @@
+//! What is measured of a ranking, and how sure that is.
+
+use std::collections::BTreeMap;
+
+use index::ChunkRow;
+use retrieve::Trace;
+use serde_json::{Map, Value, json};
+
+/// What is told of each stage, in the order of [`Figures`].
+pub(super) const MEASURES: [&str; 5] = ["recall@5", "recall@10", "recall@50", "ndcg@10", "mrr@10"];
+const NDCG: usize = 3;
+
+/// The questions are drawn anew so often for an interval.
+const RESAMPLES: usize = 1_000;
+/// The same set gives the same interval.
+const SEED: u64 = 0x6e75_6767_6574;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Stage {
+    Bm25,
+    Embedding,
+    Fusion,
+    Graph,
+    Final,
+}
+
+impl Stage {
+    pub(super) const ALL: [Self; 5] = [Self::Bm25, Self::Embedding, Self::Fusion, Self::Graph, Self::Final];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bm25 => "bm25",
+            Self::Embedding => "embedding",
+            Self::Fusion => "fusion",
+            Self::Graph => "graph",
+            Self::Final => "final",
+        }
+    }
+
+    /// The chunks that the stage gives, best first.
+    pub(super) fn chunks(self, trace: &Trace) -> Box<dyn Iterator<Item = ChunkRow> + '_> {
+        match self {
+            Self::Bm25 => Box::new(trace.bm25.iter().map(|hit| hit.chunk)),
+            Self::Embedding => Box::new(trace.embedding.iter().map(|hit| hit.chunk)),
+            Self::Fusion => Box::new(trace.fused.iter().map(|hit| hit.chunk)),
+            Self::Graph => Box::new(trace.expanded.iter().map(|hit| hit.chunk)),
+            Self::Final => Box::new(trace.reranked.iter().map(|scored| scored.chunk)),
+        }
+    }
+
+    /// From the question to the stage's list, all that it rests on included.
+    pub(super) fn micros(self, trace: &Trace, of_the_vector: u64) -> u64 {
+        let of = |name: &str| {
+            trace.stages.iter().filter(|stage| stage.name == name).map(|stage| stage.micros).sum::<u64>()
+        };
+        let words = of("analyse") + of("bm25");
+        let meaning = of_the_vector + of("embedding");
+        match self {
+            Self::Bm25 => words,
+            Self::Embedding => meaning,
+            Self::Fusion => words + meaning + of("fuse"),
+            Self::Graph => words + meaning + of("fuse") + of("expand"),
+            Self::Final => of_the_vector + trace.stages.iter().map(|stage| stage.micros).sum::<u64>(),
+        }
+    }
+}
+
+/// One ranking's figures, in the order of [`MEASURES`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Figures([f64; 5]);
+
+impl Figures {
+    pub(super) fn json(self) -> Map<String, Value> {
+        MEASURES.iter().zip(self.0).map(|(measure, value)| ((*measure).to_owned(), json!(value))).collect()
+    }
+}
+
+/// Judges a ranking by the grades of what is relevant, above 0. The gain of nDCG is the grade itself, and
+/// the discount `log2(rank + 1)` (Järvelin and Kekäläinen 2002).
+pub(super) fn figures(ranked: &[usize], relevant: &BTreeMap<usize, f64>) -> Figures {
+    let discount = |rank: usize| ((rank + 2) as f64).log2();
+    let top = &ranked[..ranked.len().min(10)];
+    let gain = top.iter().enumerate().filter_map(|(rank, item)| Some(relevant.get(item)? / discount(rank)));
+    let mut grades: Vec<f64> = relevant.values().copied().collect();
+    grades.sort_by(|a, b| b.total_cmp(a));
+    let ideal: f64 = grades.iter().take(10).enumerate().map(|(rank, grade)| grade / discount(rank)).sum();
+    let first = top.iter().position(|item| relevant.contains_key(item));
+    let at = |k: usize| recall(&ranked[..ranked.len().min(k)], relevant);
+    Figures([
+        at(5),
+        at(10),
+        at(50),
+        if ideal > 0.0 { gain.sum::<f64>() / ideal } else { 0.0 },
+        first.map_or(0.0, |rank| 1.0 / (rank + 1) as f64),
+    ])
+}
+
+/// The part of what is relevant that is among the found.
+pub(super) fn recall(found: &[usize], relevant: &BTreeMap<usize, f64>) -> f64 {
+    if relevant.is_empty() {
+        return 0.0;
+    }
+    found.iter().filter(|item| relevant.contains_key(item)).count() as f64 / relevant.len() as f64
+}
+
+/// The figures of all questions.
+#[derive(Default)]
+pub(super) struct Tally {
+    /// `[questions, stages]`, as in [`Stage::ALL`].
+    figures: Vec<Vec<Figures>>,
+    micros: Vec<[u64; 5]>,
+    /// The recall of the candidates, and how many items they are.
+    pool: Vec<(f64, usize)>,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, figures: Vec<Figures>, micros: [u64; 5], recall: f64, candidates: usize) {
+        self.figures.push(figures);
+        self.micros.push(micros);
+        self.pool.push((recall, candidates));
+    }
+
+    /// One measure of one stage, for each question.
+    pub(super) fn of(&self, stage: Stage, measure: usize) -> Vec<f64> {
+        self.figures.iter().map(|stages| stages[stage as usize].0[measure]).collect()
+    }
+
+    pub(super) fn ms_p50(&self, stage: Stage) -> f64 {
+        let mut micros: Vec<u64> = self.micros.iter().map(|stages| stages[stage as usize]).collect();
+        micros.sort_unstable();
+        micros.get(micros.len() / 2).map_or(0.0, |micros| *micros as f64 / 1_000.0)
+    }
+
+    /// The candidates' recall, and how many items they are on average.
+    pub(super) fn pool(&self) -> (f64, f64) {
+        let recall: Vec<f64> = self.pool.iter().map(|(recall, _)| *recall).collect();
+        let items: Vec<f64> = self.pool.iter().map(|(_, items)| *items as f64).collect();
+        (mean(&recall), mean(&items))
+    }
+
+    /// By how many per cent the nDCG of the final order is above that of the fusion, with its interval over
+    /// the same questions drawn for both.
+    pub(super) fn gain(&self) -> (f64, [f64; 2]) {
+        let (after, before) = (self.of(Stage::Final, NDCG), self.of(Stage::Fusion, NDCG));
+        let gain = |questions: &mut dyn Iterator<Item = usize>| {
+            let sums = questions.fold((0.0, 0.0), |sums, at| (sums.0 + after[at], sums.1 + before[at]));
+            if sums.1 > 0.0 { (sums.0 / sums.1 - 1.0) * 100.0 } else { 0.0 }
+        };
+        (gain(&mut (0..after.len())), resampled(after.len(), gain))
+    }
+}
+
+pub(super) fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// The 95 % interval of the mean: percentiles of the bootstrap (Efron 1979).
+pub(super) fn interval(values: &[f64]) -> [f64; 2] {
+    resampled(values.len(), |questions| {
+        questions.map(|at| values[at]).sum::<f64>() / values.len().max(1) as f64
+    })
+}
+
+fn resampled(questions: usize, statistic: impl Fn(&mut dyn Iterator<Item = usize>) -> f64) -> [f64; 2] {
+    if questions == 0 {
+        return [0.0, 0.0];
+    }
+    let mut random = SplitMix(SEED);
+    let mut statistics: Vec<f64> =
+        (0..RESAMPLES).map(|_| statistic(&mut (0..questions).map(|_| random.below(questions)))).collect();
+    statistics.sort_by(f64::total_cmp);
+    let at = |part: f64| statistics[(part * (RESAMPLES - 1) as f64).round() as usize];
+    [at(0.025), at(0.975)]
+}
+
+/// SplitMix64 (Steele, Lea and Flood 2014).
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        ((u128::from(z) * limit as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ranking_is_judged_as_by_hand() {
+        let relevant = BTreeMap::from([(1, 1.0), (2, 1.0)]);
+        let Figures([r5, r10, r50, ndcg, mrr]) = figures(&[9, 1, 8, 7, 6, 5, 2], &relevant);
+        assert_eq!((r5, r10, r50, mrr), (0.5, 1.0, 1.0, 0.5));
+        let expected = (1.0 / 3_f64.log2() + 1.0 / 8_f64.log2()) / (1.0 + 1.0 / 3_f64.log2());
+        assert!((ndcg - expected).abs() < 1e-12);
+        assert_eq!(figures(&[1, 2], &relevant).0, [1.0; 5]);
+        assert_eq!(figures(&[], &relevant).0, [0.0; 5]);
+        let beyond: Vec<usize> = (10..20).chain([1]).collect();
+        assert_eq!(figures(&beyond, &relevant).0, [0.0, 0.0, 0.5, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn an_interval_holds_the_mean_narrows_with_the_questions_and_is_the_same_each_time() {
+        let values = |n: usize| (0..n).map(|i| (i % 2) as f64).collect::<Vec<_>>();
+        let width = |n| {
+            let [low, high] = interval(&values(n));
+            assert!(low <= 0.5 && 0.5 <= high);
+            high - low
+        };
+        assert!(width(1_000) < width(100) && width(100) < width(20));
+        assert_eq!(interval(&values(50)), interval(&values(50)));
+        assert_eq!(interval(&[]), [0.0, 0.0]);
+    }
+}

@@ -1,0 +1,169 @@
+//! `nugget sync`: queues by hand what no hook announced.
+
+use std::process::ExitCode;
+
+use actors::sweep::{self, Reach, Skip, Swept};
+use brain::Places;
+use jiff::{SignedDuration, Timestamp, civil};
+use queue::{Known, Queue};
+use serde_json::json;
+
+use crate::fault::{Fault, USAGE};
+use crate::output;
+use crate::session::{Door, ensure_drainer, sweep_settings};
+
+/// How many sessions are listed for a person.
+const LISTED_MAX: usize = 20;
+
+const AFTER: &str = "\
+Sessions that were killed fire no hook. Every drainer and server looks for them: transcripts that
+nobody has written to for a while (setting sweep.idle_minutes), since the brain was made, no more
+in a day than sweep.daily_cap. This does the same now; with --since or --all it goes further back,
+as far as there are transcripts, and has no cap. What was captured is never captured twice.
+
+Examples:
+  nugget sync --dry-run --all      what is there, and why it would be left
+  nugget sync --since 7d
+  nugget sync --since 2026-11-01";
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Arguments {
+    /// Sessions written to since then: 30m, 12h, 7d, 4w, a date, or a time (UTC)
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// All sessions there are
+    #[arg(long, conflicts_with = "since")]
+    all: bool,
+    /// Say what would be queued and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+        let now = Timestamp::now();
+        let reach = match &self.since {
+            Some(text) => Reach::Since(moment(text, now).ok_or_else(|| {
+                Fault::new(format!("{text:?} is no time")).code(USAGE).hint("7d, 12h, 2026-11-01, …")
+            })?),
+            None if self.all => Reach::All,
+            None => Reach::Usual,
+        };
+        let config = door.config()?;
+        let brain = door.brain(&config)?;
+        let places = Places::of(brain.root());
+        let settings = sweep_settings(&config);
+        let swept = if self.dry_run {
+            // Looking must not make anything: a brain without captures has no queue yet.
+            let known = match places.queue().is_file() {
+                true => Queue::open(&places.queue())?.known(now)?,
+                false => Known::default(),
+            };
+            sweep::look(&settings, &brain, &known, reach, now)
+        } else {
+            places.create()?;
+            let queue = Queue::open(&places.queue())?;
+            let swept = sweep::sweep_as_far_as(&settings, &brain, &queue, reach, now)?;
+            if queue.is_due(now)? {
+                ensure_drainer(&places, &brain)?;
+            }
+            swept
+        };
+        if self.json {
+            output::print_json(&json!({
+                "dry_run": self.dry_run,
+                "folders": settings.folders,
+                "found": swept.found,
+                "queued": swept.queued,
+                "skipped": swept.skipped,
+            }))?;
+        } else {
+            output::print(&told(&swept, &settings, self.dry_run, reach, now))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn told(swept: &Swept, settings: &sweep::Settings, dry_run: bool, reach: Reach, now: Timestamp) -> String {
+    let folders: Vec<String> = settings.folders.iter().map(|folder| folder.display().to_string()).collect();
+    if swept.found == 0 {
+        return output::safe(&format!("there are no transcripts in {}", folders.join(", "))) + "\n";
+    }
+    let mut text = String::new();
+    if !swept.queued.is_empty() {
+        let mut rows = vec![["AGE", "SIZE", "SESSION", "PROJECT"].map(str::to_owned).to_vec()];
+        rows.extend(swept.queued.iter().take(LISTED_MAX).map(|session| {
+            let project = session.cwd.as_ref().map_or_else(|| "?".into(), |cwd| cwd.to_string_lossy());
+            vec![
+                output::age(session.modified, now),
+                format!("{} KB", session.size.div_ceil(1000)),
+                session.session_id.short(),
+                output::safe(&project),
+            ]
+        }));
+        text.push_str(&output::table(&rows));
+        if swept.queued.len() > LISTED_MAX {
+            text.push_str(&format!("and {} more\n", swept.queued.len() - LISTED_MAX));
+        }
+        text.push('\n');
+    }
+    let verb = if dry_run { "would be queued" } else { "queued" };
+    text.push_str(&format!("{} of {} sessions {verb}\n", swept.queued.len(), swept.found));
+    for (skip, count) in &swept.skipped {
+        text.push_str(&format!("{count:>6} {}\n", skip.told()));
+    }
+    if reach == Reach::Usual && swept.skipped.contains_key(&Skip::Old) {
+        text.push_str("hint: `nugget sync --since 30d` goes further back than the brain\n");
+    }
+    text
+}
+
+/// A moment as people write it: how long ago, a date, or a time.
+fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+    let text = text.trim();
+    if let Some(unit) = text.chars().last().filter(char::is_ascii_alphabetic)
+        && let Ok(count) = text[..text.len() - 1].parse::<u32>()
+    {
+        let hours = |hours: i64| SignedDuration::from_hours(i64::from(count) * hours);
+        let ago = match unit {
+            'm' => SignedDuration::from_mins(i64::from(count)),
+            'h' => hours(1),
+            'd' => hours(24),
+            'w' => hours(24 * 7),
+            _ => return None,
+        };
+        return Some(now.saturating_sub(ago).unwrap_or(Timestamp::MIN));
+    }
+    if let Ok(date) = text.parse::<civil::Date>()
+        && !text.contains('T')
+    {
+        return date.to_zoned(jiff::tz::TimeZone::UTC).ok().map(|zoned| zoned.timestamp());
+    }
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_an_age_a_date_or_a_time() {
+        let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
+        let check = |text: &str, expected: Option<&str>| {
+            assert_eq!(moment(text, now).map(|at| at.to_string()).as_deref(), expected, "{text}");
+        };
+        check("30m", Some("2026-11-20T13:42:00Z"));
+        check("7d", Some("2026-11-13T14:12:00Z"));
+        check("2w", Some("2026-11-06T14:12:00Z"));
+        check(" 2026-11-01 ", Some("2026-11-01T00:00:00Z"));
+        check("2026-11-01T10:00:00+02:00", Some("2026-11-01T08:00:00Z"));
+        check("4294967295w", Some("-009999-01-02T01:59:59Z"));
+        for nonsense in ["", "d", "-3d", "7y", "yesterday", "2026-13-01", "1.5h", "7é"] {
+            check(nonsense, None);
+        }
+    }
+}

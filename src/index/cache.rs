@@ -1,0 +1,309 @@
+//! Vectors kept by model and text, for all brains of a user: an index that is made anew over texts that were
+//! embedded before asks the model for nothing.
+//!
+//! It is a convenience and nothing more: whatever fails here is logged and passed over, a damaged file is
+//! removed, and any number of processes may use it at once. It holds digests of texts, never a text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
+
+use crate::{ModelLabel, schema};
+
+/// Some 150,000 vectors of 384 dimensions. Beyond it those go that were not used for the longest time.
+const BYTES_MAX: u64 = 256 << 20;
+/// The part that goes, one in so many, so that it does not happen at every turn.
+const EVICTED_PART: usize = 8;
+/// Nobody waits long for a cache.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+const VERSION: i64 = 1;
+/// A day is exact enough to tell what is in use; reading then seldom has to write.
+const DAY: Duration = Duration::from_secs(86_400);
+const NORM_ERROR_MAX: f64 = 1e-3;
+
+/// f32 as the model gave them, not f16 as the index keeps them, so that an index does not depend on whether
+/// the cache was there.
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS vectors (
+        row INTEGER PRIMARY KEY,
+        key BLOB NOT NULL UNIQUE,
+        used INTEGER NOT NULL,
+        vector BLOB NOT NULL
+    );
+    CREATE INDEX IF NOT EXISTS vectors_by_use ON vectors(used);
+";
+
+/// The cache at one path.
+pub struct VectorCache {
+    path: PathBuf,
+    bytes_max: u64,
+    /// `None` when it cannot be used.
+    connection: Mutex<Option<Connection>>,
+}
+
+impl VectorCache {
+    /// Opens the cache, and makes it when there is none. One that cannot be used keeps nothing.
+    pub fn open(path: &Path) -> Self {
+        Self::with_limit(path, BYTES_MAX)
+    }
+
+    fn with_limit(path: &Path, bytes_max: u64) -> Self {
+        let connection = match connect(path) {
+            Ok(connection) => Some(connection),
+            Err(Failure::Sqlite(error)) if schema::is_damage(&error) => {
+                tracing::warn!(path = %path.display(), "the cache of vectors is damaged and made anew");
+                remove(path);
+                connect(path).ok()
+            }
+            Err(error) => {
+                tracing::warn!(path = %path.display(), %error, "there is no cache of vectors");
+                None
+            }
+        };
+        Self { path: path.to_owned(), bytes_max, connection: Mutex::new(connection) }
+    }
+
+    /// The vectors of the texts that are known, in the order of the texts.
+    pub fn get(&self, model: &ModelLabel, texts: &[String]) -> Vec<Option<Vec<f32>>> {
+        let read = |connection: &mut Connection| -> rusqlite::Result<Vec<Option<Vec<f32>>>> {
+            let today = today();
+            let mut stale = Vec::new();
+            let mut vectors = Vec::with_capacity(texts.len());
+            {
+                let transaction = connection.transaction()?;
+                let mut statement =
+                    transaction.prepare_cached("SELECT row, used, vector FROM vectors WHERE key = ?1")?;
+                for text in texts {
+                    let found = statement
+                        .query_row([key(model, text)], |row| {
+                            let bytes = row.get_ref(2)?.as_blob()?;
+                            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, decode(bytes, model.dimensions)))
+                        })
+                        .optional()?;
+                    stale.extend(found.iter().filter(|(_, used, _)| *used != today).map(|(row, ..)| *row));
+                    vectors.push(found.and_then(|(_, _, vector)| vector));
+                }
+            }
+            if !stale.is_empty() {
+                let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+                for row in stale {
+                    transaction
+                        .prepare_cached("UPDATE vectors SET used = ?1 WHERE row = ?2")?
+                        .execute([today, row])?;
+                }
+                // What was found is found, also when somebody else is writing.
+                let _ = transaction.commit();
+            }
+            Ok(vectors)
+        };
+        self.attempt(read).unwrap_or_else(|| vec![None; texts.len()])
+    }
+
+    /// Keeps vectors, each with the text that it is of.
+    pub fn put<'t>(&self, model: &ModelLabel, vectors: impl IntoIterator<Item = (&'t str, &'t [f32])>) {
+        let _ = self.attempt(|connection| {
+            let today = today();
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            for (text, vector) in vectors {
+                let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
+                transaction
+                    .prepare_cached("INSERT OR REPLACE INTO vectors(key, used, vector) VALUES (?1, ?2, ?3)")?
+                    .execute(params![key(model, text), today, bytes])?;
+            }
+            let number = |sql| transaction.query_row(sql, [], |row| row.get::<_, u64>(0));
+            let pages = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
+            if pages * number("PRAGMA page_size")? > self.bytes_max {
+                transaction.execute(
+                    "DELETE FROM vectors WHERE row IN (SELECT row FROM vectors ORDER BY used, row
+                     LIMIT (SELECT count(*) / ?1 + 1 FROM vectors))",
+                    [EVICTED_PART],
+                )?;
+            }
+            transaction.commit()
+        });
+    }
+
+    /// Does something with the database, if it can be done.
+    fn attempt<T>(&self, action: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
+        let mut held = self.lock();
+        match action(held.as_mut()?) {
+            Ok(value) => Some(value),
+            Err(error) => {
+                tracing::debug!(%error, path = %self.path.display(), "the cache of vectors failed");
+                if schema::is_damage(&error) {
+                    *held = None;
+                    remove(&self.path);
+                }
+                None
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Connection>> {
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    #[error(transparent)]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+fn connect(path: &Path) -> Result<Connection, Failure> {
+    if let Some(folder) = path.parent() {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(folder)?;
+    }
+    // Made by us and not by SQLite, for its owner alone: a vector tells something of its text.
+    let mut options = fs::File::options();
+    options.create(true).append(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?;
+    let mut connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    let version = |connection: &Connection| {
+        connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
+    };
+    if version(&connection)? != VERSION {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if version(&transaction)? != VERSION {
+            transaction.execute_batch("DROP TABLE IF EXISTS vectors")?;
+            transaction.execute_batch(TABLES)?;
+            transaction.pragma_update(None, "user_version", VERSION)?;
+        }
+        transaction.commit()?;
+    }
+    Ok(connection)
+}
+
+fn remove(path: &Path) {
+    for suffix in ["-wal", "-shm", ""] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        let _ = fs::remove_file(name);
+    }
+}
+
+fn key(model: &ModelLabel, text: &str) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(model.name.as_bytes()).update(&[0]).update(&model.dimensions.to_le_bytes());
+    hasher.update(text.as_bytes());
+    let mut key = [0; 16];
+    key.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    key
+}
+
+/// A vector as it was kept; `None` when it cannot be what was kept.
+fn decode(bytes: &[u8], dimensions: usize) -> Option<Vec<f32>> {
+    let (numbers, rest) = bytes.as_chunks::<4>();
+    let vector: Vec<f32> = numbers.iter().map(|four| f32::from_le_bytes(*four)).collect();
+    let norm = vector.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>().sqrt();
+    let sound = rest.is_empty() && vector.len() == dimensions && (norm - 1.0).abs() < NORM_ERROR_MAX;
+    sound.then_some(vector)
+}
+
+fn today() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs() / DAY.as_secs()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label(name: &str) -> ModelLabel {
+        ModelLabel { name: name.to_owned(), dimensions: 3 }
+    }
+
+    fn texts(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn a_vector_is_given_back_for_its_model_and_its_text_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("nugget/vectors.db");
+        let vector = [0.6, 0.8_f32, 0.0];
+        VectorCache::open(&path).put(&label("a"), [("text", &vector[..])]);
+        let cache = VectorCache::open(&path);
+        assert_eq!(cache.get(&label("a"), &texts(&["text", "other"])), [Some(vector.to_vec()), None]);
+        assert_eq!(cache.get(&label("b"), &texts(&["text"])), [None]);
+        assert_eq!(
+            cache.get(&ModelLabel { dimensions: 2, ..label("a") }, &texts(&["text"])),
+            [None],
+            "the dimensions are another model's"
+        );
+    }
+
+    #[test]
+    fn a_cache_that_is_damaged_or_cannot_be_made_keeps_nothing_and_fails_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.db");
+        fs::write(&path, "this is no database, however long one looks at it".repeat(100)).unwrap();
+        let cache = VectorCache::open(&path);
+        assert_eq!(cache.get(&label("a"), &texts(&["text"])), [None]);
+        cache.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
+        assert_eq!(cache.get(&label("a"), &texts(&["text"])), [Some(vec![1.0, 0.0, 0.0])], "it was made anew");
+        let below_a_file = VectorCache::open(&path.join("vectors.db"));
+        below_a_file.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
+        assert_eq!(below_a_file.get(&label("a"), &texts(&["text"])), [None]);
+    }
+
+    #[test]
+    fn what_is_not_a_vector_any_more_is_not_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.db");
+        let cache = VectorCache::open(&path);
+        cache.put(&label("a"), [("text", &[f32::NAN, 0.0, 0.0][..]), ("long", &[9.0, 0.0, 0.0][..])]);
+        assert_eq!(cache.get(&label("a"), &texts(&["text", "long"])), [None, None]);
+    }
+
+    #[test]
+    fn what_was_not_used_for_the_longest_time_goes_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.db");
+        let cache = VectorCache::with_limit(&path, 200_000);
+        let names: Vec<String> = (0..4_000).map(|i| format!("text {i}")).collect();
+        let vector = [1.0_f32, 0.0, 0.0];
+        for batch in names.chunks(100) {
+            cache.put(&label("a"), batch.iter().map(|name| (name.as_str(), &vector[..])));
+        }
+        let kept = cache.get(&label("a"), &names);
+        assert!(kept[0].is_none() && kept[3_999].is_some());
+        let size = fs::metadata(&path).unwrap().len();
+        assert!(size < 400_000, "{size}");
+    }
+
+    #[test]
+    fn many_writers_at_once_lose_nothing_that_they_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("vectors.db");
+        std::thread::scope(|scope| {
+            for writer in 0..4 {
+                let path = &path;
+                scope.spawn(move || {
+                    let cache = VectorCache::open(path);
+                    for i in 0..20 {
+                        let name = format!("{writer} {i}");
+                        cache.put(&label("a"), [(name.as_str(), &[0.0, 1.0, 0.0][..])]);
+                    }
+                });
+            }
+        });
+        let names: Vec<String> = (0..4).flat_map(|w| (0..20).map(move |i| format!("{w} {i}"))).collect();
+        let kept = VectorCache::open(&path).get(&label("a"), &names);
+        assert!(kept.iter().filter(|vector| vector.is_some()).count() >= 78, "a cache may lose a few, not many");
+    }
+}

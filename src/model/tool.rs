@@ -1,0 +1,209 @@
+//! An answer in a given shape: the model is made to call one tool, and what it calls it with is the
+//! answer.
+
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use crate::{Client, Error, Usage};
+
+/// The shape of an answer.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    pub name: &'static str,
+    pub description: &'static str,
+    /// A JSON schema of an object. The server does not enforce it.
+    pub schema: Value,
+}
+
+/// One question. System and tool are the stable part: the server is asked to cache them.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    pub system: &'a str,
+    pub tool: &'a Tool,
+    pub user: &'a str,
+    pub output_tokens_max: u32,
+}
+
+/// What came back, and what it cost.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The model that answered; a name without a date may stand for one with a date.
+    pub model: String,
+    pub stop: Stop,
+    /// What the tool was called with, as the model wrote it: checked by nobody. `None` when it was
+    /// not called.
+    pub input: Option<Value>,
+    pub usage: Usage,
+}
+
+/// Why the model ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    Done,
+    /// It had more to say than it was allowed to; the input may be cut anywhere.
+    OutputLimit,
+    /// Question and answer together were more than it can hold.
+    ContextFull,
+    Refusal,
+}
+
+impl Client {
+    /// Asks once, within the deadline. Nothing is tried again: the caller knows what a retry costs.
+    ///
+    /// # Errors
+    /// [`Error::is_temporary`] tells which are worth another attempt later.
+    pub async fn call(&self, request: &Request<'_>) -> Result<Answer, Error> {
+        let deadline = self.settings.deadline;
+        let call = async {
+            let forced = !self.only_offers_tools.load(Ordering::Relaxed);
+            match self.call_once(request, forced).await {
+                // Models that always think take no forced tool. They are offered it instead, and the
+                // prompt asks for it.
+                Err(Error::Status { status: 400, message, .. })
+                    if forced && message.contains("tool_choice") =>
+                {
+                    let answer = self.call_once(request, false).await?;
+                    self.only_offers_tools.store(true, Ordering::Relaxed);
+                    Ok(answer)
+                }
+                result => result,
+            }
+        };
+        tokio::time::timeout(deadline, call).await.unwrap_or(Err(Error::Deadline(deadline)))
+    }
+
+    async fn call_once(&self, request: &Request<'_>, forced: bool) -> Result<Answer, Error> {
+        let Request { system, tool, user, output_tokens_max } = request;
+        let choice =
+            if forced { json!({ "type": "tool", "name": tool.name }) } else { json!({ "type": "auto" }) };
+        let body = self
+            .post(&json!({
+                "model": self.settings.model,
+                "max_tokens": output_tokens_max,
+                // Tools come before the system text in what is cached: one mark covers both.
+                "system": [{ "type": "text", "text": system, "cache_control": { "type": "ephemeral" } }],
+                "tools": [{ "name": tool.name, "description": tool.description, "input_schema": tool.schema }],
+                "tool_choice": choice,
+                "messages": [{ "role": "user", "content": user }],
+            }))
+            .await?;
+        let stop = match body.stop_reason.as_deref() {
+            Some("max_tokens") => Stop::OutputLimit,
+            Some("model_context_window_exceeded") => Stop::ContextFull,
+            Some("refusal") => Stop::Refusal,
+            _ => Stop::Done,
+        };
+        let called = |name: &Option<String>| name.as_deref() == Some(tool.name);
+        let input = body.content.into_iter().find(|block| called(&block.name)).and_then(|block| block.input);
+        let model = body.model.unwrap_or_else(|| self.settings.model.clone());
+        Ok(Answer { model, stop, input, usage: body.usage })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{client, server};
+
+    fn tool() -> Tool {
+        Tool { name: "keep", description: "Keeps.", schema: json!({ "type": "object" }) }
+    }
+
+    fn message(content: &Value, stop: &str) -> String {
+        let usage = json!({ "input_tokens": 3, "output_tokens": 2, "cache_creation_input_tokens": 5, "cache_read_input_tokens": null });
+        json!({ "model": "claude-test-1", "content": content, "stop_reason": stop, "usage": usage })
+            .to_string()
+    }
+
+    async fn ask(client: &Client) -> Result<Answer, Error> {
+        client.call(&Request { system: "be brief", tool: &tool(), user: "hi", output_tokens_max: 9 }).await
+    }
+
+    #[tokio::test]
+    async fn the_tool_is_forced_and_what_it_was_called_with_is_the_answer() {
+        let thinking = json!([{ "type": "thinking", "thinking": "" }, { "type": "text", "text": "Here:" },
+            { "type": "tool_use", "id": "t", "name": "keep", "input": { "units": [1] } }]);
+        let (url, seen) = server(vec![("200 OK", "", message(&thinking, "tool_use"))]).await;
+        let answer = ask(&client(url)).await.unwrap();
+        assert_eq!(answer.input, Some(json!({ "units": [1] })));
+        assert_eq!(
+            (answer.model.as_str(), answer.stop, answer.usage.tokens()),
+            ("claude-test-1", Stop::Done, 10)
+        );
+        let seen = seen.lock().unwrap();
+        let body: Value = serde_json::from_str(seen[0].split_once("\r\n\r\n").unwrap().1).unwrap();
+        assert_eq!(body["tool_choice"], json!({ "type": "tool", "name": "keep" }));
+        assert_eq!(body["system"][0]["cache_control"], json!({ "type": "ephemeral" }));
+        assert_eq!((&body["max_tokens"], &body["messages"][0]["content"]), (&json!(9), &json!("hi")));
+    }
+
+    #[tokio::test]
+    async fn why_a_model_ended_is_told_apart_and_its_cost_is_known_each_time() {
+        let cut = json!([{ "type": "tool_use", "id": "t", "name": "keep", "input": {} }]);
+        let (url, _) = server(vec![
+            ("200 OK", "", message(&cut, "max_tokens")),
+            ("200 OK", "", message(&json!([]), "refusal")),
+            ("200 OK", "", message(&json!([{ "type": "text", "text": "no" }]), "end_turn")),
+            ("200 OK", "", message(&json!([]), "model_context_window_exceeded")),
+        ])
+        .await;
+        let client = client(url);
+        for expected in [Stop::OutputLimit, Stop::Refusal, Stop::Done, Stop::ContextFull] {
+            let answer = ask(&client).await.unwrap();
+            assert_eq!((answer.stop, answer.usage.tokens()), (expected, 10));
+            assert_eq!(answer.input.is_some(), expected == Stop::OutputLimit);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_busy_server_is_asked_once_and_its_word_is_handed_on() {
+        let (url, seen) = server(vec![
+            ("429 Too Many Requests", "retry-after: 7\r\n", r#"{"error":{"message":"slow down"}}"#.into()),
+            ("529 Overloaded", "", r#"{"error":{"message":"overloaded"}}"#.into()),
+            ("400 Bad Request", "", r#"{"error":{"message":"prompt is too long: 9 tokens"}}"#.into()),
+            ("401 Unauthorized", "", r#"{"error":{"message":"no such key: sk-canary"}}"#.into()),
+        ])
+        .await;
+        let client = client(url);
+        let error = ask(&client).await.unwrap_err();
+        assert_eq!((error.is_temporary(), error.after().map(|after| after.as_secs())), (true, Some(7)));
+        let error = ask(&client).await.unwrap_err();
+        assert!(error.is_temporary() && error.after().is_none() && !error.may_have_cost());
+        assert!(ask(&client).await.unwrap_err().is_too_large());
+        let error = ask(&client).await.unwrap_err();
+        assert!(!error.is_temporary() && !format!("{error} {error:?}").contains("canary"), "{error}");
+        assert_eq!(seen.lock().unwrap().len(), 4);
+        let unreachable = ask(&crate::tests::client("http://127.0.0.1:1".into())).await.unwrap_err();
+        assert!(unreachable.is_temporary() && !unreachable.may_have_cost());
+    }
+
+    #[tokio::test]
+    async fn a_model_that_takes_no_forced_tool_is_offered_it() {
+        let refusal =
+            r#"{"error":{"message":"tool_choice: forced tool use is not supported for this model"}}"#;
+        let done = json!([{ "type": "tool_use", "id": "t", "name": "keep", "input": {} }]);
+        let (url, seen) = server(vec![
+            ("400 Bad Request", "", refusal.into()),
+            ("200 OK", "", message(&done, "tool_use")),
+            ("200 OK", "", message(&done, "tool_use")),
+        ])
+        .await;
+        let client = client(url);
+        assert!(ask(&client).await.unwrap().input.is_some());
+        assert!(ask(&client).await.unwrap().input.is_some());
+        let seen = seen.lock().unwrap();
+        let forced: Vec<bool> = seen.iter().map(|request| request.contains(r#""type":"tool""#)).collect();
+        assert_eq!(forced, [true, false, false]);
+    }
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_is_left_at_the_deadline() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let mut client = client(url);
+        client.settings.deadline = std::time::Duration::from_millis(50);
+        let error = ask(&client).await.unwrap_err();
+        assert!(matches!(error, Error::Deadline(_)) && error.is_temporary() && error.may_have_cost());
+    }
+}
