@@ -57,8 +57,8 @@ pub(crate) enum Worked {
     Failed,
 }
 
-/// Claims one job of a stage and carries it one step. A failure belongs to the job; only a broken
-/// queue is the actor's.
+/// Claims one job of a stage and carries it one step. A failure belongs to the job, and so does a
+/// result that cannot be kept; only a queue that cannot even note that is the actor's.
 pub(crate) async fn work_once<F>(
     queue: &Queue,
     stage: Stage,
@@ -83,6 +83,14 @@ where
             // idempotent, so there is nothing to undo.
             Err(queue::Error::Stale { id }) => {
                 tracing::warn!(capture = id, %stage, "came too late for a capture");
+                Ok(Worked::Failed)
+            }
+            // Were the actor to fall over it, it would be tried again at once, and be dead within a
+            // second without a word of what was wrong.
+            Err(error) => {
+                let message = chain(&error);
+                tracing::error!(capture = claim.capture.id, error = message, "a result cannot be kept");
+                queue.fail(&claim, &message, None, Timestamp::now())?;
                 Ok(Worked::Failed)
             }
             settled => settled,
@@ -180,4 +188,33 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {
 
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(bytes).map_err(|error| Failure::permanent(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use queue::{Announcement, State};
+
+    #[tokio::test]
+    async fn a_result_that_cannot_be_kept_waits_for_its_retry_and_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+        let announcement = Announcement {
+            session: knowledge::SessionId::verbatim("s1"),
+            transcript: "/t/s1.jsonl".into(),
+            cwd: None,
+            origin: "hook".into(),
+            reason: None,
+        };
+        let id = queue.add(&announcement, Timestamp::now()).unwrap().id();
+        let other = rusqlite::Connection::open(queue.path()).unwrap();
+        let trigger = "CREATE TRIGGER full BEFORE INSERT ON results BEGIN SELECT RAISE(FAIL, 'no room'); END";
+        other.execute_batch(trigger).unwrap();
+        let next = |_| async { Ok(Step::Next(Stage::Extraction, b"words".to_vec())) };
+        let worked = work_once(&queue, Stage::Intake, next).await.unwrap();
+        assert_eq!(worked, Worked::Failed);
+        let capture = queue.capture(id).unwrap().unwrap();
+        assert_eq!((capture.state, capture.attempts), (State::Retrying, 1));
+        assert!(capture.reason.unwrap().contains("no room"));
+    }
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brain::{BRAIN_YAML, Brain};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use knowledge::SessionId;
 use queue::{Announcement, Known, Queue, Record, SWEEP, Seen};
 use serde::{Deserialize, Serialize};
@@ -27,8 +27,6 @@ const EVERY: Duration = Duration::from_secs(3 * 60);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How many transcripts one sweep of a process's own accord looks into.
 const GLANCES_MAX: usize = 500;
-/// How far back a sweep looks when the ledger's own beginning is in the future.
-const LOOK_BACK: SignedDuration = SignedDuration::from_hours(24);
 
 const OWN: &str = "own";
 const EMPTY: &str = "empty";
@@ -182,7 +180,7 @@ pub fn look(settings: &Settings, brain: &Brain, known: &Known, reach: Reach, now
     let since = match reach {
         Reach::All => Timestamp::MIN,
         Reach::Since(since) => since,
-        Reach::Usual => since(known.since.or_else(|| made(brain)).unwrap_or(now), now),
+        Reach::Usual => known.since.or_else(|| made(brain)).unwrap_or(now),
     };
     let usual = reach == Reach::Usual;
     let room = if usual { settings.daily_cap.saturating_sub(known.swept_today) as usize } else { usize::MAX };
@@ -226,6 +224,8 @@ fn carry_out(
     now: Timestamp,
 ) -> Result<Swept, queue::Error> {
     queue.pass_over(&swept.passed_over)?;
+    // What a person asks for beyond the usual is not what the cap counts.
+    let origin = if reach == Reach::Usual { SWEEP } else { "command" };
     let found: Vec<(Announcement, Seen)> = swept
         .queued
         .iter()
@@ -234,7 +234,7 @@ fn carry_out(
                 session: candidate.session_id.clone(),
                 transcript: candidate.transcript.clone(),
                 cwd: candidate.cwd.clone(),
-                origin: SWEEP.to_owned(),
+                origin: origin.to_owned(),
                 reason: None,
             };
             (announcement, candidate.seen.clone())
@@ -294,7 +294,11 @@ fn judge(
         },
         Record::Forgotten | Record::New => {}
     }
-    (stamp.modified_ms < since.as_millisecond()).then_some(Skip::Old)
+    let concerns_us = match usual {
+        true => is_since(stamp.modified_ms, since, now),
+        false => stamp.modified_ms >= since.as_millisecond(),
+    };
+    (!concerns_us).then_some(Skip::Old)
 }
 
 /// Whether nobody has written for a while. A time far in the future is of another clock, and as
@@ -303,11 +307,12 @@ fn is_idle(modified_ms: i64, idle: Duration, now: Timestamp) -> bool {
     u128::from(now.as_millisecond().abs_diff(modified_ms)) >= idle.as_millis()
 }
 
-/// From when on sessions are looked at. A beginning in the future was written down by a clock that
-/// was wrong, or is read by one: a day's worth of sessions is right in either case, and nothing is
-/// written down anew that the next jump would make wrong.
-fn since(beginning: Timestamp, now: Timestamp) -> Timestamp {
-    if beginning <= now { beginning } else { now.saturating_sub(LOOK_BACK).unwrap_or(Timestamp::MIN) }
+/// Whether a transcript is from after the beginning. A beginning in the future was written down by a
+/// clock that was wrong, or is read by one: then the last day's sessions are right as well, and
+/// nothing is written down anew that the next jump would make wrong.
+fn is_since(modified_ms: i64, beginning: Timestamp, now: Timestamp) -> bool {
+    let is_of_today = || u128::from(now.as_millisecond().abs_diff(modified_ms)) < queue::DAY.as_millis();
+    modified_ms >= beginning.as_millisecond() || (beginning > now && is_of_today())
 }
 
 /// Looks into a transcript: a candidate, or why it is none and what to remember of that.

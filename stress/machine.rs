@@ -294,13 +294,22 @@ impl Session {
 
     /// The session goes on, and a rule is stated in it.
     pub(crate) fn learn(&mut self, random: &mut Random, marker: u64) -> Result<()> {
-        self.say(
-            random,
-            &format!(
-                "from now on, always run `importer-check --lane {marker}` before you commit a change to the importer of \
-                 lane {marker}, because the nightly job reads lane {marker} without a lock"
+        // Two that say nearly the same would be proposed as one.
+        let words = match self.markers.len() % 3 {
+            0 => format!(
+                "from now on, always run `importer-check --lane {marker}` before you commit a change to the importer, \
+                 because the nightly job reads it without a lock"
             ),
-        )?;
+            1 => format!(
+                "never restart the label printer with `printd --lane {marker}` during office hours, because the daemon \
+                 drops its spooled pages"
+            ),
+            _ => format!(
+                "always pass `deploy --lane {marker}` to the release script on Fridays, because the default cluster is \
+                 drained at noon"
+            ),
+        };
+        self.say(random, &words)?;
         self.markers.push(marker);
         Ok(())
     }

@@ -171,8 +171,8 @@ impl Storm {
     }
 
     fn new_session(&mut self) -> Result<Session> {
-        // Six of ten have something to keep, one of them in two turns.
-        let count = [1, 1, 1, 1, 1, 2, 0, 0, 0, 0][self.random.below(10) as usize];
+        // Six of ten have something to keep.
+        let count = [1, 1, 1, 1, 2, 3, 0, 0, 0, 0][self.random.below(10) as usize];
         let markers: Vec<u64> = (1..=count).map(|next| self.marker + next).collect();
         self.marker += count;
         Session::new(&self.machine, &mut self.random, &markers)

@@ -22,8 +22,9 @@ fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) 
 #[test]
 fn every_command_says_that_the_brain_is_missing_and_how_to_make_one() {
     let sandbox = Sandbox::new();
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &["status"],
+        &["sync"],
         &["ask", "why"],
         &["serve"],
         &["index"],
@@ -312,6 +313,7 @@ fn help_names_every_command_with_examples() {
         "init",
         "capture-session",
         "status",
+        "sync",
         "ask",
         "serve",
         "index",

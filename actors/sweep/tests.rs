@@ -2,6 +2,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use jiff::SignedDuration;
 use queue::{Finish, Stage};
 
 use super::*;
@@ -125,6 +126,7 @@ fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
     assert_eq!(fixture.queue.tally().unwrap().queued, 20);
     let swept = fixture.by_hand(Reach::Since(fixture.now - SignedDuration::from_hours(27)));
     assert_eq!(swept.queued.len(), 180 - 20 - 40 + 1, "by hand there is no cap");
+    assert_eq!(fixture.queue.known(fixture.now).unwrap().swept_today, 20, "nor does it use the cap up");
 }
 
 #[test]
@@ -154,32 +156,29 @@ fn the_first_sweep_of_a_brain_begins_with_its_making() {
 #[test]
 fn a_clock_that_jumps_hides_nothing_for_ever_and_floods_nobody() {
     let mut fixture = fixture();
-    let path = fixture.transcript("a", "/w", 30);
-    let check = |beginning: &str, now: &str, expected: &str| {
-        let at = |text: &str| text.parse::<Timestamp>().unwrap();
-        assert_eq!(since(at(beginning), at(now)), at(expected), "{beginning} {now}");
-    };
-    check("2026-11-20T00:00:00Z", "2026-11-25T00:00:00Z", "2026-11-20T00:00:00Z");
-    check("2036-11-20T00:00:00Z", "2026-11-25T00:00:00Z", "2026-11-24T00:00:00Z");
-    // Ten years back: what was written in the future is idle, the old sessions stay old.
+    fixture.transcript("a", "/w", 30);
     fixture.transcript("old", "/w", 60 * 24 * 60);
     let today = fixture.now;
+    // Ten years back: what was written in the future is idle, the old sessions stay old, and what
+    // is written by this clock is found as well.
     fixture.now = "2016-11-20T14:12:00Z".parse().unwrap();
+    fixture.transcript("b", "/w", 20);
+    fixture.transcript("c", "/w", 2);
     let swept = fixture.sweep();
-    assert_eq!(sessions(&swept), ["a", "old"], "newer than a day ago, by this clock");
+    assert_eq!(sessions(&swept), ["a", "b"]);
+    assert_eq!(skipped(&swept), [(Skip::Active, 1), (Skip::Old, 1)]);
     fixture.work();
     // And forth again: nothing is taken twice.
     fixture.now = today;
-    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 2)]);
-    // Somebody writes while the clock is ten years ahead, and it is set right.
-    fixture.write(&path, "{}\n", -10 * 365 * 24 * 60);
-    assert!(
-        is_idle(i64::MAX, fixture.settings.idle, today) && is_idle(i64::MIN, fixture.settings.idle, today)
-    );
-    assert!(
-        !is_idle(today.as_millisecond() + 60_000, fixture.settings.idle, today),
-        "a clock a minute ahead"
-    );
+    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 2), (Skip::Old, 2)]);
+
+    let idle = |modified_ms| is_idle(modified_ms, fixture.settings.idle, today);
+    assert!(idle(i64::MAX) && idle(i64::MIN));
+    assert!(!idle(today.as_millisecond() + 60_000), "another's clock is a minute ahead");
+    // The brain was made while the clock was ten years ahead, and the clock was set right since.
+    let beginning = "2036-11-20T00:00:00Z".parse().unwrap();
+    let concerns_us = |minutes: i64| is_since(today.as_millisecond() - minutes * 60_000, beginning, today);
+    assert_eq!([20, 30 * 60].map(concerns_us), [true, false]);
 }
 
 #[test]

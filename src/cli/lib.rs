@@ -5,6 +5,7 @@
 mod commands;
 mod fault;
 mod output;
+mod screen;
 #[cfg(feature = "failpoints")]
 mod scripted;
 mod session;

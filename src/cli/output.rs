@@ -66,6 +66,11 @@ fn terminal_width() -> usize {
     rustix::termios::tcgetwinsize(io::stdout()).map_or(100, |size| usize::from(size.ws_col).max(40))
 }
 
+/// Rows of the terminal.
+pub(crate) fn terminal_height() -> usize {
+    rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row).max(2))
+}
+
 /// A progress bar on stderr, absent where stderr is no terminal.
 pub(crate) fn progress_bar(message: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());

@@ -1,6 +1,7 @@
 //! A proposal: one branch of nugget's with one commit that adds files.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use gix::refs::store::WriteReflog;
 use gix::refs::transaction::{PreviousValue, RefEdit};
@@ -69,6 +70,9 @@ pub enum Outcome {
     /// The base has every file already, as after a merge; there is no branch and none was made.
     NothingNew,
 }
+
+/// How far the clock of a file system may be ahead of ours.
+const CLOCKS_APART_MAX: Duration = Duration::from_secs(2);
 
 /// How many commits of a branch are searched for ours: a reviewer may have added some.
 const SEARCH_COMMITS_MAX: usize = 100;
@@ -152,7 +156,7 @@ impl Proposal {
 
 fn publish(git: &gix::Repository, reference: &str, commit: gix::ObjectId) -> Result<(), gix::Error> {
     use gix::lock::acquire::Fail;
-    let wait = |seconds| Fail::AfterDurationWithBackoff(std::time::Duration::from_secs(seconds));
+    let wait = |seconds| Fail::AfterDurationWithBackoff(Duration::from_secs(seconds));
     let name: gix::refs::FullName = reference.try_into().map_err(gix::Error::from_error)?;
     let edit = RefEdit::update(name, commit, PreviousValue::MustNotExist, "");
     let prepared = git.refs.transaction().prepare(Some(edit), wait(2), wait(10))?;
@@ -228,8 +232,9 @@ fn branch_in_the_way(git: &gix::Repository, reference: &str) -> Result<Option<St
 }
 
 /// Removes git's lock files for our own branches that are older than our hold on the repository:
-/// whoever made them was killed, as only a holder writes here. All others are left alone.
-fn clear_stale_locks(folder: &Path, held: &Lock) {
+/// whoever made them was killed, as only a holder writes here. So was the maker of one that is stamped
+/// with a time to come: the clock has been set back since. All others are left alone.
+pub(crate) fn clear_stale_locks(folder: &Path, held: &Lock) {
     let mut folders: Vec<PathBuf> = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         let Ok(entries) = std::fs::read_dir(folder) else { continue };
@@ -241,7 +246,9 @@ fn clear_stale_locks(folder: &Path, held: &Lock) {
                 continue;
             }
             let is_lock = path.extension().is_some_and(|extension| extension == "lock");
-            if is_lock && metadata.modified().is_ok_and(|modified| modified < held.since()) {
+            let to_come = SystemTime::now() + CLOCKS_APART_MAX;
+            let is_stale = |modified| modified < held.since() || modified > to_come;
+            if is_lock && metadata.modified().is_ok_and(is_stale) {
                 match std::fs::remove_file(&path) {
                     Ok(()) => tracing::info!(path = %path.display(), "removed the lock of a killed process"),
                     Err(error) => {

@@ -303,6 +303,30 @@ fn hooks_and_hostile_configuration_run_nothing() {
 }
 
 #[test]
+fn the_lock_file_of_a_killed_process_is_removed_whatever_the_clock_does() {
+    use std::time::{Duration, SystemTime};
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    let ten_years = Duration::from_secs(10 * 365 * 86400);
+    for (branch, time) in
+        [("nugget/past", SystemTime::now() - ten_years), ("nugget/to-come", SystemTime::now() + ten_years)]
+    {
+        let left = format!(".git/refs/heads/{branch}.lock");
+        write(&root, &left, "");
+        std::fs::File::open(root.join(&left)).unwrap().set_modified(time).unwrap();
+        let proposed = repository.propose(&place.lock(), &proposal(branch)).unwrap();
+        assert_eq!(proposed.outcome, Outcome::Created);
+    }
+    // One that git itself may hold at this moment is not ours to remove.
+    let held = place.lock();
+    let living = ".git/refs/heads/nugget/living.lock";
+    write(&root, living, "");
+    crate::propose::clear_stale_locks(&root.join(".git/refs/heads/nugget"), &held);
+    assert!(root.join(living).is_file());
+}
+
+#[test]
 fn the_same_proposal_is_the_same_commit_and_is_made_once() {
     let place = Place::new();
     let lock = place.lock();

@@ -162,7 +162,11 @@ mod tests {
         let client = tempfile::tempdir().unwrap();
         write(&client.path().join("real/projects/-p/1.jsonl"), "{}\n");
         std::os::unix::fs::symlink(client.path().join("real"), client.path().join("link")).unwrap();
-        assert_eq!(discover(&client.path().join("link")), discover(&client.path().join("real")));
+        let found = discover(&client.path().join("link"));
+        assert_eq!(found, discover(&client.path().join("real")));
+        // What reading it says of the file agrees with what the walk says.
+        let linked = client.path().join("link/projects/-p/1.jsonl");
+        assert_eq!(crate::read(&linked, &|_| false).unwrap().stamp.as_ref(), found.first());
     }
 
     #[test]

@@ -1,20 +1,33 @@
 //! `nugget status`: what became of the sessions, at a glance.
 
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use actors::ActorReport;
 use actors::service::{DRAINER_REPORT, DrainerReport};
-use brain::Places;
+use actors::sweep::{SWEEP_REPORT, SweepReport};
+use brain::{Brain, Places};
 use jiff::Timestamp;
 use queue::{Capture, FileLocks, Queue, Spool, State, Tally};
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::MissedTickBehavior;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, USAGE};
 use crate::output;
+use crate::screen::Screen;
 use crate::session::Door;
+
+/// What `--json` prints, as a JSON Schema.
+const SCHEMA: &str = include_str!("../status.schema.json");
+/// How often `--watch` looks.
+const EVERY: Duration = Duration::from_secs(1);
 
 const AFTER: &str = "\
 Examples:
   nugget status
+  nugget status --watch
   nugget status --json | jq .queue";
 
 #[derive(clap::Args)]
@@ -23,76 +36,174 @@ pub(crate) struct Arguments {
     /// The most captures to show, newest first
     #[arg(long, default_value_t = 10, value_name = "N")]
     limit: usize,
+    /// Look again every second, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["json", "schema"])]
+    watch: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print the JSON Schema of what --json prints
+    #[arg(long, conflicts_with = "json")]
+    schema: bool,
 }
 
 impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
-        let places = Places::of(brain.root());
-        let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
-        let now = Timestamp::now();
-        let spooled = Spool::new(places.spool()).list()?.len();
-        // Looking must not make anything: a brain without captures has no queue yet.
-        let (tally, captures, report) = if places.queue().is_file() {
-            let queue = Queue::open(&places.queue())?;
-            (queue.tally()?, queue.captures(self.limit)?, queue.last_report(DRAINER_REPORT)?)
-        } else {
-            (Tally::default(), Vec::new(), None)
-        };
-        let running = locks.is_draining();
-        let report = report
-            .and_then(|(pid, at, body)| Some((pid, at, serde_json::from_str::<DrainerReport>(&body).ok()?)));
-        let current = report.filter(|_| running);
-
-        if self.json {
-            let drainer = json!({
-                "running": running,
-                "pid": current.as_ref().map(|(pid, ..)| pid),
-                "since": current.as_ref().map(|(_, _, report)| report.since),
-                "actors": current.as_ref().map(|(_, _, report)| &report.actors),
-            });
-            output::print_json(&json!({
-                "brain": brain.root(),
-                "queue": tally,
-                "spooled": spooled,
-                "drainer": drainer,
-                "captures": captures,
-            }))?;
+        if self.schema {
+            output::print(SCHEMA)?;
             return Ok(ExitCode::SUCCESS);
         }
+        let config = door.config()?;
+        let brain = door.brain(&config)?;
+        if self.watch {
+            self.watch(&brain)?;
+        } else if self.json {
+            output::print_json(&Picture::take(&brain, self.limit)?.json(&brain))?;
+        } else {
+            output::print(&Picture::take(&brain, self.limit)?.text(&brain))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn watch(&self, brain: &Brain) -> Result<(), Fault> {
+        if !std::io::stdout().is_terminal() {
+            return Err(Fault::new("--watch needs a terminal")
+                .code(USAGE)
+                .hint("for a program there is `nugget status --json`"));
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            // Before the screen is taken, so that no signal finds it taken and nobody listening.
+            let mut end = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+                .into_iter()
+                .map(signal)
+                .collect::<Result<Vec<_>, _>>()?;
+            let mut screen = Screen::enter(std::io::stdout())?;
+            let mut ticks = tokio::time::interval(EVERY);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let [interrupt, terminate, hang_up] = &mut end[..] else { return Ok(()) };
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => {
+                        let text = Picture::take(brain, self.limit)?.text(brain);
+                        screen.draw(&text, output::terminal_height())?;
+                    }
+                    _ = interrupt.recv() => return Ok(()),
+                    _ = terminate.recv() => return Ok(()),
+                    _ = hang_up.recv() => return Ok(()),
+                }
+            }
+        })
+    }
+}
+
+/// All that there is to see at one moment.
+struct Picture {
+    now: Timestamp,
+    tally: Tally,
+    spooled: usize,
+    sweep: Option<(Timestamp, SweepReport)>,
+    running: bool,
+    /// The drainer's process and what it says of itself, while it runs.
+    drainer: Option<(u32, DrainerReport)>,
+    captures: Vec<Capture>,
+}
+
+impl Picture {
+    fn take(brain: &Brain, limit: usize) -> Result<Self, Fault> {
+        let places = Places::of(brain.root());
+        let running = FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining();
+        let mut picture = Self {
+            now: Timestamp::now(),
+            tally: Tally::default(),
+            spooled: Spool::new(places.spool()).list()?.len(),
+            sweep: None,
+            running,
+            drainer: None,
+            captures: Vec::new(),
+        };
+        // Looking must not make anything: a brain without captures has no queue yet.
+        if places.queue().is_file() {
+            let queue = Queue::open(&places.queue())?;
+            picture.tally = queue.tally()?;
+            picture.captures = queue.captures(limit)?;
+            if let Some((pid, _, body)) = queue.last_report(DRAINER_REPORT)?.filter(|_| running) {
+                picture.drainer = serde_json::from_str(&body).ok().map(|report| (pid, report));
+            }
+            if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {
+                picture.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
+            }
+        }
+        Ok(picture)
+    }
+
+    /// As `status.schema.json` describes it.
+    fn json(&self, brain: &Brain) -> Value {
+        let drainer = self.drainer.as_ref();
+        json!({
+            "brain": brain.root(),
+            "queue": self.tally,
+            "spooled": self.spooled,
+            "sweep": self.sweep.as_ref().map(|(at, report)| json!({
+                "at": at,
+                "found": report.found,
+                "queued": report.queued,
+                "skipped": report.skipped,
+            })),
+            "drainer": {
+                "running": self.running,
+                "pid": drainer.map(|(pid, _)| pid),
+                "since": drainer.map(|(_, report)| report.since),
+                "actors": drainer.map(|(_, report)| &report.actors),
+            },
+            "captures": self.captures,
+        })
+    }
+
+    fn text(&self, brain: &Brain) -> String {
         let mut text = format!("brain    {}\n", brain.root().display());
-        text.push_str(&format!("captures {}\n", told(&tally, spooled)));
-        text.push_str(&match (&current, running) {
-            (Some((pid, _, report)), _) => {
-                format!("drainer  running (process {pid}, for {})\n", output::age(report.since, now))
+        text.push_str(&format!("captures {}\n", told(&self.tally, self.spooled)));
+        text.push_str(&match (&self.drainer, self.running) {
+            (Some((pid, report)), _) => {
+                format!("drainer  running (process {pid}, for {})\n", output::age(report.since, self.now))
             }
             (None, true) => "drainer  running\n".to_owned(),
-            (None, false) if tally.unfinished() > 0 => {
+            (None, false) if self.tally.unfinished() > 0 => {
                 "drainer  not running; the next session that ends starts it, or `nugget retry --all`\n"
                     .to_owned()
             }
             (None, false) => "drainer  not running, nothing to do\n".to_owned(),
         });
-        if let Some((_, _, report)) = &current {
-            for actor in report.actors.iter().filter(|actor| actor.restarts > 0) {
-                let error = actor.last_error.as_deref().unwrap_or_default();
-                text.push_str(&format!(
-                    "         {} was restarted {} times: {error}\n",
-                    actor.name, actor.restarts
-                ));
-            }
+        if let Some((at, report)) = &self.sweep {
+            let age = output::age(*at, self.now);
+            let (queued, found) = (report.queued, report.found);
+            text.push_str(&format!("sweep    {age} ago: {queued} queued of {found} sessions on disk\n"));
         }
-        if !captures.is_empty() {
+        if let Some((_, report)) = &self.drainer {
             text.push('\n');
-            text.push_str(&table(&captures, now));
+            text.push_str(&actors(&report.actors));
         }
-        output::print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        if !self.captures.is_empty() {
+            text.push('\n');
+            text.push_str(&table(&self.captures, self.now));
+        }
+        text
     }
+}
+
+fn actors(actors: &[ActorReport]) -> String {
+    let mut rows = vec![["ACTOR", "STATE", "MAILBOX", "RESTARTS", "LAST ERROR"].map(str::to_owned).to_vec()];
+    rows.extend(actors.iter().map(|actor| {
+        let error = output::safe(actor.last_error.as_deref().unwrap_or_default());
+        vec![
+            actor.name.clone(),
+            actor.state.clone(),
+            actor.mailbox.to_string(),
+            actor.restarts.to_string(),
+            error,
+        ]
+    }));
+    output::table(&rows)
 }
 
 fn told(tally: &Tally, spooled: usize) -> String {

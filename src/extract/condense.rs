@@ -1,0 +1,417 @@
+//! A conversation as a model reads it: what people said in full, everything else as short as it can
+//! be said. Cut into parts where a person began to speak.
+//!
+//! Each event has a number, by which a model cites it. Every line below an event's first is
+//! indented, so that nothing that was said in a session can look like an event, or like the end of
+//! the session.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use knowledge::Evidence;
+use knowledge::text::one_line;
+use transcript::{Conversation, Event, Input, What};
+
+use crate::heuristic::reports_failure;
+
+const SUMMARY_CHARS_MAX: usize = 300;
+const EDIT_CHARS_MAX: usize = 600;
+const OUTPUT_CHARS_MAX: usize = 1_000;
+/// A client keeps at most 12 KiB of an output; this is nearly all of what an error says.
+const ERROR_CHARS_MAX: usize = 8_000;
+const PROSE_CHARS_MAX: usize = 12_000;
+const EXCERPT_CHARS_MAX: usize = 240;
+const FILES_NAMED_MAX: usize = 8;
+
+/// About how many tokens a text has: a token holds four characters of English or code, and about
+/// one of most other scripts.
+pub(crate) fn tokens(text: &str) -> usize {
+    let ascii = text.bytes().filter(u8::is_ascii).count();
+    ascii.div_ceil(4) + (text.chars().count() - ascii)
+}
+
+pub(crate) struct Condensed<'a> {
+    conversation: &'a Conversation,
+    pieces: Vec<Piece>,
+}
+
+/// What is never cut in two: an event, or a stretch of one that is very long.
+struct Piece {
+    event: usize,
+    text: String,
+    tokens: usize,
+    /// Whether a person begins to speak here.
+    seam: bool,
+}
+
+/// Some pieces in a row.
+pub(crate) type Part = Range<usize>;
+
+impl<'a> Condensed<'a> {
+    /// No piece will have many more than `piece_tokens_max` tokens.
+    pub(crate) fn of(conversation: &'a Conversation, piece_tokens_max: usize) -> Self {
+        let mut results: HashMap<&str, usize> = HashMap::new();
+        let mut calls: HashMap<&str, usize> = HashMap::new();
+        for (at, event) in conversation.events.iter().enumerate() {
+            match &event.what {
+                What::ToolCall { id, .. } => drop(calls.entry(id).or_insert(at)),
+                What::ToolResult { id, .. } => drop(results.entry(id).or_insert(at)),
+                _ => {}
+            }
+        }
+        let mut pieces = Vec::new();
+        for (at, event) in conversation.events.iter().enumerate() {
+            let result = match &event.what {
+                What::ToolCall { id, .. } => results.get(id.as_str()).filter(|&&result| result > at),
+                // Told with its call.
+                What::ToolResult { id, .. } if calls.get(id.as_str()).is_some_and(|&call| call < at) => continue,
+                _ => None,
+            };
+            let (head, body) = rendered(event, result.map(|&at| (at, &conversation.events[at].what)));
+            let said_by_human = matches!(event.what, What::Human { .. });
+            for (number, stretch) in stretches(&body, piece_tokens_max).into_iter().enumerate() {
+                let continued = if number == 0 { "" } else { " (continued)" };
+                let mut text = format!("[{}] {head}{continued}\n", at + 1);
+                for line in stretch.split('\n').filter(|_| !stretch.is_empty()) {
+                    text.push_str("  ");
+                    text.push_str(line);
+                    text.push('\n');
+                }
+                let tokens = tokens(&text);
+                pieces.push(Piece { event: at, text, tokens, seam: said_by_human && number == 0 });
+            }
+        }
+        Self { conversation, pieces }
+    }
+
+    /// The whole session in parts of at most about `budget` tokens.
+    pub(crate) fn parts(&self, budget: usize) -> Vec<Part> {
+        self.split(0..self.pieces.len(), budget)
+    }
+
+    /// A part in smaller ones. A part ends where a person began to speak, if that is in its second
+    /// half, and otherwise where it is full.
+    pub(crate) fn split(&self, part: Part, budget: usize) -> Vec<Part> {
+        let mut parts = Vec::new();
+        let (mut start, mut size) = (part.start, 0);
+        let mut seam = None;
+        let mut at = part.start;
+        while at < part.end {
+            let piece = &self.pieces[at];
+            if at > start && size + piece.tokens > budget {
+                let end = if piece.seam { at } else { seam.unwrap_or(at) };
+                parts.push(start..end);
+                (start, at, size, seam) = (end, end, 0, None);
+                continue;
+            }
+            if piece.seam && size * 2 >= budget {
+                seam = Some(at);
+            }
+            size += piece.tokens;
+            at += 1;
+        }
+        if start < part.end {
+            parts.push(start..part.end);
+        }
+        parts
+    }
+
+    /// The part's text, after a line on what came before it.
+    pub(crate) fn text(&self, part: &Part) -> String {
+        let mut text = self.summary_before(part).unwrap_or_default();
+        for piece in &self.pieces[part.clone()] {
+            text.push_str(&piece.text);
+        }
+        text
+    }
+
+    /// The events that a part tells of, results with their calls.
+    pub(crate) fn events(&self, part: &Part) -> Range<usize> {
+        let Some(first) = self.pieces.get(part.start) else { return 0..0 };
+        let end = self.pieces.get(part.end).map_or(self.conversation.events.len(), |next| next.event);
+        first.event..end.max(first.event + 1)
+    }
+
+    /// What a model cited, if the part holds it: the number of one of its events.
+    pub(crate) fn evidence(&self, part: &Part, number: usize) -> Option<Evidence> {
+        let event = self.conversation.events.get(number.checked_sub(1)?)?;
+        let is_shown = self.pieces[part.clone()].iter().any(|piece| {
+            piece.event + 1 == number || piece.text.lines().next().is_some_and(|line| line.ends_with(&format!("[{number}]")))
+        });
+        let said = match &event.what {
+            What::Human { text } | What::Assistant { text } => text.clone(),
+            What::ToolCall { summary, .. } => summary.clone(),
+            What::ToolResult { output, .. } => last_lines(output, EXCERPT_CHARS_MAX),
+        };
+        let excerpt = one_line(&said, EXCERPT_CHARS_MAX);
+        is_shown.then(|| Evidence { line: event.line.clone(), excerpt })
+    }
+
+    /// Whether a person said what stands under the number.
+    pub(crate) fn is_human(&self, line: &str) -> bool {
+        self.conversation.events.iter().any(|event| event.line == line && matches!(event.what, What::Human { .. }))
+    }
+
+    fn summary_before(&self, part: &Part) -> Option<String> {
+        let first = self.pieces.get(part.start)?.event;
+        if part.start == 0 {
+            return None;
+        }
+        let before = &self.conversation.events[..first];
+        let human: Vec<&str> = before
+            .iter()
+            .filter_map(|event| match &event.what {
+                What::Human { text } => Some(text.as_str()),
+                _ => None,
+            })
+            .collect();
+        let (mut commands, mut failed) = (0, 0);
+        let mut files: Vec<&str> = Vec::new();
+        for event in before {
+            match &event.what {
+                What::ToolCall { input: Input { command: Some(_), .. }, .. } => commands += 1,
+                What::ToolCall { input: Input { file: Some(file), new: Some(_), .. }, .. } => {
+                    files.retain(|known| known != file);
+                    files.push(file);
+                }
+                What::ToolResult { ok: false, .. } => failed += 1,
+                _ => {}
+            }
+        }
+        let mut summary = "[before this part]".to_owned();
+        if let Some(first) = human.first() {
+            summary.push_str(&format!(" The session began with: \"{}\".", one_line(first, 200)));
+        }
+        if let Some(last) = human.last().filter(|_| human.len() > 1) {
+            summary.push_str(&format!(" The last request was: \"{}\".", one_line(last, 200)));
+        }
+        summary.push_str(&format!(" {commands} commands were run, {failed} calls failed."));
+        if !files.is_empty() {
+            let latest: Vec<&str> = files.iter().rev().take(FILES_NAMED_MAX).copied().collect();
+            summary.push_str(&format!(" Changed last: {}.", one_line(&latest.join(", "), 300)));
+        }
+        summary.push('\n');
+        Some(summary)
+    }
+}
+
+/// An event's first line, without its number, and what is indented below it.
+fn rendered(event: &Event, result: Option<(usize, &What)>) -> (String, String) {
+    let by = if event.sidechain { "subagent " } else { "" };
+    match &event.what {
+        What::Human { text } => ("human:".to_owned(), text.clone()),
+        What::Assistant { text } => (format!("{by}assistant:"), head_and_tail(text, PROSE_CHARS_MAX)),
+        What::ToolCall { summary, input, by_human, .. } => {
+            let by = if *by_human { "human ran " } else { by };
+            let mut body = edit(input);
+            let outcome = match result {
+                Some((at, What::ToolResult { ok, exit_code, output, .. })) => {
+                    let (outcome, output) = outcome(*ok, *exit_code, output);
+                    body.push_str(&output);
+                    format!("{outcome} [{}]", at + 1)
+                }
+                _ => "no result".to_owned(),
+            };
+            (format!("{by}{} → {outcome}", one_line(summary, SUMMARY_CHARS_MAX)), body)
+        }
+        What::ToolResult { ok, exit_code, output, .. } => {
+            let (outcome, output) = outcome(*ok, *exit_code, output);
+            (format!("{by}result of an earlier call: {outcome}"), output)
+        }
+    }
+}
+
+fn outcome(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
+    let failed = !ok || exit_code.is_some_and(|code| code != 0) || reports_failure(output);
+    let output = head_and_tail(output.trim(), if failed { ERROR_CHARS_MAX } else { OUTPUT_CHARS_MAX });
+    let word = match (failed, exit_code) {
+        (true, Some(code)) => format!("failed (exit {code})"),
+        (true, None) => "failed".to_owned(),
+        (false, _) => "ok".to_owned(),
+    };
+    (word, output)
+}
+
+/// What an edit took out and put in: the mend of a bug is often nowhere else.
+fn edit(input: &Input) -> String {
+    let mut lines = String::new();
+    for (sign, text) in [('-', &input.old), ('+', &input.new)] {
+        let Some(text) = text.as_deref().filter(|text| input.file.is_some() && !text.is_empty()) else { continue };
+        for line in head_and_tail(text, EDIT_CHARS_MAX).lines() {
+            lines.push_str(&format!("{sign} {line}\n"));
+        }
+    }
+    lines
+}
+
+/// The first third and the last two: what went wrong stands at the end of most outputs.
+fn head_and_tail(text: &str, chars_max: usize) -> String {
+    let chars = text.chars().count();
+    if chars <= chars_max {
+        return text.to_owned();
+    }
+    let head: String = text.chars().take(chars_max / 3).collect();
+    let tail: String = text.chars().skip(chars - chars_max * 2 / 3).collect();
+    format!("{head}\n[… {} characters left out …]\n{tail}", chars - chars_max)
+}
+
+fn last_lines(text: &str, chars_max: usize) -> String {
+    let chars = text.trim().chars().count();
+    text.trim().chars().skip(chars.saturating_sub(chars_max)).collect()
+}
+
+/// A text in stretches of at most `tokens_max` tokens, cut after a line where there is one. Joined
+/// with line feeds they are the text, but for a line that was itself too long.
+fn stretches(text: &str, tokens_max: usize) -> Vec<&str> {
+    if tokens(text) <= tokens_max {
+        return vec![text];
+    }
+    let mut stretches = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        // In quarters of a token.
+        let mut room = tokens_max.max(1) * 4;
+        let mut end = rest.len();
+        for (at, c) in rest.char_indices() {
+            let cost = if c.is_ascii() { 1 } else { 4 };
+            if cost > room && at > 0 {
+                end = at;
+                break;
+            }
+            room = room.saturating_sub(cost);
+        }
+        let cut = if end == rest.len() { None } else { rest[..end].rfind('\n').filter(|&cut| cut * 2 >= end) };
+        stretches.push(&rest[..cut.unwrap_or(end)]);
+        rest = &rest[cut.map_or(end, |cut| cut + 1)..];
+    }
+    stretches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn event(at: usize, what: What) -> Event {
+        Event { line: format!("line-{at}"), at: None, sidechain: false, what }
+    }
+
+    fn human(text: &str) -> What {
+        What::Human { text: text.to_owned() }
+    }
+
+    fn conversation(whats: Vec<What>) -> Conversation {
+        let events = whats.into_iter().enumerate().map(|(at, what)| event(at, what)).collect();
+        Conversation { events, ..Conversation::default() }
+    }
+
+    fn run(id: &str, command: &str) -> What {
+        let input = Input { command: Some(command.to_owned()), ..Input::default() };
+        What::ToolCall { id: id.into(), name: "Bash".into(), summary: format!("Bash: {command}"), input, by_human: false }
+    }
+
+    fn ended(id: &str, ok: bool, output: &str) -> What {
+        What::ToolResult { id: id.into(), ok, exit_code: (!ok).then_some(101), output: output.into() }
+    }
+
+    /// What stands below the events that begin with a word, as it was before it was indented.
+    fn below(text: &str, head: &str) -> String {
+        let mut found = String::new();
+        let mut inside = false;
+        for line in text.lines() {
+            match line.strip_prefix("  ") {
+                Some(line) if inside => found.push_str(line),
+                Some(_) => {}
+                None => inside = line.split_once("] ").is_some_and(|(_, rest)| rest.starts_with(head)),
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_session_is_told_in_few_words_with_a_number_for_each_event() {
+        let conversation = conversation(vec![
+            human("please\nfix [2] it"),
+            run("a", "cargo test"),
+            ended("a", false, "error[E0308]: mismatched types"),
+            What::Assistant { text: "It was the type.".into() },
+        ]);
+        let condensed = Condensed::of(&conversation, 1_000);
+        assert_eq!(
+            condensed.text(&(0..3)),
+            "[1] human:\n  please\n  fix [2] it\n[2] Bash: cargo test → failed (exit 101) [3]\n  error[E0308]: mismatched types\n[4] assistant:\n  It was the type.\n"
+        );
+        let cited = |number| condensed.evidence(&(0..3), number).map(|evidence| evidence.line);
+        assert_eq!([cited(0), cited(5), cited(3), cited(4)], [None, None, Some("line-2".into()), Some("line-3".into())]);
+        assert_eq!(condensed.evidence(&(0..1), 2), None, "what a part does not show cannot be cited");
+        assert_eq!(condensed.events(&(1..2)), 1..3, "a result belongs to its call");
+    }
+
+    #[test]
+    fn outputs_are_cut_and_errors_are_not() {
+        let long: String = (0..700).map(|n| format!("row {n}\n")).collect();
+        let conversation =
+            conversation(vec![run("a", "ls"), ended("a", true, &long), run("b", "make"), ended("b", false, &long)]);
+        let condensed = Condensed::of(&conversation, 100_000);
+        let (good, bad) = (condensed.text(&(0..1)), condensed.text(&(1..2)));
+        assert!(good.contains("row 0\n") && good.contains("row 699\n") && good.contains("left out"), "{good}");
+        assert!(good.len() < 1_500, "{}", good.len());
+        assert!(bad.lines().count() == 701, "{bad}");
+    }
+
+    #[test]
+    fn a_part_begins_where_a_person_speaks_and_says_what_came_before() {
+        let mut whats = Vec::new();
+        for turn in 0..6 {
+            whats.push(human(&format!("request number {turn}")));
+            for step in 0..5 {
+                let id = format!("{turn}-{step}");
+                whats.push(run(&id, &format!("step {step}")));
+                whats.push(ended(&id, step != 3, "some output"));
+            }
+        }
+        let conversation = conversation(whats);
+        let condensed = Condensed::of(&conversation, 100);
+        let parts = condensed.parts(150);
+        assert!(parts.len() > 1);
+        for part in &parts[1..] {
+            let text = condensed.text(part);
+            let lines: Vec<&str> = text.lines().collect();
+            assert!(lines[0].starts_with("[before this part] The session began with: \"request number 0\""), "{text}");
+            assert!(lines[1].contains("human:"), "{text}");
+        }
+        assert_eq!(parts.iter().map(|part| condensed.events(part).len()).sum::<usize>(), conversation.events.len());
+    }
+
+    #[test]
+    fn tokens_are_estimated_for_every_script() {
+        assert_eq!(tokens("four char"), 3);
+        assert_eq!(tokens("日本語"), 3);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Whatever people say, however long, and however small the parts.
+        #[test]
+        fn nothing_that_a_person_said_is_lost(
+            turns in prop::collection::vec((any::<bool>(), "(\\PC|\n|\\[1\\] human:|  ){0,400}"), 0..12),
+            budget in 8_usize..400,
+        ) {
+            let whats = turns
+                .iter()
+                .map(|(by_human, text)| if *by_human { human(text) } else { What::Assistant { text: text.clone() } });
+            let conversation = conversation(whats.collect());
+            let condensed = Condensed::of(&conversation, budget / 2);
+            let parts = condensed.parts(budget);
+            prop_assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
+            let told: String = parts.iter().map(|part| below(&condensed.text(part), "human:")).collect();
+            let said: String = conversation.human_words().collect::<String>().replace('\n', "");
+            prop_assert_eq!(told, said);
+            for part in &parts {
+                let size: usize = condensed.pieces[part.clone()].iter().map(|piece| piece.tokens).sum();
+                prop_assert!(size <= budget || part.len() == 1, "{} of {}", size, budget);
+            }
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The places at which the stress tests end the process are in no ordinary build.
+
+use std::path::Path;
+
+/// The names of all places, as the sources have them.
+fn places(folder: &Path, found: &mut Vec<String>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            places(&path, found);
+        } else if path.extension().is_some_and(|ending| ending == "rs") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let names = text.split("failpoint::here!(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            found.extend(names.map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn every_place_is_in_the_storm_and_none_in_the_ordinary_program() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut names = Vec::new();
+    places(&root.join("src"), &mut names);
+    places(&root.join("actors"), &mut names);
+    assert!(names.len() >= 30);
+    let storm = std::fs::read_to_string(root.join("stress/storm.rs")).unwrap();
+    let program = std::fs::read(env!("CARGO_BIN_EXE_nugget")).unwrap();
+    let is_there = |name: &str| memchr::memmem::find(&program, name.as_bytes()).is_some();
+    for name in &names {
+        assert!(storm.contains(&format!("(\"{name}\"")), "{name} is fatal in no storm");
+        assert_eq!(is_there(name), cfg!(feature = "failpoints"), "{name}");
+    }
+    for variable in ["FAILPOINT_MARKS", "SCRIPTED_EXTRACTION"] {
+        assert_eq!(is_there(variable), cfg!(feature = "failpoints"), "{variable}");
+    }
+}

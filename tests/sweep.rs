@@ -1,0 +1,296 @@
+//! Sessions that no hook announced are found all the same, once, and only what is new in them.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use serde_json::{Value, json};
+
+use crate::support::{Running, Sandbox, fixture, until};
+
+/// A machine whose client keeps its things in a folder of its own, and where a transcript is taken
+/// as soon as it is there.
+struct Machine {
+    sandbox: Sandbox,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { sandbox: Sandbox::with_brain() }
+    }
+
+    fn client(&self) -> PathBuf {
+        self.sandbox.path().join("client")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = self.sandbox.command();
+        command.env("CLAUDE_CONFIG_DIR", self.client()).env("NUGGET_SWEEP_IDLE_MINUTES", "0");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command().args(arguments).output().unwrap()
+    }
+
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    /// Puts a transcript where the client writes that session's.
+    fn transcript(&self, session: &str, content: &str) -> PathBuf {
+        let path = self.client().join(format!("projects/-home-dev-shop/{session}.jsonl"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    fn status(&self) -> Value {
+        self.json(&["status", "--json"])
+    }
+
+    /// Waits until all captures have ended, and gives the counts.
+    fn ended(&self) -> Value {
+        let left = |queue: &Value| ["queued", "running", "retrying"].iter().any(|state| queue[*state] != 0);
+        until("all captures have ended", || !left(&self.status()["queue"]));
+        self.status()["queue"].clone()
+    }
+
+    /// Sweeps by hand, and waits until all captures have ended.
+    fn sync(&self, arguments: &[&str]) -> Value {
+        let swept = self.json(&[&["sync", "--json"], arguments].concat());
+        self.ended();
+        swept
+    }
+
+    /// The files that each of nugget's branches adds, oldest capture first.
+    fn brought(&self) -> Vec<BTreeSet<String>> {
+        let captures = self.status()["captures"].clone();
+        let branches =
+            captures.as_array().unwrap().iter().rev().filter_map(|capture| capture["branch"].as_str());
+        branches
+            .map(|branch| {
+                self.sandbox
+                    .git(&["diff", "--name-only", &format!("main...{branch}")])
+                    .lines()
+                    .map(str::to_owned)
+                    .collect()
+            })
+            .collect()
+    }
+}
+
+fn session(name: &str) -> String {
+    fs::read_to_string(fixture(&format!("transcripts/synthetic/{name}.jsonl"))).unwrap()
+}
+
+fn age(path: &Path, minutes: u64) {
+    let modified = SystemTime::now() - Duration::from_secs(60 * minutes);
+    File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+}
+
+#[test]
+fn a_session_that_was_killed_is_found_by_the_drainer_of_the_next_one() {
+    let machine = Machine::new();
+    machine.transcript("killed", &session("flywheel"));
+    let next = machine.sandbox.path().join("next.jsonl");
+    fs::write(&next, session("nothing_chat")).unwrap();
+    assert!(machine.run(&["capture-session", "--transcript", next.to_str().unwrap()]).status.success());
+    until("both have ended", || {
+        let queue = &machine.status()["queue"];
+        queue["done"] == 1 && queue["nothing"] == 1
+    });
+    let captures = machine.status()["captures"].clone();
+    assert_eq!((&captures[0]["origin"], &captures[0]["session_id"]), (&json!("sweep"), &json!("killed")));
+    assert_eq!(machine.status()["sweep"]["queued"], 1);
+}
+
+#[test]
+fn a_server_finds_it_when_no_session_ends() {
+    let machine = Machine::new();
+    machine.transcript("killed", &session("flywheel"));
+    let server = machine
+        .command()
+        .arg("serve")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let _server = Running(server);
+    until("it is captured", || machine.status()["queue"]["done"] == 1);
+}
+
+#[test]
+fn a_session_is_taken_once_it_is_idle() {
+    let machine = Machine::new();
+    let path = machine.transcript("a", &session("flywheel"));
+    let sync = |idle: &str, since: &str| -> Value {
+        let mut command = machine.command();
+        let output =
+            command.args(["sync", "--json", "--since", since]).env("NUGGET_SWEEP_IDLE_MINUTES", idle);
+        serde_json::from_slice(&output.output().unwrap().stdout).unwrap()
+    };
+    age(&path, 10);
+    let swept = sync("15", "1h");
+    assert_eq!((&swept["queued"], &swept["skipped"]), (&json!([]), &json!({"active": 1})));
+    assert_eq!(sync("5", "5m")["skipped"], json!({"old": 1}));
+    assert_eq!(sync("5", "1h")["queued"][0]["session_id"], "a");
+    machine.ended();
+}
+
+#[test]
+fn a_resumed_session_brings_only_what_is_new_and_an_unchanged_one_nothing() {
+    let machine = Machine::new();
+    let path = machine.transcript("a", &session("flywheel"));
+    assert_eq!(machine.sync(&[])["queued"][0]["session_id"], "a");
+    let unchanged = machine.sync(&[]);
+    assert_eq!((&unchanged["queued"], &unchanged["skipped"]), (&json!([]), &json!({"unchanged": 1})));
+
+    fs::write(&path, session("flywheel") + &session("rust_pool")).unwrap();
+    assert_eq!(machine.sync(&[])["queued"][0]["session_id"], "a");
+    let brought = machine.brought();
+    assert_eq!(brought.len(), 2, "{:#}", machine.status());
+    assert!(!brought[1].is_empty() && brought[0].is_disjoint(&brought[1]), "{brought:#?}");
+    assert_eq!(machine.sync(&["--all"])["skipped"], json!({"unchanged": 1}));
+    assert_eq!(machine.status()["captures"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn what_a_hook_announced_is_not_found_again() {
+    let machine = Machine::new();
+    let path = machine.transcript("5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", &session("flywheel"));
+    // By another way than the sweep's: the folder is a link.
+    let link = machine.sandbox.path().join("link");
+    std::os::unix::fs::symlink(machine.client(), &link).unwrap();
+    let announced = link.join(path.strip_prefix(machine.client()).unwrap());
+    let hook = json!({ "session_id": "5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", "transcript_path": announced });
+    let output = machine.sandbox.fed(&["capture-session", "--wait"], format!("{hook}\n").as_bytes());
+    assert!(output.status.success());
+    assert_eq!(machine.sync(&["--all"])["skipped"], json!({"unchanged": 1}));
+}
+
+#[test]
+fn a_fork_brings_nothing_twice() {
+    let machine = Machine::new();
+    machine.transcript("original", &session("flywheel"));
+    machine.transcript("fork", &session("flywheel"));
+    assert_eq!(machine.sync(&[])["queued"].as_array().unwrap().len(), 2);
+    let queue = machine.ended();
+    assert_eq!((&queue["done"], &queue["nothing"]), (&json!(1), &json!(1)), "{queue}");
+    assert_eq!(machine.brought().len(), 1);
+}
+
+#[test]
+fn a_thousand_old_sessions_do_not_flood_a_new_brain() {
+    let machine = Machine::new();
+    for i in 0..1000 {
+        let line = json!({
+            "type": "user", "uuid": format!("u{i}"), "cwd": "/home/dev/shop",
+            "message": { "role": "user", "content": "hello" },
+        });
+        let path = machine.transcript(&format!("old-{i}"), &format!("{line}\n"));
+        age(&path, 60 * 24 + i);
+    }
+    let swept = machine.sync(&[]);
+    assert_eq!((&swept["found"], &swept["queued"]), (&json!(1000), &json!([])));
+    assert_eq!(swept["skipped"], json!({"old": 1000}));
+    // Now they are all of today, and the cap holds.
+    for i in 0..1000 {
+        age(&machine.client().join(format!("projects/-home-dev-shop/old-{i}.jsonl")), 0);
+    }
+    let swept = machine.sync(&[]);
+    assert_eq!(swept["queued"].as_array().unwrap().len(), 20);
+    assert_eq!(machine.sync(&[])["skipped"], json!({"unchanged": 20, "later": 980}));
+    assert_eq!(machine.status()["captures"].as_array().unwrap().len(), 10);
+    assert_eq!(machine.ended()["nothing"], 20);
+    // By hand there is none.
+    let swept = machine.json(&["sync", "--all", "--dry-run", "--json"]);
+    assert_eq!(swept["queued"].as_array().unwrap().len(), 980);
+}
+
+#[test]
+fn a_dry_run_changes_nothing() {
+    let machine = Machine::new();
+    machine.transcript("a", &session("flywheel"));
+    let said = String::from_utf8(machine.run(&["sync", "--dry-run"]).stdout).unwrap();
+    assert!(said.contains("/home/") && said.contains("1 of 1 sessions would be queued"), "{said}");
+    assert!(!machine.sandbox.path().join("state").exists());
+    assert_eq!(machine.status()["queue"]["queued"], 0);
+}
+
+#[test]
+fn what_is_to_be_left_alone_is_left_by_the_hook_and_the_sweep() {
+    let machine = Machine::new();
+    let line = |cwd: &str| {
+        let line =
+            json!({"type": "user", "uuid": cwd, "cwd": cwd, "message": {"role": "user", "content": "hi"}});
+        format!("{line}\n")
+    };
+    machine.transcript("secret", &line("/home/dev/secret-shop/src"));
+    machine.transcript("agent-1", &line("/home/dev/shop"));
+    let own = machine.sandbox.path().join("state/nugget/calls");
+    machine.transcript("own", &line(own.to_str().unwrap()));
+    let declined = machine.transcript("declined", &line("/home/dev/shop"));
+
+    let hook = |path: &Path, cwd: &str| {
+        json!({"session_id": path.file_stem().unwrap().to_str(), "transcript_path": path, "cwd": cwd})
+            .to_string()
+    };
+    let run = |arguments: &[&str], variables: &[(&str, &str)], input: String| -> String {
+        let file = machine.sandbox.path().join("input");
+        fs::write(&file, input + "\n").unwrap();
+        let mut command = machine.command();
+        let output = command.args(arguments).envs(variables.iter().copied()).stdin(File::open(file).unwrap());
+        let output = output.output().unwrap();
+        assert!(
+            output.status.success() && output.stderr.is_empty(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let exclude = ("NUGGET_CAPTURE_EXCLUDE", "~/work, secret-*");
+    assert_eq!(run(&["capture-session"], &[("NUGGET_DISABLE", "1")], hook(&declined, "/home/dev/shop")), "");
+    let secret = machine.client().join("projects/-home-dev-shop/secret.jsonl");
+    let said = run(&["capture-session"], &[exclude], hook(&secret, "/home/dev/secret-shop/src"));
+    assert!(said.contains("is left alone: capture.exclude covers its project"), "{said}");
+
+    let swept: Value =
+        serde_json::from_str(&run(&["sync", "--all", "--json"], &[exclude], String::new())).unwrap();
+    assert_eq!(swept["queued"], json!([]));
+    assert_eq!(swept["skipped"], json!({"declined": 1, "excluded": 1, "own": 1}));
+    assert_eq!(machine.sync(&[])["queued"][0]["session_id"], "secret", "without the setting");
+}
+
+#[test]
+fn it_can_be_switched_off_and_still_be_asked_for() {
+    let machine = Machine::new();
+    machine.transcript("a", &session("flywheel"));
+    let next = machine.sandbox.path().join("next.jsonl");
+    fs::write(&next, session("nothing_chat")).unwrap();
+    let mut command = machine.command();
+    command.args(["capture-session", "--wait", "--transcript"]).arg(&next).env("NUGGET_SWEEP_ENABLED", "off");
+    assert!(command.output().unwrap().status.success());
+    assert_eq!(machine.ended()["done"], 0);
+    assert_eq!(machine.status()["sweep"], Value::Null);
+    assert_eq!(machine.sync(&[])["queued"].as_array().unwrap().len(), 1);
+    assert_eq!(machine.ended()["done"], 1);
+}
+
+#[test]
+fn a_time_that_is_none_is_refused() {
+    let machine = Machine::new();
+    for nonsense in ["yesterday", "7y", ""] {
+        let output = machine.run(&["sync", "--since", nonsense]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("is no time") && stderr.contains("hint: 7d"), "{stderr}");
+    }
+    let output = machine.run(&["sync"]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("there are no transcripts in "));
+}
