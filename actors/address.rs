@@ -40,7 +40,10 @@ pub fn address<M>(vitals: Arc<Vitals>) -> (Lease<M>, Address<M>) {
 impl<M: ractor::Message> Lease<M> {
     /// Says who lives at the address now.
     pub fn publish(&self, actor: Option<ActorRef<M>>) {
-        self.rung.store(false, Ordering::SeqCst);
+        if actor.is_none() {
+            // A bell that had rung in the last life's mailbox is lost with it.
+            self.rung.store(false, Ordering::SeqCst);
+        }
         self.current.send_replace(actor);
     }
 }
@@ -68,6 +71,30 @@ impl<M: ractor::Message> Address<M> {
         }
     }
 
+    /// Called by each life of the actor as it starts: its first look into the queue, at what was
+    /// left behind or came while nobody was home.
+    ///
+    /// # Errors
+    /// When the actor has been told to go already.
+    pub fn first_ring(&self, myself: &ActorRef<M>, wake: M) -> Result<(), ractor::MessagingErr<M>> {
+        self.rung.store(true, Ordering::SeqCst);
+        let life = self.vitals.arrived();
+        myself.cast(wake).inspect_err(|_| self.vitals.refused(life))
+    }
+
+    /// Called by the actor that has done one job and wants to look for the next: one job a message,
+    /// so that a stop need not wait for all of them. While it is being drained this is refused, and
+    /// the rest stays in the queue. A bell that rings already is enough; two would never end.
+    pub fn ring_again(&self, myself: &ActorRef<M>, wake: M) {
+        if !self.rung.swap(true, Ordering::SeqCst) {
+            let life = self.vitals.arrived();
+            if myself.cast(wake).is_err() {
+                self.vitals.refused(life);
+                self.rung.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+
     /// Called by the actor as it answers the bell, before it looks into the queue: what rings from
     /// now on is about something that it may not see.
     pub fn answer(&self) {
@@ -77,10 +104,10 @@ impl<M: ractor::Message> Address<M> {
     /// Sends a message; whether somebody was there to take it.
     pub fn send(&self, message: M) -> bool {
         let Some(actor) = self.get() else { return false };
-        self.vitals.arrived();
+        let life = self.vitals.arrived();
         let sent = actor.cast(message).is_ok();
         if !sent {
-            self.vitals.left();
+            self.vitals.refused(life);
         }
         sent
     }
@@ -104,9 +131,9 @@ impl<M: ractor::Message> Address<M> {
             };
             let actor = actor?;
             let (reply, answer) = ractor::concurrency::oneshot();
-            self.vitals.arrived();
+            let life = self.vitals.arrived();
             if actor.cast(question(reply.into())).is_err() {
-                self.vitals.left();
+                self.vitals.refused(life);
                 return None;
             }
             answer.await.ok()

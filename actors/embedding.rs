@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 
 use embed::{Embedder, ModelChoice, Settings, Tokenizer};
 use index::ModelLabel;
-use queue::{Queue, Stage};
+use queue::Stage;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::Semaphore;
 
 use crate::address::Address;
 use crate::indexing;
-use crate::stage::{self, Failure, Found, Step, Worked};
+use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 
 /// The most texts in one request: small, so that what comes between two requests is short.
 pub const BATCH_MAX: usize = 8;
@@ -30,7 +30,7 @@ pub enum Message {
 #[derive(Clone)]
 pub struct Arguments {
     /// The queue to work on; `None` where only questions are answered.
-    pub queue: Option<Queue>,
+    pub jobs: Option<Jobs>,
     pub model: Model,
     pub bell: Address<Message>,
     pub next: Address<indexing::Message>,
@@ -48,11 +48,19 @@ pub struct Model {
     settings: Settings,
     tokenizer: Arc<OnceLock<Tokenizer>>,
     embedder: Arc<OnceLock<Embedder>>,
+    #[cfg(test)]
+    pub(crate) fake: Option<crate::testbed::FakeModel>,
 }
 
 impl Model {
     pub fn new(settings: Settings) -> Self {
-        Self { settings, tokenizer: Arc::default(), embedder: Arc::default() }
+        Self {
+            settings,
+            tokenizer: Arc::default(),
+            embedder: Arc::default(),
+            #[cfg(test)]
+            fake: None,
+        }
     }
 
     /// What vectors of this model are labelled with, known without loading it.
@@ -89,7 +97,19 @@ impl Model {
         Ok(self.embedder.get_or_init(|| embedder))
     }
 
+    fn question(&self, text: &str) -> Result<Vec<f32>, embed::Error> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return fake(text);
+        }
+        self.embedder()?.embed_query(text)
+    }
+
     fn documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, embed::Error> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return texts.iter().map(|text| fake(text)).collect();
+        }
         let embedder = self.embedder()?;
         texts.iter().map(|text| embedder.embed_document(text)).collect()
     }
@@ -103,12 +123,11 @@ impl Actor for Embedding {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        arguments: Arguments,
+        mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        if let Some(queue) = &arguments.queue {
-            queue.reclaim(Some(Stage::Embedding))?;
-            arguments.bell.vitals().arrived();
-            myself.cast(Message::Wake)?;
+        if let Some(jobs) = &mut arguments.jobs {
+            jobs.take_over(Stage::Embedding, arguments.bell.vitals())?;
+            arguments.bell.first_ring(&myself, Message::Wake)?;
         }
         Ok(State { arguments, passages: Arc::new(Semaphore::new(1)) })
     }
@@ -125,8 +144,7 @@ impl Actor for Embedding {
             Message::Wake => {
                 state.arguments.bell.answer();
                 if state.embed_one().await? != Worked::Idle {
-                    state.arguments.bell.vitals().arrived();
-                    let _ = myself.cast(Message::Wake);
+                    state.arguments.bell.ring_again(&myself, Message::Wake);
                 }
             }
             Message::Query(text, reply) => state.query(text, reply),
@@ -138,9 +156,9 @@ impl Actor for Embedding {
 
 impl State {
     async fn embed_one(&mut self) -> Result<Worked, ActorProcessingErr> {
-        let Some(queue) = self.arguments.queue.clone() else { return Ok(Worked::Idle) };
+        let Some(jobs) = self.arguments.jobs.clone() else { return Ok(Worked::Idle) };
         let (model, passages) = (self.arguments.model.clone(), Arc::clone(&self.passages));
-        let worked = stage::work_once(&queue, Stage::Embedding, |claim| async move {
+        let worked = stage::work_once(&jobs, Stage::Embedding, |claim| async move {
             let mut found: Found = stage::decode(&claim.input)?;
             let texts: Vec<String> = found.candidates.iter().map(text_of).collect();
             let _turn = passages.acquire_owned().await;
@@ -161,8 +179,7 @@ impl State {
     fn query(&self, text: String, reply: RpcReplyPort<Result<Vec<f32>, String>>) {
         let model = self.arguments.model.clone();
         tokio::task::spawn_blocking(move || {
-            let vector = model.embedder().and_then(|embedder| embedder.embed_query(&text));
-            let _ = reply.send(vector.map_err(|error| stage::chain(&error)));
+            let _ = reply.send(model.question(&text).map_err(|error| stage::chain(&error)));
         });
     }
 
@@ -170,7 +187,7 @@ impl State {
         let (model, passages) = (self.arguments.model.clone(), Arc::clone(&self.passages));
         tokio::spawn(async move {
             let _turn = passages.acquire_owned().await;
-            let vectors = tokio::task::spawn_blocking(move || model.documents(&texts)).await;
+            let vectors = stage::apart(move || model.documents(&texts)).await;
             let vectors = match vectors {
                 Ok(vectors) => vectors.map_err(|error| stage::chain(&error)),
                 Err(_) => Err("the model panicked".to_owned()),

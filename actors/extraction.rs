@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use extract::Extractor;
-use queue::{Claim, Finish, Queue, Stage};
+use queue::{Claim, Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use transcript::Conversation;
 
 use crate::address::Address;
 use crate::embedding;
-use crate::stage::{self, Failure, Found, Session, Step, Worked};
+use crate::stage::{self, Failure, Found, Jobs, Session, Step, Worked};
 
 pub struct Extraction;
 
@@ -20,7 +20,7 @@ pub enum Message {
 
 #[derive(Clone)]
 pub struct Arguments {
-    pub queue: Queue,
+    pub jobs: Jobs,
     pub extractor: Arc<dyn Extractor>,
     /// Candidates below it are rejected.
     pub confidence_min: f64,
@@ -40,11 +40,10 @@ impl Actor for Extraction {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        arguments: Arguments,
+        mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.queue.reclaim(Some(Stage::Extraction))?;
-        arguments.bell.vitals().arrived();
-        myself.cast(Message::Wake)?;
+        arguments.jobs.take_over(Stage::Extraction, arguments.bell.vitals())?;
+        arguments.bell.first_ring(&myself, Message::Wake)?;
         Ok(State { arguments })
     }
 
@@ -60,8 +59,7 @@ impl Actor for Extraction {
             Message::Wake => {
                 state.arguments.bell.answer();
                 if state.extract_one().await? != Worked::Idle {
-                    state.arguments.bell.vitals().arrived();
-                    let _ = myself.cast(Message::Wake);
+                    state.arguments.bell.ring_again(&myself, Message::Wake);
                 }
             }
         }
@@ -72,8 +70,8 @@ impl Actor for Extraction {
 impl State {
     async fn extract_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let Arguments { extractor, confidence_min, .. } = self.arguments.clone();
-        let worked = stage::work_once(&self.arguments.queue, Stage::Extraction, |claim| async move {
-            extract(&*extractor, confidence_min, &claim).await
+        let worked = stage::work_once(&self.arguments.jobs, Stage::Extraction, |claim| {
+            stage::apart_async(async move { extract(&*extractor, confidence_min, &claim).await })
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Embedding)) {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
 
 use crate::address::Address;
-use crate::stage::{self, Failure, Found, Step, Worked};
+use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 
 /// How long another process may hold the repository before the job is given back.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +30,7 @@ pub enum Message {
 
 #[derive(Clone)]
 pub struct Arguments {
-    pub queue: Queue,
+    pub jobs: Jobs,
     pub root: PathBuf,
     /// The branch of reviewed knowledge, when `brain.yaml` names it.
     pub default_branch: Option<String>,
@@ -70,11 +70,10 @@ impl Actor for Git {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        arguments: Arguments,
+        mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.queue.reclaim(Some(Stage::Git))?;
-        arguments.bell.vitals().arrived();
-        myself.cast(Message::Wake)?;
+        arguments.jobs.take_over(Stage::Git, arguments.bell.vitals())?;
+        arguments.bell.first_ring(&myself, Message::Wake)?;
         Ok(State { arguments })
     }
 
@@ -90,8 +89,7 @@ impl Actor for Git {
             Message::Wake => {
                 state.arguments.bell.answer();
                 if state.propose_one().await? != Worked::Idle {
-                    state.arguments.bell.vitals().arrived();
-                    let _ = myself.cast(Message::Wake);
+                    state.arguments.bell.ring_again(&myself, Message::Wake);
                 }
             }
         }
@@ -102,7 +100,7 @@ impl Actor for Git {
 impl State {
     async fn propose_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let arguments = self.arguments.clone();
-        let worked = stage::work_once(&self.arguments.queue, Stage::Git, |claim| {
+        let worked = stage::work_once(&self.arguments.jobs, Stage::Git, |claim| {
             // The lock is taken inside of the closure: killing the actor does not stop the closure,
             // and must not release the lock that it works under.
             stage::blocking(move || arguments.propose(&claim))
@@ -131,6 +129,8 @@ impl Arguments {
         failpoint::here!("git-after-plan");
         self.keep(claim, &found, &plan)?;
         failpoint::here!("git-after-keep");
+        #[cfg(test)]
+        self.jobs.faults.strike_thread(crate::testbed::Place::Planned, claim);
         let mut proposed = repository.propose(&held, &plan.proposal()?);
         if let Err(forge::Error::BranchTaken { .. } | forge::Error::PathTaken { .. }) = &proposed {
             // Somebody else's branch has our name, or the base has moved under a plan that was never
@@ -141,6 +141,8 @@ impl Arguments {
             proposed = repository.propose(&held, &plan.proposal()?);
         }
         let proposed = proposed.map_err(|error| with_hint(&error))?;
+        #[cfg(test)]
+        self.jobs.faults.strike_thread(crate::testbed::Place::Proposed, claim);
         if proposed.outcome == forge::Outcome::NothingNew {
             let reason = "the brain has every file already".to_owned();
             return Ok(Step::End(Finish::Nothing { reason }));
@@ -157,6 +159,7 @@ impl Arguments {
         let input = Input::Planned { found: found.clone(), plan: plan.clone() };
         let names: Vec<String> = plan.files.iter().map(|(path, _)| stem(path).to_owned()).collect();
         let taken = self
+            .jobs
             .queue
             .keep(claim, &stage::encode(&input)?, &names)
             .map_err(|error| Failure::passing(&error))?;
@@ -177,7 +180,7 @@ impl Arguments {
         let base = repository.default_branch().map_err(|error| with_hint(&error))?.tip;
         let session = &claim.capture.session_id;
         let time = found.session.ended.unwrap_or(claim.capture.added);
-        let mut names = Names::taken(repository, base, &self.index, &self.queue, claim.capture.id)?;
+        let mut names = Names::taken(repository, base, &self.index, &self.jobs.queue, claim.capture.id)?;
         let mut files = Vec::new();
         let mut lines = Vec::new();
         for candidate in &found.candidates {

@@ -7,18 +7,22 @@ use std::time::Duration;
 use brain::Brain;
 use index::{Index, Mode, Report};
 use knowledge::{Candidate, Rejected};
-use queue::{Finish, Queue, Stage};
+use queue::{Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::embedding::{self, BATCH_MAX, Model};
 use crate::git;
-use crate::stage::{self, Failure, Found, Step, Worked};
+use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 use crate::vitals::Busy;
 
 /// How long one batch of passages may take, the load of the model included.
 const BATCH_DEADLINE: Duration = Duration::from_secs(120);
+/// How long another process may make the index before the job is put off.
+const BUILDER_PATIENCE: Duration = Duration::from_secs(300);
+const LOOK_FOR_BUILDER_EVERY: Duration = Duration::from_millis(100);
 /// A candidate whose vector is as close as this to a chunk of the brain says what that says.
 /// MiniLM gives paraphrases of one text .75 to .9, so only near copies are left out here.
 const KNOWN_COSINE: f64 = 0.92;
@@ -59,7 +63,7 @@ pub enum Advance {
 
 #[derive(Clone)]
 pub struct Arguments {
-    pub queue: Option<Queue>,
+    pub jobs: Option<Jobs>,
     pub brain: Brain,
     pub index: Index,
     pub model: Model,
@@ -80,12 +84,11 @@ impl Actor for Indexing {
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        arguments: Arguments,
+        mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        if let Some(queue) = &arguments.queue {
-            queue.reclaim(Some(Stage::Indexing))?;
-            arguments.bell.vitals().arrived();
-            myself.cast(Message::Wake)?;
+        if let Some(jobs) = &mut arguments.jobs {
+            jobs.take_over(Stage::Indexing, arguments.bell.vitals())?;
+            arguments.bell.first_ring(&myself, Message::Wake)?;
         }
         Ok(State { arguments })
     }
@@ -102,8 +105,7 @@ impl Actor for Indexing {
             Message::Wake => {
                 state.arguments.bell.answer();
                 if state.compare_one(&busy).await? != Worked::Idle {
-                    state.arguments.bell.vitals().arrived();
-                    let _ = myself.cast(Message::Wake);
+                    state.arguments.bell.ring_again(&myself, Message::Wake);
                 }
             }
             Message::Refresh(Refresh { mode, progress, reply }) => {
@@ -122,9 +124,9 @@ impl Actor for Indexing {
 
 impl State {
     async fn compare_one(&mut self, busy: &Busy<'_>) -> Result<Worked, ActorProcessingErr> {
-        let Some(queue) = self.arguments.queue.clone() else { return Ok(Worked::Idle) };
+        let Some(jobs) = self.arguments.jobs.clone() else { return Ok(Worked::Idle) };
         let arguments = self.arguments.clone();
-        let worked = stage::work_once(&queue, Stage::Indexing, |claim| async move {
+        let worked = stage::work_once(&jobs, Stage::Indexing, |claim| async move {
             let found: Found = stage::decode(&claim.input)?;
             arguments.refresh(Mode::Changed, None, busy).await?;
             let index = arguments.index.clone();
@@ -151,26 +153,23 @@ impl Arguments {
                 progress.send_replace(step);
             }
         };
-        let this = self.clone();
-        let reading = progress.clone();
-        let plan = stage::blocking(move || {
-            let label = this.model.label().map_err(|error| Failure::passing(&error))?;
-            let tokenizer = this.model.tokenizer().map_err(|error| Failure::passing(&error))?;
-            if mode == Mode::Changed
-                && this.index.is_current(&this.brain, &label).map_err(|error| Failure::passing(&error))?
-            {
-                return Ok(None);
-            }
-            let mut on_progress = |at: index::Progress| {
-                if let Some(reading) = &reading {
-                    reading.send_replace(Advance::Reading { done: at.files, of: at.files_total });
+        let begun = Instant::now();
+        let plan = loop {
+            let (this, reading) = (self.clone(), progress.clone());
+            match stage::blocking(move || this.plan(mode, reading)).await? {
+                Planned::Current => return Ok(None),
+                Planned::Changes(plan) => break plan,
+                // Not waited for in the closure, where nothing could end the waiting.
+                Planned::Busy if begun.elapsed() < BUILDER_PATIENCE => {
+                    busy.beat();
+                    tokio::time::sleep(LOOK_FOR_BUILDER_EVERY).await;
                 }
-            };
-            let plan = this.index.plan(&this.brain, &label, tokenizer, mode, &mut on_progress);
-            plan.map(Some).map_err(|error| Failure::passing(&error))
-        })
-        .await?;
-        let Some(plan) = plan.filter(|plan| !plan.is_empty()) else { return Ok(None) };
+                Planned::Busy => {
+                    let after = Some(BUILDER_PATIENCE);
+                    return Err(Failure { after, ..Failure::of("another process is making the index") });
+                }
+            }
+        };
         busy.beat();
         let texts = plan.texts().to_vec();
         let mut vectors = Vec::with_capacity(texts.len());
@@ -196,6 +195,38 @@ impl Arguments {
             "published an index"
         );
         Ok(Some(report))
+    }
+}
+
+/// What has to be done for the index.
+enum Planned {
+    /// Nothing.
+    Current,
+    Changes(index::Plan),
+    /// Another builder is at work, maybe one that a killed life of this actor has left behind.
+    Busy,
+}
+
+impl Arguments {
+    fn plan(&self, mode: Mode, reading: Option<watch::Sender<Advance>>) -> Result<Planned, Failure> {
+        let label = self.model.label().map_err(|error| Failure::passing(&error))?;
+        let tokenizer = self.model.tokenizer().map_err(|error| Failure::passing(&error))?;
+        if mode == Mode::Changed
+            && self.index.is_current(&self.brain, &label).map_err(|error| Failure::passing(&error))?
+        {
+            return Ok(Planned::Current);
+        }
+        let mut on_progress = |at: index::Progress| {
+            if let Some(reading) = &reading {
+                reading.send_replace(Advance::Reading { done: at.files, of: at.files_total });
+            }
+        };
+        let plan = self.index.try_plan(&self.brain, &label, tokenizer, mode, &mut on_progress);
+        Ok(match plan.map_err(|error| Failure::passing(&error))? {
+            Some(plan) if plan.is_empty() => Planned::Current,
+            Some(plan) => Planned::Changes(plan),
+            None => Planned::Busy,
+        })
     }
 }
 

@@ -8,21 +8,18 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::address::Address;
 use crate::extraction;
-use crate::stage::{self, Failure, Step, Worked};
+use crate::stage::{self, Failure, Jobs, Step, Worked};
 
 pub struct Intake;
 
 pub enum Message {
     /// There may be transcripts to read.
     Wake,
-    /// Fall over, as a test's fault.
-    #[cfg(test)]
-    Crash,
 }
 
 #[derive(Clone)]
 pub struct Arguments {
-    pub queue: Queue,
+    pub jobs: Jobs,
     pub bell: Address<Message>,
     pub next: Address<extraction::Message>,
 }
@@ -36,15 +33,13 @@ impl Actor for Intake {
     type State = State;
     type Arguments = Arguments;
 
-    /// Takes over from the last life: what it had claimed is claimable again.
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        arguments: Arguments,
+        mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.queue.reclaim(Some(Stage::Intake))?;
-        arguments.bell.vitals().arrived();
-        myself.cast(Message::Wake)?;
+        arguments.jobs.take_over(Stage::Intake, arguments.bell.vitals())?;
+        arguments.bell.first_ring(&myself, Message::Wake)?;
         Ok(State { arguments })
     }
 
@@ -60,14 +55,9 @@ impl Actor for Intake {
             Message::Wake => {
                 state.arguments.bell.answer();
                 if state.read_one().await? != Worked::Idle {
-                    // One job a message, so that a stop need not wait for all of them. While
-                    // draining this is refused, and the rest stays in the queue.
-                    state.arguments.bell.vitals().arrived();
-                    let _ = myself.cast(Message::Wake);
+                    state.arguments.bell.ring_again(&myself, Message::Wake);
                 }
             }
-            #[cfg(test)]
-            Message::Crash => panic!("told to crash"),
         }
         Ok(())
     }
@@ -75,8 +65,8 @@ impl Actor for Intake {
 
 impl State {
     async fn read_one(&mut self) -> Result<Worked, ActorProcessingErr> {
-        let queue = self.arguments.queue.clone();
-        let worked = stage::work_once(&self.arguments.queue, Stage::Intake, |claim| {
+        let queue = self.arguments.jobs.queue.clone();
+        let worked = stage::work_once(&self.arguments.jobs, Stage::Intake, |claim| {
             stage::blocking(move || read(&queue, &claim))
         })
         .await?;

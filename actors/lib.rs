@@ -19,6 +19,13 @@ pub mod supervisor;
 pub mod sweep;
 pub mod vitals;
 
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+mod testbed;
+#[cfg(test)]
+mod tests;
+
 pub use address::Address;
 pub use service::{Drained, Roles, Service, Setup, StartError, drain};
 pub use vitals::{ActorReport, Vitals};

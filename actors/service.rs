@@ -1,18 +1,20 @@
 //! The actors put together, for those who need them: the drainer, and the doors that ask.
 
+use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brain::{Brain, Places};
 use extract::Extractor;
 use index::{Index, Mode, Report};
 use jiff::Timestamp;
 use queue::{FileLocks, Held, Queue, Spool, hand_over};
-use ractor::{Actor, ActorRef};
+use ractor::{Actor, ActorCell, ActorRef};
 use retrieve::{Answer, Query};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::AskError;
 use crate::address::{Address, address};
@@ -22,22 +24,47 @@ use crate::git::{self, Git};
 use crate::indexing::{self, Advance, Indexing, Refresh};
 use crate::intake::{self, Intake};
 use crate::retrieval::{self, Retrieval};
-use crate::stage::chain;
+use crate::stage::{Jobs, chain};
 use crate::supervisor::{self, Child, Seat, Supervisor};
 use crate::sweep::{self, Sweeps};
 use crate::vitals::{ActorReport, Vitals};
 
-/// How often a drainer looks for new rows.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often a drainer leaves word for `nugget status`.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The name under which it does.
 pub const DRAINER_REPORT: &str = "drainer";
 
-/// How long an actor may take over one message before it counts as hung.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The same for those that wait for models or large transcripts.
-const PATIENCE_LONG: Duration = Duration::from_secs(900);
+/// How long work that nobody waits for any more may go on before the process goes from under it.
+const ABANDON_AFTER: Duration = Duration::from_secs(5);
+
+/// How long an actor may take over one message before it counts as hung, and how often a drainer
+/// looks for new rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) patience: Duration,
+    /// With those that wait for models or read large transcripts.
+    pub(crate) patience_long: Duration,
+    pub(crate) look_every: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(120),
+            patience_long: Duration::from_secs(900),
+            look_every: Duration::from_millis(50),
+        }
+    }
+}
+
+/// What a tree of actors is made of, besides what its brain says; a test puts in others.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    /// The queue to work on, where there is one.
+    pub(crate) jobs: Option<Jobs>,
+    pub(crate) model: Model,
+    pub(crate) pace: Pace,
+}
 
 /// Everything that the actors of a brain need to know.
 #[derive(Clone)]
@@ -88,50 +115,44 @@ pub struct Service {
     retrieval: Option<Address<retrieval::Message>>,
 }
 
-type Presence = Box<dyn Fn() -> bool + Send + Sync>;
+/// Who is at an actor's place at the moment.
+type Presence = Box<dyn Fn() -> Option<ActorCell> + Send + Sync>;
 type Bell = Box<dyn Fn() + Send + Sync>;
 
 impl Service {
     /// Starts the actors; blocks for as long as the index takes to open.
     pub async fn start(setup: &Setup, roles: Roles) -> Result<Self, StartError> {
-        let queue = match roles {
-            Roles::Write => Some(Queue::open(&setup.places.queue())?),
+        let jobs = match roles {
+            Roles::Write => Some(Jobs::new(Queue::open(&setup.places.queue())?)),
             Roles::Read => None,
         };
-        Self::start_with(setup, roles, queue, Model::new(setup.embed.clone())).await
+        let model = Model::new(setup.embed.clone());
+        Self::start_with(setup, roles, Parts { jobs, model, pace: Pace::default() }).await
     }
 
-    async fn start_with(
-        setup: &Setup,
-        roles: Roles,
-        queue: Option<Queue>,
-        model: Model,
-    ) -> Result<Self, StartError> {
+    pub(crate) async fn start_with(setup: &Setup, roles: Roles, parts: Parts) -> Result<Self, StartError> {
+        let Parts { jobs, model, pace } = parts;
         let index = Index::open(&setup.brain.derived_folder())?;
         let mut tree = Tree::default();
-        let (embedding_seat, embedding) = tree.place("embedding", PATIENCE);
-        let (indexing_seat, indexing) = tree.place("indexing", PATIENCE_LONG);
+        let (embedding_seat, embedding) = tree.place("embedding", pace.patience);
+        let (indexing_seat, indexing) = tree.place("indexing", pace.patience_long);
         let mut bells: Vec<Bell> = Vec::new();
         let mut retrieval = None;
         let mut git_bell = None;
-        if let (Roles::Write, Some(queue)) = (roles, &queue) {
-            let (intake_seat, intake_bell) = tree.place("intake", PATIENCE_LONG);
-            let (extraction_seat, extraction) = tree.place("extraction", PATIENCE_LONG);
-            let (git_seat, git) = tree.place("git", PATIENCE);
+        if let (Roles::Write, Some(jobs)) = (roles, &jobs) {
+            let (intake_seat, intake_bell) = tree.place("intake", pace.patience_long);
+            let (extraction_seat, extraction) = tree.place("extraction", pace.patience_long);
+            let (git_seat, git) = tree.place("git", pace.patience);
             tree.seat(
                 intake_seat,
                 || Intake,
-                intake::Arguments {
-                    queue: queue.clone(),
-                    bell: intake_bell.clone(),
-                    next: extraction.clone(),
-                },
+                intake::Arguments { jobs: jobs.clone(), bell: intake_bell.clone(), next: extraction.clone() },
             );
             tree.seat(
                 extraction_seat,
                 || Extraction,
                 extraction::Arguments {
-                    queue: queue.clone(),
+                    jobs: jobs.clone(),
                     extractor: Arc::clone(&setup.extractor),
                     confidence_min: setup.confidence_min,
                     bell: extraction.clone(),
@@ -142,7 +163,7 @@ impl Service {
                 git_seat,
                 || Git,
                 git::Arguments {
-                    queue: queue.clone(),
+                    jobs: jobs.clone(),
                     root: setup.brain.root().to_owned(),
                     default_branch: setup.default_branch.clone(),
                     index: index.clone(),
@@ -159,7 +180,7 @@ impl Service {
             git_bell = Some(git);
         }
         if roles == Roles::Read {
-            let (seat, bell) = tree.place("retrieval", PATIENCE);
+            let (seat, bell) = tree.place("retrieval", pace.patience);
             tree.seat(
                 seat,
                 || Retrieval,
@@ -173,27 +194,23 @@ impl Service {
             retrieval = Some(bell);
         }
         tree.seat(
-            embedding_seat,
-            || Embedding,
-            embedding::Arguments {
-                queue: queue.clone(),
-                model: model.clone(),
-                bell: embedding.clone(),
-                next: indexing.clone(),
-            },
-        );
-        tree.seat(
             indexing_seat,
             || Indexing,
             indexing::Arguments {
-                queue,
+                jobs: jobs.clone(),
                 brain: setup.brain.clone(),
                 index: index.clone(),
-                model,
-                embedding,
+                model: model.clone(),
+                embedding: embedding.clone(),
                 bell: indexing.clone(),
                 next: git_bell,
             },
+        );
+        // The last one, as the others ask it.
+        tree.seat(
+            embedding_seat,
+            || Embedding,
+            embedding::Arguments { jobs, model, bell: embedding, next: indexing.clone() },
         );
         let arguments = supervisor::Arguments { children: tree.children };
         let (supervisor, ended) = Actor::spawn(None, Supervisor, arguments)
@@ -227,18 +244,32 @@ impl Service {
 
     /// What each actor shows of itself.
     pub fn actors(&self) -> Vec<ActorReport> {
-        self.vitals.iter().map(|(vitals, present)| vitals.report(present())).collect()
+        self.vitals.iter().map(|(vitals, present)| vitals.report(present().is_some())).collect()
     }
 
     /// Tells every stage that there may be work.
-    fn wake(&self) {
+    pub(crate) fn wake(&self) {
         for ring in &self.bells {
             ring();
         }
     }
 
+    /// Whether the tree is there at all; its supervisor restarts every actor but itself.
+    fn has_ended(&self) -> bool {
+        self.ended.is_finished()
+    }
+
     fn is_busy(&self) -> bool {
         self.vitals.iter().any(|(vitals, _)| vitals.is_busy())
+    }
+
+    /// The present life of an actor, or the supervisor.
+    #[cfg(test)]
+    pub(crate) fn cell(&self, name: &str) -> Option<ActorCell> {
+        if name == "supervisor" {
+            return Some(self.supervisor.get_cell());
+        }
+        self.vitals.iter().find(|(vitals, _)| vitals.name() == name).and_then(|(_, present)| present())
     }
 
     /// Lets every actor finish what it has in hand, then ends the tree.
@@ -275,7 +306,7 @@ impl Tree {
         let vitals = Arc::new(Vitals::new(name, patience));
         let (lease, address) = address(Arc::clone(&vitals));
         let there = address.clone();
-        self.vitals.push((Arc::clone(&vitals), Box::new(move || there.get().is_some())));
+        self.vitals.push((Arc::clone(&vitals), Box::new(move || there.get().map(|actor| actor.get_cell()))));
         (Place { lease, vitals }, address)
     }
 
@@ -309,105 +340,139 @@ pub struct Drained {
 /// `room` is the place in the waiting room that a hook has handed over. Returns at once when
 /// somebody else is about to look. Blocks; makes its own runtime.
 pub fn drain(setup: &Setup, room: Option<Held>) -> Result<Drained, StartError> {
-    let locks = FileLocks::new(setup.places.wait_lock(), setup.places.drain_lock());
-    let queue = Queue::open(&setup.places.queue())?;
-    let spool = Spool::new(setup.places.spool());
     // The model outlives a round: two rounds in a row load it once.
-    let model = Model::new(setup.embed.clone());
-    let mut drained = Drained::default();
-    let mut error = None;
-    hand_over(
-        &locks,
-        room,
-        || {
-            drained.rounds += 1;
-            if let Err(failure) = round(setup, &queue, &spool, &model) {
-                tracing::error!(error = chain(&failure), "the drainer has failed");
-                error = Some(failure);
-            }
-        },
-        || {
-            let _ = queue.absorb(&spool, Timestamp::now());
-            // A round that failed is not tried again at once; the next hook or server is.
-            queue.is_due(Timestamp::now()).unwrap_or(false)
-        },
-    );
-    error.map_or(Ok(drained), Err)
+    let drainer = Drainer {
+        setup,
+        jobs: Jobs::new(Queue::open(&setup.places.queue())?),
+        spool: Spool::new(setup.places.spool()),
+        model: Model::new(setup.embed.clone()),
+        pace: Pace::default(),
+    };
+    drainer.drain(room)
 }
 
-/// One tenure of the drain lock.
-fn round(setup: &Setup, queue: &Queue, spool: &Spool, model: &Model) -> Result<(), StartError> {
-    failpoint::here!("drain-after-lock");
-    // Whoever had these in hand is gone: the lock says so, whatever any clock says.
-    queue.reclaim(None)?;
-    if let Err(error) = queue.absorb(spool, Timestamp::now()) {
-        tracing::warn!(error = chain(&error), "failed to take in the spool");
+pub(crate) struct Drainer<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) jobs: Jobs,
+    pub(crate) spool: Spool,
+    pub(crate) model: Model,
+    pub(crate) pace: Pace,
+}
+
+impl Drainer<'_> {
+    pub(crate) fn drain(&self, room: Option<Held>) -> Result<Drained, StartError> {
+        let places = &self.setup.places;
+        let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
+        let mut drained = Drained::default();
+        let error = RefCell::new(None);
+        hand_over(
+            &locks,
+            room,
+            || {
+                drained.rounds += 1;
+                if let Err(failure) = self.round() {
+                    tracing::error!(error = chain(&failure), "the drainer has failed");
+                    error.replace(Some(failure));
+                }
+            },
+            || {
+                self.absorb();
+                // A round that failed is not tried again at once; the next hook or server is.
+                error.borrow().is_none() && self.jobs.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
+            },
+        );
+        error.into_inner().map_or(Ok(drained), Err)
     }
-    let mut sweeps = Sweeps::default();
-    if queue.unfinished()? == 0 {
-        // Nobody has to wait for anything: the sweep may bring the work.
-        sweeps.start_if_due(setup.sweep.as_ref(), &setup.brain, queue);
-        sweeps.wait();
+
+    /// One tenure of the drain lock.
+    fn round(&self) -> Result<(), StartError> {
+        failpoint::here!("drain-after-lock");
+        let Some(sweeps) = self.prepare()? else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| StartError::Actors(error.to_string()))?;
+        let worked = runtime.block_on(self.work(sweeps));
+        // Dropping it would wait for as long as the longest closure takes: for ever, if one hangs.
+        runtime.shutdown_timeout(ABANDON_AFTER);
+        worked?;
+        failpoint::here!("drain-before-checkpoint");
+        self.jobs.queue.checkpoint()?;
+        failpoint::here!("drain-before-unlock");
+        Ok(())
     }
-    if queue.unfinished()? == 0 {
-        return Ok(());
+
+    /// Finds out whether there is anything to do; if so, with the sweeps that go on beside it.
+    pub(crate) fn prepare(&self) -> Result<Option<Sweeps>, StartError> {
+        // Whoever had these in hand is gone: the lock says so, whatever any clock says.
+        self.jobs.take_over_all()?;
+        self.absorb();
+        let queue = &self.jobs.queue;
+        let mut sweeps = Sweeps::default();
+        if queue.unfinished()? == 0 {
+            // Nobody has to wait for anything: the sweep may bring the work.
+            sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
+            sweeps.wait();
+        }
+        Ok((queue.unfinished()? > 0).then_some(sweeps))
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .map_err(|error| StartError::Actors(error.to_string()))?;
-    runtime.block_on(async {
-        let service = Service::start_with(setup, Roles::Write, Some(queue.clone()), model.clone()).await?;
-        let worked = work_until_idle(setup, queue, spool, &service, sweeps).await;
+
+    async fn work(&self, sweeps: Sweeps) -> Result<(), StartError> {
+        let parts = Parts { jobs: Some(self.jobs.clone()), model: self.model.clone(), pace: self.pace };
+        let service = Service::start_with(self.setup, Roles::Write, parts).await?;
+        let worked = self.work_until_idle(&service, sweeps).await;
         service.shutdown().await;
         worked
-    })?;
-    failpoint::here!("drain-before-checkpoint");
-    queue.checkpoint()?;
-    failpoint::here!("drain-before-unlock");
-    Ok(())
-}
+    }
 
-async fn work_until_idle(
-    setup: &Setup,
-    queue: &Queue,
-    spool: &Spool,
-    service: &Service,
-    mut sweeps: Sweeps,
-) -> Result<(), StartError> {
-    let since = Timestamp::now();
-    let mut last_work = Instant::now();
-    let mut last_report: Option<Instant> = None;
-    loop {
-        let now = Timestamp::now();
-        if let Err(error) = queue.absorb(spool, now) {
+    pub(crate) async fn work_until_idle(
+        &self,
+        service: &Service,
+        mut sweeps: Sweeps,
+    ) -> Result<(), StartError> {
+        let Jobs { queue, clock, .. } = &self.jobs;
+        let since = clock.now();
+        let mut last_work = Instant::now();
+        let mut last_report: Option<Instant> = None;
+        loop {
+            if service.has_ended() {
+                return Err(StartError::Actors("their supervisor has ended".to_owned()));
+            }
+            let now = clock.now();
+            self.absorb();
+            sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
+            let sweeping = sweeps.is_under_way();
+            let unfinished = queue.unfinished()?;
+            if unfinished > 0 || service.is_busy() {
+                // A capture that waits for its retry keeps the drainer here: nobody else would come.
+                last_work = Instant::now();
+                if queue.is_claimable(now)? {
+                    service.wake();
+                }
+            } else if last_work.elapsed() >= self.setup.linger && !sweeping {
+                break;
+            }
+            if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                self.report(since, service)?;
+                last_report = Some(Instant::now());
+            }
+            tokio::time::sleep(self.pace.look_every).await;
+        }
+        self.report(since, service)
+    }
+
+    fn absorb(&self) {
+        if let Err(error) = self.jobs.queue.absorb(&self.spool, self.jobs.clock.now()) {
             tracing::warn!(error = chain(&error), "failed to take in the spool");
         }
-        sweeps.start_if_due(setup.sweep.as_ref(), &setup.brain, queue);
-        let sweeping = sweeps.is_under_way();
-        let unfinished = queue.unfinished()?;
-        if unfinished > 0 || service.is_busy() {
-            // A capture that waits for its retry keeps the drainer here: nobody else would come.
-            last_work = Instant::now();
-            if queue.is_due(now)? {
-                service.wake();
-            }
-        } else if last_work.elapsed() >= setup.linger && !sweeping {
-            break;
-        }
-        if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
-            let report = DrainerReport { since, actors: service.actors() };
-            if let Ok(body) = serde_json::to_string(&report) {
-                queue.report(DRAINER_REPORT, &body, now)?;
-            }
-            last_report = Some(Instant::now());
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
     }
-    let report = DrainerReport { since, actors: service.actors() };
-    if let Ok(body) = serde_json::to_string(&report) {
-        queue.report(DRAINER_REPORT, &body, Timestamp::now())?;
+
+    fn report(&self, since: Timestamp, service: &Service) -> Result<(), StartError> {
+        let report = DrainerReport { since, actors: service.actors() };
+        if let Ok(body) = serde_json::to_string(&report) {
+            self.jobs.queue.report(DRAINER_REPORT, &body, self.jobs.clock.now())?;
+        }
+        Ok(())
     }
-    Ok(())
 }

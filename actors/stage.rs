@@ -2,6 +2,7 @@
 //! result and pass it on.
 
 use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,6 +10,90 @@ use knowledge::{Candidate, Rejected};
 use queue::{Claim, Finish, Queue, Seen, Stage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinError;
+
+use crate::vitals::Vitals;
+
+/// The queue as the stages see it, with the time of day that it goes by.
+#[derive(Clone)]
+pub struct Jobs {
+    pub queue: Queue,
+    pub clock: Clock,
+    /// The life of each stage's actor that may claim.
+    lives: Arc<[Mutex<u64>; Stage::ALL.len()]>,
+    /// The one that has these.
+    life: u64,
+    #[cfg(test)]
+    pub(crate) faults: crate::testbed::Faults,
+}
+
+impl Jobs {
+    pub fn new(queue: Queue) -> Self {
+        Self {
+            queue,
+            clock: Clock::default(),
+            lives: Arc::default(),
+            life: 0,
+            #[cfg(test)]
+            faults: crate::testbed::Faults::default(),
+        }
+    }
+
+    /// Takes over from whoever has worked on the queue before, and is known to be gone.
+    pub(crate) fn take_over_all(&self) -> Result<(), queue::Error> {
+        let mut living = Stage::ALL.map(|stage| self.living(stage));
+        living.iter_mut().for_each(|living| **living += 1);
+        self.queue.reclaim(None).map(drop)
+    }
+
+    /// Takes over from the last life of a stage's actor: what that had claimed is claimable again.
+    ///
+    /// That life may have left a closure behind that is about to claim. What it claimed from here on
+    /// nobody would work on, nor take for abandoned; so it is too late for it.
+    pub(crate) fn take_over(&mut self, stage: Stage, vitals: &Vitals) -> Result<(), queue::Error> {
+        let lives = Arc::clone(&self.lives);
+        let mut living = lives[stage as usize].lock().unwrap_or_else(PoisonError::into_inner);
+        *living += 1;
+        self.life = *living;
+        let taken = match vitals.last_fall() {
+            Some(why) => self.queue.reclaim_fallen(stage, &why),
+            None => self.queue.reclaim(Some(stage)),
+        };
+        taken.map(drop)
+    }
+
+    fn claim(&self, stage: Stage) -> Result<Option<Claim>, queue::Error> {
+        let living = self.living(stage);
+        if *living == self.life { self.queue.claim(stage, self.clock.now()) } else { Ok(None) }
+    }
+
+    fn living(&self, stage: Stage) -> MutexGuard<'_, u64> {
+        self.lives[stage as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time of day, for what is kept. It jumps, so no wait is measured by it.
+#[derive(Clone)]
+pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self(Arc::new(Timestamp::now))
+    }
+}
+
+impl Clock {
+    /// One that is not the machine's.
+    pub fn of(now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self(Arc::new(now))
+    }
+
+    pub fn now(&self) -> Timestamp {
+        (self.0)()
+    }
+}
 
 /// How a stage leaves the job in its hands.
 pub(crate) enum Step {
@@ -60,7 +145,7 @@ pub(crate) enum Worked {
 /// Claims one job of a stage and carries it one step. A failure belongs to the job, and so does a
 /// result that cannot be kept; only a queue that cannot even note that is the actor's.
 pub(crate) async fn work_once<F>(
-    queue: &Queue,
+    jobs: &Jobs,
     stage: Stage,
     work: impl FnOnce(Claim) -> F,
 ) -> Result<Worked, queue::Error>
@@ -68,17 +153,21 @@ where
     F: Future<Output = Result<Step, Failure>>,
 {
     let Some(claim) = blocking({
-        let queue = queue.clone();
-        move || queue.claim(stage, Timestamp::now())
+        let jobs = jobs.clone();
+        move || jobs.claim(stage)
     })
     .await?
     else {
         return Ok(Worked::Idle);
     };
+    #[cfg(test)]
+    jobs.faults.strike(crate::testbed::Place::Claimed(stage), &claim).await;
     let step = work(claim.clone()).await;
-    let queue = queue.clone();
+    #[cfg(test)]
+    jobs.faults.strike(crate::testbed::Place::Worked(stage), &claim).await;
+    let jobs = jobs.clone();
     blocking(move || {
-        match settle(&queue, &claim, step) {
+        match settle(&jobs.queue, &claim, step, jobs.clock.now()) {
             // Somebody else has the job by now: this life was believed dead. What it did was
             // idempotent, so there is nothing to undo.
             Err(queue::Error::Stale { id }) => {
@@ -90,7 +179,7 @@ where
             Err(error) => {
                 let message = chain(&error);
                 tracing::error!(capture = claim.capture.id, error = message, "a result cannot be kept");
-                queue.fail(&claim, &message, None, Timestamp::now())?;
+                jobs.queue.fail(&claim, &message, None, jobs.clock.now())?;
                 Ok(Worked::Failed)
             }
             settled => settled,
@@ -99,8 +188,12 @@ where
     .await
 }
 
-fn settle(queue: &Queue, claim: &Claim, step: Result<Step, Failure>) -> Result<Worked, queue::Error> {
-    let now = Timestamp::now();
+fn settle(
+    queue: &Queue,
+    claim: &Claim,
+    step: Result<Step, Failure>,
+    now: Timestamp,
+) -> Result<Worked, queue::Error> {
     let id = claim.capture.id;
     match step {
         Ok(Step::Next(next, result)) => {
@@ -117,7 +210,7 @@ fn settle(queue: &Queue, claim: &Claim, step: Result<Step, Failure>) -> Result<W
             queue.fail(claim, &message, Some(Duration::ZERO), now)?;
             Ok(Worked::Failed)
         }
-        Ok(Step::End(finish)) => settle(queue, claim, Ok(Step::EndRead(finish, None))),
+        Ok(Step::End(finish)) => settle(queue, claim, Ok(Step::EndRead(finish, None)), now),
         Ok(Step::EndRead(finish, seen)) => {
             queue.finish_read(claim, &finish, seen.as_ref(), now)?;
             tracing::info!(capture = id, session = %claim.capture.session_id, ?finish, "a capture has ended");
@@ -138,13 +231,55 @@ fn settle(queue: &Queue, claim: &Claim, step: Result<Step, Failure>) -> Result<W
 
 /// Runs blocking work on a thread of its own; its panic becomes the actor's.
 pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
+    match apart(work).await {
         Ok(value) => value,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             // The runtime is going away, and this task with it.
             Err(_) => std::future::pending().await,
         },
+    }
+}
+
+/// Runs blocking work on a thread of its own. It goes on when nobody waits for it any more.
+pub(crate) async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    #[cfg(test)]
+    if let Some(duration) = crate::simulation::duration_of_work() {
+        let work = async move {
+            tokio::time::sleep(duration).await;
+            work()
+        };
+        return tokio::spawn(work).await;
+    }
+    tokio::task::spawn_blocking(work).await
+}
+
+/// Runs a future that may compute for long between its waits, so that however long it does, whoever
+/// waits for it can be killed. The future is dropped then, at its next wait.
+pub(crate) async fn apart_async<F>(work: F) -> F::Output
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    #[cfg(test)]
+    if crate::simulation::is_on() {
+        return work.await;
+    }
+    let (_wanted, unwanted) = oneshot::channel::<()>();
+    let runtime = Handle::current();
+    let output = blocking(move || {
+        runtime.block_on(async {
+            tokio::select! {
+                biased;
+                _ = unwanted => None,
+                output = work => Some(output),
+            }
+        })
+    });
+    match output.await {
+        Some(output) => output,
+        None => std::future::pending().await,
     }
 }
 
@@ -211,7 +346,7 @@ mod tests {
         let trigger = "CREATE TRIGGER full BEFORE INSERT ON results BEGIN SELECT RAISE(FAIL, 'no room'); END";
         other.execute_batch(trigger).unwrap();
         let next = |_| async { Ok(Step::Next(Stage::Extraction, b"words".to_vec())) };
-        let worked = work_once(&queue, Stage::Intake, next).await.unwrap();
+        let worked = work_once(&Jobs::new(queue.clone()), Stage::Intake, next).await.unwrap();
         assert_eq!(worked, Worked::Failed);
         let capture = queue.capture(id).unwrap().unwrap();
         assert_eq!((capture.state, capture.attempts), (State::Retrying, 1));

@@ -3,9 +3,10 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
+use tokio::time::Instant;
 
 use crate::address::Lease;
 use crate::vitals::Vitals;
@@ -33,6 +34,7 @@ pub enum Message {
 }
 
 pub struct Arguments {
+    /// The last one is the one that others ask.
     pub children: Vec<Box<dyn Child>>,
 }
 
@@ -46,6 +48,8 @@ struct Kept {
     living: Option<ActorCell>,
     started: Instant,
     falls: u32,
+    /// Whether we have killed it for hanging.
+    hung: bool,
 }
 
 /// What the supervisor has to know of an actor in order to keep it alive.
@@ -102,7 +106,7 @@ impl Actor for Supervisor {
         myself: ActorRef<Message>,
         arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        let kept = |child| Kept { child, living: None, started: Instant::now(), falls: 0 };
+        let kept = |child| Kept { child, living: None, started: Instant::now(), falls: 0, hung: false };
         let mut state =
             State { children: arguments.children.into_iter().map(kept).collect(), stopping: false };
         for number in 0..state.children.len() {
@@ -124,7 +128,7 @@ impl Actor for Supervisor {
             Message::Shutdown => {
                 state.stopping = true;
                 // When a parent exits ractor kills its children, so they are drained first.
-                myself.drain_children_and_wait(Some(DRAIN_MAX)).await;
+                let _ = tokio::time::timeout(DRAIN_MAX, state.drain()).await;
                 myself.stop(Some("drained".to_owned()));
             }
         }
@@ -179,19 +183,40 @@ impl State {
             .enumerate()
             .find(|(_, kept)| kept.living.as_ref().is_some_and(|living| living.get_id() == id));
         let Some((number, kept)) = found else { return };
-        tracing::error!(actor = kept.child.vitals().name(), error, "an actor has fallen");
+        let vitals = kept.child.vitals();
+        let error = if std::mem::take(&mut kept.hung) {
+            format!("{} gave no sign of life for {:?}", vitals.name(), vitals.patience())
+        } else {
+            format!("{} fell: {error}", vitals.name())
+        };
+        tracing::error!(actor = vitals.name(), error, "an actor has fallen");
         kept.living = None;
         kept.child.vacate();
-        kept.child.vitals().fell(error);
+        kept.child.vitals().fell(&error);
         kept.schedule(number, myself);
     }
 
+    /// Waits until all have finished what they have in hand; the last one goes after the others, as a
+    /// job in their hands may need it.
+    async fn drain(&self) {
+        let living: Vec<&ActorCell> = self.children.iter().filter_map(|kept| kept.living.as_ref()).collect();
+        let Some((last, others)) = living.split_last() else { return };
+        for cell in others {
+            let _ = cell.drain();
+        }
+        for cell in others.iter().chain([last]) {
+            // An error says that it is gone already.
+            let _ = cell.drain_and_wait(None).await;
+        }
+    }
+
     /// A hung actor cannot be waited for and never says so: it is killed, and its work claimed anew.
-    fn watch(&self) {
-        for kept in &self.children {
+    fn watch(&mut self) {
+        for kept in &mut self.children {
             if let Some(living) = kept.living.as_ref().filter(|_| kept.child.vitals().is_hung()) {
                 tracing::error!(actor = kept.child.vitals().name(), "an actor hangs and is killed");
                 living.kill();
+                kept.hung = true;
             }
         }
     }

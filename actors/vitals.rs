@@ -1,10 +1,11 @@
 //! What an actor shows of itself: to the watchdog, and to `nugget status` from outside.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 /// The signs of life of one actor, through every restart.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub struct Vitals {
     born: Instant,
     /// How long one message may take before the actor counts as hung.
     patience: Duration,
-    mailbox: AtomicI64,
+    mailbox: Mailbox,
     handled: AtomicU64,
     restarts: AtomicU32,
     /// Milliseconds since `born` at which the message in hand was taken up, plus one; 0 when idle.
@@ -27,7 +28,7 @@ pub struct ActorReport {
     pub name: String,
     /// `idle`, `busy` or `down`.
     pub state: String,
-    pub mailbox: i64,
+    pub mailbox: u32,
     pub handled: u64,
     pub restarts: u32,
     pub last_error: Option<String>,
@@ -39,7 +40,7 @@ impl Vitals {
             name,
             born: Instant::now(),
             patience,
-            mailbox: AtomicI64::new(0),
+            mailbox: Mailbox::default(),
             handled: AtomicU64::new(0),
             restarts: AtomicU32::new(0),
             busy_since: AtomicU64::new(0),
@@ -51,19 +52,19 @@ impl Vitals {
         self.name
     }
 
-    /// A message has been put into the mailbox.
-    pub fn arrived(&self) {
-        self.mailbox.fetch_add(1, Ordering::Relaxed);
+    /// A message is being put into the mailbox.
+    pub fn arrived(&self) -> Life {
+        self.mailbox.arrived()
     }
 
-    /// A message has left the mailbox, or never got in.
-    pub fn left(&self) {
-        self.mailbox.fetch_sub(1, Ordering::Relaxed);
+    /// A message that had [`arrived`](Self::arrived) was refused.
+    pub fn refused(&self, life: Life) {
+        self.mailbox.left(Some(life));
     }
 
     /// The actor takes a message up; it is idle again when the guard goes, in a panic as well.
     pub fn begin(&self) -> Busy<'_> {
-        self.left();
+        self.mailbox.left(None);
         self.handled.fetch_add(1, Ordering::Relaxed);
         self.busy_since.store(self.born.elapsed().as_millis() as u64 + 1, Ordering::SeqCst);
         Busy { vitals: self }
@@ -72,9 +73,14 @@ impl Vitals {
     /// The actor has fallen; its mailbox is lost with it.
     pub fn fell(&self, error: &str) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        self.mailbox.store(0, Ordering::Relaxed);
+        self.mailbox.lost();
         self.busy_since.store(0, Ordering::SeqCst);
         self.failed(error);
+    }
+
+    /// What the last life fell of, if there was one.
+    pub fn last_fall(&self) -> Option<String> {
+        (self.restarts() > 0).then(|| self.last_error.lock().ok().and_then(|last| last.clone())).flatten()
     }
 
     /// Something went wrong without the actor falling.
@@ -88,6 +94,10 @@ impl Vitals {
     pub fn is_hung(&self) -> bool {
         let since = self.busy_since.load(Ordering::SeqCst);
         since > 0 && self.born.elapsed() > Duration::from_millis(since - 1) + self.patience
+    }
+
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     pub fn restarts(&self) -> u32 {
@@ -107,11 +117,44 @@ impl Vitals {
         ActorReport {
             name: self.name.to_owned(),
             state: state.to_owned(),
-            mailbox: self.mailbox.load(Ordering::Relaxed).max(0),
+            mailbox: self.mailbox.count(),
             handled: self.handled.load(Ordering::Relaxed),
             restarts: self.restarts(),
             last_error: self.last_error.lock().ok().and_then(|last| last.clone()),
         }
+    }
+}
+
+/// Which of an actor's lives a message was sent to: it counts in that one's mailbox and in no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life(u32);
+
+/// How many messages wait. A life's mailbox is lost with it, while a sender may still hold on to it;
+/// so the count and the life that it is of (its upper half) change as one.
+#[derive(Debug, Default)]
+struct Mailbox(AtomicU64);
+
+impl Mailbox {
+    const COUNT: u64 = u32::MAX as u64;
+
+    fn arrived(&self) -> Life {
+        Life((self.0.fetch_add(1, Ordering::Relaxed) >> 32) as u32)
+    }
+
+    fn left(&self, life: Option<Life>) {
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            let is_meant = life.is_none_or(|life| u64::from(life.0) == now >> 32);
+            (is_meant && now & Self::COUNT > 0).then(|| now - 1)
+        });
+    }
+
+    fn lost(&self) {
+        let next = |now: u64| Some(((now >> 32) + 1) << 32);
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    }
+
+    fn count(&self) -> u32 {
+        (self.0.load(Ordering::Relaxed) & Self::COUNT) as u32
     }
 }
 

@@ -36,6 +36,8 @@ const ANSWER_MAX: Duration = Duration::from_secs(25);
 #[derive(Default)]
 struct Seen {
     latencies_ms: Vec<f64>,
+    /// Of the first answer of each server, which loads the model and the index.
+    first_ms: Vec<f64>,
     /// Answers that named more than one unit, all of one number.
     whole: u64,
     /// Answers without a unit: the first index was not made yet.
@@ -111,6 +113,7 @@ fn storm(arguments: &Arguments, machine: &Machine, random: &mut Random) -> Resul
     let at = |percent: usize| {
         latencies.get((latencies.len() * percent / 100).min(latencies.len() - 1)).copied().unwrap_or(f64::NAN)
     };
+    let first = seen.iter().flat_map(|seen| seen.first_ms.iter().copied()).fold(0.0, f64::max);
     let round = |value: f64| (value * 10.0).round() / 10.0;
     let numbers: std::collections::BTreeSet<u64> =
         seen.iter().flat_map(|seen| seen.numbers.iter().copied()).collect();
@@ -127,6 +130,7 @@ fn storm(arguments: &Arguments, machine: &Machine, random: &mut Random) -> Resul
         "p50_ms": round(at(50)),
         "p99_ms": round(at(99)),
         "max_ms": round(at(100)),
+        "first_answer_max_ms": round(first),
         "p99_to_median": round(at(99) / at(50)),
         "max_to_median": round(at(100) / at(50)),
     }))
@@ -138,7 +142,7 @@ fn read(machine: &Machine, over: &AtomicBool, reached: &AtomicU64) -> Result<See
     while !over.load(Ordering::SeqCst) {
         let mut client = Client::start(machine)?.context("a server was killed")?;
         let mut newest = 0;
-        for _ in 0..ANSWERS_EACH {
+        for nth in 0..ANSWERS_EACH {
             if over.load(Ordering::SeqCst) {
                 break;
             }
@@ -147,7 +151,8 @@ fn read(machine: &Machine, over: &AtomicBool, reached: &AtomicU64) -> Result<See
             let text = client.ask(QUESTION)?.context("a server was killed")?;
             let taken = begun.elapsed();
             ensure!(taken < ANSWER_MAX, "an answer took {taken:?}");
-            seen.latencies_ms.push(taken.as_secs_f64() * 1000.0);
+            let latencies = if nth == 0 { &mut seen.first_ms } else { &mut seen.latencies_ms };
+            latencies.push(taken.as_secs_f64() * 1000.0);
             let found = numbers(&text);
             let Some(number) = found.first().copied() else {
                 seen.empty += 1;

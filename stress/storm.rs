@@ -126,6 +126,8 @@ struct Killed {
 
 impl Storm {
     fn all(&mut self, arguments: &Arguments, program: &Path, random: &mut Random) -> Result<Value> {
+        // The first one makes the queue.
+        self.settle()?;
         let mut killed = Killed::default();
         let mut rounds = 0;
         let begun = Instant::now();
@@ -338,7 +340,7 @@ fn kill(
             let fate = *fates.entry(process.pid).or_insert_with(|| match process.kind {
                 Kind::Hook => hour(30, 150),
                 Kind::Step => hour(30, 30),
-                Kind::Drainer => hour(35, 100).or_else(|| hour(70, 3000)),
+                Kind::Drainer => hour(40, 100).or_else(|| hour(80, 2000)),
                 Kind::Server => hour(80, 3000),
                 Kind::Other => None,
             });

@@ -29,6 +29,12 @@ impl Places {
         Self { folder: state_folder().join(format!("{name}-{}", &digest[..10])) }
     }
 
+    /// The places in a folder that the caller has chosen, as for a brain that is to leave nothing
+    /// outside of it. Nothing is created yet.
+    pub fn at(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
     /// Creates the folders, for the user alone (0700).
     pub fn create(&self) -> Result<(), Error> {
         for path in [self.folder.clone(), self.spool(), self.logs()] {

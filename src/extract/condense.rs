@@ -64,7 +64,9 @@ impl<'a> Condensed<'a> {
             let result = match &event.what {
                 What::ToolCall { id, .. } => results.get(id.as_str()).filter(|&&result| result > at),
                 // Told with its call.
-                What::ToolResult { id, .. } if calls.get(id.as_str()).is_some_and(|&call| call < at) => continue,
+                What::ToolResult { id, .. } if calls.get(id.as_str()).is_some_and(|&call| call < at) => {
+                    continue;
+                }
                 _ => None,
             };
             let (head, body) = rendered(event, result.map(|&at| (at, &conversation.events[at].what)));
@@ -136,7 +138,8 @@ impl<'a> Condensed<'a> {
     pub(crate) fn evidence(&self, part: &Part, number: usize) -> Option<Evidence> {
         let event = self.conversation.events.get(number.checked_sub(1)?)?;
         let is_shown = self.pieces[part.clone()].iter().any(|piece| {
-            piece.event + 1 == number || piece.text.lines().next().is_some_and(|line| line.ends_with(&format!("[{number}]")))
+            piece.event + 1 == number
+                || piece.text.lines().next().is_some_and(|line| line.ends_with(&format!("[{number}]")))
         });
         let said = match &event.what {
             What::Human { text } | What::Assistant { text } => text.clone(),
@@ -149,7 +152,10 @@ impl<'a> Condensed<'a> {
 
     /// Whether a person said what stands under the number.
     pub(crate) fn is_human(&self, line: &str) -> bool {
-        self.conversation.events.iter().any(|event| event.line == line && matches!(event.what, What::Human { .. }))
+        self.conversation
+            .events
+            .iter()
+            .any(|event| event.line == line && matches!(event.what, What::Human { .. }))
     }
 
     fn summary_before(&self, part: &Part) -> Option<String> {
@@ -236,7 +242,9 @@ fn outcome(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
 fn edit(input: &Input) -> String {
     let mut lines = String::new();
     for (sign, text) in [('-', &input.old), ('+', &input.new)] {
-        let Some(text) = text.as_deref().filter(|text| input.file.is_some() && !text.is_empty()) else { continue };
+        let Some(text) = text.as_deref().filter(|text| input.file.is_some() && !text.is_empty()) else {
+            continue;
+        };
         for line in head_and_tail(text, EDIT_CHARS_MAX).lines() {
             lines.push_str(&format!("{sign} {line}\n"));
         }
@@ -280,7 +288,8 @@ fn stretches(text: &str, tokens_max: usize) -> Vec<&str> {
             }
             room = room.saturating_sub(cost);
         }
-        let cut = if end == rest.len() { None } else { rest[..end].rfind('\n').filter(|&cut| cut * 2 >= end) };
+        let cut =
+            if end == rest.len() { None } else { rest[..end].rfind('\n').filter(|&cut| cut * 2 >= end) };
         stretches.push(&rest[..cut.unwrap_or(end)]);
         rest = &rest[cut.map_or(end, |cut| cut + 1)..];
     }
@@ -307,7 +316,13 @@ mod tests {
 
     fn run(id: &str, command: &str) -> What {
         let input = Input { command: Some(command.to_owned()), ..Input::default() };
-        What::ToolCall { id: id.into(), name: "Bash".into(), summary: format!("Bash: {command}"), input, by_human: false }
+        What::ToolCall {
+            id: id.into(),
+            name: "Bash".into(),
+            summary: format!("Bash: {command}"),
+            input,
+            by_human: false,
+        }
     }
 
     fn ended(id: &str, ok: bool, output: &str) -> What {
@@ -342,7 +357,10 @@ mod tests {
             "[1] human:\n  please\n  fix [2] it\n[2] Bash: cargo test → failed (exit 101) [3]\n  error[E0308]: mismatched types\n[4] assistant:\n  It was the type.\n"
         );
         let cited = |number| condensed.evidence(&(0..3), number).map(|evidence| evidence.line);
-        assert_eq!([cited(0), cited(5), cited(3), cited(4)], [None, None, Some("line-2".into()), Some("line-3".into())]);
+        assert_eq!(
+            [cited(0), cited(5), cited(3), cited(4)],
+            [None, None, Some("line-2".into()), Some("line-3".into())]
+        );
         assert_eq!(condensed.evidence(&(0..1), 2), None, "what a part does not show cannot be cited");
         assert_eq!(condensed.events(&(1..2)), 1..3, "a result belongs to its call");
     }
@@ -350,13 +368,20 @@ mod tests {
     #[test]
     fn outputs_are_cut_and_errors_are_not() {
         let long: String = (0..700).map(|n| format!("row {n}\n")).collect();
-        let conversation =
-            conversation(vec![run("a", "ls"), ended("a", true, &long), run("b", "make"), ended("b", false, &long)]);
+        let conversation = conversation(vec![
+            run("a", "ls"),
+            ended("a", true, &long),
+            run("b", "make"),
+            ended("b", false, &long),
+        ]);
         let condensed = Condensed::of(&conversation, 100_000);
         let (good, bad) = (condensed.text(&(0..1)), condensed.text(&(1..2)));
-        assert!(good.contains("row 0\n") && good.contains("row 699\n") && good.contains("left out"), "{good}");
+        assert!(
+            good.contains("row 0\n") && good.contains("row 699\n") && good.contains("left out"),
+            "{good}"
+        );
         assert!(good.len() < 1_500, "{}", good.len());
-        assert!(bad.lines().count() == 701, "{bad}");
+        assert!(bad.lines().count() == 702 && bad.starts_with("[before this part]"), "{bad}");
     }
 
     #[test]
@@ -377,10 +402,16 @@ mod tests {
         for part in &parts[1..] {
             let text = condensed.text(part);
             let lines: Vec<&str> = text.lines().collect();
-            assert!(lines[0].starts_with("[before this part] The session began with: \"request number 0\""), "{text}");
+            assert!(
+                lines[0].starts_with("[before this part] The session began with: \"request number 0\""),
+                "{text}"
+            );
             assert!(lines[1].contains("human:"), "{text}");
         }
-        assert_eq!(parts.iter().map(|part| condensed.events(part).len()).sum::<usize>(), conversation.events.len());
+        assert_eq!(
+            parts.iter().map(|part| condensed.events(part).len()).sum::<usize>(),
+            conversation.events.len()
+        );
     }
 
     #[test]

@@ -20,13 +20,13 @@ use knowledge::Rejected;
 use knowledge::text::one_line;
 use transcript::{Conversation, What};
 
-use crate::{Error, Extraction, Extractor};
+use crate::gate::{CANDIDATES_MAX, REJECTED_MAX};
+use crate::{Context, Error, Extraction, Extractor};
 use finding::Findings;
+pub(crate) use merge::{Recalled, is_same_lesson};
 use session::Session;
+pub(crate) use session::reports_failure;
 
-/// The most that one session may propose: a reviewer reads them all.
-const CANDIDATES_MAX: usize = 8;
-const REJECTED_MAX: usize = 24;
 const NAME: &str = "heuristic";
 
 /// The extractor that needs nothing: no key, no network, no model.
@@ -39,12 +39,12 @@ impl Extractor for Heuristic {
         NAME
     }
 
-    async fn extract(&self, conversation: &Conversation) -> Result<Extraction, Error> {
+    async fn extract(&self, conversation: &Conversation, _: &Context) -> Result<Extraction, Error> {
         Ok(extract(conversation))
     }
 }
 
-fn extract(conversation: &Conversation) -> Extraction {
+pub(crate) fn extract(conversation: &Conversation) -> Extraction {
     let session = Session::of(conversation);
     let mut findings = Findings::default();
     rules::find(&session, &mut findings);

@@ -266,7 +266,7 @@ impl Queue {
                 end(transaction, id, Outcome::Dead, Some(error), now)?;
                 return Ok(State::Dead);
             }
-            let wait = after.unwrap_or_else(|| retry_wait(claim.capture.attempts)).min(RETRY_MAX);
+            let wait = after.unwrap_or_else(|| retry_wait(&claim.capture)).min(RETRY_MAX);
             transaction.execute(
                 "UPDATE captures SET claim = NULL, reason = ?2, not_before_ms = ?3, attempts = attempts - ?4
                  WHERE id = ?1",
@@ -289,6 +289,18 @@ impl Queue {
                 "UPDATE captures SET claim = NULL
                  WHERE outcome IS NULL AND claim IS NOT NULL AND (?1 IS NULL OR stage = ?1)",
                 [stage.map(Stage::as_str)],
+            )?)
+        })
+    }
+
+    /// Makes claimable again what a fallen life of a stage had in hand, and keeps what it fell of:
+    /// should the capture bring down every life, that is why it is dead.
+    pub fn reclaim_fallen(&self, stage: Stage, why: &str) -> Result<usize, Error> {
+        self.write(|transaction| {
+            Ok(transaction.execute(
+                "UPDATE captures SET claim = NULL, reason = ?2
+                 WHERE outcome IS NULL AND claim IS NOT NULL AND stage = ?1",
+                params![stage.as_str(), why],
             )?)
         })
     }
@@ -344,7 +356,8 @@ impl Queue {
     /// How many captures have not ended; asked often, so only they are looked at.
     pub fn unfinished(&self) -> Result<u64, Error> {
         let connection = self.pool.get()?;
-        let mut statement = connection.prepare_cached("SELECT count(*) FROM captures WHERE outcome IS NULL")?;
+        let mut statement =
+            connection.prepare_cached("SELECT count(*) FROM captures WHERE outcome IS NULL")?;
         Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
     }
 
@@ -354,6 +367,17 @@ impl Queue {
         let now_ms = now.as_millisecond();
         let mut statement = connection.prepare_cached(
             "SELECT 1 FROM captures WHERE outcome IS NULL AND (not_before_ms <= ?1 OR not_before_ms > ?2) LIMIT 1",
+        )?;
+        Ok(statement.exists(params![now_ms, now_ms + RETRY_MAX.as_millis() as i64 * 2])?)
+    }
+
+    /// Whether any capture waits to be claimed now. Nobody need look for those in somebody's hands.
+    pub fn is_claimable(&self, now: Timestamp) -> Result<bool, Error> {
+        let connection = self.pool.get()?;
+        let now_ms = now.as_millisecond();
+        let mut statement = connection.prepare_cached(
+            "SELECT 1 FROM captures WHERE outcome IS NULL AND claim IS NULL
+             AND (not_before_ms <= ?1 OR not_before_ms > ?2) LIMIT 1",
         )?;
         Ok(statement.exists(params![now_ms, now_ms + RETRY_MAX.as_millis() as i64 * 2])?)
     }
@@ -561,20 +585,23 @@ pub(crate) fn timestamp(ms: i64) -> Result<Timestamp, Error> {
     Timestamp::from_millisecond(ms).map_err(|_| Error::Value { what: format!("time {ms}") })
 }
 
-/// The wait before the attempt after `attempts`, jittered by half either way (crate backoff).
-fn retry_wait(attempts: u32) -> Duration {
+/// The wait before a capture's next attempt, jittered by half either way. The jitter comes of the
+/// session and the attempt: it sets captures apart as well as chance does, and a replay repeats it.
+fn retry_wait(capture: &Capture) -> Duration {
     let mut policy = backoff::ExponentialBackoffBuilder::new()
         .with_initial_interval(RETRY_FIRST)
         .with_multiplier(2.0)
-        .with_randomization_factor(0.5)
+        .with_randomization_factor(0.0)
         .with_max_interval(RETRY_MAX)
         .with_max_elapsed_time(None)
         .build();
     let mut wait = RETRY_FIRST;
-    for _ in 0..attempts {
+    for _ in 0..capture.attempts {
         wait = policy.next_backoff().unwrap_or(RETRY_MAX);
     }
-    wait
+    let digest = blake3::hash(format!("{} {}", capture.session_id, capture.attempts).as_bytes());
+    let jitter = f64::from(u16::from_le_bytes([digest.as_bytes()[0], digest.as_bytes()[1]])) / 65536.0;
+    wait.mul_f64(0.5 + jitter)
 }
 
 #[cfg(test)]
@@ -775,7 +802,8 @@ mod tests {
         let mine = format!("3.{}.new", std::process::id());
         left(&mine, &whole[..20]);
         assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 1);
-        let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let names: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [mine.as_str()], "its writer is still at it");
     }
 

@@ -32,15 +32,13 @@ impl Arguments {
                 .collect();
             output::print_json(&json!({ "file": config.file(), "settings": settings }))?;
         } else {
-            let rows: Vec<Vec<String>> = KEYS
-                .iter()
-                .map(|key| {
-                    let (value, origin) = config.get(key.name);
-                    let value = if value.is_empty() { "-" } else { value };
-                    vec![key.name.to_owned(), output::safe(value), origin.to_string(), key.help.to_owned()]
-                })
-                .collect();
-            output::print(&format!("{}\nfile: {}\n", output::table(&rows), config.file().display()))?;
+            let mut text = String::new();
+            for key in KEYS {
+                let (value, origin) = config.get(key.name);
+                let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
+                text.push_str(&format!("{} = {value}  ({origin})\n    {}\n", key.name, key.help));
+            }
+            output::print(&format!("{text}\nfile: {}\n", config.file().display()))?;
         }
         if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(fault::of_settings(&errors)) }
     }

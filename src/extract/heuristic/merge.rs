@@ -20,6 +20,34 @@ const RECALLED_BY_HUMAN: f64 = 1.0;
 
 type Words = BTreeSet<String>;
 
+/// What was put into a session from memory, line by line.
+pub(crate) struct Recalled(Vec<Words>);
+
+impl Recalled {
+    pub(crate) fn of(conversation: &Conversation) -> Self {
+        let lines = conversation.recalled.iter().flat_map(|text| {
+            let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            // A lesson may stand in one line, or in a title and the line below it.
+            let pairs = lines.windows(2).map(|pair| words(&pair.join(" "))).collect::<Vec<_>>();
+            lines.iter().map(|line| words(line)).chain(pairs).collect::<Vec<_>>()
+        });
+        Self(lines.collect())
+    }
+
+    pub(crate) fn holds(&self, lesson: &str, by_human: bool) -> bool {
+        let lesson = words(lesson);
+        let limit = if by_human { RECALLED_BY_HUMAN } else { RECALLED_ECHO };
+        self.0.iter().any(|text| share(&lesson, text) >= limit)
+    }
+}
+
+/// Whether two titles state the same lesson.
+pub(crate) fn is_same_lesson(one: &str, other: &str) -> bool {
+    let (one, other) = (words(one), words(other));
+    let (shorter, longer) = if one.len() < other.len() { (&one, &other) } else { (&other, &one) };
+    shorter.len() >= 3 && share(shorter, longer) >= SAME
+}
+
 fn words(text: &str) -> Words {
     prose::content_words(text).into_iter().collect()
 }
@@ -32,22 +60,11 @@ fn share(part: &Words, whole: &Words) -> f64 {
 /// Drops what nugget, or another hook, put into the session. Otherwise a memory that is recalled is
 /// learned again in every session that recalls it, and a brain fills with its own echo.
 pub(super) fn drop_recalled(conversation: &Conversation, findings: &mut Findings) {
-    let recalled: Vec<Words> = conversation
-        .recalled
-        .iter()
-        .flat_map(|text| {
-            let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-            // A lesson may stand in one line, or in a title and the line below it.
-            let pairs = lines.windows(2).map(|pair| words(&pair.join(" "))).collect::<Vec<_>>();
-            lines.iter().map(|line| words(line)).chain(pairs).collect::<Vec<_>>()
-        })
-        .collect();
+    let recalled = Recalled::of(conversation);
     let (kept, echoes): (Vec<_>, Vec<_>) =
         std::mem::take(&mut findings.found).into_iter().partition(|finding| {
-            let lesson = words(&finding.title);
             let attributed = !finding.by_human && FROM_MEMORY.is_match(&finding.statement);
-            let limit = if finding.by_human { RECALLED_BY_HUMAN } else { RECALLED_ECHO };
-            !attributed && !recalled.iter().any(|text| share(&lesson, text) >= limit)
+            !attributed && !recalled.holds(&finding.title, finding.by_human)
         });
     findings.found = kept;
     for echo in echoes {
@@ -67,14 +84,10 @@ pub(super) fn duplicates(findings: &mut Findings) {
             .then(a.event.cmp(&b.event))
     });
     for finding in all {
-        let lesson = words(&finding.title);
-        let same = findings.found.iter_mut().find(|kept| {
-            let other = words(&kept.title);
-            let (shorter, longer) =
-                if lesson.len() < other.len() { (&lesson, &other) } else { (&other, &lesson) };
-            let statement = kept.statement == finding.statement;
-            statement || shorter.len() >= 3 && share(shorter, longer) >= SAME
-        });
+        let same = findings
+            .found
+            .iter_mut()
+            .find(|kept| kept.statement == finding.statement || is_same_lesson(&kept.title, &finding.title));
         let Some(kept) = same else {
             findings.found.push(finding);
             continue;

@@ -1,0 +1,350 @@
+//! What the tests of the tree share: a brain with a queue, an extractor that does as it is told, and
+//! faults at the places where they hurt most.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use brain::{Brain, Places};
+use extract::{Extraction, Extractor};
+use forge::{Identity, NewFile, Repository};
+use jiff::Timestamp;
+use knowledge::{Candidate, Evidence, SessionId};
+use queue::{Added, Announcement, Capture, Claim, Queue, Spool, Stage};
+use transcript::Conversation;
+
+use crate::Setup;
+use crate::embedding::Model;
+use crate::service::{Drainer, Pace, Parts};
+use crate::stage::Jobs;
+
+/// A brain in git, its queue, and what a tree of actors over them is made of.
+pub(crate) struct Testbed {
+    folder: tempfile::TempDir,
+    pub setup: Setup,
+    pub jobs: Jobs,
+    pub model: Model,
+    pub pace: Pace,
+    pub repository: Repository,
+    objects_of_base: usize,
+}
+
+/// The time of the first line of every transcript, and of the first commit.
+pub(crate) fn epoch() -> Timestamp {
+    "2026-11-20T14:12:00Z".parse().unwrap()
+}
+
+impl Testbed {
+    pub(crate) fn new(extractor: impl Extractor + 'static) -> Self {
+        // Tests write little and sync much; where there is a disk of memory they need no other.
+        let memory = Path::new("/dev/shm");
+        let folder =
+            if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let made = Brain::init(&folder.path().join("brain")).unwrap();
+        let brain = made.brain;
+        let repository = Repository::init(brain.root()).unwrap().into_repository();
+        let file = |path: &String| NewFile {
+            path: path.clone(),
+            content: fs::read(brain.root().join(path)).unwrap(),
+        };
+        let files: Vec<NewFile> = made.written.iter().map(file).collect();
+        repository.commit_all_new(&files, "Begin", epoch(), &Identity::default()).unwrap().unwrap();
+        let places = Places::at(folder.path().join("state"));
+        places.create().unwrap();
+        let jobs = Jobs::new(Queue::open(&places.queue()).unwrap());
+        let setup = Setup {
+            brain,
+            places,
+            embed: embed::Settings::default(),
+            extractor: Arc::new(extractor),
+            confidence_min: 0.5,
+            default_branch: None,
+            linger: Duration::ZERO,
+            sweep: None,
+        };
+        // One for all: to read the tokenizer takes longer than many a test.
+        static MODEL: OnceLock<Model> = OnceLock::new();
+        let mut model = MODEL.get_or_init(|| Model::new(setup.embed.clone())).clone();
+        model.fake = Some(Arc::new(|text| Ok(vector_of(text))));
+        let objects_of_base = loose_objects(setup.brain.root());
+        let pace = Pace::default();
+        Self { folder, setup, jobs, model, pace, repository, objects_of_base }
+    }
+
+    pub(crate) fn with_faults(mut self, faults: Faults) -> Self {
+        self.jobs.faults = faults;
+        self
+    }
+
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.jobs.queue
+    }
+
+    pub(crate) fn parts(&self) -> Parts {
+        Parts { jobs: Some(self.jobs.clone()), model: self.model.clone(), pace: self.pace }
+    }
+
+    pub(crate) fn drainer(&self) -> Drainer<'_> {
+        Drainer {
+            setup: &self.setup,
+            jobs: self.jobs.clone(),
+            spool: self.spool(),
+            model: self.model.clone(),
+            pace: self.pace,
+        }
+    }
+
+    pub(crate) fn spool(&self) -> Spool {
+        Spool::new(self.setup.places.spool())
+    }
+
+    /// Adds lines to a session's transcript; what begins with `lesson` is worth learning.
+    pub(crate) fn say(&self, session: &str, lines: &[&str]) -> PathBuf {
+        let path = self.folder.path().join(format!("{session}.jsonl"));
+        let before = fs::read_to_string(&path).map_or(0, |text| text.lines().count());
+        let mut file = fs::File::options().create(true).append(true).open(&path).unwrap();
+        for (number, text) in (before..).zip(lines) {
+            let at = epoch() + Duration::from_secs(number as u64);
+            let line = serde_json::json!({
+                "type": "user",
+                "message": { "role": "user", "content": text },
+                "uuid": format!("{session}-{number}"),
+                "timestamp": at.to_string(),
+                "cwd": "/home/dev/project",
+                "sessionId": session,
+            });
+            writeln!(file, "{line}").unwrap();
+        }
+        path
+    }
+
+    /// Begins a session's transcript with the lines of another, as the client's `--fork-session` does.
+    pub(crate) fn fork(&self, from: &str, to: &str) {
+        let path = |session: &str| self.folder.path().join(format!("{session}.jsonl"));
+        if let Ok(lines) = fs::read_to_string(path(from)) {
+            let (from_id, to_id) = (format!("\"sessionId\":\"{from}\""), format!("\"sessionId\":\"{to}\""));
+            fs::write(path(to), lines.replace(&from_id, &to_id)).unwrap();
+        }
+    }
+
+    pub(crate) fn announcement(&self, session: &str) -> Announcement {
+        Announcement {
+            session: SessionId::verbatim(session.to_owned()),
+            transcript: self.folder.path().join(format!("{session}.jsonl")),
+            cwd: None,
+            origin: "hook".to_owned(),
+            reason: None,
+        }
+    }
+
+    pub(crate) fn announce(&self, session: &str) -> i64 {
+        let (Added::New(id) | Added::Waiting(id)) =
+            self.queue().add(&self.announcement(session), self.jobs.clock.now()).unwrap();
+        id
+    }
+
+    /// A session of one lesson, announced.
+    pub(crate) fn session(&self, name: &str) -> i64 {
+        self.say(name, &[&format!("lesson of {name}")]);
+        self.announce(name)
+    }
+
+    pub(crate) fn capture(&self, id: i64) -> Capture {
+        self.queue().capture(id).unwrap().unwrap()
+    }
+
+    /// The branches that wait for review, each with the names of its files, sorted.
+    pub(crate) fn branches(&self) -> Vec<(String, Vec<String>)> {
+        let mut branches: Vec<(String, Vec<String>)> = Vec::new();
+        for branch in self.repository.pending_branches().unwrap() {
+            let files = self.repository.branch_files(&branch.name).unwrap();
+            branches.push((branch.name, files.into_iter().map(|(path, _)| path).collect()));
+        }
+        branches.sort();
+        branches
+    }
+
+    /// Asserts that every branch has one commit and that the repository holds nothing else: no
+    /// second commit, no file written twice.
+    pub(crate) fn assert_one_commit_for_each_branch(&self) {
+        // All units of these tests lie in one folder: a commit, four trees, and the units.
+        let expected: usize = self.branches().iter().map(|(_, files)| 5 + files.len()).sum();
+        let found = loose_objects(self.setup.brain.root()) - self.objects_of_base;
+        assert_eq!(found, expected, "objects in the repository beyond those of {:?}", self.branches());
+    }
+}
+
+fn loose_objects(root: &Path) -> usize {
+    let objects = fs::read_dir(root.join(".git/objects")).unwrap().map(|entry| entry.unwrap().path());
+    let fans = objects.filter(|path| path.file_name().is_some_and(|name| name.len() == 2));
+    fans.map(|path| fs::read_dir(path).unwrap().count()).sum()
+}
+
+/// What an extractor does with a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Act {
+    Teach,
+    /// Teach, after a while.
+    TeachAfter(Duration),
+    Nothing,
+    Retry(Option<Duration>),
+    Permanent,
+    Panic,
+    Hang,
+}
+
+/// An extractor that finds a unit in every line that begins with `lesson`, unless `act` has other
+/// plans for the session's next attempt (counted from 0).
+pub(crate) struct Teacher<F> {
+    act: F,
+    attempts: Mutex<HashMap<String, u32>>,
+}
+
+impl<F: Fn(&Conversation, u32) -> Act> Teacher<F> {
+    pub(crate) fn new(act: F) -> Self {
+        Self { act, attempts: Mutex::default() }
+    }
+}
+
+/// The extractor that never makes trouble.
+pub(crate) fn teacher() -> impl Extractor {
+    Teacher::new(|_, _| Act::Teach)
+}
+
+#[async_trait::async_trait]
+impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
+    fn name(&self) -> &str {
+        "teacher"
+    }
+
+    async fn extract(&self, conversation: &Conversation) -> Result<Extraction, extract::Error> {
+        let attempt = {
+            let mut attempts = self.attempts.lock().unwrap();
+            let attempt = attempts.entry(conversation.session_id.clone()).or_default();
+            *attempt += 1;
+            *attempt - 1
+        };
+        let by = self.name().to_owned();
+        match (self.act)(conversation, attempt) {
+            Act::Teach => {}
+            Act::TeachAfter(wait) => tokio::time::sleep(wait).await,
+            Act::Nothing => {
+                let nothing = Some("nothing was learned".to_owned());
+                return Ok(Extraction { by, nothing, ..Extraction::default() });
+            }
+            Act::Retry(after) => {
+                return Err(extract::Error::Retry { what: "too busy".to_owned(), after, source: None });
+            }
+            Act::Permanent => {
+                return Err(extract::Error::Permanent { what: "not allowed".to_owned(), source: None });
+            }
+            Act::Panic => panic!("the extractor is broken"),
+            Act::Hang => std::future::pending().await,
+        }
+        let said = conversation.human_words().filter(|words| words.starts_with("lesson"));
+        let candidates = said.map(|title| Candidate {
+            kind: "concept".into(),
+            domain: "testing".into(),
+            title: title.to_owned(),
+            description: title.to_owned(),
+            body: format!("What was said: {title}."),
+            tags: Vec::new(),
+            confidence: 0.9,
+            related: Vec::new(),
+            evidence: vec![Evidence { line: "1".into(), excerpt: title.to_owned() }],
+        });
+        Ok(Extraction { candidates: candidates.collect(), by, ..Extraction::default() })
+    }
+}
+
+/// Where a fault may strike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// A job has been claimed, nothing has been done.
+    Claimed(Stage),
+    /// The work is done, its result not kept.
+    Worked(Stage),
+    /// In git's closure: the plan is kept, the repository untouched.
+    Planned,
+    /// In git's closure: the branch is made, the queue does not know.
+    Proposed,
+}
+
+impl Place {
+    pub(crate) const ALL: [Self; 12] = {
+        use Stage::{Embedding, Extraction, Git, Indexing, Intake};
+        [
+            Self::Claimed(Intake),
+            Self::Worked(Intake),
+            Self::Claimed(Extraction),
+            Self::Worked(Extraction),
+            Self::Claimed(Embedding),
+            Self::Worked(Embedding),
+            Self::Claimed(Indexing),
+            Self::Worked(Indexing),
+            Self::Claimed(Git),
+            Self::Worked(Git),
+            Self::Planned,
+            Self::Proposed,
+        ]
+    };
+
+    /// Whose life it is that a fault ends there.
+    pub(crate) fn stage(self) -> Stage {
+        match self {
+            Self::Claimed(stage) | Self::Worked(stage) => stage,
+            Self::Planned | Self::Proposed => Stage::Git,
+        }
+    }
+}
+
+/// What happens there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    Panic,
+    /// It waits and never ends.
+    Hang,
+}
+
+type Hook = dyn Fn(Place, &Claim) -> Fault + Send + Sync;
+
+/// Asked at every place; without a hook nothing ever happens.
+#[derive(Clone, Default)]
+pub(crate) struct Faults(Option<Arc<Hook>>);
+
+/// Takes the model's place: a text's vector, or its failure.
+pub(crate) type FakeModel = Arc<dyn Fn(&str) -> Result<Vec<f32>, embed::Error> + Send + Sync>;
+
+impl Faults {
+    pub(crate) fn of(hook: impl Fn(Place, &Claim) -> Fault + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(hook)))
+    }
+
+    pub(crate) async fn strike(&self, place: Place, claim: &Claim) {
+        if self.strike_thread(place, claim) == Fault::Hang {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// In a closure, where to hang is up to the hook.
+    pub(crate) fn strike_thread(&self, place: Place, claim: &Claim) -> Fault {
+        let fault = self.0.as_ref().map_or(Fault::None, |hook| hook(place, claim));
+        if fault == Fault::Panic {
+            panic!("told to fall at {place:?}");
+        }
+        fault
+    }
+}
+
+/// A vector that depends on nothing but the text; different texts are about orthogonal.
+pub(crate) fn vector_of(text: &str) -> Vec<f32> {
+    let mut bytes = [0; embed::BUILT_IN_DIMENSIONS];
+    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
+    let vector: Vec<f32> = bytes.iter().map(|byte| f32::from(*byte) - 127.5).collect();
+    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    vector.into_iter().map(|x| x / norm).collect()
+}
