@@ -40,11 +40,21 @@ pub fn address<M>(vitals: Arc<Vitals>) -> (Lease<M>, Address<M>) {
 impl<M: ractor::Message> Lease<M> {
     /// Says who lives at the address now.
     pub fn publish(&self, actor: Option<ActorRef<M>>) {
-        if actor.is_none() {
-            // A bell that had rung in the last life's mailbox is lost with it.
+        // A bell that had rung in the last life's mailbox is lost with it.
+        self.rung.store(false, Ordering::SeqCst);
+        self.current.send_replace(actor);
+    }
+
+    /// Rings for a life that has just been published: it looks at what was left behind, and at what
+    /// was rung for while nobody was home. Were it to look before, what came in between would be
+    /// seen by nobody.
+    pub fn first_ring(&self, actor: &ActorRef<M>, vitals: &Vitals, wake: M) {
+        self.rung.store(true, Ordering::SeqCst);
+        let life = vitals.arrived();
+        if actor.cast(wake).is_err() {
+            vitals.refused(life);
             self.rung.store(false, Ordering::SeqCst);
         }
-        self.current.send_replace(actor);
     }
 }
 
@@ -66,25 +76,14 @@ impl<M: ractor::Message> Address<M> {
             return;
         }
         if !self.send(wake) {
-            // Nobody is home. The next life of the actor looks into the queue as it starts.
+            // Nobody is home. The next life of the actor looks into the queue first of all.
             self.rung.store(false, Ordering::SeqCst);
         }
     }
 
-    /// Called by each life of the actor as it starts: its first look into the queue, at what was
-    /// left behind or came while nobody was home.
-    ///
-    /// # Errors
-    /// When the actor has been told to go already.
-    pub fn first_ring(&self, myself: &ActorRef<M>, wake: M) -> Result<(), ractor::MessagingErr<M>> {
-        self.rung.store(true, Ordering::SeqCst);
-        let life = self.vitals.arrived();
-        myself.cast(wake).inspect_err(|_| self.vitals.refused(life))
-    }
-
     /// Called by the actor that has done one job and wants to look for the next: one job a message,
-    /// so that a stop need not wait for all of them. While it is being drained this is refused, and
-    /// the rest stays in the queue. A bell that rings already is enough; two would never end.
+    /// so that a stop need not wait for all of them. A bell that rings already is enough; two would
+    /// never end.
     pub fn ring_again(&self, myself: &ActorRef<M>, wake: M) {
         if !self.rung.swap(true, Ordering::SeqCst) {
             let life = self.vitals.arrived();

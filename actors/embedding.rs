@@ -122,12 +122,11 @@ impl Actor for Embedding {
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         if let Some(jobs) = &mut arguments.jobs {
             jobs.take_over(Stage::Embedding, arguments.bell.vitals())?;
-            arguments.bell.first_ring(&myself, Message::Wake)?;
         }
         Ok(State { arguments, passages: Arc::new(Semaphore::new(1)) })
     }

@@ -1,14 +1,18 @@
 //! Finds knowledge in conversations. Owns the calls of models, their spend and their back-off.
 
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use extract::Extractor;
-use queue::{Claim, Finish, Stage};
+use extract::{Context, Extractor, Known};
+use index::Index;
+use queue::{Budget, Claim, Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use transcript::Conversation;
 
 use crate::address::Address;
 use crate::embedding;
+use crate::purse::Purse;
 use crate::stage::{self, Failure, Found, Jobs, Session, Step, Worked};
 
 pub struct Extraction;
@@ -22,6 +26,8 @@ pub enum Message {
 pub struct Arguments {
     pub jobs: Jobs,
     pub extractor: Arc<dyn Extractor>,
+    pub budget: Budget,
+    pub index: Index,
     /// Candidates below it are rejected.
     pub confidence_min: f64,
     pub bell: Address<Message>,
@@ -39,11 +45,10 @@ impl Actor for Extraction {
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         arguments.jobs.take_over(Stage::Extraction, arguments.bell.vitals())?;
-        arguments.bell.first_ring(&myself, Message::Wake)?;
         Ok(State { arguments })
     }
 
@@ -69,9 +74,9 @@ impl Actor for Extraction {
 
 impl State {
     async fn extract_one(&mut self) -> Result<Worked, ActorProcessingErr> {
-        let Arguments { extractor, confidence_min, .. } = self.arguments.clone();
+        let arguments = self.arguments.clone();
         let worked = stage::work_once(&self.arguments.jobs, Stage::Extraction, |claim| {
-            stage::apart_async(async move { extract(&*extractor, confidence_min, &claim).await })
+            stage::apart_async(async move { extract(arguments, &claim).await })
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Embedding)) {
@@ -82,13 +87,22 @@ impl State {
     }
 }
 
-async fn extract(extractor: &dyn Extractor, confidence_min: f64, claim: &Claim) -> Result<Step, Failure> {
+async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
+    let Arguments { jobs, extractor, budget, index, confidence_min, .. } = arguments;
     let mut conversation: Conversation = stage::decode(&claim.input)?;
     let session = Session { project: conversation.project.clone(), ended: conversation.ended };
     if conversation.session_id.is_empty() {
         conversation.session_id = claim.capture.session_id.as_str().to_owned();
     }
-    let extraction = extractor.extract(&conversation).await.map_err(|error| match &error {
+    let words = conversation.human_words().take(TURNS_LOOKED_AT_MAX);
+    let words: Vec<String> = words.map(|text| text.chars().take(2_000).collect()).collect();
+    let known = stage::blocking(move || known(&index, &words)).await;
+    let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
+        Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
+    });
+    let ledger = Arc::new(Purse::new(jobs, claim.clone(), budget));
+    let context = Context { ledger, known, waited };
+    let extraction = extractor.extract(&conversation, &context).await.map_err(|error| match &error {
         extract::Error::Retry { after, .. } => Failure { after: *after, ..Failure::passing(&error) },
         extract::Error::Permanent { .. } => Failure::permanent(&error),
     })?;
@@ -111,4 +125,33 @@ async fn extract(extractor: &dyn Extractor, confidence_min: f64, claim: &Claim) 
     let found = Found { session, candidates, rejected, by: extraction.by, vectors: Vec::new() };
     failpoint::here!("extraction-before-keep");
     Ok(Step::Next(Stage::Embedding, stage::encode(&found)?))
+}
+
+/// How many units of the brain a model is told of.
+const KNOWN_MAX: usize = 150;
+/// How much of what people said decides which.
+const TURNS_LOOKED_AT_MAX: usize = 500;
+
+/// What the brain holds already: all of a small brain, and of a large one what shares the most words
+/// with what people said. Without an index a model is told of nothing, and relates nothing.
+fn known(index: &Index, said: &[String]) -> Vec<Known> {
+    let units = match index.pin().and_then(|pinned| pinned.units()) {
+        Ok(units) => units,
+        Err(error) => {
+            tracing::warn!(error = stage::chain(&error), "failed to look up what is known");
+            return Vec::new();
+        }
+    };
+    let canonical = said.iter().map(|text| knowledge::text::canonical(text)).collect::<Vec<_>>().join(" ");
+    let said: HashSet<&str> = canonical.split(' ').filter(|word| word.chars().count() > 3).collect();
+    let mut known: Vec<(usize, Known)> = units
+        .into_iter()
+        .map(|unit| {
+            let title = knowledge::text::canonical(&unit.title);
+            let shared = title.split(' ').filter(|word| said.contains(word)).count();
+            (shared, Known { id: unit.id.as_str().to_owned(), title: unit.title })
+        })
+        .collect();
+    known.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.id.cmp(&other.id)));
+    known.into_iter().take(KNOWN_MAX).map(|(_, known)| known).collect()
 }

@@ -69,11 +69,10 @@ impl Actor for Git {
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         arguments.jobs.take_over(Stage::Git, arguments.bell.vitals())?;
-        arguments.bell.first_ring(&myself, Message::Wake)?;
         Ok(State { arguments })
     }
 

@@ -83,12 +83,11 @@ impl Actor for Indexing {
 
     async fn pre_start(
         &self,
-        myself: ActorRef<Message>,
+        _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         if let Some(jobs) = &mut arguments.jobs {
             jobs.take_over(Stage::Indexing, arguments.bell.vitals())?;
-            arguments.bell.first_ring(&myself, Message::Wake)?;
         }
         Ok(State { arguments })
     }
@@ -202,7 +201,7 @@ impl Arguments {
 enum Planned {
     /// Nothing.
     Current,
-    Changes(index::Plan),
+    Changes(Box<index::Plan>),
     /// Another builder is at work, maybe one that a killed life of this actor has left behind.
     Busy,
 }
@@ -224,7 +223,7 @@ impl Arguments {
         let plan = self.index.try_plan(&self.brain, &label, tokenizer, mode, &mut on_progress);
         Ok(match plan.map_err(|error| Failure::passing(&error))? {
             Some(plan) if plan.is_empty() => Planned::Current,
-            Some(plan) => Planned::Changes(plan),
+            Some(plan) => Planned::Changes(Box::new(plan)),
             None => Planned::Busy,
         })
     }

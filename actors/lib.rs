@@ -12,6 +12,7 @@ pub mod extraction;
 pub mod git;
 pub mod indexing;
 pub mod intake;
+mod purse;
 pub mod retrieval;
 pub mod service;
 pub mod stage;

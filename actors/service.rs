@@ -8,7 +8,7 @@ use brain::{Brain, Places};
 use extract::Extractor;
 use index::{Index, Mode, Report};
 use jiff::Timestamp;
-use queue::{FileLocks, Held, Queue, Spool, hand_over};
+use queue::{Budget, FileLocks, Held, Queue, Spool, hand_over};
 use ractor::{Actor, ActorCell, ActorRef};
 use retrieve::{Answer, Query};
 use serde::{Deserialize, Serialize};
@@ -34,17 +34,18 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// The name under which it does.
 pub const DRAINER_REPORT: &str = "drainer";
 
-/// How long work that nobody waits for any more may go on before the process goes from under it.
-const ABANDON_AFTER: Duration = Duration::from_secs(5);
-
-/// How long an actor may take over one message before it counts as hung, and how often a drainer
-/// looks for new rows.
+/// The waits that tests make shorter.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
+    /// How long an actor may take over one message before it counts as hung.
     pub(crate) patience: Duration,
     /// With those that wait for models or read large transcripts.
     pub(crate) patience_long: Duration,
+    /// How often a drainer looks for new rows.
     pub(crate) look_every: Duration,
+    /// How long closures that nobody waits for any more may go on before the process goes from
+    /// under them.
+    pub(crate) abandon_after: Duration,
 }
 
 impl Default for Pace {
@@ -53,6 +54,7 @@ impl Default for Pace {
             patience: Duration::from_secs(120),
             patience_long: Duration::from_secs(900),
             look_every: Duration::from_millis(50),
+            abandon_after: Duration::from_secs(5),
         }
     }
 }
@@ -73,6 +75,8 @@ pub struct Setup {
     pub places: Places,
     pub embed: embed::Settings,
     pub extractor: Arc<dyn Extractor>,
+    /// What calls of models may cost.
+    pub budget: Budget,
     /// Candidates below it are rejected, from 0 to 1.
     pub confidence_min: f64,
     /// The branch of reviewed knowledge, when it is named.
@@ -146,14 +150,18 @@ impl Service {
             tree.seat(
                 intake_seat,
                 || Intake,
+                Some(|| intake::Message::Wake),
                 intake::Arguments { jobs: jobs.clone(), bell: intake_bell.clone(), next: extraction.clone() },
             );
             tree.seat(
                 extraction_seat,
                 || Extraction,
+                Some(|| extraction::Message::Wake),
                 extraction::Arguments {
                     jobs: jobs.clone(),
                     extractor: Arc::clone(&setup.extractor),
+                    budget: setup.budget,
+                    index: index.clone(),
                     confidence_min: setup.confidence_min,
                     bell: extraction.clone(),
                     next: embedding.clone(),
@@ -162,6 +170,7 @@ impl Service {
             tree.seat(
                 git_seat,
                 || Git,
+                Some(|| git::Message::Wake),
                 git::Arguments {
                     jobs: jobs.clone(),
                     root: setup.brain.root().to_owned(),
@@ -184,6 +193,7 @@ impl Service {
             tree.seat(
                 seat,
                 || Retrieval,
+                None,
                 retrieval::Arguments {
                     index: index.clone(),
                     model: model.clone(),
@@ -196,6 +206,7 @@ impl Service {
         tree.seat(
             indexing_seat,
             || Indexing,
+            Some(|| indexing::Message::Wake),
             indexing::Arguments {
                 jobs: jobs.clone(),
                 brain: setup.brain.clone(),
@@ -210,6 +221,7 @@ impl Service {
         tree.seat(
             embedding_seat,
             || Embedding,
+            Some(|| embedding::Message::Wake),
             embedding::Arguments { jobs, model, bell: embedding, next: indexing.clone() },
         );
         let arguments = supervisor::Arguments { children: tree.children };
@@ -310,12 +322,18 @@ impl Tree {
         (Place { lease, vitals }, address)
     }
 
-    fn seat<A>(&mut self, place: Place<A::Msg>, actor: fn() -> A, arguments: A::Arguments)
-    where
+    fn seat<A>(
+        &mut self,
+        place: Place<A::Msg>,
+        actor: fn() -> A,
+        wake: Option<fn() -> A::Msg>,
+        arguments: A::Arguments,
+    ) where
         A: Actor,
         A::Arguments: Clone + Sync,
     {
-        self.children.push(Box::new(Seat { actor, arguments, lease: place.lease, vitals: place.vitals }));
+        let Place { lease, vitals } = place;
+        self.children.push(Box::new(Seat { actor, arguments, lease, vitals, wake }));
     }
 }
 
@@ -395,7 +413,7 @@ impl Drainer<'_> {
             .map_err(|error| StartError::Actors(error.to_string()))?;
         let worked = runtime.block_on(self.work(sweeps));
         // Dropping it would wait for as long as the longest closure takes: for ever, if one hangs.
-        runtime.shutdown_timeout(ABANDON_AFTER);
+        runtime.shutdown_timeout(self.pace.abandon_after);
         worked?;
         failpoint::here!("drain-before-checkpoint");
         self.jobs.queue.checkpoint()?;

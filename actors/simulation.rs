@@ -111,6 +111,7 @@ const PACE: Pace = Pace {
     patience: Duration::from_secs(10),
     patience_long: Duration::from_secs(20),
     look_every: Duration::from_secs(1),
+    abandon_after: Duration::ZERO,
 };
 
 /// What happens from outside.

@@ -330,9 +330,8 @@ mod tests {
     use super::*;
     use queue::{Announcement, State};
 
-    #[tokio::test]
-    async fn a_result_that_cannot_be_kept_waits_for_its_retry_and_says_why() {
-        let folder = tempfile::tempdir().unwrap();
+    /// A queue with one capture.
+    fn jobs(folder: &tempfile::TempDir) -> Jobs {
         let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
         let announcement = Announcement {
             session: knowledge::SessionId::verbatim("s1"),
@@ -341,14 +340,35 @@ mod tests {
             origin: "hook".into(),
             reason: None,
         };
-        let id = queue.add(&announcement, Timestamp::now()).unwrap().id();
-        let other = rusqlite::Connection::open(queue.path()).unwrap();
+        queue.add(&announcement, Timestamp::now()).unwrap();
+        Jobs::new(queue)
+    }
+
+    #[test]
+    fn a_closure_of_an_earlier_life_claims_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let vitals = Vitals::new("intake", Duration::ZERO);
+        let mut killed = jobs(&folder);
+        let mut successor = killed.clone();
+        killed.take_over(Stage::Intake, &vitals).unwrap();
+        successor.take_over(Stage::Intake, &vitals).unwrap();
+        assert!(killed.claim(Stage::Intake).unwrap().is_none());
+        assert!(successor.claim(Stage::Intake).unwrap().is_some());
+        successor.take_over_all().unwrap();
+        assert!(successor.claim(Stage::Intake).unwrap().is_none(), "its round is over");
+    }
+
+    #[tokio::test]
+    async fn a_result_that_cannot_be_kept_waits_for_its_retry_and_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let jobs = jobs(&folder);
+        let other = rusqlite::Connection::open(jobs.queue.path()).unwrap();
         let trigger = "CREATE TRIGGER full BEFORE INSERT ON results BEGIN SELECT RAISE(FAIL, 'no room'); END";
         other.execute_batch(trigger).unwrap();
         let next = |_| async { Ok(Step::Next(Stage::Extraction, b"words".to_vec())) };
-        let worked = work_once(&Jobs::new(queue.clone()), Stage::Intake, next).await.unwrap();
+        let worked = work_once(&jobs, Stage::Intake, next).await.unwrap();
         assert_eq!(worked, Worked::Failed);
-        let capture = queue.capture(id).unwrap().unwrap();
+        let capture = jobs.queue.capture(1).unwrap().unwrap();
         assert_eq!((capture.state, capture.attempts), (State::Retrying, 1));
         assert!(capture.reason.unwrap().contains("no room"));
     }

@@ -1,4 +1,4 @@
-//! The root of the tree: starts every actor, restarts the fallen, kills the hung, and drains all of
+//! The root of the tree: starts every actor, restarts the fallen, kills the hung, and stops all of
 //! them in the end.
 
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use crate::address::Lease;
 use crate::vitals::Vitals;
 
 /// How long a shutdown may take before what is left is abandoned to the queue.
-const DRAIN_MAX: Duration = Duration::from_secs(10);
+const STOP_MAX: Duration = Duration::from_secs(10);
 /// The first wait before a restart; it doubles with each fall.
 const RESTART_FIRST: Duration = Duration::from_millis(20);
 /// The longest wait before a restart: what bounds the restarts of an actor that always falls,
@@ -69,6 +69,8 @@ pub struct Seat<A: Actor> {
     pub arguments: A::Arguments,
     pub lease: Lease<A::Msg>,
     pub vitals: Arc<Vitals>,
+    /// What makes it look for work, if it works from the queue.
+    pub wake: Option<fn() -> A::Msg>,
 }
 
 impl<A> Child for Seat<A>
@@ -86,7 +88,10 @@ where
             let (actor, _) =
                 Actor::spawn_linked(None, (self.actor)(), self.arguments.clone(), parent).await?;
             let cell = actor.get_cell();
-            self.lease.publish(Some(actor));
+            self.lease.publish(Some(actor.clone()));
+            if let Some(wake) = self.wake {
+                self.lease.first_ring(&actor, &self.vitals, wake());
+            }
             Ok(cell)
         })
     }
@@ -127,9 +132,9 @@ impl Actor for Supervisor {
             Message::Watch => state.watch(),
             Message::Shutdown => {
                 state.stopping = true;
-                // When a parent exits ractor kills its children, so they are drained first.
-                let _ = tokio::time::timeout(DRAIN_MAX, state.drain()).await;
-                myself.stop(Some("drained".to_owned()));
+                // When a parent exits ractor kills its children, so they are stopped first.
+                let _ = tokio::time::timeout(STOP_MAX, state.stop()).await;
+                myself.stop(Some("shut down".to_owned()));
             }
         }
         Ok(())
@@ -197,17 +202,18 @@ impl State {
     }
 
     /// Waits until all have finished what they have in hand; the last one goes after the others, as a
-    /// job in their hands may need it.
-    async fn drain(&self) {
+    /// job in their hands may need it. The bells in their mailboxes are not heard any more: what they
+    /// rang for stays in the queue.
+    async fn stop(&self) {
         let living: Vec<&ActorCell> = self.children.iter().filter_map(|kept| kept.living.as_ref()).collect();
         let Some((last, others)) = living.split_last() else { return };
         for cell in others {
-            let _ = cell.drain();
+            cell.stop(None);
         }
-        for cell in others.iter().chain([last]) {
-            // An error says that it is gone already.
-            let _ = cell.drain_and_wait(None).await;
+        for cell in others {
+            let _ = cell.wait(None).await;
         }
+        let _ = last.stop_and_wait(None, None).await;
     }
 
     /// A hung actor cannot be waited for and never says so: it is killed, and its work claimed anew.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ impl Testbed {
             places,
             embed: embed::Settings::default(),
             extractor: Arc::new(extractor),
+            budget: queue::Budget { tokens: 0, microdollars: 0 },
             confidence_min: 0.5,
             default_branch: None,
             linger: Duration::ZERO,
@@ -152,6 +154,11 @@ impl Testbed {
         self.announce(name)
     }
 
+    /// A file of the brain that search can find.
+    pub(crate) fn note(&self, name: &str, text: &str) {
+        fs::write(self.setup.brain.root().join(name), text).unwrap();
+    }
+
     pub(crate) fn capture(&self, id: i64) -> Capture {
         self.queue().capture(id).unwrap().unwrap()
     }
@@ -194,6 +201,8 @@ pub(crate) enum Act {
     Permanent,
     Panic,
     Hang,
+    /// Compute, and never wait, until the flag is set.
+    Spin(&'static AtomicBool),
 }
 
 /// An extractor that finds a unit in every line that begins with `lesson`, unless `act` has other
@@ -220,7 +229,11 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
         "teacher"
     }
 
-    async fn extract(&self, conversation: &Conversation) -> Result<Extraction, extract::Error> {
+    async fn extract(
+        &self,
+        conversation: &Conversation,
+        _: &extract::Context,
+    ) -> Result<Extraction, extract::Error> {
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap();
             let attempt = attempts.entry(conversation.session_id.clone()).or_default();
@@ -243,6 +256,11 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             }
             Act::Panic => panic!("the extractor is broken"),
             Act::Hang => std::future::pending().await,
+            Act::Spin(over) => {
+                while !over.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            }
         }
         let said = conversation.human_words().filter(|words| words.starts_with("lesson"));
         let candidates = said.map(|title| Candidate {

@@ -1,1 +1,551 @@
+//! What the tree of actors promises, over a real queue and real git.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use index::Mode;
+use jiff::Timestamp;
+use queue::{ATTEMPTS_MAX, Capture, Stage, State};
+use retrieve::Query;
+use tokio::time::Instant;
+
+use crate::service::{DRAINER_REPORT, DrainerReport, Roles, Service, StartError};
+use crate::simulation::in_virtual_time;
+use crate::stage::Clock;
+use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch, teacher, vector_of};
+use crate::vitals::ActorReport;
+
+/// Longer than anything here takes, also on a machine that builds beside the tests.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < DEADLINE, "waited too long until {what}");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+}
+
+fn drain(bed: &Testbed) {
+    let drained = bed.drainer().drain(None).unwrap();
+    assert_eq!(drained.rounds, 1);
+}
+
+/// Drains as a process does, in virtual time, with a wall clock that agrees with it.
+async fn drain_in_virtual_time(bed: &mut Testbed) -> Vec<ActorReport> {
+    let begun = Instant::now();
+    bed.jobs.clock = Clock::of(move || epoch() + begun.elapsed());
+    bed.pace.look_every = Duration::from_secs(1);
+    let drainer = bed.drainer();
+    let sweeps = drainer.prepare().unwrap().unwrap();
+    let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+    drainer.work_until_idle(&service, sweeps).await.unwrap();
+    let actors = service.actors();
+    service.shutdown().await;
+    actors
+}
+
+fn report_of(actors: &[ActorReport], name: &str) -> ActorReport {
+    actors.iter().find(|actor| actor.name == name).unwrap().clone()
+}
+
+/// Strikes once, at the first capture that comes to a place.
+fn once(at: Place, fault: Fault) -> Faults {
+    let struck = AtomicBool::new(false);
+    Faults::of(
+        move |place, _| {
+            if place == at && !struck.swap(true, Ordering::SeqCst) { fault } else { Fault::None }
+        },
+    )
+}
+
+/// A place at which the first to come tells that it is there and stays until it is let go.
+struct Gate {
+    reached: Mutex<mpsc::Receiver<()>>,
+    open: mpsc::Sender<()>,
+}
+
+impl Gate {
+    fn new() -> (Self, impl Fn() + Send + Sync + 'static) {
+        let (tell, reached) = mpsc::channel();
+        let (open, opened) = mpsc::channel::<()>();
+        let (opened, come) = (Mutex::new(opened), AtomicBool::new(false));
+        let pass = move || {
+            if !come.swap(true, Ordering::SeqCst) {
+                tell.send(()).unwrap();
+                // A gate that is gone is open.
+                let _ = opened.lock().unwrap().recv_timeout(DEADLINE);
+            }
+        };
+        (Self { reached: Mutex::new(reached), open }, pass)
+    }
+
+    fn is_reached(&self) -> bool {
+        self.reached.lock().unwrap().try_recv().is_ok()
+    }
+
+    fn open(&self) {
+        self.open.send(()).unwrap();
+    }
+}
+
+/// What becomes of the session `s1` when nothing goes wrong.
+fn undisturbed() -> Capture {
+    let bed = Testbed::new(teacher());
+    let id = bed.session("s1");
+    drain(&bed);
+    bed.capture(id)
+}
+
+#[track_caller]
+fn assert_done_once(bed: &Testbed, id: i64, undisturbed: &Capture) {
+    let capture = bed.capture(id);
+    assert_eq!(
+        (capture.state, &capture.branch, &capture.commit, capture.units, &capture.reason),
+        (State::Done, &undisturbed.branch, &undisturbed.commit, 1, &None)
+    );
+    assert_eq!(bed.branches().len(), 1);
+    bed.assert_one_commit_for_each_branch();
+    assert_eq!(bed.queue().tally().unwrap().running, 0);
+}
+
+#[test]
+fn a_capture_passes_all_stages_and_makes_one_branch() {
+    let mut bed = Testbed::new(extract::Heuristic);
+    bed.model.fake = None;
+    let transcript =
+        concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/transcripts/synthetic/adr_outbox.jsonl");
+    let announcement = queue::Announcement { transcript: transcript.into(), ..bed.announcement("s1") };
+    let id = bed.queue().add(&announcement, Timestamp::now()).unwrap().id();
+    drain(&bed);
+    let capture = bed.capture(id);
+    assert_eq!((capture.state, capture.stage), (State::Done, Stage::Git), "{capture:?}");
+    let branches = bed.branches();
+    assert_eq!((branches.len(), Some(&branches[0].0)), (1, capture.branch.as_ref()));
+    assert_eq!(branches[0].1.len(), capture.units as usize);
+    let tip = bed.repository.tip(&branches[0].0).unwrap().unwrap();
+    assert_eq!(Some(tip.to_string()), capture.commit);
+}
+
+#[test]
+fn work_survives_a_crash_of_the_actor_that_holds_it_wherever_it_strikes() {
+    let undisturbed = undisturbed();
+    for place in Place::ALL {
+        let bed = Testbed::new(teacher()).with_faults(once(place, Fault::Panic));
+        let id = bed.session("s1");
+        drain(&bed);
+        assert_done_once(&bed, id, &undisturbed);
+        // What `nugget status` shows of it.
+        let (_, _, report) = bed.queue().last_report(DRAINER_REPORT).unwrap().unwrap();
+        let report: DrainerReport = serde_json::from_str(&report).unwrap();
+        for actor in report.actors {
+            let has_fallen = actor.name == place.stage().as_str();
+            assert_eq!((actor.restarts, actor.mailbox), (u32::from(has_fallen), 0), "{place:?}: {actor:?}");
+            let error = format!("{} fell: told to fall at {place:?}", actor.name);
+            assert_eq!(actor.last_error, has_fallen.then_some(error));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_actor_is_replaced_and_its_job_done_once() {
+    let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
+    for place in Place::ALL.into_iter().filter(|place| !matches!(place, Place::Planned | Place::Proposed)) {
+        let held = Arc::new(AtomicU32::new(0));
+        let bed = Testbed::new(teacher()).with_faults(Faults::of({
+            let held = Arc::clone(&held);
+            move |at, _| {
+                let is_first = at == place && held.fetch_add(1, Ordering::SeqCst) == 0;
+                if is_first { Fault::Hang } else { Fault::None }
+            }
+        }));
+        let id = bed.session("s1");
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        let name = place.stage().as_str();
+        until("the job is held", || held.load(Ordering::SeqCst) == 1).await;
+        service.cell(name).unwrap().kill();
+        until("the capture has ended", || bed.capture(id).state.is_final()).await;
+        assert_done_once(&bed, id, &undisturbed);
+        assert_eq!(report_of(&service.actors(), name).restarts, 1);
+        service.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_actor_and_the_closure_that_it_leaves_behind_make_one_commit_between_them() {
+    let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
+    for place in [Place::Planned, Place::Proposed] {
+        let (gate, pass) = Gate::new();
+        let bed = Testbed::new(teacher()).with_faults(Faults::of(move |at, _| {
+            if at == place {
+                pass();
+            }
+            Fault::None
+        }));
+        let id = bed.session("s1");
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        until("the closure is at work", || gate.is_reached()).await;
+        service.cell("git").unwrap().kill();
+        until("the next life is at it", || bed.capture(id).attempts == 2).await;
+        gate.open();
+        until("the capture has ended", || bed.capture(id).state.is_final()).await;
+        assert_done_once(&bed, id, &undisturbed);
+        service.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_stopped_actor_finishes_the_job_in_hand_and_is_replaced() {
+    let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
+    for stage in Stage::ALL {
+        let (gate, pass) = Gate::new();
+        let claims = Arc::new(AtomicU32::new(0));
+        let bed = Testbed::new(teacher()).with_faults(Faults::of({
+            let claims = Arc::clone(&claims);
+            move |at, _| {
+                if at == Place::Claimed(stage) {
+                    claims.fetch_add(1, Ordering::SeqCst);
+                    pass();
+                }
+                Fault::None
+            }
+        }));
+        let id = bed.session("s1");
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        let restarts = || report_of(&service.actors(), stage.as_str()).restarts;
+        until("the job is held", || gate.is_reached()).await;
+        service.cell(stage.as_str()).unwrap().stop(None);
+        gate.open();
+        until("the actor is replaced", || restarts() == 1).await;
+        until("the capture has ended", || {
+            // The next stage may have been rung for while nobody looked: the drainer's part.
+            service.wake();
+            bed.capture(id).state.is_final()
+        })
+        .await;
+        assert_done_once(&bed, id, &undisturbed);
+        assert_eq!(claims.load(Ordering::SeqCst), 1);
+        service.shutdown().await;
+    }
+}
+
+#[test]
+fn a_poisonous_job_is_dead_after_five_attempts_with_the_reason_and_the_next_one_is_done() {
+    for (act, reason) in [
+        (Act::Hang, "extraction gave no sign of life for 900s"),
+        (Act::Panic, "extraction fell: the extractor is broken"),
+        (Act::Retry(None), "too busy"),
+    ] {
+        let looks = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&looks);
+        let mut bed = Testbed::new(Teacher::new(move |conversation, _| {
+            if conversation.session_id == "poison" {
+                counted.fetch_add(1, Ordering::SeqCst);
+                act
+            } else {
+                Act::Teach
+            }
+        }));
+        let (poison, healthy) = (bed.session("poison"), bed.session("healthy"));
+        let actors = in_virtual_time(1, drain_in_virtual_time(&mut bed));
+        let capture = bed.capture(poison);
+        assert_eq!(
+            (capture.state, capture.attempts, capture.reason.as_deref()),
+            (State::Dead, ATTEMPTS_MAX, Some(reason))
+        );
+        assert_eq!(looks.load(Ordering::SeqCst), ATTEMPTS_MAX);
+        assert_eq!(bed.capture(healthy).state, State::Done);
+        let falls = if matches!(act, Act::Retry(_)) { 0 } else { ATTEMPTS_MAX };
+        assert_eq!(report_of(&actors, "extraction").restarts, falls);
+    }
+}
+
+#[test]
+fn an_extractor_that_computes_without_end_is_replaced_as_well() {
+    static OVER: AtomicBool = AtomicBool::new(false);
+    let mut bed = Testbed::new(Teacher::new(|conversation, _| {
+        if conversation.session_id == "poison" { Act::Spin(&OVER) } else { Act::Teach }
+    }));
+    bed.pace.patience_long = Duration::from_millis(200);
+    bed.pace.abandon_after = Duration::from_millis(50);
+    let (poison, healthy) = (bed.session("poison"), bed.session("healthy"));
+    drain(&bed);
+    OVER.store(true, Ordering::SeqCst);
+    assert_eq!(bed.capture(poison).state, State::Dead);
+    assert_eq!(bed.capture(healthy).state, State::Done);
+}
+
+#[test]
+fn a_closure_that_never_ends_keeps_neither_the_others_nor_the_drainer() {
+    let (gate, gone) = mpsc::channel::<()>();
+    let gone = Mutex::new(gone);
+    let mut bed = Testbed::new(teacher());
+    bed.model.fake = Some(Arc::new(move |text| {
+        if text.contains("poison") {
+            // Until the test is over.
+            let _ = gone.lock().map(|gone| gone.recv());
+        }
+        Ok(vector_of(text))
+    }));
+    bed.pace.patience = Duration::from_millis(200);
+    bed.pace.abandon_after = Duration::from_millis(50);
+    let (poison, healthy) = (bed.session("poison"), bed.session("healthy"));
+    drain(&bed);
+    drop(gate);
+    assert_eq!(bed.capture(poison).state, State::Dead);
+    assert_eq!(bed.capture(healthy).state, State::Done);
+}
+
+#[test]
+fn a_snooze_is_no_attempt_and_ends_when_the_other_side_said() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let wait = Duration::from_secs(30);
+    let mut bed = Testbed::new(Teacher::new({
+        let asked = Arc::clone(&asked);
+        move |_, time| {
+            asked.lock().unwrap().push(Instant::now());
+            if time < 3 * ATTEMPTS_MAX { Act::Retry(Some(wait)) } else { Act::Teach }
+        }
+    }));
+    bed.jobs.faults = Faults::of(|_, claim| {
+        assert_eq!(claim.capture.attempts, 1);
+        Fault::None
+    });
+    let id = bed.session("s1");
+    in_virtual_time(2, drain_in_virtual_time(&mut bed));
+    assert_eq!(bed.capture(id).state, State::Done);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len() as u32, 3 * ATTEMPTS_MAX + 1);
+    assert!(asked.windows(2).all(|times| times[1] - times[0] >= wait));
+}
+
+#[test]
+fn a_failure_that_no_retry_mends_is_dead_at_once() {
+    let mut bed = Testbed::new(Teacher::new(|_, _| Act::Permanent));
+    let id = bed.session("s1");
+    let actors = in_virtual_time(3, drain_in_virtual_time(&mut bed));
+    let capture = bed.capture(id);
+    assert_eq!(
+        (capture.state, capture.attempts, capture.reason.as_deref()),
+        (State::Dead, 1, Some("not allowed"))
+    );
+    assert_eq!(report_of(&actors, "extraction").restarts, 0);
+}
+
+#[test]
+fn ten_thousand_rings_are_one_message() {
+    let bed = Testbed::new(Teacher::new(|_, _| Act::Hang));
+    bed.session("s1");
+    in_virtual_time(4, async {
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        let extraction = || report_of(&service.actors(), "extraction");
+        let is_held = || bed.capture(1).stage == Stage::Extraction && bed.capture(1).state == State::Running;
+        until("the job is held", is_held).await;
+        for _ in 0..10_000 {
+            service.wake();
+        }
+        assert_eq!((extraction().mailbox, extraction().state.as_str()), (1, "busy"));
+        service.cell("extraction").unwrap().kill();
+        until("it is replaced", || extraction().state == "down").await;
+        assert_eq!(extraction().mailbox, 0, "its bells are lost with it");
+    });
+}
+
+#[test]
+fn bells_do_not_pile_up_however_long_the_queue_is() {
+    let mut bed = Testbed::new(Teacher::new(|_, _| Act::TeachAfter(Duration::from_secs(1))));
+    for session in 0..30 {
+        bed.session(&format!("s{session}"));
+    }
+    let bed = &mut bed;
+    in_virtual_time(5, async {
+        let begun = Instant::now();
+        bed.jobs.clock = Clock::of(move || epoch() + begun.elapsed());
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        while bed.queue().unfinished().unwrap() > 0 {
+            service.wake();
+            for actor in service.actors() {
+                assert!(actor.mailbox <= 2, "{actor:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        service.shutdown().await;
+    });
+    assert_eq!(bed.queue().tally().unwrap().done, 30);
+}
+
+#[test]
+fn restarts_wait_twice_as_long_each_time_up_to_a_limit() {
+    let falls = Arc::new(Mutex::new(Vec::new()));
+    let mut bed = Testbed::new(Teacher::new({
+        let falls = Arc::clone(&falls);
+        move |_, _| {
+            falls.lock().unwrap().push(Instant::now());
+            Act::Panic
+        }
+    }));
+    for session in ["a", "b", "c"] {
+        bed.session(session);
+    }
+    let actors = in_virtual_time(6, drain_in_virtual_time(&mut bed));
+    assert_eq!(bed.queue().tally().unwrap().dead, 3);
+    assert_eq!(report_of(&actors, "extraction").restarts, 15);
+    let falls = falls.lock().unwrap();
+    for (number, times) in falls.windows(2).enumerate() {
+        let (wait, least) = (times[1] - times[0], Duration::from_millis(20 << number));
+        let least = least.min(Duration::from_secs(15));
+        // Beyond the wait itself: claims, and a parked job's last look.
+        assert!(least <= wait && wait < least + Duration::from_secs(10), "restart {number}: {wait:?}");
+    }
+}
+
+#[test]
+fn a_shutdown_finishes_the_job_in_hand_and_leaves_the_rest_in_the_queue() {
+    let looks = Arc::new(Mutex::new(HashMap::<String, u32>::new()));
+    let mut bed = Testbed::new(Teacher::new({
+        let looks = Arc::clone(&looks);
+        move |conversation, _| {
+            *looks.lock().unwrap().entry(conversation.session_id.clone()).or_default() += 1;
+            Act::TeachAfter(Duration::from_secs(5))
+        }
+    }));
+    for session in 0..10 {
+        bed.session(&format!("s{session}"));
+    }
+    in_virtual_time(7, async {
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        until("the third is looked at", || looks.lock().unwrap().len() == 3).await;
+        service.shutdown().await;
+    });
+    assert_eq!(bed.queue().tally().unwrap().running, 0);
+    let captures = bed.queue().captures(10).unwrap();
+    let waiting = captures.iter().filter(|capture| capture.stage <= Stage::Extraction).count();
+    assert_eq!(waiting, 10 - looks.lock().unwrap().len());
+    assert!(waiting > 5);
+    in_virtual_time(8, drain_in_virtual_time(&mut bed));
+    assert_eq!(bed.queue().tally().unwrap().done, 10);
+    assert!(looks.lock().unwrap().values().all(|times| *times == 1), "{looks:?}");
+}
+
+#[test]
+fn a_shutdown_leaves_embedding_to_those_who_need_it_for_the_job_in_hand() {
+    let bed = Testbed::new(teacher());
+    bed.note("note.md", "# A note\n\nThat has to be embedded first.\n");
+    let id = bed.session("s1");
+    in_virtual_time(9, async {
+        let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+        let is_compared =
+            || bed.capture(id).stage == Stage::Indexing && bed.capture(id).state == State::Running;
+        until("the capture is compared", is_compared).await;
+        service.shutdown().await;
+    });
+    let capture = bed.capture(id);
+    assert_eq!((capture.stage, capture.state, capture.reason), (Stage::Git, State::Queued, None));
+}
+
+#[test]
+fn a_round_that_fails_is_not_tried_again_at_once() {
+    let bed = Testbed::new(teacher());
+    let id = bed.session("s1");
+    // In the place of the index's folder.
+    bed.note(".nugget", "");
+    let (tell, told) = mpsc::channel();
+    let bed = Arc::new(bed);
+    let drained = std::thread::spawn({
+        let bed = Arc::clone(&bed);
+        move || {
+            let drained = bed.drainer().drain(None);
+            tell.send(()).unwrap();
+            drained
+        }
+    });
+    told.recv_timeout(DEADLINE).expect("the drainer goes");
+    assert!(matches!(drained.join().unwrap(), Err(StartError::Index(_))));
+    assert_eq!(bed.capture(id).state, State::Queued);
+    std::fs::remove_file(bed.setup.brain.derived_folder()).unwrap();
+    drain(&bed);
+    assert_eq!(bed.capture(id).state, State::Done);
+}
+
+fn question(text: &str) -> Query {
+    Query { text: text.to_owned(), vector: None, limit: 10, budget_tokens: 2_000, now: epoch() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_keeps_every_address_working() {
+    let bed = Testbed::new(teacher());
+    let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
+    for (number, name) in ["embedding", "indexing", "retrieval", "embedding"].into_iter().enumerate() {
+        service.cell(name).unwrap().kill();
+        until("it is replaced", || report_of(&service.actors(), name).restarts > 0).await;
+        bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nOn subject{number}.\n"));
+        service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
+        let answer = service.ask(question(&format!("subject{number}")), DEADLINE).await.unwrap();
+        assert!(!answer.words_only);
+        assert!(answer.units.iter().any(|unit| unit.path == format!("note-{number}.md")), "{answer:?}");
+    }
+    service.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_vectors_the_words_are_searched_for() {
+    for panics in [false, true] {
+        let mut bed = Testbed::new(teacher());
+        bed.note("note.md", "# Outbox\n\nEvents leave through the outbox.\n");
+        let is_down = Arc::new(AtomicBool::new(false));
+        bed.model.fake = Some(Arc::new({
+            let is_down = Arc::clone(&is_down);
+            move |text| match is_down.load(Ordering::SeqCst) {
+                false => Ok(vector_of(text)),
+                true if panics => panic!("the model has crashed"),
+                true => Err(embed::Error::Runtime("no model".to_owned())),
+            }
+        }));
+        let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
+        service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
+        is_down.store(true, Ordering::SeqCst);
+        let answer = service.ask(question("outbox"), DEADLINE).await.unwrap();
+        assert!(answer.words_only);
+        assert_eq!(answer.units[0].path, "note.md");
+        service.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_answered_with_its_vector_while_the_index_is_made_anew() {
+    let mut bed = Testbed::new(teacher());
+    for number in 0..40 {
+        bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nOn subject{number}.\n"));
+    }
+    let (gate, pass) = Gate::new();
+    let is_shut = Arc::new(AtomicBool::new(false));
+    bed.model.fake = Some(Arc::new({
+        let is_shut = Arc::clone(&is_shut);
+        move |text| {
+            // Passages stop there, questions do not.
+            if is_shut.load(Ordering::SeqCst) && text.contains("Note") {
+                pass();
+            }
+            Ok(vector_of(text))
+        }
+    }));
+    let service = Arc::new(Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap());
+    let first = service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
+    is_shut.store(true, Ordering::SeqCst);
+    let rebuild = tokio::spawn({
+        let service = Arc::clone(&service);
+        async move { service.refresh(Mode::Rebuild, None, DEADLINE).await }
+    });
+    until("the rebuild is at work", || gate.is_reached()).await;
+    for number in 0..5 {
+        let answer = service.ask(question(&format!("subject{number}")), DEADLINE).await.unwrap();
+        assert_eq!((answer.words_only, answer.generation), (false, first.generation));
+        assert_eq!(answer.units[0].path, format!("note-{number}.md"));
+    }
+    assert!(!rebuild.is_finished());
+    gate.open();
+    let second = rebuild.await.unwrap().unwrap().unwrap();
+    assert!(second.generation > first.generation);
+}

@@ -176,3 +176,29 @@ impl Drop for Busy<'_> {
         self.vitals.busy_since.store(0, Ordering::SeqCst);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_counts_in_the_mailbox_that_it_was_sent_to_and_in_no_other() {
+        let vitals = Vitals::new("git", Duration::ZERO);
+        let mailbox = || vitals.report(true).mailbox;
+        let early = vitals.arrived();
+        assert_eq!(mailbox(), 1);
+        vitals.fell("test");
+        assert_eq!(mailbox(), 0);
+        vitals.refused(early);
+        assert_eq!(mailbox(), 0, "it was gone already");
+        let late = vitals.arrived();
+        vitals.arrived();
+        vitals.refused(early);
+        assert_eq!(mailbox(), 2);
+        vitals.refused(late);
+        drop(vitals.begin());
+        drop(vitals.begin());
+        assert_eq!(mailbox(), 0);
+        assert_eq!((vitals.report(true).restarts, vitals.last_fall().as_deref()), (1, Some("test")));
+    }
+}

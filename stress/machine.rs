@@ -94,6 +94,7 @@ impl Machine {
             .env("XDG_CONFIG_HOME", self.path("config"))
             .env("XDG_STATE_HOME", self.path("state"))
             .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
+            .env("NUGGET_EXTRACT_BACKEND", "heuristic")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.path)
             .stdin(Stdio::null());

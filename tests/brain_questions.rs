@@ -46,6 +46,7 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
         brain,
         embed: embed::Settings::default(),
         extractor: Arc::new(extract::Heuristic),
+        budget: queue::Budget { tokens: 0, microdollars: 0 },
         confidence_min: 0.5,
         default_branch: None,
         linger: Duration::ZERO,

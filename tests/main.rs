@@ -12,6 +12,7 @@ mod flywheel;
 mod git_states;
 mod layout;
 mod mcp;
+mod reading;
 mod status;
 mod sweep;
 mod transcripts;

@@ -71,9 +71,52 @@ pub const KEYS: &[Key] = &[
     },
     Key {
         name: "extract.backend",
-        kind: Kind::OneOf(&["auto", "heuristic"]),
+        kind: Kind::OneOf(&["auto", "claude-api", "claude-p", "heuristic"]),
         default: "auto",
-        help: "what reads knowledge out of a session",
+        help: "what reads sessions; auto: the API with a key, else `claude -p` if logged in, else rules, which send nothing",
+    },
+    Key {
+        name: "extract.model",
+        kind: Kind::Text,
+        default: "claude-haiku-4-5",
+        help: "the model that reads sessions",
+    },
+    Key {
+        name: "extract.part_tokens",
+        kind: Kind::Number(2_000, 150_000),
+        default: "40000",
+        help: "how much of a long session it is shown at once",
+    },
+    Key {
+        name: "extract.output_tokens_max",
+        kind: Kind::Number(256, 64_000),
+        default: "8192",
+        help: "the longest answer",
+    },
+    Key {
+        name: "extract.deadline_seconds",
+        // Two answers and a sitting must fit into the patience with an actor.
+        kind: Kind::Number(1, 270),
+        default: "180",
+        help: "how long one answer may take",
+    },
+    Key {
+        name: "extract.claude",
+        kind: Kind::Path,
+        default: "",
+        help: "the program for `claude -p`; empty to look for `claude`",
+    },
+    Key {
+        name: "spend.tokens_per_day",
+        kind: Kind::Number(0, 10_000_000_000),
+        default: "2000000",
+        help: "what reading sessions may take in 24 hours, in tokens, for each brain; 0 for no model",
+    },
+    Key {
+        name: "spend.cents_per_day",
+        kind: Kind::Number(0, 10_000_000),
+        default: "200",
+        help: "the same in cents of a dollar, by the list of prices",
     },
     Key {
         name: "extract.confidence_min",

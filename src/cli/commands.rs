@@ -13,5 +13,6 @@ pub(crate) mod ledger;
 pub(crate) mod list;
 pub(crate) mod serve;
 pub(crate) mod show;
+pub(crate) mod spend;
 pub(crate) mod status;
 pub(crate) mod sync;

@@ -5,6 +5,7 @@
 mod commands;
 mod fault;
 mod output;
+mod reading;
 mod screen;
 #[cfg(feature = "failpoints")]
 mod scripted;
@@ -75,6 +76,8 @@ enum Command {
     Retry(commands::ledger::Retry),
     /// Strike a capture from the ledger
     ForgetCapture(commands::ledger::Forget),
+    /// Show what models have cost, and what is left of the budget
+    Spend(commands::spend::Arguments),
     /// Print the settings in force and where each comes from
     Config(commands::config::Arguments),
     /// Measure the search on a set of questions with known answers
@@ -121,6 +124,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::List(arguments) => arguments.run(&door),
         Command::Retry(arguments) => arguments.run(&door),
         Command::ForgetCapture(arguments) => arguments.run(&door),
+        Command::Spend(arguments) => arguments.run(&door),
         Command::Config(arguments) => arguments.run(&door),
         Command::Eval(arguments) => arguments.run(&door),
         Command::Completions(arguments) => arguments.run(),

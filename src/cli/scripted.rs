@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use extract::{Error, Extraction, Extractor};
+use extract::{Context, Error, Extraction, Extractor};
 use transcript::Conversation;
 
 /// `seed=7,delay_ms=0..40,fail=0.1`: which, how long an answer takes, how often there is none.
@@ -52,7 +52,7 @@ impl Extractor for Scripted {
         self.inner.name()
     }
 
-    async fn extract(&self, conversation: &Conversation) -> Result<Extraction, Error> {
+    async fn extract(&self, conversation: &Conversation, context: &Context) -> Result<Extraction, Error> {
         let (from, to) = self.delay_ms;
         let delay = from as f64 + self.random() * to.saturating_sub(from) as f64;
         tokio::time::sleep(Duration::from_micros((delay * 1000.0) as u64)).await;
@@ -60,6 +60,6 @@ impl Extractor for Scripted {
             let what = "the script says that this attempt fails".to_owned();
             return Err(Error::Retry { what, after: None, source: None });
         }
-        self.inner.extract(conversation).await
+        self.inner.extract(conversation, context).await
     }
 }

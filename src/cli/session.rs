@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{Setup, sweep};
@@ -13,6 +12,7 @@ use queue::FileLocks;
 use tracing_subscriber::EnvFilter;
 
 use crate::fault::{self, Fault, MISSING};
+use crate::reading;
 
 /// The global flags.
 pub(crate) struct Door {
@@ -68,7 +68,8 @@ impl Door {
             brain: brain.clone(),
             places,
             embed: embed_settings(config),
-            extractor: extractor(),
+            extractor: reading::extractor(config)?,
+            budget: reading::budget(config),
             confidence_min: config.number("extract.confidence_min") as f64 / 100.0,
             default_branch: manifest.default_branch,
             linger: config.seconds("drainer.linger_seconds"),
@@ -110,6 +111,7 @@ impl Door {
                 "forge",
                 "index",
                 "mcp",
+                "model",
                 "queue",
                 "retrieve",
                 "transcript",
@@ -125,13 +127,6 @@ impl Door {
         };
         EnvFilter::try_from_env("NUGGET_LOG").unwrap_or_else(|_| EnvFilter::new(default))
     }
-}
-
-fn extractor() -> Arc<dyn extract::Extractor> {
-    let extractor = Arc::new(extract::Heuristic);
-    #[cfg(feature = "failpoints")]
-    let extractor = crate::scripted::wrap(extractor);
-    extractor
 }
 
 /// What a sweep goes by, whether or not it is switched on.

@@ -172,14 +172,9 @@ impl<'a> Condensed<'a> {
             })
             .collect();
         let (mut commands, mut failed) = (0, 0);
-        let mut files: Vec<&str> = Vec::new();
         for event in before {
             match &event.what {
                 What::ToolCall { input: Input { command: Some(_), .. }, .. } => commands += 1,
-                What::ToolCall { input: Input { file: Some(file), new: Some(_), .. }, .. } => {
-                    files.retain(|known| known != file);
-                    files.push(file);
-                }
                 What::ToolResult { ok: false, .. } => failed += 1,
                 _ => {}
             }
@@ -192,9 +187,17 @@ impl<'a> Condensed<'a> {
             summary.push_str(&format!(" The last request was: \"{}\".", one_line(last, 200)));
         }
         summary.push_str(&format!(" {commands} commands were run, {failed} calls failed."));
+        let mut files: Vec<&str> = Vec::new();
+        for event in before.iter().rev() {
+            if let What::ToolCall { input: Input { file: Some(file), new: Some(_), .. }, .. } = &event.what
+                && !files.contains(&file.as_str())
+                && files.len() < FILES_NAMED_MAX
+            {
+                files.push(file);
+            }
+        }
         if !files.is_empty() {
-            let latest: Vec<&str> = files.iter().rev().take(FILES_NAMED_MAX).copied().collect();
-            summary.push_str(&format!(" Changed last: {}.", one_line(&latest.join(", "), 300)));
+            summary.push_str(&format!(" Changed last: {}.", one_line(&files.join(", "), 300)));
         }
         summary.push('\n');
         Some(summary)

@@ -3,6 +3,8 @@
 //! An extractor proposes and never decides: it writes no file, and it gives nothing a name. It would
 //! rather miss a lesson than waste the minute of the person who reviews it.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,19 +12,67 @@ use knowledge::{Candidate, Rejected};
 use serde::{Deserialize, Serialize};
 use transcript::Conversation;
 
+mod answer;
+mod api;
+mod auto;
+pub mod claude_code;
+mod condense;
+mod gate;
 mod heuristic;
+mod ledger;
+mod modelled;
+mod prompt;
 
+pub use api::Api;
+pub use auto::Auto;
+pub use claude_code::ClaudeCode;
 pub use heuristic::Heuristic;
+pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
+pub use modelled::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble};
 
 /// Finds knowledge in a conversation.
 #[async_trait]
 pub trait Extractor: Send + Sync {
-    /// What a unit's `source` says: `heuristic`, `claude`.
+    /// What a unit's `source` says: `heuristic`, `claude-api`, `claude-p`.
     fn name(&self) -> &str;
 
     /// # Errors
     /// [`Error::Retry`] when it may work later, [`Error::Permanent`] when it never will.
-    async fn extract(&self, conversation: &Conversation) -> Result<Extraction, Error>;
+    async fn extract(&self, conversation: &Conversation, context: &Context) -> Result<Extraction, Error>;
+}
+
+/// What an extractor is told besides the conversation.
+#[derive(Clone)]
+pub struct Context {
+    /// Where calls of models are paid from, and where their answers are kept.
+    pub ledger: Arc<dyn Ledger>,
+    /// What the brain holds already, the nearest first. Relations may point to these and to no other.
+    pub known: Vec<Known>,
+    /// How long this capture has been waiting since it was first tried.
+    pub waited: Duration,
+}
+
+/// Without a brain and without a budget.
+impl Default for Context {
+    fn default() -> Self {
+        Self { ledger: Arc::new(NoLedger), known: Vec::new(), waited: Duration::ZERO }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("known", &self.known)
+            .field("waited", &self.waited)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A unit of the brain, in one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    pub id: String,
+    pub title: String,
 }
 
 /// What one conversation gave.

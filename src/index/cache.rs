@@ -80,7 +80,11 @@ impl VectorCache {
                     let found = statement
                         .query_row([key(model, text)], |row| {
                             let bytes = row.get_ref(2)?.as_blob()?;
-                            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, decode(bytes, model.dimensions)))
+                            Ok((
+                                row.get::<_, i64>(0)?,
+                                row.get::<_, i64>(1)?,
+                                decode(bytes, model.dimensions),
+                            ))
                         })
                         .optional()?;
                     stale.extend(found.iter().filter(|(_, used, _)| *used != today).map(|(row, ..)| *row));
@@ -173,9 +177,8 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
-    let version = |connection: &Connection| {
-        connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0))
-    };
+    let version =
+        |connection: &Connection| connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
     if version(&connection)? != VERSION {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         if version(&transaction)? != VERSION {
@@ -255,7 +258,11 @@ mod tests {
         let cache = VectorCache::open(&path);
         assert_eq!(cache.get(&label("a"), &texts(&["text"])), [None]);
         cache.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
-        assert_eq!(cache.get(&label("a"), &texts(&["text"])), [Some(vec![1.0, 0.0, 0.0])], "it was made anew");
+        assert_eq!(
+            cache.get(&label("a"), &texts(&["text"])),
+            [Some(vec![1.0, 0.0, 0.0])],
+            "it was made anew"
+        );
         let below_a_file = VectorCache::open(&path.join("vectors.db"));
         below_a_file.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
         assert_eq!(below_a_file.get(&label("a"), &texts(&["text"])), [None]);
@@ -304,6 +311,9 @@ mod tests {
         });
         let names: Vec<String> = (0..4).flat_map(|w| (0..20).map(move |i| format!("{w} {i}"))).collect();
         let kept = VectorCache::open(&path).get(&label("a"), &names);
-        assert!(kept.iter().filter(|vector| vector.is_some()).count() >= 78, "a cache may lose a few, not many");
+        assert!(
+            kept.iter().filter(|vector| vector.is_some()).count() >= 78,
+            "a cache may lose a few, not many"
+        );
     }
 }

@@ -119,22 +119,7 @@ impl Store {
         make_folder(folder)?;
         let wanted = |state| state != State::Ours || folder.join(DAMAGED).exists();
         if wanted(look(folder)?) {
-            // A damaged one that somebody is at work on is left to them; one that cannot be read at
-            // all is waited for.
-            let started = Instant::now();
-            loop {
-                if let Some(lock) = BuilderLock::try_take(folder)? {
-                    ensure(folder, &lock, true)?;
-                    break;
-                }
-                if look(folder)? == State::Ours {
-                    break;
-                }
-                if started.elapsed() > REMAKE_PATIENCE {
-                    return Err(Error::Locked { path: folder.to_owned() });
-                }
-                std::thread::sleep(Duration::from_millis(10));
-            }
+            make_or_wait(folder, true)?;
         }
         Ok(Self {
             folder: folder.to_owned(),
@@ -165,16 +150,23 @@ impl Store {
     /// The database was removed or replaced since it was opened.
     fn reopen(&self) -> Result<Pool, Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
-        match look(&self.folder)? {
-            State::Ours => {}
-            State::OtherVersion => return Err(Error::OtherVersion { path: self.folder.clone() }),
-            State::Empty | State::Damaged => match BuilderLock::try_take(&self.folder)? {
-                Some(lock) => ensure(&self.folder, &lock, false)?,
-                None => return Err(Error::Locked { path: self.folder.clone() }),
-            },
+        let started = Instant::now();
+        loop {
+            match look(&self.folder)? {
+                State::Ours => {}
+                State::OtherVersion => return Err(Error::OtherVersion { path: self.folder.clone() }),
+                State::Empty | State::Damaged => make_or_wait(&self.folder, false)?,
+            }
+            match connect_pool(&self.folder) {
+                Ok(opened) => {
+                    *open = opened;
+                    return Ok(open.1.clone());
+                }
+                // Removed once more since it was made.
+                Err(_) if !self.folder.join(DATABASE).exists() && started.elapsed() < REMAKE_PATIENCE => {}
+                Err(error) => return Err(error),
+            }
         }
-        *open = connect_pool(&self.folder)?;
-        Ok(open.1.clone())
     }
 
     /// A connection for the builder, to a database that is there and sound as far as a look tells.
@@ -244,6 +236,24 @@ fn look(folder: &Path) -> Result<State, Error> {
     };
     connection.busy_timeout(BUSY_TIMEOUT).map_err(to_ours)?;
     schema::inspect(&connection).map_err(to_ours)
+}
+
+/// Makes the database, unless somebody else is at it: a damaged one that they work on is left to
+/// them, and one that is not there at all is waited for, which takes them milliseconds.
+fn make_or_wait(folder: &Path, any_version: bool) -> Result<(), Error> {
+    let started = Instant::now();
+    loop {
+        if let Some(lock) = BuilderLock::try_take(folder)? {
+            return ensure(folder, &lock, any_version);
+        }
+        if look(folder)? == State::Ours {
+            return Ok(());
+        }
+        if started.elapsed() > REMAKE_PATIENCE {
+            return Err(Error::Locked { path: folder.to_owned() });
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Makes the database what it should be. `any_version`: also when it is whole, of another version.

@@ -350,6 +350,20 @@ fn of_two_files_with_one_id_the_first_by_path_has_it() {
 }
 
 #[test]
+fn a_reader_waits_for_whoever_makes_the_deleted_database_anew() {
+    let bench = Bench::new();
+    fs::remove_dir_all(bench.folder()).unwrap();
+    let making = store::BuilderLock::try_take(&bench.folder()).unwrap().unwrap();
+    let (sender, pinned) = std::sync::mpsc::channel();
+    let index = bench.index.clone();
+    let reader = std::thread::spawn(move || sender.send(index.pin().map(|pinned| pinned.generation())));
+    assert!(pinned.recv_timeout(Duration::from_millis(100)).is_err(), "it has not been made yet");
+    drop(making);
+    assert_eq!(pinned.recv().unwrap().unwrap(), 0);
+    reader.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_pinned_reader_sees_the_old_generation_wholly_and_a_new_one_the_new() {
     let bench = Bench::new();
     bench.unit("a", "alpha old");

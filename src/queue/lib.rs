@@ -9,6 +9,7 @@ mod handover;
 mod locks;
 mod schema;
 mod seen;
+mod spend;
 mod spool;
 mod store;
 
@@ -16,6 +17,7 @@ pub use capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, S
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, Held, is_held, lock_from_stdin};
 pub use seen::{DAY, Known, Record, SWEEP, Seen, decline};
+pub use spend::{BUDGET_SPAN, Budget, Reservation, Spending, Spent};
 pub use spool::Spool;
 pub use store::{Added, Queue, announce};
 

@@ -62,6 +62,30 @@ CREATE TABLE seen (
     capture_id  INTEGER,
     passed_over TEXT
 ) WITHOUT ROWID;
+-- What calls of models have cost, each entered before it is made. A capture's number stays when it
+-- is struck from the ledger: the money is gone all the same.
+CREATE TABLE spend (
+    id                 INTEGER PRIMARY KEY AUTOINCREMENT,
+    at_ms              INTEGER NOT NULL,
+    capture_id         INTEGER,
+    estimated          INTEGER NOT NULL,  -- until the call has ended
+    model              TEXT NOT NULL,
+    backend            TEXT NOT NULL,
+    input_tokens       INTEGER NOT NULL,
+    output_tokens      INTEGER NOT NULL,
+    cache_write_tokens INTEGER NOT NULL,
+    cache_read_tokens  INTEGER NOT NULL,
+    microdollars       INTEGER NOT NULL
+);
+CREATE INDEX spend_at ON spend(at_ms);
+-- What was made of the answers of models, so that a retry does not pay for them again; gone when the
+-- capture ends.
+CREATE TABLE answers (
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    question   TEXT NOT NULL,             -- a digest
+    body       BLOB NOT NULL,
+    PRIMARY KEY (capture_id, question)
+) WITHOUT ROWID;
 -- What a running process says of itself, for `nugget status`.
 CREATE TABLE reports (
     name  TEXT PRIMARY KEY,

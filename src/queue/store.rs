@@ -532,6 +532,7 @@ fn end(
     )?;
     if outcome != Outcome::Dead {
         transaction.execute("DELETE FROM results WHERE capture_id = ?1", [id])?;
+        transaction.execute("DELETE FROM answers WHERE capture_id = ?1", [id])?;
     }
     Ok(())
 }

@@ -81,10 +81,14 @@ impl Asked {
                 of_text
                     .map(|word| {
                         let read = || -> Arc<[u32]> {
-                            let columns_of = lexicon.pieces(word).iter().map(|&piece| {
-                                let next = columns.len() as u32;
-                                *columns.entry(piece).or_insert(next)
-                            }).collect();
+                            let columns_of = lexicon
+                                .pieces(word)
+                                .iter()
+                                .map(|&piece| {
+                                    let next = columns.len() as u32;
+                                    *columns.entry(piece).or_insert(next)
+                                })
+                                .collect();
                             columns_of
                         };
                         Arc::clone(words.entry(word).or_insert_with(read))
@@ -145,7 +149,8 @@ impl Asked {
             let near = self.pairs.iter().zip(&together).filter(|(_, together)| **together);
             Match {
                 words: matched.sum::<f64>() / total,
-                near: near.map(|(pair, _)| self.worth(pair)).sum::<f64>() / pairs_total.max(f64::MIN_POSITIVE),
+                near: near.map(|(pair, _)| self.worth(pair)).sum::<f64>()
+                    / pairs_total.max(f64::MIN_POSITIVE),
             }
         })
         .collect()

@@ -1,5 +1,7 @@
 //! A machine of its own for each test: home, settings, state and brain in one folder that goes away.
 
+pub(crate) mod messages_api;
+
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -45,6 +47,8 @@ impl Sandbox {
             .env("XDG_CONFIG_HOME", self.path().join("config"))
             .env("XDG_STATE_HOME", self.path().join("state"))
             .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
+            // The client of whoever runs the tests is none of their business.
+            .env("NUGGET_EXTRACT_CLAUDE", "/nonexistent/claude")
             .env("COLUMNS", "80")
             .current_dir(self.path())
             .stdin(Stdio::null());

@@ -32,6 +32,11 @@ stdin and without --wait) it exits 0 whatever happens, and says on stderr what w
 must never fail the session. It leaves alone the projects that the setting capture.exclude covers,
 and every session that runs with NUGGET_DISABLE=1.
 
+A model reads the session where one is at hand: the Claude API with a key (ANTHROPIC_API_KEY or the
+setting model.key_file), else `claude -p` if somebody is logged in. What was said is then sent
+there, without the secrets that are recognised. extract.backend = \"heuristic\" sends nothing;
+`nugget config` says what is in force, `nugget spend` what it has cost.
+
 Examples:
   nugget capture-session --transcript SESSION.jsonl --wait
   nugget capture-session < hook.json";

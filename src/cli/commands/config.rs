@@ -7,6 +7,7 @@ use serde_json::{Map, json};
 
 use crate::fault::{self, Fault};
 use crate::output;
+use crate::reading;
 use crate::session::Door;
 
 #[derive(clap::Args)]
@@ -30,7 +31,11 @@ impl Arguments {
                     (key.name.to_owned(), json!({ "value": value, "from": origin.to_string(), "variable": variable_of(key.name) }))
                 })
                 .collect();
-            output::print_json(&json!({ "file": config.file(), "settings": settings }))?;
+            output::print_json(&json!({
+                "file": config.file(),
+                "settings": settings,
+                "sessions_are_read_by": reading::destination(&config),
+            }))?;
         } else {
             let mut text = String::new();
             for key in KEYS {
@@ -38,7 +43,11 @@ impl Arguments {
                 let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
                 text.push_str(&format!("{} = {value}  ({origin})\n    {}\n", key.name, key.help));
             }
-            output::print(&format!("{text}\nfile: {}\n", config.file().display()))?;
+            let destination = output::safe(&reading::destination(&config));
+            output::print(&format!(
+                "{text}\nfile: {}\nsessions are read by {destination}\n",
+                config.file().display()
+            ))?;
         }
         if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(fault::of_settings(&errors)) }
     }

@@ -97,7 +97,7 @@ impl<'a> Session<'a> {
 }
 
 /// Whether an output tells of failure although the command ended well, as one piped into `tail` does.
-fn reports_failure(output: &str) -> bool {
+pub(crate) fn reports_failure(output: &str) -> bool {
     const MARKS: [&str; 8] = [
         "test result: FAILED",
         "--- FAIL:",

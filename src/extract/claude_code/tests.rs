@@ -1,0 +1,191 @@
+//! Against a program of the same name that writes down how it was called and answers by a file.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::*;
+use crate::prompt;
+
+const TRANSCRIPT: &str = "[1] human:\n  the canary of the session\n";
+
+struct Fake {
+    folder: tempfile::TempDir,
+}
+
+impl Fake {
+    /// `script` runs after the call has been written down; `auth status` says yes.
+    fn new(script: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "#!/bin/sh\nhere={here}\nif [ \"$1\" = auth ]; then echo status >> $here/calls; echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
+             printf '%s\\0' \"$@\" > $here/argv\nenv > $here/env\npwd > $here/cwd\ncat > $here/stdin\necho call >> $here/calls\n{script}\n",
+            here = folder.path().display(),
+        );
+        let program = folder.path().join("claude");
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Self { folder }
+    }
+
+    fn printing(fixture: &str, exit: u8) -> Self {
+        let fixture = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/fixtures/claude_outputs")
+            .join(fixture);
+        Self::new(&format!("cat {}\nexit {exit}", fixture.canonicalize().unwrap().display()))
+    }
+
+    fn client(&self, deadline: Duration) -> ClaudeCode {
+        ClaudeCode::new(Settings {
+            program: self.folder.path().join("claude"),
+            model: "claude-haiku-4-5".into(),
+            deadline,
+            folder: super::folder(&self.folder.path().join("state")),
+        })
+    }
+
+    async fn ask(&self) -> Asked {
+        let question = Question {
+            system: prompt::SYSTEM,
+            tool: prompt::tool(),
+            user: TRANSCRIPT.to_owned(),
+            output_tokens_max: 1_000,
+        };
+        self.client(Duration::from_secs(60)).ask(&question).await
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(name)).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn the_call_is_lean_and_guarded_and_carries_the_session_by_standard_input_alone() {
+    let fake = Fake::printing("print_json_schema_ok.json", 0);
+    let asked = fake.ask().await;
+    assert_eq!(asked.result.unwrap()["items"][0]["kind"], "decision");
+    match asked.cost {
+        Cost::Known { model, usage, microdollars } => {
+            assert_eq!(
+                (model.as_str(), usage.tokens(), microdollars),
+                ("claude-opus-5-5", 12_479, Some(50_588))
+            );
+        }
+        cost => panic!("{cost:?}"),
+    }
+    let arguments = fake.read("argv");
+    let arguments: Vec<&str> = arguments.trim_end_matches('\0').split('\0').collect();
+    for flag in ["-p", "--safe-mode", "--no-session-persistence", "--strict-mcp-config", "--json-schema"] {
+        assert!(arguments.contains(&flag), "{flag} in {arguments:?}");
+    }
+    let value = |flag: &str| arguments[arguments.iter().position(|argument| *argument == flag).unwrap() + 1];
+    assert_eq!(
+        (value("--tools"), value("--output-format"), value("--model")),
+        ("", "json", "claude-haiku-4-5")
+    );
+    assert!(
+        serde_json::from_str::<Value>(value("--json-schema")).unwrap()["properties"]["units"].is_object()
+    );
+    assert!(!arguments.concat().contains("canary"), "the session is in the arguments, for all to see");
+    assert_eq!(fake.read("stdin"), TRANSCRIPT);
+    assert!(fake.read("env").lines().any(|line| line == "NUGGET_DISABLE=1"));
+    assert!(fake.read("cwd").trim().ends_with("state/claude"), "{}", fake.read("cwd"));
+}
+
+#[test]
+fn the_client_gets_what_it_needs_of_the_environment_and_no_key() {
+    let all = [
+        "PATH",
+        "HOME",
+        "LC_ALL",
+        "https_proxy",
+        "CLAUDE_CONFIG_DIR",
+        "ANTHROPIC_BASE_URL",
+        "ANTHROPIC_API_KEY",
+        "CLAUDECODE",
+        "CLAUDE_CODE_SESSION_ID",
+        "CLAUDE_PROJECT_DIR",
+        "CLAUDE_CODE_ENTRYPOINT",
+        "GITHUB_TOKEN",
+        "DATABASE_URL",
+        "NUGGET_BRAIN",
+    ];
+    let passed = environment(all.into_iter().map(|name| (name.into(), "x".into())));
+    let mut passed: Vec<_> = passed.into_keys().map(|name| name.into_string().unwrap()).collect();
+    passed.sort();
+    assert_eq!(passed, ["ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR", "HOME", "LC_ALL", "PATH", "https_proxy"]);
+}
+
+#[tokio::test]
+async fn each_way_to_fail_is_understood() {
+    let asked = Fake::printing("print_json_schema_model_ignored_tool.json", 0).ask().await;
+    assert!(matches!(asked.result, Err(Trouble::Malformed(_))), "{asked:?}");
+    assert!(
+        matches!(asked.cost, Cost::Known { microdollars: Some(101_464), .. }),
+        "it was paid for all the same"
+    );
+
+    let asked = Fake::printing("print_json_api_400.json", 1).ask().await;
+    assert!(matches!(asked.result, Err(Trouble::TooLarge(_))), "{asked:?}");
+    assert!(matches!(asked.cost, Cost::Nothing));
+
+    let asked = Fake::printing("print_json_api_401_after_177s.json", 1).ask().await;
+    assert!(
+        matches!(&asked.result, Err(Trouble::Lasting(what)) if what.contains("Invalid API key")),
+        "{asked:?}"
+    );
+
+    let limit = r#"echo '{"is_error":true,"api_error_status":429,"result":"limit reached"}'; exit 1"#;
+    assert!(matches!(Fake::new(limit).ask().await.result, Err(Trouble::Busy { .. })));
+    assert!(matches!(Fake::new("echo not json").ask().await.result, Err(Trouble::Malformed(_))));
+    assert!(matches!(Fake::new("head -c 20000000 /dev/zero").ask().await.result, Err(Trouble::Malformed(_))));
+    let old = "echo 'error: unknown option --safe-mode' >&2; exit 1";
+    match Fake::new(old).ask().await.result {
+        Err(Trouble::Lasting(what)) => assert!(what.contains("unknown option"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    let fake = Fake::new("");
+    std::fs::remove_file(fake.folder.path().join("claude")).unwrap();
+    let asked = fake.ask().await;
+    assert!(matches!(asked.result, Err(Trouble::Lasting(_))) && matches!(asked.cost, Cost::Nothing));
+}
+
+#[tokio::test]
+async fn at_the_deadline_it_is_ended_with_all_that_it_started() {
+    let fake = Fake::new("sleep 600 &\necho $! > $here/helper\nwait");
+    let begun = Instant::now();
+    let question = Question { system: "s", tool: prompt::tool(), user: "u".into(), output_tokens_max: 1 };
+    let client = fake.client(Duration::from_secs(3));
+    let asked = client.ask(&question).await;
+    assert!(
+        matches!(asked.result, Err(Trouble::Busy { .. })) && matches!(asked.cost, Cost::Unknown),
+        "{asked:?}"
+    );
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    let helper = fake.read("helper").trim().to_owned();
+    // A killed process may stay in the table until somebody has asked how it ended.
+    let lives = || {
+        let stat = std::fs::read_to_string(format!("/proc/{helper}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    };
+    while lives() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the helper lives on");
+        std::thread::yield_now();
+    }
+}
+
+#[tokio::test]
+async fn whether_somebody_is_logged_in_is_asked_once() {
+    let fake = Fake::new("");
+    let client = fake.client(Duration::from_secs(60));
+    assert!(client.is_ready().await && client.is_ready().await);
+    assert_eq!(fake.read("calls"), "status\n");
+    let out = Fake::new("");
+    let program = out.folder.path().join("claude");
+    std::fs::write(&program, "#!/bin/sh\necho '{\"loggedIn\":false}'\nexit 1\n").unwrap();
+    assert!(!out.client(Duration::from_secs(60)).is_ready().await);
+    std::fs::remove_file(&program).unwrap();
+    assert!(!out.client(Duration::from_secs(60)).is_ready().await, "no such program");
+}
