@@ -1,6 +1,7 @@
 //! Turns texts into vectors. Owns the model's sessions, and sees to it that a question never waits
 //! behind a reindex.
 
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use embed::{Embedder, ModelChoice, Settings, Tokenizer};
@@ -48,6 +49,7 @@ pub struct Model {
     settings: Settings,
     tokenizer: Arc<OnceLock<Tokenizer>>,
     embedder: Arc<OnceLock<Embedder>>,
+    pub(crate) cache: Arc<Path>,
     #[cfg(test)]
     pub(crate) fake: Option<crate::testbed::FakeModel>,
 }
@@ -58,9 +60,15 @@ impl Model {
             settings,
             tokenizer: Arc::default(),
             embedder: Arc::default(),
+            cache: brain::places::vector_cache().into(),
             #[cfg(test)]
             fake: None,
         }
+    }
+
+    /// Where the vectors that it has computed are kept, for all brains.
+    pub(crate) fn cache(&self) -> &Path {
+        &self.cache
     }
 
     /// What vectors of this model are labelled with, known without loading it.

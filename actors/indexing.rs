@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brain::Brain;
-use index::{Index, Mode, Report};
+use index::{Index, Mode, Report, VectorCache};
 use knowledge::{Candidate, Rejected};
 use queue::{Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -20,6 +20,8 @@ use crate::vitals::Busy;
 
 /// How long one batch of passages may take, the load of the model included.
 const BATCH_DEADLINE: Duration = Duration::from_secs(120);
+/// How long after embedding has fallen it is asked again; it may take longer to be there.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// How long another process may make the index before the job is put off.
 const BUILDER_PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_FOR_BUILDER_EVERY: Duration = Duration::from_millis(100);
@@ -170,23 +172,38 @@ impl Arguments {
             }
         };
         busy.beat();
-        let texts = plan.texts().to_vec();
-        let mut vectors = Vec::with_capacity(texts.len());
-        for batch in texts.chunks(BATCH_MAX) {
-            tell(Advance::Embedding { done: vectors.len(), of: texts.len() });
-            let asked = batch.to_vec();
-            let answer = self
-                .embedding
-                .ask(BATCH_DEADLINE, |reply| embedding::Message::Documents(asked, reply))
-                .await
-                .map_err(|error| Failure::passing(&error))?;
-            vectors.extend(answer.map_err(Failure::of)?);
+        let (cache, texts, mut vectors, label) = {
+            let (this, texts) = (self.clone(), plan.texts().to_vec());
+            stage::blocking(move || {
+                let label = this.model.label().map_err(|error| Failure::passing(&error))?;
+                let cache = VectorCache::open(this.model.cache());
+                let vectors = cache.get(&label, &texts);
+                Ok::<_, Failure>((Arc::new(cache), texts, vectors, label))
+            })
+            .await?
+        };
+        let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
+        for (turn, batch) in missing.chunks(BATCH_MAX).enumerate() {
+            tell(Advance::Embedding { done: turn * BATCH_MAX, of: missing.len() });
+            let asked: Vec<String> = batch.iter().map(|&at| texts[at].clone()).collect();
+            let computed = self.embed(&asked).await?;
+            // Kept at once, so that a reindex that is cut short goes on where it was.
+            let (cache, label, kept) = (Arc::clone(&cache), label.clone(), computed.clone());
+            stage::blocking(move || {
+                let of_texts = asked.iter().map(String::as_str).zip(kept.iter().map(Vec::as_slice));
+                cache.put(&label, of_texts);
+                Ok::<_, Failure>(())
+            })
+            .await?;
+            batch.iter().zip(computed).for_each(|(&at, vector)| vectors[at] = Some(vector));
             busy.beat();
         }
+        let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
         tell(Advance::Publishing);
         failpoint::here!("indexing-before-publish");
-        let report =
+        let mut report =
             stage::blocking(move || plan.publish(vectors)).await.map_err(|error| Failure::passing(&error))?;
+        report.embedded = missing.len();
         tracing::info!(
             generation = report.generation,
             units = report.units,
@@ -194,6 +211,24 @@ impl Arguments {
             "published an index"
         );
         Ok(Some(report))
+    }
+}
+
+impl Arguments {
+    /// Asks again when embedding falls with the question in its hands: what has been embedded before
+    /// is not to be lost over it.
+    async fn embed(&self, batch: &[String]) -> Result<Vec<Vec<f32>>, Failure> {
+        let begun = Instant::now();
+        loop {
+            let left = BATCH_DEADLINE.saturating_sub(begun.elapsed());
+            let asked = batch.to_vec();
+            let answer = self.embedding.ask(left, |reply| embedding::Message::Documents(asked, reply)).await;
+            match answer {
+                Ok(answer) => return answer.map_err(Failure::of),
+                Err(_) if begun.elapsed() < BATCH_DEADLINE => tokio::time::sleep(ASK_AGAIN_AFTER).await,
+                Err(error) => return Err(Failure::passing(&error)),
+            }
+        }
     }
 }
 

@@ -27,13 +27,14 @@ use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch};
 
 thread_local! {
     /// How long closures take; `None` where they are real.
-    static WORK: RefCell<Option<Random>> = const { RefCell::new(None) };
+    static WORK: RefCell<Option<(Random, u64)>> = const { RefCell::new(None) };
 }
 
 /// How long the next closure takes, if this thread is a simulation.
 pub(crate) fn duration_of_work() -> Option<Duration> {
     WORK.with_borrow_mut(|work| {
-        work.as_mut().map(|random| Duration::from_millis(random.skewed(CLOSURE_MS_MAX)))
+        let (random, ms_max) = work.as_mut()?;
+        Some(Duration::from_millis(random.skewed(*ms_max)))
     })
 }
 
@@ -41,15 +42,15 @@ pub(crate) fn is_on() -> bool {
     WORK.with_borrow(Option::is_some)
 }
 
-/// Runs a future to its end in virtual time, with simulated closures.
-pub(crate) fn in_virtual_time<F: Future>(seed: u64, future: F) -> F::Output {
+/// Runs a future to its end in virtual time, with simulated closures of up to so many milliseconds.
+pub(crate) fn in_virtual_time<F: Future>(seed: u64, closure_ms_max: u64, future: F) -> F::Output {
     struct Off;
     impl Drop for Off {
         fn drop(&mut self) {
             WORK.set(None);
         }
     }
-    WORK.set(Some(Random(seed)));
+    WORK.set(Some((Random(seed), closure_ms_max)));
     let _off = Off;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(future)
@@ -375,7 +376,7 @@ impl Simulation {
         world.tell("a drainer starts");
         let faults_before = world.faults.load(Ordering::SeqCst);
         let seed = self.random.next();
-        let age = in_virtual_time(seed, async {
+        let age = in_virtual_time(seed, CLOSURE_MS_MAX, async {
             *world.born.lock().unwrap() = Some(Instant::now());
             let bed = Arc::clone(&self.bed);
             let drainer = bed.drainer();

@@ -70,6 +70,7 @@ impl Testbed {
         // One for all: to read the tokenizer takes longer than many a test.
         static MODEL: OnceLock<Model> = OnceLock::new();
         let mut model = MODEL.get_or_init(|| Model::new(setup.embed.clone())).clone();
+        model.cache = folder.path().join("vectors.db").into();
         model.fake = Some(Arc::new(|text| Ok(vector_of(text))));
         let objects_of_base = loose_objects(setup.brain.root());
         let pace = Pace::default();

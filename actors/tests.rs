@@ -249,7 +249,7 @@ fn a_poisonous_job_is_dead_after_five_attempts_with_the_reason_and_the_next_one_
             }
         }));
         let (poison, healthy) = (bed.session("poison"), bed.session("healthy"));
-        let actors = in_virtual_time(1, drain_in_virtual_time(&mut bed));
+        let actors = in_virtual_time(1, 200, drain_in_virtual_time(&mut bed));
         let capture = bed.capture(poison);
         assert_eq!(
             (capture.state, capture.attempts, capture.reason.as_deref()),
@@ -314,7 +314,7 @@ fn a_snooze_is_no_attempt_and_ends_when_the_other_side_said() {
         Fault::None
     });
     let id = bed.session("s1");
-    in_virtual_time(2, drain_in_virtual_time(&mut bed));
+    in_virtual_time(2, 200, drain_in_virtual_time(&mut bed));
     assert_eq!(bed.capture(id).state, State::Done);
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len() as u32, 3 * ATTEMPTS_MAX + 1);
@@ -325,7 +325,7 @@ fn a_snooze_is_no_attempt_and_ends_when_the_other_side_said() {
 fn a_failure_that_no_retry_mends_is_dead_at_once() {
     let mut bed = Testbed::new(Teacher::new(|_, _| Act::Permanent));
     let id = bed.session("s1");
-    let actors = in_virtual_time(3, drain_in_virtual_time(&mut bed));
+    let actors = in_virtual_time(3, 200, drain_in_virtual_time(&mut bed));
     let capture = bed.capture(id);
     assert_eq!(
         (capture.state, capture.attempts, capture.reason.as_deref()),
@@ -338,7 +338,7 @@ fn a_failure_that_no_retry_mends_is_dead_at_once() {
 fn ten_thousand_rings_are_one_message() {
     let bed = Testbed::new(Teacher::new(|_, _| Act::Hang));
     bed.session("s1");
-    in_virtual_time(4, async {
+    in_virtual_time(4, 200, async {
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
         let extraction = || report_of(&service.actors(), "extraction");
         let is_held = || bed.capture(1).stage == Stage::Extraction && bed.capture(1).state == State::Running;
@@ -360,7 +360,7 @@ fn bells_do_not_pile_up_however_long_the_queue_is() {
         bed.session(&format!("s{session}"));
     }
     let bed = &mut bed;
-    in_virtual_time(5, async {
+    in_virtual_time(5, 200, async {
         let begun = Instant::now();
         bed.jobs.clock = Clock::of(move || epoch() + begun.elapsed());
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
@@ -389,7 +389,7 @@ fn restarts_wait_twice_as_long_each_time_up_to_a_limit() {
     for session in ["a", "b", "c"] {
         bed.session(session);
     }
-    let actors = in_virtual_time(6, drain_in_virtual_time(&mut bed));
+    let actors = in_virtual_time(6, 200, drain_in_virtual_time(&mut bed));
     assert_eq!(bed.queue().tally().unwrap().dead, 3);
     assert_eq!(report_of(&actors, "extraction").restarts, 15);
     let falls = falls.lock().unwrap();
@@ -397,7 +397,7 @@ fn restarts_wait_twice_as_long_each_time_up_to_a_limit() {
         let (wait, least) = (times[1] - times[0], Duration::from_millis(20 << number));
         let least = least.min(Duration::from_secs(15));
         // Beyond the wait itself: claims, and a parked job's last look.
-        assert!(least <= wait && wait < least + Duration::from_secs(10), "restart {number}: {wait:?}");
+        assert!(least <= wait && wait < least + Duration::from_secs(3), "restart {number}: {wait:?}");
     }
 }
 
@@ -414,7 +414,7 @@ fn a_shutdown_finishes_the_job_in_hand_and_leaves_the_rest_in_the_queue() {
     for session in 0..10 {
         bed.session(&format!("s{session}"));
     }
-    in_virtual_time(7, async {
+    in_virtual_time(7, 200, async {
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
         until("the third is looked at", || looks.lock().unwrap().len() == 3).await;
         service.shutdown().await;
@@ -424,7 +424,7 @@ fn a_shutdown_finishes_the_job_in_hand_and_leaves_the_rest_in_the_queue() {
     let waiting = captures.iter().filter(|capture| capture.stage <= Stage::Extraction).count();
     assert_eq!(waiting, 10 - looks.lock().unwrap().len());
     assert!(waiting > 5);
-    in_virtual_time(8, drain_in_virtual_time(&mut bed));
+    in_virtual_time(8, 200, drain_in_virtual_time(&mut bed));
     assert_eq!(bed.queue().tally().unwrap().done, 10);
     assert!(looks.lock().unwrap().values().all(|times| *times == 1), "{looks:?}");
 }
@@ -434,7 +434,7 @@ fn a_shutdown_leaves_embedding_to_those_who_need_it_for_the_job_in_hand() {
     let bed = Testbed::new(teacher());
     bed.note("note.md", "# A note\n\nThat has to be embedded first.\n");
     let id = bed.session("s1");
-    in_virtual_time(9, async {
+    in_virtual_time(9, 200, async {
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
         let is_compared =
             || bed.capture(id).stage == Stage::Indexing && bed.capture(id).state == State::Running;
@@ -478,8 +478,11 @@ async fn a_restart_keeps_every_address_working() {
     let bed = Testbed::new(teacher());
     let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
     for (number, name) in ["embedding", "indexing", "retrieval", "embedding"].into_iter().enumerate() {
+        let restarts = || report_of(&service.actors(), name).restarts;
+        let before = restarts();
         service.cell(name).unwrap().kill();
-        until("it is replaced", || report_of(&service.actors(), name).restarts > 0).await;
+        // Whoever asks the fallen itself may have to ask again; indexing does so for embedding.
+        until("it is replaced", || name == "embedding" || restarts() > before).await;
         bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nOn subject{number}.\n"));
         service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
         let answer = service.ask(question(&format!("subject{number}")), DEADLINE).await.unwrap();
@@ -534,6 +537,10 @@ async fn a_question_is_answered_with_its_vector_while_the_index_is_made_anew() {
     let service = Arc::new(Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap());
     let first = service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
     is_shut.store(true, Ordering::SeqCst);
+    for number in 0..40 {
+        // Else its vector would be known.
+        bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nStill on subject{number}.\n"));
+    }
     let rebuild = tokio::spawn({
         let service = Arc::clone(&service);
         async move { service.refresh(Mode::Rebuild, None, DEADLINE).await }

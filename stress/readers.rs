@@ -71,7 +71,7 @@ fn storm(arguments: &Arguments, machine: &Machine, random: &mut Random) -> Resul
                 if readers.iter().any(|reader| reader.is_finished()) {
                     return Ok(());
                 }
-                let delete = random.chance(2);
+                let delete = random.chance(5);
                 deleted += u64::from(delete);
                 swap(machine, number, delete)?;
                 if random.chance(10) {
@@ -185,7 +185,12 @@ fn swap(machine: &Machine, number: u64, delete: bool) -> Result<()> {
     let derived = machine.brain().join(".nugget");
     let mut lock = builder_lock(&derived)?;
     if delete {
-        fs::remove_dir_all(&derived)?;
+        // A reader may put a file back meanwhile.
+        let mut tries = 0;
+        while let Err(error) = fs::remove_dir_all(&derived) {
+            tries += 1;
+            ensure!(tries < 1000, "the folder cannot be deleted: {error}");
+        }
         drop(lock);
         lock = builder_lock(&derived)?;
     }

@@ -1,6 +1,6 @@
 //! The final order of all candidates: how near in meaning, how well matched in words, and how far to trust.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use index::{ChunkRecord, ChunkRow, Hit, Pinned, UnitRecord};
 use jiff::Timestamp;
@@ -8,51 +8,20 @@ use knowledge::{UnitId, rank};
 use serde::Serialize;
 
 use crate::expand::{Expanded, Path};
-use crate::words::{Asked, Match};
 use crate::{Analysis, Error, Lexicon};
 
-/// What each feature weighs, found by random search over all questions of six sets (documentation, code, web
-/// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), with a penalty where a
-/// set fell below the better of the two searches. Nothing was held back from that search; with each set left
-/// out in turn the mean nDCG@10 is .005 lower, and the loss is in the one set of web queries alone. Around
-/// these values the result is flat.
-const BY_MEANING_AND_WORDS: Weights = Weights {
-    cosine: 1.9,
-    bm25: 0.23,
-    words: 0.6,
-    near: 0.1,
-    words_rank: 0.08,
-    bm25_rank: 0.0,
-    nearer_neighbour: 0.8,
-    neighbour: 0.05,
-    exact: 0.1,
-};
-const BY_WORDS_ONLY: Weights = Weights {
-    cosine: 0.0,
-    bm25: 0.6,
-    words: 1.0,
-    near: 0.15,
-    words_rank: 0.12,
-    bm25_rank: 0.12,
-    nearer_neighbour: 0.0,
-    neighbour: 0.08,
-    exact: 0.1,
-};
+/// What each feature weighs beside the cosine, which has 1. Fitted by grid on half of the questions of four
+/// sets (documentation, code, passages, dialogues; 1,004 questions) and checked on the other half, over the
+/// index's own chunks; around these values the result is flat.
+const BY_MEANING_AND_WORDS: Weights =
+    Weights { cosine: 1.0, bm25: 0.5, words: 0.7, neighbour: 0.1, exact: 0.1 };
+const BY_WORDS_ONLY: Weights = Weights { cosine: 0.0, bm25: 1.0, words: 1.0, neighbour: 0.1, exact: 0.2 };
 
-/// The cosine counts by this power of it: between .3 and .4 there is little but chance, between .6 and .7
-/// there is a paraphrase, which no word need confirm.
-const COSINE_POWER: f64 = 2.4;
-/// The words of the question count the more the rarer its rarest word is, for a name or an identifier is met
-/// to the letter and common words are met anywhere: by `1 + RARITY_SLOPE · (rarest - RARITY_USUAL)`.
-const RARITY_SLOPE: f64 = 1.5;
-const RARITY_USUAL: f64 = 0.85;
-const RARITY_SHARE_MIN: f64 = 0.2;
-/// What only compares candidates with one another counts in full when one of them matches the question's
-/// words this well, and not at all below the first; between, in proportion. Else the best of a small brain
-/// would have all of it even when all it shares with the question is `back`.
-const MATCHED_WORDS: std::ops::Range<f64> = 0.3..0.7;
-/// A place in an order counts `RANK_HALF / (RANK_HALF + rank)`, the first being 0.
-const RANK_HALF: f64 = 3.0;
+/// BM25 is measured by its best passage, which has 1 even when all it shares with the question is `back`. So
+/// it counts in full only when a passage it found matches the words this well, and not at all below the
+/// first; between, in proportion. Changes nothing on the four sets, and lets a paraphrase win in a small
+/// brain.
+const BM25_WORDS: std::ops::Range<f64> = 0.3..0.7;
 
 /// A unit loses half of its freshness in a year: how a project is built changes slowly.
 const HALF_LIFE_DAYS: f64 = 365.0;
@@ -77,10 +46,6 @@ struct Weights {
     cosine: f64,
     bm25: f64,
     words: f64,
-    near: f64,
-    words_rank: f64,
-    bm25_rank: f64,
-    nearer_neighbour: f64,
     neighbour: f64,
     exact: f64,
 }
@@ -103,20 +68,11 @@ pub struct Scored {
 pub struct Features {
     /// Of the question's vector with the passage's; 0 when there is none.
     pub cosine: f64,
-    /// BM25, in units of what a word that a single passage holds can give; this and the ranks are less when
-    /// no candidate matches the words well.
+    /// BM25 as a part of the best passage's, 0 to 1; less when even that one matches the question badly.
     pub bm25: f64,
     /// How well the question's words are matched, 0 to 1: the mean, weighted by rarity, of each wordpiece's
     /// best cosine with any wordpiece of the passage.
     pub words: f64,
-    /// The part of the question's pairs of adjoining words that stand together in the passage, 0 to 1.
-    pub near: f64,
-    /// The place by `words` among the candidates: 1 for the first, falling to 0.
-    pub words_rank: f64,
-    /// The place by `bm25`, alike; 0 for a passage that was not found by its words.
-    pub bm25_rank: f64,
-    /// By how much the cosine of a passage beside this one is above its own; 0 when it is not.
-    pub nearer_neighbour: f64,
     /// The better `bm25` of the passages before and after.
     pub neighbour: f64,
     /// The part of what the question holds to the letter that is in the passage.
@@ -126,25 +82,17 @@ pub struct Features {
 }
 
 impl Features {
-    fn score(&self, weights: &Weights, share_of_words: f64) -> f64 {
-        let relevance = weights.cosine * self.cosine.max(0.0).powf(COSINE_POWER)
-            + share_of_words * (weights.bm25 * self.bm25 + weights.words * self.words)
-            + weights.near * self.near
-            + weights.words_rank * self.words_rank
-            + weights.bm25_rank * self.bm25_rank
-            + weights.nearer_neighbour * self.nearer_neighbour
+    fn score(&self, weights: &Weights) -> f64 {
+        let relevance = weights.cosine * self.cosine
+            + weights.bm25 * self.bm25
+            + weights.words * self.words
             + weights.neighbour * self.neighbour
             + weights.exact * self.exact;
         relevance.max(0.0) * self.trust
     }
 
-    /// What says how a candidate stands among the others, or sums over the words.
-    fn relative(&mut self) -> [&mut f64; 4] {
-        [&mut self.bm25, &mut self.words_rank, &mut self.bm25_rank, &mut self.neighbour]
-    }
-
-    /// What the floor is laid on. `bm25` is no part of it: it sums over the words, so
-    /// that a long question is matched by anything.
+    /// What the floor is laid on. `bm25` is no part of it: the best passage has 1 even if it is about
+    /// something else.
     fn evidence(&self, words_only: bool) -> f64 {
         if words_only { self.words } else { self.cosine + 0.5 * self.words }
     }
@@ -165,51 +113,42 @@ pub(crate) fn rerank(
         None => (&BY_WORDS_ONLY, FLOOR_WORDS_ONLY),
     };
     let floor = floor + FLOOR_RISE * (pinned.chunks_count().max(1) as f64).ln();
-    let asked = Asked::new(pinned, analysis, lexicon)?;
-    let found: HashMap<ChunkRow, (usize, f64)> =
-        bm25.iter().enumerate().map(|(rank, hit)| (hit.chunk, (rank, hit.score / asked.bm25_unit))).collect();
+    let best = bm25.first().map_or(1.0, |hit| hit.score.max(f64::MIN_POSITIVE));
+    let bm25: HashMap<ChunkRow, f64> = bm25.iter().map(|hit| (hit.chunk, hit.score / best)).collect();
     let rows: Vec<ChunkRow> = expanded.hits.iter().map(|hit| hit.chunk).collect();
     let records = pinned.chunks(&rows)?;
     let texts: Vec<String> =
         records.iter().map(|chunk| format!("{}\n{}", chunk.breadcrumb, chunk.text)).collect();
-    let matches = asked.matches(&texts, lexicon);
-    let words_ranks = ranks(&matches);
+    let words = match_words(pinned, analysis, &texts, lexicon)?;
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
-    let cosine = |row| vector.and_then(|vector| pinned.similarity(row, vector)).unwrap_or(0.0);
-    for (at, (record, text)) in records.into_iter().zip(&texts).enumerate() {
-        let own = cosine(record.row);
-        let (mut neighbour, mut nearer_neighbour) = (0.0_f64, 0.0_f64);
-        for row in pinned.neighbours(record.row)? {
-            neighbour = neighbour.max(found.get(&row).map_or(0.0, |(_, score)| *score));
-            nearer_neighbour = nearer_neighbour.max(cosine(row) - own.max(0.0));
-        }
+    for ((record, text), words) in records.into_iter().zip(&texts).zip(words) {
+        let neighbour = pinned
+            .neighbours(record.row)?
+            .iter()
+            .filter_map(|row| bm25.get(row).copied())
+            .fold(0.0, f64::max);
         if !units.contains_key(&record.unit) {
             units.insert(record.unit.clone(), pinned.unit(&record.unit)?);
         }
         let trust = units.get(&record.unit).and_then(Option::as_ref).map_or(1.0, |unit| trust(unit, now));
         let features = Features {
-            cosine: own,
-            bm25: found.get(&record.row).map_or(0.0, |(_, score)| *score),
-            words: matches[at].words,
-            near: matches[at].near,
-            words_rank: by_rank(words_ranks[at]),
-            bm25_rank: found.get(&record.row).map_or(0.0, |(rank, _)| by_rank(*rank)),
-            nearer_neighbour,
+            cosine: vector.and_then(|vector| pinned.similarity(record.row, vector)).unwrap_or(0.0),
+            bm25: bm25.get(&record.row).copied().unwrap_or(0.0),
+            words,
             neighbour,
             exact: exact(&analysis.exact, text),
             trust,
         };
         scored.push(Scored { chunk: record.row, score: 0.0, features, relevant: false, record, path: None });
     }
-    let share = (1.0 + RARITY_SLOPE * (asked.rarest - RARITY_USUAL)).max(RARITY_SHARE_MIN);
-    let matched = scored.iter().map(|scored| scored.features.words).fold(0.0, f64::max);
-    let matched = (matched - MATCHED_WORDS.start) / (MATCHED_WORDS.end - MATCHED_WORDS.start);
+    let found = scored.iter().filter(|scored| scored.features.bm25 > 0.0);
+    let matched = found.map(|scored| scored.features.words).fold(0.0, f64::max);
+    let share = ((matched - BM25_WORDS.start) / (BM25_WORDS.end - BM25_WORDS.start)).clamp(0.0, 1.0);
     for candidate in &mut scored {
-        for feature in candidate.features.relative() {
-            *feature *= matched.clamp(0.0, 1.0);
-        }
-        candidate.score = candidate.features.score(weights, share);
+        candidate.features.bm25 *= share;
+        candidate.features.neighbour *= share;
+        candidate.score = candidate.features.score(weights);
     }
     let evidence = |scored: &Scored| scored.features.evidence(words_only);
     if scored.iter().any(|scored| evidence(scored) >= floor) {
@@ -267,15 +206,62 @@ fn exact(signals: &[String], text: &str) -> f64 {
     signals.iter().filter(|signal| text.contains(signal.as_str())).count() as f64 / signals.len() as f64
 }
 
-/// Each one's place by its words, the first being 0.
-fn ranks(matches: &[Match]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..matches.len()).collect();
-    order.sort_by(|&a, &b| matches[b].words.total_cmp(&matches[a].words));
-    let mut ranks = vec![0; matches.len()];
-    order.into_iter().enumerate().for_each(|(rank, at)| ranks[at] = rank);
-    ranks
-}
-
-fn by_rank(rank: usize) -> f64 {
-    RANK_HALF / (RANK_HALF + rank as f64)
+/// For each text, how well the question's words are matched in it: see [`Features::words`].
+///
+/// A word counts by its inverse document frequency, `ln(1 + (N - n + ½)/(n + ½))` (Robertson and Zaragoza
+/// 2009, as in BM25), and its wordpieces share that.
+fn match_words(
+    pinned: &Pinned,
+    analysis: &Analysis,
+    texts: &[String],
+    lexicon: &dyn Lexicon,
+) -> Result<Vec<f64>, Error> {
+    let chunks = pinned.chunks_count() as f64;
+    let mut asked: Vec<(u32, f64)> = Vec::new();
+    for term in &analysis.terms {
+        let holding = pinned.document_frequency(term)? as f64;
+        let rarity = (1.0 + ((chunks - holding).max(0.0) + 0.5) / (holding + 0.5)).ln();
+        for &piece in lexicon.pieces(term).iter() {
+            if asked.iter().all(|(other, _)| *other != piece) {
+                asked.push((piece, rarity));
+            }
+        }
+    }
+    let total: f64 = asked.iter().map(|(_, rarity)| rarity).sum();
+    if asked.is_empty() || total <= 0.0 {
+        return Ok(vec![0.0; texts.len()]);
+    }
+    // The passages share most of their wordpieces, so each is compared with the question once.
+    let mut columns: HashMap<u32, usize> = HashMap::new();
+    let mut pieces_of_texts: Vec<HashSet<usize>> = Vec::with_capacity(texts.len());
+    let mut words: HashMap<&str, std::sync::Arc<[u32]>> = HashMap::new();
+    for text in texts {
+        let mut pieces = HashSet::new();
+        for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
+            for &piece in words.entry(word).or_insert_with(|| lexicon.pieces(word)).iter() {
+                let next = columns.len();
+                pieces.insert(*columns.entry(piece).or_insert(next));
+            }
+        }
+        pieces_of_texts.push(pieces);
+    }
+    let mut those = vec![0; columns.len()];
+    columns.iter().for_each(|(&piece, &column)| those[column] = piece);
+    let these: Vec<u32> = asked.iter().map(|(piece, _)| *piece).collect();
+    let cosines = lexicon.cosines(&these, &those).unwrap_or_else(|| {
+        these
+            .iter()
+            .flat_map(|this| those.iter().map(move |that| f32::from(u8::from(this == that))))
+            .collect()
+    });
+    Ok(pieces_of_texts
+        .iter()
+        .map(|pieces| {
+            let matched = asked.iter().enumerate().map(|(row, (_, rarity))| {
+                let row = &cosines[row * those.len()..];
+                rarity * pieces.iter().map(|&column| f64::from(row[column])).fold(0.0, f64::max)
+            });
+            matched.sum::<f64>() / total
+        })
+        .collect())
 }

@@ -91,6 +91,7 @@ async fn the_call_is_lean_and_guarded_and_carries_the_session_by_standard_input_
     assert!(!arguments.concat().contains("canary"), "the session is in the arguments, for all to see");
     assert_eq!(fake.read("stdin"), TRANSCRIPT);
     assert!(fake.read("env").lines().any(|line| line == "NUGGET_DISABLE=1"));
+    assert!(!fake.read("env").contains("CARGO_MANIFEST_DIR="), "all else stays here");
     assert!(fake.read("cwd").trim().ends_with("state/claude"), "{}", fake.read("cwd"));
 }
 
