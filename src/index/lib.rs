@@ -74,10 +74,11 @@ pub struct Index {
 
 impl Index {
     /// Opens the index in `folder`, a brain's derived folder, and makes it when there is none. One
-    /// of another schema version or a corrupt one is dropped and made anew, empty.
+    /// of another schema version or a corrupt one is dropped and made anew, empty. While a builder
+    /// holds the lock and has not made it, the index is open and empty.
     ///
     /// # Errors
-    /// When the folder cannot be written to, or a builder of another version holds the lock.
+    /// When the folder cannot be written to, or what is there cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         Ok(Self { store: Arc::new(Store::open(folder, graph::CHUNKS_MIN)?) })
     }

@@ -22,7 +22,9 @@ const CONNECTIONS_MAX: u32 = 8;
 /// How long a statement waits for another connection's short exclusive moments.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long opening waits when the database has to be made and somebody else holds the lock.
-const REMAKE_PATIENCE: Duration = Duration::from_secs(10);
+const REMAKE_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
+/// The same when there is an older generation to go on with.
+const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
 
 const DATABASE: &str = "index.db";
 const LOCK: &str = "index.lock";
@@ -118,13 +120,17 @@ impl Store {
     pub(crate) fn open(folder: &Path, graph_chunks_min: usize) -> Result<Self, Error> {
         make_folder(folder)?;
         let wanted = |state| state != State::Ours || folder.join(DAMAGED).exists();
-        if wanted(look(folder)?) {
-            make_or_wait(folder, true)?;
-        }
+        let made = if wanted(look(folder)?) { make_or_wait(folder, true, REMAKE_PATIENCE) } else { Ok(()) };
+        let open = match made {
+            // Whoever holds the lock is about to make it, however slow the disk: until then there is
+            // nothing to be found, which is no reason to refuse a question.
+            Err(Error::Locked { .. }) => nothing_yet(folder)?,
+            made => made.and_then(|()| connect_pool(folder))?,
+        };
         Ok(Self {
             folder: folder.to_owned(),
             graph_chunks_min,
-            open: RwLock::new(connect_pool(folder)?),
+            open: RwLock::new(open),
             vectors: Mutex::new(None),
             graph: Mutex::new(None),
         })
@@ -140,11 +146,21 @@ impl Store {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
             (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.1.clone())
         };
-        let pool = match pool {
-            Some(pool) => pool,
-            None => self.reopen()?,
+        let pool = match pool.map_or_else(|| self.reopen(), Ok) {
+            // A reader waits for no builder: what was open is whole, though its file is gone.
+            Err(Error::Locked { .. }) => self.left_over()?,
+            pool => pool?,
         };
         pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
+    }
+
+    /// What was open before the database was removed, if it can still be read, or else nothing.
+    fn left_over(&self) -> Result<Pool, Error> {
+        let pool = self.open.read().unwrap_or_else(PoisonError::into_inner).1.clone();
+        let is_whole = pool.get().is_ok_and(|connection| {
+            connection.query_row("SELECT count(*) FROM generation", [], |row| row.get::<_, i64>(0)).is_ok()
+        });
+        if is_whole { Ok(pool) } else { nothing_yet(&self.folder).map(|(_, pool)| pool) }
     }
 
     /// The database was removed or replaced since it was opened.
@@ -155,7 +171,7 @@ impl Store {
             match look(&self.folder)? {
                 State::Ours => {}
                 State::OtherVersion => return Err(Error::OtherVersion { path: self.folder.clone() }),
-                State::Empty | State::Damaged => make_or_wait(&self.folder, false)?,
+                State::Empty | State::Damaged => make_or_wait(&self.folder, false, REOPEN_PATIENCE)?,
             }
             match connect_pool(&self.folder) {
                 Ok(opened) => {
@@ -239,8 +255,9 @@ fn look(folder: &Path) -> Result<State, Error> {
 }
 
 /// Makes the database, unless somebody else is at it: a damaged one that they work on is left to
-/// them, and one that is not there at all is waited for, which takes them milliseconds.
-fn make_or_wait(folder: &Path, any_version: bool) -> Result<(), Error> {
+/// them, and one that is not there at all is waited for, which takes them milliseconds on a quiet
+/// disk; [`Error::Locked`] when it took longer than `patience`.
+fn make_or_wait(folder: &Path, any_version: bool, patience: Duration) -> Result<(), Error> {
     let started = Instant::now();
     loop {
         if let Some(lock) = BuilderLock::try_take(folder)? {
@@ -249,7 +266,7 @@ fn make_or_wait(folder: &Path, any_version: bool) -> Result<(), Error> {
         if look(folder)? == State::Ours {
             return Ok(());
         }
-        if started.elapsed() > REMAKE_PATIENCE {
+        if started.elapsed() > patience {
             return Err(Error::Locked { path: folder.to_owned() });
         }
         std::thread::sleep(Duration::from_millis(10));
@@ -305,20 +322,8 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     loop {
         let before = fs::metadata(&path).map_err(io_error("read", &path))?;
-        let manager = SqliteConnectionManager::file(&path).with_flags(flags).with_init(|connection| {
-            connection.busy_timeout(BUSY_TIMEOUT)?;
-            connection.pragma_update(None, "query_only", true)?;
-            connection.set_prepared_statement_cache_capacity(32);
-            Ok(())
-        });
-        let pool = r2d2::Pool::builder()
-            .max_size(CONNECTIONS_MAX)
-            .min_idle(Some(0))
-            .test_on_check_out(false)
-            .idle_timeout(None)
-            .max_lifetime(None)
-            .connection_timeout(BUSY_TIMEOUT)
-            .build_unchecked(manager);
+        let manager = SqliteConnectionManager::file(&path).with_flags(flags).with_init(for_reading);
+        let pool = pool(manager);
         // One connection is made now and kept by the pool: while it has the file open no other file
         // can get its number.
         drop(pool.get().map_err(|source| Error::Pool { path: folder.to_owned(), source })?);
@@ -327,6 +332,35 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
             return Ok((identity, pool));
         }
     }
+}
+
+/// The generation before the first, in memory: what is read while the database cannot be made. It is
+/// no file's, so that each question looks anew for the one that is.
+fn nothing_yet(folder: &Path) -> Result<(Identity, Pool), Error> {
+    tracing::warn!(folder = %folder.display(), "another process holds the index and has not made it yet");
+    let manager = SqliteConnectionManager::memory().with_init(|connection| {
+        schema::create(connection)?;
+        for_reading(connection)
+    });
+    Ok((Identity(0, 0), pool(manager)))
+}
+
+fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "query_only", true)?;
+    connection.set_prepared_statement_cache_capacity(32);
+    Ok(())
+}
+
+fn pool(manager: SqliteConnectionManager) -> Pool {
+    r2d2::Pool::builder()
+        .max_size(CONNECTIONS_MAX)
+        .min_idle(Some(0))
+        .test_on_check_out(false)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .connection_timeout(BUSY_TIMEOUT)
+        .build_unchecked(manager)
 }
 
 pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {

@@ -350,17 +350,33 @@ fn of_two_files_with_one_id_the_first_by_path_has_it() {
 }
 
 #[test]
-fn a_reader_waits_for_whoever_makes_the_deleted_database_anew() {
+fn a_reader_goes_on_with_what_it_had_while_another_makes_the_deleted_database_anew() {
     let bench = Bench::new();
+    bench.unit("a", "alpha");
+    bench.update();
+    assert_eq!(bench.index.pin().unwrap().units_count(), 1);
     fs::remove_dir_all(bench.folder()).unwrap();
     let making = store::BuilderLock::try_take(&bench.folder()).unwrap().unwrap();
-    let (sender, pinned) = std::sync::mpsc::channel();
-    let index = bench.index.clone();
-    let reader = std::thread::spawn(move || sender.send(index.pin().map(|pinned| pinned.generation())));
-    assert!(pinned.recv_timeout(Duration::from_millis(100)).is_err(), "it has not been made yet");
+    let pinned = bench.index.pin().unwrap();
+    assert_eq!((pinned.generation(), pinned.units_count()), (1, 1));
+    assert_eq!(pinned.nearest(&embed("alpha", DIMENSIONS), 5).unwrap().len(), 1, "its vectors as well");
+    drop(pinned);
     drop(making);
-    assert_eq!(pinned.recv().unwrap().unwrap(), 0);
-    reader.join().unwrap().unwrap();
+    assert_eq!(bench.index.pin().unwrap().generation(), 0);
+}
+
+#[test]
+fn an_index_that_is_opened_while_another_makes_it_is_empty_until_it_is_there() {
+    let bench = Bench::new();
+    bench.unit("a", "alpha");
+    fs::remove_dir_all(bench.folder()).unwrap();
+    let making = store::BuilderLock::try_take(&bench.folder()).unwrap().unwrap();
+    let opened = Index::open(&bench.folder()).unwrap();
+    assert_eq!(opened.pin().unwrap().generation(), 0);
+    assert!(!opened.is_current(&bench.brain, &model()).unwrap());
+    drop(making);
+    bench.update();
+    assert_eq!(opened.pin().unwrap().units_count(), 1);
 }
 
 #[test]
