@@ -29,6 +29,9 @@ pub(crate) enum Hooked {
     Acknowledged,
     /// Exit 0, with word on stderr that it could not be kept.
     Refused,
+    /// Exit 0, with word on stderr that its input came too late: this program was kept from writing
+    /// it, by all the others.
+    Unheard,
     Killed,
 }
 
@@ -138,6 +141,9 @@ impl Machine {
             return Ok(Hooked::Killed);
         }
         ensure!(output.status.success(), "a hook failed its session ({}): {said}{told}", output.status);
+        if told.contains("no line came on stdin in time") {
+            return Ok(Hooked::Unheard);
+        }
         if told.contains("not queued") || told.contains("failed to") {
             return Ok(Hooked::Refused);
         }

@@ -6,6 +6,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of its own, for people")]
 
 mod audit;
+mod backlog;
 mod hooks;
 mod machine;
 mod readers;
@@ -22,6 +23,7 @@ Examples:
   cargo test --features failpoints --test stress -- storm --sessions 64 --kills 200
   cargo test --features failpoints --test stress -- storm --seed 7 --kills 0 --point forge-before-ref
   cargo test --test stress -- readers --swaps 1000
+  cargo test --test stress -- backlog --captures 10000
   cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
   cargo test --test stress -- bench
 
@@ -56,6 +58,8 @@ enum Command {
     Storm(storm::Arguments),
     /// Servers answer while the index is swapped under them, torn and deleted
     Readers(readers::Arguments),
+    /// Thousands of captures wait for one drainer, whose memory and log stay small
+    Backlog(backlog::Arguments),
     /// How long a session's end takes: one hook alone, and many at once
     Hooks(hooks::Arguments),
     /// List the benches, or run one of them
@@ -108,6 +112,7 @@ fn main() -> ExitCode {
     let (test, result) = match command {
         Command::Storm(arguments) => ("storm", storm::run(&arguments, &common.program(), seed)),
         Command::Readers(arguments) => ("readers", readers::run(&arguments, &common.program(), seed)),
+        Command::Backlog(arguments) => ("backlog", backlog::run(&arguments, &common.program(), seed)),
         Command::Hooks(arguments) | Command::Bench { bench: Some(Bench::Hooks(arguments)) } => {
             ("hooks", hooks::run(&arguments, &common.program(), seed))
         }

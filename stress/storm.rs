@@ -19,7 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(300);
 const PLACE_PATIENCE: Duration = Duration::from_secs(90);
 /// How often a place is fatal: a capture is tried five times.
 const DEATHS: usize = 3;
-const ROUNDS_MAX: u32 = 100;
+/// A round that kills nobody is none; so many kills at least are expected of each, on the average.
+const KILLS_EACH_MIN: usize = 10;
+/// After so many kills everything is let recover and audited.
+const AUDIT_EVERY: usize = 1000;
 const SERVERS: usize = 2;
 
 #[derive(clap::Args)]
@@ -129,13 +132,17 @@ impl Storm {
         // The first one makes the queue.
         self.settle()?;
         let mut killed = Killed::default();
-        let mut rounds = 0;
+        let (mut rounds, mut audited) = (0, 0);
         let begun = Instant::now();
-        while rounds < ROUNDS_MAX
-            && (killed.total < arguments.kills || (arguments.kills > 0 && rounds < arguments.rounds))
-        {
+        let rounds_max = arguments.rounds as usize + arguments.kills / KILLS_EACH_MIN;
+        while killed.total < arguments.kills || (arguments.kills > 0 && rounds < arguments.rounds) {
+            ensure!((rounds as usize) < rounds_max, "{} kills in {rounds} rounds", killed.total);
             rounds += 1;
             self.round(arguments, rounds, &mut killed)?;
+            if killed.total - audited >= AUDIT_EVERY {
+                audited = killed.total;
+                println!("audit: {}", self.settle()?);
+            }
             println!(
                 "round {rounds}: {} sessions, {} killed, {} s",
                 self.sessions.len(),
@@ -328,7 +335,7 @@ fn kill(
     let begun = Instant::now();
     // Each process gets its hour as it is first seen; `None` for those that are spared.
     let mut fates: HashMap<rustix::process::Pid, Option<Instant>> = HashMap::new();
-    let mut idle_since: Option<Instant> = None;
+    let (mut idle_since, mut done_since) = (None::<Instant>, None::<Instant>);
     while begun.elapsed() < Duration::from_secs(30) {
         let living = machine.processes();
         let now = Instant::now();
@@ -340,7 +347,8 @@ fn kill(
             let fate = *fates.entry(process.pid).or_insert_with(|| match process.kind {
                 Kind::Hook => hour(30, 150),
                 Kind::Step => hour(30, 30),
-                Kind::Drainer => hour(40, 100).or_else(|| hour(80, 2000)),
+                // Some live long enough to get through everything.
+                Kind::Drainer => hour(40, 100).or_else(|| hour(90, 1500)),
                 Kind::Server => hour(80, 3000),
                 Kind::Other => None,
             });
@@ -354,11 +362,11 @@ fn kill(
         if hooks_are_done() {
             let works = living.iter().any(|process| matches!(process.kind, Kind::Step | Kind::Drainer));
             let idle = *idle_since.get_or_insert(now);
-            if works {
-                idle_since = None;
-            }
-            // Nobody works any more: what is left is for the next round's hooks to wake.
-            if killed.total >= wanted || (!works && idle.elapsed() > Duration::from_millis(200)) {
+            idle_since = idle_since.filter(|_| !works);
+            // Nobody works any more, or one that was spared waits for retries: what is left is for the
+            // next round's hooks to wake.
+            let spared = done_since.get_or_insert(now).elapsed() > Duration::from_secs(3);
+            if killed.total >= wanted || spared || (!works && idle.elapsed() > Duration::from_millis(200)) {
                 return Ok(());
             }
         }
