@@ -122,7 +122,7 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
         });
         return Ok(Step::End(Finish::Nothing { reason }));
     }
-    let found = Found { session, candidates, rejected, by: extraction.by, vectors: Vec::new() };
+    let found = Found { session, candidates, rejected, by: extraction.by, ..Found::default() };
     failpoint::here!("extraction-before-keep");
     Ok(Step::Next(Stage::Embedding, stage::encode(&found)?))
 }

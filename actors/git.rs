@@ -9,8 +9,8 @@ use std::time::Duration;
 use forge::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
 use index::Index;
 use jiff::Timestamp;
-use knowledge::{Candidate, Document, Domain, UnitId, text};
-use queue::{Claim, Finish, Queue, Stage};
+use knowledge::{Bearing, Candidate, Document, Domain, How, Rejected, Related, SessionId, UnitId, text};
+use queue::{Claim, Finish, Proposed, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
@@ -57,9 +57,19 @@ pub(crate) enum Input {
 pub(crate) struct Plan {
     branch: String,
     base: String,
-    files: Vec<(String, String)>,
+    files: Vec<File>,
     message: String,
     time: Timestamp,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct File {
+    path: String,
+    content: String,
+    /// Whether the base has it, and this was made of what it has there.
+    edits: bool,
+    /// Which of what was found it holds, by their place.
+    holds: Vec<usize>,
 }
 
 impl Actor for Git {
@@ -122,8 +132,8 @@ impl Arguments {
             Input::Planned { found, plan } => (found, Some(plan)),
         };
         let mut plan = match planned {
-            Some(plan) => plan,
-            None => self.plan(claim, &repository, &found, None)?,
+            Some(plan) if self.still_stands(&repository, &plan).map_err(|error| with_hint(&error))? => plan,
+            _ => self.plan(claim, &repository, &found, None)?,
         };
         failpoint::here!("git-after-plan");
         self.keep(claim, &found, &plan)?;
@@ -131,7 +141,8 @@ impl Arguments {
         #[cfg(test)]
         self.jobs.faults.strike_thread(crate::testbed::Place::Planned, claim);
         let mut proposed = repository.propose(&held, &plan.proposal()?);
-        if let Err(forge::Error::BranchTaken { .. } | forge::Error::PathTaken { .. }) = &proposed {
+        use forge::Error::{BranchTaken, NothingToEdit, PathTaken};
+        if let Err(BranchTaken { .. } | PathTaken { .. } | NothingToEdit { .. }) = &proposed {
             // Somebody else's branch has our name, or the base has moved under a plan that was never
             // carried out: the digest of the content tells ours apart.
             let digest = blake3::hash(&claim.input).to_hex();
@@ -154,13 +165,29 @@ impl Arguments {
         }))
     }
 
+    /// Whether a plan that was kept can be carried out as it is: not when somebody has edited since what it
+    /// edits, unless its branch is there already.
+    fn still_stands(&self, repository: &Repository, plan: &Plan) -> Result<bool, forge::Error> {
+        if plan.files.iter().all(|file| !file.edits) || repository.tip(&plan.branch)?.is_some() {
+            return Ok(true);
+        }
+        let Ok(base) = plan.base.parse::<CommitId>() else { return Ok(false) };
+        let tip = repository.default_branch()?.tip;
+        for file in plan.files.iter().filter(|file| file.edits && tip != base) {
+            if repository.read_at(base, &file.path)? != repository.read_at(tip, &file.path)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     fn keep(&self, claim: &Claim, found: &Found, plan: &Plan) -> Result<(), Failure> {
         let input = Input::Planned { found: found.clone(), plan: plan.clone() };
-        let names: Vec<String> = plan.files.iter().map(|(path, _)| stem(path).to_owned()).collect();
+        let units: Vec<Proposed> = plan.files.iter().map(|file| file.proposed(found)).collect();
         let taken = self
             .jobs
             .queue
-            .keep(claim, &stage::encode(&input)?, &names)
+            .keep(claim, &stage::encode(&input)?, &units)
             .map_err(|error| Failure::passing(&error))?;
         if taken.is_empty() {
             Ok(())
@@ -179,10 +206,34 @@ impl Arguments {
         let base = repository.default_branch().map_err(|error| with_hint(&error))?.tip;
         let session = &claim.capture.session_id;
         let time = found.session.ended.unwrap_or(claim.capture.added);
+        let origin = Origin { by: &found.by, project: found.session.project.as_deref(), session, time };
         let mut names = Names::taken(repository, base, &self.index, &self.jobs.queue, claim.capture.id)?;
+        let mut edits = Edits { repository, base, index: &self.index, files: Vec::new() };
         let mut files = Vec::new();
-        let mut lines = Vec::new();
-        for candidate in &found.candidates {
+        let mut told = Told::default();
+        for (number, candidate) in found.candidates.iter().enumerate() {
+            let line = format!(
+                "  {} ({}, confidence {:.2})",
+                text::inert(&text::one_line(&candidate.title, 100)),
+                candidate.kind,
+                candidate.confidence
+            );
+            let mut related = candidate.related.clone();
+            let mut replaced = None;
+            if let Some(Bearing { id, how }) = &candidate.bearing {
+                // One that is not on the default branch, or cannot be read there, cannot be edited.
+                let edit = edits.of(id)?;
+                match (edit, how) {
+                    (Some(edit), How::AddsTo) => {
+                        merge(&mut edit.document, candidate, &origin);
+                        edit.holds.push(number);
+                        told.completed.push(format!("- {}\n{line}", edit.path));
+                        continue;
+                    }
+                    (Some(_), How::Replaces) => replaced = Some(id.clone()),
+                    _ => {}
+                }
+            }
             let digest =
                 blake3::hash(format!("{session}\n{}\n{}", candidate.title, candidate.body).as_bytes());
             let id = names
@@ -190,41 +241,207 @@ impl Arguments {
                 .map_err(|error| Failure::passing(&error))?;
             let domain = Domain::sanitized(&candidate.domain);
             let path = format!("domains/{domain}/{}/{id}.md", candidate.kind.folder());
-            lines.push(format!(
-                "- {path}\n  {} ({}, confidence {:.2})",
-                text::one_line(&candidate.title, 100),
-                candidate.kind,
-                candidate.confidence
-            ));
-            let unit = document(
-                candidate,
-                &id,
-                &domain,
-                &found.by,
-                found.session.project.as_deref(),
-                session.as_str(),
-                time,
-            );
-            files.push((path, unit.as_str().to_owned()));
+            if let Some(replaced) = replaced {
+                if let Some(edit) = edits.of(&replaced)? {
+                    retire(&mut edit.document, &id, &origin);
+                    told.replaced.push(format!("- {}\n  by {id}", edit.path));
+                }
+                related.retain(|related| related.id != replaced);
+                related.push(Related { id: replaced, relation: SUPERSEDES.into() });
+            }
+            told.added.push(format!("- {path}\n{line}"));
+            let unit = document(candidate, &id, &domain, &related, &origin);
+            files.push(File { path, content: unit.as_str().to_owned(), edits: false, holds: vec![number] });
         }
+        files.extend(edits.files.into_iter().map(|edit| File {
+            path: edit.path,
+            content: edit.document.as_str().to_owned(),
+            edits: true,
+            holds: edit.holds,
+        }));
+        told.left_out = &found.rejected;
         let suffix = digest.map(|digest| format!("-{digest}")).unwrap_or_default();
-        let project =
-            found.session.project.as_deref().map(|name| format!(" in {}", text::one_line(name, 60)));
-        let plural = if files.len() == 1 { "unit" } else { "units" };
         Ok(Plan {
             branch: format!("nugget/session-{}-{}{suffix}", time.strftime("%Y%m%d-%H%M%S"), session.short()),
             base: base.to_string(),
-            message: format!(
-                "Knowledge from session {}\n\n{} {plural} of knowledge from the session {}{}:\n\n{}\n",
-                time.strftime("%Y-%m-%d %H:%M"),
-                files.len(),
-                session.short(),
-                project.unwrap_or_default(),
-                lines.join("\n")
-            ),
+            message: told.message(&origin),
             files,
             time,
         })
+    }
+}
+
+/// How a unit that was replaced and the one in its place are related.
+const SUPERSEDES: &str = "supersedes";
+const SUPERSEDED_BY: &str = "superseded_by";
+const SUPERSEDED: &str = "superseded";
+
+/// Where what was found comes from.
+struct Origin<'a> {
+    by: &'a str,
+    project: Option<&'a str>,
+    session: &'a SessionId,
+    time: Timestamp,
+}
+
+impl Origin<'_> {
+    fn stamp(&self) -> Value {
+        Value::from(self.time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    }
+
+    /// An entry of a unit's `sources`. The digest tells whether evidence that is found later is what the
+    /// unit was made from.
+    fn source(&self, candidate: &Candidate) -> Value {
+        let mut digest = blake3::Hasher::new();
+        for evidence in &candidate.evidence {
+            digest
+                .update(evidence.line.as_bytes())
+                .update(b"\n")
+                .update(evidence.excerpt.as_bytes())
+                .update(b"\n");
+        }
+        let lines = candidate.evidence.iter().map(|evidence| Value::from(evidence.line.as_str()));
+        let mut source = vec![("session", Value::from(self.session.as_str())), ("time", self.stamp())];
+        if let Some(project) = self.project {
+            source.push(("project", Value::from(text::one_line(project, 100))));
+        }
+        source.push(("lines", Value::Sequence(lines.collect())));
+        source.push(("evidence", Value::from(&digest.finalize().to_hex()[..16])));
+        mapping(source)
+    }
+}
+
+/// The units of the default branch that a capture edits.
+struct Edits<'a> {
+    repository: &'a Repository,
+    base: CommitId,
+    index: &'a Index,
+    files: Vec<Edit>,
+}
+
+struct Edit {
+    id: UnitId,
+    path: String,
+    document: Document,
+    holds: Vec<usize>,
+}
+
+impl Edits<'_> {
+    fn of(&mut self, id: &UnitId) -> Result<Option<&mut Edit>, Failure> {
+        if let Some(at) = self.files.iter().position(|edit| &edit.id == id) {
+            return Ok(self.files.get_mut(at));
+        }
+        let unit =
+            self.index.pin().and_then(|pinned| pinned.unit(id)).map_err(|error| Failure::passing(&error))?;
+        let Some(path) = unit.map(|unit| unit.path) else { return Ok(None) };
+        let content = self.repository.read_at(self.base, &path).map_err(|error| with_hint(&error))?;
+        let document = content
+            .and_then(|content| String::from_utf8(content).ok())
+            .and_then(|text| Document::parse(text).ok())
+            .filter(|document| document.has_front_matter())
+            .filter(|document| document.unit(&path).is_ok_and(|unit| &unit.id == id));
+        let Some(document) = document else { return Ok(None) };
+        self.files.push(Edit { id: id.clone(), path, document, holds: Vec::new() });
+        Ok(self.files.last_mut())
+    }
+}
+
+/// Puts what was learned below what the unit says; nothing of that is changed.
+fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
+    let title = text::one_line(&candidate.title, 120);
+    let more = text::below(&text::visible(candidate.body.trim()));
+    let body = format!("{}\n\n## {title}\n\n{more}\n", document.body().trim_end());
+    document.set_body(&body);
+    document.set("last_modified", &origin.stamp());
+    append(document, "sources", origin.source(candidate));
+}
+
+/// Marks a unit as replaced by another.
+fn retire(document: &mut Document, by: &UnitId, origin: &Origin<'_>) {
+    document.set("status", &SUPERSEDED.into());
+    document.set("last_modified", &origin.stamp());
+    append(document, "related", mapping([("id", by.as_str().into()), ("relation", SUPERSEDED_BY.into())]));
+}
+
+fn append(document: &mut Document, key: &str, value: Value) {
+    let mut values = match document.get(key) {
+        Some(Value::Sequence(values)) => values,
+        _ => Vec::new(),
+    };
+    values.push(value);
+    document.set(key, &Value::Sequence(values));
+}
+
+/// What a commit's message says of a capture.
+#[derive(Default)]
+struct Told<'a> {
+    added: Vec<String>,
+    completed: Vec<String>,
+    replaced: Vec<String>,
+    left_out: &'a [Rejected],
+}
+
+/// How many of what was left out are told.
+const LEFT_OUT_MAX: usize = 12;
+
+impl Told<'_> {
+    fn message(&self, origin: &Origin<'_>) -> String {
+        let count = self.added.len() + self.completed.len();
+        let plural = if count == 1 { "unit" } else { "units" };
+        let project = origin.project.map(|name| format!(" in {}", text::inert(&text::one_line(name, 60))));
+        let mut message = format!(
+            "Knowledge from session {}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
+            origin.time.strftime("%Y-%m-%d %H:%M"),
+            origin.session.short(),
+            project.unwrap_or_default(),
+            origin.by,
+        );
+        let mut left_out: Vec<String> = self
+            .left_out
+            .iter()
+            .take(LEFT_OUT_MAX)
+            .map(|Rejected { title, reason }| {
+                format!(
+                    "- {}: {}",
+                    text::inert(&text::one_line(title, 100)),
+                    text::inert(&text::one_line(reason, 160))
+                )
+            })
+            .collect();
+        if self.left_out.len() > LEFT_OUT_MAX {
+            left_out.push(format!("- and {} more", self.left_out.len() - LEFT_OUT_MAX));
+        }
+        for (heading, lines) in [
+            ("Added", &self.added),
+            ("Completed", &self.completed),
+            ("Replaced", &self.replaced),
+            ("Left out", &left_out),
+        ] {
+            if !lines.is_empty() {
+                message.push_str(&format!("\n{heading}:\n{}\n", lines.join("\n")));
+            }
+        }
+        message
+    }
+}
+
+impl File {
+    fn proposed(&self, found: &Found) -> Proposed {
+        let held = self.holds.iter().filter_map(|&number| found.candidates.get(number));
+        let evidence = held.clone().flat_map(|candidate| &candidate.evidence);
+        let first = self.holds.first().filter(|_| !self.edits);
+        Proposed {
+            name: stem(&self.path).to_owned(),
+            is_new: !self.edits,
+            title: held
+                .clone()
+                .next()
+                .map(|candidate| text::one_line(&candidate.title, 120))
+                .unwrap_or_default(),
+            model: found.model.clone(),
+            vector: first.and_then(|&number| found.vectors.get(number)).cloned().unwrap_or_default(),
+            evidence: evidence.map(|evidence| (evidence.line.clone(), evidence.excerpt.clone())).collect(),
+        }
     }
 }
 
@@ -232,9 +449,10 @@ impl Plan {
     fn proposal(&self) -> Result<Proposal, Failure> {
         let base: CommitId =
             self.base.parse().map_err(|_| Failure::of(format!("{} is no commit", self.base)))?;
-        let file = |(path, content): &(String, String)| NewFile {
-            path: path.clone(),
-            content: content.clone().into_bytes(),
+        let file = |file: &File| NewFile {
+            path: file.path.clone(),
+            content: file.content.clone().into_bytes(),
+            edits: file.edits,
         };
         Ok(Proposal {
             branch: self.branch.clone(),
@@ -294,22 +512,13 @@ fn document(
     candidate: &Candidate,
     id: &UnitId,
     domain: &Domain,
-    by: &str,
-    project: Option<&str>,
-    session: &str,
-    time: Timestamp,
+    related: &[Related],
+    origin: &Origin<'_>,
 ) -> Document {
-    let time = Value::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
     let title = text::one_line(&candidate.title, 120);
-    let related = candidate.related.iter().map(|related| {
+    let related = related.iter().map(|related| {
         mapping([("id", related.id.as_str().into()), ("relation", related.relation.as_str().into())])
     });
-    let lines = candidate.evidence.iter().map(|evidence| Value::from(evidence.line.as_str()));
-    let mut source = vec![("session", Value::from(session))];
-    if let Some(project) = project {
-        source.push(("project", Value::from(text::one_line(project, 100))));
-    }
-    source.push(("lines", Value::Sequence(lines.collect())));
     let tags = candidate.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
     let body = format!("# {title}\n\n{}", text::visible(candidate.body.trim()));
     Document::compose(
@@ -321,11 +530,11 @@ fn document(
             ("description", text::one_line(&candidate.description, 300).into()),
             ("tags", Value::Sequence(tags.map(Value::from).collect())),
             ("confidence", Value::from((candidate.confidence * 100.0).round() / 100.0)),
-            ("source", by.into()),
+            ("source", origin.by.into()),
             ("related", Value::Sequence(related.collect())),
-            ("created", time.clone()),
-            ("last_modified", time),
-            ("sources", Value::Sequence(vec![mapping(source)])),
+            ("created", origin.stamp()),
+            ("last_modified", origin.stamp()),
+            ("sources", Value::Sequence(vec![origin.source(candidate)])),
         ],
         &body,
     )
@@ -359,16 +568,19 @@ mod tests {
             confidence: 0.654,
             related: vec![Related { id: UnitId::verbatim("other"), relation: "uses".into() }],
             evidence: vec![Evidence { line: "u1".into(), excerpt: "e".into() }],
+            bearing: None,
         }
     }
 
     #[test]
     fn a_hostile_candidate_cannot_leave_its_place_in_the_file() {
         let candidate = candidate("x\n---\ntype: evil\u{202e}", "a <!-- hidden --> b\n---\nid: evil");
+        let session = SessionId::verbatim("s1");
         let time = "2026-11-20T14:12:33.5Z".parse().unwrap();
+        let origin = Origin { by: "heuristic", project: Some("p\nq"), session: &session, time };
         let domain = Domain::sanitized(&candidate.domain);
         let id = UnitId::from_title(&candidate.title);
-        let document = document(&candidate, &id, &domain, "heuristic", Some("p\nq"), "s1", time);
+        let document = document(&candidate, &id, &domain, &candidate.related, &origin);
         let unit = Document::parse(document.as_str()).unwrap().unit("x.md").unwrap();
         assert_eq!(
             (unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str()),

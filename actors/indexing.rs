@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brain::Brain;
-use index::{Index, Mode, Report, VectorCache};
-use knowledge::{Candidate, Rejected};
+use index::{Index, Mode, Pinned, Report, VectorCache};
+use knowledge::{Bearing, Candidate, How, Rejected, UnitId};
 use queue::{Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use crate::address::Address;
 use crate::embedding::{self, BATCH_MAX, Model};
 use crate::git;
+use crate::reflection::{self, Near, Place, Verdict};
 use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 use crate::vitals::Busy;
 
@@ -25,9 +26,10 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(10);
 /// How long another process may make the index before the job is put off.
 const BUILDER_PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_FOR_BUILDER_EVERY: Duration = Duration::from_millis(100);
-/// A candidate whose vector is as close as this to a chunk of the brain says what that says.
-/// MiniLM gives paraphrases of one text .75 to .9, so only near copies are left out here.
-const KNOWN_COSINE: f64 = 0.92;
+/// How many chunks of the brain a candidate is compared with.
+const NEAREST_CHUNKS: usize = 8;
+/// How many units that wait for their review.
+const WAITING_MAX: usize = 2_000;
 
 pub struct Indexing;
 
@@ -130,8 +132,12 @@ impl State {
         let worked = stage::work_once(&jobs, Stage::Indexing, |claim| async move {
             let found: Found = stage::decode(&claim.input)?;
             arguments.refresh(Mode::Changed, None, busy).await?;
-            let index = arguments.index.clone();
-            stage::blocking(move || compare(&index, found)).await
+            stage::blocking(move || {
+                let label = arguments.model.label().map_err(|error| Failure::passing(&error))?;
+                let jobs = arguments.jobs.as_ref().ok_or_else(|| Failure::of("there is no queue"))?;
+                compare(jobs, &arguments.index, claim.capture.id, &label.name, found)
+            })
+            .await
         })
         .await?;
         if let (Worked::Passed(Some(Stage::Git)), Some(next)) = (worked, &self.arguments.next) {
@@ -264,36 +270,85 @@ impl Arguments {
     }
 }
 
-/// Leaves out what the brain knows already, and what two candidates of one session both say.
-fn compare(index: &Index, mut found: Found) -> Result<Step, Failure> {
+/// Decides for each candidate what it is to what is known: the brain's units, what other captures have
+/// proposed, and the candidates before it.
+fn compare(jobs: &Jobs, index: &Index, capture: i64, model: &str, mut found: Found) -> Result<Step, Failure> {
     let pinned = index.pin().map_err(|error| Failure::passing(&error))?;
+    let waiting =
+        jobs.queue.proposed_by_others(capture, WAITING_MAX).map_err(|error| Failure::passing(&error))?;
     let vectors = std::mem::take(&mut found.vectors);
     let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
-    for (candidate, vector) in found.candidates.drain(..).zip(vectors) {
-        let near = pinned.nearest(&vector, 1).map_err(|error| Failure::passing(&error))?;
-        let known = match near.first().filter(|hit| hit.score >= KNOWN_COSINE) {
-            Some(hit) => {
-                let chunk = pinned.chunk(hit.chunk).map_err(|error| Failure::passing(&error))?;
-                Some(format!("known already: {}", chunk.unit))
+    for (mut candidate, vector) in found.candidates.drain(..).zip(vectors) {
+        let mut near = near(&pinned, &candidate, &vector).map_err(|error| Failure::passing(&error))?;
+        near.extend(waiting.iter().filter(|waiting| waiting.model == model).map(|waiting| Near {
+            id: UnitId::verbatim(&waiting.name),
+            kind: None,
+            title: waiting.title.clone(),
+            text: waiting.title.clone(),
+            cosine: cosine(&vector, &waiting.vector),
+            place: Place::Waiting,
+        }));
+        near.extend(kept.iter().map(|(other, theirs)| Near {
+            id: UnitId::from_title(&other.title),
+            kind: None,
+            title: other.title.clone(),
+            text: format!("{}\n{}", other.title, other.body),
+            cosine: cosine(&vector, theirs),
+            place: Place::SameSession,
+        }));
+        match reflection::judge(&candidate, &near) {
+            Verdict::Skip { reason } => {
+                found.rejected.push(Rejected { title: candidate.title, reason });
+                continue;
             }
-            None => kept
-                .iter()
-                .find(|(_, other)| cosine(&vector, other) >= KNOWN_COSINE)
-                .map(|(other, _)| format!("the same as {:?}", other.title)),
-        };
-        match known {
-            Some(reason) => found.rejected.push(Rejected { title: candidate.title, reason }),
-            None => kept.push((candidate, vector)),
+            Verdict::Add => candidate.bearing = None,
+            Verdict::Merge(id) => candidate.bearing = Some(Bearing { id, how: How::AddsTo }),
+            Verdict::Supersede(id) => candidate.bearing = Some(Bearing { id, how: How::Replaces }),
         }
+        kept.push((candidate, vector));
     }
     if kept.is_empty() {
         let reasons: Vec<&str> = found.rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
         let reason = format!("nothing new: {}", reasons.join("; "));
         return Ok(Step::End(Finish::Nothing { reason: knowledge::text::one_line(&reason, 300) }));
     }
-    found.candidates = kept.into_iter().map(|(candidate, _)| candidate).collect();
+    (found.candidates, found.vectors) = kept.into_iter().unzip();
+    found.model = model.to_owned();
     failpoint::here!("indexing-before-advance");
     Ok(Step::Next(Stage::Git, stage::encode(&git::Input::Checked(found))?))
+}
+
+/// The units of the brain that are nearest to a candidate, each by its nearest chunk, and the one that the
+/// candidate itself names.
+fn near(pinned: &Pinned, candidate: &Candidate, vector: &[f32]) -> Result<Vec<Near>, index::Error> {
+    let mut near: Vec<Near> = Vec::new();
+    for hit in pinned.nearest(vector, NEAREST_CHUNKS)? {
+        let chunk = pinned.chunk(hit.chunk)?;
+        if near.iter().any(|near| near.id == chunk.unit) {
+            continue;
+        }
+        near.extend(pinned.unit(&chunk.unit)?.map(|unit| Near {
+            id: unit.id,
+            kind: Some(unit.kind),
+            text: format!("{}\n{}", unit.title, chunk.text),
+            title: unit.title,
+            cosine: hit.score,
+            place: Place::Brain,
+        }));
+    }
+    if let Some(named) =
+        candidate.bearing.as_ref().filter(|named| near.iter().all(|near| near.id != named.id))
+    {
+        near.extend(pinned.unit(&named.id)?.map(|unit| Near {
+            id: unit.id,
+            kind: Some(unit.kind),
+            text: unit.title.clone(),
+            title: unit.title,
+            cosine: 0.0,
+            place: Place::Brain,
+        }));
+    }
+    Ok(near)
 }
 
 /// Of two L2-normalised vectors.

@@ -13,6 +13,7 @@ pub mod git;
 pub mod indexing;
 pub mod intake;
 mod purse;
+mod reflection;
 pub mod retrieval;
 pub mod service;
 pub mod stage;

@@ -305,7 +305,7 @@ pub(crate) struct Session {
 }
 
 /// What extraction keeps for embedding, and embedding (with the vectors) for indexing.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Found {
     pub session: Session,
     pub candidates: Vec<Candidate>,
@@ -315,6 +315,9 @@ pub(crate) struct Found {
     /// One for each candidate, once embedding has been there.
     #[serde(default)]
     pub vectors: Vec<Vec<f32>>,
+    /// What made them, once they have been compared.
+    #[serde(default)]
+    pub model: String,
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {

@@ -50,6 +50,7 @@ impl Testbed {
         let file = |path: &String| NewFile {
             path: path.clone(),
             content: fs::read(brain.root().join(path)).unwrap(),
+            edits: false,
         };
         let files: Vec<NewFile> = made.written.iter().map(file).collect();
         repository.commit_all_new(&files, "Begin", epoch(), &Identity::default()).unwrap().unwrap();
@@ -274,6 +275,7 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             confidence: 0.9,
             related: Vec::new(),
             evidence: vec![Evidence { line: "1".into(), excerpt: title.to_owned() }],
+            bearing: None,
         });
         Ok(Extraction { candidates: candidates.collect(), by, ..Extraction::default() })
     }

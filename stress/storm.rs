@@ -1,6 +1,7 @@
 //! Sessions end at once while hooks, drainers and servers are killed at random instants; then each
 //! named place in the code is fatal three times; then everything is audited.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +14,8 @@ use crate::audit::{Deaths, Ended, audit};
 use crate::machine::{Client, Hooked, Kind, Machine, Random, Session};
 use crate::troubles;
 
-/// How long what remains may take once nobody kills any more.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// Once nobody kills any more, no longer than this without one more capture ended.
+const STANDSTILL_MAX: Duration = Duration::from_secs(120);
 /// How long one place may take to be fatal three times and to be recovered from.
 const PLACE_PATIENCE: Duration = Duration::from_secs(90);
 /// How often a place is fatal: a capture is tried five times.
@@ -193,8 +194,8 @@ impl Storm {
         let mut again: Vec<usize> = Vec::new();
         for (at, ended) in self.sessions.iter_mut().enumerate() {
             // Sessions go on and end again: what is new of them is a capture of its own.
-            let goes_on = ended.acknowledged && self.random.chance(5);
-            if goes_on {
+            let may_go_on = ended.acknowledged && again.len() < arguments.sessions / 2;
+            if may_go_on && self.random.chance(5) {
                 self.marker += 1;
                 ended.session.learn(&mut self.random, self.marker)?;
                 ended.acknowledged = false;
@@ -203,7 +204,7 @@ impl Storm {
                 again.push(at);
             }
         }
-        for _ in 0..arguments.sessions {
+        while again.len() < arguments.sessions {
             again.push(self.sessions.len());
             let session = self.new_session()?;
             self.sessions.push(Ended { session, acknowledged: false });
@@ -251,11 +252,11 @@ impl Storm {
         ensure!(self.machine.hook(&session, &[])? == Hooked::Acknowledged, "a plain hook was refused");
         self.sessions.push(Ended { session, acknowledged: true });
         let machine = &self.machine;
-        machine.until("one plain hook has everything finished", PATIENCE, || machine.is_quiet())?;
+        recover(machine, "one plain hook has everything finished")?;
         let recovered_seconds = begun.elapsed().as_secs_f64();
         let first = audit(machine, &self.sessions, Deaths::Allowed)?;
         machine.ok(&["retry", "--all"])?;
-        machine.until("the dead have ended otherwise", PATIENCE, || machine.is_quiet())?;
+        recover(machine, "the dead have ended otherwise")?;
         let second = audit(machine, &self.sessions, Deaths::Forbidden)?;
         Ok(json!({
             "done": second.done, "nothing": second.nothing, "units": second.units,
@@ -315,6 +316,20 @@ impl Storm {
     }
 }
 
+/// Waits until nothing works and nothing waits, for as long as it goes on.
+fn recover(machine: &Machine, what: &str) -> Result<()> {
+    let moved = Cell::new((u64::MAX, Instant::now()));
+    machine.until(what, Duration::MAX, || {
+        let left = machine.queue()?.tally()?.unfinished();
+        if left != moved.get().0 {
+            moved.set((left, Instant::now()));
+        }
+        let standstill = moved.get().1.elapsed();
+        ensure!(standstill < STANDSTILL_MAX, "{what}: {left} captures are stuck\n{}", machine.ok(&["status"])?);
+        machine.is_quiet()
+    })
+}
+
 /// Keeps the queue busy for longer than a hook waits; until dropped.
 fn hold(machine: &Machine) -> Result<rusqlite::Connection> {
     let connection = rusqlite::Connection::open(machine.state()?.join("queue.db"))?;
@@ -345,7 +360,7 @@ fn kill(
                 random.chance(per_cent).then(|| now + wait)
             };
             let fate = *fates.entry(process.pid).or_insert_with(|| match process.kind {
-                Kind::Hook => hour(30, 150),
+                Kind::Hook => hour(50, 150),
                 Kind::Step => hour(30, 30),
                 // Some live long enough to get through everything.
                 Kind::Drainer => hour(40, 100).or_else(|| hour(90, 1500)),

@@ -4,6 +4,7 @@
 
 mod commands;
 mod fault;
+mod memory;
 mod output;
 mod reading;
 mod screen;
@@ -91,6 +92,7 @@ enum Command {
 
 /// Runs the program with its arguments and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    memory::settle();
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {

@@ -2,7 +2,7 @@
 
 use knowledge::name::slug;
 use knowledge::text::{one_line, visible};
-use knowledge::{Candidate, Domain, Evidence, Rejected, Related, Relation, UnitId, UnitType};
+use knowledge::{Bearing, Candidate, Domain, Evidence, How, Rejected, Related, Relation, UnitId, UnitType};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use transcript::redact::redact;
@@ -126,7 +126,8 @@ impl Check<'_> {
             return Err("it rests on no line of the session".to_owned());
         }
         let (related, unknown_units) = self.related();
-        let dropped = dropped(unknown_lines, unknown_units);
+        let (bearing, no_unit) = self.bearing();
+        let dropped = dropped(unknown_lines, unknown_units + usize::from(no_unit));
         let domain = Domain::sanitized(&one_line(self.text("domain").unwrap_or_default(), 64));
         let mut tags: Vec<String> = Vec::new();
         for tag in self.list("tags").iter().filter_map(Value::as_str).map(|tag| slug(&one_line(tag, 40))) {
@@ -137,7 +138,18 @@ impl Check<'_> {
         let domain = domain.as_str().to_owned();
         let title = title.to_owned();
         Ok((
-            Candidate { kind, domain, title, description, body, tags, confidence, related, evidence },
+            Candidate {
+                kind,
+                domain,
+                title,
+                description,
+                body,
+                tags,
+                confidence,
+                related,
+                evidence,
+                bearing,
+            },
             dropped,
         ))
     }
@@ -172,6 +184,19 @@ impl Check<'_> {
             }
         }
         (found, unknown)
+    }
+
+    /// What it is to a unit that there is, and whether it names another one.
+    fn bearing(&self) -> (Option<Bearing>, bool) {
+        let Some(said) = self.unit.get("known").filter(|said| said.is_object()) else { return (None, false) };
+        let id = said.get("id").and_then(Value::as_str);
+        let id = id.filter(|id| self.known.iter().any(|known| known.id == **id));
+        let how = said.get("how").and_then(Value::as_str);
+        let how = how.and_then(|how| How::KNOWN.iter().find(|(name, _)| *name == how));
+        match (id, how) {
+            (Some(id), Some((_, how))) => (Some(Bearing { id: UnitId::verbatim(id), how: *how }), false),
+            _ => (None, true),
+        }
     }
 
     /// The relations to units that there are, and how many others it has.
@@ -326,6 +351,24 @@ mod tests {
             rejected[0].reason,
             "kept, without 1 cited lines that the model was not shown and 3 relations to units that do not exist"
         );
+    }
+
+    #[test]
+    fn what_it_is_to_a_known_unit_is_taken_from_those_that_there_are() {
+        let said = |known: Value| one(with("known", known));
+        let (candidates, rejected) = said(json!({ "id": "worker-pools", "how": "adds_to" }));
+        let bearing = Bearing { id: UnitId::verbatim("worker-pools"), how: How::AddsTo };
+        assert_eq!((candidates[0].bearing.clone(), rejected.len()), (Some(bearing), 0));
+        for wrong in [
+            json!({ "id": "made-up", "how": "same" }),
+            json!({ "id": "worker-pools", "how": "deletes" }),
+            json!({ "id": ["worker-pools"] }),
+        ] {
+            let (candidates, rejected) = said(wrong);
+            assert_eq!(candidates[0].bearing, None);
+            assert_eq!(rejected[0].reason, "kept, without 1 relations to units that do not exist");
+        }
+        assert_eq!(said(json!(null)).0[0].bearing, None);
     }
 
     #[test]

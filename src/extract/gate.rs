@@ -45,6 +45,7 @@ pub(crate) fn consolidate(
                         kept.evidence.push(evidence);
                     }
                 }
+                kept.bearing = kept.bearing.take().or(candidate.bearing);
                 for related in candidate.related {
                     if !kept.related.iter().any(|known| known.id == related.id) {
                         kept.related.push(related);
@@ -214,6 +215,7 @@ mod tests {
             confidence,
             related: Vec::new(),
             evidence: vec![Evidence { line: line.into(), excerpt: String::new() }],
+            bearing: None,
         }
     }
 

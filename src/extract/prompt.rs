@@ -1,7 +1,7 @@
 //! What a model is asked: the same words each time, then the session, quoted.
 
 use knowledge::text::one_line;
-use knowledge::{Relation, UnitType};
+use knowledge::{How, Relation, UnitType};
 use model::Tool;
 use serde_json::json;
 use transcript::Conversation;
@@ -45,6 +45,9 @@ concrete, with commands and messages in code blocks; no heading of level one, no
 - confidence: 0.9 when it was proved in the session or the person said it; 0.7 when it is likely; lower when in doubt
 - evidence: the numbers in [brackets] of the events that it rests on, the most telling first, at least one
 - relations: only to ids that are listed as known, and only where one unit truly bears on the other
+- known: only when the lesson is about the same thing as one unit that is listed as known: its id, and how: `adds_to` \
+when that unit stays right and this makes it more complete (the body then holds only what is new), `replaces` when the \
+session showed that unit to be wrong or outdated, `same` when you are in doubt whether anything is new
 
 Write in English. Never write a password, key, token or personal name. A `[redacted: …]` stays out.";
 
@@ -83,6 +86,14 @@ pub(crate) fn tool() -> Tool {
                                     },
                                     "required": ["id", "relation"]
                                 }
+                            },
+                            "known": {
+                                "type": "object",
+                                "properties": {
+                                    "id": { "type": "string" },
+                                    "how": { "type": "string", "enum": names(&How::KNOWN.map(|(name, _)| name)) }
+                                },
+                                "required": ["id", "how"]
                             }
                         },
                         "required": ["type", "title", "description", "body", "domain", "tags", "confidence", "evidence"]

@@ -23,6 +23,8 @@ pub enum Error {
     BranchTaken { branch: String },
     #[error("{path} exists already, with other content")]
     PathTaken { path: String },
+    #[error("there is no {path} to be edited")]
+    NothingToEdit { path: String },
     #[error("{path:?} is not a path that may be written: {reason}")]
     InvalidPath { path: String, reason: String },
     #[error("the {what} of the commit is not valid: {reason}")]

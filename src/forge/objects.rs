@@ -17,7 +17,7 @@ use crate::repository::{CommitId, entry, tree_of};
 pub(crate) struct Draft {
     pub commit: gix::ObjectId,
     pub tree: gix::ObjectId,
-    /// How many files it adds to its base.
+    /// How many files it adds to its base or changes.
     pub files: usize,
     /// Blobs first, then trees from the leaves up, then the commit: each after those it names.
     objects: Vec<Object>,
@@ -44,8 +44,8 @@ impl Draft {
     /// Lays the files upon a commit, or upon nothing. Nothing is written.
     ///
     /// # Errors
-    /// [`Error::PathTaken`] when one exists with other content, or lies below a file, or is asked for
-    /// twice; [`Error::InvalidPath`], [`Error::InvalidCommit`].
+    /// [`Error::PathTaken`] when a new one exists with other content, or lies below a file, or is asked
+    /// for twice; [`Error::NothingToEdit`], [`Error::InvalidPath`], [`Error::InvalidCommit`].
     pub(crate) fn new(
         git: &gix::Repository,
         base: Option<CommitId>,
@@ -84,7 +84,9 @@ impl Draft {
                 .during(|| format!("hash {}", file.path))?;
             match entry(&base_tree, &file.path)? {
                 Some(same) if same.mode().is_blob() && same.object_id() == id => continue,
+                Some(found) if file.edits && found.mode().is_blob() => {}
                 Some(_) => return Err(taken()),
+                None if file.edits => return Err(Error::NothingToEdit { path: file.path.clone() }),
                 None => {}
             }
             editor

@@ -5,7 +5,9 @@ use knowledge::text;
 
 use crate::error::{During as _, Error};
 use crate::propose::BRANCH_PREFIX;
-use crate::repository::{Branch, CommitId, Repository, branches, files_beyond, read_blob, tip, tree_of};
+use crate::repository::{
+    Branch, CommitId, Repository, branches, entry, files_beyond, read_blob, tip, tree_of,
+};
 
 /// A branch of nugget's that has something which the default branch has not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,9 +49,9 @@ impl Repository {
         Ok(pending)
     }
 
-    /// Whether the default branch, here or at `origin`, has all that a branch adds: it contains the
+    /// Whether the default branch, here or at `origin`, has all that a branch brings: it contains the
     /// branch's commits, or, as after a squashed or rebased merge, a file at each path that the branch
-    /// adds, edited since or not.
+    /// adds, edited since or not, and what the branch made of each file that was there before.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
@@ -94,12 +96,16 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
     if unmerged.is_empty() {
         return Ok(true);
     }
-    let added = added(git, fork_point(git, default, commit)?, commit)?;
+    let base = fork_point(git, default, commit)?;
+    let added = added(git, base, commit)?;
+    let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
     for tip in [default.local, default.remote].into_iter().flatten() {
         let tree = tree_of(git, tip)?;
         let mut here = true;
         for file in &added {
-            here &= crate::repository::entry(&tree, &file.path)?.is_some();
+            let found = entry(&tree, &file.path)?;
+            let is_edit = base.as_ref().map(|base| entry(base, &file.path)).transpose()?.flatten().is_some();
+            here &= found.is_some_and(|found| !is_edit || found.object_id() == file.id);
         }
         if here && !added.is_empty() {
             return Ok(true);

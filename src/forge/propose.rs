@@ -1,4 +1,4 @@
-//! A proposal: one branch of nugget's with one commit that adds files.
+//! A proposal: one branch of nugget's with one commit that adds files and edits some.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,6 @@ pub struct Proposal {
     pub branch: String,
     /// The commit to build on; `None` for the tip of the default branch.
     pub base: Option<CommitId>,
-    /// Added, never changed: each at a path that the base does not have.
     pub files: Vec<NewFile>,
     pub message: String,
     /// The date of author and committer: the session's, so that a repeated attempt makes the very
@@ -37,6 +36,9 @@ pub struct NewFile {
     /// Relative to the root, with `/` between its parts.
     pub path: String,
     pub content: Vec<u8>,
+    /// Whether it takes the place of a file that the base has, from which its content was made. Else the
+    /// base may not have the path.
+    pub edits: bool,
 }
 
 /// Who a commit is by.
@@ -88,7 +90,7 @@ impl Repository {
     /// `refs/heads/nugget/`, and one process at a time.
     ///
     /// # Errors
-    /// [`Error::BranchTaken`], [`Error::PathTaken`], [`Error::InvalidPath`],
+    /// [`Error::BranchTaken`], [`Error::PathTaken`], [`Error::NothingToEdit`], [`Error::InvalidPath`],
     /// [`Error::InvalidCommit`], [`Error::ForeignBranch`], those of
     /// [`default_branch`](Self::default_branch), and failures of the disk.
     pub fn propose(&self, held: &Lock, proposal: &Proposal) -> Result<Proposed, Error> {
@@ -201,7 +203,7 @@ fn find_attempt(
                 Ok(draft) if draft.files > 0 && draft.tree == tree => {
                     return Ok(Some((id, draft)));
                 }
-                Ok(_) | Err(Error::PathTaken { .. }) => {}
+                Ok(_) | Err(Error::PathTaken { .. } | Error::NothingToEdit { .. }) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -96,7 +96,7 @@ pub(crate) fn write(root: &Path, path: &str, content: &str) {
 }
 
 fn file(path: &str, content: &str) -> NewFile {
-    NewFile { path: path.to_owned(), content: content.as_bytes().to_vec() }
+    NewFile { path: path.to_owned(), content: content.as_bytes().to_vec(), edits: false }
 }
 
 pub(crate) fn proposal(branch: &str) -> Proposal {
@@ -894,4 +894,54 @@ fn a_remote_waits_for_gits_own_lock_on_the_configuration() {
     assert!(repository.add_remote("origin", "/srv/brain").is_err());
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert!(!root.join(".git/config.lock").exists());
+}
+
+fn edit(path: &str, content: &str) -> NewFile {
+    NewFile { edits: true, ..file(path, content) }
+}
+
+#[test]
+fn an_edit_takes_the_place_of_what_is_there_and_of_nothing_else() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    write(&root, "notes/a.md", "one\n");
+    write(&root, "notes/b.md", "two\n");
+    commit_all(&root, "notes");
+    let repository = Repository::open(&root).unwrap();
+    let with = |files| Proposal { files, ..proposal(BRANCH) };
+
+    let nothing = repository.propose(&place.lock(), &with(vec![edit("notes/none.md", "x\n")]));
+    assert!(matches!(&nothing, Err(Error::NothingToEdit { path }) if path == "notes/none.md"), "{nothing:?}");
+    let unasked = repository.propose(&place.lock(), &with(vec![file("notes/a.md", "x\n")]));
+    assert!(matches!(&unasked, Err(Error::PathTaken { .. })), "{unasked:?}");
+    assert!(repository.tip(BRANCH).unwrap().is_none());
+
+    let both = with(vec![edit("notes/a.md", "one\nand more\n"), file("notes/c.md", "three\n")]);
+    let proposed = repository.propose(&place.lock(), &both).unwrap();
+    assert_eq!(proposed.outcome, Outcome::Created);
+    assert_eq!(git(&root, &["show", &format!("{BRANCH}:notes/a.md")]), "one\nand more");
+    assert_eq!(git(&root, &["diff", "--name-status", "main", BRANCH]), "M\tnotes/a.md\nA\tnotes/c.md");
+    // Main moves on under it, and the attempt is still found.
+    write(&root, "notes/a.md", "one, by hand\n");
+    commit_all(&root, "by hand");
+    let again = repository.propose(&place.lock(), &both).unwrap();
+    assert_eq!((again.outcome, again.commit), (Outcome::AlreadyThere, proposed.commit));
+    fsck(&root);
+}
+
+#[test]
+fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    write(&root, "notes/a.md", "one\n");
+    commit_all(&root, "notes");
+    let repository = Repository::open(&root).unwrap();
+    let files = vec![edit("notes/a.md", "one\nand more\n")];
+    repository.propose(&place.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+    assert!(!repository.is_merged(BRANCH).unwrap(), "the file is there, as it was");
+    assert_eq!(repository.pending_branches().unwrap().len(), 1);
+    git(&root, &["merge", "-q", "--squash", BRANCH]);
+    commit_all(&root, "squashed");
+    assert!(repository.is_merged(BRANCH).unwrap());
+    assert!(repository.pending_branches().unwrap().is_empty());
 }

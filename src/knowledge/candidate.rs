@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::name::UnitId;
 use crate::unit::{Related, UnitType};
 
 /// A piece of knowledge found in a session.
@@ -23,6 +24,33 @@ pub struct Candidate {
     pub related: Vec<Related>,
     /// The lines of the transcript that it rests on, in order.
     pub evidence: Vec<Evidence>,
+    /// How it bears on a unit that the brain holds already, where anybody has said so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bearing: Option<Bearing>,
+}
+
+/// What a candidate is to a unit of the brain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bearing {
+    pub id: UnitId,
+    pub how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// The unit says it already.
+    Same,
+    /// The unit stays right, and is more complete with it.
+    AddsTo,
+    /// The unit is wrong or outdated since.
+    Replaces,
+}
+
+impl How {
+    /// As models and the queue write it.
+    pub const KNOWN: [(&str, Self); 3] =
+        [("same", Self::Same), ("adds_to", Self::AddsTo), ("replaces", Self::Replaces)];
 }
 
 /// One line of a transcript that a candidate rests on.

@@ -84,6 +84,12 @@ impl Document {
         self.yaml.is_some()
     }
 
+    /// The value of a top-level key; `None` also when the front matter is no YAML.
+    pub fn get(&self, key: &str) -> Option<Value> {
+        let front: Value = serde_yaml::from_str(&self.raw[self.yaml.clone()?]).ok()?;
+        front.get(key).cloned()
+    }
+
     /// Replaces one top-level key, or adds it at the end; every other byte stays.
     pub fn set(&mut self, key: &str, value: &Value) {
         let entry = entry(key, value);

@@ -9,7 +9,7 @@ pub mod rank;
 pub mod text;
 pub mod unit;
 
-pub use candidate::{Candidate, Evidence, Rejected};
+pub use candidate::{Bearing, Candidate, Evidence, How, Rejected};
 pub use document::{Document, FrontMatterError};
 pub use name::{Domain, SessionId, UnitId};
 pub use text::CountTokens;

@@ -53,6 +53,48 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
     format!("{}…", cut.trim_end_matches([' ', ',', ';', ':', '.']))
 }
 
+/// The text with nothing in it that a forge acts upon where it stands in a commit's message: it mentions
+/// nobody (`@name`), and names no issue (`#12`, `GH-12`, a link), which `fixes` before it would close.
+pub fn inert(text: &str) -> String {
+    let mut inert = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = rest.next() {
+        inert.push(c);
+        let next = rest.peek().copied().unwrap_or(' ');
+        let acts = match c {
+            '@' => next.is_alphanumeric(),
+            '#' | '-' => next.is_ascii_digit() && (c == '#' || before.eq_ignore_ascii_case(&'h')),
+            ':' => next == '/',
+            _ => false,
+        };
+        if acts {
+            inert.push(' ');
+        }
+        before = c;
+    }
+    inert
+}
+
+/// Markdown whose headings are a level lower, so that it can stand below a heading of the second level.
+pub fn below(markdown: &str) -> String {
+    let mut lines = Vec::new();
+    let mut fence: Option<&str> = None;
+    for line in markdown.lines() {
+        let text = line.trim_start();
+        let mark = ["```", "~~~"].into_iter().find(|mark| text.starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            _ => {}
+        }
+        let level = line.bytes().take_while(|&byte| byte == b'#').count();
+        let is_heading = fence.is_none() && (1..6).contains(&level) && line[level..].starts_with(' ');
+        lines.push(if is_heading { format!("#{line}") } else { line.to_owned() });
+    }
+    lines.join("\n")
+}
+
 /// The text reduced to what it says: lower case, letters and digits, single spaces. Two texts with
 /// the same canonical form are the same knowledge.
 pub fn canonical(text: &str) -> String {
@@ -96,6 +138,24 @@ mod tests {
     fn one_line_cuts_at_a_word_and_says_so() {
         assert_eq!(one_line("short\n text", 40), "short text");
         assert_eq!(one_line("alpha beta gamma delta", 14), "alpha beta…");
+    }
+
+    #[test]
+    fn an_inert_text_mentions_nobody_and_closes_nothing() {
+        for text in
+            ["fixes #12", "thanks @octo-cat", "closes GH-7", "resolves https://github.com/o/r/issues/1"]
+        {
+            let inert = inert(text);
+            let acts = ["#1", "@o", "GH-7", "://"].into_iter().find(|sign| inert.contains(sign));
+            assert_eq!(acts, None, "{inert}");
+        }
+        assert_eq!(inert("run `a-1`, then # and an @ alone"), "run `a-1`, then # and an @ alone");
+    }
+
+    #[test]
+    fn headings_go_a_level_down_and_code_stays() {
+        let markdown = "## Why\n\n```sh\n# a comment\n```\n\n#hashtag\n### Deeper";
+        assert_eq!(below(markdown), "### Why\n\n```sh\n# a comment\n```\n\n#hashtag\n#### Deeper");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod capture;
 mod handover;
 mod locks;
+mod proposed;
 mod schema;
 mod seen;
 mod spend;
@@ -16,6 +17,7 @@ mod store;
 pub use capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, Held, is_held, lock_from_stdin};
+pub use proposed::{Origin, Proposed, Waiting};
 pub use seen::{DAY, Known, Record, SWEEP, Seen, decline};
 pub use spend::{BUDGET_SPAN, Budget, Reservation, Spending, Spent};
 pub use spool::Spool;

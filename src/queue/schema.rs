@@ -8,9 +8,27 @@ use rusqlite::{Connection, TransactionBehavior};
 
 use crate::Error;
 
-const VERSION: i64 = 1;
+/// Each brings the tables from the version before to its own: the first makes them.
+const STEPS: [&str; 2] = [FIRST, PROPOSED];
 
-const TABLES: &str = "
+/// What is known of the units that captures have proposed, while they wait for their review and after;
+/// and where each comes from, which outlives the transcript.
+const PROPOSED: &str = "
+ALTER TABLE names ADD COLUMN title TEXT NOT NULL DEFAULT '';
+ALTER TABLE names ADD COLUMN model TEXT NOT NULL DEFAULT '';
+ALTER TABLE names ADD COLUMN vector BLOB NOT NULL DEFAULT x'';
+CREATE TABLE evidence (
+    unit       TEXT NOT NULL,
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    position   INTEGER NOT NULL,
+    line       TEXT NOT NULL,             -- its uuid
+    excerpt    TEXT NOT NULL,             -- redacted and cut short
+    PRIMARY KEY (unit, capture_id, position)
+) WITHOUT ROWID;
+CREATE INDEX evidence_capture ON evidence(capture_id);
+";
+
+const FIRST: &str = "
 CREATE TABLE captures (
     id            INTEGER PRIMARY KEY AUTOINCREMENT,
     session_id    TEXT NOT NULL,
@@ -118,10 +136,11 @@ pub(crate) fn open(path: &Path, patience: Patience) -> Result<Connection, Error>
     let mut connection = Connection::open(path).map_err(wrong)?;
     set_up(&connection, patience).map_err(wrong)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(wrong)?;
+    let present = STEPS.len() as i64;
     match version {
-        VERSION => {}
-        0 => create(&mut connection).map_err(wrong)?,
-        newer => return Err(Error::Newer { path: path.to_owned(), version: newer }),
+        version if version == present => {}
+        0.. if version < present => bring_up_to_date(&mut connection).map_err(wrong)?,
+        other => return Err(Error::Newer { path: path.to_owned(), version: other }),
     }
     Ok(connection)
 }
@@ -170,13 +189,13 @@ fn wait_with_jitter(connection: &Connection, patience: Patience) -> rusqlite::Re
     connection.busy_handler(Some(handler))
 }
 
-fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+fn bring_up_to_date(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    // Another process may have made them while this one waited for the lock.
-    let version: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if version == 0 {
-        transaction.execute_batch(TABLES)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
+    // Another process may have done it while this one waited for the lock.
+    let version: u32 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    for (number, step) in (1..).zip(STEPS).skip(version as usize) {
+        transaction.execute_batch(step)?;
+        transaction.pragma_update(None, "user_version", number)?;
     }
     transaction.commit()
 }

@@ -9,6 +9,7 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 use crate::capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
+use crate::proposed::{self, Proposed};
 use crate::schema::{self, Patience};
 use crate::seen::{self, Seen};
 use crate::{Error, Spool};
@@ -189,23 +190,20 @@ impl Queue {
     /// same; the names that it gives become this capture's.
     ///
     /// Returns the names that another capture has; nothing is kept then.
-    pub fn keep(&self, claim: &Claim, result: &[u8], names: &[String]) -> Result<Vec<String>, Error> {
+    pub fn keep(&self, claim: &Claim, result: &[u8], units: &[Proposed]) -> Result<Vec<String>, Error> {
         let id = claim.capture.id;
         self.write(|transaction| {
             check(transaction, claim)?;
             let mut taken = Vec::new();
-            for name in names {
-                if is_owned_by_other(transaction, NAME_OWNER, name, id)? {
-                    taken.push(name.clone());
+            for unit in units.iter().filter(|unit| unit.is_new) {
+                if is_owned_by_other(transaction, NAME_OWNER, &unit.name, id)? {
+                    taken.push(unit.name.clone());
                 }
             }
             if !taken.is_empty() {
                 return Ok(taken);
             }
-            transaction.execute("DELETE FROM names WHERE capture_id = ?1", [id])?;
-            for name in names {
-                transaction.execute("INSERT INTO names VALUES (?1, ?2)", params![name, id])?;
-            }
+            proposed::keep(transaction, id, units)?;
             transaction.execute("INSERT OR REPLACE INTO results VALUES (?1, ?2)", params![id, result])?;
             Ok(taken)
         })

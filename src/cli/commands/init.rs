@@ -124,6 +124,9 @@ fn own_files(brain: &Brain) -> Result<Vec<NewFile>, Fault> {
     [brain::BRAIN_YAML, ".gitignore", "domains/.gitkeep"]
         .into_iter()
         .filter(|path| brain.root().join(path).is_file())
-        .map(|path| Ok(NewFile { path: path.to_owned(), content: std::fs::read(brain.root().join(path))? }))
+        .map(|path| {
+            let content = std::fs::read(brain.root().join(path))?;
+            Ok(NewFile { path: path.to_owned(), content, edits: false })
+        })
         .collect()
 }

@@ -69,6 +69,7 @@ impl Finding {
             confidence: self.confidence,
             related: Vec::new(),
             evidence: self.evidence,
+            bearing: None,
         }
     }
 

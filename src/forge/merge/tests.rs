@@ -307,7 +307,7 @@ fn a_merge_costs_milliseconds() {
     let mut times: Vec<_> = (0..20)
         .map(|n| {
             let branch = format!("nugget/cost-{n}");
-            let file = NewFile { path: format!("notes/{n}.md"), content: b"note\n".to_vec() };
+            let file = NewFile { path: format!("notes/{n}.md"), content: b"note\n".to_vec(), edits: false };
             let author = Identity::default();
             let proposal = Proposal { files: vec![file], author, ..proposal(&branch) };
             repository.propose(&place.lock(), &proposal).unwrap();

@@ -1,0 +1,200 @@
+//! What a candidate is to what is known already: new, more of a unit, in a unit's place, or nothing new.
+//!
+//! Where a model has read the session it has seen the brain's titles and says so itself; otherwise, and
+//! for what it could not see, likeness decides.
+
+use knowledge::text::canonical;
+use knowledge::{Candidate, How, UnitId, UnitType};
+
+/// From this cosine on two texts say the same in nearly the same words. MiniLM gives restatements of one
+/// lesson .55 to .9 and other lessons of the same field up to .75 (`tests` below), so no lower one would do.
+const SAME_COSINE: f64 = 0.92;
+/// From this cosine on a candidate of the same type is about the same thing as a unit.
+const ABOUT_COSINE: f64 = 0.78;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Add,
+    /// The unit is edited: this is put below what it says.
+    Merge(UnitId),
+    /// A unit of its own, and the other one is marked as replaced.
+    Supersede(UnitId),
+    Skip {
+        reason: String,
+    },
+}
+
+/// Something known, with its likeness to the candidate.
+#[derive(Clone, Debug)]
+pub(crate) struct Near {
+    pub id: UnitId,
+    /// Where it is known.
+    pub kind: Option<UnitType>,
+    pub title: String,
+    /// What of it is like the candidate, its title included.
+    pub text: String,
+    pub cosine: f64,
+    pub place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Brain,
+    /// On a branch that waits for its review, or was refused in it.
+    Waiting,
+    /// Among the candidates that come before.
+    SameSession,
+}
+
+pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
+    let said = candidate.bearing.as_ref().and_then(|bearing| {
+        let unit = near.iter().find(|near| near.place == Place::Brain && near.id == bearing.id)?;
+        Some((unit, bearing.how))
+    });
+    if let Some((unit, How::Same)) = said {
+        return known(unit);
+    }
+    let title = canonical(&candidate.title);
+    for unit in near {
+        let same_words = canonical(&unit.title) == title && unit.cosine >= ABOUT_COSINE;
+        if (same_words || unit.cosine >= SAME_COSINE) && adds_no_literal(&candidate.title, &unit.text) {
+            return known(unit);
+        }
+    }
+    match said {
+        Some((unit, How::AddsTo)) => return Verdict::Merge(unit.id.clone()),
+        Some((unit, _)) => return Verdict::Supersede(unit.id.clone()),
+        None => {}
+    }
+    let in_brain = near.iter().filter(|near| near.place == Place::Brain);
+    let alike =
+        in_brain.filter(|near| near.cosine >= ABOUT_COSINE && near.kind.as_ref() == Some(&candidate.kind));
+    match alike.max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
+        Some(unit) if corrects(&candidate.title) || corrects(&candidate.body) => {
+            Verdict::Supersede(unit.id.clone())
+        }
+        Some(unit) => Verdict::Merge(unit.id.clone()),
+        None => Verdict::Add,
+    }
+}
+
+fn known(unit: &Near) -> Verdict {
+    let reason = match unit.place {
+        Place::Brain => format!("known already: {}", unit.id),
+        Place::Waiting => format!("proposed before: {}", unit.id),
+        Place::SameSession => format!("the same as {:?}", unit.title),
+    };
+    Verdict::Skip { reason }
+}
+
+/// Two lessons that differ in a number alone have nearly the same vector, and are two: `--lane 7` is not
+/// `--lane 8`.
+fn adds_no_literal(title: &str, known: &str) -> bool {
+    let known: Vec<&str> = literals(known).collect();
+    literals(title).all(|literal| known.contains(&literal))
+}
+
+/// Words that hold a digit.
+fn literals(text: &str) -> impl Iterator<Item = &str> {
+    let is_edge = |c: char| !c.is_alphanumeric();
+    let words = text.split(|c: char| c.is_whitespace() || matches!(c, '`' | '(' | ')' | '/' | ','));
+    words
+        .map(move |word| word.trim_matches(is_edge))
+        .filter(|word| word.contains(|c: char| c.is_ascii_digit()))
+}
+
+/// Whether a text speaks of what has held before and holds no more.
+fn corrects(text: &str) -> bool {
+    const SIGNS: [&str; 8] = [
+        "no longer",
+        "not any more",
+        "not anymore",
+        "turned out to be wrong",
+        "is outdated",
+        "used to be",
+        "we switched from",
+        "contrary to what",
+    ];
+    let text = text.to_lowercase();
+    SIGNS.iter().any(|sign| text.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use knowledge::Bearing;
+
+    fn candidate(title: &str) -> Candidate {
+        Candidate {
+            kind: UnitType::Pattern,
+            domain: "coding".into(),
+            title: title.into(),
+            description: String::new(),
+            body: "What to do.".into(),
+            tags: Vec::new(),
+            confidence: 0.8,
+            related: Vec::new(),
+            evidence: Vec::new(),
+            bearing: None,
+        }
+    }
+
+    fn near(id: &str, title: &str, cosine: f64, place: Place) -> Near {
+        let kind = (place == Place::Brain).then_some(UnitType::Pattern);
+        Near { id: UnitId::verbatim(id), kind, title: title.into(), text: title.into(), cosine, place }
+    }
+
+    fn brain(cosine: f64) -> Near {
+        near("pools", "Bound the worker pool", cosine, Place::Brain)
+    }
+
+    #[test]
+    fn the_nearer_the_less_is_new() {
+        let candidate = candidate("Give a pool of workers a bound");
+        assert_eq!(judge(&candidate, &[]), Verdict::Add);
+        assert_eq!(judge(&candidate, &[brain(0.6)]), Verdict::Add);
+        assert_eq!(judge(&candidate, &[brain(0.8)]), Verdict::Merge(UnitId::verbatim("pools")));
+        let skip = Verdict::Skip { reason: "known already: pools".into() };
+        assert_eq!(judge(&candidate, &[brain(0.95)]), skip);
+    }
+
+    #[test]
+    fn what_waits_for_its_review_is_known_and_never_edited() {
+        let candidate = candidate("Give a pool of workers a bound");
+        let waiting = |cosine| near("pools", "Bound the worker pool", cosine, Place::Waiting);
+        let skip = Verdict::Skip { reason: "proposed before: pools".into() };
+        assert_eq!(judge(&candidate, &[waiting(0.95)]), skip);
+        assert_eq!(judge(&candidate, &[waiting(0.85)]), Verdict::Add);
+    }
+
+    #[test]
+    fn a_number_makes_another_lesson_of_the_same_words() {
+        let other = near("lane-7", "Always run `check --lane 7` first", 0.99, Place::Waiting);
+        assert_eq!(judge(&candidate("Always run `check --lane 8` first"), &[other.clone()]), Verdict::Add);
+        let same = judge(&candidate("First run `check --lane 7`, always"), &[other]);
+        assert!(matches!(same, Verdict::Skip { .. }));
+    }
+
+    #[test]
+    fn a_correction_supersedes_and_another_type_is_another_unit() {
+        let mut corrected = candidate("The pool no longer needs a bound");
+        assert_eq!(judge(&corrected, &[brain(0.8)]), Verdict::Supersede(UnitId::verbatim("pools")));
+        corrected.kind = UnitType::Bug;
+        assert_eq!(judge(&corrected, &[brain(0.8)]), Verdict::Add);
+    }
+
+    #[test]
+    fn what_the_model_says_of_a_unit_that_is_there_goes_before_likeness() {
+        let said = |how, id: &str| Candidate {
+            bearing: Some(Bearing { id: UnitId::verbatim(id), how }),
+            ..candidate("Give a pool of workers a bound")
+        };
+        let pools = UnitId::verbatim("pools");
+        assert_eq!(judge(&said(How::AddsTo, "pools"), &[brain(0.3)]), Verdict::Merge(pools.clone()));
+        assert_eq!(judge(&said(How::Replaces, "pools"), &[brain(0.3)]), Verdict::Supersede(pools));
+        assert!(matches!(judge(&said(How::Same, "pools"), &[brain(0.3)]), Verdict::Skip { .. }));
+        assert_eq!(judge(&said(How::Replaces, "gone"), &[brain(0.3)]), Verdict::Add);
+        // A copy is no news, whatever is said of it.
+        assert!(matches!(judge(&said(How::AddsTo, "pools"), &[brain(0.95)]), Verdict::Skip { .. }));
+    }
+}

@@ -1,0 +1,124 @@
+//! What captures have proposed: known, although nobody may have merged it yet.
+
+use jiff::Timestamp;
+use knowledge::SessionId;
+use rusqlite::{Transaction, params};
+
+use crate::store::Queue;
+use crate::{Capture, Error};
+
+/// A unit that a capture adds or changes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Proposed {
+    /// The unit's id.
+    pub name: String,
+    /// Whether the capture gives it this name; else it changes a unit that is there.
+    pub is_new: bool,
+    pub title: String,
+    /// What made the vector.
+    pub model: String,
+    /// Of what the capture says, `[dimensions] f32`; empty when there is none.
+    pub vector: Vec<f32>,
+    /// The lines that it rests on, with what each says.
+    pub evidence: Vec<(String, String)>,
+}
+
+/// A unit that some capture has proposed, merged since or not.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting {
+    pub name: String,
+    pub title: String,
+    pub model: String,
+    pub vector: Vec<f32>,
+}
+
+/// One line that a unit rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub capture: i64,
+    pub session: SessionId,
+    pub transcript: std::path::PathBuf,
+    pub captured: Timestamp,
+    /// Its uuid.
+    pub line: String,
+    pub excerpt: String,
+}
+
+impl Queue {
+    /// What other captures than this one have proposed, the newest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn proposed_by_others(&self, capture: i64, limit: usize) -> Result<Vec<Waiting>, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(
+            "SELECT name, title, model, vector FROM names
+             WHERE capture_id <> ?1 AND title <> '' ORDER BY capture_id DESC, name LIMIT ?2",
+        )?;
+        let rows = statement.query_map(params![capture, limit as i64], |row| {
+            let bytes: Vec<u8> = row.get(3)?;
+            let (numbers, _) = bytes.as_chunks();
+            let vector = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+            Ok(Waiting { name: row.get(0)?, title: row.get(1)?, model: row.get(2)?, vector })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The lines that a unit rests on, as far as its captures are in this ledger, the oldest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn origins(&self, unit: &str) -> Result<Vec<Origin>, Error> {
+        let rows: Vec<(i64, String, String)> = {
+            let connection = self.connection()?;
+            let mut statement = connection.prepare_cached(
+                "SELECT capture_id, line, excerpt FROM evidence WHERE unit = ?1 ORDER BY capture_id, position",
+            )?;
+            let rows = statement.query_map([unit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+            rows.collect::<Result<_, _>>()?
+        };
+        let mut captures: Vec<Capture> = Vec::new();
+        let mut origins = Vec::new();
+        for (id, line, excerpt) in rows {
+            if captures.last().is_none_or(|capture| capture.id != id) {
+                captures.extend(self.capture(id)?);
+            }
+            let Some(capture) = captures.last().filter(|capture| capture.id == id) else { continue };
+            origins.push(Origin {
+                capture: id,
+                session: capture.session_id.clone(),
+                transcript: capture.transcript.clone(),
+                captured: capture.added,
+                line,
+                excerpt,
+            });
+        }
+        Ok(origins)
+    }
+}
+
+/// Puts these in the place of what the capture had proposed before.
+pub(crate) fn keep(transaction: &Transaction<'_>, capture: i64, units: &[Proposed]) -> Result<(), Error> {
+    transaction.execute("DELETE FROM names WHERE capture_id = ?1", [capture])?;
+    transaction.execute("DELETE FROM evidence WHERE capture_id = ?1", [capture])?;
+    for unit in units {
+        if unit.is_new {
+            let vector: Vec<u8> = unit.vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+            transaction
+                .prepare_cached(
+                    "INSERT INTO names (name, capture_id, title, model, vector) VALUES (?1, ?2, ?3, ?4, ?5)",
+                )?
+                .execute(params![unit.name, capture, unit.title, unit.model, vector])?;
+        }
+        // Two of one session may complete the same unit.
+        let first: i64 = transaction
+            .prepare_cached("SELECT count(*) FROM evidence WHERE unit = ?1 AND capture_id = ?2")?
+            .query_row(params![unit.name, capture], |row| row.get(0))?;
+        for (position, (line, excerpt)) in (first..).zip(&unit.evidence) {
+            transaction
+                .prepare_cached("INSERT INTO evidence VALUES (?1, ?2, ?3, ?4, ?5)")?
+                .execute(params![unit.name, capture, position, line, excerpt])?;
+        }
+    }
+    Ok(())
+}
