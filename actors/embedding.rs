@@ -205,6 +205,6 @@ impl State {
 }
 
 /// What of a candidate is compared with the brain: what its unit's first chunk would say.
-fn text_of(candidate: &knowledge::Candidate) -> String {
+pub(crate) fn text_of(candidate: &knowledge::Candidate) -> String {
     format!("{}\n\n{}", candidate.title, candidate.body)
 }

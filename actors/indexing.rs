@@ -320,7 +320,11 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, model: &str, mut found: Fou
 
 /// The units of the brain that are nearest to a candidate, each by its nearest chunk, and the one that the
 /// candidate itself names.
-fn near(pinned: &Pinned, candidate: &Candidate, vector: &[f32]) -> Result<Vec<Near>, index::Error> {
+pub(crate) fn near(
+    pinned: &Pinned,
+    candidate: &Candidate,
+    vector: &[f32],
+) -> Result<Vec<Near>, index::Error> {
     let mut near: Vec<Near> = Vec::new();
     for hit in pinned.nearest(vector, NEAREST_CHUNKS)? {
         let chunk = pinned.chunk(hit.chunk)?;

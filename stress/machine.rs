@@ -285,6 +285,10 @@ pub(crate) struct Session {
     turns: u64,
 }
 
+/// How many rules a session can state that are not alike: of two that are, found in one capture, one would
+/// be proposed.
+pub(crate) const WORDINGS: usize = 3;
+
 impl Session {
     /// A session of one person's turns: one for each marker that states a rule, and small talk.
     pub(crate) fn new(machine: &Machine, random: &mut Random, markers: &[u64]) -> Result<Self> {
@@ -301,8 +305,7 @@ impl Session {
 
     /// The session goes on, and a rule is stated in it.
     pub(crate) fn learn(&mut self, random: &mut Random, marker: u64) -> Result<()> {
-        // Two that say nearly the same would be proposed as one.
-        let words = match self.markers.len() % 3 {
+        let words = match self.markers.len() % WORDINGS {
             0 => format!(
                 "from now on, always run `importer-check --lane {marker}` before you commit a change to the importer, \
                  because the nightly job reads it without a lock"

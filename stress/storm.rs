@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
 use crate::audit::{Deaths, Ended, audit};
-use crate::machine::{Client, Hooked, Kind, Machine, Random, Session};
+use crate::machine::{Client, Hooked, Kind, Machine, Random, Session, WORDINGS};
 use crate::troubles;
 
 /// Once nobody kills any more, no longer than this without one more capture ended.
@@ -193,8 +193,11 @@ impl Storm {
     fn round(&mut self, arguments: &Arguments, round: u32, killed: &mut Killed) -> Result<()> {
         let mut again: Vec<usize> = Vec::new();
         for (at, ended) in self.sessions.iter_mut().enumerate() {
-            // Sessions go on and end again: what is new of them is a capture of its own.
-            let may_go_on = ended.acknowledged && again.len() < arguments.sessions / 2;
+            // Sessions go on and end again: what is new of them is a capture of its own, or part of one that
+            // has not begun.
+            let may_go_on = ended.acknowledged
+                && ended.session.markers.len() < WORDINGS
+                && again.len() < arguments.sessions / 2;
             if may_go_on && self.random.chance(5) {
                 self.marker += 1;
                 ended.session.learn(&mut self.random, self.marker)?;
@@ -325,7 +328,11 @@ fn recover(machine: &Machine, what: &str) -> Result<()> {
             moved.set((left, Instant::now()));
         }
         let standstill = moved.get().1.elapsed();
-        ensure!(standstill < STANDSTILL_MAX, "{what}: {left} captures are stuck\n{}", machine.ok(&["status"])?);
+        ensure!(
+            standstill < STANDSTILL_MAX,
+            "{what}: {left} captures are stuck\n{}",
+            machine.ok(&["status"])?
+        );
         machine.is_quiet()
     })
 }
