@@ -39,23 +39,33 @@ time from the question to that stage's list, the question's vector included. In 
 interval over resampled questions. The index is made in a temporary folder; vectors are kept in the
 cache ($XDG_CACHE_HOME/nugget), so that a second run embeds only the questions.
 
+Several folders are told in a line each, with the mean in which each of them counts alike; in JSON `stages`
+is then that mean and `sets` has each one's figures.
+
+With --unrelated the questions of other sets are asked too, of all items: they should get nothing.
+
 Examples:
   nugget eval sets/docs
   nugget eval sets/docs --json --stage fusion --stage final
-  nugget eval sets/docs --per-query found.jsonl";
+  nugget eval sets/docs --per-query found.jsonl
+  nugget eval sets/*
+  nugget eval sets/docs --unrelated sets/code";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Arguments {
-    /// The folder of the set
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
+    /// The folder of the set; of each set
+    #[arg(value_name = "DIR", required = true)]
+    folders: Vec<PathBuf>,
     /// Tell this stage only; may be given several times
     #[arg(long, value_enum, value_name = "STAGE")]
     stage: Vec<Stage>,
     /// Write what was found for each question, with each candidate's features, as JSON lines
     #[arg(long, value_name = "FILE")]
     per_query: Option<PathBuf>,
+    /// Ask the questions of this set too, which have no answer here; may be given several times
+    #[arg(long, value_name = "DIR")]
+    unrelated: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -65,10 +75,9 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         door.log_to_stderr();
         let config = door.config()?;
-        let set = Set::read(&self.folder)?;
-        for warning in &set.warnings {
-            output::note(&format!("warning: {}", output::safe(warning)));
-        }
+        // All are read before the first is asked: what is wrong with the last is told at once.
+        let sets = self.folders.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
+        let unrelated = self.unrelated.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
         let mut per_query = match &self.per_query {
             Some(path) => {
                 let failed = |error| Fault::new(format!("failed to create {}: {error}", path.display()));
@@ -78,23 +87,41 @@ impl Arguments {
         };
         let settings = session::embed_settings(&config);
         let embedder = Embedder::load(&settings).map_err(fault)?;
-        let folder = tempfile::tempdir()?;
-        let built = Built::new(&set, &embedder, folder.path())?;
-        let begun = Instant::now();
-        let tally = ask(&set, &embedder, &built, per_query.as_mut())?;
-        let seconds_asking = begun.elapsed().as_secs_f64();
+        let stages = if self.stage.is_empty() { Stage::ALL.to_vec() } else { self.stage };
+        let mut reports = Vec::with_capacity(sets.len());
+        for (name, set) in sets {
+            let folder = tempfile::tempdir()?;
+            let built = Built::new(&set, &embedder, folder.path())?;
+            let begun = Instant::now();
+            let tally = ask(&name, &set, &embedder, &built, per_query.as_mut())?;
+            let seconds_asking = begun.elapsed().as_secs_f64();
+            let unrelated = unrelated
+                .iter()
+                .map(|(name, other)| {
+                    Ok(Unrelated { name: name.clone(), ..nothing(other, &embedder, &built)? })
+                })
+                .collect::<Result<Vec<_>, Fault>>()?;
+            reports.push(Report { name, set, built, tally, unrelated, seconds_asking });
+        }
         if let Some(mut file) = per_query {
             file.flush()?;
         }
-        let stages = if self.stage.is_empty() { Stage::ALL.to_vec() } else { self.stage };
-        let report = Report { name: name(&self.folder), set, embedder, built, tally, seconds_asking, stages };
+        let told = Told { reports, embedder, stages };
         if self.json {
-            output::print_json(&report.json())?
+            output::print_json(&told.json())?
         } else {
-            output::print(&report.text())?
+            output::print(&told.text())?
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn read(folder: &Path) -> Result<(String, Set), Fault> {
+    let set = Set::read(folder)?;
+    for warning in &set.warnings {
+        output::note(&format!("warning: {}", output::safe(warning)));
+    }
+    Ok((name(folder), set))
 }
 
 /// The set in an index of its own.
@@ -240,6 +267,7 @@ fn vectors(
 }
 
 fn ask(
+    name: &str,
     set: &Set,
     embedder: &Embedder,
     built: &Built,
@@ -264,15 +292,42 @@ fn ask(
         let figures: Vec<Figures> =
             ranked.iter().map(|(_, items)| measure::figures(items, &query.relevant)).collect();
         if let Some(file) = per_query.as_deref_mut() {
-            let line = told(set, query, built, &trace, &ranked, &figures);
+            let line = told(name, set, query, built, &trace, &ranked, &figures);
             writeln!(file, "{line}")?;
         }
         let times = Stage::ALL.map(time);
+        tally.nothing += usize::from(!answered(&trace));
         tally.add(figures, times, measure::recall(&pool, &query.relevant), pool.len());
         bar.inc(1);
     }
     bar.finish_and_clear();
     Ok(tally)
+}
+
+/// Questions of another set, and how many of them were told that there is nothing about them.
+struct Unrelated {
+    name: String,
+    questions: usize,
+    nothing: usize,
+}
+
+fn nothing(other: &Set, embedder: &Embedder, built: &Built) -> Result<Unrelated, Fault> {
+    let pinned = built.index.pin().map_err(indexed)?;
+    let mut nothing = 0;
+    let bar = output::progress_bar("asking what is not there");
+    bar.set_length(other.queries.len() as u64);
+    for query in &other.queries {
+        let (_, trace) = search(&pinned, embedder, &query.text)?;
+        nothing += usize::from(!answered(&trace));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(Unrelated { name: String::new(), questions: other.queries.len(), nothing })
+}
+
+/// Whether anything found is above the floor of relevance.
+fn answered(trace: &Trace) -> bool {
+    trace.reranked.iter().any(|scored| scored.relevant)
 }
 
 /// The time that the question's vector took, and what each stage found.
@@ -294,6 +349,7 @@ fn search(pinned: &Pinned, embedder: &Embedder, text: &str) -> Result<(u64, Trac
 
 /// One question's line: what each stage ranked, and the features of each candidate.
 fn told(
+    name: &str,
     set: &Set,
     query: &set::Query,
     built: &Built,
@@ -329,6 +385,7 @@ fn told(
         })
         .collect();
     json!({
+        "set": name,
         "id": query.id,
         "text": query.text,
         "relevant": relevant,
@@ -339,49 +396,123 @@ fn told(
     })
 }
 
+/// One set with what came of it.
 struct Report {
     name: String,
     set: Set,
-    embedder: Embedder,
     built: Built,
     tally: Tally,
+    unrelated: Vec<Unrelated>,
     seconds_asking: f64,
+}
+
+/// What is told of all sets.
+struct Told {
+    reports: Vec<Report>,
+    embedder: Embedder,
     stages: Vec<Stage>,
 }
 
-impl Report {
+impl Told {
     fn json(&self) -> Value {
+        let tallies: Vec<&Tally> = self.reports.iter().map(|report| &report.tally).collect();
+        if let [report] = &self.reports[..] {
+            return self.json_of(report);
+        }
+        let (gain, interval) = measure::gain(&tallies);
+        let sets: Vec<Value> = self.reports.iter().map(|report| self.json_of(report)).collect();
+        json!({
+            "stages": self.stages_json(&tallies),
+            "final_over_fusion": { "ndcg@10": gain, "ci95": interval },
+            "sets": sets,
+        })
+    }
+
+    fn json_of(&self, report: &Report) -> Value {
+        let (recall, candidates) = report.tally.pool();
+        let (gain, interval) = measure::gain(&[&report.tally]);
+        let questions = report.tally.questions();
+        let unrelated: Vec<Value> = report
+            .unrelated
+            .iter()
+            .map(|other| {
+                let part = share(other.nothing, other.questions);
+                json!({ "set": other.name, "questions": other.questions, "nothing": part })
+            })
+            .collect();
+        json!({
+            "set": report.name,
+            "questions": questions,
+            "items": report.set.items.len(),
+            "chunks": report.built.chunks,
+            "model": self.embedder.model_name(),
+            "runtime": self.embedder.runtime().to_string(),
+            "stages": self.stages_json(&[&report.tally]),
+            "pool": { "recall": recall, "candidates": candidates },
+            "final_over_fusion": { "ndcg@10": gain, "ci95": interval },
+            "floor": { "own_nothing": share(report.tally.nothing, questions), "unrelated": unrelated },
+            "embedded": report.built.embedded,
+            "seconds": { "building": report.built.seconds, "asking": report.seconds_asking },
+        })
+    }
+
+    /// The means over the sets.
+    fn stages_json(&self, tallies: &[&Tally]) -> Value {
         let mut stages = Map::new();
         for &stage in &self.stages {
             let mut told = Map::new();
             let mut intervals = Map::new();
             for (at, measure) in MEASURES.iter().enumerate() {
-                let values = self.tally.of(stage, at);
-                told.insert((*measure).to_owned(), json!(measure::mean(&values)));
-                intervals.insert((*measure).to_owned(), json!(measure::interval(&values)));
+                let (mean, interval) = mean_of(tallies, stage, at);
+                told.insert((*measure).to_owned(), json!(mean));
+                intervals.insert((*measure).to_owned(), json!(interval));
             }
-            told.insert("ms_p50".to_owned(), json!(self.tally.ms_p50(stage)));
+            let ms: Vec<f64> = tallies.iter().map(|tally| tally.ms_p50(stage)).collect();
+            told.insert("ms_p50".to_owned(), json!(measure::mean(&ms)));
             told.insert("ci95".to_owned(), Value::Object(intervals));
             stages.insert(stage.name().to_owned(), Value::Object(told));
         }
-        let (recall, candidates) = self.tally.pool();
-        let (gain, interval) = self.tally.gain();
-        json!({
-            "set": self.name,
-            "questions": self.set.queries.len(),
-            "items": self.set.items.len(),
-            "chunks": self.built.chunks,
-            "model": self.embedder.model_name(),
-            "runtime": self.embedder.runtime().to_string(),
-            "stages": stages,
-            "pool": { "recall": recall, "candidates": candidates },
-            "final_over_fusion": { "ndcg@10": gain, "ci95": interval },
-            "embedded": self.built.embedded,
-            "seconds": { "building": self.built.seconds, "asking": self.seconds_asking },
-        })
+        Value::Object(stages)
     }
 
     fn text(&self) -> String {
+        let by = format!("{} by {}", self.embedder.model_name(), self.embedder.runtime());
+        if let [report] = &self.reports[..] {
+            return self.text_of(report, &by);
+        }
+        // A line for each set: nDCG@10 and recall@10.
+        let mut head = vec!["ndcg@10 recall@10".to_owned()];
+        head.extend(self.stages.iter().map(|stage| stage.name().to_owned()));
+        head.extend(["pool", "final over fusion", "ms p50"].map(str::to_owned));
+        let mut rows = vec![head];
+        let line = |name: String, tallies: &[&Tally]| {
+            let mut row = vec![name];
+            for &stage in &self.stages {
+                let [ndcg, recall] = [measure::NDCG, measure::RECALL].map(|at| mean_of(tallies, stage, at).0);
+                row.push(format!("{ndcg:.3} {recall:.3}"));
+            }
+            let pool: Vec<f64> = tallies.iter().map(|tally| tally.pool().0).collect();
+            let ms: Vec<f64> = tallies.iter().map(|tally| tally.ms_p50(Stage::Final)).collect();
+            let (gain, [low, high]) = measure::gain(tallies);
+            row.push(format!("{:.3}", measure::mean(&pool)));
+            row.push(format!("{gain:+.1} % [{low:+.1} {high:+.1}]"));
+            row.push(format!("{:.1}", measure::mean(&ms)));
+            row
+        };
+        for report in &self.reports {
+            rows.push(line(output::safe(&report.name).to_string(), &[&report.tally]));
+        }
+        let tallies: Vec<&Tally> = self.reports.iter().map(|report| &report.tally).collect();
+        rows.push(line("mean".to_owned(), &tallies));
+        let floors: Vec<String> = self
+            .reports
+            .iter()
+            .map(|report| format!("{}: {}", output::safe(&report.name), floor(report)))
+            .collect();
+        format!("{by}\n\n{}\n{}", output::table(&rows), floors.concat())
+    }
+
+    fn text_of(&self, report: &Report, by: &str) -> String {
         let mut rows = vec![
             std::iter::once("stage".to_owned())
                 .chain(MEASURES.map(str::to_owned))
@@ -391,33 +522,58 @@ impl Report {
         for &stage in &self.stages {
             let mut row = vec![stage.name().to_owned()];
             for at in 0..MEASURES.len() {
-                let values = self.tally.of(stage, at);
-                let [low, high] = measure::interval(&values);
-                row.push(format!("{:.3} [{low:.3} {high:.3}]", measure::mean(&values)));
+                let (mean, [low, high]) = mean_of(&[&report.tally], stage, at);
+                row.push(format!("{mean:.3} [{low:.3} {high:.3}]"));
             }
-            row.push(format!("{:.1}", self.tally.ms_p50(stage)));
+            row.push(format!("{:.1}", report.tally.ms_p50(stage)));
             rows.push(row);
         }
-        let (recall, candidates) = self.tally.pool();
-        let (gain, [low, high]) = self.tally.gain();
-        let built = &self.built;
+        let (recall, candidates) = report.tally.pool();
+        let (gain, [low, high]) = measure::gain(&[&report.tally]);
+        let built = &report.built;
         format!(
-            "{}: {} questions, {} items in {} chunks; {} by {}\n\n{}\n\
+            "{}: {} questions, {} items in {} chunks; {by}\n\n{}\n\
              pool: {recall:.3} of what is relevant is among the {candidates:.0} candidates\n\
              final over fusion: nDCG@10 {gain:+.1} % [{low:+.1} {high:+.1}]\n\
+             floor: {}\
              took: {:.1} s to build ({} of the vectors computed), {:.1} s to ask\n",
-            output::safe(&self.name),
-            self.set.queries.len(),
-            self.set.items.len(),
+            output::safe(&report.name),
+            report.set.queries.len(),
+            report.set.items.len(),
             built.chunks,
-            self.embedder.model_name(),
-            self.embedder.runtime(),
             output::table(&rows),
+            floor(report),
             built.seconds,
             built.embedded,
-            self.seconds_asking,
+            report.seconds_asking,
         )
     }
+}
+
+/// How many questions were told that there is nothing about them: of its own, which is wrong, and of others.
+fn floor(report: &Report) -> String {
+    let of = |nothing: usize, questions: usize| {
+        format!("{nothing} of {questions} ({:.1} %)", 100.0 * share(nothing, questions))
+    };
+    let mut told =
+        format!("{} own questions get nothing", of(report.tally.nothing, report.tally.questions()));
+    for other in &report.unrelated {
+        let name = output::safe(&other.name);
+        told.push_str(&format!("; of {name}'s {}, as they should", of(other.nothing, other.questions)));
+    }
+    told.push('\n');
+    told
+}
+
+fn share(part: usize, all: usize) -> f64 {
+    part as f64 / all.max(1) as f64
+}
+
+/// The mean over the sets of each one's mean, with its interval.
+fn mean_of(tallies: &[&Tally], stage: Stage, measure: usize) -> (f64, [f64; 2]) {
+    let values: Vec<Vec<f64>> = tallies.iter().map(|tally| tally.of(stage, measure)).collect();
+    let means: Vec<f64> = values.iter().map(|values| measure::mean(values)).collect();
+    (measure::mean(&means), measure::interval(&values))
 }
 
 fn name(folder: &Path) -> String {

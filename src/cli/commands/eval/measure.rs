@@ -8,7 +8,9 @@ use serde_json::{Map, Value, json};
 
 /// What is told of each stage, in the order of [`Figures`].
 pub(super) const MEASURES: [&str; 5] = ["recall@5", "recall@10", "recall@50", "ndcg@10", "mrr@10"];
-const NDCG: usize = 3;
+/// The places of two of them.
+pub(super) const RECALL: usize = 1;
+pub(super) const NDCG: usize = 3;
 
 /// The questions are drawn anew so often for an interval.
 const RESAMPLES: usize = 1_000;
@@ -111,6 +113,8 @@ pub(super) struct Tally {
     micros: Vec<[u64; 5]>,
     /// The recall of the candidates, and how many items they are.
     pool: Vec<(f64, usize)>,
+    /// Questions that were told that there is nothing about them.
+    pub(super) nothing: usize,
 }
 
 impl Tally {
@@ -138,36 +142,56 @@ impl Tally {
         (mean(&recall), mean(&items))
     }
 
-    /// By how many per cent the nDCG of the final order is above that of the fusion, with its interval over
-    /// the same questions drawn for both.
-    pub(super) fn gain(&self) -> (f64, [f64; 2]) {
-        let (after, before) = (self.of(Stage::Final, NDCG), self.of(Stage::Fusion, NDCG));
-        let gain = |questions: &mut dyn Iterator<Item = usize>| {
-            let sums = questions.fold((0.0, 0.0), |sums, at| (sums.0 + after[at], sums.1 + before[at]));
-            if sums.1 > 0.0 { (sums.0 / sums.1 - 1.0) * 100.0 } else { 0.0 }
-        };
-        (gain(&mut (0..after.len())), resampled(after.len(), gain))
+    pub(super) fn questions(&self) -> usize {
+        self.figures.len()
     }
+}
+
+/// By how many per cent the nDCG of the final order is above that of the fusion, each the mean over the sets,
+/// with its interval over the same questions drawn for both.
+pub(super) fn gain(sets: &[&Tally]) -> (f64, [f64; 2]) {
+    let of = |stage| sets.iter().map(|set| set.of(stage, NDCG)).collect::<Vec<_>>();
+    let (after, before) = (of(Stage::Final), of(Stage::Fusion));
+    let gain = |drawn: &[Vec<usize>]| {
+        let mean =
+            |values: &[Vec<f64>]| -> f64 { values.iter().zip(drawn).map(|(v, d)| mean_at(v, d)).sum() };
+        let before = mean(&before);
+        if before > 0.0 { (mean(&after) / before - 1.0) * 100.0 } else { 0.0 }
+    };
+    let sizes: Vec<usize> = after.iter().map(Vec::len).collect();
+    let all: Vec<Vec<usize>> = sizes.iter().map(|&size| (0..size).collect()).collect();
+    (gain(&all), resampled(&sizes, gain))
 }
 
 pub(super) fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The 95 % interval of the mean: percentiles of the bootstrap (Efron 1979).
-pub(super) fn interval(values: &[f64]) -> [f64; 2] {
-    resampled(values.len(), |questions| {
-        questions.map(|at| values[at]).sum::<f64>() / values.len().max(1) as f64
+fn mean_at(values: &[f64], drawn: &[usize]) -> f64 {
+    drawn.iter().map(|&at| values[at]).sum::<f64>() / drawn.len().max(1) as f64
+}
+
+/// The 95 % interval of the mean over the sets of each one's mean: percentiles of the bootstrap (Efron 1979),
+/// drawn within each set.
+pub(super) fn interval(sets: &[Vec<f64>]) -> [f64; 2] {
+    let sizes: Vec<usize> = sets.iter().map(Vec::len).collect();
+    resampled(&sizes, |drawn| {
+        let means: Vec<f64> = sets.iter().zip(drawn).map(|(values, drawn)| mean_at(values, drawn)).collect();
+        mean(&means)
     })
 }
 
-fn resampled(questions: usize, statistic: impl Fn(&mut dyn Iterator<Item = usize>) -> f64) -> [f64; 2] {
-    if questions == 0 {
+fn resampled(sizes: &[usize], statistic: impl Fn(&[Vec<usize>]) -> f64) -> [f64; 2] {
+    if sizes.iter().all(|&size| size == 0) {
         return [0.0, 0.0];
     }
     let mut random = SplitMix(SEED);
-    let mut statistics: Vec<f64> =
-        (0..RESAMPLES).map(|_| statistic(&mut (0..questions).map(|_| random.below(questions)))).collect();
+    let mut statistics: Vec<f64> = (0..RESAMPLES)
+        .map(|_| {
+            let drawn = sizes.iter().map(|&size| (0..size).map(|_| random.below(size)).collect());
+            statistic(&drawn.collect::<Vec<_>>())
+        })
+        .collect();
     statistics.sort_by(f64::total_cmp);
     let at = |part: f64| statistics[(part * (RESAMPLES - 1) as f64).round() as usize];
     [at(0.025), at(0.975)]
@@ -208,12 +232,28 @@ mod tests {
     fn an_interval_holds_the_mean_narrows_with_the_questions_and_is_the_same_each_time() {
         let values = |n: usize| (0..n).map(|i| (i % 2) as f64).collect::<Vec<_>>();
         let width = |n| {
-            let [low, high] = interval(&values(n));
+            let [low, high] = interval(&[values(n)]);
             assert!(low <= 0.5 && 0.5 <= high);
             high - low
         };
         assert!(width(1_000) < width(100) && width(100) < width(20));
-        assert_eq!(interval(&values(50)), interval(&values(50)));
-        assert_eq!(interval(&[]), [0.0, 0.0]);
+        assert_eq!(interval(&[values(50)]), interval(&[values(50)]));
+        assert_eq!(interval(&[Vec::new()]), [0.0, 0.0]);
+    }
+
+    #[test]
+    fn each_set_counts_alike_in_the_gain_however_many_questions_it_has() {
+        let set = |questions: usize, before: f64, after: f64| {
+            let mut tally = Tally::default();
+            for _ in 0..questions {
+                let [before, after] = [before, after].map(|ndcg| Figures([0.0, 0.0, 0.0, ndcg, 0.0]));
+                tally.add(vec![before, before, before, before, after], [0; 5], 0.0, 0);
+            }
+            tally
+        };
+        let (many, few) = (set(100, 0.5, 0.5), set(1, 0.5, 1.0));
+        assert!((gain(&[&many, &few]).0 - 50.0).abs() < 1e-9);
+        assert!((gain(&[&few]).0 - 100.0).abs() < 1e-9);
+        assert_eq!(gain(&[&set(2, 0.0, 0.0)]), (0.0, [0.0, 0.0]));
     }
 }

@@ -64,16 +64,17 @@ impl Set {
             }
             items.push(item);
         }
-        let mut asked: Vec<Query> = Vec::new();
+        let (mut asked, mut asked_lines): (Vec<Query>, Vec<usize>) = (Vec::new(), Vec::new());
         let mut places: HashMap<String, usize> = HashMap::new();
         for (line, query) in json_lines::<Query>(&queries)? {
             if places.insert(query.id.clone(), asked.len()).is_some() {
                 return Err(malformed(&queries, line, &format!("the id {:?} is there twice", query.id)));
             }
             asked.push(query);
+            asked_lines.push(line);
         }
         let mut absent: Vec<String> = Vec::new();
-        let mut of_nobody = 0;
+        let (mut of_nobody, mut of_nothing): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for (line, text) in lines(&qrels)? {
             let columns: Vec<&str> = text.split('\t').map(str::trim).collect();
             let [query, item, grade] = columns[..] else {
@@ -86,29 +87,32 @@ impl Set {
                 return Err(malformed(&qrels, line, &format!("{grade:?} is no grade")));
             };
             let Some(&place) = places.get(query) else {
-                of_nobody += 1;
+                of_nobody.push(line);
                 continue;
             };
             if grade.is_finite() && grade > 0.0 {
                 let next = items.len() + absent.len();
                 let number = *numbers.entry(item.to_owned()).or_insert_with(|| {
                     absent.push(item.to_owned());
+                    of_nothing.push(line);
                     next
                 });
                 asked[place].relevant.insert(number, grade);
             }
         }
         let mut warnings = Vec::new();
-        let mut warn = |count: usize, what: &str| {
-            if count > 0 {
-                warnings.push(format!("{}: {count} {what}", folder.display()));
+        let mut warn = |path: &Path, lines: &[usize], what: &str| {
+            if let Some(first) = lines.first() {
+                warnings.push(format!("{}:{first}: {what} ({} in all)", path.display(), lines.len()));
             }
         };
-        let all = asked.len();
-        asked.retain(|query| !query.relevant.is_empty());
-        warn(all - asked.len(), "questions have no answer and are left out");
-        warn(absent.len(), "judged items are not in the corpus and count as not found");
-        warn(of_nobody, "judgements are of questions that are not there");
+        let unanswered = |query: &Query| query.relevant.is_empty();
+        let without: Vec<usize> =
+            (0..asked.len()).filter(|&at| unanswered(&asked[at])).map(|at| asked_lines[at]).collect();
+        asked.retain(|query| !unanswered(query));
+        warn(&queries, &without, "this question has no answer and is left out");
+        warn(&qrels, &of_nothing, "this item is not in the corpus and counts as not found");
+        warn(&qrels, &of_nobody, "there is no such question");
         if items.is_empty() || asked.is_empty() {
             let empty = if items.is_empty() { &corpus } else { &qrels };
             return Err(Fault::new(format!("{} has nothing to evaluate with", empty.display())));
@@ -128,6 +132,7 @@ fn lines(path: &Path) -> Result<Vec<(usize, String)>, Fault> {
             .code(MISSING)
             .hint("a set is a folder with corpus.jsonl, queries.jsonl and qrels.tsv")
     })?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.to_owned()));
     Ok(lines.filter(|(_, line)| !line.trim().is_empty()).collect())
 }
@@ -185,7 +190,12 @@ mod tests {
         assert_eq!((set.items.len(), set.queries.len()), (2, 1));
         assert_eq!(set.queries[0].relevant, BTreeMap::from([(1, 1.0), (2, 2.0)]));
         assert_eq!((set.name_of(1), set.name_of(2)), ("7", "gone"));
-        assert_eq!(set.warnings.len(), 2, "{:?}", set.warnings);
+        let told: Vec<&str> = set.warnings.iter().filter_map(|told| told.rsplit('/').next()).collect();
+        let expected = [
+            "queries.jsonl:2: this question has no answer and is left out (1 in all)",
+            "qrels.tsv:4: this item is not in the corpus and counts as not found (1 in all)",
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]
