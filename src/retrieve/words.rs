@@ -1,0 +1,180 @@
+//! How well a passage matches the question's words: softly, by wordpieces, and with an eye to which stand
+//! together.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use index::Pinned;
+
+use crate::{Analysis, Error, Lexicon};
+
+/// Wordpieces of the question that are looked at: one bit each.
+const ASKED_MAX: usize = 64;
+/// A wordpiece of a passage stands for one of the question from this cosine on: another form of the word, or
+/// a word for the same. Unrelated ones have .15 to .25 in the built-in model's table.
+const SAME_COSINE: f32 = 0.6;
+/// A word of the passage beside counts so much of one in the passage itself.
+const BESIDE_PART: f32 = 0.8;
+/// Two words of a question that stand this many words apart at most, stand together.
+const NEAR_WORDS: usize = 8;
+
+/// What the question's words are worth.
+pub(crate) struct Asked {
+    /// The question's wordpieces, each with the rarity of its word.
+    pieces: Vec<(u32, f64)>,
+    /// Pieces of two words that follow one another in the question.
+    pairs: Vec<(usize, usize)>,
+    /// How rare the rarest word is: 0 for one that is everywhere, 1 for one that a single passage holds, or
+    /// none.
+    pub(crate) rarest: f64,
+    /// What a word that a single passage holds would give to BM25.
+    pub(crate) bm25_unit: f64,
+}
+
+/// How one passage matches.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Match {
+    /// The mean, weighted by rarity, of each wordpiece's best cosine with any wordpiece of the passage.
+    pub(crate) words: f64,
+    /// The part, weighted alike, of the question's pairs of words that stand together in the passage.
+    pub(crate) near: f64,
+    /// What the passages beside it add to `words`.
+    pub(crate) beside: f64,
+}
+
+impl Asked {
+    /// A word counts by its inverse document frequency, `ln(1 + (N - n + ½)/(n + ½))` (Robertson and
+    /// Zaragoza 2009, as in BM25), and each of its wordpieces as much: a word in many pieces is a rare one.
+    pub(crate) fn new(pinned: &Pinned, analysis: &Analysis, lexicon: &dyn Lexicon) -> Result<Self, Error> {
+        let chunks = pinned.chunks_count() as f64;
+        let rarity = |holding: f64| (1.0 + ((chunks - holding).max(0.0) + 0.5) / (holding + 0.5)).ln();
+        let mut pieces: Vec<(u32, f64)> = Vec::new();
+        let mut pairs = Vec::new();
+        let mut before: Option<usize> = None;
+        let mut rarest: f64 = 0.0;
+        for term in &analysis.terms {
+            let rarity = rarity(pinned.document_frequency(term)? as f64);
+            let first = pieces.len();
+            for &piece in lexicon.pieces(term).iter() {
+                if pieces.len() < ASKED_MAX && pieces.iter().all(|(other, _)| *other != piece) {
+                    pieces.push((piece, rarity));
+                }
+            }
+            if pieces.len() > first {
+                rarest = rarest.max(rarity);
+                pairs.extend(before.map(|before| (before, first)));
+                before = Some(pieces.len() - 1);
+            }
+        }
+        let of_one = rarity(1.0).max(f64::MIN_POSITIVE);
+        // BM25 multiplies the rarity by k1 + 1 = 2.2 at most.
+        Ok(Self { pieces, pairs, rarest: (rarest / of_one).min(1.0), bm25_unit: 2.2 * of_one })
+    }
+
+    /// How each text matches; `beside` gives for each the numbers of those that stand beside it.
+    pub(crate) fn matches(
+        &self,
+        texts: &[String],
+        beside: &[Vec<usize>],
+        lexicon: &dyn Lexicon,
+    ) -> Vec<Match> {
+        let total: f64 = self.pieces.iter().map(|(_, rarity)| rarity).sum();
+        if total <= 0.0 {
+            return vec![Match::default(); texts.len()];
+        }
+        // The passages share most of their words, so each wordpiece is compared with the question once.
+        let mut columns: HashMap<u32, u32> = HashMap::new();
+        let mut words: HashMap<&str, Arc<[u32]>> = HashMap::new();
+        let read: Vec<Vec<Arc<[u32]>>> = texts
+            .iter()
+            .map(|text| {
+                let of_text = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+                of_text
+                    .map(|word| {
+                        let read = || -> Arc<[u32]> {
+                            let pieces = lexicon.pieces(word);
+                            let column = |&piece: &u32| {
+                                let next = columns.len() as u32;
+                                *columns.entry(piece).or_insert(next)
+                            };
+                            pieces.iter().map(column).collect()
+                        };
+                        Arc::clone(words.entry(word).or_insert_with(read))
+                    })
+                    .collect()
+            })
+            .collect();
+        let mut those = vec![0; columns.len()];
+        columns.iter().for_each(|(&piece, &column)| those[column as usize] = piece);
+        let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
+        let cosines = lexicon.cosines(&these, &those).unwrap_or_else(|| {
+            let equal = |this: &u32, that: &u32| f32::from(u8::from(this == that));
+            these.iter().flat_map(|this| those.iter().map(move |that| equal(this, that))).collect()
+        });
+        // Column by column, for a passage is read word by word.
+        let asked = these.len();
+        let mut by_column = vec![0.0_f32; cosines.len()];
+        let mut stands_for = vec![0_u64; those.len()];
+        for (row, of_row) in cosines.chunks_exact(those.len().max(1)).enumerate() {
+            for (column, &cosine) in of_row.iter().enumerate() {
+                by_column[column * asked + row] = cosine;
+                stands_for[column] |= u64::from(cosine >= SAME_COSINE) << row;
+            }
+        }
+        let pairs_total: f64 = self.pairs.iter().map(|pair| self.worth(pair)).sum();
+        let mut seen = vec![usize::MAX; those.len()];
+        // Of each text, `[texts, asked]`.
+        let mut bests = vec![0.0_f32; texts.len() * asked];
+        let mut last = vec![usize::MAX; asked];
+        let mut together = vec![false; self.pairs.len()];
+        let mut nears = Vec::with_capacity(texts.len());
+        for (number, (words, best)) in read.iter().zip(bests.chunks_exact_mut(asked)).enumerate() {
+            last.fill(usize::MAX);
+            together.fill(false);
+            for (place, word) in words.iter().enumerate() {
+                let mut stands = 0;
+                for &column in word.iter() {
+                    let column = column as usize;
+                    stands |= stands_for[column];
+                    if std::mem::replace(&mut seen[column], number) != number {
+                        let of_column = &by_column[column * asked..][..asked];
+                        best.iter_mut().zip(of_column).for_each(|(best, cosine)| *best = best.max(*cosine));
+                    }
+                }
+                if stands == 0 {
+                    continue;
+                }
+                (0..asked).filter(|row| stands >> row & 1 == 1).for_each(|row| last[row] = place);
+                for (pair, &(one, other)) in together.iter_mut().zip(&self.pairs) {
+                    let here = stands >> one & 1 == 1 || stands >> other & 1 == 1;
+                    if here && last[one] != usize::MAX && last[other] != usize::MAX {
+                        let apart = last[one].abs_diff(last[other]);
+                        *pair |= (1..=NEAR_WORDS).contains(&apart);
+                    }
+                }
+            }
+            let near = self.pairs.iter().zip(&together).filter(|(_, together)| **together);
+            nears.push(
+                near.map(|(pair, _)| self.worth(pair)).sum::<f64>() / pairs_total.max(f64::MIN_POSITIVE),
+            );
+        }
+        let best = |number: usize| &bests[number * asked..][..asked];
+        let mean = |cosine: &dyn Fn(usize) -> f32| -> f64 {
+            let rarities = self.pieces.iter().enumerate();
+            rarities.map(|(row, (_, rarity))| rarity * f64::from(cosine(row))).sum::<f64>() / total
+        };
+        let matched = nears.into_iter().enumerate().map(|(number, near)| {
+            let (own, beside) = (best(number), &beside[number]);
+            let words = mean(&|row| own[row]);
+            let with = |row: usize| {
+                beside.iter().map(|&other| BESIDE_PART * best(other)[row]).fold(own[row], f32::max)
+            };
+            Match { words, near, beside: if beside.is_empty() { 0.0 } else { mean(&with) - words } }
+        });
+        matched.collect()
+    }
+
+    fn worth(&self, &(one, other): &(usize, usize)) -> f64 {
+        self.pieces[one].1 + self.pieces[other].1
+    }
+}
