@@ -1,238 +1,179 @@
 //! Takes secrets out of text before anything keeps it.
 //!
-//! A rule here must be right twice: a key must not leave the machine, and ordinary code must stay
-//! readable. So tokens are known by their makers' prefixes, and what merely stands beside the word
-//! `password` must also look random.
+//! A text is searched as it stands, as it reads without escapes, percent signs and hidden characters,
+//! and with its broken lines put together; words in base64 and hexadecimal digits are read as well.
 
 use std::borrow::Cow;
-use std::sync::LazyLock;
+use std::ops::Range;
 
-use regex::{Captures, Regex};
+mod own;
+mod rules;
+mod view;
+mod words;
+
+use rules::{Finding, RULES};
+use view::View;
+use words::{decoded, is_drawn};
+
+/// How often a text is searched again for what a removal has brought to light. Each time something
+/// goes, so this is a bound and no limit.
+const ROUNDS_MAX: usize = 16;
+/// How deep encodings are nested.
+const DEPTH_MAX: usize = 3;
+/// The shortest word that is decoded: a shorter one holds no secret.
+const ENCODED_BYTES_MIN: usize = 16;
+const OPEN: &[u8] = b"[redacted: ";
 
 /// Replaces each secret by `[redacted: kind]`. Doing it twice changes nothing more.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
-    for rule in RULES.iter() {
-        if !rule.hints.iter().any(|hint| contains_ignoring_case(text.as_bytes(), hint.as_bytes())) {
-            continue;
-        }
-        let replaced = rule.regex.replace_all(&text, |found: &Captures<'_>| {
-            let whole = found.get(0).map_or("", |whole| whole.as_str());
-            match found.name("secret").or(found.get(0)) {
-                Some(secret) if (rule.is_secret)(secret.as_str(), found) => {
-                    let start = secret.start() - found.get(0).map_or(0, |whole| whole.start());
-                    format!("{}[redacted: {}]{}", &whole[..start], rule.kind, &whole[start + secret.len()..])
-                }
-                _ => whole.to_owned(),
-            }
-        });
-        if let Cow::Owned(replaced) = replaced {
-            text = Cow::Owned(replaced);
+    for _ in 0..ROUNDS_MAX {
+        let found = secrets(&text, 0);
+        match replaced(&text, found) {
+            Some(replaced) => text = Cow::Owned(replaced),
+            None => break,
         }
     }
     text
 }
 
-struct Rule {
-    kind: &'static str,
-    /// One of these, in lower case, stands in any text that the rule can match.
-    hints: &'static [&'static str],
-    regex: Regex,
-    is_secret: fn(&str, &Captures<'_>) -> bool,
+/// The secrets of a text in all ways of reading it.
+fn secrets(text: &str, depth: usize) -> Vec<Finding> {
+    let plain = View::plain(text);
+    let mut found = RULES.find(text.as_bytes());
+    encoded(text.as_bytes(), depth, &mut found);
+    if let Some(view) = &plain {
+        let mut here = RULES.find(&view.bytes);
+        encoded(&view.bytes, depth, &mut here);
+        found.extend(here.into_iter().map(|found| Finding { range: view.origin(&found.range), ..found }));
+    }
+    let base = plain.as_ref().map_or(text.as_bytes(), |view| &view.bytes);
+    if let Some(joined) = View::joined(base) {
+        let mut here = RULES.find(&joined.bytes);
+        encoded(&joined.bytes, depth, &mut here);
+        for one in here {
+            let origin = joined.origin(&one.range);
+            let origin = plain.as_ref().map_or_else(|| origin.clone(), |view| view.origin(&origin));
+            let is_known =
+                found.iter().any(|known| known.range.start < origin.end && origin.start < known.range.end);
+            if is_one_word(&joined, &one, is_known) {
+                found.push(Finding { range: origin, ..one });
+            }
+        }
+    }
+    found
 }
 
-static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    let always: fn(&str, &Captures<'_>) -> bool = |_, _| true;
-    let random: fn(&str, &Captures<'_>) -> bool = |secret, _| is_random(secret);
-    let rule = |kind, hints, pattern: &str, is_secret| Rule {
-        kind,
-        hints,
-        regex: match Regex::new(pattern) {
-            Ok(regex) => regex,
-            Err(error) => unreachable!("the rule for {kind} is no expression: {error}"),
-        },
-        is_secret,
-    };
-    vec![
-        // Whole, or either half of one that was cut in two.
-        rule("private key", &["private key"], PEM, |_, found| {
-            let runs = |c: char| !c.is_ascii_alphanumeric() && !matches!(c, '+' | '/' | '=');
-            found[0].split("PRIVATE KEY").any(|part| part.split(runs).any(|run| run.len() >= 24))
-        }),
-        rule("age key", &["age-secret-key-"], r"AGE-SECRET-KEY-1[0-9A-Z]{50,}", always),
-        rule(
-            "AWS access key",
-            &["akia", "asia", "abia", "acca"],
-            r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
-            always,
-        ),
-        rule(
-            "AWS secret key",
-            &["secret"],
-            r#"(?i)aws.{0,20}?secret.{0,20}?["']?\s*(?:=>|[:=])\s*["']?(?P<secret>[A-Za-z0-9/+=]{40})\b"#,
-            random,
-        ),
-        rule(
-            "GitHub token",
-            &["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
-            r"\b(?:gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_[A-Za-z0-9_]{22,255})",
-            always,
-        ),
-        rule(
-            "GitLab token",
-            &["gl"],
-            r"\b(?:glpat|gldt|glrt|glptt|glcbt|glft|glsoat|glagent|gloas|glimt)-[A-Za-z0-9_-]{20,}",
-            always,
-        ),
-        rule(
-            "Slack token",
-            &["xox", "xapp-"],
-            r"\b(?:xox[abeoprs]-[A-Za-z0-9-]{10,}|xapp-\d-[A-Za-z0-9-]{10,})",
-            always,
-        ),
-        rule(
-            "Slack webhook",
-            &["hooks.slack.com"],
-            r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<secret>[A-Za-z0-9/_+-]{20,})",
-            always,
-        ),
-        rule(
-            "Stripe key",
-            &["k_live_", "k_test_", "whsec_"],
-            r"\b(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=]{12,}",
-            always,
-        ),
-        rule("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{16,}", always),
-        rule("OpenAI key", &["sk-"], r"\bsk-(?:proj-|svcacct-|admin-)?[A-Za-z0-9_-]{20,}", random),
-        rule(
-            "Google key",
-            &["aiza", "gocspx-", "ya29."],
-            r"\b(?:AIza[0-9A-Za-z_-]{35}|GOCSPX-[0-9A-Za-z_-]{20,}|ya29\.[0-9A-Za-z_-]{20,})",
-            always,
-        ),
-        rule("Voyage key", &["pa-"], r"\bpa-[A-Za-z0-9_-]{40,}", random),
-        rule("npm token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}\b", always),
-        rule("PyPI token", &["pypi-"], r"\bpypi-AgE[A-Za-z0-9_-]{40,}", always),
-        rule("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}", always),
-        rule("SendGrid key", &["sg."], r"\bSG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}", always),
-        rule("DigitalOcean token", &["do"], r"\bdo[oprt]_v1_[a-f0-9]{64}\b", always),
-        rule("JWT", &["eyj"], r"\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", always),
-        rule(
-            "password in a URL",
-            &["://"],
-            r#"(?i)\b[a-z][a-z0-9+.-]*://[^\s/:@"'<>`\[\]]*:(?P<secret>[^\s/@"'<>`\[\]]{3,})@[\w\[.-]"#,
-            |secret, _| !is_placeholder(secret),
-        ),
-        rule(
-            "authorization",
-            &["authorization"],
-            r#"(?i)\bauthorization["']?\s*[:=,]\s*["'`]?(?:bearer|basic|token|apikey)\s+(?P<secret>[A-Za-z0-9._~+/=-]{8,})"#,
-            |secret, _| !is_placeholder(secret) && !is_word(secret),
-        ),
-        rule("bearer token", &["bearer"], r"(?i)\bbearer\s+(?P<secret>[A-Za-z0-9._~+/=-]{20,})", random),
-        // `key = value`, `"key": "value"`, `KEY=value`, `--key value`.
-        rule("secret", KEY_WORDS, QUOTED, |secret, found| {
-            let password = contains_ignoring_case(found["key"].as_bytes(), b"pass");
-            let symbols = secret.chars().any(|c| c.is_ascii_digit() || "!@#$%^&*+=?~".contains(c));
-            !is_placeholder(secret)
-                && (is_random(secret) || password && symbols && !secret.contains(['(', '{']))
-        }),
-        rule("secret", KEY_WORDS, BARE, |secret, found| {
-            let shouted = found["key"].chars().all(|c| !c.is_ascii_lowercase());
-            let digits =
-                secret.chars().any(|c| c.is_ascii_digit()) && secret.chars().any(char::is_alphabetic);
-            !is_placeholder(secret)
-                && (is_random(secret) || shouted && digits && !secret.contains(['.', '(', ':']))
-        }),
-    ]
-});
-
-const PEM: &str = r#"(?x)
-    -----BEGIN\ [A-Z0-9\ ]*PRIVATE\ KEY(?:\ BLOCK)?-----
-        (?: (?s:.)*? -----END\ [A-Z0-9\ ]*PRIVATE\ KEY(?:\ BLOCK)?-----
-          | (?: (?:\\[nr]|[\s"'+,])* [A-Za-z0-9+/=]{16,} )+ )
-  | (?: [A-Za-z0-9+/=]{16,} (?:\\[nr]|[\s"'+,])+ )+ (?:[A-Za-z0-9+/=]{1,15} (?:\\[nr]|[\s"'+,])+ )?
-        -----END\ [A-Z0-9\ ]*PRIVATE\ KEY(?:\ BLOCK)?-----
-"#;
-
-const KEY_WORDS: &[&str] = &["passw", "passphrase", "pwd", "secret", "token", "key", "credential"];
-
-const QUOTED: &str = r#"(?ix)
-    (?P<key>[A-Za-z0-9_.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|auth[_-]?key|private[_-]?key|credential)[A-Za-z0-9_-]*)
-    ["'`]? \s* (?: => | := | [:=] ) \s* ["'`](?P<secret>[^"'`\s\\]{6,200})["'`]"#;
-
-const BARE: &str = r#"(?ix)
-    (?P<key>[A-Za-z0-9_.-]*(?:passw(?:or)?d|passphrase|pwd|secret|token|api[_-]?key|access[_-]?key|auth[_-]?key|private[_-]?key|credential)[A-Za-z0-9_-]*)
-    (?: \\?["'`]? \s* (?: => | := | [:=] ) \s* | \x20 ) (?: \\?['"`] )?
-    (?P<secret>[A-Za-z0-9+/=_.~!@\#$%^&*?-]{6,200})"#;
-
-/// Whether a word looks drawn rather than written: long enough, of letters and digits mixed, and
-/// with the entropy of a key (Shannon, bits for each character, over the word's own characters).
-fn is_random(word: &str) -> bool {
-    if word.len() < 16 || is_placeholder(word) {
+/// Whether what was found across the end of a line is one secret, and not a secret and the next word.
+fn is_one_word(joined: &View, found: &Finding, is_known: bool) -> bool {
+    let Range { start, end } = found.range;
+    let mut crossed = joined.joins.iter().copied().filter(|join| start < *join && *join < end).peekable();
+    if crossed.peek().is_none() {
         return false;
     }
-    let changes = word
-        .as_bytes()
-        .windows(2)
-        .filter(|pair| {
-            pair[0].is_ascii_digit() != pair[1].is_ascii_digit()
-                || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
-        })
-        .count();
-    let digits = word.bytes().filter(u8::is_ascii_digit).count();
-    digits >= 2 && changes >= 4 && entropy(word) >= 3.0
-}
-
-fn entropy(word: &str) -> f64 {
-    let mut counts = [0_u32; 256];
-    for byte in word.bytes() {
-        counts[usize::from(byte)] += 1;
+    let is_certain = RULES.rules[found.rule].is_certain;
+    if is_certain && !is_known {
+        return true;
     }
-    let length = word.len() as f64;
-    counts
-        .iter()
-        .filter(|&&count| count > 0)
-        .map(|&count| f64::from(count) / length)
-        .map(|share| -share * share.log2())
-        .sum()
+    // Each part must look like one of a key.
+    let mut at = start;
+    crossed.chain([end]).all(|join| {
+        let part = &joined.bytes[at..join];
+        let is_first = at == start;
+        at = join;
+        is_first && is_certain || is_drawn(part)
+    })
 }
 
-/// Whether a value says where the secret comes from instead of being it.
-fn is_placeholder(value: &str) -> bool {
-    let lower = value.to_ascii_lowercase();
-    const MARKS: [&str; 14] = [
-        "redacted",
-        "example",
-        "placeholder",
-        "changeme",
-        "change-me",
-        "change_me",
-        "your",
-        "xxxx",
-        "****",
-        "....",
-        "dummy",
-        "todo",
-        "process.env",
-        "os.environ",
-    ];
-    value.starts_with(['$', '%', '{', '<', '&', '*'])
-        || value.contains("${")
-        || MARKS.iter().any(|mark| lower.contains(mark))
+/// Words that hold a secret in another alphabet.
+fn encoded(text: &[u8], depth: usize, found: &mut Vec<Finding>) {
+    if depth >= DEPTH_MAX {
+        return;
+    }
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-');
+    let mut at = 0;
+    while at < text.len() {
+        // From behind: most words are short, and most of a text is passed over in steps.
+        let probe = at + ENCODED_BYTES_MIN - 1;
+        if probe >= text.len() {
+            break;
+        }
+        match text[at..=probe].iter().rposition(|&byte| !is_digit(byte)) {
+            Some(gap) => at += gap + 1,
+            None => {
+                let length = text[at..].iter().take_while(|&&byte| is_digit(byte)).count();
+                let padding = text[at + length..].iter().take(2).take_while(|&&byte| byte == b'=').count();
+                let run = at..at + length + padding;
+                // A word before it may have run into it.
+                let holds = (0..4).any(|skip| {
+                    decoded(&text[run.start + skip..run.end])
+                        .and_then(|said| String::from_utf8(said).ok())
+                        .is_some_and(|said| !secrets(&said, depth + 1).is_empty())
+                });
+                if holds {
+                    found.push(Finding { range: run.clone(), rule: RULES.encoded });
+                }
+                at = run.end;
+            }
+        }
+    }
 }
 
-/// Only letters and joints: an identifier or prose.
-fn is_word(value: &str) -> bool {
-    value.chars().all(|c| c.is_ascii_alphabetic() || matches!(c, '_' | '-' | '.'))
+/// The text without what was found; `None` if that is the text as it is.
+fn replaced(text: &str, mut found: Vec<Finding>) -> Option<String> {
+    if found.is_empty() {
+        return None;
+    }
+    let marks = placeholders(text.as_bytes());
+    for Finding { range, .. } in &mut found {
+        // A placeholder that a secret runs into goes with it.
+        for mark in &marks {
+            if mark.start < range.end
+                && range.start < mark.end
+                && !(mark.start <= range.start && range.end <= mark.end)
+            {
+                *range = range.start.min(mark.start)..range.end.max(mark.end);
+            }
+        }
+        *range = text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end);
+    }
+    found.retain(|found| {
+        !marks.iter().any(|mark| mark.start <= found.range.start && found.range.end <= mark.end)
+    });
+    found.sort_by_key(|found| (found.range.start, found.rule));
+    let mut merged: Vec<Finding> = Vec::new();
+    for one in found {
+        match merged.last_mut() {
+            Some(last) if one.range.start < last.range.end => {
+                last.range.end = last.range.end.max(one.range.end);
+                last.rule = last.rule.min(one.rule);
+            }
+            _ => merged.push(one),
+        }
+    }
+    let mut kept = String::with_capacity(text.len());
+    let mut at = 0;
+    for Finding { range, rule } in &merged {
+        kept.push_str(&text[at..range.start]);
+        kept.push_str("[redacted: ");
+        kept.push_str(RULES.rules[*rule].kind);
+        kept.push(']');
+        at = range.end;
+    }
+    kept.push_str(&text[at..]);
+    (!merged.is_empty()).then_some(kept)
 }
 
-fn contains_ignoring_case(text: &[u8], lower: &[u8]) -> bool {
-    let Some(&first) = lower.first() else { return true };
-    let upper = first.to_ascii_uppercase();
-    let last = text.len().saturating_sub(lower.len() - 1);
-    memchr::memchr2_iter(first, upper, &text[..last.min(text.len())])
-        .any(|at| text[at..at + lower.len()].eq_ignore_ascii_case(lower))
+/// Where a text holds what stands for a secret: that is none itself.
+fn placeholders(text: &[u8]) -> Vec<Range<usize>> {
+    memchr::memmem::find_iter(text, OPEN)
+        .filter_map(|start| {
+            let kind = &text[start + OPEN.len()..];
+            let kind = &kind[..memchr::memchr(b']', &kind[..kind.len().min(80)])?];
+            let is_ours = RULES.rules.iter().any(|rule| rule.kind.as_bytes() == kind);
+            is_ours.then(|| start..start + OPEN.len() + kind.len() + 1)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -249,7 +190,7 @@ mod tests {
             ("GitHub token", format!("github_pat_11A{}", &letters[..36])),
             ("GitLab token", format!("glpat-{}", &letters[..20])),
             ("Slack token", format!("xoxb-123456789012-{}", &letters[..24])),
-            ("Slack webhook", format!("https://hooks.slack.com/services/T000/B000/{}", &letters[..24])),
+            ("webhook", format!("https://hooks.slack.com/services/T000/B000/{}", &letters[..24])),
             ("Stripe key", format!("sk_live_{}", &letters[..24])),
             ("Anthropic key", format!("sk-ant-api03-{letters}")),
             ("OpenAI key", format!("sk-proj-{letters}")),
@@ -259,7 +200,7 @@ mod tests {
             ("password in a URL", "postgres://app:hunter2secret@db:5432/app".to_owned()),
             ("authorization", format!("curl -H 'Authorization: Bearer {letters}'")),
             ("secret", format!("DB_PASSWORD={}", "hunter22")),
-            ("secret", format!("password: \"{}\"", "Tr0ub4dor&3")),
+            ("password", format!("password: \"{}\"", "Tr0ub4dor&3")),
             ("secret", format!("{{\"api_key\":\"{}\"}}", &letters[..32])),
             ("secret", format!("{{\\\"client_secret\\\":\\\"{}\\\"}}", &letters[..32])),
             ("secret", format!("deploy --token {}", &letters[..24])),
@@ -298,6 +239,48 @@ mod tests {
     }
 
     #[test]
+    fn a_secret_is_found_however_it_is_written() {
+        let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
+        let (head, tail) = key.split_at(19);
+        for text in [
+            format!("{{\\\"token\\\": \\\"{key}\\\"}}"),
+            format!("https://api.example.net/x?state=a%3D{key}%26b"),
+            key.replace("ghp_", "ghp%5F"),
+            key.replace("ghp_", "\\u0067hp_"),
+            key.replace("3d", "3\u{200b}d"),
+            key.replace("3d", "3\u{1b}[0md"),
+            format!("+const KEY = \"{head}\" +\n+    \"{tail}\";"),
+            format!("+{head}\n+{tail}"),
+            format!("export K={head}\\\n{tail}"),
+            format!("{head}\n{tail} and on"),
+            // `token ghp_…` and `user:ghp_…`, in base64 and in hexadecimal digits.
+            "x dG9rZW4gZ2hwX2FCM2RFNWZHN2hKOWtMMm1ONHBRNnJTOHRVMXZXM3hZNXpBNw== y".to_owned(),
+            "x 6768705f614233644535664737684a396b4c326d4e34705136725338745531765733785935 7a41"
+                .replace(' ', ""),
+        ] {
+            let clean = redact(&text);
+            assert!(clean.contains("[redacted: "), "{text}");
+            let shown = |part: &[u8]| clean.contains(std::str::from_utf8(part).unwrap());
+            assert!(!key.as_bytes()[4..].windows(8).any(shown), "{text} became {clean}");
+            assert_eq!(redact(&clean), clean);
+        }
+        assert_eq!(redact(&format!("{key}\nand other words")), "[redacted: GitHub token]\nand other words");
+    }
+
+    #[test]
+    fn a_placeholder_hides_nothing() {
+        let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
+        for text in [
+            format!("[redacted: {key}]"),
+            format!("[redacted: GitHub token{key}"),
+            format!("[redacted: JWT]{key}"),
+        ] {
+            assert!(!redact(&text).contains("aB3dE5fG"), "{text}");
+        }
+        assert_eq!(redact("token = [redacted: GitHub token]"), "token = [redacted: GitHub token]");
+    }
+
+    #[test]
     fn ordinary_code_stays_as_it_is() {
         for text in [
             "let token = tokenizer.next_token()?;",
@@ -318,6 +301,13 @@ mod tests {
             "the secret manager rotates the token every 24h",
             "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
             "Basic authorization: see RFC 7617",
+            "let key = PrivatePkcs8KeyDer::from(bytes);",
+            "let secret_expander = TLS13_CHACHA20_POLY1305_SHA256_INTERNAL",
+            "the password is hashed with argon2 before it is kept",
+            "password: String::new(), passphrase: Some(prompt_for_v2()),",
+            "docker run -u 1000:1000 image",
+            "postgres://user:password@localhost/db",
+            "the API key is read from ANTHROPIC_API_KEY_FILE_V2, never from argv",
         ] {
             assert_eq!(redact(text), text);
         }

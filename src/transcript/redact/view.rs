@@ -1,0 +1,296 @@
+//! Other ways to read a text, each byte of which knows where it stood.
+//!
+//! A secret is still one when it is written with escapes, percent signs or hidden characters, or when
+//! its line was broken. Rules look at such readings, and what they find is mapped back.
+
+use std::ops::Range;
+
+use knowledge::text::is_hidden;
+
+/// A reading of a text.
+pub(super) struct View {
+    pub(super) bytes: Vec<u8>,
+    /// In order; together they cover `bytes`.
+    pieces: Vec<Piece>,
+    /// Where, in `bytes`, lines were joined.
+    pub(super) joins: Vec<usize>,
+}
+
+/// A stretch that reads as it stands, or one thing that reads as another.
+#[derive(Clone, Copy)]
+struct Piece {
+    start: usize,
+    origin: (usize, usize),
+    is_verbatim: bool,
+}
+
+impl View {
+    fn with_room(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), pieces: Vec::new(), joins: Vec::new() }
+    }
+
+    fn copy(&mut self, text: &[u8], origin: Range<usize>) {
+        if origin.is_empty() {
+            return;
+        }
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(&text[origin.clone()]);
+        match self.pieces.last_mut() {
+            Some(last) if last.is_verbatim && last.origin.1 == origin.start => last.origin.1 = origin.end,
+            _ => self.pieces.push(Piece { start, origin: (origin.start, origin.end), is_verbatim: true }),
+        }
+    }
+
+    fn instead(&mut self, bytes: &[u8], origin: Range<usize>) {
+        let piece = Piece { start: self.bytes.len(), origin: (origin.start, origin.end), is_verbatim: false };
+        self.pieces.push(piece);
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes the last bytes away again.
+    fn shorten(&mut self, length: usize) {
+        self.bytes.truncate(length);
+        while self.pieces.last().is_some_and(|piece| piece.start >= length) {
+            self.pieces.pop();
+        }
+        if let Some(last) = self.pieces.last_mut().filter(|last| last.is_verbatim) {
+            last.origin.1 = last.origin.0 + (length - last.start);
+        }
+    }
+
+    /// Where a stretch of this reading stands in what was read.
+    pub(super) fn origin(&self, found: &Range<usize>) -> Range<usize> {
+        let piece = |at: usize| self.pieces[self.pieces.partition_point(|piece| piece.start <= at) - 1];
+        let first = piece(found.start);
+        let last = piece(found.end - 1);
+        let start =
+            if first.is_verbatim { first.origin.0 + (found.start - first.start) } else { first.origin.0 };
+        let end = if last.is_verbatim { last.origin.0 + (found.end - last.start) } else { last.origin.1 };
+        start..end
+    }
+
+    /// Without escapes, percent signs and hidden characters. `None` when there are none.
+    pub(super) fn plain(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let suspicious = |byte: u8| {
+            matches!(byte, b'\\' | b'%' | 0..=8 | 11..=31 | 127)
+                || matches!(byte, 0xc2 | 0xcd | 0xd8 | 0xe1 | 0xe2 | 0xe3 | 0xef | 0xf3)
+        };
+        let first = bytes.iter().position(|&byte| suspicious(byte))?;
+        let mut view = Self::with_room(bytes.len());
+        view.copy(bytes, 0..first);
+        let (mut at, mut changed) = (first, false);
+        while at < bytes.len() {
+            let byte = bytes[at];
+            if !suspicious(byte) {
+                let next =
+                    bytes[at..].iter().position(|&byte| suspicious(byte)).map_or(bytes.len(), |n| at + n);
+                view.copy(bytes, at..next);
+                at = next;
+                continue;
+            }
+            let end = match byte {
+                b'\\' => view.escape(bytes, at),
+                b'%' => view.percent(bytes, at),
+                0x1b if bytes.get(at + 1) == Some(&b'[') => {
+                    let rest = &bytes[at + 2..];
+                    let parameters = rest.iter().take_while(|byte| matches!(byte, b' '..=b'?')).count();
+                    Some((at + 3 + parameters).min(bytes.len()))
+                }
+                _ => {
+                    let c = text[at..].chars().next().unwrap_or_default();
+                    is_unseen(c).then(|| at + c.len_utf8())
+                }
+            };
+            match end {
+                Some(end) => {
+                    changed = true;
+                    at = end;
+                }
+                None => {
+                    let width = text[at..].chars().next().map_or(1, char::len_utf8);
+                    view.copy(bytes, at..at + width);
+                    at += width;
+                }
+            }
+        }
+        changed.then_some(view)
+    }
+
+    /// Reads `\n`, `\"`, `\u0041` and the like, escaped however often. Returns where it ends.
+    fn escape(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
+        let slashes = bytes[at..].iter().take_while(|&&byte| byte == b'\\').count();
+        let next = at + slashes;
+        let (read, end): (Option<u8>, usize) = match bytes.get(next)? {
+            b'n' | b'r' => (Some(b'\n'), next + 1),
+            b't' => (Some(b'\t'), next + 1),
+            &c @ (b'"' | b'\'' | b'/' | b'`') => (Some(c), next + 1),
+            b'u' => match hex(bytes.get(next + 1..next + 5)?).filter(|code| (0x20..0x7f).contains(code)) {
+                Some(code) => (u8::try_from(code).ok(), next + 5),
+                None => return None,
+            },
+            b'x' => match hex(bytes.get(next + 1..next + 3)?).filter(|code| (0x20..0x7f).contains(code)) {
+                Some(code) => (u8::try_from(code).ok(), next + 3),
+                None => return None,
+            },
+            _ => return None,
+        };
+        self.instead(&[read?], at..end);
+        Some(end)
+    }
+
+    /// Reads `%41`, and `%2541` as well.
+    fn percent(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
+        let mut next = at + 1;
+        while bytes.get(next..next + 2) == Some(b"25") {
+            next += 2;
+        }
+        let (code, end) = match hex(bytes.get(next..next + 2)?) {
+            Some(code) => (code, next + 2),
+            None => return None,
+        };
+        let code = u8::try_from(code).ok().filter(|code| (0x20..0x7f).contains(code) || *code == b'\n')?;
+        self.instead(&[code], at..end);
+        Some(end)
+    }
+
+    /// With what was one word before its line was broken as one word again: a diff's or a quotation's
+    /// marks, a comment's, a backslash, and strings put together by an operator are passed over.
+    /// `None` when no line ends in a word that may go on.
+    pub(super) fn joined(text: &[u8]) -> Option<Self> {
+        let mut view = Self::with_room(text.len());
+        let mut at = 0;
+        while let Some(found) = memchr::memchr2(b'\n', b'"', &text[at..]).map(|found| at + found) {
+            view.copy(text, at..found);
+            match view.join(text, found) {
+                Some((length, next)) => {
+                    view.shorten(length);
+                    view.joins.push(length);
+                    at = next;
+                }
+                None => {
+                    view.copy(text, found..found + 1);
+                    at = found + 1;
+                }
+            }
+        }
+        view.copy(text, at..text.len());
+        (!view.joins.is_empty()).then_some(view)
+    }
+
+    /// How much of what was read so far stays, and where it goes on, if a word does.
+    fn join(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
+        if text[at] == b'"' {
+            // `"…" + "…"` on one line.
+            let next = skip(text, at + 1, b" ");
+            let operator = matches!(text.get(next), Some(b'+' | b'.' | b'&'));
+            let next = skip(text, next + usize::from(operator), b" ");
+            let goes_on = operator && text.get(next) == Some(&b'"');
+            let before = self.bytes.last().is_some_and(|&byte| is_token(byte));
+            return (goes_on && before && text.get(next + 1).is_some_and(|&byte| is_token(byte)))
+                .then_some((self.bytes.len(), next + 1));
+        }
+        let mut end = self.bytes.len();
+        let trim = |end: usize, marks: &[u8]| {
+            end - self.bytes[..end].iter().rev().take_while(|byte| marks.contains(byte)).count()
+        };
+        end = trim(end, b" \t\r");
+        let ends_with = |end: usize, marks: &[u8]| end > 0 && marks.contains(&self.bytes[end - 1]);
+        if ends_with(end, b"\\") {
+            end = trim(end - 1, b" \t");
+        } else if ends_with(end, b"+.&,") {
+            // They may be of the word itself, unless a quote closes before them.
+            let before = trim(end - 1, b" \t");
+            if ends_with(before, b"\"'`") {
+                end = before;
+            }
+        }
+        let closes = ends_with(end, b"\"'`");
+        end -= usize::from(closes);
+        let mut next = skip(text, at + 1, b" \t");
+        if matches!(text.get(next), Some(b'+' | b'-' | b'>' | b'|' | b'#' | b'*')) {
+            next = skip(text, next + 1, b" \t");
+        } else if text[next.min(text.len())..].starts_with(b"//") {
+            next = skip(text, next + 2, b" \t");
+        }
+        if closes {
+            if matches!(text.get(next), Some(b'+' | b'.' | b'&')) {
+                next = skip(text, next + 1, b" \t");
+            }
+            if !matches!(text.get(next), Some(b'"' | b'\'' | b'`')) {
+                return None;
+            }
+            next += 1;
+        }
+        let goes_on =
+            end > 0 && is_token(self.bytes[end - 1]) && text.get(next).is_some_and(|&byte| is_token(byte));
+        goes_on.then_some((end, next))
+    }
+}
+
+/// What may stand in a token, as people and programs write them.
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'=' | b'.' | b'~' | b'%' | b':')
+}
+
+fn skip(text: &[u8], at: usize, marks: &[u8]) -> usize {
+    let at = at.min(text.len());
+    at + text[at..].iter().take_while(|byte| marks.contains(byte)).count()
+}
+
+fn hex(digits: &[u8]) -> Option<u32> {
+    let digits = std::str::from_utf8(digits).ok().filter(|digits| !digits.starts_with('+'))?;
+    u32::from_str_radix(digits, 16).ok()
+}
+
+/// Hidden, or shown as nothing.
+fn is_unseen(c: char) -> bool {
+    is_hidden(c)
+        || matches!(
+            c,
+            '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{3164}' | '\u{ffa0}'
+        )
+        || matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{180b}'..='\u{180f}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(view: Option<View>, text: &str, read: &str, found: &str, origin: &str) {
+        let view = view.unwrap();
+        assert_eq!(String::from_utf8_lossy(&view.bytes), read);
+        let at = read.find(found).unwrap();
+        assert_eq!(&text[view.origin(&(at..at + found.len()))], origin);
+    }
+
+    #[test]
+    fn what_is_read_otherwise_knows_where_it_stood() {
+        for (text, read, found, origin) in [
+            (r#"{\"a\":\"k\\\"ey\"}"#, "{\"a\":\"k\"ey\"}", "k\"ey", r#"k\\\"ey"#),
+            (r"a\u0067hp_x", "aghp_x", "ghp", r"\u0067hp"),
+            ("x%3Dgh%2570_y", "x=ghp_y", "ghp_y", "gh%2570_y"),
+            ("é gh\u{200b}p_\u{1b}[31mx\u{1b}[0m", "é ghp_x", "ghp_x", "gh\u{200b}p_\u{1b}[31mx"),
+        ] {
+            check(View::plain(text), text, read, found, origin);
+        }
+        assert!(View::plain("nothing of the sort: é").is_none());
+    }
+
+    #[test]
+    fn a_broken_word_is_one_again() {
+        for (text, read, found, origin) in [
+            ("+ ghp_a\n+ bc d", "+ ghp_abc d", "ghp_abc", "ghp_a\n+ bc"),
+            ("k = \"ghp_a\" +\n    \"bc\"", "k = \"ghp_abc\"", "ghp_abc", "ghp_a\" +\n    \"bc"),
+            ("k = 'ghp_a'\n  'bc'", "k = 'ghp_abc'", "ghp_abc", "ghp_a'\n  'bc"),
+            ("ghp_a\\\nbc\nde", "ghp_abcde", "ghp_abcde", "ghp_a\\\nbc\nde"),
+            ("f(\"ghp_a\" + \"bc\")", "f(\"ghp_abc\")", "ghp_abc", "ghp_a\" + \"bc"),
+            ("// ghp_a\n// bc", "// ghp_abc", "ghp_abc", "ghp_a\n// bc"),
+        ] {
+            check(View::joined(text.as_bytes()), text, read, found, origin);
+        }
+        assert!(View::joined(b"one line (here)\n\nanother\n").is_none());
+    }
+}

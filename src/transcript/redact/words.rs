@@ -1,0 +1,123 @@
+//! Whether a word looks drawn rather than written.
+
+/// Long enough, of letters and digits mixed, and with the entropy of a key.
+pub(super) fn is_random(word: &[u8]) -> bool {
+    let is_constant = word.contains(&b'_') && !word.iter().any(u8::is_ascii_lowercase);
+    word.len() >= 16 && is_mixed(word, 2, 4) && entropy(word) >= 3.0 && !is_constant && !is_placeholder(word)
+}
+
+/// The same for what may be a part of a key.
+pub(super) fn is_drawn(word: &[u8]) -> bool {
+    word.len() >= 6 && is_mixed(word, 1, 3) && entropy(word) >= 2.2
+}
+
+pub(super) fn is_mixed(word: &[u8], digits_min: usize, changes_min: usize) -> bool {
+    let changes = word
+        .windows(2)
+        .filter(|pair| {
+            pair[0].is_ascii_digit() != pair[1].is_ascii_digit()
+                || pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()
+        })
+        .count();
+    let digits = word.iter().filter(|byte| byte.is_ascii_digit()).count();
+    digits >= digits_min && changes >= changes_min
+}
+
+/// Shannon's, in bits for each byte, over the word's own bytes.
+pub(super) fn entropy(word: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for &byte in word {
+        counts[usize::from(byte)] += 1;
+    }
+    let length = word.len() as f64;
+    counts
+        .iter()
+        .filter(|&&count| count > 0)
+        .map(|&count| f64::from(count) / length)
+        .map(|share| -share * share.log2())
+        .sum()
+}
+
+/// Whether a value says where the secret comes from instead of being it.
+pub(super) fn is_placeholder(value: &[u8]) -> bool {
+    const MARKS: [&str; 15] = [
+        "redacted",
+        "example",
+        "placeholder",
+        "changeme",
+        "change-me",
+        "change_me",
+        "your-",
+        "your_",
+        "xxxx",
+        "****",
+        "....",
+        "dummy",
+        "process.env",
+        "os.environ",
+        "${",
+    ];
+    let lower = value.to_ascii_lowercase();
+    value.first().is_some_and(|first| b"$%{<&*[".contains(first))
+        || MARKS.iter().any(|mark| memchr::memmem::find(&lower, mark.as_bytes()).is_some())
+}
+
+/// Only letters and joints: an identifier or prose.
+pub(super) fn is_word(value: &[u8]) -> bool {
+    value.iter().all(|byte| byte.is_ascii_alphabetic() || b"_-.".contains(byte))
+}
+
+/// What a text in base64 or hexadecimal digits says, if that is text.
+pub(super) fn decoded(run: &[u8]) -> Option<Vec<u8>> {
+    let text = |bytes: Vec<u8>| {
+        let shown = bytes.iter().filter(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t')).count();
+        (bytes.len() >= 5 && shown == bytes.len()).then_some(bytes)
+    };
+    let is_hex = run.len().is_multiple_of(2) && run.iter().all(u8::is_ascii_hexdigit);
+    if is_hex {
+        let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
+        return text(run.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect());
+    }
+    // Most long words say nothing, which the first few bytes show.
+    text(base64(&run[..run.len().min(24)])?)?;
+    text(base64(run)?)
+}
+
+/// Of either alphabet, padded or not; a last group that is not whole is left out.
+fn base64(run: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(run.len() / 4 * 3 + 2);
+    let (mut bits, mut count) = (0_u32, 0);
+    for &byte in run {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            b'=' => break,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count & 0xff) as u8);
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_read() {
+        let said = |run: &str| decoded(run.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(said("dXNlcjpodW50ZXIy").as_deref(), Some("user:hunter2"));
+        assert_eq!(said("dXNlcjpodW50ZXI=").as_deref(), Some("user:hunter"));
+        assert_eq!(said("68756e74657232").as_deref(), Some("hunter2"));
+        assert_eq!(said("9f86d081884c7d659a2feaa0c55ad015"), None);
+        assert_eq!(said("an_ordinary_identifier"), None);
+    }
+}
