@@ -1,14 +1,17 @@
 //! Finds knowledge in conversations. Owns the calls of models, their spend and their back-off.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use extract::{Context, Extractor, Known};
 use index::Index;
+use knowledge::Candidate;
 use queue::{Budget, Claim, Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use transcript::Conversation;
+use transcript::redact::redact;
 
 use crate::address::Address;
 use crate::embedding;
@@ -107,7 +110,12 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
         extract::Error::Permanent { .. } => Failure::permanent(&error),
     })?;
     let (mut candidates, mut rejected) = (Vec::new(), extraction.rejected);
-    for candidate in extraction.candidates {
+    for rejected in &mut rejected {
+        cleaned(&mut rejected.title);
+        cleaned(&mut rejected.reason);
+    }
+    for mut candidate in extraction.candidates {
+        without_secrets(&mut candidate);
         if candidate.confidence < confidence_min {
             let reason = format!("confidence {:.2} is below {confidence_min:.2}", candidate.confidence);
             rejected.push(knowledge::Rejected { title: candidate.title, reason });
@@ -116,15 +124,34 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
         }
     }
     if candidates.is_empty() {
-        let reason = extraction.nothing.unwrap_or_else(|| match rejected.len() {
+        let mut reason = extraction.nothing.unwrap_or_else(|| match rejected.len() {
             0 => "no knowledge was found".to_owned(),
             count => format!("{count} candidates were rejected, the first: {}", rejected[0].reason),
         });
+        cleaned(&mut reason);
         return Ok(Step::End(Finish::Nothing { reason }));
     }
     let found = Found { session, candidates, rejected, by: extraction.by, ..Found::default() };
     failpoint::here!("extraction-before-keep");
     Ok(Step::Next(Stage::Embedding, stage::encode(&found)?))
+}
+
+/// Extractors see no secret and check what a model gives back. Here, before anything is kept, it is
+/// made sure of once more, whoever the extractor is: a title becomes a file's name and a slug.
+fn without_secrets(candidate: &mut Candidate) {
+    let Candidate { domain, title, description, body, tags, evidence, .. } = candidate;
+    for text in [domain, title, description, body].into_iter().chain(tags) {
+        cleaned(text);
+    }
+    for evidence in evidence {
+        cleaned(&mut evidence.excerpt);
+    }
+}
+
+fn cleaned(text: &mut String) {
+    if let Cow::Owned(clean) = redact(text) {
+        *text = clean;
+    }
 }
 
 /// How many units of the brain a model is told of.

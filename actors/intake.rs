@@ -106,6 +106,10 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         size: stamp.size,
         modified_ms: stamp.modified_ms,
     });
+    if reading.is_ignored {
+        let reason = "the project's .nuggetignore leaves its sessions alone".to_owned();
+        return Ok(Step::EndRead(Finish::Nothing { reason }, seen));
+    }
     if reading.conversation.events.is_empty() {
         let reason = match tally {
             tally if tally.bytes == 0 => "the transcript is empty".to_owned(),

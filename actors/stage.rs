@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
+use transcript::redact::redact;
 
 use crate::vitals::Vitals;
 
@@ -283,7 +284,7 @@ where
     }
 }
 
-/// An error with all that lies behind it, in one line.
+/// An error with all that lies behind it, in one line. Others' words come in it, so it is redacted.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -294,7 +295,7 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
         }
         source = error.source();
     }
-    text
+    redact(&text).into_owned()
 }
 
 /// What the session was, for titles and dates.

@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use knowledge::SessionId;
 use queue::{Announcement, Known, Queue, Record, SWEEP, Seen};
 use serde::{Deserialize, Serialize};
-use transcript::{Exclude, Stamp};
+use transcript::{Exclude, Ignore, Stamp};
 
 use crate::stage::chain;
 
@@ -75,7 +75,7 @@ pub enum Skip {
     Declined,
     /// From before the brain was made, or before what was asked for.
     Old,
-    /// The setting `capture.exclude` covers its project.
+    /// The setting `capture.exclude` or a `.nuggetignore` covers its project.
     Excluded,
     /// A call of a model by nugget itself.
     Own,
@@ -97,7 +97,7 @@ impl Skip {
             Self::Forgotten => "forgotten",
             Self::Declined => "ran with NUGGET_DISABLE",
             Self::Old => "too old",
-            Self::Excluded => "excluded by capture.exclude",
+            Self::Excluded => "excluded (capture.exclude, .nuggetignore)",
             Self::Own => "of nugget itself",
             Self::Empty => "empty",
             Self::Unreadable => "unreadable",
@@ -324,6 +324,9 @@ fn glance(settings: &Settings, stamp: Stamp) -> Result<Candidate, (Skip, Option<
         Some((Skip::Own, OWN.to_owned()))
     } else if cwd.is_some_and(|cwd| settings.exclude.covers(cwd)) {
         Some((Skip::Excluded, format!("{EXCLUDED}{}", settings.exclude.as_str())))
+    } else if cwd.is_some_and(|cwd| Ignore::of(cwd).covers_everything()) {
+        // Not by the setting, so it is looked at again by the next sweep: the file may be gone.
+        Some((Skip::Excluded, format!("{EXCLUDED}.nuggetignore")))
     } else if !glance.has_conversation {
         Some((Skip::Empty, EMPTY.to_owned()))
     } else {

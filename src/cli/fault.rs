@@ -34,7 +34,7 @@ impl Fault {
         let mut stderr = anstream::stderr().lock();
         let red = anstyle::AnsiColor::Red.on_default().bold();
         // Whatever is in the message, it is one line: paths and other people's words come in it.
-        let line = |text: &str| knowledge::text::one_line(text, 600);
+        let line = |text: &str| knowledge::text::one_line(&transcript::redact::redact(text), 600);
         let _ = writeln!(stderr, "{red}error:{red:#} {}", line(&self.message));
         if let Some(hint) = &self.hint {
             let _ = writeln!(stderr, "hint: {}", line(hint));

@@ -1,6 +1,7 @@
 //! What every command finds out first: the settings, the brain, and what the service needs.
 
 use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,6 +11,8 @@ use brain::{Brain, Config, Places};
 use embed::{ModelChoice, OnnxModel, Pooling};
 use queue::FileLocks;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use transcript::redact::redact;
 
 use crate::fault::{self, Fault, MISSING};
 use crate::reading;
@@ -80,7 +83,10 @@ impl Door {
     /// Logs to stderr, as much as was asked for.
     pub(crate) fn log_to_stderr(&self) {
         let filter = self.filter("off");
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(Redacting(std::io::stderr))
+            .try_init();
     }
 
     /// Logs to the brain's log folder, for processes that nobody watches. The guard writes the rest
@@ -95,8 +101,11 @@ impl Door {
             .ok()?;
         let (writer, guard) = tracing_appender::non_blocking(appender);
         let filter = self.filter("info");
-        let _ =
-            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(writer).try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(false)
+            .with_writer(Redacting(writer))
+            .try_init();
         Some(guard)
     }
 
@@ -129,6 +138,29 @@ impl Door {
     }
 }
 
+/// Writes events without secrets: a server's words and a file's may be in them.
+struct Redacting<W>(W);
+
+impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Redacting<W> {
+    type Writer = Redacting<W::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Redacting(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for Redacting<W> {
+    /// Each event comes whole.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        self.0.write_all(redact(&String::from_utf8_lossy(event)).as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// What a sweep goes by, whether or not it is switched on.
 pub(crate) fn sweep_settings(config: &Config) -> sweep::Settings {
     let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -152,10 +184,18 @@ pub(crate) fn sweep_settings(config: &Config) -> sweep::Settings {
     }
 }
 
-/// The projects that are not captured.
+/// The projects that are not captured: what the setting names, and the lines of `.nuggetignore` beside
+/// the settings.
 pub(crate) fn exclude(config: &Config) -> transcript::Exclude {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    transcript::Exclude::new(&config.string("capture.exclude"), home.as_deref())
+    let file = config.file().with_file_name(".nuggetignore");
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    let lines = lines.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let patterns: Vec<String> = std::iter::once(config.string("capture.exclude"))
+        .chain(lines.map(str::to_owned))
+        .filter(|pattern| !pattern.is_empty())
+        .collect();
+    transcript::Exclude::new(&patterns.join(","), home.as_deref())
 }
 
 pub(crate) fn embed_settings(config: &Config) -> embed::Settings {

@@ -1,5 +1,7 @@
 //! What a model has proposed, checked as if an enemy had written it.
 
+use std::borrow::Cow;
+
 use knowledge::name::slug;
 use knowledge::text::{one_line, visible};
 use knowledge::{Bearing, Candidate, Domain, Evidence, How, Rejected, Related, Relation, UnitId, UnitType};
@@ -128,9 +130,16 @@ impl Check<'_> {
         let (related, unknown_units) = self.related();
         let (bearing, no_unit) = self.bearing();
         let dropped = dropped(unknown_lines, unknown_units + usize::from(no_unit));
-        let domain = Domain::sanitized(&one_line(self.text("domain").unwrap_or_default(), 64));
+        // Before they are made into names: in lower case no secret is known any more.
+        let word = |text: &str| match redact(text) {
+            Cow::Borrowed(text) => one_line(text, 64),
+            Cow::Owned(_) => String::new(),
+        };
+        let domain = Domain::sanitized(&word(self.text("domain").unwrap_or_default()));
         let mut tags: Vec<String> = Vec::new();
-        for tag in self.list("tags").iter().filter_map(Value::as_str).map(|tag| slug(&one_line(tag, 40))) {
+        for tag in
+            self.list("tags").iter().filter_map(Value::as_str).map(|tag| slug(&one_line(&word(tag), 40)))
+        {
             if !tag.is_empty() && !tags.contains(&tag) && tags.len() < TAGS_MAX {
                 tags.push(tag);
             }

@@ -11,6 +11,7 @@ use knowledge::Rejected;
 use model::{Tool, Usage};
 use serde_json::Value;
 use transcript::Conversation;
+use transcript::redact::redact;
 
 use crate::answer::{self, Checked};
 use crate::condense::{Condensed, Part, tokens};
@@ -237,7 +238,8 @@ impl Modelled {
         let question = Question {
             system: prompt::SYSTEM,
             tool: prompt::tool(),
-            user: prompt::user(conversation, condensed, part, place, &context.known),
+            // What a person has written into the brain goes out with it.
+            user: redact(&prompt::user(conversation, condensed, part, place, &context.known)).into_owned(),
             output_tokens_max: self.limits.output_tokens_max,
         };
         let digest = digest(&*self.backend, &question);

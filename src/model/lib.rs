@@ -1,6 +1,7 @@
 //! The way to a model: the Claude Messages API over HTTPS.
 //!
-//! Every call has a deadline, and the key is never shown: not in errors, logs or `Debug`.
+//! Every call has a deadline, and the key is never shown: not in errors, logs or `Debug`. No text
+//! goes out without redaction, whoever has written it.
 
 mod price;
 mod tool;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use backoff::ExponentialBackoffBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use transcript::redact::redact;
 
 /// The version of the API that the requests are written for.
 const API_VERSION: &str = "2023-06-01";
@@ -215,7 +217,7 @@ impl Client {
                 "model": self.settings.model,
                 "max_tokens": output_tokens_max,
                 "system": system,
-                "messages": [{ "role": "user", "content": user }],
+                "messages": [{ "role": "user", "content": redact(user) }],
             }))
             .await?;
         let text: String = body.content.iter().filter_map(|block| block.text.as_deref()).collect();

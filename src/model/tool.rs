@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
+use transcript::redact::redact;
 
 use crate::{Client, Error, Usage};
 
@@ -85,7 +86,7 @@ impl Client {
                 "system": [{ "type": "text", "text": system, "cache_control": { "type": "ephemeral" } }],
                 "tools": [{ "name": tool.name, "description": tool.description, "input_schema": tool.schema }],
                 "tool_choice": choice,
-                "messages": [{ "role": "user", "content": user }],
+                "messages": [{ "role": "user", "content": redact(user) }],
             }))
             .await?;
         let stop = match body.stop_reason.as_deref() {

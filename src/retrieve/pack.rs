@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use index::{Pinned, UnitRecord};
 use knowledge::{Relation, UnitId, text};
+use transcript::redact::redact;
 
 use crate::expand::Path;
 use crate::render;
@@ -105,7 +106,7 @@ fn position(chunk_id: &str) -> u32 {
 fn found(record: &UnitRecord, scored: &Scored, trace: &Trace, query: &Query) -> FoundUnit {
     FoundUnit {
         id: record.id.clone(),
-        title: record.title.clone(),
+        title: redact(&record.title).into_owned(),
         kind: record.kind.clone(),
         domain: record.domain.clone(),
         path: record.path.clone(),
@@ -121,13 +122,14 @@ fn found(record: &UnitRecord, scored: &Scored, trace: &Trace, query: &Query) -> 
 }
 
 fn passage(scored: &Scored, text: &str, lexicon: &dyn Lexicon) -> Passage {
-    let breadcrumb = scored.record.breadcrumb.clone();
+    // A person may have written a secret into their brain; it is not told to everybody who asks.
+    let (breadcrumb, text) = (redact(&scored.record.breadcrumb), redact(text));
     // As it will be shown: a mark before each line.
-    let tokens = lexicon.count(&breadcrumb) + lexicon.count(text) + text.lines().count() + 2;
+    let tokens = lexicon.count(&breadcrumb) + lexicon.count(&text) + text.lines().count() + 2;
     Passage {
         chunk_id: scored.record.id.clone(),
-        breadcrumb,
-        text: text.to_owned(),
+        breadcrumb: breadcrumb.into_owned(),
+        text: text.into_owned(),
         score: scored.score,
         tokens,
     }

@@ -17,6 +17,8 @@ pub struct Reading {
     pub lines: Vec<String>,
     /// What the file was like as it was opened; `None` for a stream.
     pub stamp: Option<Stamp>,
+    /// Whether the project's `.nuggetignore` covers all of it: then nothing was taken.
+    pub is_ignored: bool,
 }
 
 /// A session as people would tell it: who said what, which tools ran, how that went. Every text in

@@ -8,11 +8,13 @@ mod clean;
 mod conversation;
 mod discover;
 mod exclude;
+mod ignore;
 mod line;
 mod reader;
 pub mod redact;
 mod scan;
 
+pub use self::ignore::Ignore;
 pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
 pub use discover::{FOUND_MAX, Glance, Stamp, client_folder, discover, glance};
 pub use exclude::Exclude;

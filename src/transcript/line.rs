@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::path::Path;
 
 use jiff::Timestamp;
 use knowledge::text::one_line;
@@ -10,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::clean::{self, Unclosed};
 use crate::conversation::{Conversation, Event, Input, What};
+use crate::ignore::Ignore;
 use crate::scan;
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
@@ -21,6 +23,7 @@ const RECALLED_COUNT_MAX: usize = 64;
 /// When everything but human words has grown to this, in bytes, the rest is cut to a line each.
 const KEPT_BYTES_MAX: usize = 48 << 20;
 const KIND_BYTES_MAX: usize = 64;
+const LEFT_OUT: &str = "[left out: .nuggetignore]";
 
 /// What a line turned out to be.
 pub(crate) enum Found {
@@ -39,6 +42,10 @@ pub(crate) struct Lines {
     /// The last command that a person ran with `!`, whose output is another line.
     bang: Option<String>,
     kept_bytes: usize,
+    /// Of the project; known from the first line that names its folder.
+    ignore: Ignore,
+    /// Calls that concern files which are not to be read.
+    ignored_calls: HashSet<String>,
 }
 
 /// The parts of a line that matter. Everything is kept raw, so that a field of an unexpected kind
@@ -102,6 +109,7 @@ impl Lines {
         &mut self,
         bytes: &[u8],
         is_known: &mut dyn FnMut(&str) -> bool,
+        ignore: &dyn Fn(&Path) -> Ignore,
         conversation: &mut Conversation,
     ) -> Found {
         if bytes.iter().all(u8::is_ascii_whitespace) {
@@ -133,6 +141,16 @@ impl Lines {
         let Some(uuid) = string(line.uuid).filter(|uuid| !uuid.is_empty()) else {
             return Found::Malformed { reason: "no uuid" };
         };
+        // The first folder is where the session began; a later one may be where a `cd` led.
+        if conversation.cwd.is_none()
+            && let Some(cwd) = string(line.cwd).filter(|cwd| !cwd.is_empty())
+        {
+            self.ignore = ignore(Path::new(cwd.as_ref()));
+            let cwd = clean::whole(&cwd);
+            conversation.project =
+                cwd.rsplit(['/', '\\']).find(|part| !part.is_empty()).map(|part| one_line(part, 100));
+            conversation.cwd = Some(cwd);
+        }
         let known = is_known(&uuid);
         let read = self.read(&kind, &line, &uuid);
         // What was recalled, and that it was, is remembered from known lines too: the answer may lie
@@ -144,15 +162,6 @@ impl Lines {
         }
         if let Some(id) = string(line.session_id).filter(|id| !id.is_empty()) {
             conversation.session_id = id.into_owned();
-        }
-        // The first folder is where the session began; a later one may be where a `cd` led.
-        if conversation.cwd.is_none()
-            && let Some(cwd) = string(line.cwd).filter(|cwd| !cwd.is_empty())
-        {
-            let cwd = clean::whole(&cwd);
-            conversation.project =
-                cwd.rsplit(['/', '\\']).find(|part| !part.is_empty()).map(|part| one_line(part, 100));
-            conversation.cwd = Some(cwd);
         }
         if known {
             return Found::Known;
@@ -173,6 +182,11 @@ impl Lines {
             what,
         }));
         Found::Conversation { uuid: uuid.into_owned() }
+    }
+
+    /// Whether the project wants none of its sessions captured.
+    pub(crate) fn is_ignored(&self) -> bool {
+        self.ignore.covers_everything()
     }
 
     fn read(&mut self, kind: &str, line: &Line<'_>, uuid: &str) -> Read {
@@ -265,6 +279,11 @@ impl Lines {
             read.whats.push(What::Human { text: clean::whole(words) });
             return;
         }
+        if self.ignored_calls.contains(id.as_ref()) {
+            LEFT_OUT.clone_into(&mut text);
+        } else if let Some(rest) = self.ignore.without_found(&text) {
+            text = rest;
+        }
         let interrupted = line.tool_use_result.is_some_and(|result| {
             scan::value_of(result.get().as_bytes(), "interrupted").is_some_and(|value| value == b"true")
         });
@@ -328,13 +347,19 @@ impl Lines {
             return;
         }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
-        let input = Input {
+        let mut input = Input {
             file: ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name, 1 << 10)),
             old: field("old_string", EDIT_BYTES_MAX),
             new: ["new_string", "content", "new_source"].iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
             subject: subject.iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
             command,
         };
+        let is_ignored = input.file.as_deref().is_some_and(|file| self.ignore.covers(file))
+            || input.command.as_deref().is_some_and(|command| self.ignore.is_named_in(command));
+        if is_ignored {
+            self.ignored_calls.insert(id.clone().into_owned());
+            (input.old, input.new) = (None, None);
+        }
         let told = input.command.as_deref().or(input.file.as_deref()).or(input.subject.as_deref());
         let summary = one_line(&format!("{name}: {}", told.unwrap_or_default()), 200);
         self.kept_bytes += [&input.command, &input.file, &input.old, &input.new, &input.subject]

@@ -9,6 +9,7 @@ use memchr::memchr;
 
 use crate::conversation::{Conversation, Reading, Tally};
 use crate::discover::Stamp;
+use crate::ignore::Ignore;
 use crate::line::{Found, Lines};
 
 /// The longest line that is read, in bytes. Real ones reach a few megabytes, where a tool returned
@@ -50,7 +51,8 @@ pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Reading, Error>
     let metadata = file.metadata().map_err(failed)?;
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut reading = read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem, known).map_err(failed)?;
+    let mut reading =
+        read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem, known, &Ignore::of).map_err(failed)?;
     reading.stamp = Some(Stamp::of(real, &metadata));
     Ok(reading)
 }
@@ -61,6 +63,7 @@ pub(crate) fn read_stream(
     line_bytes_max: usize,
     session_id: &str,
     known: &dyn Fn(&str) -> bool,
+    ignore: &dyn Fn(&Path) -> Ignore,
 ) -> io::Result<Reading> {
     let mut tally = Tally::default();
     let mut lines = Lines::default();
@@ -77,7 +80,7 @@ pub(crate) fn read_stream(
             return malformed(&mut tally, &format!("longer than {} MiB", line_bytes_max >> 20));
         };
         let mut is_known = |uuid: &str| known(uuid) || !seen.insert(uuid.to_owned());
-        match lines.take(bytes, &mut is_known, &mut conversation) {
+        match lines.take(bytes, &mut is_known, ignore, &mut conversation) {
             Found::Conversation { uuid } => {
                 tally.conversation += 1;
                 taken.push(uuid);
@@ -97,7 +100,12 @@ pub(crate) fn read_stream(
     if conversation.session_id.is_empty() {
         session_id.clone_into(&mut conversation.session_id);
     }
-    Ok(Reading { conversation, tally, lines: taken, stamp: None })
+    let is_ignored = lines.is_ignored();
+    if is_ignored {
+        conversation = Conversation { session_id: conversation.session_id, ..Conversation::default() };
+        taken.clear();
+    }
+    Ok(Reading { conversation, tally, lines: taken, stamp: None, is_ignored })
 }
 
 struct Extent {

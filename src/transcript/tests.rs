@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use crate::reader::read_stream;
-use crate::{Error, Reading, What, read};
+use crate::{Error, Ignore, Reading, What, read};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/transcripts").join(name)
@@ -23,7 +23,7 @@ fn read_text(text: &str) -> Reading {
 }
 
 fn read_bytes(bytes: &[u8], known: &dyn Fn(&str) -> bool) -> Reading {
-    let reading = read_stream(bytes, 1 << 20, "stem", known).unwrap();
+    let reading = read_stream(bytes, 1 << 20, "stem", known, &|_| Ignore::default()).unwrap();
     accounts_for_every_line(&reading);
     reading
 }
@@ -283,6 +283,54 @@ fn secrets_and_private_words_never_reach_a_conversation() {
     assert!(!kept.contains(&key[..12]) && !kept.contains("diary"), "{kept}");
     assert_eq!(kept.matches("[redacted: GitHub token]").count(), 4, "text, command and its summary, words");
     assert!(kept.len() < 32 << 10);
+}
+
+#[test]
+fn what_a_project_wants_ignored_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let project = folder.path().join("shop");
+    std::fs::create_dir(&project).unwrap();
+    let call = |uuid: &str, id: &str, name: &str, input: serde_json::Value| {
+        serde_json::json!({
+            "type": "assistant", "uuid": uuid, "cwd": project,
+            "message": { "content": [{ "type": "tool_use", "id": id, "name": name, "input": input }] },
+        })
+    };
+    let result = |uuid: &str, id: &str, text: &str| {
+        serde_json::json!({
+            "type": "user", "uuid": uuid,
+            "message": { "content": [{ "type": "tool_result", "tool_use_id": id, "content": text }] },
+        })
+    };
+    let lines = [
+        call("a", "1", "Read", serde_json::json!({ "file_path": project.join("pay/salaries.csv") })),
+        result("b", "1", "ann,heron"),
+        call("c", "2", "Bash", serde_json::json!({ "command": "cat pay/salaries.csv" })),
+        result("d", "2", "bob,heron"),
+        call("e", "3", "Grep", serde_json::json!({ "pattern": "heron" })),
+        result("f", "3", "src/a.rs:1:fn kept() {}\npay/salaries.csv:7:cid,heron"),
+        call(
+            "g",
+            "4",
+            "Edit",
+            serde_json::json!({ "file_path": project.join("pay/x.txt"), "old_string": "a", "new_string": "heron" }),
+        ),
+    ];
+    let path = folder.path().join("t.jsonl");
+    std::fs::write(&path, lines.map(|line| line.to_string() + "\n").concat()).unwrap();
+    let kept = || serde_json::to_string(&read(&path, &|_| false).unwrap().conversation).unwrap();
+    assert_eq!(kept().matches(",heron").count(), 3);
+    std::fs::write(project.join(".nuggetignore"), "/pay\n").unwrap();
+    let left = kept();
+    assert_eq!(
+        (left.matches("heron").count(), left.matches("[left out: .nuggetignore]").count()),
+        (2, 2),
+        "{left}"
+    );
+    assert!(left.contains("fn kept()"), "{left}");
+    std::fs::write(project.join(".nuggetignore"), "*\n").unwrap();
+    let reading = read(&path, &|_| false).unwrap();
+    assert!(reading.is_ignored && reading.conversation.events.is_empty() && reading.lines.is_empty());
 }
 
 #[test]

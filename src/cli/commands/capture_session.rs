@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use brain::{Brain, Places};
+use brain::{Brain, Config, Places};
 use jiff::Timestamp;
 use knowledge::SessionId;
 use queue::{Added, Announcement, Capture, Queue, Spool, State};
@@ -91,10 +91,10 @@ impl Arguments {
         // A hook goes on with whatever settings can be understood.
         let config = if self.transcript.is_some() { door.config()? } else { door.config_as_it_is().0 };
         if self.transcript.is_none()
-            && project(&announcement).is_some_and(|path| exclude(&config).covers(&path))
+            && let Some(by) = project(&announcement).and_then(|path| excluded(&config, &path))
         {
             let session = announcement.session.short();
-            output::print(&format!("session {session} is left alone: capture.exclude covers its project\n"))?;
+            output::print(&format!("session {session} is left alone: {by} covers its project\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
         let brain = door.brain(&config)?;
@@ -195,6 +195,15 @@ fn decline(door: &Door) -> Result<(), Fault> {
     let transcript = std::fs::canonicalize(&announcement.transcript)?;
     places.create()?;
     Ok(queue::decline(&places.queue(), &transcript)?)
+}
+
+/// What says that a project is not captured, if anything does.
+fn excluded(config: &Config, project: &Path) -> Option<&'static str> {
+    if exclude(config).covers(project) {
+        Some("capture.exclude")
+    } else {
+        transcript::Ignore::of(project).covers_everything().then_some("its .nuggetignore")
+    }
 }
 
 /// The folder that the hook's session was started in; its `cwd` has followed every `cd` since.

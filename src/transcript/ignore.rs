@@ -1,0 +1,147 @@
+//! `.nuggetignore` in a project: what of it is not to be read.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+
+use ignore::gitignore::{Gitignore, GitignoreBuilder};
+
+const FILE: &str = ".nuggetignore";
+const FILE_BYTES_MAX: u64 = 64 << 10;
+const FOLDERS_MAX: usize = 64;
+
+/// A project's `.nuggetignore`, as a `.gitignore` is written.
+///
+/// A line that covers everything (`*`, `**`, `/`) says that no session of the project is captured. Any
+/// other names files: what tools said of them, and what was written into them, is not read.
+#[derive(Clone, Debug, Default)]
+pub struct Ignore {
+    root: PathBuf,
+    /// The folder that paths which are not absolute start from.
+    cwd: PathBuf,
+    files: Option<Gitignore>,
+    everything: bool,
+}
+
+impl Ignore {
+    /// The file in the folder that a session ran in or, within one repository, above it. One that
+    /// is not there or cannot be read covers nothing; a line that is no pattern is passed over.
+    pub fn of(cwd: &Path) -> Self {
+        for folder in cwd.ancestors().take(FOLDERS_MAX) {
+            if let Some(text) = text(&folder.join(FILE)) {
+                return Self::new(folder, cwd, &text);
+            }
+            if folder.join(".git").exists() {
+                break;
+            }
+        }
+        Self::default()
+    }
+
+    fn new(root: &Path, cwd: &Path, text: &str) -> Self {
+        let mut builder = GitignoreBuilder::new(root);
+        let mut everything = false;
+        for line in text.lines() {
+            match line.trim() {
+                "*" | "**" | "/" | "/*" | "**/*" => everything = true,
+                _ => {
+                    let _ = builder.add_line(None, line);
+                }
+            }
+        }
+        let files = builder.build().ok().filter(|files| !files.is_empty());
+        Self { root: root.to_owned(), cwd: cwd.to_owned(), files, everything }
+    }
+
+    /// Whether the project's sessions are to be left alone.
+    pub fn covers_everything(&self) -> bool {
+        self.everything
+    }
+
+    /// Whether a file, by its absolute path or from the session's folder, is not to be read.
+    pub fn covers(&self, file: &str) -> bool {
+        let Some(files) = &self.files else { return false };
+        let mut path = PathBuf::new();
+        for part in self.cwd.join(file).components() {
+            match part {
+                Component::ParentDir => {
+                    path.pop();
+                }
+                Component::CurDir => {}
+                part => path.push(part),
+            }
+        }
+        let Ok(path) = path.strip_prefix(&self.root) else { return false };
+        !path.as_os_str().is_empty() && files.matched_path_or_any_parents(path, false).is_ignore()
+    }
+
+    /// Whether a command names such a file.
+    pub(crate) fn is_named_in(&self, command: &str) -> bool {
+        let ends = |c: char| c.is_whitespace() || "\"'`<>|;&()=,".contains(c);
+        self.files.is_some() && command.split(ends).any(|word| !word.is_empty() && self.covers(word))
+    }
+
+    /// What tools said, without the lines that a search found in such a file.
+    pub(crate) fn without_found(&self, output: &str) -> Option<String> {
+        self.files.as_ref()?;
+        let is_found = |line: &&str| {
+            line.split_once([':', '-']).is_some_and(|(file, _)| !file.is_empty() && self.covers(file))
+                || line.split_once(':').is_some_and(|(file, _)| !file.is_empty() && self.covers(file))
+        };
+        output
+            .lines()
+            .any(|line| is_found(&line))
+            .then(|| output.lines().filter(|line| !is_found(line)).collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// A pipe in its place must not be waited for.
+fn text(path: &Path) -> Option<String> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_covered_as_git_would() {
+        let ignore = Ignore::new(
+            Path::new("/w/shop"),
+            Path::new("/w/shop/api"),
+            "# who is paid what\n*.env\n/secrets/\nsalaries.csv\n!demo.env\n",
+        );
+        let check = |file: &str, expected: bool| assert_eq!(ignore.covers(file), expected, "{file}");
+        check("/w/shop/api/prod.env", true);
+        check("/w/shop/api/demo.env", false);
+        check("prod.env", true);
+        check("../secrets/a/b.txt", true);
+        check("secrets/b.txt", false);
+        check("/w/other/prod.env", false);
+        check("../../prod.env", false);
+        check("", false);
+        assert!(ignore.is_named_in("cat ../salaries.csv | head") && !ignore.is_named_in("cargo test"));
+        let found = "src/a.rs:3:x\nprod.env:1:y\n/w/shop/salaries.csv-2-z\nend";
+        assert_eq!(ignore.without_found(found).as_deref(), Some("src/a.rs:3:x\nend"));
+        assert!(!ignore.covers_everything());
+    }
+
+    #[test]
+    fn the_file_is_looked_for_within_the_repository() {
+        let folder = tempfile::tempdir().unwrap();
+        let project = folder.path().join("shop");
+        fs::create_dir_all(project.join(".git")).unwrap();
+        fs::create_dir_all(project.join("src/deep")).unwrap();
+        fs::write(folder.path().join(FILE), "*").unwrap();
+        assert!(!Ignore::of(&project.join("src/deep")).covers_everything(), "above the repository");
+        fs::write(project.join(FILE), "# all\n*\n").unwrap();
+        assert!(Ignore::of(&project.join("src/deep")).covers_everything());
+        assert!(Ignore::of(&project).covers_everything());
+        assert!(!Ignore::of(Path::new("/nonexistent/x")).covers_everything());
+    }
+}
