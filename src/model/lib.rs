@@ -3,6 +3,7 @@
 //! Every call has a deadline, and the key is never shown: not in errors, logs or `Debug`. No text
 //! goes out without redaction, whoever has written it.
 
+pub mod http;
 mod price;
 mod tool;
 
@@ -15,15 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use backoff::ExponentialBackoffBuilder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use transcript::redact::redact;
 
+use crate::http::{Auth, Endpoint};
+
 /// The version of the API that the requests are written for.
 const API_VERSION: &str = "2023-06-01";
-/// How much of an error's body is read and shown.
-const ERROR_CHARS_MAX: usize = 300;
 /// The largest answer that is read. The longest that a model can write is far smaller.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
@@ -40,10 +40,15 @@ impl fmt::Debug for Key {
 impl Key {
     /// The key from the file, or else from `ANTHROPIC_API_KEY`; `None` when there is none.
     pub fn find(file: Option<&Path>) -> Result<Option<Self>, Error> {
+        Self::find_in(file, "ANTHROPIC_API_KEY")
+    }
+
+    /// The key from the file, or else from the variable of the environment; `None` when there is none.
+    pub fn find_in(file: Option<&Path>, variable: &str) -> Result<Option<Self>, Error> {
         let text = match file {
             Some(path) => std::fs::read_to_string(path)
                 .map_err(|source| Error::KeyFile { path: path.display().to_string(), source })?,
-            None => std::env::var("ANTHROPIC_API_KEY").unwrap_or_default(),
+            None => std::env::var(variable).unwrap_or_default(),
         };
         let key = text.trim();
         Ok((!key.is_empty()).then(|| Self(key.to_owned())))
@@ -88,7 +93,9 @@ impl Error {
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Deadline(_) | Self::Transport(_) => true,
-            Self::Status { status, .. } => matches!(status, 408 | 429 | 500..=599),
+            // OpenAI says 429 also when nothing is left to pay with.
+            Self::Status { status: 429, message, .. } => !message.contains("insufficient_quota"),
+            Self::Status { status, .. } => matches!(status, 408 | 500..=599),
             _ => false,
         }
     }
@@ -163,7 +170,7 @@ fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::
 /// A client of the Messages API.
 #[derive(Clone, Debug)]
 pub struct Client {
-    http: reqwest::Client,
+    endpoint: Endpoint,
     settings: Settings,
     /// Set once the model has said that no tool can be forced on it.
     only_offers_tools: Arc<AtomicBool>,
@@ -173,15 +180,14 @@ impl Client {
     /// # Errors
     /// When the TLS provider or the HTTP client cannot be set up.
     pub fn new(settings: Settings) -> Result<Self, Error> {
-        // The first caller installs it; a second finds it there.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder()
-            // A redirect would carry the key to another host.
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(settings.deadline.min(Duration::from_secs(10)))
-            .build()
-            .map_err(Error::Client)?;
-        Ok(Self { http, settings, only_offers_tools: Arc::default() })
+        let endpoint = Endpoint::new(
+            format!("{}/v1/messages", settings.url.trim_end_matches('/')),
+            Auth::ApiKey(settings.key.clone()),
+            &[("anthropic-version", API_VERSION)],
+            settings.deadline,
+            ANSWER_BYTES_MAX,
+        )?;
+        Ok(Self { endpoint, settings, only_offers_tools: Arc::default() })
     }
 
     /// The model that is asked for.
@@ -191,24 +197,7 @@ impl Client {
 
     /// Asks once, with retries for what is temporary, all within the deadline.
     pub async fn ask(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
-        let policy = ExponentialBackoffBuilder::new()
-            .with_initial_interval(Duration::from_millis(500))
-            .with_max_elapsed_time(Some(self.settings.deadline))
-            .build();
-        let attempt = || async {
-            self.send(system, user, output_tokens_max).await.map_err(|error| match &error {
-                Error::Status { after: Some(after), .. } if error.is_temporary() => {
-                    let after = *after;
-                    backoff::Error::retry_after(error, after)
-                }
-                _ if error.is_temporary() => backoff::Error::transient(error),
-                _ => backoff::Error::permanent(error),
-            })
-        };
-        match tokio::time::timeout(self.settings.deadline, backoff::future::retry(policy, attempt)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::Deadline(self.settings.deadline)),
-        }
+        http::retried(self.settings.deadline, || self.send(system, user, output_tokens_max)).await
     }
 
     async fn send(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
@@ -235,50 +224,9 @@ impl Client {
 
     /// One request, one answer; nothing is tried again.
     async fn post(&self, body: &Value) -> Result<MessageBody, Error> {
-        let mut key = reqwest::header::HeaderValue::from_str(&self.settings.key.0).map_err(|_| Error::Key)?;
-        key.set_sensitive(true);
-        let mut response = self
-            .http
-            .post(format!("{}/v1/messages", self.settings.url.trim_end_matches('/')))
-            .header("x-api-key", key)
-            .header("anthropic-version", API_VERSION)
-            .json(body)
-            .send()
-            .await
-            .map_err(Error::Transport)?;
-        let status = response.status();
-        let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
-        let mut bytes = Vec::new();
-        while let Some(part) = response.chunk().await.map_err(Error::Transport)? {
-            bytes.extend_from_slice(&part);
-            if bytes.len() > ANSWER_BYTES_MAX {
-                return Err(Error::Answer(format!("it is longer than {} MiB", ANSWER_BYTES_MAX >> 20)));
-            }
-        }
-        let text = String::from_utf8_lossy(&bytes);
-        if !status.is_success() {
-            let message =
-                serde_json::from_str::<ErrorBody>(&text).map_or(text.into_owned(), |body| body.error.message);
-            // A server that repeats the request in its error must not make the key be printed.
-            let message = message.replace(&self.settings.key.0, "…");
-            return Err(Error::Status {
-                status: status.as_u16(),
-                message: message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect(),
-                after: after.map(Duration::from_secs),
-            });
-        }
+        let text = self.endpoint.post(body).await?;
         serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))
     }
-}
-
-#[derive(Deserialize)]
-struct ErrorBody {
-    error: ErrorMessage,
-}
-
-#[derive(Deserialize)]
-struct ErrorMessage {
-    message: String,
 }
 
 #[derive(Deserialize)]
