@@ -2,7 +2,8 @@
 //! behind a reindex.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use embed::{Embedder, ModelChoice, Settings, Tokenizer};
 use index::ModelLabel;
@@ -14,18 +15,37 @@ use crate::address::Address;
 use crate::indexing;
 use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 
-/// The most texts in one request: small, so that what comes between two requests is short.
-pub const BATCH_MAX: usize = 8;
+/// The most texts in one message: small, so that what comes between two messages is short.
+const BATCH_MAX: usize = 8;
+/// The same for a provider, who is asked for many at once.
+const BATCH_MAX_REMOTE: usize = 128;
+/// How long a capture waits when a provider cannot be reached and does not say until when.
+const PROVIDER_PAUSE: Duration = Duration::from_secs(60);
 
 pub struct Embedding;
 
 pub enum Message {
     /// There may be candidates without vectors.
     Wake,
-    /// A question's vector, at once.
-    Query(String, RpcReplyPort<Result<Vec<f32>, String>>),
-    /// Vectors for up to [`BATCH_MAX`] passages, when it is their turn.
-    Documents(Vec<String>, RpcReplyPort<Result<Vec<Vec<f32>>, String>>),
+    /// A question's vector by the model of this name, at once; [`Model::speaks`] tells which there are.
+    Query(String, String, RpcReplyPort<Result<Vec<f32>, String>>),
+    /// Vectors for up to [`Model::batch_max`] passages, when it is their turn.
+    Documents(Vec<String>, RpcReplyPort<Result<Vec<Vec<f32>>, Trouble>>),
+}
+
+/// Why there are no vectors.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    pub message: String,
+    /// When to ask again, if it is not the fault of the texts.
+    pub after: Option<Duration>,
+}
+
+impl From<&embed::Error> for Trouble {
+    fn from(error: &embed::Error) -> Self {
+        let after = error.is_temporary().then(|| error.after().unwrap_or(PROVIDER_PAUSE));
+        Self { message: stage::chain(error), after }
+    }
 }
 
 #[derive(Clone)]
@@ -49,6 +69,10 @@ pub struct Model {
     settings: Settings,
     tokenizer: Arc<OnceLock<Tokenizer>>,
     embedder: Arc<OnceLock<Embedder>>,
+    /// The built-in model, where it is not the settings' but that of the present generation.
+    built_in: Arc<OnceLock<Embedder>>,
+    /// Held while a model is loaded, so that two that come at once load it once.
+    loading: Arc<Mutex<()>>,
     pub(crate) cache: Arc<Path>,
     #[cfg(test)]
     pub(crate) fake: Option<crate::testbed::FakeModel>,
@@ -60,6 +84,8 @@ impl Model {
             settings,
             tokenizer: Arc::default(),
             embedder: Arc::default(),
+            built_in: Arc::default(),
+            loading: Arc::default(),
             cache: brain::places::vector_cache().into(),
             #[cfg(test)]
             fake: None,
@@ -76,13 +102,36 @@ impl Model {
         embed::model_name(&self.settings)
     }
 
-    /// The label of this model's vectors. The built-in model need not be loaded for it.
+    /// The label of this model's vectors. Only a model of the user's own must be loaded for it.
     pub fn label(&self) -> Result<ModelLabel, embed::Error> {
-        let dimensions = match self.settings.model {
-            ModelChoice::BuiltIn => embed::BUILT_IN_DIMENSIONS,
-            ModelChoice::Onnx(_) => self.embedder()?.dimensions(),
+        let dimensions = match embed::known_dimensions(&self.settings)? {
+            Some(dimensions) => dimensions,
+            None => self.embedder()?.dimensions(),
         };
         Ok(ModelLabel { name: self.name(), dimensions })
+    }
+
+    /// How many passages are sent in one message.
+    pub fn batch_max(&self) -> usize {
+        match self.settings.model {
+            ModelChoice::Remote(_) => BATCH_MAX_REMOTE,
+            ModelChoice::BuiltIn | ModelChoice::Onnx(_) => BATCH_MAX,
+        }
+    }
+
+    /// Whether questions can be embedded by the model of this name: that of the settings, or the built-in
+    /// one, which is always there.
+    pub fn speaks(&self, name: &str) -> bool {
+        name == embed::BUILT_IN_NAME || name == self.name()
+    }
+
+    /// Loads the model ahead of the first question. What fails is told to whoever asks.
+    pub fn warm(&self) {
+        #[cfg(test)]
+        if self.fake.is_some() {
+            return;
+        }
+        let _ = self.embedder();
     }
 
     /// The tokenizer, a small part of the whole.
@@ -96,21 +145,38 @@ impl Model {
 
     /// The model. Blocks for as long as the first load takes.
     pub fn embedder(&self) -> Result<&Embedder, embed::Error> {
-        if let Some(embedder) = self.embedder.get() {
-            return Ok(embedder);
-        }
-        // Two that come at once load it twice, and one copy is dropped: rare, and better than a
-        // lock that a panic would poison.
-        let embedder = Embedder::load(&self.settings)?;
-        Ok(self.embedder.get_or_init(|| embedder))
+        self.load_once(&self.embedder, &self.settings)
     }
 
-    fn question(&self, text: &str) -> Result<Vec<f32>, embed::Error> {
+    fn load_once<'m>(
+        &self,
+        place: &'m OnceLock<Embedder>,
+        settings: &Settings,
+    ) -> Result<&'m Embedder, embed::Error> {
+        if let Some(embedder) = place.get() {
+            return Ok(embedder);
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(embedder) = place.get() {
+            return Ok(embedder);
+        }
+        let embedder = Embedder::load(settings)?;
+        Ok(place.get_or_init(|| embedder))
+    }
+
+    fn question(&self, text: &str, name: &str) -> Result<Vec<f32>, embed::Error> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {
             return fake(text);
         }
-        self.embedder()?.embed_query(text)
+        let embedder = match name {
+            embed::BUILT_IN_NAME if self.settings.model != ModelChoice::BuiltIn => {
+                let settings = Settings { model: ModelChoice::BuiltIn, ..self.settings.clone() };
+                self.load_once(&self.built_in, &settings)?
+            }
+            _ => self.embedder()?,
+        };
+        embedder.embed_query(text)
     }
 
     fn documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, embed::Error> {
@@ -118,8 +184,7 @@ impl Model {
         if let Some(fake) = &self.fake {
             return texts.iter().map(|text| fake(text)).collect();
         }
-        let embedder = self.embedder()?;
-        texts.iter().map(|text| embedder.embed_document(text)).collect()
+        self.embedder()?.embed_documents(texts)
     }
 }
 
@@ -154,7 +219,7 @@ impl Actor for Embedding {
                     state.arguments.bell.ring_again(&myself, Message::Wake);
                 }
             }
-            Message::Query(text, reply) => state.query(text, reply),
+            Message::Query(text, model, reply) => state.query(text, model, reply),
             Message::Documents(texts, reply) => state.documents(texts, reply),
         }
         Ok(())
@@ -167,10 +232,11 @@ impl State {
         let (model, passages) = (self.arguments.model.clone(), Arc::clone(&self.passages));
         let worked = stage::work_once(&jobs, Stage::Embedding, |claim| async move {
             let mut found: Found = stage::decode(&claim.input)?;
-            let texts: Vec<String> = found.candidates.iter().map(text_of).collect();
+            let texts: Vec<String> = found.texts();
             let _turn = passages.acquire_owned().await;
+            found.model = model.name();
             let vectors = stage::blocking(move || model.documents(&texts)).await;
-            found.vectors = vectors.map_err(|error| Failure::passing(&error))?;
+            found.vectors = vectors.map_err(|error| Failure::from(Trouble::from(&error)))?;
             failpoint::here!("embedding-before-advance");
             Ok(Step::Next(Stage::Indexing, stage::encode(&found)?))
         })
@@ -183,28 +249,29 @@ impl State {
     }
 
     /// Answered from a task of its own: the actor is free for the next message meanwhile.
-    fn query(&self, text: String, reply: RpcReplyPort<Result<Vec<f32>, String>>) {
+    fn query(&self, text: String, name: String, reply: RpcReplyPort<Result<Vec<f32>, String>>) {
         let model = self.arguments.model.clone();
         tokio::task::spawn_blocking(move || {
-            let _ = reply.send(model.question(&text).map_err(|error| stage::chain(&error)));
+            let _ = reply.send(model.question(&text, &name).map_err(|error| stage::chain(&error)));
         });
     }
 
-    fn documents(&self, texts: Vec<String>, reply: RpcReplyPort<Result<Vec<Vec<f32>>, String>>) {
+    fn documents(&self, texts: Vec<String>, reply: RpcReplyPort<Result<Vec<Vec<f32>>, Trouble>>) {
         let (model, passages) = (self.arguments.model.clone(), Arc::clone(&self.passages));
         tokio::spawn(async move {
             let _turn = passages.acquire_owned().await;
             let vectors = stage::apart(move || model.documents(&texts)).await;
             let vectors = match vectors {
-                Ok(vectors) => vectors.map_err(|error| stage::chain(&error)),
-                Err(_) => Err("the model panicked".to_owned()),
+                Ok(vectors) => vectors.map_err(|error| Trouble::from(&error)),
+                Err(_) => Err(Trouble { message: "the model panicked".to_owned(), after: None }),
             };
             let _ = reply.send(vectors);
         });
     }
 }
 
-/// What of a candidate is compared with the brain: what its unit's first chunk would say.
-pub(crate) fn text_of(candidate: &knowledge::Candidate) -> String {
-    format!("{}\n\n{}", candidate.title, candidate.body)
+impl From<Trouble> for Failure {
+    fn from(Trouble { message, after }: Trouble) -> Self {
+        Self { after, ..Self::of(message) }
+    }
 }

@@ -1,11 +1,12 @@
 //! Turns changed files into the next generation of the index, and tells what the brain knows
 //! already of what a session has brought.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use brain::Brain;
-use index::{Index, Mode, Pinned, Report, VectorCache};
+use index::{Index, Mode, ModelLabel, Pinned, Report, VectorCache};
 use knowledge::{Bearing, Candidate, How, Rejected, UnitId};
 use queue::{Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -13,7 +14,8 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::address::Address;
-use crate::embedding::{self, BATCH_MAX, Model};
+use crate::building::Sign;
+use crate::embedding::{self, Model};
 use crate::git;
 use crate::reflection::{self, Near, Place, Verdict};
 use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
@@ -72,6 +74,8 @@ pub struct Arguments {
     pub index: Index,
     pub model: Model,
     pub embedding: Address<embedding::Message>,
+    /// Where word is left of how far it has come; see [`crate::building`].
+    pub sign: Arc<Path>,
     pub bell: Address<Message>,
     pub next: Option<Address<git::Message>>,
 }
@@ -130,12 +134,17 @@ impl State {
         let Some(jobs) = self.arguments.jobs.clone() else { return Ok(Worked::Idle) };
         let arguments = self.arguments.clone();
         let worked = stage::work_once(&jobs, Stage::Indexing, |claim| async move {
-            let found: Found = stage::decode(&claim.input)?;
+            let mut found: Found = stage::decode(&claim.input)?;
             arguments.refresh(Mode::Changed, None, busy).await?;
+            let model = arguments.model.name();
+            if found.model != model {
+                // The settings have changed since: vectors of two models are never compared.
+                found.vectors = arguments.embed(&found.texts()).await?;
+                found.model = model;
+            }
             stage::blocking(move || {
-                let label = arguments.model.label().map_err(|error| Failure::passing(&error))?;
                 let jobs = arguments.jobs.as_ref().ok_or_else(|| Failure::of("there is no queue"))?;
-                compare(jobs, &arguments.index, claim.capture.id, &label.name, found)
+                compare(jobs, &arguments.index, claim.capture.id, found)
             })
             .await
         })
@@ -189,8 +198,13 @@ impl Arguments {
             .await?
         };
         let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
-        for (turn, batch) in missing.chunks(BATCH_MAX).enumerate() {
-            tell(Advance::Embedding { done: turn * BATCH_MAX, of: missing.len() });
+        let batch_max = self.model.batch_max();
+        let mut sign = self.raise_sign(&label, missing.len()).await;
+        for (turn, batch) in missing.chunks(batch_max).enumerate() {
+            tell(Advance::Embedding { done: turn * batch_max, of: missing.len() });
+            if let Some(sign) = &mut sign {
+                sign.tell(turn * batch_max);
+            }
             let asked: Vec<String> = batch.iter().map(|&at| texts[at].clone()).collect();
             let computed = self.embed(&asked).await?;
             // Kept at once, so that a reindex that is cut short goes on where it was.
@@ -221,6 +235,19 @@ impl Arguments {
 }
 
 impl Arguments {
+    /// Only where there is something to wait for.
+    async fn raise_sign(&self, label: &ModelLabel, of: usize) -> Option<Sign> {
+        if of == 0 {
+            return None;
+        }
+        let (this, model) = (self.clone(), label.name.clone());
+        let raise = move || {
+            let present = this.index.pin().ok().and_then(|pinned| Some(pinned.model()?.name.clone()));
+            Sign::raise(&this.sign, model, present, of)
+        };
+        tokio::task::spawn_blocking(raise).await.ok()
+    }
+
     /// Asks again when embedding falls with the question in its hands: what has been embedded before
     /// is not to be lost over it.
     async fn embed(&self, batch: &[String]) -> Result<Vec<Vec<f32>>, Failure> {
@@ -230,7 +257,7 @@ impl Arguments {
             let asked = batch.to_vec();
             let answer = self.embedding.ask(left, |reply| embedding::Message::Documents(asked, reply)).await;
             match answer {
-                Ok(answer) => return answer.map_err(Failure::of),
+                Ok(answer) => return answer.map_err(Failure::from),
                 Err(_) if begun.elapsed() < BATCH_DEADLINE => tokio::time::sleep(ASK_AGAIN_AFTER).await,
                 Err(error) => return Err(Failure::passing(&error)),
             }
@@ -272,7 +299,7 @@ impl Arguments {
 
 /// Decides for each candidate what it is to what is known: the brain's units, what other captures have
 /// proposed, and the candidates before it.
-fn compare(jobs: &Jobs, index: &Index, capture: i64, model: &str, mut found: Found) -> Result<Step, Failure> {
+fn compare(jobs: &Jobs, index: &Index, capture: i64, mut found: Found) -> Result<Step, Failure> {
     let pinned = index.pin().map_err(|error| Failure::passing(&error))?;
     let waiting =
         jobs.queue.proposed_by_others(capture, WAITING_MAX).map_err(|error| Failure::passing(&error))?;
@@ -280,7 +307,7 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, model: &str, mut found: Fou
     let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
     for (mut candidate, vector) in found.candidates.drain(..).zip(vectors) {
         let mut near = near(&pinned, &candidate, &vector).map_err(|error| Failure::passing(&error))?;
-        near.extend(waiting.iter().filter(|waiting| waiting.model == model).map(|waiting| Near {
+        near.extend(waiting.iter().filter(|waiting| waiting.model == found.model).map(|waiting| Near {
             id: UnitId::verbatim(&waiting.name),
             kind: None,
             title: waiting.title.clone(),
@@ -313,7 +340,6 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, model: &str, mut found: Fou
         return Ok(Step::End(Finish::Nothing { reason: knowledge::text::one_line(&reason, 300) }));
     }
     (found.candidates, found.vectors) = kept.into_iter().unzip();
-    found.model = model.to_owned();
     failpoint::here!("indexing-before-advance");
     Ok(Step::Next(Stage::Git, stage::encode(&git::Input::Checked(found))?))
 }

@@ -7,6 +7,7 @@
 //! committed stage. `retrieval` answers questions and shares only `embedding` with the others.
 
 pub mod address;
+pub mod building;
 pub mod embedding;
 pub mod extraction;
 pub mod git;

@@ -241,7 +241,7 @@ mod tests {
                 let text = |at: usize| case[kind][at].as_str().unwrap().to_owned();
                 let kind_of = UnitType::from(case["type"].as_str().unwrap());
                 let candidate = Candidate { kind: kind_of, body: text(1), ..candidate(&text(0)) };
-                let vector = embed(&crate::embedding::text_of(&candidate));
+                let vector = embed(&crate::stage::text_of(&candidate));
                 let near = crate::indexing::near(&pinned, &candidate, &vector).unwrap();
                 let verdict = judge(&candidate, &near);
                 let is_right = |id: &UnitId| id.as_str() == case["unit"].as_str().unwrap();

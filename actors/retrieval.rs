@@ -74,15 +74,18 @@ impl Actor for Retrieval {
 
 impl Arguments {
     async fn answer(&self, mut query: Query) -> Result<Answer, String> {
+        let mut model = self.model.name();
         if query.vector.is_none() {
-            query.vector = self.vector(&query.text).await;
+            // While another model's generation is made, the present one is still asked in its own language.
+            model = self.model_of_index().await.unwrap_or(model);
+            query.vector = self.vector(&query.text, &model).await;
         }
         let this = self.clone();
         let searched = tokio::task::spawn_blocking(move || {
             let tokenizer = this.model.tokenizer().map_err(|error| chain(&error))?;
             let pinned = this.index.pin().map_err(|error| chain(&error))?;
             // Vectors of another model cannot be compared with the question's.
-            if pinned.model().is_some_and(|label| label.name != this.model.name()) {
+            if pinned.model().is_some_and(|label| label.name != model) {
                 query.vector = None;
             }
             retrieve::retrieve(&pinned, &query, tokenizer).map_err(|error| chain(&error))
@@ -90,9 +93,20 @@ impl Arguments {
         searched.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))
     }
 
-    async fn vector(&self, text: &str) -> Option<Vec<f32>> {
-        let text = text.to_owned();
-        let asked = self.embedding.ask(VECTOR_DEADLINE, |reply| embedding::Message::Query(text, reply)).await;
+    async fn model_of_index(&self) -> Option<String> {
+        let index = self.index.clone();
+        let label = tokio::task::spawn_blocking(move || Some(index.pin().ok()?.model()?.name.clone()));
+        label.await.ok().flatten()
+    }
+
+    async fn vector(&self, text: &str, model: &str) -> Option<Vec<f32>> {
+        if !self.model.speaks(model) {
+            tracing::info!(model, "the index is of a model that is not there, words are searched for");
+            return None;
+        }
+        let (text, model) = (text.to_owned(), model.to_owned());
+        let question = |reply| embedding::Message::Query(text, model, reply);
+        let asked = self.embedding.ask(VECTOR_DEADLINE, question).await;
         match asked {
             Ok(Ok(vector)) => Some(vector),
             Ok(Err(error)) => {

@@ -113,6 +113,7 @@ pub struct Service {
     ended: JoinHandle<()>,
     vitals: Vec<(Arc<Vitals>, Presence)>,
     index: Index,
+    model: Model,
     /// Rings every stage of a capture.
     bells: Vec<Bell>,
     indexing: Address<indexing::Message>,
@@ -213,6 +214,7 @@ impl Service {
                 index: index.clone(),
                 model: model.clone(),
                 embedding: embedding.clone(),
+                sign: setup.places.indexing().into(),
                 bell: indexing.clone(),
                 next: git_bell,
             },
@@ -222,18 +224,32 @@ impl Service {
             embedding_seat,
             || Embedding,
             Some(|| embedding::Message::Wake),
-            embedding::Arguments { jobs, model, bell: embedding, next: indexing.clone() },
+            embedding::Arguments { jobs, model: model.clone(), bell: embedding, next: indexing.clone() },
         );
         let arguments = supervisor::Arguments { children: tree.children };
         let (supervisor, ended) = Actor::spawn(None, Supervisor, arguments)
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        Ok(Self { supervisor, ended, vitals: tree.vitals, index, bells, indexing, retrieval })
+        Ok(Self { supervisor, ended, vitals: tree.vitals, index, model, bells, indexing, retrieval })
     }
 
     /// The index that the service reads and keeps.
     pub fn index(&self) -> &Index {
         &self.index
+    }
+
+    /// Loads the model in a thread of its own, beside what is done before the first question needs it.
+    pub fn warm(&self) {
+        let model = self.model.clone();
+        tokio::task::spawn_blocking(move || model.warm());
+    }
+
+    /// The model of the present generation, when the settings name another: until all is embedded anew, the
+    /// present one answers.
+    pub fn other_model(&self) -> Option<String> {
+        let pinned = self.index.pin().ok()?;
+        let present = &pinned.model()?.name;
+        (*present != self.model.name()).then(|| present.clone())
     }
 
     /// Answers a question from the present generation of the index.

@@ -316,9 +316,16 @@ pub(crate) struct Found {
     /// One for each candidate, once embedding has been there.
     #[serde(default)]
     pub vectors: Vec<Vec<f32>>,
-    /// What made them, once they have been compared.
+    /// The name of the model that the vectors are of.
     #[serde(default)]
     pub model: String,
+}
+
+impl Found {
+    /// What of each candidate is compared with the brain: what its unit's first chunk would say.
+    pub(crate) fn texts(&self) -> Vec<String> {
+        self.candidates.iter().map(|candidate| text_of(candidate)).collect()
+    }
 }
 
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {
@@ -327,6 +334,11 @@ pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Failure> {
 
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(bytes).map_err(|error| Failure::permanent(&error))
+}
+
+/// What of a candidate is compared with the brain.
+pub(crate) fn text_of(candidate: &Candidate) -> String {
+    format!("{}\n\n{}", candidate.title, candidate.body)
 }
 
 #[cfg(test)]

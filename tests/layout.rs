@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/queue", &["knowledge"]),
     ("src/model", &[]),
     ("src/extract", &["knowledge", "model", "transcript"]),
-    ("src/embed", &["knowledge"]),
+    ("src/embed", &["knowledge", "model"]),
     ("src/index", &["knowledge", "brain"]),
     ("src/retrieve", &["knowledge", "index", "embed", "model"]),
     ("src/forge", &["knowledge"]),

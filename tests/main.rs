@@ -7,6 +7,7 @@ mod support;
 mod answers;
 mod brain_questions;
 mod command_line;
+mod embeddings;
 mod failpoints;
 mod flywheel;
 mod git_states;

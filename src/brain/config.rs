@@ -137,10 +137,41 @@ pub const KEYS: &[Key] = &[
         help: "the most tokens in an answer",
     },
     Key {
+        name: "embed.provider",
+        kind: Kind::OneOf(&["local", "openai", "voyage"]),
+        default: "local",
+        help: "who turns texts into vectors; local sends nothing, the others are sent units, what sessions taught and questions",
+    },
+    Key {
         name: "embed.model",
         kind: Kind::Path,
         default: "",
-        help: "an ONNX model of your own; empty for the built-in one",
+        help: "local: an ONNX model of your own; else the provider's name for its model; empty for the usual one",
+    },
+    Key {
+        name: "embed.url",
+        kind: Kind::Url,
+        default: "",
+        help: "a server of your own that speaks as the provider does, with its /v1; it may want no key",
+    },
+    Key {
+        name: "embed.key_file",
+        kind: Kind::Path,
+        default: "",
+        help: "a file with the provider's key; otherwise OPENAI_API_KEY or VOYAGE_API_KEY",
+    },
+    Key {
+        name: "embed.dimensions",
+        kind: Kind::Number(0, 4096),
+        default: "0",
+        help: "how long a provider's vectors shall be; 0 for the model's own length",
+    },
+    Key {
+        name: "embed.deadline_seconds",
+        // It must end within the patience with an actor.
+        kind: Kind::Number(1, 100),
+        default: "60",
+        help: "how long one request to a provider may take, repetitions included",
     },
     Key {
         name: "embed.tokenizer",
@@ -158,13 +189,13 @@ pub const KEYS: &[Key] = &[
         name: "embed.query_prefix",
         kind: Kind::Text,
         default: "",
-        help: "what it wants before a question, `search_query: ` for one",
+        help: "what the model wants before a question; nomic-embed-text-v1.5: `search_query: `",
     },
     Key {
         name: "embed.document_prefix",
         kind: Kind::Text,
         default: "",
-        help: "what it wants before a passage",
+        help: "what it wants before a passage; nomic-embed-text-v1.5: `search_document: `",
     },
     Key {
         name: "embed.tokens_max",

@@ -64,6 +64,16 @@ impl Places {
         self.folder.join("drain.lock")
     }
 
+    /// Held by whoever makes the index, with word of how far it has come.
+    pub fn indexing(&self) -> PathBuf {
+        self.folder.join("indexing")
+    }
+
+    /// Held by the process that makes the index anew in the background.
+    pub fn reindex_lock(&self) -> PathBuf {
+        self.folder.join("reindex.lock")
+    }
+
     pub fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }

@@ -121,6 +121,21 @@ impl From<model::Error> for Fault {
     }
 }
 
+impl From<embed::Error> for Fault {
+    fn from(error: embed::Error) -> Self {
+        let fault = Self::of(&error);
+        match &error {
+            embed::Error::NoKey { .. } | embed::Error::KeyRefused { .. } => {
+                fault.code(USAGE).hint("`embed.provider = \"local\"` needs no key and sends nothing")
+            }
+            embed::Error::UnknownDimensions { .. } => {
+                fault.code(USAGE).hint("the provider's manual tells it")
+            }
+            _ => fault,
+        }
+    }
+}
+
 impl From<std::io::Error> for Fault {
     fn from(error: std::io::Error) -> Self {
         Self::of(&error)

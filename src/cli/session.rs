@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actors::{Setup, sweep};
 use brain::{Brain, Config, Places};
-use embed::{ModelChoice, OnnxModel, Pooling};
+use embed::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel};
 use queue::FileLocks;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -199,31 +199,49 @@ pub(crate) fn exclude(config: &Config) -> transcript::Exclude {
 }
 
 pub(crate) fn embed_settings(config: &Config) -> embed::Settings {
-    let model = match config.path("embed.model") {
-        None => ModelChoice::BuiltIn,
-        Some(path) => {
-            let tokenizer = config
-                .path("embed.tokenizer")
-                .unwrap_or_else(|| path.parent().unwrap_or(Path::new("")).join("tokenizer.json"));
-            ModelChoice::Onnx(OnnxModel {
-                tokenizer,
-                pooling: match config.string("embed.pooling").as_str() {
-                    "cls" => Pooling::Cls,
-                    "sentence" => Pooling::None,
-                    _ => Pooling::Mean,
-                },
-                query_prefix: config.string("embed.query_prefix"),
-                document_prefix: config.string("embed.document_prefix"),
-                tokens_max: usize::try_from(config.number("embed.tokens_max")).ok(),
-                name: None,
-                path,
-            })
-        }
+    let model = match config.string("embed.provider").as_str() {
+        "openai" => ModelChoice::Remote(remote_model(config, Provider::OpenAi)),
+        "voyage" => ModelChoice::Remote(remote_model(config, Provider::Voyage)),
+        _ => config.path("embed.model").map_or(ModelChoice::BuiltIn, |path| own_model(config, path)),
     };
     embed::Settings {
         model,
         runtime_library: config.path("embed.runtime_library"),
         ..embed::Settings::default()
+    }
+}
+
+fn own_model(config: &Config, path: PathBuf) -> ModelChoice {
+    let beside = || path.parent().unwrap_or(Path::new("")).join("tokenizer.json");
+    ModelChoice::Onnx(OnnxModel {
+        tokenizer: config.path("embed.tokenizer").unwrap_or_else(beside),
+        pooling: match config.string("embed.pooling").as_str() {
+            "cls" => Pooling::Cls,
+            "sentence" => Pooling::None,
+            _ => Pooling::Mean,
+        },
+        query_prefix: config.string("embed.query_prefix"),
+        document_prefix: config.string("embed.document_prefix"),
+        tokens_max: usize::try_from(config.number("embed.tokens_max")).ok(),
+        name: None,
+        path,
+    })
+}
+
+fn remote_model(config: &Config, provider: Provider) -> RemoteModel {
+    let or = |name: &str, default: &str| match config.string(name) {
+        text if text.is_empty() => default.to_owned(),
+        text => text,
+    };
+    RemoteModel {
+        provider,
+        model: or("embed.model", provider.model()),
+        url: or("embed.url", provider.url()),
+        key_file: config.path("embed.key_file"),
+        dimensions: usize::try_from(config.number("embed.dimensions")).ok().filter(|&number| number > 0),
+        query_prefix: config.string("embed.query_prefix"),
+        document_prefix: config.string("embed.document_prefix"),
+        deadline: config.seconds("embed.deadline_seconds"),
     }
 }
 
@@ -244,10 +262,19 @@ pub(crate) fn ensure_drainer(places: &Places, brain: &Brain) -> Result<(), Fault
 
 /// Starts `nugget drain` with the given standard input and nothing else of this process.
 pub(crate) fn spawn_drainer(stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<()> {
+    spawn("drain", stdin, brain, flags)
+}
+
+/// Starts `nugget index --background`, which outlives this process and its terminal.
+pub(crate) fn spawn_indexer(brain: &Brain) -> std::io::Result<()> {
+    spawn("index", Stdio::null(), brain, &["--background"])
+}
+
+fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<()> {
     let null = || File::options().write(true).open("/dev/null").map(Stdio::from);
     // Not waited for: it is either a short step on the way or the drainer itself.
     Command::new(std::env::current_exe()?)
-        .arg("drain")
+        .arg(command)
         .arg("--brain")
         .arg(brain.root())
         .args(flags)

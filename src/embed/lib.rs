@@ -1,16 +1,22 @@
-//! Text to vectors, by the model that is built into the binary or by an ONNX model of the user's own.
+//! Text to vectors, by the model that is built into the binary, by an ONNX model of the user's own, or by a
+//! provider's.
 //!
 //! The only crate that knows a model runtime. It never downloads anything: the built-in model is part of
-//! the binary, and a model of the user's own is read from the disk.
+//! the binary, and a model of the user's own is read from the disk. It sends texts to nobody but the provider
+//! that the settings name.
 
 mod onnx;
+mod remote;
 mod runtime;
 mod sessions;
 mod tokenizer;
 mod words;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+pub use remote::{Provider, RemoteModel};
+use remote::{Purpose, Remote};
 pub use runtime::Runtime;
 use sessions::{Sessions, Urgency};
 pub use tokenizer::Tokenizer;
@@ -19,24 +25,31 @@ pub use words::WordTable;
 /// The built-in model: all-MiniLM-L6-v2 with int8 weights and f32 arithmetic; see `model/README.md`.
 static BUILT_IN_MODEL: &[u8] = include_bytes!("model/minilm-w8.onnx");
 static BUILT_IN_TOKENIZER: &[u8] = include_bytes!("model/tokenizer-256-nopad.json");
-const BUILT_IN_NAME: &str = "all-MiniLM-L6-v2/w8";
+/// What its vectors are labelled with.
+pub const BUILT_IN_NAME: &str = "all-MiniLM-L6-v2/w8";
 /// How long the built-in model's vectors are.
 pub const BUILT_IN_DIMENSIONS: usize = 384;
 
 /// What `sessions_max` is when nobody says.
 pub const SESSIONS_MAX_DEFAULT: usize = 2;
 
-/// Turns one text at a time into a vector. Any number of threads may share it.
-///
-/// One text at a time because that is the fastest per text on a CPU, and because a vector then depends on
-/// nothing but its text.
+/// Turns texts into vectors. Any number of threads may share it.
 pub struct Embedder {
     name: String,
     dimensions: usize,
-    query_prefix: String,
-    document_prefix: String,
     tokenizer: Tokenizer,
-    sessions: Sessions,
+    engine: Engine,
+}
+
+enum Engine {
+    /// One text at a time, because that is the fastest per text on a CPU, and because a vector then depends
+    /// on nothing but its text.
+    Local {
+        sessions: Sessions,
+        query_prefix: String,
+        document_prefix: String,
+    },
+    Remote(Remote),
 }
 
 /// Which model, by which runtime, and how many copies of it at most.
@@ -56,6 +69,7 @@ pub enum ModelChoice {
     #[default]
     BuiltIn,
     Onnx(OnnxModel),
+    Remote(RemoteModel),
 }
 
 /// An encoder of the user's own as ONNX, with inputs `input_ids`, optionally `attention_mask` and
@@ -114,35 +128,64 @@ pub enum Error {
     Run { model: String, source: ort::Error },
     #[error("no model runtime could be started: {0}")]
     Runtime(String),
+    #[error("there is no key for {provider}: set {} or `embed.key_file`", provider.key_variable())]
+    NoKey { provider: Provider },
+    #[error("{provider} refuses the key: check {} or `embed.key_file`", provider.key_variable())]
+    KeyRefused { provider: Provider, source: model::Error },
+    #[error("how long the vectors of {model} are is not known: set `embed.dimensions`")]
+    UnknownDimensions { model: String },
+    #[error("{provider} at {url} gives no vectors")]
+    Provider { provider: Provider, url: String, source: model::Error },
+}
+
+impl Error {
+    /// Whether the same may well succeed later, without anybody doing anything.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Provider { source, .. } => source.is_temporary(),
+            _ => false,
+        }
+    }
+
+    /// When the provider wants to be asked again, if it said so.
+    pub fn after(&self) -> Option<Duration> {
+        match self {
+            Self::Provider { source, .. } if self.is_temporary() => source.after(),
+            _ => None,
+        }
+    }
 }
 
 impl Embedder {
-    /// Opens the model, its tokenizer and the runtime (0.15 to 0.3 s for the built-in model). The runtime is
-    /// chosen once for a process, by the first to get here.
+    /// Opens the model, its tokenizer and the runtime (0.1 to 0.3 s for the built-in model). The runtime is
+    /// chosen once for a process, by the first to get here. A provider is asked for nothing yet.
     ///
     /// # Errors
     /// When a file of a model of the user's own is missing or is not what it should be, or wants inputs or
-    /// gives outputs that are not known here. Not for a runtime library that does not work: it is passed over.
+    /// gives outputs that are not known here; when the key of a provider is missing. Not for a runtime
+    /// library that does not work: it is passed over.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
+        if let ModelChoice::Remote(remote) = &settings.model {
+            let remote = Remote::open(remote)?;
+            return Ok(Self {
+                name: model_name(settings),
+                dimensions: remote.dimensions(),
+                tokenizer: Tokenizer::load(settings)?,
+                engine: Engine::Remote(remote),
+            });
+        }
         let tokenizer = Tokenizer::load(settings)?;
         let sessions = Sessions::open(settings)?;
-        let (query_prefix, document_prefix) = match &settings.model {
-            ModelChoice::BuiltIn => (String::new(), String::new()),
-            ModelChoice::Onnx(own) => (own.query_prefix.clone(), own.document_prefix.clone()),
-        };
-        let mut embedder = Self {
-            name: model_name(settings),
-            dimensions: BUILT_IN_DIMENSIONS,
-            query_prefix,
-            document_prefix,
-            tokenizer,
-            sessions,
-        };
-        if let ModelChoice::Onnx(_) = settings.model {
-            let probe = embedder.tokenizer.model_input("", "what does this model answer?")?;
-            embedder.dimensions = embedder.sessions.run(&probe, Urgency::Now)?.len();
+        let mut dimensions = BUILT_IN_DIMENSIONS;
+        let (mut query_prefix, mut document_prefix) = (String::new(), String::new());
+        if let ModelChoice::Onnx(own) = &settings.model {
+            let probe = tokenizer.model_input("", "what does this model answer?")?;
+            dimensions = sessions.run(&probe, Urgency::Now)?.len();
+            query_prefix.clone_from(&own.query_prefix);
+            document_prefix.clone_from(&own.document_prefix);
         }
-        Ok(embedder)
+        let engine = Engine::Local { sessions, query_prefix, document_prefix };
+        Ok(Self { name: model_name(settings), dimensions, tokenizer, engine })
     }
 
     /// What the index labels its vectors with: equal names give comparable vectors.
@@ -161,7 +204,7 @@ impl Embedder {
     /// # Errors
     /// [`Error::Empty`] for a text without anything to read; otherwise when the model fails.
     pub fn embed_document(&self, text: &str) -> Result<Vec<f32>, Error> {
-        self.embed(&self.document_prefix, text, Urgency::Later)
+        self.embed(text, Purpose::Document)
     }
 
     /// The vector of a query: `[dimensions] f32`, L2-normalised. Goes before documents that wait.
@@ -169,29 +212,56 @@ impl Embedder {
     /// # Errors
     /// As for [`Embedder::embed_document`].
     pub fn embed_query(&self, text: &str) -> Result<Vec<f32>, Error> {
-        self.embed(&self.query_prefix, text, Urgency::Now)
+        self.embed(text, Purpose::Query)
     }
 
+    /// The vectors of several pieces of documents, in their order. A provider gets them in few requests.
+    ///
+    /// # Errors
+    /// As for [`Embedder::embed_document`], of the first that fails.
+    pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
+        match &self.engine {
+            Engine::Local { .. } => texts.iter().map(|text| self.embed_document(text)).collect(),
+            Engine::Remote(remote) => {
+                if texts.iter().any(|text| self.tokenizer.is_blank(text)) {
+                    return Err(Error::Empty);
+                }
+                let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+                remote.embed(&texts, Purpose::Document)
+            }
+        }
+    }
+
+    /// Who does the work.
     pub fn runtime(&self) -> Runtime {
-        self.sessions.runtime()
-    }
-
-    /// The ONNX Runtime libraries that were found and not taken, each with the reason.
-    pub fn runtimes_passed_over(&self) -> &'static [String] {
-        runtime::passed_over()
+        match &self.engine {
+            Engine::Local { sessions, .. } => sessions.runtime(),
+            Engine::Remote(remote) => Runtime::of_provider(remote.settings()),
+        }
     }
 
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
     }
 
-    fn embed(&self, prefix: &str, text: &str, urgency: Urgency) -> Result<Vec<f32>, Error> {
+    fn embed(&self, text: &str, purpose: Purpose) -> Result<Vec<f32>, Error> {
         // Looked at before the prefix is put on, which would make a text of nothing.
         if self.tokenizer.is_blank(text) {
             return Err(Error::Empty);
         }
+        let (sessions, prefix, urgency) = match (&self.engine, purpose) {
+            (Engine::Local { sessions, query_prefix, .. }, Purpose::Query) => {
+                (sessions, query_prefix, Urgency::Now)
+            }
+            (Engine::Local { sessions, document_prefix, .. }, Purpose::Document) => {
+                (sessions, document_prefix, Urgency::Later)
+            }
+            (Engine::Remote(remote), purpose) => {
+                return remote.embed(&[text], purpose)?.pop().ok_or(Error::Empty);
+            }
+        };
         let input = self.tokenizer.model_input(prefix, text)?;
-        let vector = self.sessions.run(&input, urgency)?;
+        let vector = sessions.run(&input, urgency)?;
         if vector.len() != self.dimensions {
             let what = format!("{} numbers where {} were expected", vector.len(), self.dimensions);
             return Err(Error::Outputs { model: self.name.clone(), what });
@@ -211,6 +281,40 @@ pub fn model_name(settings: &Settings) -> String {
             let digest = own_digest(own).unwrap_or_else(|_| "unreadable".to_owned());
             format!("{name}@{digest}")
         }
+        ModelChoice::Remote(remote) => remote.name(),
+    }
+}
+
+/// How long the vectors of these settings are, as far as that is known without loading the model: not for a
+/// model of the user's own.
+///
+/// # Errors
+/// When the length of a provider's vectors is neither known nor set.
+pub fn known_dimensions(settings: &Settings) -> Result<Option<usize>, Error> {
+    match &settings.model {
+        ModelChoice::BuiltIn => Ok(Some(BUILT_IN_DIMENSIONS)),
+        ModelChoice::Onnx(_) => Ok(None),
+        ModelChoice::Remote(remote) => remote.dimensions().map(Some),
+    }
+}
+
+/// Whether these settings can work, as far as that is known without asking anybody: a provider's key is there.
+///
+/// # Errors
+/// What is missing.
+pub fn check(settings: &Settings) -> Result<(), Error> {
+    match &settings.model {
+        ModelChoice::Remote(remote) => remote.check(),
+        ModelChoice::BuiltIn | ModelChoice::Onnx(_) => Ok(()),
+    }
+}
+
+/// What would do the work under these settings, with the ONNX Runtime libraries that were found and would not
+/// be taken, each with the reason. Nothing is started.
+pub fn runtime_of(settings: &Settings) -> (Runtime, Vec<String>) {
+    match &settings.model {
+        ModelChoice::Remote(remote) => (Runtime::of_provider(remote), Vec::new()),
+        _ => runtime::find(settings.runtime_library.as_deref()),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use ort::environment::Environment;
 
-use crate::Error;
+use crate::{Error, Provider, RemoteModel};
 
 /// What runs the model in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,14 @@ pub enum Runtime {
     OnnxRuntime { minor: u32, library: PathBuf },
     /// Pure Rust, in the binary, always there.
     Tract,
+    /// None here: a provider computes the vectors.
+    Provider { provider: Provider, url: String },
+}
+
+impl Runtime {
+    pub(crate) fn of_provider(model: &RemoteModel) -> Self {
+        Self::Provider { provider: model.provider, url: model.url.clone() }
+    }
 }
 
 impl fmt::Display for Runtime {
@@ -25,6 +33,7 @@ impl fmt::Display for Runtime {
                 write!(f, "ONNX Runtime 1.{minor} ({})", library.display())
             }
             Self::Tract => f.write_str("tract (built in)"),
+            Self::Provider { provider, url } => write!(f, "{provider} at {url}"),
         }
     }
 }
@@ -34,7 +43,6 @@ impl fmt::Display for Runtime {
 pub(crate) struct Backend {
     pub(crate) environment: Environment,
     pub(crate) runtime: Runtime,
-    passed_over: Vec<String>,
 }
 
 static BACKEND: OnceLock<Result<Backend, String>> = OnceLock::new();
@@ -44,23 +52,15 @@ pub(crate) fn backend(library: Option<&Path>) -> Result<&'static Backend, Error>
     BACKEND.get_or_init(|| choose(library)).as_ref().map_err(|what| Error::Runtime(what.clone()))
 }
 
-pub(crate) fn passed_over() -> &'static [String] {
-    match BACKEND.get() {
-        Some(Ok(backend)) => &backend.passed_over,
-        _ => &[],
-    }
-}
-
-fn choose(library: Option<&Path>) -> Result<Backend, String> {
+/// What [`backend`] would choose or has chosen, without starting it; with what is passed over for it.
+pub(crate) fn find(library: Option<&Path>) -> (Runtime, Vec<String>) {
     let mut passed_over = Vec::new();
-    let mut chosen = None;
     for candidate in candidates(library) {
         // After a failed `init_from` ort takes the next one for done and works on memory that was never
         // filled, so each library is probed and `init_from` is called once, for the one that will do.
         match ort::util::probe(&candidate) {
             Some(minor) if minor >= ort::MINOR_VERSION => {
-                chosen = Some((minor, candidate));
-                break;
+                return (Runtime::OnnxRuntime { minor, library: candidate }, passed_over);
             }
             Some(minor) => passed_over.push(format!(
                 "{}: ONNX Runtime 1.{minor}, at least 1.{} is needed",
@@ -70,24 +70,28 @@ fn choose(library: Option<&Path>) -> Result<Backend, String> {
             None => passed_over.push(format!("{}: not an ONNX Runtime library", candidate.display())),
         }
     }
+    (Runtime::Tract, passed_over)
+}
+
+fn choose(library: Option<&Path>) -> Result<Backend, String> {
+    let (runtime, passed_over) = find(library);
     for reason in &passed_over {
         tracing::warn!(reason, "passed over a runtime library");
     }
-    let (builder, runtime) = match chosen {
-        Some((minor, library)) => {
-            let builder = ort::init_from(&library).map_err(|e| format!("{}: {e}", library.display()))?;
-            (builder, Runtime::OnnxRuntime { minor, library })
+    let builder = match &runtime {
+        Runtime::OnnxRuntime { library, .. } => {
+            ort::init_from(library).map_err(|e| format!("{}: {e}", library.display()))?
         }
-        None => {
+        Runtime::Tract | Runtime::Provider { .. } => {
             if !ort::set_api(ort_tract::api()) {
                 return Err("another runtime was chosen before".to_owned());
             }
-            (ort::init(), Runtime::Tract)
+            ort::init()
         }
     };
     let environment = builder.build().map_err(|e| e.to_string())?;
     tracing::debug!(%runtime, "chose the model runtime");
-    Ok(Backend { environment, runtime, passed_over })
+    Ok(Backend { environment, runtime })
 }
 
 /// Where a library may be, most deliberate first: the settings, the environment, beside the executable.

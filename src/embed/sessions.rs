@@ -56,7 +56,9 @@ impl Sessions {
     /// Opens the first session, so that a model that does not work is told at once.
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let (source, model, pooling) = match &settings.model {
-            ModelChoice::BuiltIn => (Source::BuiltIn, BUILT_IN_NAME.to_owned(), Pooling::None),
+            ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
+                (Source::BuiltIn, BUILT_IN_NAME.to_owned(), Pooling::None)
+            }
             ModelChoice::Onnx(own) => {
                 // The runtimes word a missing file differently, and as if it were a bad model.
                 std::fs::File::open(&own.path).map_err(|source| Error::Read {

@@ -153,7 +153,7 @@ fn two_threads_embed_at_once_and_get_the_same() {
 #[test]
 fn a_query_goes_before_a_document_that_came_when_a_session_was_freed() {
     let embedder = Embedder::load(&Settings { sessions_max: 1, ..Settings::default() }).unwrap();
-    let sessions = &embedder.sessions;
+    let Engine::Local { sessions, .. } = &embedder.engine else { panic!("the built-in model is local") };
     let (got, order) = mpsc::channel();
     let held = sessions.lease(Urgency::Later).unwrap();
     std::thread::scope(|scope| {

@@ -40,7 +40,11 @@ impl Tokenizer {
     /// When the file of a model of the user's own is missing or is no tokenizer.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         let (parsed, path, tokens_max) = match &settings.model {
-            ModelChoice::BuiltIn => (Inner::from_bytes(BUILT_IN_TOKENIZER), "built in".into(), None),
+            // A provider's own tokenizer is not needed: it counts roughly, and the built-in table of words
+            // goes with it.
+            ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
+                (Inner::from_bytes(BUILT_IN_TOKENIZER), "built in".into(), None)
+            }
             ModelChoice::Onnx(own) => {
                 let bytes = read("tokenizer", &own.tokenizer)?;
                 (Inner::from_bytes(bytes), own.tokenizer.clone(), own.tokens_max)

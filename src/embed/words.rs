@@ -22,7 +22,7 @@ impl WordTable {
     /// The table of the model, if its file shows one.
     pub(crate) fn of(model: &ModelChoice) -> Option<Self> {
         match model {
-            ModelChoice::BuiltIn => {
+            ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
                 let table = onnx::tensors(BUILT_IN_MODEL).find(|t| t.name == "word_embeddings_q")?;
                 let [_, dimensions] = table.shape[..] else { return None };
                 Some(Self { rows: Rows::Int8(table.bytes), dimensions })

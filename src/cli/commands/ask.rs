@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use actors::{Roles, Service};
 use brain::Config;
-use index::Mode;
 use jiff::Timestamp;
 use retrieve::{Answer, Query};
 use serde_json::json;
@@ -67,12 +66,14 @@ impl Arguments {
         let setup = door.setup(&config, &brain)?;
         runtime()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
-            if let Err(error) = super::index::refresh(&service, Mode::Changed).await {
-                output::note(&format!("warning: the index could not be brought up to date ({error}); answering from the last one"));
-            }
+            super::index::catch_up(&service, &setup).await;
             let query = query(&config, question.clone(), Timestamp::now());
             let answer = service.ask(query, DEADLINE).await?;
-            let written = if self.no_llm || answer.units.is_empty() { None } else { write(&config, &question, &answer).await };
+            let written = if self.no_llm || answer.units.is_empty() {
+                None
+            } else {
+                write(&config, &question, &answer).await
+            };
             service.shutdown().await;
             self.show(&question, &answer, written.as_deref())
         })

@@ -2,13 +2,14 @@
 
 use std::process::ExitCode;
 
+use brain::Config;
 use brain::config::{KEYS, variable_of};
 use serde_json::{Map, json};
 
 use crate::fault::{self, Fault};
 use crate::output;
 use crate::reading;
-use crate::session::Door;
+use crate::session::{Door, embed_settings};
 
 #[derive(clap::Args)]
 #[command(
@@ -35,6 +36,7 @@ impl Arguments {
                 "file": config.file(),
                 "settings": settings,
                 "sessions_are_read_by": reading::destination(&config),
+                "texts_are_embedded_by": embedder(&config),
             }))?;
         } else {
             let mut text = String::new();
@@ -45,10 +47,26 @@ impl Arguments {
             }
             let destination = output::safe(&reading::destination(&config));
             output::print(&format!(
-                "{text}\nfile: {}\nsessions are read by {destination}\n",
-                config.file().display()
+                "{text}\nfile: {}\nsessions are read by {destination}\ntexts are embedded by {}\n",
+                config.file().display(),
+                output::safe(&embedder(&config)),
             ))?;
         }
         if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(fault::of_settings(&errors)) }
+    }
+}
+
+/// Who turns texts into vectors, and what that sends where.
+fn embedder(config: &Config) -> String {
+    let settings = embed_settings(config);
+    let name = embed::model_name(&settings);
+    match (embed::runtime_of(&settings).0, embed::check(&settings)) {
+        (_, Err(error)) => format!("nobody: {error}"),
+        (runtime @ embed::Runtime::Provider { .. }, Ok(())) => {
+            format!(
+                "{runtime} ({name}); merged units, what sessions taught (redacted) and questions are sent there"
+            )
+        }
+        (runtime, Ok(())) => format!("{runtime} ({name}); nothing leaves this machine"),
     }
 }

@@ -1,10 +1,12 @@
 //! `nugget index`: brings the derived index up to date.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use actors::indexing::Advance;
-use actors::{AskError, Roles, Service};
+use actors::{AskError, Roles, Service, Setup};
 use index::{Mode, Report};
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -12,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::fault::Fault;
 use crate::output;
-use crate::session::Door;
+use crate::session::{Door, spawn_indexer};
 
 /// A first index of a large brain takes its time: a thousand units take some three minutes.
 const DEADLINE: Duration = Duration::from_secs(6 * 3600);
@@ -31,6 +33,9 @@ pub(crate) struct Arguments {
     /// Read and embed everything again
     #[arg(long)]
     rebuild: bool,
+    /// Leave the terminal, say nothing, and go at once when another one is at it
+    #[arg(long, hide = true, conflicts_with = "json")]
+    background: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -38,13 +43,23 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        door.log_to_stderr();
         let config = door.config()?;
         let brain = door.brain(&config)?;
         let setup = door.setup(&config, &brain)?;
+        if self.background {
+            return in_background(door, &setup);
+        }
+        door.log_to_stderr();
+        embed::check(&setup.embed)?;
         let mode = if self.rebuild { Mode::Rebuild } else { Mode::Changed };
         let (report, problems, counts) = super::ask::runtime()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
+            if let Some(present) = service.other_model() {
+                let (present, next) = (output::safe(&present), output::safe(&embed::model_name(&setup.embed)));
+                output::note(&format!(
+                    "embedding everything anew: the index is of {present}, the settings say {next}; the old one answers until then"
+                ));
+            }
             let report = refresh(&service, mode).await?;
             let pinned = service.index().pin().map_err(actors::StartError::Index)?;
             let problems = pinned.problems().map_err(actors::StartError::Index)?;
@@ -85,6 +100,56 @@ impl Arguments {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Makes the index without anybody watching; one process does it for a brain.
+fn in_background(door: &Door, setup: &Setup) -> Result<ExitCode, Fault> {
+    // It fails only where this process leads a session already.
+    let _ = rustix::process::setsid();
+    let _logs = door.log_to_file(&setup.places);
+    let mut options = File::options();
+    let lock =
+        options.create(true).truncate(false).write(true).mode(0o600).open(setup.places.reindex_lock())?;
+    if lock.try_lock().is_err() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let refreshed = super::ask::runtime()?.block_on(async {
+        let service = Service::start(setup, Roles::Read).await?;
+        let report = service.refresh(Mode::Changed, None, DEADLINE).await;
+        service.shutdown().await;
+        Ok::<_, Fault>(report)
+    })?;
+    if let Err(error) = &refreshed {
+        tracing::error!(%error, "the index could not be made");
+    }
+    refreshed?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is done before a question: the index is brought up to date with the files. When the settings name
+/// another model this takes long, and is left to a process in the background: the present generation answers.
+pub(crate) async fn catch_up(service: &Service, setup: &Setup) {
+    service.warm();
+    let Some(present) = service.other_model() else {
+        if let Err(error) = refresh(service, Mode::Changed).await {
+            output::note(&format!(
+                "warning: the index could not be brought up to date ({error}); answering from the last one"
+            ));
+        }
+        return;
+    };
+    let how = match embed::check(&setup.embed) {
+        Err(error) => format!("and cannot be: {error}"),
+        Ok(()) => match spawn_indexer(&setup.brain) {
+            Ok(()) => "in the background; `nugget status` shows how far it is".to_owned(),
+            Err(error) => format!("by `nugget index` only: {error}"),
+        },
+    };
+    output::note(&format!(
+        "note: the brain is being embedded anew by {}, {how}. Answering from the index of {}",
+        output::safe(&embed::model_name(&setup.embed)),
+        output::safe(&present)
+    ));
 }
 
 /// Brings the index up to date, with a bar once there is something to show.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use actors::ActorReport;
+use actors::building::{self, Building};
 use actors::service::{DRAINER_REPORT, DrainerReport};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use brain::{Brain, Places};
@@ -17,7 +18,7 @@ use tokio::time::MissedTickBehavior;
 use crate::fault::{Fault, USAGE};
 use crate::output;
 use crate::screen::Screen;
-use crate::session::Door;
+use crate::session::{Door, embed_settings};
 
 /// What `--json` prints, as a JSON Schema.
 const SCHEMA: &str = include_str!("../status.schema.json");
@@ -55,17 +56,19 @@ impl Arguments {
         }
         let config = door.config()?;
         let brain = door.brain(&config)?;
+        let embed = embed_settings(&config);
+        let embedder = format!("{}, model {}", embed::runtime_of(&embed).0, embed::model_name(&embed));
         if self.watch {
-            self.watch(&brain)?;
+            self.watch(&brain, &embedder)?;
         } else if self.json {
-            output::print_json(&Picture::take(&brain, self.limit)?.json(&brain))?;
+            output::print_json(&Picture::take(&brain, self.limit, &embedder)?.json(&brain))?;
         } else {
-            output::print(&Picture::take(&brain, self.limit)?.text(&brain))?;
+            output::print(&Picture::take(&brain, self.limit, &embedder)?.text(&brain))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn watch(&self, brain: &Brain) -> Result<(), Fault> {
+    fn watch(&self, brain: &Brain, embedder: &str) -> Result<(), Fault> {
         if !std::io::stdout().is_terminal() {
             return Err(Fault::new("--watch needs a terminal")
                 .code(USAGE)
@@ -85,7 +88,7 @@ impl Arguments {
             loop {
                 tokio::select! {
                     _ = ticks.tick() => {
-                        let text = Picture::take(brain, self.limit)?.text(brain);
+                        let text = Picture::take(brain, self.limit, embedder)?.text(brain);
                         screen.draw(&text, output::terminal_height())?;
                     }
                     _ = interrupt.recv() => return Ok(()),
@@ -107,10 +110,13 @@ struct Picture {
     /// The drainer's process and what it says of itself, while it runs.
     drainer: Option<(u32, DrainerReport)>,
     captures: Vec<Capture>,
+    /// Who is making the index at the moment.
+    building: Option<Building>,
+    embedder: String,
 }
 
 impl Picture {
-    fn take(brain: &Brain, limit: usize) -> Result<Self, Fault> {
+    fn take(brain: &Brain, limit: usize, embedder: &str) -> Result<Self, Fault> {
         let places = Places::of(brain.root());
         let running = FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining();
         let mut picture = Self {
@@ -121,6 +127,8 @@ impl Picture {
             running,
             drainer: None,
             captures: Vec::new(),
+            building: building::look(&places.indexing()),
+            embedder: embedder.to_owned(),
         };
         // Looking must not make anything: a brain without captures has no queue yet.
         if places.queue().is_file() {
@@ -156,6 +164,7 @@ impl Picture {
                 "since": drainer.map(|(_, report)| report.since),
                 "actors": drainer.map(|(_, report)| &report.actors),
             },
+            "index": { "embedder": self.embedder, "building": self.building },
             "captures": self.captures,
         })
     }
@@ -174,6 +183,10 @@ impl Picture {
             }
             (None, false) => "drainer  not running, nothing to do\n".to_owned(),
         });
+        text.push_str(&format!("vectors  by {}\n", output::safe(&self.embedder)));
+        if let Some(building) = &self.building {
+            text.push_str(&told_building(building, self.now));
+        }
         if let Some((at, report)) = &self.sweep {
             let age = output::age(*at, self.now);
             let (queued, found) = (report.queued, report.found);
@@ -189,6 +202,18 @@ impl Picture {
         }
         text
     }
+}
+
+fn told_building(building: &Building, now: Timestamp) -> String {
+    let Building { pid, since, model, present, done, of } = building;
+    let age = output::age(*since, now);
+    let what = match present {
+        Some(present) if present != model => {
+            format!("anew by {}; until then that of {} answers", output::safe(model), output::safe(present))
+        }
+        _ => "what is new".to_owned(),
+    };
+    format!("index    {done} of {of} texts embedded, {what} (process {pid}, for {age})\n")
 }
 
 fn actors(actors: &[ActorReport]) -> String {

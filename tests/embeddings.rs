@@ -1,0 +1,215 @@
+//! Vectors by a provider, and the change from one model to another, through the real binary.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::embeddings_api::{EmbeddingsApi, KEY, Reply};
+use crate::support::{Sandbox, until};
+
+const NOTES: &[(&str, &str)] = &[
+    ("outbox", "Events leave through the outbox table and a relay publishes them."),
+    ("pools", "Bounded worker pools keep memory flat when the queue grows."),
+    ("dates", "Parse every timestamp as UTC and show it in the zone of the reader."),
+];
+
+fn sandbox() -> Sandbox {
+    let sandbox = Sandbox::with_brain();
+    for (name, text) in NOTES {
+        std::fs::write(sandbox.brain().join(format!("{name}.md")), format!("# About {name}\n\n{text}\n"))
+            .unwrap();
+    }
+    sandbox
+}
+
+/// A command of a user who has chosen a provider.
+fn with(sandbox: &Sandbox, api: &EmbeddingsApi, provider: &str, arguments: &[&str]) -> Command {
+    let mut command = sandbox.command();
+    command
+        .args(arguments)
+        .env("NUGGET_EMBED_PROVIDER", provider)
+        .env("NUGGET_EMBED_URL", &api.url)
+        .env("NUGGET_EMBED_DEADLINE_SECONDS", "20")
+        .env(format!("{}_API_KEY", provider.to_uppercase()), KEY);
+    command
+}
+
+fn json(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+const QUESTION: &[&str] = &["ask", "--no-llm", "--json", "how do events leave the outbox table"];
+
+#[test]
+fn a_brain_is_embedded_by_a_provider_that_is_busy_slow_and_out_of_order() {
+    for provider in ["openai", "voyage"] {
+        let sandbox = sandbox();
+        let api = EmbeddingsApi::start(|number, _| match number {
+            0 => Reply::Error(429, "slow down", Some(1)),
+            1 => Reply::Error(503, "overloaded", None),
+            _ => Reply::Shuffled,
+        });
+        let index = json(&mut with(&sandbox, &api, provider, &["index", "--json"]));
+        assert_eq!(index["embedded"], index["chunks"], "{index}");
+        // One request for all, three times.
+        assert_eq!(api.requests().len(), 3);
+        let answer = json(&mut with(&sandbox, &api, provider, QUESTION));
+        assert_eq!(
+            (&answer["words_only"], &answer["units"][0]["path"]),
+            (&false.into(), &"outbox.md".into())
+        );
+        let asked = api.requests();
+        if provider == "voyage" {
+            assert_eq!(
+                (&asked[2]["input_type"], &asked[3]["input_type"]),
+                (&"document".into(), &"query".into())
+            );
+        }
+        // Nothing has changed, so nothing is sent.
+        assert_eq!(
+            json(&mut with(&sandbox, &api, provider, &["index", "--rebuild", "--json"]))["embedded"],
+            0
+        );
+        assert_eq!(api.requests().len(), 4);
+        // Asked for another length, it is another index.
+        let mut shorter = with(&sandbox, &api, provider, &["index", "--json"]);
+        assert_eq!(json(shorter.env("NUGGET_EMBED_DIMENSIONS", "256"))["embedded"], index["chunks"]);
+        no_key_in(sandbox.path());
+    }
+}
+
+/// The key is in no file below the folder.
+fn no_key_in(folder: &Path) {
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        match entry.path() {
+            path if path.is_dir() => no_key_in(&path),
+            path => {
+                let bytes = std::fs::read(&path).unwrap_or_default();
+                assert!(memchr::memmem::find(&bytes, KEY.as_bytes()).is_none(), "{}", path.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_vector_of_the_text_is_refused_and_the_key_is_shown_to_nobody() {
+    let elsewhere = EmbeddingsApi::start(|_, _| Reply::Vectors);
+    let place = format!("{}/embeddings", elsewhere.url);
+    for (reply, why) in [
+        (Reply::Missing, "vectors for"),
+        (Reply::Dimensions(7), "7 numbers where 1536 were expected"),
+        (Reply::Zero, "zero"),
+        (Reply::Garbage, "cannot be read"),
+        (Reply::Redirect(place), "307"),
+        (Reply::Error(400, "too many tokens", None), "too many tokens"),
+        (Reply::Error(403, "you may not, canary-embed-key-4be07c55", None), "OpenAI refuses the key"),
+        (Reply::Error(429, "You exceeded your current quota", None), "insufficient_quota"),
+        (Reply::Error(429, "come back tomorrow", Some(86_400)), "tomorrow"),
+    ] {
+        let sandbox = sandbox();
+        let shown = format!("{reply:?}");
+        let api = EmbeddingsApi::start(move |_, _| reply.clone());
+        let output = with(&sandbox, &api, "openai", &["index", "-vv"]).output().unwrap();
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{shown}: {stderr}");
+        assert!(stderr.contains(why) && !stderr.contains(KEY), "{shown}: {stderr}");
+        assert_eq!(api.requests().len(), 1, "{shown} was tried again");
+        assert_eq!(sandbox.json(["status", "--json"])["index"]["building"], Value::Null);
+    }
+    assert!(elsewhere.requests().is_empty(), "a redirect was followed");
+}
+
+#[test]
+fn without_a_key_it_is_said_what_to_do_and_the_present_index_answers() {
+    let sandbox = sandbox();
+    let alone = |arguments: &[&str]| {
+        let mut command = sandbox.command();
+        command.args(arguments).env("NUGGET_EMBED_PROVIDER", "voyage").output().unwrap()
+    };
+    let output = alone(&["index"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        stderr(&output).contains("VOYAGE_API_KEY") && stderr(&output).contains("hint: "),
+        "{}",
+        stderr(&output)
+    );
+    sandbox.ok(["index"]);
+    let output = alone(QUESTION);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["words_only"], &answer["units"][0]["path"]), (&false.into(), &"outbox.md".into()));
+    assert!(stderr(&output).contains("VOYAGE_API_KEY"), "{}", stderr(&output));
+    let config = String::from_utf8(alone(&["config"]).stdout).unwrap();
+    assert!(config.contains("texts are embedded by nobody: there is no key for Voyage"), "{config}");
+    // A model that nobody here knows needs a word on the length of its vectors.
+    let mut unknown = sandbox.command();
+    unknown.args(["index"]).envs([("NUGGET_EMBED_PROVIDER", "openai"), ("NUGGET_EMBED_MODEL", "mine")]);
+    let output = unknown.output().unwrap();
+    assert!(stderr(&output).contains("embed.dimensions"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_provider_that_is_down_leaves_the_words() {
+    let sandbox = sandbox();
+    let is_down = Arc::new(AtomicBool::new(false));
+    let api = EmbeddingsApi::start({
+        let is_down = Arc::clone(&is_down);
+        move |_, _| if is_down.load(Ordering::SeqCst) { Reply::Silence } else { Reply::Vectors }
+    });
+    json(&mut with(&sandbox, &api, "openai", &["index", "--json"]));
+    is_down.store(true, Ordering::SeqCst);
+    let mut ask = with(&sandbox, &api, "openai", QUESTION);
+    let answer = json(ask.env("NUGGET_EMBED_DEADLINE_SECONDS", "1"));
+    assert_eq!((&answer["words_only"], &answer["units"][0]["path"]), (&true.into(), &"outbox.md".into()));
+}
+
+#[test]
+fn another_model_is_brought_in_behind_the_back_of_the_present_one() {
+    let sandbox = sandbox();
+    sandbox.ok(["index"]);
+    let may_pass = Arc::new(AtomicBool::new(false));
+    let api = EmbeddingsApi::start({
+        let may_pass = Arc::clone(&may_pass);
+        move |_, _| {
+            while !may_pass.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Reply::Vectors
+        }
+    });
+    // The built-in model is always there: it goes on to find meanings in the index that it has made.
+    let output = with(&sandbox, &api, "openai", QUESTION).output().unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &1.into()), "{answer}");
+    assert!(stderr(&output).contains("embedded anew"), "{}", stderr(&output));
+    let building = || sandbox.json(["status", "--json"])["index"]["building"].clone();
+    until("the index is being made anew", || building().is_object());
+    let word = building();
+    assert!(word["model"].as_str().unwrap().starts_with("openai/text-embedding-3-small"), "{word}");
+    assert_eq!(word["present"], "all-MiniLM-L6-v2/w8", "{word}");
+    assert!(sandbox.ok(["status"]).contains("until then that of all-MiniLM-L6-v2/w8 answers"));
+    may_pass.store(true, Ordering::SeqCst);
+    until("the index is made anew", || building().is_null());
+    let answer = json(&mut with(&sandbox, &api, "openai", QUESTION));
+    assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &2.into()), "{answer}");
+    // Back again: nobody here speaks for the provider now, and the vectors of two models are never compared.
+    let sent = api.requests().len();
+    let builder =
+        std::fs::File::options().write(true).open(sandbox.brain().join(".nugget/index.lock")).unwrap();
+    builder.lock().unwrap();
+    let answer = sandbox.json(QUESTION);
+    assert_eq!((&answer["words_only"], &answer["generation"]), (&true.into(), &2.into()), "{answer}");
+    drop(builder);
+    until("the built-in model is back", || sandbox.json(QUESTION)["generation"] == 3);
+    assert_eq!(sandbox.json(QUESTION)["words_only"], false);
+    assert_eq!(api.requests().len(), sent);
+}

@@ -1,0 +1,226 @@
+//! The embedding services of OpenAI and Voyage on loopback: as strict as the real ones about what they are
+//! asked, and as unreliable as a test wants them. Their vectors are made of the words of a text, so that
+//! texts that share words are near.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+/// The only key that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
+pub(crate) const KEY: &str = "canary-embed-key-4be07c55";
+
+/// Texts that one request may hold; the real limit of Voyage.
+const TEXTS_MAX: usize = 1000;
+
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// The vectors that were asked for.
+    Vectors,
+    /// The same, last first.
+    Shuffled,
+    /// One too few.
+    Missing,
+    /// Of another length than asked for.
+    Dimensions(usize),
+    /// All numbers are 0.
+    Zero,
+    /// An error of the service, with what stands in `retry-after`.
+    Error(u16, &'static str, Option<u32>),
+    /// Another place to go to.
+    Redirect(String),
+    /// Bytes that are no answer.
+    Garbage,
+    /// Nothing, until the client goes or the server is dropped.
+    Silence,
+}
+
+/// Serves until it is dropped.
+pub(crate) struct EmbeddingsApi {
+    /// With `/v1`.
+    pub(crate) url: String,
+    requests: Arc<Mutex<Vec<Value>>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl EmbeddingsApi {
+    /// `answer` is given the number of the request, from 0, and its body.
+    pub(crate) fn start(answer: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1", listener.local_addr().unwrap());
+        let api = Self { url, requests: Arc::default(), is_over: Arc::default() };
+        let (requests, is_over) = (Arc::clone(&api.requests), Arc::clone(&api.is_over));
+        let answer = Arc::new(answer);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (requests, is_over, answer) =
+                    (Arc::clone(&requests), Arc::clone(&is_over), Arc::clone(&answer));
+                // A client that goes away is the client's affair.
+                std::thread::spawn(move || serve(stream.ok()?, &requests, &is_over, &*answer).ok());
+            }
+        });
+        api
+    }
+
+    /// The bodies of all requests that were let in.
+    pub(crate) fn requests(&self) -> Vec<Value> {
+        self.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for EmbeddingsApi {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _ = TcpStream::connect(self.url.trim_start_matches("http://").trim_end_matches("/v1"));
+    }
+}
+
+fn serve(
+    mut stream: TcpStream,
+    requests: &Mutex<Vec<Value>>,
+    is_over: &AtomicBool,
+    answer: &dyn Fn(usize, &Value) -> Reply,
+) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    loop {
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            if reader.read_line(&mut head)? == 0 {
+                return Ok(());
+            }
+        }
+        let header = |name: &str| {
+            head.lines().find_map(|line| {
+                let (key, value) = line.split_once(':')?;
+                key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+            })
+        };
+        let mut body = vec![0; header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
+        reader.read_exact(&mut body)?;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let is_voyage = body["model"].as_str().is_some_and(|model| model.starts_with("voyage"));
+        let refusal = if !head.starts_with("POST /v1/embeddings HTTP/1.1\r\n") {
+            Some((404, "not found"))
+        } else if header("authorization") != Some(format!("Bearer {KEY}")) {
+            Some((401, "Incorrect API key provided: canary-embed-key-4be07c55."))
+        } else {
+            mistake(&body, is_voyage).map(|mistake| (400, mistake))
+        };
+        if let Some((status, message)) = refusal {
+            respond(&mut stream, status, "", &error(is_voyage, message))?;
+            continue;
+        }
+        let number = {
+            let mut requests = requests.lock().unwrap();
+            requests.push(body.clone());
+            requests.len() - 1
+        };
+        let native = if is_voyage { 1024 } else { 1536 };
+        let asked = body.get("dimensions").or_else(|| body.get("output_dimension"));
+        let mut dimensions = asked.and_then(Value::as_u64).unwrap_or(native) as usize;
+        let texts: Vec<&str> = body["input"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        let reply = answer(number, &body);
+        if let Reply::Dimensions(other) = reply {
+            dimensions = other;
+        }
+        let mut data: Vec<Value> = texts
+            .iter()
+            .enumerate()
+            .map(|(index, text)| {
+                let vector = if matches!(reply, Reply::Zero) {
+                    vec![0.0; dimensions]
+                } else {
+                    vector(text, dimensions)
+                };
+                json!({ "object": "embedding", "index": index, "embedding": vector })
+            })
+            .collect();
+        match reply {
+            Reply::Vectors | Reply::Dimensions(_) | Reply::Zero => {}
+            Reply::Shuffled => data.reverse(),
+            Reply::Missing => drop(data.pop()),
+            Reply::Error(status, message, after) => {
+                let after = after.map_or_else(String::new, |after| format!("retry-after: {after}\r\n"));
+                respond(&mut stream, status, &after, &error(is_voyage, message))?;
+                continue;
+            }
+            Reply::Redirect(place) => {
+                respond(&mut stream, 307, &format!("location: {place}\r\n"), "")?;
+                continue;
+            }
+            Reply::Garbage => {
+                respond(&mut stream, 200, "", "<html>a proxy's greeting</html>")?;
+                continue;
+            }
+            Reply::Silence => {
+                while !is_over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                return Ok(());
+            }
+        }
+        let tokens = texts.iter().map(|text| text.len() / 4 + 1).sum::<usize>();
+        let usage = if is_voyage {
+            json!({ "total_tokens": tokens })
+        } else {
+            json!({ "prompt_tokens": tokens, "total_tokens": tokens })
+        };
+        let answer = json!({ "object": "list", "data": data, "model": body["model"], "usage": usage });
+        respond(&mut stream, 200, "", &answer.to_string())?;
+    }
+}
+
+/// What the real services would find wrong with a request.
+fn mistake(body: &Value, is_voyage: bool) -> Option<&'static str> {
+    let texts = body["input"].as_array();
+    let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
+    let known: &[&str] = if is_voyage {
+        &["model", "input", "input_type", "output_dimension", "truncation", "output_dtype"]
+    } else {
+        &["model", "input", "encoding_format", "dimensions", "user"]
+    };
+    if body.as_object().is_none_or(|object| object.keys().any(|key| !known.contains(&key.as_str()))) {
+        Some("unrecognized request argument supplied")
+    } else if texts.is_none_or(|texts| texts.is_empty() || !texts.iter().all(is_text)) {
+        Some("'$.input' is invalid")
+    } else if texts.is_some_and(|texts| texts.len() > TEXTS_MAX) {
+        Some("the batch size limit is exceeded")
+    } else if is_voyage && !matches!(body["input_type"].as_str(), Some("query" | "document")) {
+        Some("input_type must be query or document")
+    } else {
+        None
+    }
+}
+
+/// Not normalised, as those of some servers are not.
+fn vector(text: &str, dimensions: usize) -> Vec<f32> {
+    let mut vector = vec![0.01_f32; dimensions];
+    for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 2) {
+        let hash = word.bytes().fold(5381_usize, |hash, byte| hash.wrapping_mul(33) ^ usize::from(byte));
+        vector[hash % dimensions] += 3.0;
+    }
+    vector
+}
+
+fn error(is_voyage: bool, message: &str) -> String {
+    if is_voyage {
+        return json!({ "detail": message }).to_string();
+    }
+    let code = message.contains("quota").then_some("insufficient_quota");
+    json!({ "error": { "message": message, "type": "invalid_request_error", "param": null, "code": code } })
+        .to_string()
+}
+
+fn respond(stream: &mut TcpStream, status: u16, headers: &str, body: &str) -> std::io::Result<()> {
+    write!(
+        stream,
+        "HTTP/1.1 {status} Status\r\ncontent-type: application/json\r\n{headers}content-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
