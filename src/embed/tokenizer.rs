@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use knowledge::CountTokens;
 use tokenizers::{PostProcessor, Tokenizer as Inner, TruncationDirection};
@@ -18,7 +18,7 @@ pub struct Tokenizer {
 struct Shared {
     inner: Inner,
     tokens_max: usize,
-    words: Mutex<HashMap<String, Arc<[u32]>>>,
+    words: RwLock<HashMap<String, Arc<[u32]>>>,
     table: OnceLock<Option<WordTable>>,
     model: ModelChoice,
 }
@@ -64,7 +64,7 @@ impl Tokenizer {
         let shared = Shared {
             inner,
             tokens_max,
-            words: Mutex::default(),
+            words: RwLock::default(),
             table: OnceLock::new(),
             model: settings.model.clone(),
         };
@@ -82,12 +82,13 @@ impl Tokenizer {
         if keep && let Some(pieces) = self.words().get(word) {
             return Arc::clone(pieces);
         }
+        // Not under the lock: the others need not wait for it.
         let pieces: Arc<[u32]> = match self.shared.inner.encode_fast(word, false) {
             Ok(encoding) => encoding.get_ids().into(),
             Err(_) => [].into(),
         };
         if keep {
-            let mut words = self.words();
+            let mut words = self.shared.words.write().unwrap_or_else(PoisonError::into_inner);
             if words.len() >= WORDS_KEPT_MAX {
                 words.clear();
             }
@@ -131,21 +132,85 @@ impl Tokenizer {
         &text[..text.floor_char_boundary(self.shared.tokens_max * BYTES_PER_TOKEN_MAX)]
     }
 
-    fn words(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<[u32]>>> {
-        self.shared.words.lock().unwrap_or_else(PoisonError::into_inner)
+    fn words(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<[u32]>>> {
+        self.shared.words.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_whole(&self, text: &str) -> usize {
+        // A text that cannot be tokenized is still counted, at the usual four bytes a token.
+        self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
+    }
+
+    /// As [`Self::count_whole`] for the built-in tokenizer, which cuts at white space and around each mark
+    /// before it looks at a word: the words' tokens are added up, and most words are remembered. Ten to
+    /// twenty times as fast, and counting is most of what cutting and packing do.
+    fn count_by_words(&self, text: &str) -> usize {
+        let (mut count, mut marks) = (0, 0);
+        let mut unknown = Vec::new();
+        {
+            let words = self.words();
+            let mut add = |word| match words.get(word) {
+                Some(pieces) => count += pieces.len(),
+                None => unknown.push(word),
+            };
+            // Other white space that ASCII has the tokenizer takes for control characters, and drops.
+            for piece in text.split([' ', '\n', '\t', '\r']).filter(|piece| !piece.is_empty()) {
+                if !piece.bytes().all(|byte| byte.is_ascii_graphic()) {
+                    add(piece);
+                    continue;
+                }
+                for part in piece.split_inclusive(|c: char| c.is_ascii_punctuation()) {
+                    let word = part.trim_end_matches(|c: char| c.is_ascii_punctuation());
+                    marks += part.len() - word.len();
+                    if !word.is_empty() {
+                        add(word);
+                    }
+                }
+            }
+        }
+        count + marks + unknown.into_iter().map(|word| self.pieces(word).len()).sum::<usize>()
     }
 }
 
 impl CountTokens for Tokenizer {
     /// Counts the whole text, also what the model would not see.
     fn count(&self, text: &str) -> usize {
-        // A text that cannot be tokenized is still counted, at the usual four bytes a token.
-        self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
+        match self.shared.model {
+            ModelChoice::Onnx(_) => self.count_whole(text),
+            _ => self.count_by_words(text),
+        }
     }
 }
 
 impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("tokens_max", &self.shared.tokens_max).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counting_by_words_gives_what_the_whole_text_has() {
+        let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
+        let long = "x".repeat(101);
+        let texts = [
+            "",
+            "  \n\t ",
+            "Use `parse_config(&self)?` rather than parseConfig2: don't [SEP] [CLS]!!",
+            "naïve café — “quoted” ﬁne 日本語 text, e\u{301}te\u{301}",
+            "a\u{b}b\u{c}c\u{0}d\u{7f}e \u{a0}f\u{2028}g\u{200b}h \u{fffd} 🙂🙂 x",
+            "https://example.com/a/b?c=d&e=f#g 0x7fff 1.5e-3 ~/.config/nugget.toml",
+            "|---|---|\r\n| a | b |\r\n```rust\nlet x: Vec<u8> = vec![1, 2];\n```",
+            &long,
+            include_str!("model/README.md"),
+        ];
+        for text in texts {
+            for _ in 0..2 {
+                assert_eq!(tokenizer.count_by_words(text), tokenizer.count_whole(text), "{text:?}");
+            }
+        }
     }
 }
