@@ -15,7 +15,7 @@ use crate::vectors::Vectors;
 /// From how many chunks on a graph is made. Looking at all of 30,000 vectors takes 2.3 ms, of
 /// 100,000 14 ms: no more than embedding the question does, exact, and with nothing to build or to
 /// keep. A graph of 100,000 answers in 2 ms and takes a minute and a half of two cores to build.
-pub(crate) const CHUNKS_MIN: usize = 100_000;
+pub const CHUNKS_MIN: usize = 100_000;
 
 /// A graph is made again when this part of its chunks, one in so many, was added or is gone.
 pub(crate) const CHANGED_PART: usize = 8;

@@ -9,6 +9,7 @@ mod cache;
 pub mod chunk;
 mod filter;
 mod graph;
+mod parallel;
 mod plan;
 mod read;
 mod schema;
@@ -26,10 +27,11 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::VectorCache;
 pub use filter::Filter;
+pub use graph::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
 pub use plan::{Given, Mode, Plan, Progress, Report};
 pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord};
 
-use crate::store::{BuilderLock, Store};
+use crate::store::{BuilderLock, Limits, Store};
 
 /// What vectors are labelled with: those of another model cannot be compared with these.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +82,17 @@ impl Index {
     /// # Errors
     /// When the folder cannot be written to, or what is there cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
-        Ok(Self { store: Arc::new(Store::open(folder, graph::CHUNKS_MIN)?) })
+        Ok(Self { store: Arc::new(Store::open(folder, Limits::default())?) })
+    }
+
+    /// As [`Index::open`], with a vector graph from this many chunks on instead of
+    /// [`GRAPH_FROM_CHUNKS`]: to measure the one against the other.
+    ///
+    /// # Errors
+    /// Those of [`Index::open`].
+    pub fn open_with_graph_from(folder: &Path, chunks: usize) -> Result<Self, Error> {
+        let limits = Limits { graph: chunks, ..Limits::default() };
+        Ok(Self { store: Arc::new(Store::open(folder, limits)?) })
     }
 
     /// Finds what has to change so that the index agrees with the brain's files, and holds the

@@ -11,13 +11,22 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehav
 
 use crate::chunk::{self, Piece};
 use crate::graph::{self, Graph};
+use crate::read::Part;
 use crate::store::{BuilderLock, Store, io_error};
 use crate::vectors::{self, Vectors};
-use crate::{Error, ModelLabel, read, schema, words};
+use crate::{Error, ModelLabel, parallel, read, schema, words};
 
 /// A file that was written less than this before it was read may change again without its time
 /// changing: file systems count time in steps of up to two seconds.
 const SETTLING_NS: i128 = 2_000_000_000;
+
+/// How many files are read before progress is told.
+const READ_AT_ONCE: usize = 512;
+/// How many units' words are prepared at once.
+const PREPARE_AT_ONCE: usize = 256;
+
+/// A vector file is made anew when this part of its chunks, one in so many, was added or is gone.
+const TAIL_PART: usize = 8;
 
 /// What a plan looks at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +124,9 @@ struct Generation {
     model: ModelLabel,
     rules: u32,
     vectors_file: String,
+    vectors_hash: String,
+    packed_chunks: usize,
+    packed_row_max: i64,
 }
 
 /// A row of the table of files: what the index knows of a file of the brain.
@@ -348,11 +360,12 @@ impl Plan {
             let number = self.before.as_ref().map_or(0, |before| before.number);
             return self.report(number);
         }
-        let bytes = self.write(&embeddings)?;
+        let packed = self.write(&embeddings)?;
         self.tidy()?;
         let report = self.report(self.number)?;
         // The generation stands; without a graph it is searched exactly.
-        if report.chunks >= self.store.graph_chunks_min
+        if let Some(bytes) = packed
+            && report.chunks >= self.store.limits.graph
             && let Err(error) = self.renew_graph(&bytes)
         {
             tracing::warn!(%error, "failed to make a vector graph");
@@ -360,31 +373,50 @@ impl Plan {
         Ok(report)
     }
 
-    fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
+    /// Writes the generation; the bytes of its vector file when that is a new one.
+    fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<Option<Vec<u8>>, Error> {
         let (store, model, number) = (self.store.clone(), self.model.clone(), self.number);
         let work = &self.work;
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(store.sqlite())?;
-        apply(&transaction, work, embeddings).map_err(store.sqlite())?;
+        let before = self.before.as_ref().filter(|_| !work.clear);
+        apply(&transaction, work, embeddings, before.map_or(0, |before| before.packed_row_max))
+            .map_err(store.sqlite())?;
         let chunks: usize = one(&transaction, "SELECT count(*) FROM chunks").map_err(store.sqlite())?;
-        let bytes = read::pack(&transaction, model.dimensions, chunks).map_err(store.sqlite())??;
-        let hash = vectors::hash(&bytes);
-        let file = vectors::file_name("vectors", number, &hash);
-        vectors::write_whole(store.folder(), &file, &bytes)?;
+        let kept = match before {
+            Some(before) => kept(&store, &transaction, before, chunks).map_err(store.sqlite())?,
+            None => None,
+        };
+        let (file, bytes) = match kept {
+            Some(kept) => (kept, None),
+            None => {
+                let row_max = forget_gone(&transaction).map_err(store.sqlite())?;
+                let part = Part::Until(row_max);
+                let bytes =
+                    read::pack(&transaction, model.dimensions, chunks, part).map_err(store.sqlite())??;
+                let hash = vectors::hash(&bytes);
+                let name = vectors::file_name("vectors", number, &hash);
+                vectors::write_whole(store.folder(), &name, &bytes)?;
+                (VectorFile { name, hash, chunks, row_max }, Some(bytes))
+            }
+        };
         failpoint::here!("index-after-vector-file");
         transaction
             .execute(
-                "INSERT OR REPLACE INTO generation
-                 VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, (SELECT count(*) FROM units), ?7, ?8)",
+                "INSERT OR REPLACE INTO generation(id, number, model, dimensions, rules, vectors_file,
+                     vectors_hash, packed_chunks, packed_row_max, units, chunks, built)
+                 VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, (SELECT count(*) FROM units), ?9, ?10)",
                 params![
                     number,
                     model.name,
                     model.dimensions,
                     chunk::RULES_VERSION,
-                    file,
-                    hash,
+                    file.name,
+                    file.hash,
+                    file.chunks,
+                    file.row_max,
                     chunks,
                     jiff::Timestamp::now().to_string()
                 ],
@@ -478,6 +510,57 @@ impl Plan {
     }
 }
 
+/// The vector file of a generation.
+struct VectorFile {
+    name: String,
+    hash: String,
+    chunks: usize,
+    /// Its last row.
+    row_max: i64,
+}
+
+/// The vector file of the generation before, when it will do for the next one: it is there, and few
+/// chunks were added or are gone since it was made. Writing a large one, and reading it again in every
+/// process, takes longer than everything else about a changed file.
+fn kept(
+    store: &Store,
+    transaction: &Transaction<'_>,
+    before: &Generation,
+    chunks: usize,
+) -> rusqlite::Result<Option<VectorFile>> {
+    let gone: usize = one(transaction, "SELECT count(*) FROM gone")?;
+    let added = (chunks + gone).saturating_sub(before.packed_chunks);
+    let few = (added + gone) * TAIL_PART < before.packed_chunks;
+    let bytes = Vectors::file_bytes(before.model.dimensions, before.packed_chunks);
+    let path = store.folder().join(&before.vectors_file);
+    let whole = || fs::metadata(path).is_ok_and(|metadata| metadata.len() == bytes);
+    // Where a graph is missing it is made of a file.
+    let graph = || -> rusqlite::Result<bool> {
+        let sql = "SELECT file, size FROM graph";
+        let graph = transaction
+            .query_row(sql, [], |row| Ok((row.get::<_, String>(0)?, row.get::<_, u64>(1)?)))
+            .optional()?;
+        let is_whole = |(file, size): (String, u64)| {
+            fs::metadata(store.folder().join(file)).is_ok_and(|metadata| metadata.len() == size)
+        };
+        Ok(graph.is_some_and(is_whole))
+    };
+    let enough = chunks >= store.limits.tail;
+    let kept = enough && few && whole() && (chunks < store.limits.graph || graph()?);
+    Ok(kept.then(|| VectorFile {
+        name: before.vectors_file.clone(),
+        hash: before.vectors_hash.clone(),
+        chunks: before.packed_chunks,
+        row_max: before.packed_row_max,
+    }))
+}
+
+/// Makes ready for a file of all chunks that there are; its last row.
+fn forget_gone(transaction: &Transaction<'_>) -> rusqlite::Result<i64> {
+    transaction.execute_batch("DELETE FROM gone")?;
+    transaction.query_row("SELECT coalesce(max(row), 0) FROM chunks", [], |row| row.get(0))
+}
+
 /// One more than any generation that has left a trace, so that a number is not used twice even
 /// when the database was dropped.
 fn next_number(store: &Store, before: Option<&Generation>) -> Result<u64, Error> {
@@ -542,8 +625,16 @@ impl<'a> Maker<'a> {
             ..Work::default()
         };
         let mut texts: HashMap<TextHash, usize> = HashMap::new();
-        for (path, unit) in seen.units {
-            let chunks = self.chunks(&unit, &mut work.texts, &mut texts)?;
+        let units: Vec<(String, Unit)> = seen.units.into_iter().collect();
+        let cut = parallel::map(&units, |(_, unit)| {
+            let texts = chunk::chunk(unit, self.tokens).into_iter().map(|piece| {
+                let text = piece.embedding_text();
+                (piece, text_hash(&text), text)
+            });
+            texts.collect::<Vec<_>>()
+        });
+        for ((path, unit), pieces) in units.into_iter().zip(cut) {
+            let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
             work.units.push(NewUnit { unit, path, chunks });
         }
         // Rows that stay as they are need not be written.
@@ -560,26 +651,32 @@ impl<'a> Maker<'a> {
         progress: &mut dyn FnMut(Progress),
     ) -> Seen {
         let mut seen = Seen::default();
-        for (done, file) in files.iter().enumerate() {
-            progress(Progress { files: done, files_total: files.len() });
+        let mut suspects = Vec::new();
+        for file in files {
             let before = known.get(&file.path).filter(|_| !self.reread);
-            if let Some(row) = before.filter(|row| row.looks_like(file)) {
-                seen.rows.insert(file.path.clone(), row.clone());
-                continue;
+            match before.filter(|row| row.looks_like(file)) {
+                Some(row) => drop(seen.rows.insert(file.path.clone(), row.clone())),
+                None => suspects.push((file, before)),
             }
-            let Some((row, unit)) = self.look(file, before) else { continue };
-            match before {
-                Some(before) if before.says_the_same_as(&row) => {
-                    if *before != row {
-                        seen.touched.push(row.clone());
+        }
+        for block in suspects.chunks(READ_AT_ONCE) {
+            progress(Progress { files: seen.rows.len(), files_total: files.len() });
+            let found = parallel::map(block, |(file, before)| look(self.brain, file, *before));
+            for ((file, before), found) in block.iter().zip(found) {
+                let Some((row, unit)) = found else { continue };
+                match before {
+                    Some(before) if before.says_the_same_as(&row) => {
+                        if **before != row {
+                            seen.touched.push(row.clone());
+                        }
+                    }
+                    _ => {
+                        seen.changed.insert(file.path.clone());
+                        seen.units.extend(unit.map(|unit| (file.path.clone(), unit)));
                     }
                 }
-                _ => {
-                    seen.changed.insert(file.path.clone());
-                    seen.units.extend(unit.map(|unit| (file.path.clone(), unit)));
-                }
+                seen.rows.insert(file.path.clone(), row);
             }
-            seen.rows.insert(file.path.clone(), row);
         }
         progress(Progress { files: files.len(), files_total: files.len() });
         seen
@@ -597,7 +694,7 @@ impl<'a> Maker<'a> {
         let second: Vec<String> = seen.rows.values().filter(second).map(|row| row.path.clone()).collect();
         for path in second {
             let Ok(at) = files.binary_search_by(|file| file.path.cmp(&path)) else { continue };
-            let Some((row, unit)) = self.look(&files[at], None) else { continue };
+            let Some((row, unit)) = look(self.brain, &files[at], None) else { continue };
             seen.units.extend(unit.map(|unit| (path.clone(), unit)));
             seen.rows.insert(path, row);
         }
@@ -621,35 +718,10 @@ impl<'a> Maker<'a> {
         Ok(owners.iter().filter(|(id, path)| goes(id, path)).map(|(id, _)| id.clone()).collect())
     }
 
-    /// Reads a file, and its unit unless `before` has the same content; `None` when it is gone.
-    fn look(&self, file: &BrainFile, before: Option<&FileRow>) -> Option<(FileRow, Option<Unit>)> {
-        let mut row = FileRow::new(file);
-        let mut found = None;
-        match read_content(self.brain, &file.path) {
-            Content::Gone => return None,
-            Content::Unreadable(what) => row.problem = Some((1, what)),
-            Content::Text { hash, .. } if before.is_some_and(|before| before.hash == Some(hash)) => {
-                row.hash = Some(hash);
-                row.unit_id = before.and_then(|before| before.unit_id.clone());
-                row.problem = before.and_then(|before| before.problem.clone());
-            }
-            Content::Text { text, hash } => {
-                row.hash = Some(hash);
-                match Document::parse(text).and_then(|document| document.unit(&file.path)) {
-                    Ok(unit) => {
-                        row.unit_id = Some(unit.id.as_str().to_owned());
-                        found = Some(unit);
-                    }
-                    Err(error) => row.problem = Some((error.line, error.what)),
-                }
-            }
-        }
-        Some((row, found))
-    }
-
+    /// Finds out where each piece's vector comes from.
     fn chunks(
         &self,
-        unit: &Unit,
+        pieces: Vec<(Piece, TextHash, String)>,
         texts: &mut Vec<String>,
         known: &mut HashMap<TextHash, usize>,
     ) -> Result<Vec<NewChunk>, Error> {
@@ -657,19 +729,16 @@ impl<'a> Maker<'a> {
             .connection
             .prepare_cached("SELECT embedding FROM chunks WHERE text_hash = ?1 LIMIT 1")
             .map_err(self.store.sqlite())?;
-        chunk::chunk(unit, self.tokens)
+        let mut kept = |hash: &TextHash| -> Result<Option<Vec<u8>>, Error> {
+            if !self.reuse {
+                return Ok(None);
+            }
+            statement.query_row([hash], |row| row.get(0)).optional().map_err(self.store.sqlite())
+        };
+        pieces
             .into_iter()
-            .map(|piece| {
-                let text = piece.embedding_text();
-                let text_hash = text_hash(&text);
-                let mut kept = None;
-                if self.reuse {
-                    kept = statement
-                        .query_row([text_hash], |row| row.get(0))
-                        .optional()
-                        .map_err(self.store.sqlite())?;
-                }
-                let vector = match kept {
+            .map(|(piece, text_hash, text)| {
+                let vector = match kept(&text_hash)? {
                     Some(embedding) => Source::Kept(embedding),
                     None => Source::Text(text_number(text, text_hash, texts, known)),
                 };
@@ -692,6 +761,32 @@ impl<'a> Maker<'a> {
         };
         write().map_err(self.store.sqlite())
     }
+}
+
+/// Reads a file, and its unit unless `before` has the same content; `None` when it is gone.
+fn look(brain: &Brain, file: &BrainFile, before: Option<&FileRow>) -> Option<(FileRow, Option<Unit>)> {
+    let mut row = FileRow::new(file);
+    let mut found = None;
+    match read_content(brain, &file.path) {
+        Content::Gone => return None,
+        Content::Unreadable(what) => row.problem = Some((1, what)),
+        Content::Text { hash, .. } if before.is_some_and(|before| before.hash == Some(hash)) => {
+            row.hash = Some(hash);
+            row.unit_id = before.and_then(|before| before.unit_id.clone());
+            row.problem = before.and_then(|before| before.problem.clone());
+        }
+        Content::Text { text, hash } => {
+            row.hash = Some(hash);
+            match Document::parse(text).and_then(|document| document.unit(&file.path)) {
+                Ok(unit) => {
+                    row.unit_id = Some(unit.id.as_str().to_owned());
+                    found = Some(unit);
+                }
+                Err(error) => row.problem = Some((error.line, error.what)),
+            }
+        }
+    }
+    Some((row, found))
 }
 
 fn text_hash(text: &str) -> TextHash {
@@ -726,7 +821,13 @@ struct Seen {
     touched: Vec<FileRow>,
 }
 
-fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> rusqlite::Result<()> {
+/// `packed_row_max`: the last row of the vector file; what is deleted up to it is kept in `gone`.
+fn apply(
+    transaction: &Transaction<'_>,
+    work: &Work,
+    embeddings: &[Vec<u8>],
+    packed_row_max: i64,
+) -> rusqlite::Result<()> {
     if work.clear {
         transaction.execute_batch(schema::CLEAR)?;
     }
@@ -734,6 +835,11 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> 
         transaction.prepare_cached("DELETE FROM files WHERE path = ?1")?.execute([path])?;
     }
     for id in &work.units_removed {
+        transaction
+            .prepare_cached(
+                "INSERT INTO gone SELECT row, embedding FROM chunks WHERE unit_id = ?1 AND row <= ?2",
+            )?
+            .execute(params![id, packed_row_max])?;
         for sql in [
             "DELETE FROM chunks_fts WHERE rowid IN (SELECT row FROM chunks WHERE unit_id = ?1)",
             "DELETE FROM chunks WHERE unit_id = ?1",
@@ -746,45 +852,58 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> 
     for row in &work.files {
         put_file(transaction, row)?;
     }
-    for NewUnit { unit, path, chunks } in &work.units {
-        put_unit(transaction, unit, path)?;
-        let tags = unit.tags.join(" ");
-        for (position, NewChunk { piece, text_hash, vector }) in chunks.iter().enumerate() {
-            let embedding = match vector {
-                Source::Kept(embedding) => embedding,
-                Source::Text(index) => &embeddings[*index],
-            };
-            transaction
-                .prepare_cached(
-                    "INSERT INTO chunks(unit_id, position, heading_level, heading_breadcrumb, text, tokens,
-                     text_hash, embedding) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                )?
-                .execute(params![
-                    unit.id.as_str(),
-                    position,
-                    piece.level,
-                    piece.breadcrumb,
-                    piece.text,
-                    piece.tokens,
-                    text_hash,
-                    embedding
-                ])?;
-            let row = transaction.last_insert_rowid();
-            let mut heading = format!("{}\n{tags}", piece.breadcrumb);
-            if let Some(description) = unit.description.as_ref().filter(|_| position == 0) {
-                heading.push('\n');
-                heading.push_str(description);
+    for block in work.units.chunks(PREPARE_AT_ONCE) {
+        let words = parallel::map(block, searchable);
+        for (NewUnit { unit, path, chunks }, words) in block.iter().zip(words) {
+            put_unit(transaction, unit, path)?;
+            for ((position, chunk), words) in chunks.iter().enumerate().zip(words) {
+                let NewChunk { piece, text_hash, vector } = chunk;
+                let embedding = match vector {
+                    Source::Kept(embedding) => embedding,
+                    Source::Text(index) => &embeddings[*index],
+                };
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO chunks(unit_id, position, heading_level, heading_breadcrumb, text,
+                         tokens, text_hash, embedding) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    )?
+                    .execute(params![
+                        unit.id.as_str(),
+                        position,
+                        piece.level,
+                        piece.breadcrumb,
+                        piece.text,
+                        piece.tokens,
+                        text_hash,
+                        embedding
+                    ])?;
+                let row = transaction.last_insert_rowid();
+                let [heading, text, parts] = words;
+                transaction
+                    .prepare_cached(
+                        "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
+                    )?
+                    .execute(params![row, heading, text, parts])?;
             }
-            let (heading, text) = (text::visible(&heading), text::visible(&piece.text));
-            let parts = words::parts_of_identifiers(&format!("{heading}\n{text}"));
-            transaction
-                .prepare_cached(
-                    "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
-                )?
-                .execute(params![row, heading, text, parts])?;
         }
     }
     Ok(())
+}
+
+/// What each chunk of a unit is found by: heading, text and parts of identifiers.
+fn searchable(NewUnit { unit, chunks, .. }: &NewUnit) -> Vec<[String; 3]> {
+    let tags = unit.tags.join(" ");
+    let of_chunk = |(position, NewChunk { piece, .. }): (usize, &NewChunk)| {
+        let mut heading = format!("{}\n{tags}", piece.breadcrumb);
+        if let Some(description) = unit.description.as_ref().filter(|_| position == 0) {
+            heading.push('\n');
+            heading.push_str(description);
+        }
+        let (heading, text) = (text::visible(&heading), text::visible(&piece.text));
+        let parts = words::parts_of_identifiers(&format!("{heading}\n{text}"));
+        [heading, text, parts]
+    };
+    chunks.iter().enumerate().map(of_chunk).collect()
 }
 
 fn put_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqlite::Result<()> {
@@ -859,13 +978,19 @@ fn owners_of(connection: &Connection) -> rusqlite::Result<BTreeMap<String, Strin
 
 fn generation_of(connection: &Connection) -> rusqlite::Result<Option<Generation>> {
     connection
-        .prepare_cached("SELECT number, model, dimensions, rules, vectors_file FROM generation")?
+        .prepare_cached(
+            "SELECT number, model, dimensions, rules, vectors_file, vectors_hash, packed_chunks, packed_row_max
+             FROM generation",
+        )?
         .query_row([], |row| {
             Ok(Generation {
                 number: row.get(0)?,
                 model: ModelLabel { name: row.get(1)?, dimensions: row.get(2)? },
                 rules: row.get(3)?,
                 vectors_file: row.get(4)?,
+                vectors_hash: row.get(5)?,
+                packed_chunks: row.get(6)?,
+                packed_row_max: row.get(7)?,
             })
         })
         .optional()
@@ -889,8 +1014,9 @@ impl Plan {
         let embeddings =
             vec![vectors::to_embedding(vector, self.model.dimensions).unwrap(); self.work.texts.len()];
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        apply(&transaction, &self.work, &embeddings).unwrap();
-        let bytes = read::pack(&transaction, self.model.dimensions, 0).unwrap().unwrap();
+        apply(&transaction, &self.work, &embeddings, i64::MAX).unwrap();
+        let part = Part::Until(i64::MAX);
+        let bytes = read::pack(&transaction, self.model.dimensions, 0, part).unwrap().unwrap();
         let file = vectors::file_name("vectors", self.number, &vectors::hash(&bytes));
         vectors::write_whole(self.store.folder(), &file, &bytes).unwrap();
     }

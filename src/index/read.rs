@@ -5,12 +5,12 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use knowledge::{Domain, Relation, UnitId, UnitType};
 use rusqlite::types::FromSql;
-use rusqlite::{OptionalExtension as _, Params, Row};
+use rusqlite::{Params, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Graph;
 use crate::store::{Pooled, Store};
-use crate::vectors::{self, Packer, Vectors};
+use crate::vectors::{self, Packer, VectorSet, Vectors};
 use crate::{Error, Filter, ModelLabel, words};
 
 /// What a match in the heading (breadcrumb, title, tags), in the text, and in the parts of
@@ -85,6 +85,18 @@ pub struct Problem {
     pub what: String,
 }
 
+/// The one row of the table of generations.
+struct Generation {
+    number: u64,
+    model: ModelLabel,
+    chunks: usize,
+    file: String,
+    hash: String,
+    packed_chunks: usize,
+    packed_row_max: i64,
+    built: String,
+}
+
 /// One whole generation: a connection in a read transaction, and the vectors of that generation.
 pub struct Pinned {
     store: Arc<Store>,
@@ -92,7 +104,7 @@ pub struct Pinned {
     generation: u64,
     model: Option<ModelLabel>,
     units: usize,
-    vectors: Arc<Vectors>,
+    vectors: Arc<VectorSet>,
     filter: Option<Filter>,
 }
 
@@ -105,32 +117,32 @@ impl Pinned {
             generation: 0,
             model: None,
             units: 0,
-            vectors: Arc::new(Vectors::empty()),
+            vectors: Arc::new(VectorSet::empty()),
             filter: None,
             store,
         };
         pinned.sql(pinned.connection.execute_batch("BEGIN"))?;
-        let found = pinned.sql(
-            pinned
-                .connection
-                .prepare_cached(
-                    "SELECT number, model, dimensions, vectors_file, vectors_hash, units, chunks FROM generation",
-                )
-                .and_then(|mut statement| {
-                    statement
-                        .query_row([], |row| {
-                            let model = ModelLabel { name: row.get(1)?, dimensions: row.get(2)? };
-                            let (number, units, chunks) = (row.get(0)?, row.get(5)?, row.get(6)?);
-                            Ok((number, model, row.get::<_, String>(3)?, row.get::<_, String>(4)?, units, chunks))
-                        })
-                        .optional()
-                }),
-        )?;
-        if let Some((number, model, file, hash, units, chunks)) = found {
-            pinned.generation = number;
+        let sql =
+            "SELECT number, model, dimensions, units, chunks, vectors_file, vectors_hash, packed_chunks,
+                   packed_row_max, built FROM generation";
+        let found = pinned.all(sql, [], |row| {
+            let generation = Generation {
+                number: row.get(0)?,
+                model: ModelLabel { name: row.get(1)?, dimensions: row.get(2)? },
+                chunks: row.get(4)?,
+                file: row.get(5)?,
+                hash: row.get(6)?,
+                packed_chunks: row.get(7)?,
+                packed_row_max: row.get(8)?,
+                built: row.get(9)?,
+            };
+            Ok((generation, row.get(3)?))
+        })?;
+        if let Some((generation, units)) = found.into_iter().next() {
+            pinned.generation = generation.number;
             pinned.units = units;
-            pinned.vectors = pinned.vectors_of(&model, &file, &hash, chunks)?;
-            pinned.model = Some(model);
+            pinned.vectors = pinned.vectors_of(&generation)?;
+            pinned.model = Some(generation.model);
         }
         Ok(pinned)
     }
@@ -349,50 +361,58 @@ impl Pinned {
         result.map_err(self.store.sqlite())
     }
 
-    /// The generation's vectors: cached, else from their file, else from the database.
-    fn vectors_of(
-        &self,
-        model: &ModelLabel,
-        file: &str,
-        hash: &str,
-        chunks: usize,
-    ) -> Result<Arc<Vectors>, Error> {
+    /// The generation's vectors: cached, or those of its file with what was added and is gone since.
+    fn vectors_of(&self, generation: &Generation) -> Result<Arc<VectorSet>, Error> {
+        let key = format!("{} {} {}", generation.number, generation.hash, generation.built);
         let mut cached = self.store.cached_vectors();
-        if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.hash == hash) {
+        if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.key == key) {
             return Ok(vectors.clone());
         }
-        let path = self.store.folder().join(file);
-        let read = std::fs::read(&path).ok().and_then(|bytes| Vectors::parse(hash, &bytes));
-        let vectors = match read {
-            Some(vectors) => vectors,
-            None => {
-                tracing::warn!(file = %path.display(), "remaking a vector file that is missing or damaged");
-                let bytes = self.sql(pack(&self.connection, model.dimensions, chunks))??;
-                match Vectors::parse(hash, &bytes) {
-                    Some(vectors) => {
-                        // A reader may do so: the name stands for these very bytes. Without it the
-                        // answers are the same and the next process does this again.
-                        if let Err(error) = vectors::write_whole(self.store.folder(), file, &bytes) {
-                            tracing::warn!(%error, "failed to put a vector file back");
-                        }
-                        vectors
-                    }
-                    None => {
-                        self.store.mark_damaged();
-                        let actual = vectors::hash(&bytes);
-                        let vectors = Vectors::parse(&actual, &bytes);
-                        vectors.unwrap_or_else(Vectors::empty)
-                    }
-                }
-            }
+        let known = cached.as_ref().map(|vectors| vectors.packed.clone());
+        let packed = match known.filter(|packed| packed.hash == generation.hash) {
+            Some(packed) => packed,
+            None => Arc::new(self.packed(generation)?),
         };
+        let gone = self.all("SELECT row FROM gone ORDER BY row", [], |row| row.get(0))?;
+        let tail = self.sql(pack(
+            &self.connection,
+            generation.model.dimensions,
+            0,
+            Part::After(generation.packed_row_max),
+        ))??;
+        let vectors = VectorSet::new(key, packed, gone, &tail).unwrap_or_else(VectorSet::empty);
+        if vectors.len() != generation.chunks {
+            self.store.mark_damaged();
+        }
         let vectors = Arc::new(vectors);
         *cached = Some(vectors.clone());
         Ok(vectors)
     }
 
+    /// The vectors of the generation's file, else from the database.
+    fn packed(&self, generation: &Generation) -> Result<Vectors, Error> {
+        let Generation { file, hash, packed_chunks, packed_row_max, .. } = generation;
+        let path = self.store.folder().join(file);
+        if let Some(vectors) = std::fs::read(&path).ok().and_then(|bytes| Vectors::parse(hash, &bytes)) {
+            return Ok(vectors);
+        }
+        tracing::warn!(file = %path.display(), "remaking a vector file that is missing or damaged");
+        let part = Part::Until(*packed_row_max);
+        let bytes = self.sql(pack(&self.connection, generation.model.dimensions, *packed_chunks, part))??;
+        if let Some(vectors) = Vectors::parse(hash, &bytes) {
+            // A reader may do so: the name stands for these very bytes. Without it the
+            // answers are the same and the next process does this again.
+            if let Err(error) = vectors::write_whole(self.store.folder(), file, &bytes) {
+                tracing::warn!(%error, "failed to put a vector file back");
+            }
+            return Ok(vectors);
+        }
+        self.store.mark_damaged();
+        Ok(Vectors::parse(&vectors::hash(&bytes), &bytes).unwrap_or_else(Vectors::empty))
+    }
+
     fn graph(&self) -> Result<Option<Arc<Graph>>, Error> {
-        if self.vectors.len() < self.store.graph_chunks_min {
+        if self.vectors.len() < self.store.limits.graph {
             return Ok(None);
         }
         let sql = "SELECT file, hash, row_max FROM graph";
@@ -428,15 +448,32 @@ impl Drop for Pinned {
     }
 }
 
-/// All embeddings in the form of the vector file.
+/// Which rows are packed.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    /// Those of the vector file: up to its last row, also what is gone since.
+    Until(i64),
+    After(i64),
+}
+
+/// Embeddings in the form of the vector file; `chunks`: how many there will be, as far as is known.
 pub(crate) fn pack(
     connection: &rusqlite::Connection,
     dimensions: usize,
     chunks: usize,
+    part: Part,
 ) -> rusqlite::Result<Result<Vec<u8>, Error>> {
     let mut packer = Packer::new(dimensions, chunks);
-    let mut statement = connection.prepare("SELECT row, embedding FROM chunks ORDER BY row")?;
-    let mut rows = statement.query([])?;
+    let (sql, row) = match part {
+        Part::Until(row) => (
+            "SELECT row, embedding FROM chunks WHERE row <= ?1
+             UNION ALL SELECT row, embedding FROM gone WHERE row <= ?1 ORDER BY row",
+            row,
+        ),
+        Part::After(row) => ("SELECT row, embedding FROM chunks WHERE row > ?1 ORDER BY row", row),
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([row])?;
     while let Some(row) = rows.next()? {
         let embedding = row.get_ref(1)?;
         if let Err(error) = packer.push(row.get(0)?, embedding.as_blob()?) {

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, ErrorCode};
 
 /// The version of the tables and of what is in them. Another version is dropped and made anew.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) const VERSION: i64 = 2;
 
 /// "nugg", so that a database of something else is not taken for ours.
 const APPLICATION_ID: i64 = 0x6e75_6767;
@@ -14,6 +14,10 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 ///
 /// The words' table keeps no text (`content=''`): what is indexed is not what is shown, it has
 /// hidden characters taken out and identifiers taken apart, and the text is in `chunks` already.
+///
+/// A vector file may serve several generations: chunks after its last row have their vectors here
+/// alone, and those of its chunks that are gone since are in `gone`, vector included, so that the file
+/// can still be remade.
 ///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector for ever,
 /// which is what lets a graph of an older generation be used for a newer one.
@@ -26,6 +30,8 @@ const TABLES: &str = "
         rules INTEGER NOT NULL,
         vectors_file TEXT NOT NULL,
         vectors_hash TEXT NOT NULL,
+        packed_chunks INTEGER NOT NULL,
+        packed_row_max INTEGER NOT NULL,
         units INTEGER NOT NULL,
         chunks INTEGER NOT NULL,
         built TEXT NOT NULL
@@ -74,6 +80,10 @@ const TABLES: &str = "
         embedding BLOB NOT NULL,
         UNIQUE (unit_id, position)
     );
+    CREATE TABLE gone (
+        row INTEGER PRIMARY KEY,
+        embedding BLOB NOT NULL
+    );
     CREATE INDEX chunks_by_text ON chunks(text_hash);
     CREATE TABLE relationships (
         source_id TEXT NOT NULL REFERENCES units(id),
@@ -96,6 +106,7 @@ pub(crate) const CLEAR: &str = "
     DELETE FROM files;
     DELETE FROM relationships;
     DELETE FROM chunks;
+    DELETE FROM gone;
     DELETE FROM units;
     INSERT INTO chunks_fts(chunks_fts) VALUES ('delete-all');
 ";

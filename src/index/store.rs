@@ -12,7 +12,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::Error;
 use crate::graph::Graph;
 use crate::schema::{self, State};
-use crate::vectors::Vectors;
+use crate::vectors::VectorSet;
 
 pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
 pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
@@ -33,13 +33,30 @@ const DAMAGED: &str = "index.damaged";
 
 pub(crate) struct Store {
     folder: PathBuf,
-    /// From how many chunks on a graph is made.
-    pub(crate) graph_chunks_min: usize,
+    pub(crate) limits: Limits,
     open: RwLock<(Identity, Pool)>,
     /// The newest generation's vectors that anyone asked for.
-    vectors: Mutex<Option<Arc<Vectors>>>,
+    vectors: Mutex<Option<Arc<VectorSet>>>,
     /// The newest graph that anyone asked for, by file name; `None` inside when it was bad.
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
+}
+
+/// From how many chunks on something is done; a test has other limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// A graph is made.
+    pub(crate) graph: usize,
+    /// Small changes leave the vector file as it is.
+    pub(crate) tail: usize,
+}
+
+/// Packing fewer chunks than this, and reading them again, takes no longer than the rest of a change.
+const TAIL_CHUNKS_MIN: usize = 4_096;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { graph: crate::graph::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN }
+    }
 }
 
 /// Which file a path led to when it was opened. When the folder is deleted under a running process
@@ -117,7 +134,7 @@ impl BuilderLock {
 }
 
 impl Store {
-    pub(crate) fn open(folder: &Path, graph_chunks_min: usize) -> Result<Self, Error> {
+    pub(crate) fn open(folder: &Path, limits: Limits) -> Result<Self, Error> {
         make_folder(folder)?;
         let wanted = |state| state != State::Ours || folder.join(DAMAGED).exists();
         let made = if wanted(look(folder)?) { make_or_wait(folder, true, REMAKE_PATIENCE) } else { Ok(()) };
@@ -129,7 +146,7 @@ impl Store {
         };
         Ok(Self {
             folder: folder.to_owned(),
-            graph_chunks_min,
+            limits,
             open: RwLock::new(open),
             vectors: Mutex::new(None),
             graph: Mutex::new(None),
@@ -214,7 +231,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<Vectors>>> {
+    pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<VectorSet>>> {
         self.vectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -759,13 +759,67 @@ fn what_is_hidden_in_a_file_is_not_found_and_stays_in_the_text() {
     assert!(chunk.text.contains("<!-- poison -->"));
 }
 
+/// Small changes of a large brain leave the vector file; the database tells what else there is.
+#[test]
+fn a_vector_file_serves_several_generations_and_is_remade_with_what_is_gone_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let brain = Brain::init(folder.path()).unwrap().brain;
+    let limits = Limits { tail: 50, ..Limits::default() };
+    let index = Index { store: Arc::new(Store::open(&brain.derived_folder(), limits).unwrap()) };
+    let bench = Bench { _folder: folder, brain: brain.clone(), index };
+    for i in 0..100 {
+        bench.unit(&format!("u{i}"), &format!("text number {i}"));
+    }
+    bench.update();
+    let first = bench.vector_files();
+    bench.unit("u3", "rewritten");
+    bench.unit("new", "added");
+    fs::remove_file(brain.root().join("domains/coding/concepts/u7.md")).unwrap();
+    let report = bench.update();
+    assert_eq!((report.generation, report.chunks), (2, 100));
+    assert_eq!(bench.vector_files(), first, "no file was written");
+    let check = |index: &Index| {
+        let pinned = index.pin().unwrap();
+        assert_eq!(pinned.chunks_count(), 100);
+        for unit in pinned.units().unwrap() {
+            let chunk = &pinned.chunks_of(&unit.id).unwrap()[0];
+            let text = match unit.id.as_str() {
+                "u3" => "rewritten".to_owned(),
+                "new" => "added".to_owned(),
+                id => format!("text number {}", &id[1..]),
+            };
+            assert!(chunk.text.contains(&text), "{}: {}", unit.id, chunk.text);
+            let vector = pinned.vector(chunk.row).unwrap();
+            assert_eq!(pinned.nearest(&vector, 1).unwrap()[0].chunk, chunk.row, "{}", unit.id);
+        }
+        let rows: Vec<_> = pinned.nearest(&embed("anything", DIMENSIONS), 1_000).unwrap();
+        assert_eq!(rows.len(), 100, "what is gone is not found");
+    };
+    check(&bench.index);
+    check(&Index::open(&brain.derived_folder()).unwrap());
+    // The file can still be remade to the last byte.
+    let path = bench.folder().join(&first[0]);
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    check(&Index::open(&brain.derived_folder()).unwrap());
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+    assert!(!bench.folder().join("index.damaged").exists());
+    // Many changes: another file.
+    for i in 20..40 {
+        bench.unit(&format!("u{i}"), &format!("again, text number {i}"));
+    }
+    bench.update();
+    assert_ne!(bench.vector_files().last(), first.last());
+    check(&bench.index);
+}
+
 /// A graph is made, used after changes, healed and never wrong: the exact answer is the measure.
 #[test]
 fn a_graph_finds_what_looking_at_all_finds_through_changes_and_damage() {
     let folder = tempfile::tempdir().unwrap();
     let brain = Brain::init(folder.path()).unwrap().brain;
-    let open = |graph_chunks_min| Index {
-        store: Arc::new(Store::open(&brain.derived_folder(), graph_chunks_min).unwrap()),
+    let open = |graph| Index {
+        store: Arc::new(Store::open(&brain.derived_folder(), Limits { graph, ..Limits::default() }).unwrap()),
     };
     let (with_graph, exact) = (open(100), open(usize::MAX));
     let bench = Bench { _folder: folder, brain: brain.clone(), index: with_graph };

@@ -1,4 +1,4 @@
-//! The packed vectors of one generation, and the exact search over them.
+//! The packed vectors of a generation, those added and gone since, and the exact search over them.
 //!
 //! The file: 32 bytes of header (`nuggetv` and a NUL, version u32, dimensions u32, count u64, 8 zero
 //! bytes), `[count, dimensions]` f16 L2-normalised, zeros up to a multiple of 8 bytes, `[count]`
@@ -10,6 +10,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use half::f16;
 use half::slice::HalfFloatSliceExt as _;
@@ -30,6 +31,83 @@ pub(crate) struct Vectors {
     rows: Vec<i64>,
     /// `[rows.len(), dimensions]`.
     values: Vec<f16>,
+}
+
+/// The vectors of one generation: those of its file that are not gone, and those added since.
+#[derive(Debug)]
+pub(crate) struct VectorSet {
+    /// Of which generation of which database; what the cache knows them by.
+    pub(crate) key: String,
+    pub(crate) packed: Arc<Vectors>,
+    /// Rows of `packed` that are not in the generation, ascending.
+    gone: Vec<i64>,
+    /// Rows after the last of `packed`.
+    tail: Vectors,
+}
+
+impl VectorSet {
+    pub(crate) fn empty() -> Self {
+        Self {
+            key: String::new(),
+            packed: Arc::new(Vectors::empty()),
+            gone: Vec::new(),
+            tail: Vectors::empty(),
+        }
+    }
+
+    /// `tail`: a packed file's bytes, of rows that come after all those of `packed`.
+    pub(crate) fn new(key: String, packed: Arc<Vectors>, gone: Vec<i64>, tail: &[u8]) -> Option<Self> {
+        let tail = Vectors::parse(&hash(tail), tail)?;
+        Some(Self { key, packed, gone, tail })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        (self.packed.rows.len() + self.tail.rows.len()).saturating_sub(self.gone.len())
+    }
+
+    pub(crate) fn dimensions(&self) -> usize {
+        self.packed.dimensions
+    }
+
+    fn find(&self, row: ChunkRow) -> Option<&[f16]> {
+        match self.packed.find(row) {
+            Some(vector) if self.gone.binary_search(&row.0).is_err() => Some(vector),
+            Some(_) => None,
+            None => self.tail.find(row),
+        }
+    }
+
+    pub(crate) fn vector(&self, row: ChunkRow) -> Option<Vec<f32>> {
+        self.find(row).map(|vector| vector.to_f32_vec())
+    }
+
+    /// The cosine of a chunk with an L2-normalised query.
+    pub(crate) fn similarity(&self, row: ChunkRow, query: &[f32]) -> Option<f64> {
+        let vector = self.find(row).filter(|vector| vector.len() == query.len())?;
+        Some(f64::from(dot(query, vector)))
+    }
+
+    /// The chunks nearest to an L2-normalised query among those after row `after` that are
+    /// admitted, best first; all of them are looked at. Equal scores come in the order of their rows.
+    pub(crate) fn scan(
+        &self,
+        query: &[f32],
+        limit: usize,
+        after: i64,
+        admits: impl Fn(i64) -> bool,
+    ) -> Vec<Hit> {
+        let mut scores = self.packed.scores(query, after, |row| {
+            admits(row) && (self.gone.is_empty() || self.gone.binary_search(&row).is_err())
+        });
+        scores.append(&mut self.tail.scores(query, after, admits));
+        let order = |a: &(f32, i64), b: &(f32, i64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if limit < scores.len() {
+            scores.select_nth_unstable_by(limit, order);
+            scores.truncate(limit);
+        }
+        scores.sort_unstable_by(order);
+        scores.into_iter().map(|(score, row)| Hit { chunk: ChunkRow(row), score: score.into() }).collect()
+    }
 }
 
 /// Puts a generation's vectors into the form of the file, row by row.
@@ -102,6 +180,11 @@ impl Vectors {
         self.rows.len()
     }
 
+    /// How long the file of so many chunks is.
+    pub(crate) fn file_bytes(dimensions: usize, chunks: usize) -> u64 {
+        ((HEADER_BYTES + chunks * dimensions * 2).next_multiple_of(8) + chunks * 8) as u64
+    }
+
     pub(crate) fn dimensions(&self) -> usize {
         self.dimensions
     }
@@ -119,55 +202,68 @@ impl Vectors {
         self.rows.binary_search(&row.0).ok().map(|index| self.at(index))
     }
 
-    pub(crate) fn vector(&self, row: ChunkRow) -> Option<Vec<f32>> {
-        self.find(row).map(|vector| vector.to_f32_vec())
-    }
-
-    /// The cosine of a chunk with an L2-normalised query.
-    pub(crate) fn similarity(&self, row: ChunkRow, query: &[f32]) -> Option<f64> {
-        let vector = self.find(row).filter(|vector| vector.len() == query.len())?;
-        Some(f64::from(dot(query, vector, &mut vec![0.0; query.len()])))
-    }
-
-    /// The chunks nearest to an L2-normalised query among those after row `after` that are
-    /// admitted, best first; all
-    /// of them are looked at. Equal scores come in the order of their rows.
-    pub(crate) fn scan(
-        &self,
-        query: &[f32],
-        limit: usize,
-        after: i64,
-        admits: impl Fn(i64) -> bool,
-    ) -> Vec<Hit> {
+    /// The cosine with an L2-normalised query of each row after `after` that is admitted.
+    fn scores(&self, query: &[f32], after: i64, admits: impl Fn(i64) -> bool) -> Vec<(f32, i64)> {
         let from = self.rows.partition_point(|&row| row <= after);
-        let mut wide = vec![0.0; self.dimensions];
-        let mut scores: Vec<(f32, i64)> = (from..self.rows.len())
+        (from..self.rows.len())
             .filter(|&index| admits(self.rows[index]))
-            .map(|index| (dot(query, self.at(index), &mut wide), self.rows[index]))
-            .collect();
-        let order = |a: &(f32, i64), b: &(f32, i64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if limit < scores.len() {
-            scores.select_nth_unstable_by(limit, order);
-            scores.truncate(limit);
-        }
-        scores.sort_unstable_by(order);
-        scores.into_iter().map(|(score, row)| Hit { chunk: ChunkRow(row), score: score.into() }).collect()
+            .map(|index| (dot(query, self.at(index)), self.rows[index]))
+            .collect()
     }
 }
 
-/// The inner product, in sixteen sums side by side so that the compiler makes vector code of it.
-/// `wide` is the room in which the row is widened to f32.
-fn dot(query: &[f32], row: &[f16], wide: &mut [f32]) -> f32 {
-    row.convert_to_f32_slice(wide);
+/// The inner product. Both ways add up the products in sixteen sums side by side and then those.
+fn dot(query: &[f32], row: &[f16]) -> f32 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+    {
+        #[expect(unsafe_code, reason = "the processor was asked for what the function needs")]
+        return unsafe { dot_avx2(query, row) };
+    }
+    dot_anywhere(query, row)
+}
+
+/// Widens eight numbers at a time in a register; four times as fast as by way of memory.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+fn dot_avx2(query: &[f32], row: &[f16]) -> f32 {
+    use std::arch::x86_64::{
+        __m128i, __m256, _mm_loadu_si128, _mm256_add_ps, _mm256_cvtph_ps, _mm256_fmadd_ps, _mm256_loadu_ps,
+        _mm256_setzero_ps, _mm256_storeu_ps,
+    };
     let (query, query_rest) = query.as_chunks::<16>();
-    let (wide, wide_rest) = wide.as_chunks::<16>();
-    let mut sums = [0.0_f32; 16];
-    for (a, b) in query.iter().zip(wide) {
-        for lane in 0..16 {
-            sums[lane] += a[lane] * b[lane];
+    let (row, row_rest) = row.as_chunks::<16>();
+    let mut sums = [_mm256_setzero_ps(); 2];
+    for (a, b) in query.iter().zip(row) {
+        for half in 0..2 {
+            let (a, b): (&[f32], &[f16]) = (&a[half * 8..][..8], &b[half * 8..][..8]);
+            #[expect(unsafe_code, reason = "eight numbers are read of slices of eight, at any alignment")]
+            let (a, b): (__m256, __m128i) =
+                unsafe { (_mm256_loadu_ps(a.as_ptr()), _mm_loadu_si128(b.as_ptr().cast())) };
+            sums[half] = _mm256_fmadd_ps(a, _mm256_cvtph_ps(b), sums[half]);
         }
     }
-    let rest: f32 = query_rest.iter().zip(wide_rest).map(|(a, b)| a * b).sum();
+    let mut eight = [0.0_f32; 8];
+    #[expect(unsafe_code, reason = "eight numbers are written into an array of eight, at any alignment")]
+    unsafe {
+        _mm256_storeu_ps(eight.as_mut_ptr(), _mm256_add_ps(sums[0], sums[1]));
+    }
+    let rest: f32 = query_rest.iter().zip(row_rest).map(|(a, b)| a * b.to_f32()).sum();
+    eight.iter().sum::<f32>() + rest
+}
+
+fn dot_anywhere(query: &[f32], row: &[f16]) -> f32 {
+    let (query, query_rest) = query.as_chunks::<16>();
+    let (row, row_rest) = row.as_chunks::<16>();
+    let mut sums = [0.0_f32; 16];
+    let mut wide = [0.0_f32; 16];
+    for (a, b) in query.iter().zip(row) {
+        b.convert_to_f32_slice(&mut wide);
+        for lane in 0..16 {
+            sums[lane] += a[lane] * wide[lane];
+        }
+    }
+    let rest: f32 = query_rest.iter().zip(row_rest).map(|(a, b)| a * b.to_f32()).sum();
     sums.iter().sum::<f32>() + rest
 }
 
@@ -229,4 +325,22 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     let mut eight = [0; 8];
     eight[..N].copy_from_slice(bytes.get(at..at + N)?);
     Some(u64::from_le_bytes(eight))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processors_own_way_gives_what_any_other_gives() {
+        for length in [0, 1, 15, 16, 17, 384, 389] {
+            let query: Vec<f32> = (0..length).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
+            let row: Vec<f16> =
+                (0..length).map(|i| f16::from_f32(((i * 53 % 97) as f32 - 48.0) / 48.0)).collect();
+            let plain: f32 = query.iter().zip(&row).map(|(a, b)| a * b.to_f32()).sum();
+            for found in [dot(&query, &row), dot_anywhere(&query, &row)] {
+                assert!((found - plain).abs() < 1e-3 * (1.0 + plain.abs()), "{length}: {found} {plain}");
+            }
+        }
+    }
 }
