@@ -3,12 +3,13 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::machine::{Hooked, Machine, Random, Session};
+use crate::times::{Times, ratio};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -108,38 +109,4 @@ pub(crate) fn insert(path: &Path) -> Result<Value> {
          CREATE TABLE IF NOT EXISTS t (x); INSERT INTO t VALUES ('x');",
     )?;
     Ok(Value::Null)
-}
-
-/// Milliseconds.
-#[derive(Default)]
-struct Times(Vec<f64>);
-
-impl Times {
-    fn time(&mut self, work: impl FnOnce() -> Result<bool>) -> Result<()> {
-        let begun = Instant::now();
-        let well = work()?;
-        self.0.push(begun.elapsed().as_secs_f64() * 1000.0);
-        ensure!(well, "a process did not end well");
-        Ok(())
-    }
-
-    /// The nearest rank.
-    fn percentile(&self, percent: usize) -> f64 {
-        let mut sorted = self.0.clone();
-        sorted.sort_by(f64::total_cmp);
-        let rank = (sorted.len() * percent).div_ceil(100).clamp(1, sorted.len().max(1));
-        sorted.get(rank - 1).copied().unwrap_or(f64::NAN)
-    }
-
-    fn told(&self) -> Value {
-        let round = |ms: f64| (ms * 100.0).round() / 100.0;
-        json!({
-            "count": self.0.len(), "p50_ms": round(self.percentile(50)), "p90_ms": round(self.percentile(90)),
-            "p99_ms": round(self.percentile(99)), "max_ms": round(self.percentile(100)),
-        })
-    }
-}
-
-fn ratio(a: &Times, b: &Times, percent: usize) -> f64 {
-    (a.percentile(percent) / b.percentile(percent) * 10.0).round() / 10.0
 }

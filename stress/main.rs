@@ -7,10 +7,12 @@
 
 mod audit;
 mod backlog;
+mod bench;
 mod hooks;
 mod machine;
 mod readers;
 mod storm;
+mod times;
 mod troubles;
 
 use std::path::PathBuf;
@@ -25,7 +27,8 @@ Examples:
   cargo test --test stress -- readers --swaps 1000
   cargo test --test stress -- backlog --captures 10000
   cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
-  cargo test --test stress -- bench
+  cargo test --release --test stress -- bench
+  cargo test --release --test stress -- bench search --units 10000
 
 Exit codes: 0 all promises held, 1 one was broken, 2 wrong usage.";
 
@@ -62,20 +65,14 @@ enum Command {
     Backlog(backlog::Arguments),
     /// How long a session's end takes: one hook alone, and many at once
     Hooks(hooks::Arguments),
-    /// List the benches, or run one of them
+    /// Run all benches, or one of them
     Bench {
         #[command(subcommand)]
-        bench: Option<Bench>,
+        bench: Option<bench::Bench>,
     },
     /// One row into a SQLite database, and nothing else: what a hook is compared with
     #[command(hide = true)]
     Insert { path: PathBuf },
-}
-
-#[derive(Subcommand)]
-enum Bench {
-    /// How long a session's end takes: one hook alone, and many at once
-    Hooks(hooks::Arguments),
 }
 
 impl Common {
@@ -89,6 +86,13 @@ impl Common {
         self.seed.unwrap_or_else(clock)
     }
 
+    /// Prints a line for people.
+    fn say(&self, line: &str) {
+        if !self.json {
+            println!("{line}");
+        }
+    }
+
     /// Prints a result: every number with its name.
     fn report(&self, test: &str, seed: u64, result: &serde_json::Value) {
         let mut line = serde_json::json!({ "test": test, "seed": seed });
@@ -100,7 +104,7 @@ impl Common {
             return;
         }
         for (name, value) in line.as_object().into_iter().flatten() {
-            println!("{name:<28} {value}");
+            println!("{name:<40} {value}");
         }
     }
 }
@@ -113,13 +117,8 @@ fn main() -> ExitCode {
         Command::Storm(arguments) => ("storm", storm::run(&arguments, &common.program(), seed)),
         Command::Readers(arguments) => ("readers", readers::run(&arguments, &common.program(), seed)),
         Command::Backlog(arguments) => ("backlog", backlog::run(&arguments, &common.program(), seed)),
-        Command::Hooks(arguments) | Command::Bench { bench: Some(Bench::Hooks(arguments)) } => {
-            ("hooks", hooks::run(&arguments, &common.program(), seed))
-        }
-        Command::Bench { bench: None } => {
-            println!("hooks    how long a session's end takes: one hook alone, and many at once");
-            return ExitCode::SUCCESS;
-        }
+        Command::Hooks(arguments) => ("hooks", hooks::run(&arguments, &common.program(), seed)),
+        Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Insert { path } => ("insert", hooks::insert(&path)),
     };
     match result {

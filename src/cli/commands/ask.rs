@@ -1,7 +1,7 @@
 //! `nugget ask`: a question to the brain.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actors::{Roles, Service};
 use brain::Config;
@@ -47,10 +47,14 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Write on stderr how many milliseconds each part took
+    #[arg(long, hide = true)]
+    timings: bool,
 }
 
 impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+        let mut clock = Clock::new();
         door.log_to_stderr();
         let mut config = door.config()?;
         if let Some(limit) = self.limit {
@@ -64,18 +68,28 @@ impl Arguments {
         }
         let brain = door.brain(&config)?;
         let setup = door.setup(&config, &brain)?;
+        clock.lap("settings");
         runtime()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
+            clock.lap("open_index");
             super::index::catch_up(&service, &setup).await;
+            clock.lap("check_files");
             let query = query(&config, question.clone(), Timestamp::now());
             let answer = service.ask(query, DEADLINE).await?;
+            clock.lap_of_two("model", "search", answer.stages.iter().map(|stage| stage.micros).sum());
             let written = if self.no_llm || answer.units.is_empty() {
                 None
             } else {
                 write(&config, &question, &answer).await
             };
+            clock.lap("write");
             service.shutdown().await;
-            self.show(&question, &answer, written.as_deref())
+            let shown = self.show(&question, &answer, written.as_deref());
+            clock.lap("end");
+            if self.timings {
+                output::note(&clock.told().to_string());
+            }
+            shown
         })
     }
 
@@ -96,6 +110,41 @@ impl Arguments {
             output::print(&format!("{}\n", retrieve::render(answer).trim_end()))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What took how long, for `stress bench ask`.
+struct Clock {
+    begun: Instant,
+    lap: Instant,
+    parts: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self { begun: now, lap: now, parts: serde_json::Map::new() }
+    }
+
+    fn lap(&mut self, part: &str) {
+        self.lap_of_two(part, "", 0);
+    }
+
+    /// A lap whose last microseconds were another part.
+    fn lap_of_two(&mut self, first: &str, second: &str, second_micros: u64) {
+        let micros = self.lap.elapsed().as_micros() as u64;
+        self.lap = Instant::now();
+        let ms = |micros: u64| json!(micros as f64 / 1000.0);
+        self.parts.insert(first.to_owned(), ms(micros.saturating_sub(second_micros)));
+        if !second.is_empty() {
+            self.parts.insert(second.to_owned(), ms(second_micros));
+        }
+    }
+
+    fn told(&self) -> serde_json::Value {
+        let mut parts = self.parts.clone();
+        parts.insert("total".to_owned(), json!(self.begun.elapsed().as_micros() as f64 / 1000.0));
+        parts.into()
     }
 }
 
