@@ -13,7 +13,7 @@ use brain::{Brain, Places};
 use extract::{Extraction, Extractor};
 use forge::{Identity, NewFile, Repository};
 use jiff::Timestamp;
-use knowledge::{Candidate, Evidence, SessionId};
+use knowledge::{Bearing, Candidate, Evidence, How, SessionId, UnitId};
 use queue::{Added, Announcement, Capture, Claim, Queue, Spool, Stage};
 use transcript::Conversation;
 
@@ -161,6 +161,11 @@ impl Testbed {
         fs::write(self.setup.brain.root().join(name), text).unwrap();
     }
 
+    /// The real git in the brain, as its user would call it.
+    pub(crate) fn git(&self, arguments: &[&str]) -> String {
+        git(self.setup.brain.root(), arguments)
+    }
+
     pub(crate) fn capture(&self, id: i64) -> Capture {
         self.queue().capture(id).unwrap().unwrap()
     }
@@ -186,6 +191,20 @@ impl Testbed {
     }
 }
 
+pub(crate) fn git(root: &Path, arguments: &[&str]) -> String {
+    let output = std::process::Command::new("git")
+        .arg("-C")
+        .arg(root)
+        .args(arguments)
+        .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null"), ("LC_ALL", "C")])
+        .envs([("GIT_AUTHOR_NAME", "A"), ("GIT_AUTHOR_EMAIL", "a@example.com")])
+        .envs([("GIT_COMMITTER_NAME", "A"), ("GIT_COMMITTER_EMAIL", "a@example.com")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 fn loose_objects(root: &Path) -> usize {
     let objects = fs::read_dir(root.join(".git/objects")).unwrap().map(|entry| entry.unwrap().path());
     let fans = objects.filter(|path| path.file_name().is_some_and(|name| name.len() == 2));
@@ -207,7 +226,8 @@ pub(crate) enum Act {
     Spin(&'static AtomicBool),
 }
 
-/// An extractor that finds a unit in every line that begins with `lesson`, unless `act` has other
+/// An extractor that finds a unit in every line that begins with `lesson`, and in `lesson x adds_to y` what
+/// it is to the unit y, unless `act` has other
 /// plans for the session's next attempt (counted from 0).
 pub(crate) struct Teacher<F> {
     act: F,
@@ -265,6 +285,12 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             }
         }
         let said = conversation.human_words().filter(|words| words.starts_with("lesson"));
+        let bearing = |title: &str| {
+            How::KNOWN.into_iter().find_map(|(name, how)| {
+                let (_, id) = title.split_once(&format!(" {name} "))?;
+                Some(Bearing { id: UnitId::verbatim(id), how })
+            })
+        };
         let candidates = said.map(|title| Candidate {
             kind: "concept".into(),
             domain: "testing".into(),
@@ -275,7 +301,7 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             confidence: 0.9,
             related: Vec::new(),
             evidence: vec![Evidence { line: "1".into(), excerpt: title.to_owned() }],
-            bearing: None,
+            bearing: bearing(title),
         });
         Ok(Extraction { candidates: candidates.collect(), by, ..Extraction::default() })
     }

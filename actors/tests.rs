@@ -556,3 +556,108 @@ async fn a_question_is_answered_with_its_vector_while_the_index_is_made_anew() {
     let second = rebuild.await.unwrap().unwrap().unwrap();
     assert!(second.generation > first.generation);
 }
+
+/// A brain that has the unit `lesson-of-s1`, merged.
+fn with_one_unit(faults: Faults) -> Testbed {
+    let bed = Testbed::new(teacher()).with_faults(faults);
+    let first = bed.session("s1");
+    drain(&bed);
+    bed.git(&["merge", "-q", "--no-edit", &bed.capture(first).branch.unwrap()]);
+    bed
+}
+
+const UNIT: &str = "domains/testing/concepts/lesson-of-s1.md";
+
+fn teach(bed: &Testbed, session: &str, lesson: &str) -> Capture {
+    bed.say(session, &[lesson]);
+    let id = bed.announce(session);
+    drain(bed);
+    bed.capture(id)
+}
+
+#[test]
+fn a_unit_that_a_later_session_completes_is_edited_and_keeps_what_it_said() {
+    let bed = with_one_unit(Faults::default());
+    let before = bed.git(&["show", &format!("main:{UNIT}")]);
+    let capture = teach(&bed, "s2", "lesson two adds_to lesson-of-s1");
+    assert_eq!((capture.state, capture.units), (State::Done, 1), "{capture:?}");
+    let branch = capture.branch.unwrap();
+    assert_eq!(bed.git(&["diff", "--name-status", "main", &branch]), format!("M\t{UNIT}\n"));
+    let after = bed.git(&["show", &format!("{branch}:{UNIT}")]);
+    for line in before.lines().filter(|line| !line.starts_with("last_modified")) {
+        assert!(after.contains(line), "{line:?} is lost in\n{after}");
+    }
+    assert!(after.contains("## lesson two adds_to lesson-of-s1\n\nWhat was said"), "{after}");
+    let document = knowledge::Document::parse(after).unwrap();
+    let sessions: Vec<_> = document.get("sources").unwrap().as_sequence().unwrap().clone();
+    let sessions: Vec<_> = sessions.iter().map(|source| source["session"].as_str().unwrap()).collect();
+    assert_eq!(sessions, ["s1", "s2"]);
+    assert!(bed.git(&["log", "-1", "--format=%B", &branch]).contains("Completed:\n- domains/"));
+    let origins = bed.queue().origins("lesson-of-s1").unwrap();
+    let sessions: Vec<_> = origins.iter().map(|origin| origin.session.as_str()).collect();
+    assert_eq!(sessions, ["s1", "s2"]);
+}
+
+#[test]
+fn a_unit_that_a_later_session_replaces_is_marked_and_both_are_linked() {
+    let bed = with_one_unit(Faults::default());
+    let capture = teach(&bed, "s2", "lesson two replaces lesson-of-s1");
+    assert_eq!((capture.state, capture.units), (State::Done, 2), "{capture:?}");
+    bed.git(&["merge", "-q", "--no-edit", &capture.branch.unwrap()]);
+    let unit = |path: &str| {
+        let text = bed.git(&["show", &format!("main:{path}")]);
+        knowledge::Document::parse(text).unwrap().unit(path).unwrap()
+    };
+    let old = unit(UNIT);
+    let new = unit("domains/testing/concepts/lesson-two-replaces-lesson-of-s1.md");
+    assert_eq!(old.status.as_deref(), Some("superseded"));
+    let related = |unit: &knowledge::Unit| {
+        let related =
+            unit.related.iter().map(|related| (related.id.to_string(), related.relation.to_string()));
+        related.collect::<Vec<_>>()
+    };
+    assert_eq!(related(&old), [(new.id.to_string(), "superseded_by".to_owned())]);
+    assert_eq!(related(&new), [(old.id.to_string(), "supersedes".to_owned())]);
+}
+
+#[test]
+fn what_is_known_or_waits_for_its_review_is_not_proposed_again() {
+    let bed = with_one_unit(Faults::default());
+    let same = teach(&bed, "s2", "lesson two same lesson-of-s1");
+    assert_eq!(same.state, State::Nothing);
+    assert_eq!(same.reason.as_deref(), Some("nothing new: known already: lesson-of-s1"));
+    assert_eq!(teach(&bed, "s3", "lesson three").state, State::Done);
+    let again = teach(&bed, "s4", "lesson three");
+    assert_eq!(again.state, State::Nothing);
+    assert_eq!(again.reason.as_deref(), Some("nothing new: proposed before: lesson-three"));
+    // What names a unit that is gone is a unit of its own.
+    let alone = teach(&bed, "s5", "lesson five adds_to nothing-there");
+    assert_eq!((alone.state, alone.units), (State::Done, 1));
+}
+
+#[test]
+fn an_edit_that_was_planned_is_made_anew_when_somebody_has_edited_the_unit_since() {
+    let root = Arc::new(std::sync::OnceLock::<std::path::PathBuf>::new());
+    let seen = Arc::clone(&root);
+    let armed = std::sync::atomic::AtomicBool::new(true);
+    let faults = Faults::of(move |place, claim| {
+        let is_it = place == Place::Planned && claim.capture.session_id.as_str() == "s2";
+        if !is_it || !armed.swap(false, Ordering::SeqCst) {
+            return Fault::None;
+        }
+        let root = seen.get().unwrap();
+        let path = root.join(UNIT);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, format!("{text}\nWritten by hand.\n")).unwrap();
+        crate::testbed::git(root, &["commit", "-qam", "by hand"]);
+        Fault::Panic
+    });
+    let bed = with_one_unit(faults);
+    root.set(bed.setup.brain.root().to_owned()).unwrap();
+    let capture = teach(&bed, "s2", "lesson two adds_to lesson-of-s1");
+    let branch = capture.branch.unwrap();
+    let text = bed.git(&["show", &format!("{branch}:{UNIT}")]);
+    assert!(text.contains("Written by hand.") && text.contains("## lesson two"), "{text}");
+    bed.git(&["merge", "-q", "--ff-only", &branch]);
+    assert_eq!(bed.git(&["for-each-ref", "refs/heads/nugget/"]).lines().count(), 2);
+}

@@ -14,6 +14,7 @@ mod git_states;
 mod layout;
 mod mcp;
 mod reading;
+mod reflection;
 mod status;
 mod sweep;
 mod transcripts;

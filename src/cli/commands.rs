@@ -16,3 +16,4 @@ pub(crate) mod show;
 pub(crate) mod spend;
 pub(crate) mod status;
 pub(crate) mod sync;
+pub(crate) mod why;

@@ -71,6 +71,8 @@ enum Command {
     Index(commands::index::Arguments),
     /// Print one unit
     Show(commands::show::Arguments),
+    /// Show the conversation that a unit comes from
+    Why(commands::why::Arguments),
     /// List the units
     List(commands::list::Arguments),
     /// Try dead captures again, and waiting ones now
@@ -123,6 +125,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::Serve(arguments) => arguments.run(&door),
         Command::Index(arguments) => arguments.run(&door),
         Command::Show(arguments) => arguments.run(&door),
+        Command::Why(arguments) => arguments.run(&door),
         Command::List(arguments) => arguments.run(&door),
         Command::Retry(arguments) => arguments.run(&door),
         Command::ForgetCapture(arguments) => arguments.run(&door),

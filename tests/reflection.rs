@@ -1,0 +1,177 @@
+//! What is known already: nothing is proposed twice, what completes a unit is put into it, and every unit
+//! can tell where it comes from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::support::Sandbox;
+
+const RULE: &str = "from now on, always run `importer-check` before you commit a change to the importer, because the nightly job \
+                    reads it without a lock";
+
+/// A session in which one person says these things, each answered; the transcript's lines are made of them.
+fn session(sandbox: &Sandbox, name: &str, said: &[&str]) -> PathBuf {
+    let path = sandbox.path().join(format!("{name}.jsonl"));
+    write(&path, name, name, 0, said);
+    path
+}
+
+/// Appends; `lines` names the lines, which a fork shares with the session that it comes from.
+fn write(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
+    let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
+    for (number, words) in (from..).zip(said) {
+        let common = |kind: &str, role: &str, content: serde_json::Value| {
+            json!({
+                "parentUuid": null, "isSidechain": false, "type": kind, "uuid": format!("{lines}-{number}-{role}"),
+                "message": {"role": role, "content": content}, "timestamp": format!("2026-11-16T17:{:02}:00.000Z", number % 60),
+                "userType": "external", "origin": {"kind": "human"}, "cwd": "/home/dev/shop", "sessionId": session, "version": "2.1.329",
+            })
+        };
+        writeln!(file, "{}", common("user", "user", json!(words))).unwrap();
+        let answer = json!([{"type": "text", "text": "Understood."}]);
+        writeln!(file, "{}", common("assistant", "assistant", answer)).unwrap();
+    }
+}
+
+#[test]
+fn a_rule_that_is_stated_again_is_not_proposed_again() {
+    let sandbox = Sandbox::with_brain();
+    let first = sandbox.capture(&session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    assert_eq!((&first["state"], &first["units"]), (&json!("done"), &json!(1)), "{first}");
+    let waiting = sandbox.capture(&session(&sandbox, "22222222-second", &["the importer again", RULE]));
+    assert_eq!(waiting["state"], "nothing", "{waiting}");
+    assert!(waiting["reason"].as_str().unwrap().contains("proposed before: "), "{waiting}");
+
+    sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
+    let merged = sandbox.capture(&session(&sandbox, "33333333-third", &["once more", RULE]));
+    assert_eq!(merged["state"], "nothing", "{merged}");
+    assert!(merged["reason"].as_str().unwrap().contains("known already: "), "{merged}");
+    assert_eq!(sandbox.git(&["for-each-ref", "refs/heads/nugget/"]).lines().count(), 1);
+}
+
+#[test]
+fn a_rule_in_other_words_goes_into_the_unit_that_has_it_and_why_shows_both_sessions() {
+    let sandbox = Sandbox::with_brain();
+    let first = sandbox.capture(&session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
+    let again = "never commit a change to the importer without running `importer-check` first, because the nightly job \
+                 reads the importer unlocked";
+    let second = sandbox.capture(&session(&sandbox, "22222222-second", &["look at it", again]));
+    assert_eq!((&second["state"], &second["units"]), (&json!("done"), &json!(1)), "{second}");
+    let branch = second["branch"].as_str().unwrap();
+    let changes = sandbox.git(&["diff", "--name-status", "main", branch]);
+    assert!(changes.starts_with("M\tdomains/") && changes.lines().count() == 1, "{changes}");
+    sandbox.git(&["merge", "-q", "--no-edit", branch]);
+
+    let units = sandbox.json(["list", "--json"]);
+    assert_eq!(units["units"].as_array().unwrap().len(), 1, "{units}");
+    let id = units["units"][0]["id"].as_str().unwrap().to_owned();
+    let why = sandbox.json(["why", &id, "--json"]);
+    let sessions: Vec<_> = why["sessions"].as_array().unwrap().iter().map(|told| &told["session"]).collect();
+    assert_eq!(sessions, ["11111111-first", "22222222-second"], "{why}");
+    let shown = sandbox.ok(["why", &id]);
+    assert!(shown.contains("> you: from now on, always run") && shown.contains("claude: Understood."), "{shown}");
+
+    // Claude Code deletes transcripts; what was kept of them is shown all the same.
+    std::fs::remove_file(sandbox.path().join("11111111-first.jsonl")).unwrap();
+    let shown = sandbox.ok(["why", &id]);
+    assert!(shown.contains("its transcript is gone") && shown.contains("always run `importer-check`"), "{shown}");
+    let found = sandbox.json(["ask", "what do I run before committing the importer?", "--no-llm", "--json"]);
+    assert_eq!(found["units"][0]["id"], *id, "{found}");
+}
+
+#[test]
+fn a_unit_that_nobody_knows_has_no_reasons() {
+    let sandbox = Sandbox::with_brain();
+    let output = sandbox.run(["why", "nothing-there"]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let by_hand = "---\nid: by-hand\ntype: concept\ntitle: By hand\n---\n\n# By hand\n\nText.\n";
+    std::fs::write(sandbox.brain().join("by-hand.md"), by_hand).unwrap();
+    let shown = sandbox.ok(["why", "by-hand"]);
+    assert!(shown.contains("written by hand"), "{shown}");
+}
+
+/// Ten sessions, three of them resumed and two forked, each captured twice, in an order by chance.
+#[test]
+fn ten_sessions_captured_twice_in_any_order_bring_no_unit_twice_and_lose_no_evidence() {
+    let rules = [
+        "from now on, always run `importer-check` before you commit a change to the importer, because the nightly job reads it without a lock",
+        "never restart the label printer with `printd --force` during office hours, because the daemon drops its spooled pages",
+        "always pass `--region eu` to the release script on Fridays, because the default cluster is drained at noon",
+        "never store prices as floats, always use integer cents, because rounding made two invoices differ",
+        "always write the migration's rollback first, because the last outage took four hours without one",
+        "never call the tax service from a web request, always queue it, because it takes up to thirty seconds",
+        "always give background jobs a deadline, because a hung job kept the queue from draining last week",
+        "never log the request body of the login handler, because it holds passwords in plain text",
+        "always pin the base image by digest, because a moved tag broke the build on release day",
+        "never merge two feature branches into each other, because reverting one then reverts both",
+        "always check the disk before a reindex, because a full disk corrupted the search index in May",
+        "never share one database user between services, because nobody could tell who dropped the table",
+        "always freeze the clock in billing tests, because they fail on the last day of the month",
+    ];
+    let seed: u64 = 20_261_121;
+    println!("seed {seed}");
+    let mut state = seed;
+    let mut next = move |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    };
+    let sandbox = Sandbox::with_brain();
+    let mut transcripts: Vec<PathBuf> = (0..8)
+        .map(|number| session(&sandbox, &format!("{number:08}-session"), &["please look at the shop", rules[number]]))
+        .collect();
+    let mut later: BTreeMap<usize, (String, usize, &str)> = BTreeMap::new();
+    for number in 0..3 {
+        later.insert(number, (format!("{number:08}-session"), 2, rules[8 + number]));
+    }
+    // A fork has the lines of the session that it comes from, under another name, and one of its own.
+    for (number, from) in [(8, 3), (9, 4)] {
+        let path = sandbox.path().join(format!("{number:08}-fork.jsonl"));
+        let text = std::fs::read_to_string(&transcripts[from]).unwrap();
+        let (old, new) = (format!("{from:08}-session\",\"version"), format!("{number:08}-fork\",\"version"));
+        std::fs::write(&path, text.replace(&format!("\"sessionId\":\"{old}"), &format!("\"sessionId\":\"{new}"))).unwrap();
+        write(&path, &format!("{number:08}-fork"), &format!("{number:08}-fork"), 2, &[rules[3 + number]]);
+        transcripts.push(path);
+    }
+    let mut order: Vec<usize> = (0..transcripts.len()).chain(0..transcripts.len()).collect();
+    for at in (1..order.len()).rev() {
+        order.swap(at, next(at + 1));
+    }
+    let mut states: BTreeMap<String, usize> = BTreeMap::new();
+    for number in order {
+        let capture = sandbox.capture(&transcripts[number]);
+        *states.entry(capture["state"].as_str().unwrap().to_owned()).or_default() += 1;
+        if let Some((name, from, rule)) = later.remove(&number) {
+            write(&transcripts[number], &name, &name, from, &[rule]);
+        }
+    }
+    for transcript in &transcripts {
+        sandbox.capture(transcript);
+    }
+    println!("{states:?}");
+    let branches = sandbox.git(&["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget/"]);
+    for branch in branches.lines() {
+        sandbox.git(&["merge", "-q", "--no-edit", branch]);
+    }
+    let units = sandbox.json(["list", "--json"]);
+    let units = units["units"].as_array().unwrap();
+    let titles: BTreeSet<_> = units.iter().map(|unit| unit["title"].as_str().unwrap()).collect();
+    assert_eq!(titles.len(), units.len(), "{titles:#?}");
+    let mut held = String::new();
+    for unit in units {
+        held.push_str(&sandbox.ok(["why", unit["id"].as_str().unwrap(), "--json"]));
+    }
+    let lost: Vec<_> = rules
+        .iter()
+        .filter(|rule| !held.contains(&rule.split('`').next().unwrap()[..24]))
+        .collect();
+    assert!(lost.is_empty(), "{lost:#?}\n{titles:#?}");
+    let mut lines: Vec<&str> = held.lines().filter(|line| line.contains("\"line\": ")).collect();
+    let all = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines.len(), all, "a line gave two units");
+}
