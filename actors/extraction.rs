@@ -97,8 +97,7 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
     if conversation.session_id.is_empty() {
         conversation.session_id = claim.capture.session_id.as_str().to_owned();
     }
-    let words = conversation.human_words().take(TURNS_LOOKED_AT_MAX);
-    let words: Vec<String> = words.map(|text| text.chars().take(2_000).collect()).collect();
+    let words = words(&conversation);
     let known = stage::blocking(move || known(&index, &words)).await;
     let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
         Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
@@ -159,8 +158,13 @@ const KNOWN_MAX: usize = 150;
 /// How much of what people said decides which.
 const TURNS_LOOKED_AT_MAX: usize = 500;
 
-/// What the brain holds already: all of a small brain, and of a large one what shares the most words
-/// with what people said. Without an index a model is told of nothing, and relates nothing.
+/// What people said, as far as it decides what a model is told of.
+fn words(conversation: &Conversation) -> Vec<String> {
+    let words = conversation.human_words().take(TURNS_LOOKED_AT_MAX);
+    words.map(|text| text.chars().take(2_000).collect()).collect()
+}
+
+/// What the brain holds already. Without an index a model is told of nothing, and relates nothing.
 fn known(index: &Index, said: &[String]) -> Vec<Known> {
     let units = match index.pin().and_then(|pinned| pinned.units()) {
         Ok(units) => units,
@@ -169,6 +173,17 @@ fn known(index: &Index, said: &[String]) -> Vec<Known> {
             return Vec::new();
         }
     };
+    let units = units.into_iter().map(|unit| Known { id: unit.id.as_str().to_owned(), title: unit.title });
+    nearest(units.collect(), said)
+}
+
+/// What a model would be told of, of all that the brain holds.
+pub fn told(units: Vec<Known>, conversation: &Conversation) -> Vec<Known> {
+    nearest(units, &words(conversation))
+}
+
+/// All of a small brain, and of a large one what shares the most words with what people said.
+fn nearest(units: Vec<Known>, said: &[String]) -> Vec<Known> {
     let canonical = said.iter().map(|text| knowledge::text::canonical(text)).collect::<Vec<_>>().join(" ");
     let said: HashSet<&str> = canonical.split(' ').filter(|word| word.chars().count() > 3).collect();
     let mut known: Vec<(usize, Known)> = units
@@ -176,7 +191,7 @@ fn known(index: &Index, said: &[String]) -> Vec<Known> {
         .map(|unit| {
             let title = knowledge::text::canonical(&unit.title);
             let shared = title.split(' ').filter(|word| said.contains(word)).count();
-            (shared, Known { id: unit.id.as_str().to_owned(), title: unit.title })
+            (shared, unit)
         })
         .collect();
     known.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.id.cmp(&other.id)));

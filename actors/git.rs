@@ -14,6 +14,7 @@ use queue::{Claim, Finish, Proposed, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
+use transcript::Conversation;
 
 use crate::address::Address;
 use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
@@ -505,6 +506,25 @@ impl<'a> Names<'a> {
 fn stem(path: &str) -> &str {
     let name = path.rsplit('/').next().unwrap_or(path);
     name.strip_suffix(".md").unwrap_or(name)
+}
+
+/// The files that candidates would become in an empty brain, with their paths: for showing.
+pub fn preview(
+    candidates: &[Candidate],
+    by: &str,
+    conversation: &Conversation,
+    now: Timestamp,
+) -> Vec<(String, String)> {
+    let session = SessionId::verbatim(&conversation.session_id);
+    let time = conversation.ended.unwrap_or(now);
+    let origin = Origin { by, project: conversation.project.as_deref(), session: &session, time };
+    let file = |candidate: &Candidate| {
+        let id = UnitId::verbatim(knowledge::name::slug(&candidate.title));
+        let domain = Domain::sanitized(&candidate.domain);
+        let unit = document(candidate, &id, &domain, &candidate.related, &origin);
+        (format!("domains/{domain}/{}/{id}.md", candidate.kind.folder()), unit.as_str().to_owned())
+    };
+    candidates.iter().map(file).collect()
 }
 
 /// A unit's file. Every text that came out of the session is cleaned of what a reader cannot see.

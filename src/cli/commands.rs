@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod drain;
+pub(crate) mod dry_run;
 pub(crate) mod eval;
 pub(crate) mod index;
 pub(crate) mod init;

@@ -14,11 +14,7 @@ const NOT_LOGGED_IN: &str = "`extract.backend` is claude-p, and it is not instal
 
 /// The extractor that the settings ask for. Nothing is asked of anybody yet.
 pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, Fault> {
-    let limits = Limits {
-        part_tokens: config.number("extract.part_tokens") as usize,
-        output_tokens_max: config.number("extract.output_tokens_max") as u32,
-        ..Limits::default()
-    };
+    let limits = limits(config);
     let modelled = |backend: Arc<dyn Backend>| Modelled::new(backend, limits);
     let extractor: Arc<dyn Extractor> = match config.string("extract.backend").as_str() {
         "heuristic" => Arc::new(Heuristic),
@@ -40,6 +36,15 @@ pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, Fault> {
     #[cfg(feature = "failpoints")]
     let extractor = crate::scripted::wrap(extractor);
     Ok(extractor)
+}
+
+/// How much a model is asked at once.
+pub(crate) fn limits(config: &Config) -> Limits {
+    Limits {
+        part_tokens: config.number("extract.part_tokens") as usize,
+        output_tokens_max: config.number("extract.output_tokens_max") as u32,
+        ..Limits::default()
+    }
 }
 
 pub(crate) fn budget(config: &Config) -> Budget {

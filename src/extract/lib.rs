@@ -28,7 +28,7 @@ pub use auto::Auto;
 pub use claude_code::ClaudeCode;
 pub use heuristic::Heuristic;
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
-pub use modelled::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble};
+pub use modelled::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble, questions};
 
 /// Finds knowledge in a conversation.
 #[async_trait]

@@ -17,7 +17,7 @@ use crate::answer::{self, Checked};
 use crate::condense::{Condensed, Part, tokens};
 use crate::gate::{self, reject};
 use crate::ledger::{Ledger, LedgerError, Reserved, Spending};
-use crate::{Context, Error, Extraction, prompt};
+use crate::{Context, Error, Extraction, Known, prompt};
 
 /// What can answer a question.
 #[async_trait]
@@ -235,13 +235,7 @@ impl Modelled {
         place: (usize, usize),
         context: &Context,
     ) -> Result<Outcome, Error> {
-        let question = Question {
-            system: prompt::SYSTEM,
-            tool: prompt::tool(),
-            // What a person has written into the brain goes out with it.
-            user: redact(&prompt::user(conversation, condensed, part, place, &context.known)).into_owned(),
-            output_tokens_max: self.limits.output_tokens_max,
-        };
+        let question = question(conversation, condensed, part, place, &context.known, self.limits);
         let digest = digest(&*self.backend, &question);
         if let Some(kept) = on_ledger(context, {
             let digest = digest.clone();
@@ -333,6 +327,34 @@ impl Modelled {
 
     fn pause(&self) -> std::sync::MutexGuard<'_, ExponentialBackoff> {
         self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a model would be asked about a session, part by part, without asking it.
+pub fn questions(conversation: &Conversation, known: &[Known], limits: Limits) -> Vec<Question> {
+    let condensed = Condensed::of(conversation, limits.part_tokens / 2);
+    let parts = condensed.parts(limits.part_tokens);
+    let count = parts.len();
+    let ask =
+        |(at, part): (usize, &Part)| question(conversation, &condensed, part, (at + 1, count), known, limits);
+    parts.iter().enumerate().map(ask).collect()
+}
+
+fn question(
+    conversation: &Conversation,
+    condensed: &Condensed<'_>,
+    part: &Part,
+    place: (usize, usize),
+    known: &[Known],
+    limits: Limits,
+) -> Question {
+    // What a person has written into the brain goes out with it.
+    let user = redact(&prompt::user(conversation, condensed, part, place, known)).into_owned();
+    Question {
+        system: prompt::SYSTEM,
+        tool: prompt::tool(),
+        user,
+        output_tokens_max: limits.output_tokens_max,
     }
 }
 

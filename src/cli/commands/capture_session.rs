@@ -37,8 +37,17 @@ setting model.key_file), else `claude -p` if somebody is logged in. What was sai
 there, without the secrets that are recognised. extract.backend = \"heuristic\" sends nothing;
 `nugget config` says what is in force, `nugget spend` what it has cost.
 
+With --dry-run nothing is written, sent or queued: it prints what a model would be sent, word for word,
+and the files that the rules alone would propose. It reads the whole session, also what was captured
+before.
+
+A file .nuggetignore in the project, written as a .gitignore, names files of which nothing is read;
+the line * leaves the whole project alone. One in nugget's settings folder names projects, one to a
+line, as capture.exclude does. What stands between <private> and </private> is never read.
+
 Examples:
   nugget capture-session --transcript SESSION.jsonl --wait
+  nugget capture-session --transcript SESSION.jsonl --dry-run
   nugget capture-session < hook.json";
 
 #[derive(clap::Args)]
@@ -50,6 +59,9 @@ pub(crate) struct Arguments {
     /// Follow the capture to its end and print what became of it
     #[arg(long)]
     wait: bool,
+    /// Print what would be sent and saved; write, send and queue nothing
+    #[arg(long, conflicts_with = "wait")]
+    dry_run: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -73,6 +85,10 @@ impl Arguments {
             }
             return Ok(ExitCode::SUCCESS);
         }
+        if self.dry_run {
+            let announcement = self.announcement()?;
+            return super::dry_run::run(door, &announcement, self.json);
+        }
         let is_hook = self.transcript.is_none() && !self.wait;
         match self.queue(door) {
             Err(fault) if is_hook && fault.code != USAGE => {
@@ -83,11 +99,15 @@ impl Arguments {
         }
     }
 
+    fn announcement(&self) -> Result<Announcement, Fault> {
+        match &self.transcript {
+            Some(path) => of_file(path),
+            None => of_hook(),
+        }
+    }
+
     fn queue(&self, door: &Door) -> Result<ExitCode, Fault> {
-        let announcement = match &self.transcript {
-            Some(path) => of_file(path)?,
-            None => of_hook()?,
-        };
+        let announcement = self.announcement()?;
         // A hook goes on with whatever settings can be understood.
         let config = if self.transcript.is_some() { door.config()? } else { door.config_as_it_is().0 };
         if self.transcript.is_none()
@@ -198,7 +218,7 @@ fn decline(door: &Door) -> Result<(), Fault> {
 }
 
 /// What says that a project is not captured, if anything does.
-fn excluded(config: &Config, project: &Path) -> Option<&'static str> {
+pub(super) fn excluded(config: &Config, project: &Path) -> Option<&'static str> {
     if exclude(config).covers(project) {
         Some("capture.exclude")
     } else {
