@@ -1,6 +1,7 @@
 //! Cuts a unit's markdown into the pieces that search sees.
 //!
-//! A piece is an exact slice of the file, so that what is found can be quoted and found again in it.
+//! A piece is an exact slice of the file, so that what is found can be quoted and found again in it;
+//! only secrets are taken out of a file before it is cut.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ pub const TOKENS_MIN: usize = 50;
 pub const OVERLAP_TOKENS: usize = 64;
 
 /// Changes when the same file would be cut in another way, so that all are cut again.
-pub(crate) const RULES_VERSION: u32 = 1;
+pub(crate) const RULES_VERSION: u32 = 2;
 
 /// Small pieces are not joined beyond this, to leave room for the breadcrumb.
 const JOINED_TOKENS_MAX: usize = 384;

@@ -1,5 +1,6 @@
 //! Building: what has to change, and the next generation with it changed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use brain::{Brain, BrainFile};
 use knowledge::{CountTokens, Document, Unit, text};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use transcript::redact::redact;
 
 use crate::chunk::{self, Piece};
 use crate::graph::{self, Graph};
@@ -174,6 +176,17 @@ impl FileRow {
 
 fn nanoseconds(file: &BrainFile) -> i64 {
     i64::try_from(file.modified_ns).unwrap_or(i64::MAX)
+}
+
+/// A person may have written a secret into their brain. It stays in their file, and is neither kept in
+/// the index nor told to whoever asks.
+fn without_secrets(unit: &mut Unit) {
+    for text in [Some(&mut unit.title), Some(&mut unit.body), unit.description.as_mut()].into_iter().flatten()
+    {
+        if let Cow::Owned(clean) = redact(text) {
+            *text = clean;
+        }
+    }
 }
 
 /// What reading a file gave.
@@ -778,8 +791,9 @@ fn look(brain: &Brain, file: &BrainFile, before: Option<&FileRow>) -> Option<(Fi
         Content::Text { text, hash } => {
             row.hash = Some(hash);
             match Document::parse(text).and_then(|document| document.unit(&file.path)) {
-                Ok(unit) => {
+                Ok(mut unit) => {
                     row.unit_id = Some(unit.id.as_str().to_owned());
+                    without_secrets(&mut unit);
                     found = Some(unit);
                 }
                 Err(error) => row.problem = Some((error.line, error.what)),

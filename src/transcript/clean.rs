@@ -14,7 +14,15 @@ pub(crate) fn whole(text: &str) -> String {
     let text = without_hidden(text);
     let text = without_element(&text, "system-reminder", Unclosed::Keep);
     let text = without_element(&text, "private", Unclosed::Drop);
-    redact(text.trim()).into_owned()
+    redact(after_private(&text).trim()).into_owned()
+}
+
+/// What follows the end of an element that was opened in an earlier message, or not at all: what
+/// stands before it may be what somebody meant to hide.
+fn after_private(text: &str) -> &str {
+    const END: &str = "</private>";
+    let end = text.to_ascii_lowercase().rfind(END);
+    end.map_or(text, |at| &text[at + END.len()..])
 }
 
 /// The same, but at most about `bytes_max` bytes: the first two thirds and the last third.
@@ -29,10 +37,6 @@ pub(crate) fn cut(text: &str, bytes_max: usize) -> String {
     // head is read as if it ended there.
     let head_clean = without_element(&whole(head_raw), "system-reminder", Unclosed::Drop);
     let tail_clean = whole(tail_raw);
-    let tail_clean = match tail_clean.find("</private>") {
-        Some(at) => &tail_clean[at + "</private>".len()..],
-        None => &tail_clean,
-    };
     let head_kept = &head_clean[..head_clean.floor_char_boundary(head)];
     let tail_kept = &tail_clean[tail_clean.ceil_char_boundary(tail_clean.len().saturating_sub(tail))..];
     format!(
@@ -138,6 +142,9 @@ mod tests {
         check("a <private>secret</private>b", "a b");
         check("a <PRIVATE>x<private>y</private>z</Private>b", "a b");
         check("a <private>never closed, so all of it", "a");
+        check("opened before</private> seen", "seen");
+        check("a <private>b</private> c</private> d", "d");
+        check("a <private>b <private>c</private> never closed", "a");
         check("about the <system-reminder> tag", "about the <system-reminder> tag");
         check("do it<system-reminder>\ninjected\n</system-reminder>", "do it");
     }

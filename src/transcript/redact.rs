@@ -52,37 +52,41 @@ fn secrets(text: &str, depth: usize) -> Vec<Finding> {
         let mut here = RULES.find(&joined.bytes);
         encoded(&joined.bytes, depth, &mut here);
         for one in here {
-            let origin = joined.origin(&one.range);
-            let origin = plain.as_ref().map_or_else(|| origin.clone(), |view| view.origin(&origin));
-            let is_known =
-                found.iter().any(|known| known.range.start < origin.end && origin.start < known.range.end);
-            if is_one_word(&joined, &one, is_known) {
-                found.push(Finding { range: origin, ..one });
+            let origin = |range: &Range<usize>| {
+                let origin = joined.origin(range);
+                plain.as_ref().map_or_else(|| origin.clone(), |view| view.origin(&origin))
+            };
+            let Range { start, end } = origin(&one.range);
+            let is_known = found.iter().any(|known| known.range.start < end && start < known.range.end);
+            if let Some(range) = one_word(&joined, &one, is_known) {
+                found.push(Finding { range: origin(&range), ..one });
             }
         }
     }
     found
 }
 
-/// Whether what was found across the end of a line is one secret, and not a secret and the next word.
-fn is_one_word(joined: &View, found: &Finding, is_known: bool) -> bool {
+/// As much of what was found across the end of a line as is one secret, and not the next word.
+fn one_word(joined: &View, found: &Finding, is_known: bool) -> Option<Range<usize>> {
     let Range { start, end } = found.range;
-    let mut crossed = joined.joins.iter().copied().filter(|join| start < *join && *join < end).peekable();
-    if crossed.peek().is_none() {
-        return false;
-    }
+    let crossed: Vec<(usize, bool)> =
+        joined.joins.iter().copied().filter(|(join, _)| start < *join && *join < end).collect();
     let is_certain = RULES.rules[found.rule].is_certain;
-    if is_certain && !is_known {
-        return true;
+    let (&(first, _), _) = crossed.split_first()?;
+    if !is_certain && !is_drawn(&joined.bytes[start..first]) {
+        return None;
     }
-    // Each part must look like one of a key.
-    let mut at = start;
-    crossed.chain([end]).all(|join| {
-        let part = &joined.bytes[at..join];
-        let is_first = at == start;
-        at = join;
-        is_first && is_certain || is_drawn(part)
-    })
+    // Each part must look like one of a key, or be said to be one.
+    let ends = crossed[1..].iter().map(|(join, _)| *join).chain([end]);
+    let mut whole = first;
+    for ((join, is_said), part_end) in crossed.iter().zip(ends) {
+        if *is_said || is_certain && !is_known || is_drawn(&joined.bytes[*join..part_end]) {
+            whole = part_end;
+        } else {
+            break;
+        }
+    }
+    (whole > first).then_some(start..whole)
 }
 
 /// Words that hold a secret in another alphabet.

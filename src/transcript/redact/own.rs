@@ -109,7 +109,7 @@ fn by_prefix() -> Vec<Own> {
         own("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}", always),
         own("SendGrid key", &["sg."], r"\bSG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}", always),
         own("DigitalOcean token", &["doo_v1_", "dop_v1_", "dor_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}", always),
-        own("Telegram token", &[":aa"], r"\b[0-9]{8,10}:AA[A-Za-z0-9_-]{33}\b", always),
+        own("Telegram token", &[":aa"], r"\b(?P<secret>[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?:[^\w-]|$)", always),
         own(
             "Discord token",
             &["discord", "bot", "token"],
@@ -289,8 +289,8 @@ fn by_place() -> Vec<Own> {
         near(
             "pgpass password",
             &[":5432:", ":5433:", ":6432:", ":*:"],
-            r"(?m)^[\w.*-]+:(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:(?P<secret>[^\s:]{4,})",
-            value,
+            r#"[\w*]:(?:[0-9]{4,5}|\*):[\w*-]+:[\w*-]+:(?P<secret>[^\s:"'`]{4,})"#,
+            |found| !is_placeholder(found.secret) && has_digit(found.secret),
         ),
         near(
             "credentials in base64",

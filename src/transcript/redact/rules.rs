@@ -121,8 +121,8 @@ impl Rules {
                     let is_drawn = *above == 0.0 || entropy(matched.secret) > *above;
                     let is_allowed = is_placeholder(matched.secret)
                         || self.allowed.iter().chain(allowed).any(|allowed| allowed.covers(&matched, line));
-                    // This one goes by nothing but a word, and code is full of names behind words.
-                    let is_name = rule.kind == "generic-api-key" && !is_mixed(matched.secret, 2, 3);
+                    // Code is full of names behind words.
+                    let is_name = BY_WORD_ONLY.contains(&rule.kind) && !is_mixed(matched.secret, 2, 3);
                     is_drawn && !is_allowed && !is_name
                 }
             };
@@ -250,6 +250,9 @@ fn relaxed(pattern: &str) -> String {
     }
     format!("{flags}{pattern}").replace(r#"(?:[\x60'"\s;]|\\[nr]|$)"#, r"(?:[^\w=-]|$)")
 }
+
+/// gitleaks' rules that go by nothing but a word; the second only in files of a kind.
+const BY_WORD_ONLY: [&str; 2] = ["generic-api-key", "hashicorp-tf-password"];
 
 fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')

@@ -12,8 +12,8 @@ pub(super) struct View {
     pub(super) bytes: Vec<u8>,
     /// In order; together they cover `bytes`.
     pieces: Vec<Piece>,
-    /// Where, in `bytes`, lines were joined.
-    pub(super) joins: Vec<usize>,
+    /// Where, in `bytes`, lines were joined, and whether whoever wrote them said so.
+    pub(super) joins: Vec<(usize, bool)>,
 }
 
 /// A stretch that reads as it stands, or one thing that reads as another.
@@ -163,9 +163,9 @@ impl View {
         while let Some(found) = memchr::memchr2(b'\n', b'"', &text[at..]).map(|found| at + found) {
             view.copy(text, at..found);
             match view.join(text, found) {
-                Some((length, next)) => {
+                Some((length, next, is_said)) => {
                     view.shorten(length);
-                    view.joins.push(length);
+                    view.joins.push((length, is_said));
                     at = next;
                 }
                 None => {
@@ -178,8 +178,8 @@ impl View {
         (!view.joins.is_empty()).then_some(view)
     }
 
-    /// How much of what was read so far stays, and where it goes on, if a word does.
-    fn join(&self, text: &[u8], at: usize) -> Option<(usize, usize)> {
+    /// How much of what was read so far stays, where it goes on, and whether it says that it does.
+    fn join(&self, text: &[u8], at: usize) -> Option<(usize, usize, bool)> {
         if text[at] == b'"' {
             // `"…" + "…"` on one line.
             let next = skip(text, at + 1, b" ");
@@ -188,17 +188,17 @@ impl View {
             let goes_on = operator && text.get(next) == Some(&b'"');
             let before = self.bytes.last().is_some_and(|&byte| is_token(byte));
             return (goes_on && before && text.get(next + 1).is_some_and(|&byte| is_token(byte)))
-                .then_some((self.bytes.len(), next + 1));
+                .then_some((self.bytes.len(), next + 1, true));
         }
-        let mut end = self.bytes.len();
         let trim = |end: usize, marks: &[u8]| {
             end - self.bytes[..end].iter().rev().take_while(|byte| marks.contains(byte)).count()
         };
-        end = trim(end, b" \t\r");
         let ends_with = |end: usize, marks: &[u8]| end > 0 && marks.contains(&self.bytes[end - 1]);
-        if ends_with(end, b"\\") {
+        let mut end = trim(self.bytes.len(), b" \t\r");
+        let continues = ends_with(end, b"\\");
+        if continues {
             end = trim(end - 1, b" \t");
-        } else if ends_with(end, b"+.&,") {
+        } else if ends_with(end, b"+.&") {
             // They may be of the word itself, unless a quote closes before them.
             let before = trim(end - 1, b" \t");
             if ends_with(before, b"\"'`") {
@@ -207,10 +207,18 @@ impl View {
         }
         let closes = ends_with(end, b"\"'`");
         end -= usize::from(closes);
+        if end == 0 || !is_token(self.bytes[end - 1]) {
+            return None;
+        }
+        // A mark that both lines begin with is of no word: a diff's, a quotation's or a comment's.
+        let line = memchr::memrchr(b'\n', &text[..at]).map_or(0, |before| before + 1);
+        let line = skip(text, line, b" \t");
         let mut next = skip(text, at + 1, b" \t");
-        if matches!(text.get(next), Some(b'+' | b'-' | b'>' | b'|' | b'#' | b'*')) {
+        if matches!(text.get(next), Some(b'+' | b'-' | b'>' | b'|' | b'#' | b'*'))
+            && text.get(line) == text.get(next)
+        {
             next = skip(text, next + 1, b" \t");
-        } else if text[next.min(text.len())..].starts_with(b"//") {
+        } else if text[next..].starts_with(b"//") && text[line..].starts_with(b"//") {
             next = skip(text, next + 2, b" \t");
         }
         if closes {
@@ -222,10 +230,17 @@ impl View {
             }
             next += 1;
         }
-        let goes_on =
-            end > 0 && is_token(self.bytes[end - 1]) && text.get(next).is_some_and(|&byte| is_token(byte));
-        goes_on.then_some((end, next))
+        let is_said = continues || closes;
+        let length = text[next..].iter().take_while(|&&byte| is_token(byte)).count();
+        let word = &text[next..next + length];
+        (length > 0 && (is_said || looks_cut(word))).then_some((end, next, is_said))
     }
+}
+
+/// Whether a line may begin with the rest of a drawn word: no word of a language does.
+fn looks_cut(word: &[u8]) -> bool {
+    let mixed = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+    word.iter().any(u8::is_ascii_digit) || word.windows(2).any(mixed)
 }
 
 /// What may stand in a token, as people and programs write them.
@@ -282,15 +297,15 @@ mod tests {
     #[test]
     fn a_broken_word_is_one_again() {
         for (text, read, found, origin) in [
-            ("+ ghp_a\n+ bc d", "+ ghp_abc d", "ghp_abc", "ghp_a\n+ bc"),
+            ("+ ghp_a\n+ b3c d\nend", "+ ghp_ab3c d\nend", "ghp_ab3c", "ghp_a\n+ b3c"),
             ("k = \"ghp_a\" +\n    \"bc\"", "k = \"ghp_abc\"", "ghp_abc", "ghp_a\" +\n    \"bc"),
             ("k = 'ghp_a'\n  'bc'", "k = 'ghp_abc'", "ghp_abc", "ghp_a'\n  'bc"),
-            ("ghp_a\\\nbc\nde", "ghp_abcde", "ghp_abcde", "ghp_a\\\nbc\nde"),
+            ("ghp_a\\\nbc\nd3e", "ghp_abcd3e", "ghp_abcd3e", "ghp_a\\\nbc\nd3e"),
             ("f(\"ghp_a\" + \"bc\")", "f(\"ghp_abc\")", "ghp_abc", "ghp_a\" + \"bc"),
-            ("// ghp_a\n// bc", "// ghp_abc", "ghp_abc", "ghp_a\n// bc"),
+            ("// ghp_a\n// bCc", "// ghp_abCc", "ghp_abCc", "ghp_a\n// bCc"),
         ] {
             check(View::joined(text.as_bytes()), text, read, found, origin);
         }
-        assert!(View::joined(b"one line (here)\n\nanother\n").is_none());
+        assert!(View::joined(b"one line\nand another\n+ more").is_none());
     }
 }

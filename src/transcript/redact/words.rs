@@ -8,7 +8,11 @@ pub(super) fn is_random(word: &[u8]) -> bool {
 
 /// The same for what may be a part of a key.
 pub(super) fn is_drawn(word: &[u8]) -> bool {
-    word.len() >= 6 && is_mixed(word, 1, 3) && entropy(word) >= 2.2
+    let rises = word.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
+    let class = |byte: u8| (byte.is_ascii_digit(), byte.is_ascii_lowercase(), byte.is_ascii_uppercase());
+    let changes = word.windows(2).filter(|pair| class(pair[0]) != class(pair[1])).count();
+    let has_digit = word.iter().any(u8::is_ascii_digit);
+    word.len() >= 6 && (has_digit && changes >= 3 || rises.count() >= 2) && entropy(word) >= 2.2
 }
 
 pub(super) fn is_mixed(word: &[u8], digits_min: usize, changes_min: usize) -> bool {
