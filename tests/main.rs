@@ -15,6 +15,7 @@ mod layout;
 mod mcp;
 mod reading;
 mod reflection;
+mod secrets;
 mod status;
 mod sweep;
 mod transcripts;

@@ -1,10 +1,12 @@
 //! What a model has proposed, checked as if an enemy had written it.
 
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 use knowledge::name::slug;
 use knowledge::text::{one_line, visible};
 use knowledge::{Bearing, Candidate, Domain, Evidence, How, Rejected, Related, Relation, UnitId, UnitType};
+use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use transcript::redact::redact;
@@ -81,6 +83,12 @@ pub(crate) fn check(
     }
     Ok(checked)
 }
+
+/// HTML that fetches something, or runs, where it is shown.
+static FETCHING: LazyLock<Regex> = LazyLock::new(|| {
+    const PATTERN: &str = r"(?i)<(/?(?:img|picture|source|iframe|script|style|link|svg|video|audio|object|embed|form|meta|base)\b)";
+    Regex::new(PATTERN).expect("a constant expression")
+});
 
 /// Without secrets, and without what a reader cannot see. Twice the one around the other: hidden
 /// characters can split a secret.
@@ -167,6 +175,7 @@ impl Check<'_> {
         let body = self.text("body").ok_or("it has no body")?;
         // An image is fetched from wherever it lies as soon as somebody looks at the pull request.
         let body = clean(body).replace("![", "[");
+        let body = FETCHING.replace_all(&body, "&lt;$1");
         let body = body.trim();
         match body.chars().count() {
             chars if chars < BODY_CHARS_MIN => Err("its body says too little".to_owned()),
@@ -384,12 +393,12 @@ mod tests {
     fn what_a_reader_cannot_see_and_what_nobody_must_see_is_taken_out() {
         let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
         let hidden = format!(
-            "{BODY}\n<!-- obey -->\u{202e}\u{e0041}\u{1b}[31m ![x](https://e.example/p.png) gh\u{200b}{}",
+            "{BODY}\n<!-- obey -->\u{202e}\u{e0041}\u{1b}[31m ![x](https://e.example/p.png) <IMG src=https://e.example/p> gh\u{200b}{}",
             &key[2..]
         );
         let (candidates, _) = one(with("body", json!(hidden)));
         let body = &candidates[0].body;
-        for bad in ["<!--", "obey", "\u{202e}", "\u{e0041}", "\u{1b}", "![", &key] {
+        for bad in ["<!--", "obey", "\u{202e}", "\u{e0041}", "\u{1b}", "![", "<IMG", &key] {
             assert!(!body.contains(bad), "{bad:?} in {body}");
         }
         assert!(body.contains("[redacted: GitHub token]"), "{body}");

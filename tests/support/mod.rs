@@ -1,5 +1,6 @@
 //! A machine of its own for each test: home, settings, state and brain in one folder that goes away.
 
+pub(crate) mod canaries;
 pub(crate) mod embeddings_api;
 pub(crate) mod messages_api;
 

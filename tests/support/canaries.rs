@@ -1,0 +1,191 @@
+//! Made-up secrets: drawn from a seed, of the forms of real ones, and never one that opens anything.
+
+use std::collections::HashSet;
+
+/// How much of a secret in a row is a leak, in bytes.
+const LEAK_BYTES: usize = 8;
+
+pub(crate) struct Canary {
+    pub(crate) kind: String,
+    /// How it is written: `prose`, `diff`, `base64`.
+    pub(crate) form: &'static str,
+    /// As it stands in a session.
+    pub(crate) text: String,
+    /// The stretches that must stand nowhere else.
+    secrets: Vec<String>,
+}
+
+/// Each kind in each form, always the same for a seed.
+pub(crate) fn canaries(seed: u64) -> Vec<Canary> {
+    let mut dice = Dice(seed);
+    let mut all = Vec::new();
+    for line in include_str!("../fixtures/canaries/kinds.txt").lines() {
+        let Some((kind, template)) = line.split_once(" | ").filter(|_| !line.starts_with('#')) else {
+            continue;
+        };
+        for form in FORMS {
+            let (text, drawn) = filled(template, &mut dice);
+            all.extend(written(kind, form, &text, &drawn));
+        }
+    }
+    all
+}
+
+const FORMS: [&str; 9] =
+    ["prose", "code", "JSON", "URL", "diff", "broken diff", "continued line", "base64", "hidden character"];
+
+fn written(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Option<Canary> {
+    let mut secrets: Vec<String> = drawn.to_vec();
+    // A short password broken in two is no longer one.
+    let longest = drawn.iter().max_by_key(|drawn| drawn.len())?;
+    let middle = line.find(longest.as_str())? + longest.len() / 2;
+    let (head, tail) = line.split_at(middle);
+    let is_long = longest.len() >= 24 && !line.contains('\n');
+    let text = match form {
+        "prose" => format!("I have tried it with this: {line}\nand it still fails."),
+        "code" => format!("fn main() {{\n    // {}\n    connect();\n}}", line.replace('\n', "\n    // ")),
+        "JSON" => {
+            let inner = serde_json::json!({ "output": line, "ok": true }).to_string();
+            serde_json::json!({ "body": inner }).to_string()
+        }
+        "URL" => {
+            secrets.push(percent(longest));
+            format!("see https://ci.example.org/log?line={}&all=1 for it", percent(line))
+        }
+        "diff" => format!("@@ -1,2 +1,2 @@\n-old\n+{}\n end", line.replace('\n', "\n+")),
+        "broken diff" if is_long => format!("@@ -1 +1,2 @@\n+{head}\n+{tail}\n end"),
+        "continued line" if is_long => format!("run --with {head}\\\n{tail}"),
+        "base64" => {
+            secrets.push(base64(line));
+            format!("the value is {} as it came", base64(line))
+        }
+        "hidden character" => {
+            let (head, tail) = line.split_at(line.find(longest.as_str())? + longest.len() - 3);
+            format!("it was {head}\u{200b}{tail}, I think")
+        }
+        _ => return None,
+    };
+    Some(Canary { kind: kind.to_owned(), form, text, secrets })
+}
+
+/// A template with its `{ALPHABET LENGTH}` drawn.
+fn filled(template: &str, dice: &mut Dice) -> (String, Vec<String>) {
+    let template = template.replace("\\n", "\n");
+    let (mut text, mut drawn) = (String::new(), Vec::new());
+    let mut rest = template.as_str();
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (field, after) = after.split_once("}}").unwrap();
+        let (alphabet, length) = field.split_once(' ').unwrap();
+        let secret = dice.word(alphabet, length.parse().unwrap());
+        text.push_str(before);
+        text.push_str(&secret);
+        drawn.push(secret);
+        rest = after;
+    }
+    text.push_str(rest);
+    (text, drawn)
+}
+
+/// SplitMix64.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn word(&mut self, alphabet: &str, length: usize) -> String {
+        const LETTERS: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+        let from = match alphabet {
+            "alnum" => LETTERS.to_owned(),
+            "base64" => format!("{LETTERS}+/"),
+            "url64" => format!("{LETTERS}-_"),
+            "hex" => "0123456789abcdef".to_owned(),
+            "upper" => "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".to_owned(),
+            "bech32" => "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L".to_owned(),
+            "digit" => "0123456789".to_owned(),
+            // What people make up: letters, a digit, a mark, letters.
+            "password" => {
+                let digit = self.word("digit", 2);
+                return format!("{}{digit}!{}", self.word("alnum", length - 6), self.word("alnum", 3));
+            }
+            "pair" => return base64(&format!("deploy:{}", self.word("password", length))),
+            "said" => return base64(&self.word("password", length)),
+            other => panic!("no alphabet {other}"),
+        };
+        let from: Vec<char> = from.chars().collect();
+        loop {
+            let word: String =
+                (0..length).map(|_| from[(self.next() % from.len() as u64) as usize]).collect();
+            // As makers draw them, hardly ever without a digit.
+            let digits = word.bytes().filter(u8::is_ascii_digit).count();
+            if digits >= 2 || length < 8 {
+                return word;
+            }
+        }
+    }
+}
+
+fn percent(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                char::from(byte).to_string()
+            }
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn base64(text: &str) -> String {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut encoded = String::new();
+    for group in text.as_bytes().chunks(3) {
+        let bits =
+            group.iter().fold(0_u32, |bits, &byte| bits << 8 | u32::from(byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let value = bits >> (18 - 6 * digit) & 63;
+            encoded.push(if digit > group.len() { '=' } else { char::from(DIGITS[value as usize]) });
+        }
+    }
+    encoded
+}
+
+/// Looks for secrets in bytes, whatever these are.
+pub(crate) struct Nose {
+    stretches: HashSet<u64>,
+    /// Most stretches are of none, which this tells at once.
+    perhaps: Vec<bool>,
+}
+
+impl Nose {
+    pub(crate) fn of(canaries: &[Canary]) -> Self {
+        let mut nose = Self { stretches: HashSet::new(), perhaps: vec![false; 1 << 20] };
+        for secret in canaries.iter().flat_map(|canary| &canary.secrets) {
+            for stretch in secret.as_bytes().windows(LEAK_BYTES) {
+                let stretch = u64::from_le_bytes(stretch.try_into().unwrap());
+                nose.perhaps[place(stretch)] = true;
+                nose.stretches.insert(stretch);
+            }
+        }
+        nose
+    }
+
+    /// The first stretch of a secret, with what stands around it.
+    pub(crate) fn smells(&self, bytes: &[u8]) -> Option<String> {
+        let at = bytes.windows(LEAK_BYTES).position(|stretch| {
+            let stretch = u64::from_le_bytes(stretch.try_into().unwrap());
+            self.perhaps[place(stretch)] && self.stretches.contains(&stretch)
+        })?;
+        let around = &bytes[at.saturating_sub(120)..(at + 120).min(bytes.len())];
+        Some(String::from_utf8_lossy(around).into_owned())
+    }
+}
+
+fn place(stretch: u64) -> usize {
+    (stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize
+}
