@@ -324,7 +324,7 @@ pub(crate) struct Found {
 impl Found {
     /// What of each candidate is compared with the brain: what its unit's first chunk would say.
     pub(crate) fn texts(&self) -> Vec<String> {
-        self.candidates.iter().map(|candidate| text_of(candidate)).collect()
+        self.candidates.iter().map(text_of).collect()
     }
 }
 
