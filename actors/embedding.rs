@@ -125,13 +125,15 @@ impl Model {
         name == embed::BUILT_IN_NAME || name == self.name()
     }
 
-    /// Loads the model ahead of the first question. What fails is told to whoever asks.
-    pub fn warm(&self) {
+    /// Loads the model ahead of the one question of this process, as quickly as it can be had. What fails is
+    /// told to whoever asks.
+    pub fn warm_for_one(&self) {
         #[cfg(test)]
         if self.fake.is_some() {
             return;
         }
-        let _ = self.embedder();
+        let settings = Settings { for_one_question: true, ..self.settings.clone() };
+        let _ = self.load_once(&self.embedder, &settings);
     }
 
     /// The tokenizer, a small part of the whole.

@@ -238,10 +238,10 @@ impl Service {
         &self.index
     }
 
-    /// Loads the model in a thread of its own, beside what is done before the first question needs it.
-    pub fn warm(&self) {
+    /// Loads the model in a thread of its own, beside what is done before the one question of this process.
+    pub fn warm_for_one(&self) {
         let model = self.model.clone();
-        tokio::task::spawn_blocking(move || model.warm());
+        tokio::task::spawn_blocking(move || model.warm_for_one());
     }
 
     /// The model of the present generation, when the settings name another: until all is embedded anew, the

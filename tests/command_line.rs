@@ -322,6 +322,7 @@ fn help_names_every_command_with_examples() {
         "retry",
         "forget-capture",
         "config",
+        "runtime",
         "spend",
         "completions",
     ] {

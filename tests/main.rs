@@ -16,6 +16,7 @@ mod mcp;
 mod reading;
 mod reflection;
 mod secrets;
+mod runtime;
 mod status;
 mod sweep;
 mod transcripts;

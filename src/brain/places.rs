@@ -101,6 +101,11 @@ pub fn vector_cache() -> PathBuf {
     strategy().map_or_else(std::env::temp_dir, |xdg| xdg.cache_dir()).join("nugget").join("vectors.db")
 }
 
+/// `$XDG_DATA_HOME/nugget/runtime`: where `nugget runtime install` puts the ONNX Runtime library.
+pub fn runtime_folder() -> PathBuf {
+    strategy().map_or_else(std::env::temp_dir, |xdg| xdg.data_dir()).join("nugget").join("runtime")
+}
+
 /// Where a brain is made when no folder is named: `~/brain`.
 pub fn default_brain() -> PathBuf {
     strategy().map_or_else(|| PathBuf::from("brain"), |xdg| xdg.home_dir().join("brain"))

@@ -12,6 +12,7 @@ pub(crate) mod index;
 pub(crate) mod init;
 pub(crate) mod ledger;
 pub(crate) mod list;
+pub(crate) mod runtime;
 pub(crate) mod serve;
 pub(crate) mod show;
 pub(crate) mod spend;

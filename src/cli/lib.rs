@@ -83,6 +83,8 @@ enum Command {
     Spend(commands::spend::Arguments),
     /// Print the settings in force and where each comes from
     Config(commands::config::Arguments),
+    /// Show what runs the model, or bring in a faster runtime
+    Runtime(commands::runtime::Arguments),
     /// Measure the search on a set of questions with known answers
     Eval(commands::eval::Arguments),
     /// Print a completion script for your shell
@@ -131,6 +133,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::ForgetCapture(arguments) => arguments.run(&door),
         Command::Spend(arguments) => arguments.run(&door),
         Command::Config(arguments) => arguments.run(&door),
+        Command::Runtime(arguments) => arguments.run(&door),
         Command::Eval(arguments) => arguments.run(&door),
         Command::Completions(arguments) => arguments.run(),
         Command::Drain(arguments) => arguments.run(&door),

@@ -207,6 +207,7 @@ pub(crate) fn embed_settings(config: &Config) -> embed::Settings {
     embed::Settings {
         model,
         runtime_library: config.path("embed.runtime_library"),
+        runtime_folder: Some(brain::places::runtime_folder()),
         ..embed::Settings::default()
     }
 }

@@ -13,7 +13,7 @@ mod tokenizer;
 mod words;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use remote::{Provider, RemoteModel};
 use remote::{Purpose, Remote};
@@ -56,9 +56,14 @@ enum Engine {
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub model: ModelChoice,
-    /// The ONNX Runtime library (1.24 or later), or the folder it lies in. Without it, `ORT_DYLIB_PATH` and
-    /// the folder of the executable are looked at; when there is none, the built-in runtime serves.
+    /// The ONNX Runtime library (1.24 or later), or the folder it lies in. Without it, `ORT_DYLIB_PATH`, the
+    /// folder of the executable and `runtime_folder` are looked at; when there is none, the built-in runtime
+    /// serves.
     pub runtime_library: Option<PathBuf>,
+    /// Where libraries are put that were fetched.
+    pub runtime_folder: Option<PathBuf>,
+    /// Whether to be there soon rather than to run fast: for a process that embeds one question.
+    pub for_one_question: bool,
     /// How many sessions may be open at once: each holds the model's weights (some 60 MB) and runs one text
     /// at a time on one thread. 0 counts as 1.
     pub sessions_max: usize,
@@ -104,7 +109,13 @@ pub enum Pooling {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { model: ModelChoice::BuiltIn, runtime_library: None, sessions_max: SESSIONS_MAX_DEFAULT }
+        Self {
+            model: ModelChoice::BuiltIn,
+            runtime_library: None,
+            runtime_folder: None,
+            for_one_question: false,
+            sessions_max: SESSIONS_MAX_DEFAULT,
+        }
     }
 }
 
@@ -174,8 +185,14 @@ impl Embedder {
                 engine: Engine::Remote(remote),
             });
         }
-        let tokenizer = Tokenizer::load(settings)?;
-        let sessions = Sessions::open(settings)?;
+        let begun = Instant::now();
+        let (tokenizer, sessions) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(|| Tokenizer::load(settings));
+            let sessions = Sessions::open(settings);
+            (tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), sessions)
+        });
+        let (tokenizer, sessions) = (tokenizer?, sessions?);
+        tracing::info!(ms = begun.elapsed().as_millis() as u64, runtime = %sessions.runtime(), "loaded the model");
         let mut dimensions = BUILT_IN_DIMENSIONS;
         let (mut query_prefix, mut document_prefix) = (String::new(), String::new());
         if let ModelChoice::Onnx(own) = &settings.model {
@@ -314,8 +331,13 @@ pub fn check(settings: &Settings) -> Result<(), Error> {
 pub fn runtime_of(settings: &Settings) -> (Runtime, Vec<String>) {
     match &settings.model {
         ModelChoice::Remote(remote) => (Runtime::of_provider(remote), Vec::new()),
-        _ => runtime::find(settings.runtime_library.as_deref()),
+        _ => runtime::find(settings),
     }
+}
+
+/// The minor version of the ONNX Runtime library at this path, if it is one that would be taken.
+pub fn probe(library: &Path) -> Option<u32> {
+    runtime::probe(library).ok()
 }
 
 /// Eight hexadecimal digits over what changes the vectors. The model's file is sampled, not read whole: it

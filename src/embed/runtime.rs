@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use ort::environment::Environment;
 
-use crate::{Error, Provider, RemoteModel};
+use crate::{Error, Provider, RemoteModel, Settings};
 
 /// What runs the model in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,33 +48,35 @@ pub(crate) struct Backend {
 static BACKEND: OnceLock<Result<Backend, String>> = OnceLock::new();
 
 /// The backend of the process; the first call chooses it, later ones get what was chosen.
-pub(crate) fn backend(library: Option<&Path>) -> Result<&'static Backend, Error> {
-    BACKEND.get_or_init(|| choose(library)).as_ref().map_err(|what| Error::Runtime(what.clone()))
+pub(crate) fn backend(settings: &Settings) -> Result<&'static Backend, Error> {
+    BACKEND.get_or_init(|| choose(settings)).as_ref().map_err(|what| Error::Runtime(what.clone()))
 }
 
 /// What [`backend`] would choose or has chosen, without starting it; with what is passed over for it.
-pub(crate) fn find(library: Option<&Path>) -> (Runtime, Vec<String>) {
+pub(crate) fn find(settings: &Settings) -> (Runtime, Vec<String>) {
     let mut passed_over = Vec::new();
-    for candidate in candidates(library) {
+    for candidate in candidates(settings) {
         // After a failed `init_from` ort takes the next one for done and works on memory that was never
         // filled, so each library is probed and `init_from` is called once, for the one that will do.
-        match ort::util::probe(&candidate) {
-            Some(minor) if minor >= ort::MINOR_VERSION => {
-                return (Runtime::OnnxRuntime { minor, library: candidate }, passed_over);
-            }
-            Some(minor) => passed_over.push(format!(
-                "{}: ONNX Runtime 1.{minor}, at least 1.{} is needed",
-                candidate.display(),
-                ort::MINOR_VERSION
-            )),
-            None => passed_over.push(format!("{}: not an ONNX Runtime library", candidate.display())),
+        match probe(&candidate) {
+            Ok(minor) => return (Runtime::OnnxRuntime { minor, library: candidate }, passed_over),
+            Err(why) => passed_over.push(format!("{}: {why}", candidate.display())),
         }
     }
     (Runtime::Tract, passed_over)
 }
 
-fn choose(library: Option<&Path>) -> Result<Backend, String> {
-    let (runtime, passed_over) = find(library);
+/// The minor version of a library that would be taken, or why it would not.
+pub(crate) fn probe(library: &Path) -> Result<u32, String> {
+    match ort::util::probe(library) {
+        Some(minor) if minor >= ort::MINOR_VERSION => Ok(minor),
+        Some(minor) => Err(format!("ONNX Runtime 1.{minor}, at least 1.{} is needed", ort::MINOR_VERSION)),
+        None => Err("not an ONNX Runtime library".to_owned()),
+    }
+}
+
+fn choose(settings: &Settings) -> Result<Backend, String> {
+    let (runtime, passed_over) = find(settings);
     for reason in &passed_over {
         tracing::warn!(reason, "passed over a runtime library");
     }
@@ -94,11 +96,12 @@ fn choose(library: Option<&Path>) -> Result<Backend, String> {
     Ok(Backend { environment, runtime })
 }
 
-/// Where a library may be, most deliberate first: the settings, the environment, beside the executable.
-fn candidates(library: Option<&Path>) -> Vec<PathBuf> {
+/// Where a library may be, most deliberate first: the settings, the environment, beside the executable, where
+/// fetched ones are put.
+fn candidates(settings: &Settings) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let environment = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
-    for named in library.map(Path::to_owned).into_iter().chain(environment) {
+    for named in settings.runtime_library.clone().into_iter().chain(environment) {
         match std::path::absolute(&named) {
             Ok(folder) if folder.is_dir() => found.extend(libraries_in(&folder)),
             // One that is named and missing stays in the list, so that its absence is told.
@@ -112,6 +115,7 @@ fn candidates(library: Option<&Path>) -> Vec<PathBuf> {
         found.extend(libraries_in(folder));
         found.extend(libraries_in(&folder.join("../lib")));
     }
+    found.extend(settings.runtime_folder.iter().flat_map(|folder| libraries_in(folder)));
     found.dedup();
     found
 }

@@ -129,7 +129,10 @@ fn in_background(door: &Door, setup: &Setup) -> Result<ExitCode, Fault> {
 /// What is done before a question: the index is brought up to date with the files. When the settings name
 /// another model this takes long, and is left to a process in the background: the present generation answers.
 pub(crate) async fn catch_up(service: &Service, setup: &Setup) {
-    service.warm();
+    // A first index is many texts, for which the model is loaded with care.
+    if service.index().pin().is_ok_and(|pinned| pinned.generation() > 0) {
+        service.warm_for_one();
+    }
     let Some(present) = service.other_model() else {
         if let Err(error) = refresh(service, Mode::Changed).await {
             output::note(&format!(

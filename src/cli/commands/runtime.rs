@@ -1,0 +1,313 @@
+//! `nugget runtime`: what runs the model here, and how a faster one is brought in.
+
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use brain::places;
+use embed::{Embedder, ModelChoice, Runtime, Settings};
+use serde_json::json;
+
+use crate::fault::{Fault, USAGE};
+use crate::output;
+use crate::session::{Door, embed_settings};
+
+/// What is fetched. The digests are those that the registries publish for exactly these files.
+const VERSION: &str = "1.30.0";
+const NPM_INTEGRITY: &str =
+    "sha512-twhs1C2C/BFkz1yc5OY0KIU2GUq6DURO7hD4bx5Q2Qy3nAMJwRXW8xU3NVczE29VA9lolLOYepoD8fjTGOfIqw==";
+const BUILDS: &[Build] = &[
+    Build {
+        machine: ("linux", "x86_64"),
+        wheel_platform: "manylinux_2_28_x86_64",
+        wheel_sha256: "fa688e7891a6aa206636fe7372e27ee75fd17713289f6b4fc7b190e0a7de9328",
+        npm_path: "package/bin/napi-v6/linux/x64/libonnxruntime.so.1",
+        file: "libonnxruntime.so.1.30.0",
+    },
+    Build {
+        machine: ("linux", "aarch64"),
+        wheel_platform: "manylinux_2_28_aarch64",
+        wheel_sha256: "6c32a000d5139a38ba9349030b0032e3331acb559d596b22738d9d2b343a2b83",
+        npm_path: "package/bin/napi-v6/linux/arm64/libonnxruntime.so.1",
+        file: "libonnxruntime.so.1.30.0",
+    },
+    Build {
+        machine: ("macos", "aarch64"),
+        wheel_platform: "macosx_14_0_arm64",
+        wheel_sha256: "001ed726c9bd5e2bc92faade7d37d889e9606a350b7d5529f0227df2e3bb57fd",
+        npm_path: "package/bin/napi-v6/darwin/arm64/libonnxruntime.1.30.0.dylib",
+        file: "libonnxruntime.1.30.0.dylib",
+    },
+];
+
+struct Build {
+    /// As Rust names them: system, processor.
+    machine: (&'static str, &'static str),
+    wheel_platform: &'static str,
+    wheel_sha256: &'static str,
+    npm_path: &'static str,
+    /// What it is called where nugget looks for it.
+    file: &'static str,
+}
+
+const AFTER: &str = "\
+The model runs without any of this: a runtime in pure Rust is built in. The ONNX Runtime library, two to
+three times as fast, is looked for at the setting `embed.runtime_library`, at ORT_DYLIB_PATH, beside the
+executable, and where `install` puts it.
+
+Examples:
+  nugget runtime
+  nugget runtime install --dry-run
+  nugget runtime install --via npm";
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Action>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Fetch the ONNX Runtime library through your own pip or npm, its digest checked
+    Install {
+        /// Which of them [default: pip, or npm where there is no pip]
+        #[arg(long)]
+        via: Option<Via>,
+        /// Say what would be done
+        #[arg(long)]
+        dry_run: bool,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Via {
+    Pip,
+    Npm,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+        door.log_to_stderr();
+        let config = door.config()?;
+        let settings = embed_settings(&config);
+        match self.command {
+            None => show(&settings, self.json)?,
+            Some(Action::Install { via, dry_run }) => install(via, dry_run)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn show(settings: &Settings, as_json: bool) -> Result<(), Fault> {
+    let (runtime, passed_over) = embed::runtime_of(settings);
+    let is_remote = matches!(settings.model, ModelChoice::Remote(_));
+    let times = if is_remote { None } else { Some(measured(settings)?) };
+    let model = embed::model_name(settings);
+    if as_json {
+        let milliseconds = |time: Duration| (time.as_secs_f64() * 10_000.0).round() / 10.0;
+        return output::print_json(&json!({
+            "runtime": runtime.to_string(),
+            "model": model,
+            "load_ms": times.map(|(load, _)| milliseconds(load)),
+            "question_ms": times.map(|(_, question)| milliseconds(question)),
+            "passed_over": passed_over,
+        }));
+    }
+    let mut text =
+        format!("runtime  {}\nmodel    {}", output::safe(&runtime.to_string()), output::safe(&model));
+    if let Some((load, question)) = times {
+        text.push_str(&format!(
+            ", loaded in {} ms, then {} ms for a question",
+            load.as_millis(),
+            question.as_millis()
+        ));
+    }
+    text.push('\n');
+    for reason in &passed_over {
+        text.push_str(&format!("passed over {}\n", output::safe(reason)));
+    }
+    if runtime == Runtime::Tract {
+        text.push_str("`nugget runtime install` brings in one that is two to three times as fast\n");
+    }
+    output::print(&text)
+}
+
+/// How long loading the model takes, and a question after the first one.
+fn measured(settings: &Settings) -> Result<(Duration, Duration), Fault> {
+    const QUESTION: &str = "how do we keep workers from piling up when the queue grows?";
+    let begun = Instant::now();
+    let embedder = Embedder::load(settings)?;
+    let load = begun.elapsed();
+    embedder.embed_query(QUESTION)?;
+    let begun = Instant::now();
+    embedder.embed_query(QUESTION)?;
+    Ok((load, begun.elapsed()))
+}
+
+fn install(via: Option<Via>, dry_run: bool) -> Result<(), Fault> {
+    let machine = (std::env::consts::OS, std::env::consts::ARCH);
+    let Some(build) = BUILDS.iter().find(|build| build.machine == machine) else {
+        return Err(Fault::new(format!("no library is known for {} on {}", machine.0, machine.1))
+            .hint("the built-in runtime serves; name a library of your own with `embed.runtime_library`"));
+    };
+    let folder = places::runtime_folder();
+    let place = folder.join(build.file);
+    let via = match via {
+        Some(via) => via,
+        None if pip().is_some() => Via::Pip,
+        None => Via::Npm,
+    };
+    if dry_run {
+        let (what, digest) = match via {
+            Via::Pip => (
+                format!("onnxruntime {VERSION} ({}) by pip", build.wheel_platform),
+                format!("sha256:{}", build.wheel_sha256),
+            ),
+            Via::Npm => (format!("onnxruntime-node {VERSION} by npm"), NPM_INTEGRITY.to_owned()),
+        };
+        return output::print(&format!(
+            "would fetch {what}\nwith digest {digest}\nto          {}\n",
+            place.display()
+        ));
+    }
+    if embed::probe(&place).is_some() {
+        output::print(&format!("ONNX Runtime {VERSION} is there already: {}\n", place.display()))?;
+        return Ok(());
+    }
+    places::private_folder(&folder)?;
+    // In the same folder, so that the last step is a rename; removed however this ends.
+    let scratch = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&folder)?;
+    let spinner = output::spinner();
+    spinner.set_message(format!("fetching ONNX Runtime {VERSION}"));
+    let fetched = match via {
+        Via::Pip => by_pip(build, scratch.path()),
+        Via::Npm => by_npm(build, scratch.path()),
+    };
+    spinner.finish_and_clear();
+    let library = fetched?;
+    if embed::probe(&library).is_none() {
+        return Err(Fault::new(format!(
+            "what was fetched is no ONNX Runtime library: {}",
+            file_name(&library)
+        ))
+        .hint("nothing was installed; the built-in runtime serves"));
+    }
+    fs::set_permissions(&library, fs::Permissions::from_mode(0o700))?;
+    File::open(&library)?.sync_all()?;
+    fs::rename(&library, &place)?;
+    File::open(&folder)?.sync_all()?;
+    let settings = Settings { runtime_library: Some(place.clone()), ..Settings::default() };
+    match measured(&settings) {
+        Ok((load, question)) => output::print(&format!(
+            "installed ONNX Runtime {VERSION}: {}\nthe model loads in {} ms, then {} ms for a question\n",
+            place.display(),
+            load.as_millis(),
+            question.as_millis()
+        )),
+        Err(fault) => {
+            fs::remove_file(&place)?;
+            Err(fault.hint("the library does not work here and was removed; the built-in runtime serves"))
+        }
+    }
+}
+
+/// pip refuses a file whose digest is another.
+fn by_pip(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
+    let Some(mut command) = pip() else {
+        return Err(Fault::new("there is no pip here")
+            .code(USAGE)
+            .hint("install pip, try --via npm, or name a library of your own with `embed.runtime_library`"));
+    };
+    let (wanted, target) = (scratch.join("wanted.txt"), scratch.join("wheel"));
+    fs::write(&wanted, format!("onnxruntime=={VERSION} --hash=sha256:{}\n", build.wheel_sha256))?;
+    // One wheel for everybody, whatever Python they have: only the library in it is used.
+    command
+        .args(["install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"])
+        .args(["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312"])
+        .args(["--platform", build.wheel_platform, "--target"])
+        .arg(&target)
+        .arg("--requirement")
+        .arg(&wanted);
+    must_work(run(command)?, "pip", "npm")?;
+    Ok(target.join("onnxruntime/capi").join(build.file))
+}
+
+/// npm says the digest of what it has fetched; it must be the known one.
+fn by_npm(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
+    let mut command = scrubbed("npm");
+    command
+        .args(["pack", "--json", "--ignore-scripts", "--pack-destination"])
+        .arg(scratch)
+        .arg(format!("onnxruntime-node@{VERSION}"));
+    let output = match run(command) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(Fault::new("there is no npm here").code(USAGE).hint(
+                "install npm, try --via pip, or name a library of your own with `embed.runtime_library`",
+            ));
+        }
+        output => must_work(output?, "npm", "pip")?,
+    };
+    let packed: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let text = |name: &str| packed[0][name].as_str().unwrap_or_default().to_owned();
+    if text("integrity") != NPM_INTEGRITY {
+        return Err(Fault::new("what npm has fetched has another digest than the published one")
+            .hint("nothing was installed; try --via pip"));
+    }
+    let archive = scratch.join(file_name(Path::new(&text("filename"))));
+    let mut command = scrubbed("tar");
+    command.arg("-xzf").arg(archive).arg("-C").arg(scratch).arg(build.npm_path);
+    must_work(run(command)?, "tar", "pip")?;
+    Ok(scratch.join(build.npm_path))
+}
+
+/// The pip that is there, ready for arguments.
+fn pip() -> Option<Command> {
+    [("python3", &["-m", "pip"][..]), ("pip3", &[]), ("pip", &[])].into_iter().find_map(
+        |(program, before)| {
+            let mut command = scrubbed(program);
+            command.args(before);
+            let mut probe = scrubbed(program);
+            probe.args(before).arg("--version");
+            run(probe).is_ok_and(|output| output.status.success()).then_some(command)
+        },
+    )
+}
+
+/// A program of the user's, without the keys that are none of its business.
+fn scrubbed(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let others = ["GITHUB_TOKEN", "GH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"];
+        if text.ends_with("_API_KEY") || others.contains(&&*text) {
+            command.env_remove(&name);
+        }
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+fn run(mut command: Command) -> std::io::Result<Output> {
+    command.output()
+}
+
+fn must_work(output: Output, program: &str, other: &str) -> Result<Output, Fault> {
+    if output.status.success() {
+        return Ok(output);
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let said = stderr.lines().rfind(|line| line.to_lowercase().contains("err"));
+    let said = said.or(stderr.lines().next_back()).unwrap_or("it says nothing");
+    Err(Fault::new(format!("{program} could not fetch ONNX Runtime {VERSION}: {}", output::safe(said)))
+        .hint(format!("nothing was installed; try --via {other}, or name a library of your own with `embed.runtime_library`")))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

@@ -1,0 +1,102 @@
+//! `nugget runtime`: with stand-ins for the user's pip and npm, since tests ask no registry.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Output;
+
+use crate::support::Sandbox;
+
+/// A folder with programs that stand in for others, and the real `sh` and `tar`.
+fn programs(sandbox: &Sandbox, scripts: &[(&str, &str)]) -> PathBuf {
+    let folder = sandbox.path().join("programs");
+    std::fs::create_dir_all(&folder).unwrap();
+    for (name, script) in scripts {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+fn run(sandbox: &Sandbox, scripts: &[(&str, &str)], arguments: &[&str]) -> (Output, String) {
+    let folder = programs(sandbox, scripts);
+    let output = sandbox
+        .command()
+        .args(arguments)
+        // What the stand-ins are written in, after them.
+        .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))
+        .env("XDG_DATA_HOME", sandbox.path().join("data"))
+        .env("OPENAI_API_KEY", "canary-key-of-another")
+        .output()
+        .unwrap();
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output, said)
+}
+
+/// What is left of an attempt, hidden files included.
+fn installed(sandbox: &Sandbox) -> usize {
+    std::fs::read_dir(sandbox.path().join("data/nugget/runtime")).map_or(0, Iterator::count)
+}
+
+const NO_PIP: &[(&str, &str)] = &[("python3", "exit 1"), ("pip3", "exit 1"), ("pip", "exit 1")];
+
+#[test]
+fn it_says_what_runs_the_model() {
+    let sandbox = Sandbox::new();
+    let said = sandbox.json(["runtime", "--json"]);
+    assert!(said["runtime"].is_string() && said["load_ms"].as_f64().unwrap() > 0.0, "{said}");
+    let mut command = sandbox.command();
+    command.args(["runtime"]).env("ORT_DYLIB_PATH", "/nonexistent/libonnxruntime.so");
+    let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(
+        text.contains("passed over /nonexistent/libonnxruntime.so: not an ONNX Runtime library"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_dry_run_names_what_would_be_fetched_and_fetches_nothing() {
+    let sandbox = Sandbox::new();
+    for (via, digest) in [("pip", "sha256:"), ("npm", "sha512-")] {
+        let (output, said) = run(&sandbox, &[], &["runtime", "install", "--via", via, "--dry-run"]);
+        assert!(output.status.success() && said.contains(digest) && said.contains("onnxruntime"), "{said}");
+        assert!(!sandbox.path().join("data").exists());
+    }
+}
+
+#[test]
+fn without_pip_and_npm_it_is_said_what_to_do() {
+    let sandbox = Sandbox::new();
+    let (output, said) = run(&sandbox, NO_PIP, &["runtime", "install", "--via", "pip"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("there is no pip here") && said.contains("hint: "), "{said}");
+    assert_eq!(installed(&sandbox), 0);
+}
+
+#[test]
+fn what_the_tools_refuse_or_bring_instead_is_not_installed() {
+    let refuses = "case \"$*\" in *--version*) exit 0;; esac
+echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1";
+    // Looks at what it is asked, and brings a text of the right name.
+    let brings = r#"case "$*" in *--version*) exit 0;; esac
+[ -z "$OPENAI_API_KEY" ] || exit 9
+case "$*" in *--require-hashes*--only-binary=:all:*|*--only-binary=:all:*--require-hashes*) ;; *) exit 8;; esac
+while [ $# -gt 0 ]; do case "$1" in --target) target=$2;; --requirement) list=$2;; esac; shift; done
+grep -q -- '^onnxruntime==[0-9.]* --hash=sha256:[0-9a-f]\{64\}$' "$list" || exit 7
+mkdir -p "$target/onnxruntime/capi"
+for name in libonnxruntime.so.1.30.0 libonnxruntime.1.30.0.dylib; do echo text > "$target/onnxruntime/capi/$name"; done"#;
+    let tampered = r#"echo '[{"integrity": "sha512-other", "filename": "x.tgz"}]'"#;
+    for (scripts, via, why) in [
+        (&[("python3", refuses)][..], "pip", "DO NOT MATCH THE HASHES"),
+        (&[("python3", brings)], "pip", "no ONNX Runtime library"),
+        (&[("npm", tampered)], "npm", "another digest"),
+        (&[("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")], "npm", "ENOTFOUND"),
+    ] {
+        let sandbox = Sandbox::new();
+        let (output, said) = run(&sandbox, scripts, &["runtime", "install", "--via", via]);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(why) && said.contains("hint: nothing was installed"), "{said}");
+        assert_eq!(installed(&sandbox), 0, "{said}");
+    }
+}
