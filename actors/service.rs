@@ -137,7 +137,9 @@ impl Service {
 
     pub(crate) async fn start_with(setup: &Setup, roles: Roles, parts: Parts) -> Result<Self, StartError> {
         let Parts { jobs, model, pace } = parts;
+        let begun = Instant::now();
         let index = Index::open(&setup.brain.derived_folder())?;
+        tracing::info!(ms = begun.elapsed().as_millis() as u64, "opened the index");
         let mut tree = Tree::default();
         let (embedding_seat, embedding) = tree.place("embedding", pace.patience);
         let (indexing_seat, indexing) = tree.place("indexing", pace.patience_long);

@@ -84,9 +84,15 @@ impl Arguments {
             }))?;
         } else {
             output::print(&match report {
-                Some(Report { embedded, changed, removed, .. }) => format!(
-                    "indexed {units} units in {chunks} chunks: {changed} files changed, {removed} removed, {embedded} chunks embedded\n"
-                ),
+                Some(Report { embedded, changed, removed, .. }) => {
+                    let by = match embedded {
+                        0 => String::new(),
+                        _ => format!(" by {}", output::safe(&embed::runtime_of(&setup.embed).0.to_string())),
+                    };
+                    format!(
+                        "indexed {units} units in {chunks} chunks: {changed} files changed, {removed} removed, {embedded} chunks embedded{by}\n"
+                    )
+                }
                 None => format!("the index is up to date: {units} units in {chunks} chunks\n"),
             })?;
             for problem in &problems {
