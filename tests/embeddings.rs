@@ -54,6 +54,9 @@ const QUESTION: &[&str] = &["ask", "--no-llm", "--json", "how do events leave th
 fn a_brain_is_embedded_by_a_provider_that_is_busy_slow_and_out_of_order() {
     for provider in ["openai", "voyage"] {
         let sandbox = sandbox();
+        let secret = format!("ghp_{}", "x9Kq2Wv7Lm4Tz8Rb1Nc6Yd3Hf5Jg0PsAeUiO");
+        let leak = format!("# Deployment\n\nThe job uses {secret} to push.\n");
+        std::fs::write(sandbox.brain().join("leak.md"), leak).unwrap();
         let api = EmbeddingsApi::start(|number, _| match number {
             0 => Reply::Error(429, "slow down", Some(1)),
             1 => Reply::Error(503, "overloaded", None),
@@ -69,6 +72,8 @@ fn a_brain_is_embedded_by_a_provider_that_is_busy_slow_and_out_of_order() {
             (&false.into(), &"outbox.md".into())
         );
         let asked = api.requests();
+        let sent = serde_json::to_string(&asked).unwrap();
+        assert!(sent.contains("The job uses") && !sent.contains(&secret), "{sent}");
         if provider == "voyage" {
             assert_eq!(
                 (&asked[2]["input_type"], &asked[3]["input_type"]),

@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/queue", &["knowledge"]),
     ("src/model", &["transcript"]),
     ("src/extract", &["knowledge", "model", "transcript"]),
-    ("src/embed", &["knowledge", "model"]),
+    ("src/embed", &["knowledge", "model", "transcript"]),
     ("src/index", &["knowledge", "transcript", "brain"]),
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "model"]),
     ("src/forge", &["knowledge"]),

@@ -1,6 +1,6 @@
 //! Vectors from a provider over HTTPS: OpenAI, Voyage, or a server of one's own that speaks like one of them.
 //!
-//! What is embedded leaves the machine. The async client lives on a thread of its own, so that whoever asks
+//! What is embedded leaves the machine, without the secrets that are recognised. The async client lives on a thread of its own, so that whoever asks
 //! just waits, in whatever kind of thread.
 
 use std::fmt;
@@ -233,7 +233,9 @@ impl Remote {
             Purpose::Query => &self.settings.query_prefix,
             Purpose::Document => &self.settings.document_prefix,
         };
-        let texts: Vec<String> = texts.iter().map(|text| format!("{prefix}{}", cut(text))).collect();
+        // A person may have written a secret into a unit or a question: what goes out is redacted, always.
+        let texts: Vec<String> =
+            texts.iter().map(|text| format!("{prefix}{}", cut(&transcript::redact::redact(text)))).collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for batch in batches(&texts) {
             vectors.extend(self.request(batch, purpose)?);
