@@ -23,7 +23,7 @@ const RELATED_PASSAGES_MAX: usize = 2;
 /// A unit that everything is related to says little about each; the rest of its edges is not followed.
 const EDGES_MAX: usize = 32;
 
-/// The candidates: fused order first, then neighbours, related passages, and the rest of what was found.
+/// The candidates: fused order first, then neighbours, then related passages.
 pub(crate) struct Expanded {
     pub(crate) hits: Vec<Hit>,
     /// For chunks whose unit was reached by a relation: the ways to it, at most one from each source.
@@ -41,12 +41,7 @@ pub(crate) struct Path {
     pub(crate) weight: f64,
 }
 
-pub(crate) fn expand(
-    pinned: &Pinned,
-    fused: &[Hit],
-    found: &[&[Hit]],
-    vector: Option<&[f32]>,
-) -> Result<Expanded, Error> {
+pub(crate) fn expand(pinned: &Pinned, fused: &[Hit], vector: Option<&[f32]>) -> Result<Expanded, Error> {
     let mut hits = fused.to_vec();
     let mut present: HashSet<ChunkRow> = fused.iter().map(|hit| hit.chunk).collect();
     for hit in fused.iter().take(NEIGHBOURS_OF) {
@@ -89,8 +84,6 @@ pub(crate) fn expand(
             paths.insert(chunk, ways.clone());
         }
     }
-    let rest = found.iter().flat_map(|list| list.iter()).filter(|hit| present.insert(hit.chunk));
-    hits.extend(rest.map(|hit| Hit { chunk: hit.chunk, score: 0.0 }));
     Ok(Expanded { hits, paths })
 }
 

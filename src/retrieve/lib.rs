@@ -104,9 +104,8 @@ pub struct Trace {
     pub analysis: Analysis,
     pub embedding: Vec<Hit>,
     pub bm25: Vec<Hit>,
-    /// The reciprocal rank fusion of the first 50 of both.
     pub fused: Vec<Hit>,
-    /// Fused; behind them neighbouring passages, related units, and what else the two searches found.
+    /// Fused, with neighbouring passages and related units behind.
     pub expanded: Vec<Hit>,
     /// All candidates by their final score; [`Scored::relevant`] says which of them are above the floor.
     pub reranked: Vec<Scored>,
@@ -177,10 +176,9 @@ pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Tr
     clock.lap("embedding", embedding.len());
     let bm25 = search::by_words(pinned, &analysis)?;
     clock.lap("bm25", bm25.len());
-    let head = |list: &[Hit]| list[..list.len().min(search::FUSED_OF_EACH)].to_vec();
-    let fused = fuse::fuse(&[&head(&embedding), &head(&bm25)]);
+    let fused = fuse::fuse(&[&embedding, &bm25]);
     clock.lap("fuse", fused.len());
-    let expanded = expand::expand(pinned, &fused, &[&embedding, &bm25], vector)?;
+    let expanded = expand::expand(pinned, &fused, vector)?;
     clock.lap("expand", expanded.hits.len());
     let reranked = rerank::rerank(pinned, query.now, &analysis, vector, &bm25, &expanded, lexicon)?;
     clock.lap("rerank", reranked.iter().filter(|scored| scored.relevant).count());

@@ -4,11 +4,10 @@ use index::{Hit, Pinned};
 
 use crate::{Analysis, Error};
 
-/// How many candidates each search gives.
-const CANDIDATES_MAX: usize = 100;
-/// Of each list only so many are fused, as is usual: what comes after has no place worth counting, and is
-/// still worth a look by the final order.
-pub(crate) const FUSED_OF_EACH: usize = 50;
+/// How many candidates each search gives. Both lists of 50 hold .959 of what is relevant, on average over six
+/// sets; with the neighbours that the expansion adds it is .970. Lists of 75 and 100 come to .977 and .984, and
+/// the final order gains nothing by them (nDCG@10 .736 each time) while it costs up to twice the time.
+const CANDIDATES_MAX: usize = 50;
 
 pub(crate) fn by_meaning(pinned: &Pinned, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
     match vector {
