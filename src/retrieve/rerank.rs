@@ -69,8 +69,9 @@ const RETIRED: &[&str] = &["superseded", "deprecated", "obsolete", "archived", "
 /// for there to be an answer at all. It rises with the number of chunks, since the best of many is higher by
 /// chance: by `.02` for each factor e.
 ///
-/// Of 1,004 questions that their set answers, 2 get no answer; of those asked of another set's documents, 75
-/// to 98 % get none. A cosine alone would not do: good paraphrases have .25 to .35, and so has chance.
+/// Of 2,086 questions to six sets, 2 get no answer from their own. Of 422 questions asked of another set, 76 to
+/// 100 % get none where the subject is another; 14 to 53 % where documentation and code are about the same
+/// things. A cosine alone would not do: good paraphrases have .25 to .35, and so has chance.
 const FLOOR: f64 = 0.33;
 const FLOOR_WORDS_ONLY: f64 = 0.40;
 const FLOOR_RISE: f64 = 0.02;
