@@ -129,11 +129,13 @@ struct Generation {
     vectors_hash: String,
     packed_chunks: usize,
     packed_row_max: i64,
+    /// When it was made, which tells it from one of the same number in another database.
+    built: String,
 }
 
 /// A row of the table of files: what the index knows of a file of the brain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct FileRow {
+pub(crate) struct FileRow {
     path: String,
     size: u64,
     modified_ns: i64,
@@ -219,21 +221,37 @@ pub(crate) fn is_current(store: &Store, brain: &Brain, model: &ModelLabel) -> Re
         return Ok(false);
     }
     let files = brain.files().map_err(Error::Brain)?;
-    let (known, generation) = {
-        let mut connection = store.reader()?;
-        let transaction = connection.transaction().map_err(store.sqlite())?;
-        let known = files_of(&transaction).map_err(store.sqlite())?;
-        (known, generation_of(&transaction).map_err(store.sqlite())?)
-    };
-    let same_rules = generation
-        .is_some_and(|generation| generation.model == *model && generation.rules == chunk::RULES_VERSION);
-    if !same_rules || known.len() != files.len() {
+    let mut connection = store.reader()?;
+    let transaction = connection.transaction().map_err(store.sqlite())?;
+    let Some(generation) = generation_of(&transaction).map_err(store.sqlite())? else { return Ok(false) };
+    if generation.model != *model || generation.rules != chunk::RULES_VERSION {
         return Ok(false);
+    }
+    // A server asks again and again; only where the rows of last time do not agree are they read anew, for
+    // a builder may have noted something without a new generation.
+    let key = (generation.number, generation.built);
+    let known = store.cached_files().clone().filter(|known| known.0 == key);
+    if let Some(known) = known
+        && agrees(store, brain, &files, &known.1)
+    {
+        return Ok(true);
+    }
+    let rows = Arc::new(files_of(&transaction).map_err(store.sqlite())?);
+    drop(transaction);
+    drop(connection);
+    *store.cached_files() = Some((key, rows.clone()));
+    Ok(agrees(store, brain, &files, &rows))
+}
+
+/// Whether the files are what is known of them.
+fn agrees(store: &Store, brain: &Brain, files: &[BrainFile], known: &[FileRow]) -> bool {
+    if known.len() != files.len() {
+        return false;
     }
     let mut settled = Vec::new();
     for (file, known) in files.iter().zip(known) {
         if file.path != known.path || !known.has_stamp(file) {
-            return Ok(false);
+            return false;
         }
         if known.looks_like(file) {
             continue;
@@ -245,16 +263,17 @@ pub(crate) fn is_current(store: &Store, brain: &Brain, model: &ModelLabel) -> Re
             Content::Gone => false,
         };
         if !same {
-            return Ok(false);
+            return false;
         }
         if now.settled && !known.settled {
-            settled.push(FileRow { settled: true, ..known });
+            settled.push(FileRow { settled: true, ..known.clone() });
         }
     }
     if !settled.is_empty() {
         settle(store, &settled);
+        *store.cached_files() = None;
     }
-    Ok(true)
+    true
 }
 
 /// Notes that files need not be read again, if no builder is at work; it would do so itself.
@@ -993,8 +1012,8 @@ fn owners_of(connection: &Connection) -> rusqlite::Result<BTreeMap<String, Strin
 fn generation_of(connection: &Connection) -> rusqlite::Result<Option<Generation>> {
     connection
         .prepare_cached(
-            "SELECT number, model, dimensions, rules, vectors_file, vectors_hash, packed_chunks, packed_row_max
-             FROM generation",
+            "SELECT number, model, dimensions, rules, vectors_file, vectors_hash, packed_chunks, packed_row_max,
+                    built FROM generation",
         )?
         .query_row([], |row| {
             Ok(Generation {
@@ -1005,6 +1024,7 @@ fn generation_of(connection: &Connection) -> rusqlite::Result<Option<Generation>
                 vectors_hash: row.get(5)?,
                 packed_chunks: row.get(6)?,
                 packed_row_max: row.get(7)?,
+                built: row.get(8)?,
             })
         })
         .optional()

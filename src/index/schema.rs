@@ -19,6 +19,9 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 /// alone, and those of its chunks that are gone since are in `gone`, vector included, so that the file
 /// can still be remade.
 ///
+/// The words of a large change are gathered in up to 32 MB of memory instead of 1, so that they are
+/// sorted once and not merged again and again.
+///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector for ever,
 /// which is what lets a graph of an older generation be used for a newer one.
 const TABLES: &str = "
@@ -97,6 +100,7 @@ const TABLES: &str = "
         content='', contentless_delete=1,
         tokenize='porter unicode61 remove_diacritics 2'
     );
+    INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('hashsize', 33554432);
 ";
 
 /// Empties every table of a generation; the numbering of chunk rows goes on.

@@ -11,10 +11,12 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::Error;
 use crate::graph::Graph;
+use crate::plan::FileRow;
 use crate::schema::{self, State};
 use crate::vectors::VectorSet;
 
 pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
+pub(crate) type KnownFiles = ((u64, String), Arc<Vec<FileRow>>);
 pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
 
 /// Questions answered at the same time; a further one waits for one of them to end.
@@ -25,6 +27,9 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const REMAKE_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
 /// The same when there is an older generation to go on with.
 const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
+
+/// At most, and only while much is written.
+const WRITER_CACHE_KIB: i64 = 64 << 10;
 
 const DATABASE: &str = "index.db";
 const LOCK: &str = "index.lock";
@@ -37,6 +42,8 @@ pub(crate) struct Store {
     open: RwLock<(Identity, Pool)>,
     /// The newest generation's vectors that anyone asked for.
     vectors: Mutex<Option<Arc<VectorSet>>>,
+    /// The table of files as it was last read, with the number and time of its generation.
+    files: Mutex<Option<KnownFiles>>,
     /// The newest graph that anyone asked for, by file name; `None` inside when it was bad.
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
 }
@@ -149,6 +156,7 @@ impl Store {
             limits,
             open: RwLock::new(open),
             vectors: Mutex::new(None),
+            files: Mutex::new(None),
             graph: Mutex::new(None),
         })
     }
@@ -233,6 +241,10 @@ impl Store {
 
     pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<VectorSet>>> {
         self.vectors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cached_files(&self) -> MutexGuard<'_, Option<KnownFiles>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cached_graph(&self) -> MutexGuard<'_, Option<(String, Option<Arc<Graph>>)>> {
@@ -330,6 +342,8 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     // A power cut may take the newest generation, never the database: the next plan makes it again.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
+    // A generation is one transaction: with less room its pages are written out and read again.
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(connection)
 }

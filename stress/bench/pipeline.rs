@@ -53,6 +53,8 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
     let folder = machine.brain().join(".nugget");
     for _ in 0..ROUNDS {
         read.take(|| read_all(&brain))?;
+        // From nothing, as a first build: one over an index that is there also proves that one sound.
+        let _ = std::fs::remove_dir_all(&folder);
         let index = Index::open(&folder)?;
         let planned = plan.take(|| {
             Ok(index.plan(&brain, corpus.label(), embedder.tokenizer(), Mode::Rebuild, &mut |_| ())?)
