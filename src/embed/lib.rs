@@ -5,6 +5,7 @@
 //! the binary, and a model of the user's own is read from the disk. It sends texts to nobody but the provider
 //! that the settings name.
 
+mod memory;
 mod onnx;
 mod remote;
 mod runtime;
@@ -15,6 +16,7 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+pub use memory::give_back;
 pub use remote::{Provider, RemoteModel};
 use remote::{Purpose, Remote};
 pub use runtime::Runtime;

@@ -33,6 +33,8 @@ const FIRST_WITHIN: Duration = Duration::from_secs(20);
 /// Calls closer together than this look at the files once.
 const FRESH_FOR: Duration = Duration::from_millis(1000);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// A server that has not been asked for so long gives back the memory that it can do without.
+const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// How often a server sees to it that queued captures are worked on.
 const LOOK_EVERY: Duration = Duration::from_secs(45);
 /// The longest task description that is used, in characters.
@@ -76,6 +78,7 @@ pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
         settings,
         begun: Instant::now(),
         fresh_at: Arc::new(AtomicU64::new(0)),
+        asked: Arc::new(AtomicU64::new(0)),
     };
     let served = match server.serve(rmcp::transport::stdio()).await {
         Ok(running) => {
@@ -116,6 +119,8 @@ struct Nugget {
     begun: Instant,
     /// Milliseconds since `begun` at which the files were last looked at, plus one.
     fresh_at: Arc<AtomicU64>,
+    /// How many questions were answered.
+    asked: Arc<AtomicU64>,
 }
 
 #[tool_router]
@@ -147,6 +152,7 @@ impl Nugget {
         // In a task of its own: a call whose body panics would never be answered.
         let this = self.clone();
         let answer = tokio::spawn(async move { this.answer(text).await }).await;
+        self.rest();
         Ok(match answer {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Ok(Err(error)) => failed(&error),
@@ -180,6 +186,18 @@ impl Nugget {
             text.push_str("\n(The brain is being indexed for the first time: ask again in a moment.)\n");
         }
         Ok(text)
+    }
+
+    /// Gives memory back once nobody has asked for a while.
+    fn rest(&self) {
+        let asked = Arc::clone(&self.asked);
+        let nth = asked.fetch_add(1, Ordering::SeqCst) + 1;
+        tokio::spawn(async move {
+            tokio::time::sleep(IDLE_AFTER).await;
+            if asked.load(Ordering::SeqCst) == nth {
+                let _ = tokio::task::spawn_blocking(embed::give_back).await;
+            }
+        });
     }
 
     /// Lets the index catch up with the files, within bounds; whether it is still behind.
