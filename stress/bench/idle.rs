@@ -1,6 +1,7 @@
 //! What a server keeps in memory while nobody asks.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Map, Value, json};
@@ -20,6 +21,8 @@ pub(crate) struct Arguments {
 }
 
 const MEGABYTES_MAX: f64 = 120.0;
+/// Long enough for a server to have given back what it can.
+const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
     eprintln!("idle --seed {seed}, {} units", arguments.units);
@@ -34,13 +37,15 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
         let mut server = client(&machine)?;
         let before = memory(&machine)?;
         server.ask(&corpus.question(&mut Random::new(seed)))?.context("the server was killed")?;
-        let after = memory(&machine)?;
+        let at_once = memory(&machine)?;
+        let after = settled(&machine)?;
         server.end()?;
         bars.insert(name.to_owned(), bar(after.resident, MEGABYTES_MAX));
         figures.insert(
             name.to_owned(),
             json!({
                 "resident_mb": after.resident, "of_it_private_mb": after.private,
+                "to_resident_right_after_the_answer": hundredths(after.resident / at_once.resident),
                 "to_resident_before_the_question": hundredths(after.resident / before.resident),
             }),
         );
@@ -48,6 +53,18 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
     Ok(json!({
         "units": arguments.units, "chunks": written.chunks, "brain": MADE, "after_one_answer": figures, "bars": bars,
     }))
+}
+
+/// What is left when it has been quiet for a while: nothing else tells that a server rests.
+fn settled(machine: &Machine) -> Result<Memory> {
+    let begun = Instant::now();
+    loop {
+        let now = memory(machine)?;
+        if begun.elapsed() > SETTLES_WITHIN {
+            return Ok(now);
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 struct Memory {
