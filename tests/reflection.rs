@@ -73,12 +73,18 @@ fn a_rule_in_other_words_goes_into_the_unit_that_has_it_and_why_shows_both_sessi
     let sessions: Vec<_> = why["sessions"].as_array().unwrap().iter().map(|told| &told["session"]).collect();
     assert_eq!(sessions, ["11111111-first", "22222222-second"], "{why}");
     let shown = sandbox.ok(["why", &id]);
-    assert!(shown.contains("> you: from now on, always run") && shown.contains("claude: Understood."), "{shown}");
+    assert!(
+        shown.contains("> you: from now on, always run") && shown.contains("claude: Understood."),
+        "{shown}"
+    );
 
     // Claude Code deletes transcripts; what was kept of them is shown all the same.
     std::fs::remove_file(sandbox.path().join("11111111-first.jsonl")).unwrap();
     let shown = sandbox.ok(["why", &id]);
-    assert!(shown.contains("its transcript is gone") && shown.contains("always run `importer-check`"), "{shown}");
+    assert!(
+        shown.contains("its transcript is gone") && shown.contains("always run `importer-check`"),
+        "{shown}"
+    );
     let found = sandbox.json(["ask", "what do I run before committing the importer?", "--no-llm", "--json"]);
     assert_eq!(found["units"][0]["id"], *id, "{found}");
 }
@@ -121,7 +127,9 @@ fn ten_sessions_captured_twice_in_any_order_bring_no_unit_twice_and_lose_no_evid
     };
     let sandbox = Sandbox::with_brain();
     let mut transcripts: Vec<PathBuf> = (0..8)
-        .map(|number| session(&sandbox, &format!("{number:08}-session"), &["please look at the shop", rules[number]]))
+        .map(|number| {
+            session(&sandbox, &format!("{number:08}-session"), &["please look at the shop", rules[number]])
+        })
         .collect();
     let mut later: BTreeMap<usize, (String, usize, &str)> = BTreeMap::new();
     for number in 0..3 {
@@ -132,7 +140,11 @@ fn ten_sessions_captured_twice_in_any_order_bring_no_unit_twice_and_lose_no_evid
         let path = sandbox.path().join(format!("{number:08}-fork.jsonl"));
         let text = std::fs::read_to_string(&transcripts[from]).unwrap();
         let (old, new) = (format!("{from:08}-session\",\"version"), format!("{number:08}-fork\",\"version"));
-        std::fs::write(&path, text.replace(&format!("\"sessionId\":\"{old}"), &format!("\"sessionId\":\"{new}"))).unwrap();
+        std::fs::write(
+            &path,
+            text.replace(&format!("\"sessionId\":\"{old}"), &format!("\"sessionId\":\"{new}")),
+        )
+        .unwrap();
         write(&path, &format!("{number:08}-fork"), &format!("{number:08}-fork"), 2, &[rules[3 + number]]);
         transcripts.push(path);
     }
@@ -164,10 +176,8 @@ fn ten_sessions_captured_twice_in_any_order_bring_no_unit_twice_and_lose_no_evid
     for unit in units {
         held.push_str(&sandbox.ok(["why", unit["id"].as_str().unwrap(), "--json"]));
     }
-    let lost: Vec<_> = rules
-        .iter()
-        .filter(|rule| !held.contains(&rule.split('`').next().unwrap()[..24]))
-        .collect();
+    let lost: Vec<_> =
+        rules.iter().filter(|rule| !held.contains(&rule.split('`').next().unwrap()[..24])).collect();
     assert!(lost.is_empty(), "{lost:#?}\n{titles:#?}");
     let mut lines: Vec<&str> = held.lines().filter(|line| line.contains("\"line\": ")).collect();
     let all = lines.len();
