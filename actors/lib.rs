@@ -13,6 +13,7 @@ pub mod extraction;
 pub mod git;
 pub mod indexing;
 pub mod intake;
+pub mod judge;
 mod purse;
 mod reflection;
 pub mod retrieval;
@@ -20,6 +21,7 @@ pub mod service;
 pub mod stage;
 pub mod supervisor;
 pub mod sweep;
+pub mod till;
 pub mod vitals;
 
 #[cfg(test)]
@@ -30,7 +32,9 @@ mod testbed;
 mod tests;
 
 pub use address::Address;
+pub use judge::Judge;
 pub use service::{Drained, Roles, Service, Setup, StartError, drain};
+pub use till::{Reserved, Till};
 pub use vitals::{ActorReport, Vitals};
 
 /// Why a question to the service has no answer.

@@ -48,7 +48,7 @@ impl Ledger for Purse {
     }
 }
 
-fn dollars(microdollars: u64) -> f64 {
+pub(crate) fn dollars(microdollars: u64) -> f64 {
     microdollars as f64 / 1e6
 }
 

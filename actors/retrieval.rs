@@ -1,12 +1,16 @@
 //! Answers questions from a pinned generation of the index, and never waits for a writer.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use index::Index;
+use forge::{Repository, Reviewed, Standing};
+use index::{Index, Pinned, UnitRecord};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use retrieve::{Answer, Query};
+use retrieve::judge::{Docket, Verdict};
+use retrieve::{Answer, Censor, Query, Review, Trace};
 
+use crate::Judge;
 use crate::address::Address;
 use crate::embedding::{self, Model};
 use crate::stage::chain;
@@ -27,6 +31,13 @@ pub struct Arguments {
     pub index: Index,
     pub model: Model,
     pub embedding: Address<embedding::Message>,
+    /// Of the brain.
+    pub root: PathBuf,
+    /// The branch of reviewed knowledge, when it is named.
+    pub default_branch: Option<String>,
+    pub reviews: Reviews,
+    /// Who may be asked for the final order.
+    pub judge: Option<Judge>,
     pub bell: Address<Message>,
 }
 
@@ -80,17 +91,84 @@ impl Arguments {
             model = self.model_of_index().await.unwrap_or(model);
             query.vector = self.vector(&query.text, &model).await;
         }
-        let this = self.clone();
-        let searched = tokio::task::spawn_blocking(move || {
-            let tokenizer = this.model.tokenizer().map_err(|error| chain(&error))?;
-            let pinned = this.index.pin().map_err(|error| chain(&error))?;
-            // Vectors of another model cannot be compared with the question's.
-            if pinned.model().is_some_and(|label| label.name != model) {
-                query.vector = None;
+        let Some(judge) = &self.judge else {
+            let answered = self.apart(move |this, pinned| {
+                let found = this.search(pinned, &query, &model)?;
+                this.pack(pinned, &query, found, None)
+            });
+            return answered.await;
+        };
+        let query = Arc::new(query);
+        let (asked, its_model) = (Arc::clone(&query), model.clone());
+        let (found, docket) = self
+            .apart(move |this, pinned| {
+                let found = this.search(pinned, &asked, &its_model)?;
+                let docket =
+                    Docket::of(pinned, &asked, &found.trace, &Reader(this)).map_err(|error| chain(&error))?;
+                Ok((found, docket))
+            })
+            .await?;
+        // Nothing of the index is held for as long as a model thinks.
+        let judged = match docket {
+            Some(docket) => Some(judge.judge(docket).await),
+            None => None,
+        };
+        let (verdict, trouble) = match judged {
+            Some(Ok(verdict)) => (Some(verdict), None),
+            Some(Err(trouble)) => {
+                tracing::info!(trouble, "the local order stands");
+                (None, Some(trouble))
             }
-            retrieve::retrieve(&pinned, &query, tokenizer).map_err(|error| chain(&error))
+            None => (None, None),
+        };
+        self.apart(move |this, pinned| {
+            // Of another generation: searched again, so that the answer is all of one.
+            let found = if pinned.generation() == found.generation {
+                found
+            } else {
+                this.search(pinned, &query, &model)?
+            };
+            let mut answer = this.pack(pinned, &query, found, verdict.as_ref())?;
+            answer.rerank_trouble = trouble;
+            Ok(answer)
+        })
+        .await
+    }
+
+    /// `model` is the one that the question's vector is of.
+    fn search(&self, pinned: &Pinned, query: &Query, model: &str) -> Result<Found, String> {
+        let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
+        // Vectors of another model cannot be compared with the question's.
+        let is_other = pinned.model().is_some_and(|label| label.name != model);
+        let by_words = (is_other && query.vector.is_some()).then(|| Query { vector: None, ..query.clone() });
+        let trace = retrieve::trace(pinned, by_words.as_ref().unwrap_or(query), tokenizer)
+            .map_err(|error| chain(&error))?;
+        Ok(Found { generation: pinned.generation(), trace })
+    }
+
+    fn pack(
+        &self,
+        pinned: &Pinned,
+        query: &Query,
+        found: Found,
+        verdict: Option<&Verdict>,
+    ) -> Result<Answer, String> {
+        let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
+        retrieve::answer(pinned, query, found.trace, verdict, tokenizer, &Reader(self))
+            .map_err(|error| chain(&error))
+    }
+
+    /// Reads the present generation on a thread that may block.
+    async fn apart<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self, &Pinned) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let this = self.clone();
+        let worked = tokio::task::spawn_blocking(move || {
+            let pinned = this.index.pin().map_err(|error| chain(&error))?;
+            work(&this, &pinned)
         });
-        searched.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))
+        worked.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))
     }
 
     async fn model_of_index(&self) -> Option<String> {
@@ -118,5 +196,63 @@ impl Arguments {
                 None
             }
         }
+    }
+}
+
+/// What a search has found in one generation.
+struct Found {
+    generation: u64,
+    trace: Trace,
+}
+
+/// Knows what was reviewed.
+struct Reader<'r>(&'r Arguments);
+
+impl Censor for Reader<'_> {
+    fn review(&self, unit: &UnitRecord) -> Review {
+        let Self(arguments) = self;
+        let Ok(content) = std::fs::read(arguments.root.join(&unit.path)) else { return Review::Accepted };
+        let open = || {
+            let repository = Repository::open(&arguments.root).ok()?;
+            repository.with_default_branch(arguments.default_branch.as_deref()).reviewed().ok()
+        };
+        let standing = arguments.reviews.with(open, |reviewed| reviewed.standing(&unit.path, &content));
+        match standing {
+            Some(Ok(Standing::Merged)) => Review::Merged,
+            Some(Ok(Standing::Committed)) => Review::Unmerged,
+            Some(Ok(Standing::Uncommitted)) => Review::UncommittedEdit,
+            Some(Err(error)) => {
+                tracing::debug!(error = chain(&error), "a unit's review is not known");
+                Review::Accepted
+            }
+            None => Review::Accepted,
+        }
+    }
+}
+
+/// For how long a merge may go unnoticed by what is said of reviews: to open a repository takes longer than
+/// all else about them.
+const REVIEWED_FOR: Duration = Duration::from_secs(1);
+
+/// The brain's repository as it was a moment ago.
+#[derive(Clone, Default)]
+pub struct Reviews(Arc<Mutex<Option<Opened>>>);
+
+struct Opened {
+    at: Instant,
+    /// `None` for a brain that is no repository, or has no branch yet.
+    reviewed: Option<Reviewed>,
+}
+
+impl Reviews {
+    fn with<T>(
+        &self,
+        open: impl FnOnce() -> Option<Reviewed>,
+        look: impl FnOnce(&Reviewed) -> T,
+    ) -> Option<T> {
+        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = opened.take().filter(|opened| opened.at.elapsed() < REVIEWED_FOR);
+        let opened = opened.insert(kept.unwrap_or_else(|| Opened { at: Instant::now(), reviewed: open() }));
+        opened.reviewed.as_ref().map(look)
     }
 }

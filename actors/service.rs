@@ -16,7 +16,6 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::AskError;
 use crate::address::{Address, address};
 use crate::embedding::{self, Embedding, Model};
 use crate::extraction::{self, Extraction};
@@ -28,6 +27,7 @@ use crate::stage::{Jobs, chain};
 use crate::supervisor::{self, Child, Seat, Supervisor};
 use crate::sweep::{self, Sweeps};
 use crate::vitals::{ActorReport, Vitals};
+use crate::{AskError, Judge};
 
 /// How often a drainer leaves word for `nugget status`.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -77,6 +77,8 @@ pub struct Setup {
     pub extractor: Arc<dyn Extractor>,
     /// What calls of models may cost.
     pub budget: Budget,
+    /// Who may be asked for the order of what was found; `None` for the local order.
+    pub judge: Option<Judge>,
     /// Candidates below it are rejected, from 0 to 1.
     pub confidence_min: f64,
     /// The branch of reviewed knowledge, when it is named.
@@ -201,6 +203,10 @@ impl Service {
                     index: index.clone(),
                     model: model.clone(),
                     embedding: embedding.clone(),
+                    root: setup.brain.root().to_owned(),
+                    default_branch: setup.default_branch.clone(),
+                    reviews: retrieval::Reviews::default(),
+                    judge: setup.judge.clone(),
                     bell: bell.clone(),
                 },
             );

@@ -470,7 +470,7 @@ fn a_round_that_fails_is_not_tried_again_at_once() {
 }
 
 fn question(text: &str) -> Query {
-    Query { text: text.to_owned(), vector: None, limit: 10, budget_tokens: 2_000, now: epoch() }
+    Query::new(text, epoch())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -74,6 +74,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         embed: embed::Settings::default(),
         extractor: Arc::new(extract::Heuristic),
         budget: queue::Budget { tokens: 0, microdollars: 0 },
+        judge: None,
         confidence_min: 0.5,
         default_branch: None,
         linger: Duration::ZERO,
@@ -86,13 +87,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         assert_eq!((report.units, report.problems), (20, 0));
         let mut found = Vec::new();
         for question in questions {
-            let query = Query {
-                text: question.clone(),
-                vector: None,
-                limit: retrieve::LIMIT_DEFAULT,
-                budget_tokens: retrieve::BUDGET_TOKENS_DEFAULT,
-                now: "2026-11-20T00:00:00Z".parse().unwrap(),
-            };
+            let query = Query::new(question, "2026-11-20T00:00:00Z".parse().unwrap());
             let answer = service.ask(query, DEADLINE).await.unwrap();
             assert!(!answer.words_only);
             found.push(

@@ -2,10 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use crate::brain_questions::copy_brain;
+use crate::support::messages_api::{KEY, MessagesApi, Reply};
 use crate::support::{Running, Sandbox};
 
 struct Client {
@@ -16,9 +18,14 @@ struct Client {
 
 impl Client {
     fn start(sandbox: &Sandbox) -> Self {
+        Self::start_with(sandbox, &[])
+    }
+
+    fn start_with(sandbox: &Sandbox, variables: &[(&str, &str)]) -> Self {
         let mut server = sandbox
             .command()
             .arg("serve")
+            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -75,6 +82,14 @@ impl Client {
     }
 }
 
+/// A sandbox whose brain of twenty units is indexed: how long that takes is not what is tested here.
+fn with_units() -> Sandbox {
+    let sandbox = Sandbox::with_brain();
+    copy_brain(&sandbox);
+    sandbox.ok(["index"]);
+    sandbox
+}
+
 fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
@@ -87,8 +102,7 @@ fn modern() -> Value {
 
 #[test]
 fn a_client_of_2025_11_25_is_told_to_check_the_brain_and_gets_passages() {
-    let sandbox = Sandbox::with_brain();
-    copy_brain(&sandbox);
+    let sandbox = with_units();
     let mut client = Client::start(&sandbox);
     let hello = client.initialize();
     assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
@@ -101,6 +115,8 @@ fn a_client_of_2025_11_25_is_told_to_check_the_brain_and_gets_passages() {
     assert_eq!(tools[0]["name"], "get_relevant_context");
     assert_eq!(tools[0]["inputSchema"]["required"], json!(["task_description"]));
     assert_eq!(tools[0]["inputSchema"]["properties"]["task_description"]["type"], "string");
+    let inputs: Vec<&String> = tools[0]["inputSchema"]["properties"].as_object().unwrap().keys().collect();
+    assert_eq!(inputs, ["task_description", "files", "budget_tokens", "depth"]);
     assert_eq!(tools[0]["annotations"]["readOnlyHint"], true);
     assert_eq!(tools[0]["_meta"]["anthropic/alwaysLoad"], true);
 
@@ -113,9 +129,103 @@ fn a_client_of_2025_11_25_is_told_to_check_the_brain_and_gets_passages() {
 }
 
 #[test]
+fn a_call_may_say_which_files_how_much_and_how_deep() {
+    let sandbox = with_units();
+    let mut client = Client::start(&sandbox);
+    client.initialize();
+    let task = "retry a write safely when the database or a queue fails";
+    let client = std::cell::RefCell::new(client);
+    let ask = |more: Value| {
+        let mut arguments = json!({"task_description": task});
+        arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let answer = client.borrow_mut().call(1, arguments, None);
+        assert!(answer["result"].get("structuredContent").is_none(), "{answer}");
+        text(&answer).to_owned()
+    };
+    let plain = ask(json!({}));
+    let (summary, deep) =
+        (ask(json!({"depth": "summary"})), ask(json!({"depth": "deep", "budget_tokens": 1_000_000})));
+    assert!(summary.len() < plain.len() && plain.len() < deep.len());
+    let short = ask(json!({"budget_tokens": 1}));
+    assert!(short.lines().last().unwrap().contains(" more unit"), "{short}");
+    assert!(short.len() < 700, "a budget of 1 is taken for 100: {short}");
+    let of_files = ask(json!({"files": ["/home/dev/app/src/queue/outbox_relay.rs"], "depth": "standard"}));
+    assert!(of_files.contains("transactional-outbox-over-dual-writes"), "{of_files}");
+    let header = plain.lines().find(|line| line.contains(" · confidence ")).unwrap();
+    assert!(
+        header.contains(" in coding · ") && header.ends_with(" · reviewed: uncommitted edit"),
+        "{header}"
+    );
+    sandbox.git(&["add", "--all"]);
+    sandbox.git(&["commit", "--quiet", "--message", "Twenty units"]);
+    crate::support::until("the commit is seen", || ask(json!({})).contains(" · reviewed: merged\n"));
+    sandbox.git(&["switch", "--quiet", "--create", "drafts"]);
+    let path = sandbox.brain().join("domains/coding/concepts/idempotency-keys.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(&path, format!("{text}\nA write that fails is retried with its key.\n")).unwrap();
+    sandbox.git(&["commit", "--quiet", "--all", "--message", "A draft"]);
+    crate::support::until("the draft is told from what is merged", || {
+        let mixed = ask(json!({"depth": "summary"}));
+        let ends = |id: &str, state: &str| {
+            let line = mixed.lines().find(|line| line.starts_with(&format!("{id} · ")));
+            line.is_some_and(|line| line.ends_with(state))
+        };
+        ends("idempotency-keys", "reviewed: unmerged commit")
+            && ends("idempotent-retries-with-jitter", "reviewed: merged")
+    });
+}
+
+#[test]
+fn with_a_key_a_model_orders_what_a_call_finds_and_without_its_answer_the_call_is_answered_too() {
+    let sandbox = Arc::new(with_units());
+    let of_model = Arc::clone(&sandbox);
+    let api = MessagesApi::start(move |request| {
+        if request.number == 2 {
+            return Reply::Error(529, "overloaded", None);
+        }
+        let question: Value = serde_json::from_str(request.user()).unwrap();
+        assert_eq!(question["files"], json!(["src/store.rs"]));
+        if request.number == 1 {
+            // While it thinks, somebody merges another unit.
+            let unit = "# Write behind\n\nA cache that writes to the database later loses writes.\n";
+            std::fs::write(of_model.brain().join("write-behind.md"), unit).unwrap();
+            of_model.ok(["index"]);
+        }
+        let score = |title: &str| if title.to_lowercase().contains("cache") { 10 } else { 1 };
+        let scores = question["candidates"].as_array().unwrap().iter().map(|candidate| {
+            json!({"label": candidate["label"], "score": score(candidate["title"].as_str().unwrap())})
+        });
+        Reply::Call(json!({"scores": scores.collect::<Vec<_>>()}))
+    });
+    let variables = [
+        ("ANTHROPIC_API_KEY", KEY),
+        ("NUGGET_MODEL_URL", &api.url),
+        ("NUGGET_RETRIEVE_RERANK_DEADLINE_MS", "20000"),
+    ];
+    let mut client = Client::start_with(&sandbox, &variables);
+    client.initialize();
+    let arguments =
+        json!({"task_description": "a write to the database and the cache", "files": ["src/store.rs"]});
+    let ordered = client.call(1, arguments.clone(), None);
+    assert!(text(&ordered).lines().next().unwrap().contains("ordered by a model"), "{ordered}");
+    let first = text(&ordered).lines().find(|line| line.starts_with("## ")).unwrap();
+    assert!(first.to_lowercase().contains("cache"), "{first}");
+    assert!(text(&ordered).contains(" of 20 units "), "{ordered}");
+    let of_new = client.call(2, arguments.clone(), None);
+    let head = text(&of_new).lines().next().unwrap();
+    assert!(head.contains(" of 21 units ") && head.contains("ordered by a model"), "{of_new}");
+    assert!(text(&of_new).contains("Write behind"), "all of one generation: {of_new}");
+    let local = client.call(3, arguments, None);
+    assert!(text(&local).lines().next().unwrap().contains("best first"), "{local}");
+    assert_eq!(api.requests().len(), 3);
+    let calls = sandbox.json(["spend", "--json"])["calls"].as_array().unwrap().clone();
+    assert_eq!((calls.len(), &calls[0]["backend"]), (2, &json!("claude-api")));
+    assert!(client.end().success());
+}
+
+#[test]
 fn a_client_of_2026_07_28_needs_no_handshake() {
-    let sandbox = Sandbox::with_brain();
-    copy_brain(&sandbox);
+    let sandbox = with_units();
     let mut client = Client::start(&sandbox);
     let found = client.ask(
         &json!({"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": modern()}}),
@@ -136,16 +246,29 @@ fn malformed_requests_get_protocol_errors_and_the_server_lives_on() {
     let sandbox = Sandbox::with_brain();
     let mut client = Client::start(&sandbox);
     client.initialize();
-    for arguments in [json!({}), json!({"task_description": 7}), json!({"task_description": "  "})] {
+    let with = |name: &str, value: Value| {
+        let mut arguments = json!({"task_description": "x"});
+        arguments[name] = value;
+        arguments
+    };
+    for (arguments, wrong) in [
+        (json!({}), "`task_description` is missing"),
+        (json!({"task_description": 7}), "`task_description` must be a string, not a number"),
+        (json!({"task_description": "  "}), "`task_description` is empty"),
+        (with("files", json!("src/a.rs")), "`files` must be a list of paths, not a string"),
+        (with("budget_tokens", json!("many")), "`budget_tokens` must be a whole number, not a string"),
+        (with("depth", json!("all")), "`depth` must be summary, standard or deep, not \"all\""),
+    ] {
         let answer = client.call(7, arguments.clone(), None);
         assert_eq!(answer["error"]["code"], -32602, "{arguments}: {answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(wrong), "{answer}");
     }
     let answer = client.ask(&json!({"jsonrpc": "2.0", "id": 8, "method": "no/such/method"}));
     assert_eq!(answer["error"]["code"], -32601, "{answer}");
     let answer = client.ask(&json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": {"name": "other", "arguments": {}}}));
     assert!(answer["error"]["code"].is_i64(), "{answer}");
     let answer = client.call(10, json!({"task_description": "anything"}), None);
-    assert!(text(&answer).contains("othing"), "an empty brain says so: {answer}");
+    assert_eq!(text(&answer), "nothing relevant in the brain (it has no units yet)\n");
     assert!(client.end().success());
 }
 

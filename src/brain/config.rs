@@ -110,7 +110,7 @@ pub const KEYS: &[Key] = &[
         name: "spend.tokens_per_day",
         kind: Kind::Number(0, 10_000_000_000),
         default: "2000000",
-        help: "what reading sessions may take in 24 hours, in tokens, for each brain; 0 for no model",
+        help: "what all calls of models may take in 24 hours, in tokens, for each brain; 0 for no model",
     },
     Key {
         name: "spend.cents_per_day",
@@ -135,6 +135,18 @@ pub const KEYS: &[Key] = &[
         kind: Kind::Number(100, 100_000),
         default: "2000",
         help: "the most tokens in an answer",
+    },
+    Key {
+        name: "retrieve.rerank",
+        kind: Kind::OneOf(&["auto", "off"]),
+        default: "auto",
+        help: "whether a model orders what was found: auto, when there is a key (about half a cent a question); off, never",
+    },
+    Key {
+        name: "retrieve.rerank_deadline_ms",
+        kind: Kind::Number(50, 20_000),
+        default: "2000",
+        help: "how long that may take before the local order stands",
     },
     Key {
         name: "embed.provider",
@@ -219,7 +231,7 @@ pub const KEYS: &[Key] = &[
         name: "model.name",
         kind: Kind::Text,
         default: "claude-haiku-4-5",
-        help: "the model that formats answers",
+        help: "the model that writes the answers of `nugget ask` and orders what was found",
     },
     Key {
         name: "model.key_file",

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brain::Config;
+use actors::{Judge, Till};
+use brain::{Config, Places};
 use extract::{Api, Auto, Backend, ClaudeCode, Extractor, Heuristic, Limits, Modelled, claude_code};
 use queue::Budget;
 
@@ -51,6 +52,39 @@ pub(crate) fn budget(config: &Config) -> Budget {
     Budget {
         tokens: config.number("spend.tokens_per_day"),
         microdollars: config.number("spend.cents_per_day") * 10_000,
+    }
+}
+
+/// Who pays for what is asked outside of captures.
+pub(crate) fn till(config: &Config, places: &Places) -> Till {
+    Till::new(places.queue(), budget(config))
+}
+
+/// A client for questions; `None` without a key.
+pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<model::Client>, model::Error> {
+    let Some(key) = key(config)? else { return Ok(None) };
+    model::Client::new(model::Settings {
+        url: config.string("model.url"),
+        model: config.string("model.name"),
+        key,
+        deadline,
+    })
+    .map(Some)
+}
+
+/// Who orders what was found, besides the local order.
+pub(crate) fn judge(config: &Config, places: &Places) -> Option<Judge> {
+    if config.string("retrieve.rerank") == "off" {
+        return None;
+    }
+    let deadline = Duration::from_millis(config.number("retrieve.rerank_deadline_ms"));
+    match client(config, deadline) {
+        Ok(client) => Some(Judge { client: client?, till: till(config, places), deadline }),
+        // An answer must not fail for a file that is not there; who asks for a written one is told.
+        Err(error) => {
+            tracing::warn!(%error, "the local order stands");
+            None
+        }
     }
 }
 

@@ -69,6 +69,7 @@ impl Door {
         let manifest = brain.manifest()?;
         Ok(Setup {
             brain: brain.clone(),
+            judge: reading::judge(config, &places),
             places,
             embed: embed_settings(config),
             extractor: reading::extractor(config)?,

@@ -23,4 +23,4 @@ pub use lock::Lock;
 pub use merge::{FastForward, Refusal};
 pub use pending::PendingBranch;
 pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
-pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository};
+pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository, Reviewed, Standing};

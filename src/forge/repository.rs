@@ -231,13 +231,19 @@ impl Repository {
     /// # Errors
     /// When the commit cannot be read, [`Error::TooLarge`] beyond [`BLOB_BYTES_MAX`].
     pub fn read_at(&self, commit: CommitId, path: &str) -> Result<Option<Vec<u8>>, Error> {
+        read_file(&self.git()?, commit, path)
+    }
+
+    /// Tells of many files whether they are as reviewed.
+    ///
+    /// # Errors
+    /// As [`Self::default_branch`].
+    pub fn reviewed(&self) -> Result<Reviewed, Error> {
         let git = self.git()?;
-        match entry(&tree_of(&git, commit)?, path)? {
-            Some(entry) if entry.mode().is_blob() => {
-                read_blob(&git, commit, path, entry.object_id()).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let branch = self.default_branch_of(&git)?;
+        let merged = branch.local.into_iter().chain(branch.remote).collect();
+        let head = git.head_id().ok().map(|id| CommitId(id.detach()));
+        Ok(Reviewed { git, merged, head })
     }
 
     /// The commit of a local branch.
@@ -271,6 +277,59 @@ impl Repository {
         gix::ThreadSafeRepository::open_opts(&self.root, options)
             .map(|git| git.to_thread_local())
             .during(|| format!("open the repository {}", self.root.display()))
+    }
+}
+
+/// What was merged, here or at the remote, and what is checked out, at one moment. The repository is opened
+/// once for many files, for that is what takes the time.
+pub struct Reviewed {
+    git: gix::Repository,
+    merged: Vec<CommitId>,
+    head: Option<CommitId>,
+}
+
+/// Where a content is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// In the branch of knowledge.
+    Merged,
+    /// In the commit that is checked out, and not there.
+    Committed,
+    /// In neither.
+    Uncommitted,
+}
+
+impl Reviewed {
+    /// Where a file of the work tree is found with this content, give or take the ends of its lines.
+    ///
+    /// # Errors
+    /// When a commit cannot be read.
+    pub fn standing(&self, path: &str, content: &[u8]) -> Result<Standing, Error> {
+        let is_in = |commit: &CommitId| -> Result<bool, Error> {
+            let known = read_file(&self.git, *commit, path)?;
+            Ok(known.is_some_and(|known| known == content || lines(&known).eq(lines(content))))
+        };
+        for commit in &self.merged {
+            if is_in(commit)? {
+                return Ok(Standing::Merged);
+            }
+        }
+        match &self.head {
+            Some(head) if is_in(head)? => Ok(Standing::Committed),
+            _ => Ok(Standing::Uncommitted),
+        }
+    }
+}
+
+/// Lines whichever way they end: git may change that in a work tree.
+fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+    content.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
+}
+
+fn read_file(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<Vec<u8>>, Error> {
+    match entry(&tree_of(git, commit)?, path)? {
+        Some(entry) if entry.mode().is_blob() => read_blob(git, commit, path, entry.object_id()).map(Some),
+        _ => Ok(None),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use actors::{Roles, Service, Setup};
 use index::Mode;
 use jiff::Timestamp;
-use retrieve::Query;
+use retrieve::{Depth, Query};
 use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::tool::schema_for_type;
 use rmcp::handler::server::wrapper::Parameters;
@@ -17,6 +17,7 @@ use rmcp::model::{
     CallToolResult, ContentBlock, Implementation, JsonObject, MetaObject, ServerCapabilities, ServerConfig,
 };
 use rmcp::{ErrorData, ServerHandler, ServiceExt as _, schemars, tool, tool_handler, tool_router};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 
 /// What the model reads about the server; the client cuts it at 4,096 characters.
@@ -39,6 +40,9 @@ const IDLE_AFTER: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_secs(45);
 /// The longest task description that is used, in characters.
 const TASK_CHARS_MAX: usize = 20_000;
+const FILES_MAX: usize = 64;
+/// What a call may ask for. The client cuts a result at 25,000 tokens as its own model counts them.
+const BUDGET_TOKENS: std::ops::RangeInclusive<u64> = 100..=16_000;
 
 /// Limits of an answer, and what else the server does while it lives.
 #[derive(Clone)]
@@ -104,11 +108,103 @@ fn look_now_and_then(look: Arc<dyn Fn() + Send + Sync>) -> JoinHandle<()> {
     })
 }
 
-#[derive(serde::Deserialize, schemars::JsonSchema)]
-struct Task {
+/// The shape of a call, for the model that makes it. Read by [`Task::read`], whose errors it understands.
+#[derive(schemars::JsonSchema)]
+#[expect(dead_code, reason = "only its schema is used")]
+struct Inputs {
     /// What you are about to do, in a sentence or two of plain language, with the names of the
     /// libraries, errors or files that matter
     task_description: String,
+    /// Paths of the files that the task is about: what speaks of them comes a little earlier
+    files: Option<Vec<String>>,
+    /// The most tokens to return, 100 to 16000; 2000 is usual
+    budget_tokens: Option<u64>,
+    /// How much to return of each unit: a sentence (summary), the passages that match (standard, the
+    /// default), or also what stands around them (deep, twice the tokens)
+    depth: Option<Depths>,
+}
+
+#[derive(schemars::JsonSchema)]
+#[schemars(rename_all = "lowercase")]
+#[expect(dead_code, reason = "only its schema is used")]
+enum Depths {
+    Summary,
+    Standard,
+    Deep,
+}
+
+/// A call.
+#[derive(Debug, PartialEq)]
+struct Task {
+    text: String,
+    files: Vec<String>,
+    budget_tokens: Option<usize>,
+    depth: Depth,
+}
+
+impl Task {
+    /// Reads a call's arguments; what is wrong with them is said in words that the caller can act on.
+    fn read(arguments: &JsonObject) -> Result<Self, String> {
+        let given = |name: &str| arguments.get(name).filter(|value| !value.is_null());
+        let wrong = |name: &str, wanted: &str, value: &Value| {
+            format!("`{name}` must be {wanted}, not {}", kind(value))
+        };
+        let text =
+            given("task_description").ok_or("`task_description` is missing: say what you are about to do")?;
+        let text = text.as_str().ok_or_else(|| wrong("task_description", "a string", text))?;
+        let text: String = text.trim().chars().take(TASK_CHARS_MAX).collect();
+        if knowledge::text::visible(&text).trim().is_empty() {
+            return Err("`task_description` is empty: say what you are about to do".to_owned());
+        }
+        let mut files = Vec::new();
+        if let Some(value) = given("files") {
+            const WANTED: &str = "a list of paths";
+            let paths = value.as_array().ok_or_else(|| wrong("files", WANTED, value))?;
+            for path in paths.iter().take(FILES_MAX) {
+                let path = path
+                    .as_str()
+                    .ok_or_else(|| wrong("files", WANTED, path).replace("not", "and one of them is"))?;
+                files.push(path.to_owned());
+            }
+        }
+        let budget_tokens = given("budget_tokens").map(|value| {
+            // A number is a number to a model, whether it writes 800 or 800.0.
+            let number = value
+                .as_u64()
+                .or_else(|| value.as_f64().filter(|x| *x >= 0.0 && x.fract() == 0.0).map(|x| x as u64));
+            let number = number.ok_or_else(|| wrong("budget_tokens", "a whole number", value))?;
+            Ok::<_, String>(number.clamp(*BUDGET_TOKENS.start(), *BUDGET_TOKENS.end()) as usize)
+        });
+        let depth = given("depth").map(|value| {
+            let depth = value.as_str().and_then(|text| text.parse().ok());
+            depth.ok_or_else(|| match value.as_str() {
+                Some(other) => format!(
+                    "`depth` must be summary, standard or deep, not \"{}\"",
+                    knowledge::text::one_line(other, 40)
+                ),
+                None => wrong("depth", "summary, standard or deep", value),
+            })
+        });
+        Ok(Self {
+            text,
+            files,
+            budget_tokens: budget_tokens.transpose()?,
+            depth: depth.transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
+/// What a value is, to somebody who has sent the wrong one.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) if value.is_u64() => "a number",
+        Value::Number(_) => "a number below zero or with a fraction",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
 }
 
 #[derive(Clone)]
@@ -131,7 +227,7 @@ impl Nugget {
         description = "Search this developer's reviewed knowledge (patterns, decisions, bugs, concepts, beliefs learned in \
                        earlier sessions) for what bears on a task. Call it first, before planning, debugging or editing code: \
                        it takes milliseconds and prevents repeating solved problems. Returns short quoted passages with unit ids.",
-        input_schema = schema_for_type::<Task>(),
+        input_schema = schema_for_type::<Inputs>(),
         annotations(read_only_hint = true, destructive_hint = false, idempotent_hint = true, open_world_hint = false),
         meta = tool_meta()
     )]
@@ -140,18 +236,10 @@ impl Nugget {
         Parameters(arguments): Parameters<JsonObject>,
     ) -> Result<CallToolResult, ErrorData> {
         // Read here and not by the macro, which would answer a malformed call as if the tool had run.
-        let task: Task = serde_json::from_value(arguments.into())
-            .map_err(|error| ErrorData::invalid_params(error.to_string(), None))?;
-        let text: String = task.task_description.trim().chars().take(TASK_CHARS_MAX).collect();
-        if text.is_empty() {
-            return Err(ErrorData::invalid_params(
-                "task_description is empty: say what you are about to do",
-                None,
-            ));
-        }
+        let task = Task::read(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
         // In a task of its own: a call whose body panics would never be answered.
         let this = self.clone();
-        let answer = tokio::spawn(async move { this.answer(text).await }).await;
+        let answer = tokio::spawn(async move { this.answer(task).await }).await;
         self.rest();
         Ok(match answer {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
@@ -171,21 +259,21 @@ impl ServerHandler for Nugget {
 }
 
 impl Nugget {
-    async fn answer(&self, text: String) -> Result<String, String> {
+    async fn answer(&self, task: Task) -> Result<String, String> {
         let late = self.catch_up().await;
+        let usual = self.settings.budget_tokens * task.depth.budget_factor();
         let query = Query {
-            text,
-            vector: None,
+            files: task.files,
             limit: self.settings.limit,
-            budget_tokens: self.settings.budget_tokens,
-            now: Timestamp::now(),
+            budget_tokens: task.budget_tokens.unwrap_or(usual),
+            depth: task.depth,
+            ..Query::new(task.text, Timestamp::now())
         };
         let answer = self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?;
-        let mut text = retrieve::render(&answer);
         if late && answer.generation == 0 {
-            text.push_str("\n(The brain is being indexed for the first time: ask again in a moment.)\n");
+            return Ok("The brain is being indexed for the first time: ask again in a moment.\n".to_owned());
         }
-        Ok(text)
+        Ok(retrieve::render(&answer))
     }
 
     /// Gives memory back once nobody has asked for a while.
@@ -233,4 +321,61 @@ fn tool_meta() -> MetaObject {
     meta.insert("anthropic/alwaysLoad".to_owned(), true.into());
     meta.insert("anthropic/maxResultSizeChars".to_owned(), 200_000.into());
     MetaObject(meta)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(arguments: &Value) -> Result<Task, String> {
+        Task::read(arguments.as_object().unwrap())
+    }
+
+    #[test]
+    fn the_description_alone_is_enough() {
+        let task = Task { text: "x".into(), files: Vec::new(), budget_tokens: None, depth: Depth::Standard };
+        assert_eq!(read(&json!({ "task_description": " x\n" })).unwrap(), task);
+        let nulls = json!({ "task_description": "x", "files": null, "budget_tokens": null, "depth": null, "other": 1 });
+        assert_eq!(read(&nulls).unwrap(), task);
+    }
+
+    #[test]
+    fn a_budget_is_kept_within_sane_bounds() {
+        let budget = |budget: Value| {
+            read(&json!({ "task_description": "x", "budget_tokens": budget })).unwrap().budget_tokens.unwrap()
+        };
+        let budgets = [json!(0), json!(800), json!(800.0), json!(u64::MAX), json!(1e300)].map(budget);
+        assert_eq!(budgets, [100, 800, 800, 16_000, 16_000]);
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_call_is_said_so_that_it_can_be_mended() {
+        let check = |name: &str, value: Value, expected: &str| {
+            let mut arguments = json!({ "task_description": "x" });
+            arguments[name] = value;
+            assert_eq!(read(&arguments).unwrap_err(), expected);
+        };
+        check("task_description", json!(7), "`task_description` must be a string, not a number");
+        check(
+            "task_description",
+            json!(" \u{200b}"),
+            "`task_description` is empty: say what you are about to do",
+        );
+        check("files", json!("a.rs"), "`files` must be a list of paths, not a string");
+        check("files", json!(["a.rs", 7]), "`files` must be a list of paths, and one of them is a number");
+        check("budget_tokens", json!("800"), "`budget_tokens` must be a whole number, not a string");
+        check(
+            "budget_tokens",
+            json!(-1),
+            "`budget_tokens` must be a whole number, not a number below zero or with a fraction",
+        );
+        check("depth", json!(3), "`depth` must be summary, standard or deep, not a number");
+        check("depth", json!("all"), "`depth` must be summary, standard or deep, not \"all\"");
+        assert_eq!(
+            read(&json!({})).unwrap_err(),
+            "`task_description` is missing: say what you are about to do"
+        );
+    }
 }

@@ -1,11 +1,14 @@
 //! Answers a question from one generation of the index: what was learned before that bears on it.
 //!
-//! Stages, each in a file of its own: `analyse`, `search`, `fuse`, `expand`, `rerank`, `pack`; and `render`
-//! for what a model reads. It never calls a model, the query's vector is given; it reads no clock.
+//! Stages, each in a file of its own: `analyse`, `search`, `fuse`, `expand`, `rerank`, `pack`; `render` for
+//! what a model reads; and `judge` for a model that is asked for the final order. It never calls a model
+//! itself: the query's vector and the judge's scores are given. It reads no clock.
 
 mod analyse;
 mod expand;
+mod files;
 mod fuse;
+pub mod judge;
 mod pack;
 mod render;
 mod rerank;
@@ -14,10 +17,11 @@ mod search;
 mod tests;
 mod words;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use index::{Hit, Pinned};
+use index::{Hit, Pinned, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{CountTokens, Domain, UnitId, UnitType};
 use serde::Serialize;
@@ -26,9 +30,11 @@ pub use analyse::Analysis;
 pub use render::render;
 pub use rerank::{Features, Scored};
 
-/// How many chunks an answer holds at most, and how many tokens, when nobody says.
+/// How many units an answer holds at most and how many passages, and how many tokens, when nobody says.
 pub const LIMIT_DEFAULT: usize = 10;
 pub const BUDGET_TOKENS_DEFAULT: usize = 2_000;
+/// Below this there is no room to say even that something was found.
+pub const BUDGET_TOKENS_MIN: usize = 64;
 
 /// A question.
 #[derive(Clone, Debug)]
@@ -36,12 +42,71 @@ pub struct Query {
     pub text: String,
     /// The text's vector by the model of the index: `[dimensions] f32`, L2-normalised. `None`: search by words.
     pub vector: Option<Vec<f32>>,
-    /// Chunks at most.
+    /// Paths that the question is about. Units that speak of them are looked for too and come a little
+    /// earlier; whether there is an answer at all is for the text alone to say.
+    pub files: Vec<String>,
+    /// Units at most, and passages at most that were found; what [`Depth::Deep`] adds to them is not counted.
     pub limit: usize,
-    /// Tokens at most, of the rendered answer, approximately.
+    /// Tokens at most, of the rendered answer as the lexicon counts them. Less than
+    /// [`BUDGET_TOKENS_MIN`] is taken for that.
     pub budget_tokens: usize,
+    pub depth: Depth,
     /// What units' ages are reckoned from.
     pub now: Timestamp,
+}
+
+impl Query {
+    /// A question with no more than its text: its vector is not known yet, the rest is as usual.
+    pub fn new(text: impl Into<String>, now: Timestamp) -> Self {
+        Self {
+            text: text.into(),
+            vector: None,
+            files: Vec::new(),
+            limit: LIMIT_DEFAULT,
+            budget_tokens: BUDGET_TOKENS_DEFAULT,
+            depth: Depth::Standard,
+            now,
+        }
+    }
+}
+
+/// How much is told of what was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Depth {
+    /// Each unit in a sentence.
+    Summary,
+    /// And the passages that match.
+    #[default]
+    Standard,
+    /// And what stands around them, while the budget lasts.
+    Deep,
+}
+
+impl Depth {
+    pub const ALL: [Self; 3] = [Self::Summary, Self::Standard, Self::Deep];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Summary => "summary",
+            Self::Standard => "standard",
+            Self::Deep => "deep",
+        }
+    }
+
+    /// What a budget is multiplied by when nobody named one: who asks for everything has room for it.
+    pub fn budget_factor(self) -> usize {
+        if self == Self::Deep { 2 } else { 1 }
+    }
+}
+
+impl std::str::FromStr for Depth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|depth| depth.as_str() == text);
+        found.ok_or_else(|| "it is one of summary, standard, deep".to_owned())
+    }
 }
 
 /// What is known, best unit first.
@@ -51,12 +116,23 @@ pub struct Answer {
     pub units: Vec<FoundUnit>,
     /// Units that bear on it too, for which there was no room.
     pub more: Vec<(UnitId, String)>,
+    /// How many of `more` the text names; the others it counts.
+    pub more_named: usize,
+    /// How many units were searched.
+    pub searched: usize,
+    /// Who has put them in order: `local`, or the model that was asked.
+    pub reranked_by: String,
+    /// Why a model that was to be asked did not decide the order.
+    pub rerank_trouble: Option<String>,
     pub stages: Vec<StageReport>,
     /// Whether it was searched by words alone.
     pub words_only: bool,
     /// Of the index; 0 when there is none yet.
     pub generation: u64,
 }
+
+/// [`Answer::reranked_by`] when no model was asked.
+pub const LOCAL: &str = "local";
 
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundUnit {
@@ -72,12 +148,32 @@ pub struct FoundUnit {
     pub last_modified: Option<Timestamp>,
     pub age_days: Option<f64>,
     pub status: Option<String>,
-    /// That of its best passage. Comparable within one answer only.
+    pub review: Review,
+    /// By the formula of who has put the units in order. Comparable within one answer only.
     pub score: f64,
+    /// What a model thought of its relevance, 0 to 10.
+    pub judged: Option<f64>,
     /// Why it was found, for a person to judge.
     pub why: String,
+    /// Its description, else its first sentence; empty when there is neither, or no room.
+    pub summary: String,
     /// In the order of the file.
     pub passages: Vec<Passage>,
+}
+
+/// Whether a person has agreed to what a unit says. Only what is in the brain's own folder is served, never
+/// what waits on a branch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Review {
+    /// It is in the brain's folder, of which git knows nothing, or was not asked.
+    #[default]
+    Accepted,
+    /// As it is in the branch of reviewed knowledge.
+    Merged,
+    /// In a commit that is checked out, and not in that branch.
+    Unmerged,
+    UncommittedEdit,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -87,6 +183,7 @@ pub struct Passage {
     pub breadcrumb: String,
     /// As in the file; shortened with an ellipsis when only part of it fitted.
     pub text: String,
+    /// 0 for one that was not found itself, but stands around what was.
     pub score: f64,
     pub tokens: usize,
 }
@@ -144,19 +241,47 @@ pub enum Error {
 /// # Errors
 /// When the index cannot be read.
 pub fn retrieve(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Answer, Error> {
-    let mut trace = trace(pinned, query, lexicon)?;
-    let begun = Instant::now();
-    let packed = pack::pack(pinned, query, &trace, lexicon)?;
-    let items = packed.units.iter().map(|unit| unit.passages.len()).sum();
-    trace.stages.push(StageReport { name: "pack", items, micros: micros_since(begun) });
-    Ok(Answer {
-        units: packed.units,
-        more: packed.more,
-        stages: trace.stages,
-        words_only: trace.words_only,
-        generation: pinned.generation(),
-    })
+    answer(pinned, query, trace(pinned, query, lexicon)?, None, lexicon, &AsIs)
 }
+
+/// Packs what a search has found, in the order of the verdict if there is one.
+///
+/// # Errors
+/// When the index cannot be read.
+pub fn answer(
+    pinned: &Pinned,
+    query: &Query,
+    mut trace: Trace,
+    verdict: Option<&judge::Verdict>,
+    lexicon: &dyn Lexicon,
+    censor: &dyn Censor,
+) -> Result<Answer, Error> {
+    let begun = Instant::now();
+    let mut answer = pack::pack(pinned, query, &trace, verdict, lexicon, censor)?;
+    let items = answer.units.iter().map(|unit| unit.passages.len()).sum();
+    trace.stages.push(StageReport { name: "pack", items, micros: micros_since(begun) });
+    answer.stages = trace.stages;
+    Ok(answer)
+}
+
+/// Looks over what is about to be shown or sent.
+pub trait Censor {
+    /// The text without what must not leave the brain: a person may have written a secret into it.
+    fn clean<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        transcript::redact::redact(text)
+    }
+
+    /// What is known of a unit's review.
+    fn review(&self, unit: &UnitRecord) -> Review {
+        let _ = unit;
+        Review::default()
+    }
+}
+
+/// Secrets are taken out, and of reviews nothing is known.
+pub struct AsIs;
+
+impl Censor for AsIs {}
 
 /// All stages but the packing, each with what it found.
 ///
@@ -176,7 +301,8 @@ pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Tr
     clock.lap("embedding", embedding.len());
     let bm25 = search::by_words(pinned, &analysis)?;
     clock.lap("bm25", bm25.len());
-    let fused = fuse::fuse(&[&embedding, &bm25]);
+    let by_files = files::Files::of(&query.files).search(pinned)?;
+    let fused = fuse::fuse(&[&embedding, &bm25, &by_files]);
     clock.lap("fuse", fused.len());
     let expanded = expand::expand(pinned, &fused, vector)?;
     clock.lap("expand", expanded.hits.len());

@@ -1,15 +1,19 @@
-//! The best passages that fit: grouped by unit, within a number of chunks and of tokens.
+//! The answer within its budget, in three passes: each unit in a sentence, then the passages found, then what
+//! stands around them.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 
 use index::{Pinned, UnitRecord};
 use knowledge::{Relation, UnitId, text};
-use transcript::redact::redact;
 
 use crate::expand::Path;
-use crate::render;
+use crate::files::Files;
+use crate::judge::Verdict;
 use crate::rerank::{Scored, age_days};
-use crate::{Error, FoundUnit, Lexicon, Passage, Query, Trace};
+use crate::{
+    Answer, BUDGET_TOKENS_MIN, Censor, Depth, Error, FoundUnit, LOCAL, Lexicon, Passage, Query, Trace, render,
+};
 
 /// Passages with less than this part of the best one's score stay out, room or not: more is not better for
 /// who has to read it.
@@ -21,118 +25,367 @@ const RELATED_MAX: usize = 3;
 const WORDS_NAMED_MAX: usize = 5;
 /// From this cosine on a person would agree that the meaning is alike.
 const MEANING_MIN: f64 = 0.35;
+const SUMMARY_CHARS_MAX: usize = 240;
 
-pub(crate) struct Packed {
-    pub(crate) units: Vec<FoundUnit>,
-    pub(crate) more: Vec<(UnitId, String)>,
+#[cfg(test)]
+mod tests;
+
+/// A unit that bears on the question.
+pub(crate) struct Ranked<'t> {
+    pub(crate) record: UnitRecord,
+    /// That of its best passage.
+    pub(crate) score: f64,
+    /// What a model thought of it, 0 to 10.
+    pub(crate) judged: Option<f64>,
+    /// Best first, never empty; each with its part of `score`, the best has 1.
+    pub(crate) passages: Vec<(f64, &'t Scored)>,
+    /// The file of the question that it speaks of.
+    file: Option<String>,
+}
+
+impl Ranked<'_> {
+    pub(crate) fn best(&self) -> &Scored {
+        self.passages[0].1
+    }
+
+    /// Whether it was not found itself, but by a relation with one that was.
+    fn is_related(&self) -> bool {
+        self.best().path.is_some()
+    }
+}
+
+/// The units that bear on the question, best first by the local order.
+pub(crate) fn shortlist<'t>(
+    pinned: &Pinned,
+    query: &Query,
+    trace: &'t Trace,
+) -> Result<Vec<Ranked<'t>>, Error> {
+    let files = Files::of(&query.files);
+    let mut relevant: Vec<(f64, Option<&str>, &Scored)> = trace
+        .reranked
+        .iter()
+        .filter(|scored| scored.relevant)
+        .map(|scored| {
+            let (factor, named) =
+                files.factor(&format!("{}\n{}", scored.record.breadcrumb, scored.record.text));
+            (scored.score * factor, named, scored)
+        })
+        .collect();
+    relevant.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let floor = relevant.first().map_or(0.0, |(best, ..)| best * PART_OF_BEST_MIN);
+    let mut units: Vec<Ranked<'t>> = Vec::new();
+    let mut places: HashMap<&UnitId, Option<usize>> = HashMap::new();
+    for (score, named, scored) in relevant {
+        if scored.path.is_none() && score < floor {
+            continue;
+        }
+        let id = &scored.record.unit;
+        if !places.contains_key(id) {
+            let record = pinned.unit(id)?;
+            places.insert(id, record.is_some().then_some(units.len()));
+            units.extend(record.map(|record| Ranked {
+                record,
+                score,
+                judged: None,
+                passages: Vec::new(),
+                file: None,
+            }));
+        }
+        let Some(unit) = places[id].and_then(|place| units.get_mut(place)) else { continue };
+        let part = if unit.score > 0.0 { score / unit.score } else { 1.0 };
+        unit.passages.push((part, scored));
+        if unit.file.is_none() {
+            unit.file = named.map(str::to_owned);
+        }
+    }
+    Ok(units)
 }
 
 pub(crate) fn pack(
     pinned: &Pinned,
     query: &Query,
     trace: &Trace,
+    verdict: Option<&Verdict>,
     lexicon: &dyn Lexicon,
-) -> Result<Packed, Error> {
-    let relevant = || trace.reranked.iter().filter(|scored| scored.relevant);
-    let floor = relevant().next().map_or(0.0, |best| best.score * PART_OF_BEST_MIN);
-    let mut packed = Packed { units: Vec::new(), more: Vec::new() };
-    let mut records: HashMap<UnitId, UnitRecord> = HashMap::new();
-    // For the lines around the units and the list of what was left out.
-    let frame = (query.budget_tokens / 8).max(render::FRAME_TOKENS_MIN);
-    let mut left_of_more = frame.saturating_sub(render::FRAME_TOKENS_MIN);
-    let (mut left, mut chunks, mut related) = (query.budget_tokens.saturating_sub(frame), 0, 0);
-    for scored in relevant().filter(|scored| scored.path.is_some() || scored.score >= floor) {
-        let id = &scored.record.unit;
-        let at = packed.units.iter().position(|unit| &unit.id == id);
-        if at.is_none() && !records.contains_key(id) {
-            let Some(record) = pinned.unit(id)? else { continue };
-            records.insert(id.clone(), record);
+    censor: &dyn Censor,
+) -> Result<Answer, Error> {
+    let mut units = shortlist(pinned, query, trace)?;
+    if let Some(verdict) = verdict {
+        verdict.apply(&mut units);
+    }
+    let budget = query.budget_tokens.max(BUDGET_TOKENS_MIN);
+    let mut packer = Packer {
+        pinned,
+        query,
+        lexicon,
+        censor,
+        answer: Answer {
+            units: Vec::new(),
+            more: Vec::new(),
+            more_named: 0,
+            searched: pinned.units_count(),
+            reranked_by: verdict.map_or(LOCAL, |verdict| &verdict.model).to_owned(),
+            rerank_trouble: None,
+            stages: Vec::new(),
+            words_only: trace.words_only,
+            generation: pinned.generation(),
+        },
+        left: budget,
+        shown: HashSet::new(),
+        order: Vec::new(),
+    };
+    packer.summaries(&units, trace)?;
+    packer.name_the_others();
+    if query.depth != Depth::Summary {
+        packer.passages(&units);
+    }
+    if query.depth == Depth::Deep {
+        packer.details()?;
+    }
+    Ok(packer.within(budget))
+}
+
+struct Packer<'p> {
+    pinned: &'p Pinned,
+    query: &'p Query,
+    lexicon: &'p dyn Lexicon,
+    censor: &'p dyn Censor,
+    answer: Answer,
+    /// Of the budget.
+    left: usize,
+    /// Chunks by their ids.
+    shown: HashSet<String>,
+    /// The same, in the order in which they came.
+    order: Vec<String>,
+}
+
+impl Packer<'_> {
+    /// First pass. Summaries take half of the budget at most, so that room is left for what they summarise;
+    /// all of it when nothing else is wanted.
+    fn summaries(&mut self, units: &[Ranked<'_>], trace: &Trace) -> Result<(), Error> {
+        let frame = self.lexicon.count(&render::head(&self.answer, units.len()))
+            + self.lexicon.count(&render::overflow(units.len(), &[]));
+        self.left = self.left.saturating_sub(frame + NAME_SLACK);
+        let most = if self.query.depth == Depth::Summary { self.left } else { self.left / 2 };
+        let (mut spent, mut related, mut is_full) = (0, 0, false);
+        for unit in units {
+            let crowds = unit.is_related() && related >= RELATED_MAX;
+            if !crowds && !is_full && self.answer.units.len() < self.query.limit {
+                let mut found = self.found(unit, trace)?;
+                let header = self.lexicon.count(&render::header(&found));
+                let summary = self.lexicon.count(&render::quoted(&found.summary));
+                // The best one is shown for as long as its header fits at all.
+                let room = if self.answer.units.is_empty() { self.left } else { most.saturating_sub(spent) };
+                let cost = if header + summary <= room {
+                    header + summary
+                } else {
+                    found.summary.clear();
+                    header
+                };
+                if cost <= room {
+                    spent += cost;
+                    related += usize::from(unit.is_related());
+                    self.answer.units.push(found);
+                    continue;
+                }
+                is_full = true;
+            }
+            let title = self.censor.clean(&unit.record.title).into_owned();
+            self.answer.more.push((unit.record.id.clone(), title));
         }
-        let Some(record) = records.get(id) else { continue };
-        let found = match at {
-            Some(_) => None,
-            None => Some(found(record, scored, trace, query)),
-        };
-        let header = found.as_ref().map_or(0, |unit| lexicon.count(&render::header(unit)));
-        let room = left.saturating_sub(header);
-        // The first unit is shown whatever it takes: an answer over budget is better than none.
-        let room = if packed.units.is_empty() { room.max(CUT_TOKENS_MIN) } else { room };
-        let whole = passage(scored, &scored.record.text, lexicon);
-        let crowds = at.is_none() && scored.path.is_some() && related >= RELATED_MAX;
-        let passage = if chunks >= query.limit || crowds {
-            None
-        } else if whole.tokens <= room {
-            Some(whole)
-        } else if at.is_none() && room >= CUT_TOKENS_MIN {
-            Some(passage(scored, &cut(&scored.record.text, whole.tokens, room), lexicon))
-        } else {
-            None
-        };
-        match (passage, found, at) {
-            (Some(passage), Some(mut unit), _) => {
-                left = left.saturating_sub(header + passage.tokens);
-                unit.passages.push(passage);
-                packed.units.push(unit);
-                related += usize::from(scored.path.is_some());
-                chunks += 1;
+        self.left = self.left.saturating_sub(spent);
+        Ok(())
+    }
+
+    /// Names as many of the units that are not shown as an eighth of what is left allows.
+    fn name_the_others(&mut self) {
+        let mut room = self.left / 8;
+        for (id, title) in &self.answer.more {
+            let tokens = self.lexicon.count(&render::name(id, title)) + NAME_SLACK;
+            if tokens > room {
+                break;
             }
-            (Some(passage), None, Some(at)) => {
-                left = left.saturating_sub(passage.tokens);
-                packed.units[at].passages.push(passage);
-                chunks += 1;
+            room -= tokens;
+            self.left -= tokens;
+            self.answer.more_named += 1;
+        }
+    }
+
+    /// Second pass: passages by their score, whichever unit they are of.
+    fn passages(&mut self, units: &[Ranked<'_>]) {
+        let scores: HashMap<&UnitId, &Ranked<'_>> =
+            units.iter().map(|unit| (&unit.record.id, unit)).collect();
+        let mut found: Vec<(f64, usize, &Scored)> = Vec::new();
+        for (at, unit) in self.answer.units.iter().enumerate() {
+            let Some(ranked) = scores.get(&unit.id) else { continue };
+            found.extend(ranked.passages.iter().map(|(part, scored)| (ranked.score * part, at, *scored)));
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (score, at, scored) in found {
+            if self.order.len() >= self.query.limit {
+                break;
             }
-            (None, Some(unit), _) if packed.more.iter().all(|(other, _)| other != &unit.id) => {
-                let tokens = lexicon.count(&render::more(&unit.id, &unit.title));
-                if tokens <= left_of_more {
-                    left_of_more -= tokens;
-                    packed.more.push((unit.id, unit.title));
+            let whole = self.passage(score, &scored.record);
+            if whole.tokens <= self.left {
+                self.show(at, whole);
+            } else if self.answer.units[at].passages.is_empty() && self.left >= CUT_TOKENS_MIN {
+                let text = cut(&whole.text, whole.tokens, self.left);
+                let tokens = self.lexicon.count(&text) + self.around(&whole.breadcrumb, &text);
+                if tokens <= self.left {
+                    self.show(at, Passage { text, tokens, ..whole });
                 }
             }
-            _ => {}
         }
     }
-    // A unit that found room by a shorter passage is not among those that found none.
-    packed.more.retain(|(id, _)| packed.units.iter().all(|unit| &unit.id != id));
-    for unit in &mut packed.units {
-        unit.passages.sort_by_key(|passage| position(&passage.chunk_id));
+
+    /// Third pass: the neighbours of what was found, then the rest of the units, best first.
+    fn details(&mut self) -> Result<(), Error> {
+        let mut chunks = Vec::new();
+        for unit in &self.answer.units {
+            chunks.push(self.pinned.chunks_of(&unit.id)?);
+        }
+        let found = self.order.clone();
+        for (at, chunks) in chunks.iter().enumerate() {
+            for chunk in chunks {
+                let near = [chunk.position.checked_sub(1), chunk.position.checked_add(1)];
+                let mut near =
+                    near.into_iter().flatten().map(|near| format!("{}#{near}", chunk.unit.as_str()));
+                if near.any(|near| found.contains(&near)) {
+                    self.add(at, chunk);
+                }
+            }
+        }
+        for (at, chunks) in chunks.iter().enumerate() {
+            for chunk in chunks {
+                self.add(at, chunk);
+            }
+        }
+        Ok(())
     }
-    Ok(packed)
+
+    fn add(&mut self, at: usize, chunk: &index::ChunkRecord) {
+        if self.shown.contains(&chunk.id) {
+            return;
+        }
+        let passage = self.passage(0.0, chunk);
+        if passage.tokens <= self.left {
+            self.show(at, passage);
+        }
+    }
+
+    fn show(&mut self, at: usize, passage: Passage) {
+        self.left -= passage.tokens;
+        self.shown.insert(passage.chunk_id.clone());
+        self.order.push(passage.chunk_id.clone());
+        self.answer.units[at].passages.push(passage);
+    }
+
+    fn passage(&self, score: f64, chunk: &index::ChunkRecord) -> Passage {
+        let breadcrumb = self.censor.clean(&chunk.breadcrumb).into_owned();
+        let text = self.censor.clean(&chunk.text);
+        let tokens = match &text {
+            // Counted when it was cut, and again when the answer is whole.
+            Cow::Borrowed(_) => chunk.tokens as usize,
+            Cow::Owned(text) => self.lexicon.count(text),
+        };
+        let tokens = tokens + self.around(&breadcrumb, &text);
+        Passage { chunk_id: chunk.id.clone(), breadcrumb, text: text.into_owned(), score, tokens }
+    }
+
+    /// What a passage takes besides its text: a mark before each line, and its headings.
+    fn around(&self, breadcrumb: &str, text: &str) -> usize {
+        self.lexicon.count(breadcrumb) + text.lines().count() + 4
+    }
+
+    fn found(&self, unit: &Ranked<'_>, trace: &Trace) -> Result<FoundUnit, Error> {
+        let record = &unit.record;
+        let clean = |text: &str| self.censor.clean(text).into_owned();
+        Ok(FoundUnit {
+            id: record.id.clone(),
+            title: clean(&record.title),
+            kind: record.kind.clone(),
+            domain: record.domain.clone(),
+            path: record.path.clone(),
+            confidence: record.confidence,
+            source: clean(&record.source),
+            last_modified: record.last_modified,
+            age_days: age_days(record, self.query.now),
+            status: record.status.as_deref().map(clean),
+            review: self.censor.review(record),
+            score: unit.score,
+            judged: unit.judged,
+            why: clean(&why(unit, trace)),
+            summary: clean(&summary(self.pinned, record)?),
+            passages: Vec::new(),
+        })
+    }
+
+    /// The answer, with as much taken out again as it is over the budget by: what was counted piece by piece
+    /// may be more as a whole, with a tokenizer that joins words.
+    fn within(mut self, budget: usize) -> Answer {
+        for unit in &mut self.answer.units {
+            unit.passages.sort_by_key(|passage| position(&passage.chunk_id));
+        }
+        while self.lexicon.count(&render::render(&self.answer)) > budget {
+            if let Some(last) = self.order.pop() {
+                for unit in &mut self.answer.units {
+                    unit.passages.retain(|passage| passage.chunk_id != last);
+                }
+            } else if self.answer.more_named > 0 {
+                self.answer.more_named = 0;
+            } else if let Some(last) = self.answer.units.pop() {
+                self.answer.more.insert(0, (last.id, last.title));
+            } else {
+                break;
+            }
+        }
+        self.answer
+    }
 }
+
+/// What stands between two names, or after the last.
+const NAME_SLACK: usize = 2;
 
 fn position(chunk_id: &str) -> u32 {
     chunk_id.rsplit_once('#').and_then(|(_, position)| position.parse().ok()).unwrap_or(u32::MAX)
 }
 
-fn found(record: &UnitRecord, scored: &Scored, trace: &Trace, query: &Query) -> FoundUnit {
-    FoundUnit {
-        id: record.id.clone(),
-        title: redact(&record.title).into_owned(),
-        kind: record.kind.clone(),
-        domain: record.domain.clone(),
-        path: record.path.clone(),
-        confidence: record.confidence,
-        source: record.source.clone(),
-        last_modified: record.last_modified,
-        age_days: age_days(record, query.now),
-        status: record.status.clone(),
-        score: scored.score,
-        why: why(scored, trace),
-        passages: Vec::new(),
+/// A unit in a sentence: its description, else the first of its text.
+pub(crate) fn summary(pinned: &Pinned, record: &UnitRecord) -> Result<String, Error> {
+    if let Some(description) = record.description.as_deref().filter(|text| !text.trim().is_empty()) {
+        return Ok(text::one_line(description, SUMMARY_CHARS_MAX));
     }
+    let chunks = pinned.chunks_of(&record.id)?;
+    Ok(chunks.first().map_or_else(String::new, |chunk| first_sentence(&chunk.text)))
 }
 
-fn passage(scored: &Scored, text: &str, lexicon: &dyn Lexicon) -> Passage {
-    // A person may have written a secret into their brain; it is not told to everybody who asks.
-    let (breadcrumb, text) = (redact(&scored.record.breadcrumb), redact(text));
-    // As it will be shown: a mark before each line.
-    let tokens = lexicon.count(&breadcrumb) + lexicon.count(&text) + text.lines().count() + 2;
-    Passage {
-        chunk_id: scored.record.id.clone(),
-        breadcrumb: breadcrumb.into_owned(),
-        text: text.into_owned(),
-        score: scored.score,
-        tokens,
-    }
+/// The first sentence of prose: what stands above it, headings for one, is passed over.
+fn first_sentence(body: &str) -> String {
+    let visible = text::visible(body);
+    let prose = |line: &&str| {
+        line.chars().next().is_some_and(|c| c.is_alphanumeric() || matches!(c, '`' | '*' | '_' | '"' | '('))
+    };
+    let mut fenced = false;
+    let lines = visible.lines().map(str::trim).skip_while(|line| {
+        let fence = line.starts_with("```") || line.starts_with("~~~");
+        fenced ^= fence;
+        fenced || fence || !prose(line)
+    });
+    let paragraph: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
+    let paragraph = paragraph.join(" ");
+    let end = paragraph.char_indices().find(|&(at, c)| {
+        let rest = &paragraph[at + c.len_utf8()..];
+        let mut after = rest.chars();
+        match c {
+            '.' | '!' | '?' => {
+                after.next() == Some(' ') && after.next().is_some_and(|next| !next.is_lowercase())
+            }
+            '。' | '！' | '？' => true,
+            _ => false,
+        }
+    });
+    let sentence = end.map_or(paragraph.as_str(), |(at, c)| &paragraph[..at + c.len_utf8()]);
+    text::one_line(sentence, SUMMARY_CHARS_MAX)
 }
 
 /// The beginning of a text of `tokens` tokens that has about `room`, up to a word, with an ellipsis.
@@ -144,7 +397,15 @@ fn cut(text: &str, tokens: usize, room: usize) -> String {
     format!("{} …", head.trim_end())
 }
 
-fn why(scored: &Scored, trace: &Trace) -> String {
+fn why(unit: &Ranked<'_>, trace: &Trace) -> String {
+    let found = why_found(unit.best(), trace);
+    match &unit.file {
+        Some(file) => format!("{found}; speaks of `{}`", text::one_line(file, 60)),
+        None => found,
+    }
+}
+
+fn why_found(scored: &Scored, trace: &Trace) -> String {
     if let Some(path) = &scored.path {
         return related(path);
     }
@@ -195,40 +456,4 @@ fn holds(words: &[&str], term: &str) -> bool {
         let longest = word.chars().count().max(term.chars().count());
         common == longest || common >= STEM_CHARS_MIN && longest - common <= ENDING_CHARS_MAX
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_text_is_cut_at_a_word_and_says_so() {
-        assert_eq!(cut("alpha beta gamma delta", 4, 3), "alpha beta …");
-        assert_eq!(cut("日本語日本語日本語", 9, 3), "日本 …");
-        assert_eq!(cut("", 0, 0), " …");
-    }
-
-    #[test]
-    fn words_match_whatever_their_ending() {
-        assert!(holds(&["pools"], "pool") && holds(&["pooling"], "pool") && holds(&["go"], "go"));
-        assert!(!holds(&["polls"], "pool") && !holds(&["gone"], "go") && !holds(&[], "x"));
-    }
-
-    #[test]
-    fn a_relation_is_told_from_the_side_it_was_stated_on() {
-        let path = |relation, outgoing, hops| Path {
-            source: UnitId::verbatim("pool"),
-            relation,
-            outgoing,
-            hops,
-            weight: 0.5,
-        };
-        assert_eq!(related(&path(Relation::Uses, true, 1)), "related: `pool` uses this");
-        assert_eq!(related(&path(Relation::Uses, false, 1)), "related: uses `pool`");
-        assert_eq!(
-            related(&path(Relation::Other("evil\n\u{202e}x".into()), true, 1)),
-            "related: `pool` evil x this"
-        );
-        assert_eq!(related(&path(Relation::Uses, true, 2)), "related to what is related to `pool`");
-    }
 }

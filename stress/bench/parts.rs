@@ -46,7 +46,7 @@ pub(crate) fn run(arguments: &Arguments, seed: u64) -> Result<Value> {
         let embedded = thread_ms()?;
         took("embed", embedded - begun);
         let pinned = index.pin()?;
-        let query = Query { text, vector, limit: 10, budget_tokens: 2_000, now: Timestamp::now() };
+        let query = Query { vector, ..Query::new(text, Timestamp::now()) };
         let answer = retrieve::retrieve(&pinned, &query, embedder.tokenizer())?;
         took("retrieve", thread_ms()? - embedded);
         for stage in answer.stages {

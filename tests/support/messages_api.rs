@@ -139,8 +139,8 @@ fn serve(
             reply = *then;
         }
         let (content, stop) = match reply {
-            Reply::Call(input) => (call(&input), "tool_use"),
-            Reply::Ended(input, stop) => (call(&input), stop),
+            Reply::Call(input) => (call(&request, &input), "tool_use"),
+            Reply::Ended(input, stop) => (call(&request, &input), stop),
             Reply::Text(text) => (json!([{ "type": "text", "text": text }]), "end_turn"),
             Reply::Error(status, message, after) => {
                 respond(&mut stream, status, after, &error(status, message))?;
@@ -193,8 +193,9 @@ fn mistake(body: &Value) -> Option<&'static str> {
     }
 }
 
-fn call(input: &Value) -> Value {
-    json!([{ "type": "tool_use", "id": "toolu_01", "name": "propose_units", "input": input }])
+/// A call of the only tool that was offered.
+fn call(request: &Request, input: &Value) -> Value {
+    json!([{ "type": "tool_use", "id": "toolu_01", "name": request.body["tools"][0]["name"], "input": input }])
 }
 
 fn error(status: u16, message: &str) -> String {

@@ -335,13 +335,7 @@ fn search(pinned: &Pinned, embedder: &Embedder, text: &str) -> Result<(u64, Trac
     let begun = Instant::now();
     let vector = embedder.embed_query(text).ok();
     let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let query = Query {
-        text: text.to_owned(),
-        vector,
-        limit: retrieve::LIMIT_DEFAULT,
-        budget_tokens: retrieve::BUDGET_TOKENS_DEFAULT,
-        now: Timestamp::UNIX_EPOCH,
-    };
+    let query = Query { vector, ..Query::new(text, Timestamp::UNIX_EPOCH) };
     let trace = retrieve::trace(pinned, &query, embedder.tokenizer())
         .map_err(|error| Fault::new(format!("the search failed: {error}")))?;
     Ok((micros, trace))

@@ -15,8 +15,12 @@ use crate::session::{Door, ensure_drainer};
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
-One tool, get_relevant_context(task_description). Stdout carries the protocol and nothing else; logs
-go to stderr with -v. It ends when stdin does.
+One tool, get_relevant_context(task_description), with files, budget_tokens and depth for who wants
+them. Stdout carries the protocol and nothing else; logs go to stderr with -v. It ends when stdin does.
+
+With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model orders what a call has found: it
+is sent the task and up to 20 passages, which costs about half a cent a call (`nugget spend`) and takes
+2 seconds at most; `retrieve.rerank = \"off\"` never asks, and nothing leaves this machine.
 
 Example:
   claude mcp add --scope user nugget -- nugget serve";

@@ -1,0 +1,155 @@
+//! The paths that a question comes with: a mild hint, which neither makes an answer nor unmakes one.
+
+use index::{Hit, Pinned};
+use knowledge::text;
+
+use crate::Error;
+
+/// How many paths are used, and how much of each: its end, which says the most.
+const FILES_MAX: usize = 16;
+const PATH_CHARS_MAX: usize = 240;
+/// Candidates that speak of the files, beside those of the two searches.
+const CANDIDATES_MAX: usize = 10;
+/// What a passage gains that names a file: as much as the most trusted source does, see
+/// [`knowledge::rank::trust`].
+const WEIGHT: f64 = 0.15;
+const STEM_CHARS_MIN: usize = 4;
+
+/// Names that say where a file is kept in any project, and nothing about its subject.
+const GENERIC: &[&str] = &[
+    "build",
+    "config",
+    "core",
+    "data",
+    "dist",
+    "docs",
+    "handler",
+    "handlers",
+    "helpers",
+    "home",
+    "include",
+    "index",
+    "init",
+    "internal",
+    "lib",
+    "main",
+    "mod",
+    "node_modules",
+    "package",
+    "packages",
+    "pkg",
+    "public",
+    "readme",
+    "script",
+    "scripts",
+    "source",
+    "spec",
+    "src",
+    "test",
+    "tests",
+    "types",
+    "user",
+    "users",
+    "util",
+    "utils",
+    "vendor",
+    "work",
+];
+
+/// What passages about the files would hold.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// In lower case, the most telling first: names, then stems, then folders; each with its weight.
+    signals: Vec<(String, f64)>,
+}
+
+impl Files {
+    pub(crate) fn of(paths: &[String]) -> Self {
+        let mut signals: Vec<(String, f64)> = Vec::new();
+        for path in paths.iter().take(FILES_MAX) {
+            let from = path.char_indices().rev().nth(PATH_CHARS_MAX - 1).map_or(0, |(at, _)| at);
+            let path = text::one_line(&path[from..], PATH_CHARS_MAX).to_lowercase().replace('\\', "/");
+            let mut parts = path.rsplit('/').filter(|part| !part.is_empty() && !part.starts_with('.'));
+            let (name, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            let stem = name.split('.').next().unwrap_or_default();
+            let telling = |word: &str| word.chars().count() >= STEM_CHARS_MIN && !GENERIC.contains(&word);
+            let all = [
+                (name, 1.0, name != stem && (telling(stem) || stem.is_empty())),
+                (stem, 0.7, telling(stem)),
+                (folder, 0.4, telling(folder)),
+            ];
+            for (word, weight, is_used) in all {
+                if is_used && signals.iter().all(|(other, _)| other != word) {
+                    signals.push((word.to_owned(), weight));
+                }
+            }
+        }
+        signals.sort_by(|a, b| b.1.total_cmp(&a.1));
+        Self { signals }
+    }
+
+    /// The chunks that hold their words, best first.
+    pub(crate) fn search(&self, pinned: &Pinned) -> Result<Vec<Hit>, Error> {
+        if self.signals.is_empty() {
+            return Ok(Vec::new());
+        }
+        let terms: Vec<String> = self.signals.iter().map(|(word, _)| word.clone()).collect();
+        Ok(pinned.bm25(&terms, CANDIDATES_MAX)?)
+    }
+
+    /// The factor on the score of a text, from 1 to 1.15, and the name in it that gives it.
+    pub(crate) fn factor(&self, text: &str) -> (f64, Option<&str>) {
+        if self.signals.is_empty() {
+            return (1.0, None);
+        }
+        let text = text.to_lowercase();
+        let named = self.signals.iter().find(|(word, _)| names(&text, word));
+        named.map_or((1.0, None), |(word, weight)| (1.0 + WEIGHT * weight, Some(word)))
+    }
+}
+
+/// Whether the word stands in the text by itself, and not within another.
+fn names(text: &str, word: &str) -> bool {
+    let is_part = |c: char| c.is_alphanumeric();
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signals(paths: &[&str]) -> Vec<String> {
+        let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
+        Files::of(&paths).signals.into_iter().map(|(word, _)| word).collect()
+    }
+
+    #[test]
+    fn a_path_gives_its_name_its_stem_and_its_folder() {
+        assert_eq!(
+            signals(&["/home/me/app/src/queue/spool_file.rs"]),
+            ["spool_file.rs", "spool_file", "queue"]
+        );
+        assert_eq!(signals(&["C:\\app\\Billing\\Invoice.cs"]), ["invoice.cs", "invoice", "billing"]);
+        assert_eq!(signals(&["src/main.rs", "lib/mod.rs", "tests/", ".", "..", "", "/"]), [] as [&str; 0]);
+        assert_eq!(signals(&["a/pay.go", "b/pay.go"]), [] as [&str; 0]);
+        assert_eq!(signals(&["Dockerfile", "x/Dockerfile"]), ["dockerfile"]);
+    }
+
+    #[test]
+    fn a_name_counts_where_it_stands_by_itself() {
+        let files = Files::of(&["src/queue/store.rs".to_owned()]);
+        assert_eq!(files.factor("The helper in src/queue/store.rs does so."), (1.15, Some("store.rs")));
+        assert_eq!(files.factor("We store it."), (1.0 + 0.15 * 0.7, Some("store")));
+        assert_eq!(files.factor("It was restored and stored."), (1.0, None));
+        assert_eq!(Files::of(&[]).factor("store"), (1.0, None));
+    }
+
+    #[test]
+    fn any_path_may_be_given() {
+        let long = "é/".repeat(100_000);
+        for path in ["\0\u{202e}", "....", "a\nb", "//", long.as_str()] {
+            let _ = Files::of(&vec![path.to_owned(); 1_000]).factor(path);
+        }
+    }
+}
