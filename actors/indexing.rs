@@ -1,6 +1,7 @@
 //! Turns changed files into the next generation of the index, and tells what the brain knows
 //! already of what a session has brought.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use brain::Brain;
 use index::{Index, Mode, ModelLabel, Pinned, Report, VectorCache};
 use knowledge::{Bearing, Candidate, How, Rejected, UnitId};
-use queue::{Finish, Stage};
+use queue::{Finish, Stage, Waiting};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -303,11 +304,24 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, mut found: Found) -> Result
     let pinned = index.pin().map_err(|error| Failure::passing(&error))?;
     let waiting =
         jobs.queue.proposed_by_others(capture, WAITING_MAX).map_err(|error| Failure::passing(&error))?;
+    // What has been merged since is compared as it is in the brain.
+    let merged: HashSet<UnitId> = match waiting.is_empty() {
+        true => HashSet::new(),
+        false => pinned
+            .units()
+            .map_err(|error| Failure::passing(&error))?
+            .into_iter()
+            .map(|unit| unit.id)
+            .collect(),
+    };
+    let is_waiting = |waiting: &Waiting| !merged.contains(&UnitId::verbatim(&waiting.name));
+    let waiting: Vec<Waiting> =
+        waiting.into_iter().filter(|waiting| waiting.model == found.model && is_waiting(waiting)).collect();
     let vectors = std::mem::take(&mut found.vectors);
     let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
     for (mut candidate, vector) in found.candidates.drain(..).zip(vectors) {
         let mut near = near(&pinned, &candidate, &vector).map_err(|error| Failure::passing(&error))?;
-        near.extend(waiting.iter().filter(|waiting| waiting.model == found.model).map(|waiting| Near {
+        near.extend(waiting.iter().map(|waiting| Near {
             id: UnitId::verbatim(&waiting.name),
             kind: None,
             title: waiting.title.clone(),

@@ -213,6 +213,11 @@ impl Storm {
             self.sessions.push(Ended { session, acknowledged: false });
         }
         self.machine.add_unit(&format!("shelf-{round}"))?;
+        if round.is_multiple_of(5) {
+            // As git does by itself once there is enough to pack; from then on every branch is looked up in
+            // the pack as well.
+            self.machine.git(&["pack-refs", "--all"])?;
+        }
         let wanted =
             (killed.total + (arguments.kills / arguments.rounds.max(1) as usize).max(1)).min(arguments.kills);
 
@@ -367,7 +372,7 @@ fn kill(
                 random.chance(per_cent).then(|| now + wait)
             };
             let fate = *fates.entry(process.pid).or_insert_with(|| match process.kind {
-                Kind::Hook => hour(50, 150),
+                Kind::Hook => hour(60, 60),
                 Kind::Step => hour(30, 30),
                 // Some live long enough to get through everything.
                 Kind::Drainer => hour(40, 100).or_else(|| hour(90, 1500)),

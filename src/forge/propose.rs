@@ -1,10 +1,10 @@
 //! A proposal: one branch of nugget's with one commit that adds files and edits some.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use gix::refs::store::WriteReflog;
-use gix::refs::transaction::{PreviousValue, RefEdit};
 use jiff::Timestamp;
 
 use crate::error::{During as _, Error};
@@ -156,16 +156,24 @@ impl Proposal {
     }
 }
 
+/// Creates the reference's file through its lock file, as git does. A transaction of gix's would lock
+/// `packed-refs` as well, for a look at it; killed in that moment it leaves a lock behind that is not ours to
+/// remove, and that stops the user's git.
 fn publish(git: &gix::Repository, reference: &str, commit: gix::ObjectId) -> Result<(), gix::Error> {
     use gix::lock::acquire::Fail;
-    let wait = |seconds| Fail::AfterDurationWithBackoff(Duration::from_secs(seconds));
-    let name: gix::refs::FullName = reference.try_into().map_err(gix::Error::from_error)?;
-    let edit = RefEdit::update(name, commit, PreviousValue::MustNotExist, "");
-    let prepared = git.refs.transaction().prepare(Some(edit), wait(2), wait(10))?;
+    let path = git.common_dir().join(reference);
+    let boundary = Some(git.common_dir().join("refs"));
+    let wait = Fail::AfterDurationWithBackoff(Duration::from_secs(2));
+    let mut lock = gix::lock::File::acquire_to_update_resource(&path, wait, boundary, 0)
+        .map_err(gix::Error::from_error)?;
+    if git.try_find_reference(reference)?.is_some() {
+        return Err(gix::Error::from_error(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
+    }
+    writeln!(lock, "{commit}").map_err(gix::Error::from_error)?;
     // Synced before it gets its name: a reference that a power cut left empty would stop git itself.
     sync(&git.common_dir().join(format!("{reference}.lock"))).map_err(gix::Error::from_error)?;
     failpoint::here!("forge-before-ref");
-    prepared.commit(None)?;
+    lock.commit().map_err(|error| gix::Error::from_error(error.error))?;
     failpoint::here!("forge-after-ref");
     Ok(())
 }

@@ -945,3 +945,21 @@ fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
     assert!(repository.is_merged(BRANCH).unwrap());
     assert!(repository.pending_branches().unwrap().is_empty());
 }
+
+#[test]
+fn a_branch_is_made_while_git_packs_its_references_or_was_killed_at_it() {
+    let place = Place::new();
+    let root = place.repository("brain");
+    let repository = Repository::open(&root).unwrap();
+    repository.propose(&place.lock(), &proposal("nugget/a")).unwrap();
+    git(&root, &["pack-refs", "--all"]);
+    write(&root, ".git/packed-refs.lock", "");
+    let proposed = repository.propose(&place.lock(), &proposal("nugget/b")).unwrap();
+    assert_eq!(git(&root, &["rev-parse", "nugget/b"]), proposed.commit.to_string());
+    assert!(root.join(".git/packed-refs.lock").exists(), "it is not ours");
+    // A packed branch is a branch.
+    let again = repository.propose(&place.lock(), &proposal("nugget/a")).unwrap();
+    assert_eq!(again.outcome, Outcome::AlreadyThere);
+    std::fs::remove_file(root.join(".git/packed-refs.lock")).unwrap();
+    fsck(&root);
+}
