@@ -315,7 +315,9 @@ fn the_budget_is_not_exceeded_by_more_than_one_call_however_many_sessions_end() 
     let hooks: Vec<_> = (0..SESSIONS)
         .map(|number| {
             let session = format!("0a1b2c3d-0000-4000-8000-{number:012}");
-            let path = transcript(machine.sandbox.path(), &session, &[RULE]);
+            // What is said twice is proposed once.
+            let rule = RULE.replace("payment API", &format!("payment API v{number}"));
+            let path = transcript(machine.sandbox.path(), &session, &[&rule]);
             let hook =
                 json!({ "session_id": session, "transcript_path": path, "hook_event_name": "SessionEnd" });
             let mut child = machine
