@@ -8,7 +8,7 @@ use forge::{Repository, Reviewed, Standing};
 use index::{Index, Pinned, UnitRecord};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::judge::{Docket, Verdict};
-use retrieve::{Answer, Censor, Query, Review, Trace};
+use retrieve::{Answer, ByWords, Censor, Query, Review, Trace};
 
 use crate::Judge;
 use crate::address::Address;
@@ -85,15 +85,26 @@ impl Actor for Retrieval {
 
 impl Arguments {
     async fn answer(&self, mut query: Query) -> Result<Answer, String> {
-        let mut model = self.model.name();
-        if query.vector.is_none() {
+        // The words are searched for while the vector is computed.
+        let asked = query.clone();
+        let by_words = self.apart(move |this, pinned| this.find_words(pinned, &asked));
+        let in_words = query.vector.is_none();
+        let by_meaning = async {
+            let model = self.model.name();
+            if !in_words {
+                return (model, None);
+            }
             // While another model's generation is made, the present one is still asked in its own language.
-            model = self.model_of_index().await.unwrap_or(model);
-            query.vector = self.vector(&query.text, &model).await;
-        }
+            let model = self.model_of_index().await.unwrap_or(model);
+            let vector = self.vector(&query.text, &model).await;
+            (model, vector)
+        };
+        let (by_words, (model, vector)) = tokio::join!(by_words, by_meaning);
+        let by_words = by_words?;
+        query.vector = query.vector.or(vector);
         let Some(judge) = &self.judge else {
             let answered = self.apart(move |this, pinned| {
-                let found = this.search(pinned, &query, &model)?;
+                let found = this.search(pinned, &query, &model, Some(by_words))?;
                 this.pack(pinned, &query, found, None)
             });
             return answered.await;
@@ -102,7 +113,7 @@ impl Arguments {
         let (asked, its_model) = (Arc::clone(&query), model.clone());
         let (found, docket) = self
             .apart(move |this, pinned| {
-                let found = this.search(pinned, &asked, &its_model)?;
+                let found = this.search(pinned, &asked, &its_model, Some(by_words))?;
                 let docket =
                     Docket::of(pinned, &asked, &found.trace, &Reader(this)).map_err(|error| chain(&error))?;
                 Ok((found, docket))
@@ -126,7 +137,7 @@ impl Arguments {
             let found = if pinned.generation() == found.generation {
                 found
             } else {
-                this.search(pinned, &query, &model)?
+                this.search(pinned, &query, &model, None)?
             };
             let mut answer = this.pack(pinned, &query, found, verdict.as_ref())?;
             answer.rerank_trouble = trouble;
@@ -135,14 +146,27 @@ impl Arguments {
         .await
     }
 
+    fn find_words(&self, pinned: &Pinned, query: &Query) -> Result<ByWords, String> {
+        let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
+        retrieve::find_words(pinned, query, tokenizer).map_err(|error| chain(&error))
+    }
+
     /// `model` is the one that the question's vector is of.
-    fn search(&self, pinned: &Pinned, query: &Query, model: &str) -> Result<Found, String> {
+    fn search(
+        &self,
+        pinned: &Pinned,
+        query: &Query,
+        model: &str,
+        by_words: Option<ByWords>,
+    ) -> Result<Found, String> {
         let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
         // Vectors of another model cannot be compared with the question's.
         let is_other = pinned.model().is_some_and(|label| label.name != model);
-        let by_words = (is_other && query.vector.is_some()).then(|| Query { vector: None, ..query.clone() });
-        let trace = retrieve::trace(pinned, by_words.as_ref().unwrap_or(query), tokenizer)
-            .map_err(|error| chain(&error))?;
+        let without = (is_other && query.vector.is_some()).then(|| Query { vector: None, ..query.clone() });
+        let query = without.as_ref().unwrap_or(query);
+        let by_words = by_words.map_or_else(|| self.find_words(pinned, query), Ok)?;
+        let trace =
+            retrieve::trace_with(pinned, query, by_words, tokenizer).map_err(|error| chain(&error))?;
         Ok(Found { generation: pinned.generation(), trace })
     }
 

@@ -10,6 +10,7 @@ mod idle;
 mod parts;
 mod pipeline;
 mod search;
+pub(crate) mod transcript;
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -36,6 +37,8 @@ pub(crate) enum Bench {
     Graph(graph::Arguments),
     /// Memory of a server that waits
     Idle(idle::Arguments),
+    /// Reading and condensing a session of 100 MB
+    Transcript(transcript::Arguments),
     /// What a question costs part by part, in a brain that another bench has left
     #[command(hide = true)]
     Parts(parts::Arguments),
@@ -80,6 +83,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Index(defaults()?),
             Bench::Graph(defaults()?),
             Bench::Idle(defaults()?),
+            Bench::Transcript(defaults()?),
         ],
     };
     for bench in chosen {
@@ -92,12 +96,13 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Index(arguments) => ("index", pipeline::run(&arguments, &program, seed)?),
             Bench::Graph(arguments) => ("graph", graph::run(&arguments, seed)?),
             Bench::Idle(arguments) => ("idle", idle::run(&arguments, &program, seed)?),
+            Bench::Transcript(arguments) => ("transcript", transcript::run(&arguments)?),
             Bench::Parts(arguments) => ("parts", parts::run(&arguments, seed)?),
             Bench::List => {
                 let all = <Bench as Subcommand>::augment_subcommands(clap::Command::new("bench"));
                 for command in all.get_subcommands() {
                     common.say(&format!(
-                        "{:<8} {}",
+                        "{:<10} {}",
                         command.get_name(),
                         command.get_about().unwrap_or_default()
                     ));

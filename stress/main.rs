@@ -73,6 +73,9 @@ enum Command {
     /// One row into a SQLite database, and nothing else: what a hook is compared with
     #[command(hide = true)]
     Insert { path: PathBuf },
+    /// One pass over a transcript: `json`, `read` or `condense`
+    #[command(hide = true)]
+    Pass { what: String, path: PathBuf },
 }
 
 impl Common {
@@ -120,6 +123,9 @@ fn main() -> ExitCode {
         Command::Hooks(arguments) => ("hooks", hooks::run(&arguments, &common.program(), seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Insert { path } => ("insert", hooks::insert(&path)),
+        Command::Pass { what, path } => {
+            ("pass", bench::transcript::pass(&what, &path).map(|()| serde_json::Value::Null))
+        }
     };
     match result {
         Ok(serde_json::Value::Null) => ExitCode::SUCCESS,

@@ -288,9 +288,50 @@ impl Censor for AsIs {}
 /// # Errors
 /// When the index cannot be read.
 pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Trace, Error> {
+    trace_with(pinned, query, find_words(pinned, query, lexicon)?, lexicon)
+}
+
+/// What the question's words alone find. The question's vector need not be there for it.
+pub struct ByWords {
+    analysis: Analysis,
+    bm25: Vec<Hit>,
+    asked: words::Asked,
+    generation: u64,
+    stages: Vec<StageReport>,
+}
+
+/// The stages that need no vector, for whoever has it computed at the same time.
+///
+/// # Errors
+/// When the index cannot be read.
+pub fn find_words(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<ByWords, Error> {
     let mut clock = Clock { begun: Instant::now(), stages: Vec::new() };
     let analysis = analyse::analyse(&query.text);
     clock.lap("analyse", analysis.terms.len());
+    let bm25 = search::by_words(pinned, &analysis)?;
+    clock.lap("bm25", bm25.len());
+    let asked = words::Asked::new(pinned, &analysis, lexicon)?;
+    clock.lap("rarity", analysis.terms.len());
+    Ok(ByWords { analysis, bm25, asked, generation: pinned.generation(), stages: clock.stages })
+}
+
+/// [`trace`] with what [`find_words`] has found of the same question. What was found in another generation
+/// is looked for again.
+///
+/// # Errors
+/// When the index cannot be read.
+pub fn trace_with(
+    pinned: &Pinned,
+    query: &Query,
+    by_words: ByWords,
+    lexicon: &dyn Lexicon,
+) -> Result<Trace, Error> {
+    let by_words = if by_words.generation == pinned.generation() {
+        by_words
+    } else {
+        find_words(pinned, query, lexicon)?
+    };
+    let mut clock = Clock { begun: Instant::now(), stages: by_words.stages.clone() };
     // A vector of another model, or of no direction, is none.
     let vector = query.vector.as_deref().filter(|vector| {
         pinned.model().is_some_and(|model| model.dimensions == vector.len())
@@ -299,21 +340,20 @@ pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Tr
     });
     let embedding = search::by_meaning(pinned, vector)?;
     clock.lap("embedding", embedding.len());
-    let bm25 = search::by_words(pinned, &analysis)?;
-    clock.lap("bm25", bm25.len());
     let by_files = files::Files::of(&query.files).search(pinned)?;
-    let fused = fuse::fuse(&[&embedding, &bm25, &by_files]);
+    let fused = fuse::fuse(&[&embedding, &by_words.bm25, &by_files]);
     clock.lap("fuse", fused.len());
     let expanded = expand::expand(pinned, &fused, vector)?;
     clock.lap("expand", expanded.hits.len());
-    let reranked = rerank::rerank(pinned, query.now, &analysis, vector, &bm25, &expanded, lexicon)?;
+    let reranked = rerank::rerank(pinned, query.now, &by_words, vector, &expanded, lexicon)?;
     clock.lap("rerank", reranked.iter().filter(|scored| scored.relevant).count());
     tracing::debug!(
-        terms = analysis.terms.len(),
+        terms = by_words.analysis.terms.len(),
         candidates = expanded.hits.len(),
         best = reranked.first().map_or(0.0, |best| best.score),
         "searched"
     );
+    let ByWords { analysis, bm25, .. } = by_words;
     Ok(Trace {
         analysis,
         embedding,

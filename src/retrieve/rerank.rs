@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 
-use index::{ChunkRecord, ChunkRow, Hit, Pinned, UnitRecord};
+use index::{ChunkRecord, ChunkRow, Pinned, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{UnitId, rank};
 use serde::Serialize;
 
 use crate::expand::{Expanded, Path};
-use crate::words::Asked;
-use crate::{Analysis, Error, Lexicon};
+use crate::{ByWords, Error, Lexicon};
 
 /// What each feature weighs, found by random search over all questions of six sets (documentation, code, web
 /// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
@@ -157,19 +156,18 @@ impl Features {
 pub(crate) fn rerank(
     pinned: &Pinned,
     now: Timestamp,
-    analysis: &Analysis,
+    by_words: &ByWords,
     vector: Option<&[f32]>,
-    bm25: &[Hit],
     expanded: &Expanded,
     lexicon: &dyn Lexicon,
 ) -> Result<Vec<Scored>, Error> {
+    let ByWords { analysis, bm25, asked, .. } = by_words;
     let words_only = vector.is_none();
     let (weights, floor) = match vector {
         Some(_) => (&BY_MEANING_AND_WORDS, FLOOR),
         None => (&BY_WORDS_ONLY, FLOOR_WORDS_ONLY),
     };
     let floor = floor + FLOOR_RISE * (pinned.chunks_count().max(1) as f64).ln();
-    let asked = Asked::new(pinned, analysis, lexicon)?;
     let found: HashMap<ChunkRow, f64> =
         bm25.iter().map(|hit| (hit.chunk, hit.score / asked.bm25_unit)).collect();
     let rows: Vec<ChunkRow> = expanded.hits.iter().map(|hit| hit.chunk).collect();
