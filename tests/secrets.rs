@@ -327,7 +327,6 @@ impl Machine {
             .unwrap()
             .stdout;
         assert!(nose.smells(&objects).is_none(), "git holds {:?}", nose.smells(&objects));
-        println!("{seen} files of {bytes_seen} bytes, {} bytes of git objects, {logs} logs", objects.len());
         assert!(seen > 20 && objects.len() > 10_000 && logs > 0);
     }
 }
