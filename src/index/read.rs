@@ -9,7 +9,7 @@ use rusqlite::{Params, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Graph;
-use crate::store::{Pooled, Store};
+use crate::store::{self, Pooled, Store};
 use crate::vectors::{self, Packer, VectorSet, Vectors};
 use crate::{Error, Filter, ModelLabel, words};
 
@@ -110,6 +110,10 @@ pub struct Pinned {
 
 impl Pinned {
     pub(crate) fn new(store: Arc<Store>) -> Result<Self, Error> {
+        store::while_vanishing(|| Self::once(Arc::clone(&store)))
+    }
+
+    fn once(store: Arc<Store>) -> Result<Self, Error> {
         let connection = store.reader()?;
         // From here on `drop` ends the transaction, whatever fails below.
         let mut pinned = Self {

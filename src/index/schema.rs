@@ -161,6 +161,8 @@ pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(failure, message) => match failure.code {
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => true,
+            // A file that ends where a page should be: cut off, or left with another one's log.
+            ErrorCode::SystemIoFailure => failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ,
             ErrorCode::Unknown => message.as_deref().is_some_and(|message| message.starts_with("no such ")),
             _ => false,
         },

@@ -142,6 +142,10 @@ impl BuilderLock {
 
 impl Store {
     pub(crate) fn open(folder: &Path, limits: Limits) -> Result<Self, Error> {
+        while_vanishing(|| Self::open_once(folder, limits))
+    }
+
+    fn open_once(folder: &Path, limits: Limits) -> Result<Self, Error> {
         make_folder(folder)?;
         let wanted = |state| state != State::Ours || folder.join(DAMAGED).exists();
         let made = if wanted(look(folder)?) { make_or_wait(folder, true, REMAKE_PATIENCE) } else { Ok(()) };
@@ -361,6 +365,36 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
         let identity = Identity::of(&before);
         if Identity::at(&path) == Some(identity) {
             return Ok((identity, pool));
+        }
+    }
+}
+
+/// How long an index may take to be deleted, or to be made anew after it.
+const VANISHING_MAX: Duration = Duration::from_secs(2);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+
+/// Tries again what may have failed because somebody is deleting the folder, file by file: the next look
+/// finds it gone, or made anew.
+pub(crate) fn while_vanishing<T>(look: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    use rusqlite::ErrorCode::{CannotOpen, ReadOnly, SystemIoFailure};
+    let is_vanishing = |error: &Error| match error {
+        Error::Sqlite { source, .. } => {
+            // A database that was made and has no tables yet.
+            let is_bare = source.to_string().contains("no such table");
+            is_bare || matches!(source.sqlite_error_code(), Some(SystemIoFailure | CannotOpen | ReadOnly))
+        }
+        Error::Pool { .. } => true,
+        Error::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+        _ => false,
+    };
+    let begun = Instant::now();
+    loop {
+        match look() {
+            Err(error) if is_vanishing(&error) && begun.elapsed() < VANISHING_MAX => {
+                tracing::info!(%error, "the index is looked for again");
+                std::thread::sleep(LOOK_AGAIN_AFTER);
+            }
+            looked => return looked,
         }
     }
 }

@@ -881,3 +881,39 @@ fn a_graph_finds_what_looking_at_all_finds_through_changes_and_damage() {
     assert_eq!(graphs().len(), 1);
     check(&open(100));
 }
+
+#[test]
+fn readers_go_on_while_the_folder_is_deleted_again_and_again() {
+    let bench = Bench::new();
+    bench.unit("a", "alpha");
+    bench.update();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut answered = 0;
+                    while !over.load(std::sync::atomic::Ordering::SeqCst) {
+                        // One that is opened now, and one that was open before.
+                        let opened = Index::open(&bench.folder()).unwrap();
+                        assert!(opened.pin().unwrap().units_count() <= 1);
+                        assert!(bench.index.pin().unwrap().units_count() <= 1);
+                        answered += 1;
+                    }
+                    answered
+                })
+            })
+            .collect();
+        for _ in 0..60 {
+            let lock = store::BuilderLock::wait(&bench.folder()).unwrap();
+            // A reader may put a file back meanwhile.
+            while fs::remove_dir_all(bench.folder()).is_err() {}
+            drop(lock);
+            bench.update();
+        }
+        over.store(true, std::sync::atomic::Ordering::SeqCst);
+        for reader in readers {
+            assert!(reader.join().unwrap() > 0);
+        }
+    });
+}
