@@ -324,7 +324,7 @@ impl Session {
         Ok(())
     }
 
-    fn say(&mut self, random: &mut Random, words: &str) -> Result<()> {
+    pub(crate) fn say(&mut self, random: &mut Random, words: &str) -> Result<()> {
         self.turns += 1;
         let (minute, second) = (self.turns / 60 % 60, self.turns % 60);
         let common = |kind: &str, uuid: &str, message: Value| {

@@ -8,6 +8,7 @@
 mod audit;
 mod backlog;
 mod bench;
+mod client;
 mod hooks;
 mod machine;
 mod readers;
@@ -70,6 +71,8 @@ enum Command {
         #[command(subcommand)]
         bench: Option<bench::Bench>,
     },
+    /// The real Claude Code client reads a session, against a scripted API
+    Client(client::Arguments),
     /// One row into a SQLite database, and nothing else: what a hook is compared with
     #[command(hide = true)]
     Insert { path: PathBuf },
@@ -119,6 +122,7 @@ fn main() -> ExitCode {
     let (test, result) = match command {
         Command::Storm(arguments) => ("storm", storm::run(&arguments, &common.program(), seed)),
         Command::Readers(arguments) => ("readers", readers::run(&arguments, &common.program(), seed)),
+        Command::Client(arguments) => ("client", client::run(&arguments, &common.program(), seed)),
         Command::Backlog(arguments) => ("backlog", backlog::run(&arguments, &common.program(), seed)),
         Command::Hooks(arguments) => ("hooks", hooks::run(&arguments, &common.program(), seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
