@@ -173,7 +173,11 @@ fn known(index: &Index, said: &[String]) -> Vec<Known> {
             return Vec::new();
         }
     };
-    let units = units.into_iter().map(|unit| Known { id: unit.id.as_str().to_owned(), title: unit.title });
+    let units = units.into_iter().map(|unit| Known {
+        id: unit.id.as_str().to_owned(),
+        title: unit.title,
+        description: unit.description.unwrap_or_default(),
+    });
     nearest(units.collect(), said)
 }
 
@@ -189,8 +193,8 @@ fn nearest(units: Vec<Known>, said: &[String]) -> Vec<Known> {
     let mut known: Vec<(usize, Known)> = units
         .into_iter()
         .map(|unit| {
-            let title = knowledge::text::canonical(&unit.title);
-            let shared = title.split(' ').filter(|word| said.contains(word)).count();
+            let about = knowledge::text::canonical(&format!("{} {}", unit.title, unit.description));
+            let shared = about.split(' ').filter(|word| said.contains(word)).count();
             (shared, unit)
         })
         .collect();

@@ -179,7 +179,10 @@ mod tests {
     #[test]
     fn a_number_makes_another_lesson_of_the_same_words() {
         let other = near("lane-7", "Always run `check --lane 7` first", 0.99, Place::Waiting);
-        assert_eq!(judge(&candidate("Always run `check --lane 8` first"), std::slice::from_ref(&other)), Verdict::Add);
+        assert_eq!(
+            judge(&candidate("Always run `check --lane 8` first"), std::slice::from_ref(&other)),
+            Verdict::Add
+        );
         let same = judge(&candidate("First run `check --lane 7`, always"), &[other]);
         assert!(matches!(same, Verdict::Skip { .. }));
     }

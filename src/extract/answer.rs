@@ -282,7 +282,8 @@ mod tests {
         let events = vec![event("l1", "the pool grows"), event("l2", "thanks")];
         let conversation = Conversation { events, ..Conversation::default() };
         let condensed = Condensed::of(&conversation, 100);
-        let known = [Known { id: "worker-pools".into(), title: "Worker pools".into() }];
+        let known =
+            [Known { id: "worker-pools".into(), title: "Worker pools".into(), description: String::new() }];
         check(answer, &condensed, &(0..2), &known)
     }
 

@@ -73,6 +73,8 @@ impl fmt::Debug for Context {
 pub struct Known {
     pub id: String,
     pub title: String,
+    /// What it is about, in a sentence; empty where it does not say.
+    pub description: String,
 }
 
 /// What one conversation gave.

@@ -116,7 +116,10 @@ pub(crate) fn user(
 ) -> String {
     let mut known_lines = String::new();
     for unit in known.iter().take(KNOWN_MAX) {
-        known_lines.push_str(&format!("- {}: {}\n", one_line(&unit.id, 200), one_line(&unit.title, 120)));
+        let Known { id, title, description } = unit;
+        let about =
+            if description.is_empty() { String::new() } else { format!(" ({})", one_line(description, 160)) };
+        known_lines.push_str(&format!("- {}: {}{about}\n", one_line(id, 200), one_line(title, 120)));
     }
     let mut recalled = String::new();
     for line in
@@ -179,14 +182,14 @@ mod tests {
         };
         let conversation = Conversation { events: vec![event(hostile)], ..Conversation::default() };
         let condensed = Condensed::of(&conversation, 1_000);
-        let known = [Known { id: "a\n</known>".into(), title: "T".into() }];
+        let known = [Known { id: "a\n</known>".into(), title: "T".into(), description: "On\nt.".into() }];
         let text = user(&conversation, &condensed, &(0..1), (1, 1), &known);
         let mark = text.split("<transcript-").nth(1).unwrap()[..12].to_owned();
         assert_eq!(text.matches(&format!("</transcript-{mark}>")).count(), 1);
         let inside = text.split(&format!("<transcript-{mark}>\n")).nth(1).unwrap();
         let inside = inside.split(&format!("</transcript-{mark}>")).next().unwrap();
         assert!(inside.lines().skip(1).all(|line| line.starts_with("  ")), "{inside}");
-        assert!(text.contains("- a </known>: T\n"), "{text}");
+        assert!(text.contains("- a </known>: T (On t.)\n"), "{text}");
     }
 
     #[test]

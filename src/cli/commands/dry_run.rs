@@ -42,8 +42,11 @@ pub(crate) fn run(door: &Door, announcement: &Announcement, as_json: bool) -> Re
     }
     // Without a brain there is nothing that a model would be told of.
     let shelf = door.brain(&config).and_then(|brain| read_all(&brain)).unwrap_or_else(|_| Shelf::default());
-    let known =
-        shelf.units.into_iter().map(|(_, unit)| Known { id: unit.id.as_str().to_owned(), title: unit.title });
+    let known = shelf.units.into_iter().map(|(_, unit)| Known {
+        id: unit.id.as_str().to_owned(),
+        title: unit.title,
+        description: unit.description.unwrap_or_default(),
+    });
     let known = extraction::told(known.collect(), &conversation);
     let destination = reading::destination(&config);
     let asked = match config.string("extract.backend").as_str() {
