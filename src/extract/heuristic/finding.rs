@@ -76,6 +76,10 @@ impl Finding {
     fn description(&self, title: &str) -> String {
         let sentence = match (&self.summary, &self.why) {
             (Some(summary), _) => upper_first(summary),
+            // The title is the beginning of the cause: said once is enough.
+            (None, Some(why)) if first_line(why).starts_with(title.trim_end_matches('…')) => {
+                first_line(why).to_owned()
+            }
             (None, Some(why)) if why.starts_with("Otherwise") => {
                 format!("{title}; {}", lower_first(first_line(why)))
             }
@@ -156,12 +160,22 @@ pub(super) fn title(statement: &str) -> String {
         let limit = text.char_indices().nth(TITLE_CHARS_MAX).map_or(text.len(), |(at, _)| at);
         const ENDS: [&str; 10] =
             [" because ", "; ", " — ", " – ", ", ", " which ", " since ", ". ", " (", " while "];
-        if let Some(at) = ENDS.iter().filter_map(|end| text[..limit].rfind(end)).filter(|&at| at >= 30).max()
-        {
+        // A place inside of code is no end of a clause.
+        let ends = ENDS.iter().flat_map(|end| text[..limit].match_indices(end)).map(|(at, _)| at);
+        let outside = ends.filter(|&at| at >= 30 && text[..at].matches('`').count().is_multiple_of(2));
+        if let Some(at) = outside.max() {
             text.truncate(at);
         }
     }
-    let text = one_line(&text, TITLE_CHARS_MAX);
+    let mut text = one_line(&text, TITLE_CHARS_MAX);
+    if let Some(at) = text.rfind('`')
+        && text.ends_with('…')
+        && !text.matches('`').count().is_multiple_of(2)
+    {
+        text.truncate(at);
+        text.truncate(text.trim_end().len());
+        text.push('…');
+    }
     upper_first(text.trim_matches(['.', ',', ';', ':', '!', '?', ' ', '—', '–']))
 }
 

@@ -12,7 +12,7 @@ expression! {
     // In the order in which one line of an output tells what went wrong.
     MESSAGE = r"(?m)^\s*(?:E\s{2,})?(?P<line>.*(?:\berror(?:\[\w+\])?:|\b\w*(?:Error|Exception)\b:?|panicked at|FATAL:|fatal:|ERROR:?\s|Err\w*\(|denied\b|cannot |could not |refused\b|not found|no such |timed out|unexpected |undefined: |assertion .*failed|called `\w+::\w+\(\)` on|DATA RACE|deadlock|OOMKilled|CrashLoopBackOff|mismatch).*)$";
     NOISE = r"(?i)^\s*(?:exit code \d+|error: exit code.*|error: could not compile.*|error: test (?:run )?failed.*|error: process didn't exit.*|test result:.*|--- FAIL.*|FAILED .*|make: \*\*\*.*|npm err! code.*|\s*)$|^\s*thread '.*' panicked at [\w/.:-]+$";
-    PLACE = r"(?:/[\w.@-]+){2,}/|[\w./-]+:\d+(?::\d+)?:?\s|^\S*\d{4}-\d\d-\d\d[T ][\d:.,Z+]+\s*";
+    PLACE = r"(?:/[\w.@-]+){2,}/|[\w./-]*[A-Za-z][\w./-]*:\d+(?::\d+)?:?\s|^\S*\d{4}-\d\d-\d\d[T ][\d:.,Z+]+\s*";
     VARIABLE = r"^[A-Z][A-Z0-9_]+=\S+$";
 }
 

@@ -11,7 +11,7 @@ expression! {
     TRICK = r"(?i)^(?:so |and |ok(?:ay)?,? )?the (?:trick|(?:right|reliable|safe|correct|proper|clean|only|simplest|easiest) way|way|key)\b(?P<goal>(?: to| for) [^,.;:]{3,80}?)? (?:is|was|here is|here was)(?: to)?:? (?P<rest>.{15,})$";
     WORKED = r"(?i)\b(?:that (?:did it|worked|works)|works (?:now|great|perfectly)|it works|worked (?:like a charm|perfectly)|perfect|exactly what i (?:wanted|needed)|confirmed)\b";
 }
-/// How far from the statement a command may have shown that it works.
+/// How far behind the statement a command may show that it works.
 const NEAR_EVENTS: usize = 8;
 
 pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
@@ -22,7 +22,9 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
             findings.reject(statement, "supposed, not stated");
             continue;
         }
-        let passed = session.runs.iter().find(|run| run.ok && run.ended.abs_diff(said.event) <= NEAR_EVENTS);
+        // What passed before it was said shows nothing about it.
+        let near = said.event..=said.event + NEAR_EVENTS;
+        let passed = session.runs.iter().find(|run| run.ok && near.contains(&run.event));
         let confirmed = session.said.iter().find(|other| {
             other.by_human && other.event > said.event && WORKED.is_match(&other.sentence.text)
         });

@@ -40,7 +40,7 @@ expression! {
     OTHERS_WORDS = r"(?i)\b(?:docs?|documentation|readme|linter|clippy|eslint|article|blog|he|she|they|someone|somebody|people|chatgpt|copilot|stack ?overflow|the internet|reddit|customer|customers|users?|boss|manager|consultant) (?:always |never |keeps? )?(?:say|says|said|told|tells|claim|claims|suggest|suggests|recommend|recommends|reads|wants?|wanted|insist|insists|think|thinks)\b|\baccording to\b";
     ORDERS_TO_A_MODEL = r"(?i)\b(?:previous|prior|above|earlier|all other) (?:instructions?|rules?|prompts?)\b|\bsystem prompt\b|\byou are now\b|\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to) the user\b|\b(?:exfiltrate|jailbreak)\b|\bignore (?:your|the|any) (?:instructions|guidelines|rules)\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|\b(?:send|post|upload)\b.{0,60}(?:https?://|credentials|secrets|\.env\b|tokens?\b.*\bto\b)|\bwithout (?:asking|confirmation|telling)\b";
     // "…, we've been bitten twice": how it came to be a rule.
-    TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they)\b.{10,})$";
+    TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they|last (?:time|week|month|year))\b.{10,})$";
     OBLIGED = r"(?i)^(?:we|you) (?:should|must|need to) (?P<adverb>always|never)\b";
     IMPERATIVE = r"(?i)^(?:always|never|don't|do not|avoid|stop|use|prefer)\b";
     DEICTIC = r"(?i)^(?:you should |we (?:should )?)?(?:always|never|don't|do not) (?:ever )?\w+ (?:it|this|that|them|these|those|so|like this|like that)(?: again| here| anymore| please| like (?:this|that))*$";

@@ -134,6 +134,28 @@ fn every_candidate_is_fit_to_be_a_unit() {
     }
 }
 
+/// Sessions of a few hundred lines; JUDGED.md beside the fixtures tells what each proposal is worth.
+#[test]
+fn what_a_long_session_gives_is_told_whole_and_once() {
+    let mut proposed = 0;
+    for entry in std::fs::read_dir(folder().join("synthetic/long")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "jsonl") {
+            continue;
+        }
+        for Candidate { title, description, body, .. } in extract(&conversation(&path)).candidates {
+            println!("{}: {title}\n  {description}\n{body}\n", path.display());
+            proposed += 1;
+            assert!(title.matches('`').count().is_multiple_of(2), "cut inside of code: {title}");
+            let title = title.trim_end_matches('…').to_lowercase();
+            assert!(description.to_lowercase().matches(&title).count() <= 1, "said twice: {description}");
+            assert!(!body.contains("Text 'PM'"), "a time was taken for a place: {body}");
+            assert!(!body.contains("pg_locks where not granted' → passed"), "shows nothing: {body}");
+        }
+    }
+    assert!(proposed > 0);
+}
+
 #[test]
 fn a_session_without_a_lesson_says_why_there_is_none() {
     for name in ["nothing_chat", "trap_sarcasm"] {
@@ -287,6 +309,10 @@ fn rules_are_told_from_orders_stories_and_jokes() {
     check(
         "whenever you touch the pricing code, run the golden tests",
         Some("Whenever you touch the pricing code, run the golden tests"),
+    );
+    check(
+        "never apply with -target in prod, last time the state drifted for weeks",
+        Some("Never apply with -target in prod"),
     );
     check(
         "please don't ever store access tokens in localStorage",
