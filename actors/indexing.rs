@@ -31,8 +31,8 @@ const BUILDER_PATIENCE: Duration = Duration::from_secs(300);
 const LOOK_FOR_BUILDER_EVERY: Duration = Duration::from_millis(100);
 /// How many chunks of the brain a candidate is compared with.
 const NEAREST_CHUNKS: usize = 8;
-/// How many units that wait for their review.
-const WAITING_MAX: usize = 2_000;
+/// How many units that wait for their review, the newest: a vector of each is read for every capture.
+const WAITING_MAX: usize = 500;
 
 pub struct Indexing;
 

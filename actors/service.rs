@@ -483,6 +483,9 @@ impl Drainer<'_> {
             }
             let now = clock.now();
             self.absorb();
+            if let Err(error) = queue.keep_log_small() {
+                tracing::warn!(error = chain(&error), "the queue's log could not be emptied");
+            }
             sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
             let sweeping = sweeps.is_under_way();
             let unfinished = queue.unfinished()?;
