@@ -1,6 +1,7 @@
 //! The queue itself: adding, claiming, advancing, ending.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backoff::backoff::Backoff as _;
@@ -43,6 +44,8 @@ impl Added {
 pub struct Queue {
     pool: r2d2::Pool<SqliteConnectionManager>,
     path: PathBuf,
+    /// Held by whoever writes: in one process they take turns, and need not sleep until SQLite lets them in.
+    writing: Arc<Mutex<()>>,
 }
 
 /// Adds a capture the way a hook does: one connection, one row, no more than 0.4 s of waiting for
@@ -67,7 +70,7 @@ impl Queue {
             .min_idle(Some(1))
             .connection_timeout(Duration::from_secs(20))
             .build(manager)?;
-        Ok(Self { pool, path: path.to_owned() })
+        Ok(Self { pool, path: path.to_owned(), writing: Arc::default() })
     }
 
     pub fn path(&self) -> &Path {
@@ -446,8 +449,13 @@ impl Queue {
     /// Moves the write-ahead log into the database and empties it; for a drainer with nothing to do.
     pub fn checkpoint(&self) -> Result<(), Error> {
         let connection = self.pool.get()?;
+        let _turn = self.turn();
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(())
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn connection(&self) -> Result<r2d2::PooledConnection<SqliteConnectionManager>, Error> {
@@ -461,6 +469,7 @@ impl Queue {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut connection = self.pool.get()?;
+        let _turn = self.turn();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let value = work(&transaction)?;
         transaction.commit()?;

@@ -18,6 +18,9 @@ use super::words::{entropy, is_mixed, is_placeholder};
 const BEFORE_BYTES: usize = 160;
 const BEHIND_BYTES: usize = 2_500;
 const EXPRESSION_BYTES_MAX: usize = 64 << 20;
+/// What an expression may keep of its own while it searches, on each thread: the default of 2 MB, times 260
+/// expressions and a handful of threads, is more than all the rest of a drainer.
+const SCRATCH_BYTES_MAX: usize = 128 << 10;
 
 pub(super) struct Rule {
     pub(super) kind: &'static str,
@@ -210,8 +213,11 @@ impl Rule {
     fn regex(&self) -> Option<&Regex> {
         let built = self.regex.get_or_init(|| {
             // As in Go: classes are of ASCII, so a text is searched as bytes.
-            let built =
-                RegexBuilder::new(&self.pattern).unicode(false).size_limit(EXPRESSION_BYTES_MAX).build();
+            let built = RegexBuilder::new(&self.pattern)
+                .unicode(false)
+                .size_limit(EXPRESSION_BYTES_MAX)
+                .dfa_size_limit(SCRATCH_BYTES_MAX)
+                .build();
             debug_assert!(built.is_ok(), "{}: {built:?}", self.kind);
             built.ok()
         });
@@ -311,8 +317,11 @@ impl Allowed {
     fn covers<'a>(&self, matched: &Match<'a>, line: impl Fn() -> &'a [u8]) -> bool {
         let (regexes, stopwords) = self.built.get_or_init(|| {
             let regexes = self.regexes.iter().filter_map(|pattern| {
-                let built =
-                    RegexBuilder::new(pattern).unicode(false).size_limit(EXPRESSION_BYTES_MAX).build();
+                let built = RegexBuilder::new(pattern)
+                    .unicode(false)
+                    .size_limit(EXPRESSION_BYTES_MAX)
+                    .dfa_size_limit(SCRATCH_BYTES_MAX)
+                    .build();
                 debug_assert!(built.is_ok(), "{built:?}");
                 built.ok()
             });
