@@ -387,7 +387,8 @@ pub fn drain(setup: &Setup, room: Option<Held>) -> Result<Drained, StartError> {
         setup,
         jobs: Jobs::new(Queue::open(&setup.places.queue())?),
         spool: Spool::new(setup.places.spool()),
-        model: Model::new(setup.embed.clone()),
+        // One text after the other: a second copy of the weights would be 100 MB for little.
+        model: Model::new(embed::Settings { sessions_max: 1, ..setup.embed.clone() }),
         pace: Pace::default(),
     };
     drainer.drain(room)
@@ -501,6 +502,9 @@ impl Drainer<'_> {
             if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
                 self.report(since, service)?;
                 last_report = Some(Instant::now());
+                // A backlog goes on for minutes, and what loading the model has left is as large as all the
+                // rest.
+                embed::give_back();
             }
             tokio::time::sleep(self.pace.look_every).await;
         }

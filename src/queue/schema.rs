@@ -149,8 +149,10 @@ pub(crate) fn set_up(connection: &Connection, patience: Patience) -> rusqlite::R
     wait_with_jitter(connection, patience)?;
     // NORMAL: a power cut may take the last rows, never the file; the sweep finds their sessions
     // again. A killed process loses nothing.
-    connection
-        .execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")?;
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;
+             PRAGMA cache_size = -512;",
+    )?;
     if matches!(patience, Patience::Hook) {
         // A hook writes one row and goes; moving the log into the database is the drainer's work.
         connection.execute_batch("PRAGMA wal_autocheckpoint = 0;")?;
