@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/index", &["knowledge", "transcript", "brain"]),
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "model"]),
     ("src/forge", &["knowledge"]),
+    ("src/github", &["knowledge"]),
     (
         "actors",
         &[
@@ -32,6 +33,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "index",
             "retrieve",
             "forge",
+            "github",
         ],
     ),
     ("src/mcp", &["knowledge", "embed", "index", "retrieve", "actors"]),
@@ -48,6 +50,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "index",
             "retrieve",
             "forge",
+            "github",
             "actors",
             "mcp",
         ],
