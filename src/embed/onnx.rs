@@ -59,7 +59,7 @@ fn tensor(message: &[u8]) -> Option<Tensor<'_>> {
     (length == tensor.bytes.len()).then_some(tensor)
 }
 
-enum Value<'b> {
+pub(crate) enum Value<'b> {
     Number(u64),
     Bytes(&'b [u8]),
 }
@@ -74,7 +74,7 @@ impl<'b> Value<'b> {
 }
 
 /// The fields of one message, in order; ends at the first byte that makes no sense.
-struct Fields<'b>(&'b [u8]);
+pub(crate) struct Fields<'b>(pub(crate) &'b [u8]);
 
 impl<'b> Iterator for Fields<'b> {
     type Item = (u64, Value<'b>);
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn the_built_in_model_shows_its_tensors() {
-        let word = tensors(BUILT_IN_MODEL).find(|tensor| tensor.name == "word_embeddings_q").unwrap();
-        assert_eq!((word.shape.as_slice(), word.kind), (&[30522, 384][..], Kind::I8));
+        let place = tensors(BUILT_IN_MODEL).find(|tensor| tensor.name == "position_embeddings_q").unwrap();
+        assert_eq!((place.shape.as_slice(), place.kind), (&[512, 384][..], Kind::I8));
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::{Barrier, mpsc};
 use knowledge::CountTokens;
 
 use super::*;
+use crate::onnx::{Fields, Value};
 
 fn embedder() -> Embedder {
     Embedder::load(&Settings::default()).unwrap()
@@ -13,10 +14,110 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
 }
 
+/// The built-in model as others are made: the table of words is a constant of the graph, and the input is the
+/// words' numbers. Field numbers: `onnx.proto` of the ONNX project.
+fn with_numbers_for_words() -> Vec<u8> {
+    const INITIALIZER: u64 = 5;
+    const INPUT: u64 = 11;
+    fn varint(mut number: u64, into: &mut Vec<u8>) {
+        while number > 0x7f {
+            into.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        into.push(number as u8);
+    }
+    fn field(number: u64, value: Value<'_>, into: &mut Vec<u8>) {
+        match value {
+            Value::Number(value) => {
+                varint(number << 3, into);
+                varint(value, into);
+            }
+            Value::Bytes(bytes) => {
+                varint(number << 3 | 2, into);
+                varint(bytes.len() as u64, into);
+                into.extend_from_slice(bytes);
+            }
+        }
+    }
+    let message = |fields: Vec<(u64, Value<'_>)>| {
+        let mut bytes = Vec::new();
+        fields.into_iter().for_each(|(number, value)| field(number, value, &mut bytes));
+        bytes
+    };
+    let node = |kind: &'static str, inputs: [&'static str; 2], output: &'static str| {
+        let inputs = inputs.into_iter().filter(|input| !input.is_empty());
+        let mut fields: Vec<_> = inputs.map(|input| (1, Value::Bytes(input.as_bytes()))).collect();
+        fields.push((2, Value::Bytes(output.as_bytes())));
+        fields.push((4, Value::Bytes(kind.as_bytes())));
+        // To f32, an attribute that is a number.
+        let to = message(vec![(1, Value::Bytes(b"to")), (3, Value::Number(1)), (20, Value::Number(2))]);
+        if kind == "Cast" {
+            fields.push((5, Value::Bytes(&to)));
+        }
+        message(fields)
+    };
+    let tensor = |name: &str, dims: [u64; 2], kind: u64, bytes: &[u8]| {
+        let dims = dims.map(|dim| (1, Value::Number(dim)));
+        let rest = [(2, Value::Number(kind)), (8, Value::Bytes(name.as_bytes())), (9, Value::Bytes(bytes))];
+        message(dims.into_iter().chain(rest).collect())
+    };
+    let names = |input: &[u8], name: &str| {
+        Fields(input).any(|(number, value)| {
+            number == 1 && matches!(value, Value::Bytes(bytes) if bytes == name.as_bytes())
+        })
+    };
+    let (rows, scales) = BUILT_IN_WORDS.split_at(30_522 * 384);
+    let mut model = Vec::new();
+    for (number, value) in Fields(BUILT_IN_MODEL) {
+        let Value::Bytes(graph) = value else {
+            field(number, value, &mut model);
+            continue;
+        };
+        if number != 7 {
+            field(number, value, &mut model);
+            continue;
+        }
+        let mut new = Vec::new();
+        for node in [
+            node("Gather", ["rows", "input_ids"], "row"),
+            node("Gather", ["scales", "input_ids"], "scale"),
+            node("Cast", ["row", ""], "wide"),
+            node("Mul", ["wide", "scale"], "inputs_embeds"),
+        ] {
+            field(1, Value::Bytes(&node), &mut new);
+        }
+        field(INITIALIZER, Value::Bytes(&tensor("rows", [30_522, 384], 3, rows)), &mut new);
+        field(INITIALIZER, Value::Bytes(&tensor("scales", [30_522, 1], 1, scales)), &mut new);
+        for (number, value) in Fields(graph) {
+            match value {
+                // The place of the words' vectors goes to the words' numbers, of another type and shape.
+                Value::Bytes(input) if number == INPUT && names(input, "inputs_embeds") => {
+                    let is_types = |(number, value)| match value {
+                        Value::Bytes(input) if number == INPUT => {
+                            Some(input).filter(|input| names(input, "token_type_ids"))
+                        }
+                        _ => None,
+                    };
+                    let types = Fields(graph).find_map(is_types).unwrap();
+                    let mut numbers = Vec::new();
+                    for (number, value) in Fields(types) {
+                        let value = if number == 1 { Value::Bytes(b"input_ids") } else { value };
+                        field(number, value, &mut numbers);
+                    }
+                    field(INPUT, Value::Bytes(&numbers), &mut new);
+                }
+                value => field(number, value, &mut new),
+            }
+        }
+        field(7, Value::Bytes(&new), &mut model);
+    }
+    model
+}
+
 /// The built-in model and tokenizer as files, for a model of the user's own.
 fn own(folder: &Path, pooling: Pooling) -> OnnxModel {
     let (path, tokenizer) = (folder.join("my-encoder.onnx"), folder.join("tokenizer.json"));
-    fs::write(&path, BUILT_IN_MODEL).unwrap();
+    fs::write(&path, with_numbers_for_words()).unwrap();
     fs::write(&tokenizer, BUILT_IN_TOKENIZER).unwrap();
     let (query_prefix, document_prefix) = (String::new(), String::new());
     OnnxModel { path, tokenizer, pooling, query_prefix, document_prefix, tokens_max: None, name: None }
@@ -209,7 +310,7 @@ fn the_name_of_ones_own_model_follows_its_content() {
     let own = own(folder.path(), Pooling::Mean);
     let before = model_name(&settings(own.clone()));
     assert_eq!(before, model_name(&settings(own.clone())));
-    let mut bytes = BUILT_IN_MODEL.to_vec();
+    let mut bytes = fs::read(&own.path).unwrap();
     let last = bytes.len() - 1;
     bytes[last] ^= 1;
     fs::write(&own.path, bytes).unwrap();
@@ -243,7 +344,7 @@ fn a_model_that_cannot_serve_says_why() {
     assert!(not_a_model.starts_with("…/tokenizer.json is not a model that"), "{not_a_model}");
     // The names of an input and of an output, overwritten by others of the same length.
     let renamed = |from: &[u8], to: &[u8]| {
-        let mut bytes = BUILT_IN_MODEL.to_vec();
+        let mut bytes = fs::read(&good.path).unwrap();
         for at in 0..bytes.len() - from.len() {
             if &bytes[at..at + from.len()] == from {
                 bytes[at..at + to.len()].copy_from_slice(to);

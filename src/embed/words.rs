@@ -4,7 +4,25 @@
 //! passage that says `mistake`, at a price of a microsecond.
 
 use crate::onnx::{self, Kind, Tensor};
-use crate::{BUILT_IN_MODEL, ModelChoice};
+use crate::{BUILT_IN_DIMENSIONS, BUILT_IN_WORDS, ModelChoice};
+
+/// A row of the built-in table, and behind all rows its scale, an f32.
+const BUILT_IN_ROW_BYTES: usize = BUILT_IN_DIMENSIONS;
+const BUILT_IN_ROWS: usize = BUILT_IN_WORDS.len() / (BUILT_IN_ROW_BYTES + 4);
+
+/// What the built-in model is given for these tokens: `[tokens, 384]`, each row by its scale. A token without a
+/// row is refused.
+pub(crate) fn built_in_rows(ids: &[i64]) -> Option<Vec<f32>> {
+    let (rows, scales) = BUILT_IN_WORDS.split_at(BUILT_IN_ROWS * BUILT_IN_ROW_BYTES);
+    let (rows, scales) = (rows.as_chunks::<BUILT_IN_ROW_BYTES>().0, scales.as_chunks::<4>().0);
+    let mut vectors = Vec::with_capacity(ids.len() * BUILT_IN_DIMENSIONS);
+    for &id in ids {
+        let id = usize::try_from(id).ok()?;
+        let scale = f32::from_le_bytes(*scales.get(id)?);
+        vectors.extend(rows.get(id)?.iter().map(|&byte| f32::from(byte as i8) * scale));
+    }
+    Some(vectors)
+}
 
 /// The model's table of token vectors, `[vocabulary, dimensions]`.
 pub struct WordTable {
@@ -23,9 +41,8 @@ impl WordTable {
     pub(crate) fn of(model: &ModelChoice) -> Option<Self> {
         match model {
             ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
-                let table = onnx::tensors(BUILT_IN_MODEL).find(|t| t.name == "word_embeddings_q")?;
-                let [_, dimensions] = table.shape[..] else { return None };
-                Some(Self { rows: Rows::Int8(table.bytes), dimensions })
+                let rows = &BUILT_IN_WORDS[..BUILT_IN_ROWS * BUILT_IN_ROW_BYTES];
+                Some(Self { rows: Rows::Int8(rows), dimensions: BUILT_IN_DIMENSIONS })
             }
             ModelChoice::Onnx(own) => {
                 let bytes = std::fs::read(&own.path).ok()?;
