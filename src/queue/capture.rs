@@ -40,10 +40,13 @@ pub enum Stage {
     Indexing,
     /// The units are kept; their branch is to be made.
     Git,
+    /// The branch is there; the remote is to have it, with its pull request.
+    Delivery,
 }
 
 impl Stage {
-    pub const ALL: [Self; 5] = [Self::Intake, Self::Extraction, Self::Embedding, Self::Indexing, Self::Git];
+    pub const ALL: [Self; 6] =
+        [Self::Intake, Self::Extraction, Self::Embedding, Self::Indexing, Self::Git, Self::Delivery];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,6 +55,7 @@ impl Stage {
             Self::Embedding => "embedding",
             Self::Indexing => "indexing",
             Self::Git => "git",
+            Self::Delivery => "delivery",
         }
     }
 }
@@ -77,7 +81,7 @@ impl FromStr for Stage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Its units are on a branch.
+    /// Its units are on a branch, and where there is a remote, there with their pull request.
     Done,
     /// The session held nothing worth keeping.
     Nothing,
@@ -131,6 +135,44 @@ impl fmt::Display for State {
     }
 }
 
+/// What has become of a capture's pull request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PullState {
+    Open,
+    /// Its knowledge is on the default branch, with a pull request or without one.
+    Merged,
+    /// A person has said no, or it had become empty.
+    Closed,
+}
+
+impl PullState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Merged => "merged",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+impl fmt::Display for PullState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for PullState {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        [Self::Open, Self::Merged, Self::Closed]
+            .into_iter()
+            .find(|state| state.as_str() == text)
+            .ok_or_else(|| Error::Value { what: format!("state of a pull request {text:?}") })
+    }
+}
+
 /// A row of the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capture {
@@ -146,6 +188,12 @@ pub struct Capture {
     pub branch: Option<String>,
     pub commit: Option<String>,
     pub units: u32,
+    /// The commit that the remote is known to have.
+    pub pushed: Option<String>,
+    pub pull_number: Option<u64>,
+    pub pull_url: Option<String>,
+    /// `None` until there is a pull request; where the remote knows none, until the branch is merged.
+    pub pull_state: Option<PullState>,
     /// Why there is nothing to save, or what went wrong last.
     pub reason: Option<String>,
     pub added: Timestamp,

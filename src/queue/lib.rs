@@ -5,6 +5,7 @@
 //! the work and never starts a process.
 
 mod capture;
+mod delivered;
 mod handover;
 mod locks;
 mod proposed;
@@ -14,7 +15,10 @@ mod spend;
 mod spool;
 mod store;
 
-pub use capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
+pub use capture::{
+    ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, PullState, Stage, State, Tally,
+};
+pub use delivered::{Branch, Pause, Pull};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, Held, is_held, lock_from_stdin};
 pub use proposed::{Origin, Proposed, Waiting};

@@ -9,7 +9,23 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::Error;
 
 /// Each brings the tables from the version before to its own: the first makes them.
-const STEPS: [&str; 2] = [FIRST, PROPOSED];
+pub(crate) const STEPS: [&str; 3] = [FIRST, PROPOSED, DELIVERED];
+
+/// What the remote has of a capture, and stages that are put off as a whole.
+const DELIVERED: &str = "
+ALTER TABLE captures ADD COLUMN pushed TEXT;         -- the commit that the remote has
+ALTER TABLE captures ADD COLUMN pull_number INTEGER;
+ALTER TABLE captures ADD COLUMN pull_url TEXT;
+ALTER TABLE captures ADD COLUMN pull_state TEXT;     -- open, merged, closed
+CREATE INDEX captures_open ON captures(id) WHERE pull_state = 'open';
+CREATE TABLE pauses (
+    stage    TEXT PRIMARY KEY,
+    since_ms INTEGER NOT NULL,
+    until_ms INTEGER NOT NULL,
+    times    INTEGER NOT NULL,             -- how often it was found wanting in a row
+    why      TEXT NOT NULL
+) WITHOUT ROWID;
+";
 
 /// What is known of the units that captures have proposed, while they wait for their review and after;
 /// and where each comes from, which outlives the transcript.
@@ -51,7 +67,7 @@ CREATE TABLE captures (
 );
 CREATE INDEX captures_unfinished ON captures(stage, id) WHERE outcome IS NULL;
 CREATE INDEX captures_session ON captures(session_id);
--- What a stage has kept for the next one; gone when the capture ends.
+-- What a stage has kept for the next one; gone when the capture has ended and no pull request is open.
 CREATE TABLE results (
     capture_id INTEGER PRIMARY KEY REFERENCES captures(id) ON DELETE CASCADE,
     body       BLOB NOT NULL

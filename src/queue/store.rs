@@ -10,6 +10,7 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 use crate::capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
+use crate::delivered::{self, Branch};
 use crate::proposed::{self, Proposed};
 use crate::schema::{self, Patience};
 use crate::seen::{self, Seen};
@@ -18,7 +19,7 @@ use crate::{Error, Spool};
 /// The first wait before a retry; each further one is about twice as long, give or take half.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest wait before a retry. A time further ahead than this was set by a clock that jumped.
-const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
+pub(crate) const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
 const CONNECTIONS_MAX: u32 = 6;
 /// From this size on the log is begun anew.
 const LOG_BYTES_MAX: u64 = 6 << 20;
@@ -101,6 +102,9 @@ impl Queue {
     pub fn claim(&self, stage: Stage, now: Timestamp) -> Result<Option<Claim>, Error> {
         let now_ms = now.as_millisecond();
         self.write(|transaction| {
+            if delivered::is_paused(transaction, stage, now_ms)? {
+                return Ok(None);
+            }
             loop {
                 let found: Option<(i64, u32)> = transaction
                     .prepare_cached(
@@ -219,6 +223,23 @@ impl Queue {
         is_owned_by_other(&*self.pool.get()?, NAME_OWNER, name, capture)
     }
 
+    /// [`advance`](Self::advance) for git: notes the branch that it has made as well.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the claim has been given to somebody else since.
+    pub fn advance_with_branch(
+        &self,
+        claim: &Claim,
+        next: Stage,
+        result: &[u8],
+        branch: &Branch,
+    ) -> Result<(), Error> {
+        self.write(|transaction| {
+            advance(transaction, claim, next, result)?;
+            note_branch(transaction, claim.capture.id, branch)
+        })
+    }
+
     /// Ends a capture.
     pub fn finish(&self, claim: &Claim, finish: &Finish, now: Timestamp) -> Result<(), Error> {
         self.finish_read(claim, finish, None, now)
@@ -240,10 +261,8 @@ impl Queue {
             }
             match finish {
                 Finish::Done { branch, commit, units } => {
-                    transaction.execute(
-                        "UPDATE captures SET branch = ?2, commit_id = ?3, units = ?4 WHERE id = ?1",
-                        params![id, branch, commit, units],
-                    )?;
+                    let branch = Branch { name: branch.clone(), commit: commit.clone(), units: *units };
+                    note_branch(transaction, id, &branch)?;
                     end(transaction, id, Outcome::Done, None, now)
                 }
                 Finish::Nothing { reason } => end(transaction, id, Outcome::Nothing, Some(reason), now),
@@ -320,6 +339,7 @@ impl Queue {
                 "UPDATE captures SET not_before_ms = 0 WHERE outcome IS NULL AND claim IS NULL AND (?1 IS NULL OR id = ?1)",
                 [id],
             )?;
+            transaction.execute("DELETE FROM pauses", [])?;
             match id {
                 Some(id) if get(transaction, id)?.is_none() => Err(Error::Unknown { id }),
                 _ => Ok(changed),
@@ -368,28 +388,40 @@ impl Queue {
     pub fn is_due(&self, now: Timestamp) -> Result<bool, Error> {
         let connection = self.pool.get()?;
         let now_ms = now.as_millisecond();
-        let mut statement = connection.prepare_cached(
-            "SELECT 1 FROM captures WHERE outcome IS NULL AND (not_before_ms <= ?1 OR not_before_ms > ?2) LIMIT 1",
-        )?;
-        Ok(statement.exists(params![now_ms, now_ms + RETRY_MAX.as_millis() as i64 * 2])?)
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT 1 FROM captures WHERE outcome IS NULL AND (not_before_ms <= ?1 OR not_before_ms > ?2)
+             AND {} LIMIT 1",
+            delivered::NOT_PAUSED
+        ))?;
+        Ok(statement.exists(params![
+            now_ms,
+            now_ms + RETRY_MAX.as_millis() as i64 * 2,
+            now_ms + delivered::PAUSE_SPAN_MS
+        ])?)
     }
 
     /// Whether any capture waits to be claimed now. Nobody need look for those in somebody's hands.
     pub fn is_claimable(&self, now: Timestamp) -> Result<bool, Error> {
         let connection = self.pool.get()?;
         let now_ms = now.as_millisecond();
-        let mut statement = connection.prepare_cached(
+        let mut statement = connection.prepare_cached(&format!(
             "SELECT 1 FROM captures WHERE outcome IS NULL AND claim IS NULL
-             AND (not_before_ms <= ?1 OR not_before_ms > ?2) LIMIT 1",
-        )?;
-        Ok(statement.exists(params![now_ms, now_ms + RETRY_MAX.as_millis() as i64 * 2])?)
+             AND (not_before_ms <= ?1 OR not_before_ms > ?2) AND {} LIMIT 1",
+            delivered::NOT_PAUSED
+        ))?;
+        Ok(statement.exists(params![
+            now_ms,
+            now_ms + RETRY_MAX.as_millis() as i64 * 2,
+            now_ms + delivered::PAUSE_SPAN_MS
+        ])?)
     }
 
     /// When the next retry is due, if any waits.
     pub fn next_due(&self) -> Result<Option<Timestamp>, Error> {
         let connection = self.pool.get()?;
         let due: Option<i64> = connection.query_row(
-            "SELECT min(not_before_ms) FROM captures WHERE outcome IS NULL AND claim IS NULL",
+            "SELECT min(max(not_before_ms, coalesce((SELECT until_ms FROM pauses WHERE pauses.stage = captures.stage), 0)))
+             FROM captures WHERE outcome IS NULL AND claim IS NULL",
             [],
             |row| row.get(0),
         )?;
@@ -516,7 +548,7 @@ fn is_owned_by_other(connection: &Connection, owner: &str, key: &str, capture: i
     Ok(connection.prepare_cached(owner)?.exists(params![key, capture])?)
 }
 
-fn check(transaction: &Transaction<'_>, claim: &Claim) -> Result<(), Error> {
+pub(crate) fn check(transaction: &Transaction<'_>, claim: &Claim) -> Result<(), Error> {
     let id = claim.capture.id;
     let in_force = transaction
         .prepare_cached("SELECT 1 FROM captures WHERE id = ?1 AND claim = ?2 AND outcome IS NULL")?
@@ -531,6 +563,14 @@ fn advance(transaction: &Transaction<'_>, claim: &Claim, next: Stage, result: &[
     transaction.execute(
         "UPDATE captures SET stage = ?2, claim = NULL, attempts = 0, not_before_ms = 0, reason = NULL WHERE id = ?1",
         params![id, next.as_str()],
+    )?;
+    Ok(())
+}
+
+fn note_branch(transaction: &Transaction<'_>, id: i64, branch: &Branch) -> Result<(), Error> {
+    transaction.execute(
+        "UPDATE captures SET branch = ?2, commit_id = ?3, units = ?4 WHERE id = ?1",
+        params![id, branch.name, branch.commit, branch.units],
     )?;
     Ok(())
 }
@@ -552,22 +592,29 @@ fn end(
         params![id, outcome.as_str(), reason, now.as_millisecond()],
     )?;
     if outcome != Outcome::Dead {
-        transaction.execute("DELETE FROM results WHERE capture_id = ?1", [id])?;
+        // While its pull request is open it may have to be made anew, on what was merged meanwhile.
+        transaction.execute(
+            "DELETE FROM results WHERE capture_id = ?1 AND NOT (?2 = 'done' AND EXISTS (
+                 SELECT 1 FROM captures WHERE id = ?1 AND pull_state = 'open'))",
+            params![id, outcome.as_str()],
+        )?;
         transaction.execute("DELETE FROM answers WHERE capture_id = ?1", [id])?;
     }
     Ok(())
 }
 
-const SELECT: &str = "SELECT id, session_id, transcript, cwd, origin, stage, claim IS NOT NULL, attempts,
-    not_before_ms, outcome, reason, branch, commit_id, units, added_ms, started_ms, finished_ms FROM captures";
+pub(crate) const SELECT: &str =
+    "SELECT id, session_id, transcript, cwd, origin, stage, claim IS NOT NULL, attempts,
+    not_before_ms, outcome, reason, branch, commit_id, units, added_ms, started_ms, finished_ms,
+    pushed, pull_number, pull_url, pull_state FROM captures";
 
-fn get(connection: &Connection, id: i64) -> Result<Option<Capture>, Error> {
+pub(crate) fn get(connection: &Connection, id: i64) -> Result<Option<Capture>, Error> {
     let mut statement = connection.prepare_cached(&format!("{SELECT} WHERE id = ?1"))?;
     let mut rows = statement.query([id])?;
     rows.next()?.map(read).transpose()
 }
 
-fn read(row: &Row<'_>) -> Result<Capture, Error> {
+pub(crate) fn read(row: &Row<'_>) -> Result<Capture, Error> {
     let attempts: u32 = row.get(7)?;
     let state = state(row.get::<_, Option<String>>(9)?.as_deref(), row.get(6)?, attempts > 0)?;
     let next_attempt = (state == State::Retrying).then(|| row.get(8)).transpose()?;
@@ -583,6 +630,10 @@ fn read(row: &Row<'_>) -> Result<Capture, Error> {
         branch: row.get(11)?,
         commit: row.get(12)?,
         units: row.get(13)?,
+        pushed: row.get(17)?,
+        pull_number: row.get::<_, Option<i64>>(18)?.map(i64::unsigned_abs),
+        pull_url: row.get(19)?,
+        pull_state: row.get::<_, Option<String>>(20)?.map(|state| state.parse()).transpose()?,
         reason: row.get(10)?,
         added: timestamp(row.get(14)?)?,
         started: row.get::<_, Option<i64>>(15)?.map(timestamp).transpose()?,
