@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::repository::CommitId;
+use crate::trouble::Trouble;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -37,6 +38,24 @@ pub enum Error {
     SecretInUrl,
     #[error("the remote {name} is there already, as {url}")]
     RemoteTaken { name: String, url: String },
+    /// git could not reach the remote, or was refused there.
+    #[error("{trouble}: {told}")]
+    Remote {
+        trouble: Trouble,
+        /// git's own words on one line, without secrets.
+        told: String,
+    },
+    #[error("failed to run git")]
+    NoGit {
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("branch {branch} has moved on: it has commits that nugget did not make")]
+    BranchMoved { branch: String },
+    #[error("branch {branch} is checked out")]
+    CheckedOut { branch: String },
+    #[error("there is something in {path} already")]
+    FolderTaken { path: PathBuf },
     #[error("git's configuration is being written: {path} exists")]
     ConfigurationLocked { path: PathBuf },
     #[error("failed to lock {path}")]
@@ -80,6 +99,10 @@ impl Error {
                 Some("leave it out of the URL, where others can read it: git's credential helper keeps it")
             }
             Self::RemoteTaken { .. } => Some("change it with `git remote set-url`, if that is what you want"),
+            Self::Remote { trouble, .. } => trouble.hint(),
+            Self::NoGit { .. } => Some("install git (2.31 or later) and see that it is on the PATH"),
+            Self::CheckedOut { .. } => Some("switch to another branch in the brain"),
+            Self::FolderTaken { .. } => Some("give an empty folder, or one that does not exist"),
             Self::ConfigurationLocked { .. } => {
                 Some("try again; if no git is running, one was killed: remove that file")
             }

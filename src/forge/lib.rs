@@ -5,6 +5,7 @@
 //! that are asked for: the first commit of a brain that has none ([`Repository::commit_all_new`]),
 //! and a merge that loses nothing ([`Repository::fast_forward`]).
 
+mod behind;
 mod error;
 mod first;
 mod lock;
@@ -12,15 +13,24 @@ mod merge;
 mod objects;
 mod path;
 mod pending;
+mod place;
+mod program;
 mod propose;
+mod references;
 mod remote;
 mod repository;
 #[cfg(test)]
 mod tests;
+mod transport;
+mod trouble;
 
+pub use behind::Lag;
 pub use error::Error;
 pub use lock::Lock;
 pub use merge::{FastForward, Refusal};
 pub use pending::PendingBranch;
+pub use place::{Place, Remote, Scheme};
 pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
 pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository, Reviewed, Standing};
+pub use transport::{Credentials, Fetched, Pushed, Wire, clone};
+pub use trouble::Trouble;

@@ -2,13 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::error::{During as _, Error};
 use crate::objects::sync;
+use crate::place::{is_loopback, without_secret};
 use crate::repository::Repository;
 
 /// How long another writer of the configuration is waited for; git itself takes a millisecond.
@@ -127,7 +127,7 @@ fn check_name(name: &str) -> Result<(), Error> {
 
 /// Checks that a URL leads somewhere by a known way and carries no secret. git runs a program for
 /// some forms (`ext::sh -c …`), ssh for others, where a host that begins with `-` is an option.
-fn check_url(url: &str) -> Result<(), Error> {
+pub(crate) fn check_url(url: &str) -> Result<(), Error> {
     let invalid = |reason| Err(Error::InvalidRemote { reason });
     if url.is_empty() || url.starts_with('-') {
         return invalid("it is empty or begins with `-`");
@@ -162,13 +162,7 @@ fn check_url(url: &str) -> Result<(), Error> {
     if !is_user(user) {
         return invalid("its user name is not valid");
     }
-    let loopback = host == "localhost"
-        || host
-            .parse::<Ipv4Addr>()
-            .map(IpAddr::from)
-            .or_else(|_| host.parse())
-            .is_ok_and(|ip| ip.is_loopback());
-    if scheme == "http" && !loopback {
+    if scheme == "http" && !is_loopback(host) {
         return invalid("http is not encrypted: use https, or ssh");
     }
     Ok(())
@@ -217,16 +211,6 @@ fn quoted(value: &str) -> String {
         return value.to_owned();
     }
     format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
-/// A URL as it may be shown: whatever stands before its host's `@` may be a secret.
-fn without_secret(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let end = rest.find('/').unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}://…{}", &rest[at..]),
-        None => url.to_owned(),
-    }
 }
 
 #[cfg(test)]
