@@ -53,27 +53,80 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
     format!("{}…", cut.trim_end_matches([' ', ',', ';', ':', '.']))
 }
 
-/// The text with nothing in it that a forge acts upon where it stands in a commit's message: it mentions
-/// nobody (`@name`), and names no issue (`#12`, `GH-12`, a link), which `fixes` before it would close.
+/// The text with nothing in it that a forge acts upon where it stands within a line of a commit's message or
+/// a pull request: it mentions nobody (`@name`), names no issue (`#12`, `GH-12`, a link), which `fixes` before
+/// it would close, no commit, no word in brackets that tells a build what to do (`[skip ci]`), and no trailer
+/// that gives credit. Hidden characters must be gone before ([`one_line`]).
 pub fn inert(text: &str) -> String {
     let mut inert = String::with_capacity(text.len());
-    let mut rest = text.chars().peekable();
-    let mut before = ' ';
-    while let Some(c) = rest.next() {
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if let Some(words) = in_brackets(rest) {
+            inert.push('(');
+            rest = &rest[1..];
+            // Its end becomes `)` as its turn comes.
+            let (inside, after) = rest.split_at(words);
+            inert.push_str(&self::inert(inside));
+            inert.push(')');
+            rest = &after[1..];
+            continue;
+        }
+        if c.is_alphanumeric() {
+            let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            push_word(&mut inert, word, after);
+            rest = after;
+            continue;
+        }
+        rest = &rest[c.len_utf8()..];
+        if c == '*' && inert.ends_with("**") {
+            continue;
+        }
         inert.push(c);
-        let next = rest.peek().copied().unwrap_or(' ');
+        let next = rest.chars().next().unwrap_or(' ');
         let acts = match c {
-            '@' => next.is_alphanumeric(),
-            '#' | '-' => next.is_ascii_digit() && (c == '#' || before.eq_ignore_ascii_case(&'h')),
+            '@' | '#' => next.is_alphanumeric(),
             ':' => next == '/',
             _ => false,
         };
         if acts {
             inert.push(' ');
         }
-        before = c;
     }
     inert
+}
+
+/// How many bytes of words stand between a bracket that the text begins with and its end.
+fn in_brackets(text: &str) -> Option<usize> {
+    let inside = text.strip_prefix('[')?;
+    let end = inside.find(']')?;
+    let is_word = |c: char| c.is_ascii_alphabetic() || " -_:".contains(c);
+    let words = &inside[..end];
+    (words.contains(|c: char| c.is_ascii_alphabetic()) && words.chars().all(is_word)).then_some(end)
+}
+
+fn push_word(inert: &mut String, word: &str, after: &str) {
+    let is = |what: &str| word.eq_ignore_ascii_case(what);
+    let follows = |c: char| after.starts_with(c);
+    let is_commit = (7..=64).contains(&word.len())
+        && word.bytes().all(|byte| byte.is_ascii_hexdigit())
+        && word.bytes().any(|byte| byte.is_ascii_digit())
+        && word.bytes().any(|byte| byte.is_ascii_alphabetic());
+    if is_commit {
+        let groups: Vec<&str> =
+            word.as_bytes().chunks(6).filter_map(|group| std::str::from_utf8(group).ok()).collect();
+        inert.push_str(&groups.join(" "));
+        return;
+    }
+    inert.push_str(word);
+    let names_issue = word.len() >= 2
+        && word.get(word.len() - 2..).is_some_and(|end| end.eq_ignore_ascii_case("gh"))
+        && after.strip_prefix('-').is_some_and(|after| after.starts_with(|c: char| c.is_ascii_digit()));
+    let is_trailer = follows(':')
+        && ((is("by") && inert.len() > 2 && inert[..inert.len() - 2].ends_with('-')) || is("checks"));
+    if names_issue || is_trailer || (is("www") && follows('.')) {
+        inert.push(' ');
+    }
 }
 
 /// Markdown whose headings are a level lower, so that it can stand below a heading of the second level.
@@ -142,14 +195,29 @@ mod tests {
 
     #[test]
     fn an_inert_text_mentions_nobody_and_closes_nothing() {
-        for text in
-            ["fixes #12", "thanks @octo-cat", "closes GH-7", "resolves https://github.com/o/r/issues/1"]
-        {
-            let inert = inert(text);
-            let acts = ["#1", "@o", "GH-7", "://"].into_iter().find(|sign| inert.contains(sign));
-            assert_eq!(acts, None, "{inert}");
+        for (text, expected) in [
+            ("fixes #12, fixes o/r#12", "fixes # 12, fixes o/r# 12"),
+            ("thanks @octo-cat and @@me", "thanks @ octo-cat and @@ me"),
+            ("closes GH-7", "closes GH -7"),
+            ("resolves https://github.com/o/r/issues/1", "resolves https: //github.com/o/r/issues/1"),
+            ("see www.example.org", "see www .example.org"),
+            ("reverts 0123456789abcdef", "reverts 012345 6789ab cdef"),
+            ("o/r@0123abc", "o/r@ 0123ab c"),
+            ("done [skip ci] [ci-skip] [[no ci]]", "done (skip ci) (ci-skip) [(no ci)]"),
+            ("***NO_CI***", "**NO_CI**"),
+            ("Co-authored-by: A <a@b.c>", "Co-authored-by : A <a@ b.c>"),
+            ("skip-checks: true", "skip-checks : true"),
+        ] {
+            assert_eq!(inert(text), expected);
+            assert_eq!(inert(&inert(text)), expected, "what is inert stays as it is");
         }
-        assert_eq!(inert("run `a-1`, then # and an @ alone"), "run `a-1`, then # and an @ alone");
+        for plain in [
+            "run `a-1`, then # and an @ alone",
+            "a[0] of &[u8], x: [f32; 4], [], 2026-11-20 at 14:12",
+            "1234567 rows, defaced, by: nobody, 日本 #",
+        ] {
+            assert_eq!(inert(plain), plain);
+        }
     }
 
     #[test]
