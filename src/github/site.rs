@@ -1,0 +1,172 @@
+//! Which GitHub a remote belongs to, and where its API is.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use crate::client::Settings;
+use crate::error::Error;
+use crate::token::{Found, find};
+
+/// github.com, a company's tenant on ghe.com, or a GitHub Enterprise Server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// As git names it, with the port if there is one.
+    host: String,
+    api: String,
+    /// Whether the user has named the API in their settings.
+    is_named: bool,
+}
+
+impl Site {
+    /// The GitHub behind a remote's host (`github.com`, `127.0.0.1:8080`); `None` when that host is
+    /// another kind of forge. `api` is the setting `github.api`, empty when there is none: it speaks
+    /// for its own host, and for a host without a dot, which is a name of the user's own in ssh's
+    /// configuration.
+    ///
+    /// # Errors
+    /// [`Error::InvalidApi`] when `api` is an address to which no token may be sent.
+    pub fn of(host: &str, api: &str) -> Result<Option<Self>, Error> {
+        let host = host.to_ascii_lowercase();
+        let host = match host.as_str() {
+            // Where ssh is to be had on port 443.
+            "ssh.github.com" | "www.github.com" => "github.com".to_owned(),
+            _ => host,
+        };
+        let name = without_port(&host);
+        if !api.is_empty() {
+            let api_name = checked(api)?;
+            let is_own = api_name == name || api_name.strip_prefix("api.") == Some(name);
+            let is_alias = !name.contains(['.', ':']) && !is_loopback(name);
+            if is_own || is_alias || (is_loopback(&api_name) && is_loopback(name)) {
+                let host = if is_alias { api_name } else { host };
+                return Ok(Some(Self { host, api: api.trim_end_matches('/').to_owned(), is_named: true }));
+            }
+        }
+        let api = if name == "github.com" || name.ends_with(".ghe.com") {
+            format!("https://api.{name}")
+        } else if std::env::var("GH_HOST").is_ok_and(|known| known.eq_ignore_ascii_case(name)) {
+            format!("https://{host}/api/v3")
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Self { host, api, is_named: false }))
+    }
+
+    /// As git names it, with the port if there is one.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// The API's base address, without a slash at its end.
+    pub fn api(&self) -> &str {
+        &self.api
+    }
+
+    /// What a client needs to know, with the time that one request may take.
+    pub fn settings(&self, deadline: Duration) -> Settings {
+        Settings { api: self.api.clone(), deadline }
+    }
+
+    /// The token for this GitHub. Blocking: programs may be asked, for at most 10 s.
+    ///
+    /// # Errors
+    /// [`Error::InvalidToken`] when a variable or program gives something that cannot be one.
+    pub fn token(&self) -> Result<Option<Found>, Error> {
+        find(&self.host, self.is_named, self.api.starts_with("http:"))
+    }
+}
+
+/// The host of an API's address, which must be https, or http to this machine.
+pub(crate) fn checked(api: &str) -> Result<String, Error> {
+    let invalid = |reason| Error::InvalidApi { reason };
+    let uri: http::Uri = api.parse().map_err(|_| invalid("it is not an address"))?;
+    let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
+    if authority.as_str().contains('@') {
+        return Err(invalid("it carries a name or password"));
+    }
+    if uri.query().is_some() || api.contains('#') {
+        return Err(invalid("it has more than a path"));
+    }
+    let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
+    match uri.scheme_str() {
+        Some("https") => Ok(host),
+        Some("http") if is_loopback(&host) => Ok(host),
+        _ => Err(invalid("it is not https, and a token would travel in the clear")),
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn without_port(host: &str) -> &str {
+    match host.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
+        Some((address, _)) => address,
+        None => match host.split_once(':') {
+            // An address of many colons has no port.
+            Some((name, port)) if !port.contains(':') => name,
+            _ => host,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api_of(host: &str, api: &str) -> Option<String> {
+        Site::of(host, api).unwrap().map(|site| site.api)
+    }
+
+    #[test]
+    fn each_github_has_its_own_api_and_another_forge_has_none() {
+        let enterprise = "https://ghe.example.com/api/v3";
+        let cases = [
+            ("github.com", "", Some("https://api.github.com")),
+            ("GitHub.com", "", Some("https://api.github.com")),
+            ("ssh.github.com", "", Some("https://api.github.com")),
+            ("acme.ghe.com", "", Some("https://api.acme.ghe.com")),
+            ("ghe.example.com", enterprise, Some(enterprise)),
+            (
+                "ghe.example.com:8443",
+                "https://ghe.example.com:8443/api/v3/",
+                Some("https://ghe.example.com:8443/api/v3"),
+            ),
+            ("work", enterprise, Some(enterprise)),
+            ("127.0.0.1:80", "http://localhost:4000/api", Some("http://localhost:4000/api")),
+            // A setting for one host says nothing about another.
+            ("github.com", enterprise, Some("https://api.github.com")),
+            ("gitlab.com", enterprise, None),
+            ("localhost", enterprise, None),
+            ("gitlab.com", "", None),
+            ("github.com.evil.example", "", None),
+            ("notgithub.com", "", None),
+            ("evilghe.com", "", None),
+            ("work", "", None),
+        ];
+        for (host, api, wanted) in cases {
+            assert_eq!(api_of(host, api).as_deref(), wanted, "{host} {api}");
+        }
+    }
+
+    #[test]
+    fn no_token_is_sent_in_the_clear() {
+        for bad in [
+            "http://ghe.example.com/api/v3",
+            "http://127.0.0.1.example.com",
+            "https://me:secret@ghe.example.com",
+            "ghe.example.com",
+            "/api",
+            "file:///etc",
+            "https://ghe.example.com/?a=b",
+        ] {
+            let error = Site::of("ghe.example.com", bad).unwrap_err();
+            assert!(matches!(error, Error::InvalidApi { .. }), "{bad}");
+        }
+        for good in
+            ["https://ghe.example.com", "http://127.0.0.1:1/api/v3", "http://[::1]:1", "http://localhost"]
+        {
+            assert!(checked(good).is_ok(), "{good}");
+        }
+    }
+}
