@@ -54,6 +54,8 @@ pub enum Error {
     BranchMoved { branch: String },
     #[error("branch {branch} is checked out")]
     CheckedOut { branch: String },
+    #[error("another git is at work: {path} exists")]
+    ReferenceLocked { path: PathBuf },
     #[error("there is something in {path} already")]
     FolderTaken { path: PathBuf },
     #[error("git's configuration is being written: {path} exists")]
@@ -103,7 +105,7 @@ impl Error {
             Self::NoGit { .. } => Some("install git (2.31 or later) and see that it is on the PATH"),
             Self::CheckedOut { .. } => Some("switch to another branch in the brain"),
             Self::FolderTaken { .. } => Some("give an empty folder, or one that does not exist"),
-            Self::ConfigurationLocked { .. } => {
+            Self::ConfigurationLocked { .. } | Self::ReferenceLocked { .. } => {
                 Some("try again; if no git is running, one was killed: remove that file")
             }
             Self::LockTimeout { .. } => Some("another nugget is writing to the brain; try again"),

@@ -3,13 +3,14 @@
 use std::collections::BTreeSet;
 
 use gix::bstr::ByteSlice as _;
-use gix::refs::transaction::{PreviousValue, RefEdit};
 use jiff::Timestamp;
 
 use crate::error::{During as _, Error};
-use crate::objects::{Draft, Stamp, sync};
+use crate::lock::Lock;
+use crate::objects::{Draft, Stamp};
 use crate::path::Hidden;
 use crate::propose::{Identity, NewFile};
+use crate::references::{Edited, Entry, update};
 use crate::repository::{CommitId, Repository};
 
 impl Repository {
@@ -17,7 +18,8 @@ impl Repository {
     /// the index, so that `git status` is clean. They must lie in the work tree with these very bytes.
     ///
     /// `None`, and nothing is written, when there is a commit already or the user has staged files:
-    /// the files are then left for the user to commit. An attempt that was killed can be repeated.
+    /// the files are then left for the user to commit. An attempt that was killed can be repeated. The
+    /// repository's lock must not be held by the caller.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], [`Error::PathTaken`], [`Error::InvalidCommit`], and failures of the
@@ -46,23 +48,16 @@ impl Repository {
             self.write_index(&git, &draft)?;
         }
         let name = branch.as_bstr().to_str_lossy().into_owned();
-        let creating = || format!("create {name}");
-        let edit = RefEdit::update(
-            "HEAD".try_into().during(creating)?,
-            draft.commit,
-            PreviousValue::MustNotExist,
-            format!("commit (initial): {}", message.trim().lines().next().unwrap_or_default()),
-        )
-        .with_deref(true);
-        let mut buffer = gix::date::parse::TimeBuf::default();
-        let signature = gix::actor::Signature {
-            name: author.name.as_str().into(),
-            email: author.email.as_str().into(),
-            time: gix::date::Time { seconds: time.as_second().max(0), offset: 0 },
+        let entry = Entry {
+            by: author,
+            seconds: time.as_second(),
+            message: &format!("commit (initial): {}", message.trim().lines().next().unwrap_or_default()),
+            is_head: true,
         };
-        git.edit_references_as(Some(edit), Some(signature.to_ref(&mut buffer))).during(creating)?;
-        sync(&git.common_dir().join(&name))?;
-        sync(&git.common_dir().join("refs/heads"))?;
+        let held = Lock::acquire(&self.lock_path()?)?;
+        if let Edited::Found(Some(_)) = update(&git, &held, &name, None, draft.commit, Some(&entry))? {
+            return Ok(None);
+        }
         draft.outlast_collector(|| self.git())?;
         Ok(Some(CommitId(draft.commit)))
     }

@@ -9,6 +9,7 @@ mod behind;
 mod error;
 mod first;
 mod lock;
+mod marked;
 mod merge;
 mod objects;
 mod path;

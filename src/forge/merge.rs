@@ -1,7 +1,7 @@
 //! Merging one of nugget's branches into the default branch where that is a fast-forward: the one
 //! operation that changes the user's work tree, index and branch, and only when asked for.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 use gix::bstr::{BString, ByteSlice as _};
 use gix::index::entry::{Flags, Mode, Stage, Stat};
 use gix::objs::Kind;
-use gix::refs::Target;
-use gix::refs::transaction::{PreviousValue, RefEdit};
 use rustix::fs::{AtFlags, CWD, OFlags};
 use rustix::io::Errno;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
+use crate::marked::MarkedLock;
 use crate::objects::sync;
 use crate::path::{self, Hidden};
 use crate::propose::{Identity, reference_name};
-use crate::repository::{CommitId, Repository, read_blob, tip, tree_of};
+use crate::references::{Edited, Entry, update};
+use crate::repository::{Branch, CommitId, Repository, read_blob, tip, tree_of};
 
 /// What became of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,10 +85,6 @@ impl fmt::Display for Refusal {
 /// How long another writer of the index is waited for, such as an editor's `git status`.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// What our lock on the index holds, so that the next holder of the repository's lock knows that it
-/// may be removed. git's own are empty, or an index.
-const MARK: &[u8] = b"held by nugget\n";
-
 /// The name under which a file's content is written before it gets its own. Always the same, so that
 /// what a killed process left is written over.
 const TEMPORARY: &str = ".nugget-merge.tmp";
@@ -109,15 +105,52 @@ impl Repository {
     /// [`default_branch`](Self::default_branch), and failures of the disk; also when somebody else
     /// moves the default branch at this very moment, in which case the files are left staged.
     pub fn fast_forward(&self, held: &Lock, branch: &str) -> Result<FastForward, Error> {
-        let mut merge = match Merge::prepare(self, held, branch)? {
+        let git = self.git()?;
+        let to = tip(&git, &reference_name(branch)?)?
+            .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })?;
+        let default = self.default_branch_of(&git)?;
+        self.merge(held, git, default, &Source { name: branch.to_owned(), to, is_reviewed: false })
+    }
+
+    pub(crate) fn merge(
+        &self,
+        held: &Lock,
+        git: gix::Repository,
+        default: Branch,
+        source: &Source,
+    ) -> Result<FastForward, Error> {
+        let mut merge = match Merge::prepare(self, Some(held), git, default, source)? {
             Ok(merge) => merge,
             Err(outcome) => return Ok(outcome),
         };
         merge.write_files()?;
         merge.write_index()?;
-        merge.move_branch()?;
+        merge.move_branch(held)?;
         Ok(FastForward::Done { from: merge.from, to: merge.to })
     }
+
+    /// Why a merge would be refused. Nothing is locked or written.
+    pub(crate) fn refusal(
+        &self,
+        git: gix::Repository,
+        default: Branch,
+        source: &Source,
+    ) -> Result<Option<Refusal>, Error> {
+        match Merge::prepare(self, None, git, default, source)? {
+            Err(FastForward::Refused(reason)) => Ok(Some(reason)),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// What is merged into the default branch.
+pub(crate) struct Source {
+    /// As the reflog tells it.
+    pub name: String,
+    pub to: CommitId,
+    /// Whether it is the remote's default branch, which a person has made what it is: it may remove files
+    /// and have hidden ones. A proposal may not.
+    pub is_reviewed: bool,
 }
 
 /// A merge that has been found safe. No git process changes the index while it lives.
@@ -135,46 +168,65 @@ struct WorkTree {
     root: PathBuf,
     index: gix::index::File,
     changes: Vec<Change>,
-    _lock: IndexLock,
+    _lock: Option<MarkedLock>,
 }
 
-/// A file that the branch adds or edits.
+/// A file that the branch adds, edits or removes.
 struct Change {
     path: String,
     id: gix::ObjectId,
-    content: Vec<u8>,
-    is_new: bool,
+    becomes: Becomes,
     /// Whether it lies in the work tree as it should.
     is_there: bool,
+}
+
+enum Becomes {
+    New(Vec<u8>),
+    Edited(Vec<u8>),
+    Nothing,
+}
+
+impl Change {
+    /// Whether the work tree has what the merge would make of it.
+    fn is_made(&self, found: &Found) -> bool {
+        match (&self.becomes, found) {
+            (Becomes::New(new) | Becomes::Edited(new), Found::File(content)) => content == new,
+            (Becomes::Nothing, Found::Nothing) => true,
+            _ => false,
+        }
+    }
 }
 
 type Unless<T> = Result<T, FastForward>;
 
 impl Merge {
-    fn prepare(repository: &Repository, held: &Lock, branch: &str) -> Result<Unless<Self>, Error> {
+    /// Without a hold on the repository nothing is locked, and the merge is not to be carried out.
+    fn prepare(
+        repository: &Repository,
+        held: Option<&Lock>,
+        git: gix::Repository,
+        default: Branch,
+        source: &Source,
+    ) -> Result<Unless<Self>, Error> {
         let refused = |reason| Ok(Err(FastForward::Refused(reason)));
-        let git = repository.git()?;
-        let to = tip(&git, &reference_name(branch)?)?
-            .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })?;
-        let default = repository.default_branch_of(&git)?;
+        let to = source.to;
         let reference = format!("refs/heads/{}", default.name);
 
-        let lock = match git.is_bare() {
-            true => None,
-            false => match IndexLock::take(&git.index_path(), held)? {
+        let lock = match held.filter(|_| !git.is_bare()) {
+            None => None,
+            Some(held) => match MarkedLock::take(git.common_dir(), &git.index_path(), held, LOCK_WAIT_MAX)? {
                 Ok(lock) => Some(lock),
                 Err(path) => return refused(Refusal::IndexLocked(path)),
             },
         };
         // From here on nothing is checked out or committed in this work tree by others.
         let head = git.head_name().during(|| "read HEAD".to_owned())?;
-        if lock.is_some() && head.as_ref().is_none_or(|head| head.as_bstr() != reference.as_str()) {
+        if !git.is_bare() && head.as_ref().is_none_or(|head| head.as_bstr() != reference.as_str()) {
             let name = head.map(|head| head.shorten().to_str_lossy().into_owned());
             return refused(Refusal::OtherBranchCheckedOut(name));
         }
-        let Some(from) = tip(&git, &reference)? else {
-            return Err(Error::Unborn { branch: default.name });
-        };
+        // Read anew under the lock. Where only the remote has it, another branch is checked out, or none.
+        let Some(from) = tip(&git, &reference)? else { return Err(Error::Unborn { branch: default.name }) };
         match common_ancestor(&git, from, to)? {
             Some(base) if base == to => return Ok(Err(FastForward::AlreadyThere)),
             Some(base) if base == from => {}
@@ -183,25 +235,29 @@ impl Merge {
         if is_checked_out_elsewhere(&git, &reference) {
             return refused(Refusal::CheckedOutElsewhere);
         }
-        let tree = match lock {
-            None => None,
-            Some(lock) => {
+        let tree = match git.is_bare() {
+            true => None,
+            false => {
                 if let Some(state) = git.state() {
                     return refused(Refusal::InProgress(operation(&state).to_owned()));
                 }
-                match WorkTree::check(repository, &git, from, to, lock)? {
+                match WorkTree::check(repository, &git, from, source, lock)? {
                     Ok(tree) => Some(tree),
                     Err(reason) => return refused(reason),
                 }
             }
         };
-        Ok(Ok(Self { git, branch: branch.to_owned(), reference, from, to, tree }))
+        Ok(Ok(Self { git, branch: source.name.clone(), reference, from, to, tree }))
     }
 
     fn write_files(&mut self) -> Result<(), Error> {
         let Some(tree) = &mut self.tree else { return Ok(()) };
         for change in tree.changes.iter().filter(|change| !change.is_there) {
-            place(&tree.root, change)?;
+            match &change.becomes {
+                Becomes::New(content) => place(&tree.root, &change.path, content, true)?,
+                Becomes::Edited(content) => place(&tree.root, &change.path, content, false)?,
+                Becomes::Nothing => remove(&tree.root, &change.path)?,
+            }
         }
         Ok(())
     }
@@ -212,7 +268,11 @@ impl Merge {
         let Some(tree) = &mut self.tree else { return Ok(()) };
         let writing = || "write the index".to_owned();
         let mut new = Vec::new();
-        for change in &tree.changes {
+        let is_gone = |change: &&Change| matches!(change.becomes, Becomes::Nothing);
+        let gone: BTreeSet<&[u8]> =
+            tree.changes.iter().filter(is_gone).map(|change| change.path.as_bytes()).collect();
+        tree.index.remove_entries(|_, path, _| gone.contains(path.as_bytes()));
+        for change in tree.changes.iter().filter(|change| !is_gone(change)) {
             let path = tree.root.join(&change.path);
             let metadata =
                 gix::index::fs::Metadata::from_path_no_follow(&path).map_err(Error::io("read", &path))?;
@@ -242,31 +302,17 @@ impl Merge {
         target.parent().map_or(Ok(()), sync)
     }
 
-    fn move_branch(&self) -> Result<(), Error> {
-        let moving = || format!("move {} to {}", self.reference, self.to);
-        // By way of HEAD, so that its reflog tells of it as well.
-        let name = if self.tree.is_some() { "HEAD" } else { self.reference.as_str() };
-        let edit = RefEdit::update(
-            name.try_into().during(moving)?,
-            self.to.0,
-            PreviousValue::MustExistAndMatch(Target::Object(self.from.0)),
-            format!("merge {}: Fast-forward", self.branch),
-        )
-        .with_deref(true);
-        let by = Identity::default();
-        let signature = gix::actor::Signature {
-            name: by.name.into(),
-            email: by.email.into(),
-            time: gix::date::Time { seconds: jiff::Timestamp::now().as_second(), offset: 0 },
+    fn move_branch(&self, held: &Lock) -> Result<(), Error> {
+        let entry = Entry {
+            by: &Identity::default(),
+            seconds: jiff::Timestamp::now().as_second(),
+            message: &format!("merge {}: Fast-forward", self.branch),
+            is_head: self.tree.is_some(),
         };
-        let mut buffer = gix::date::parse::TimeBuf::default();
-        let wait = |seconds| gix::lock::acquire::Fail::AfterDurationWithBackoff(Duration::from_secs(seconds));
-        let prepared = self.git.refs.transaction().prepare(Some(edit), wait(2), wait(10)).during(moving)?;
-        // Synced before it gets its name: a branch that a power cut left empty would stop git itself.
-        let path = self.git.common_dir().join(&self.reference);
-        sync(&self.git.common_dir().join(format!("{}.lock", self.reference)))?;
-        prepared.commit(Some(signature.to_ref(&mut buffer))).during(moving)?;
-        path.parent().map_or(Ok(()), sync)
+        match update(&self.git, held, &self.reference, Some(self.from.0), self.to.0, Some(&entry))? {
+            Edited::Done => Ok(()),
+            Edited::Found(_) => Err(Error::BranchMoved { branch: self.reference.clone() }),
+        }
     }
 }
 
@@ -277,16 +323,30 @@ impl WorkTree {
         repository: &Repository,
         git: &gix::Repository,
         from: CommitId,
-        to: CommitId,
-        lock: IndexLock,
+        source: &Source,
+        lock: Option<MarkedLock>,
     ) -> Result<Result<Self, Refusal>, Error> {
+        let to = source.to;
         let (before, after) = (files_of(git, from)?, files_of(git, to)?);
         let show = |path: &BString| path.to_str_lossy().into_owned();
-        if let Some(path) = before.keys().find(|path| !after.contains_key(*path)) {
-            return Ok(Err(Refusal::Beyond("removes", show(path))));
-        }
+        let hidden = if source.is_reviewed { Hidden::Allowed } else { Hidden::Refused };
         let root = repository.root().to_owned();
         let mut changes = Vec::new();
+        for (path, (id, mode)) in before.iter().filter(|(path, _)| !after.contains_key(*path)) {
+            if !source.is_reviewed {
+                return Ok(Err(Refusal::Beyond("removes", show(path))));
+            }
+            let name = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok());
+            match name.filter(|_| *mode == Mode::FILE) {
+                Some(name) => changes.push(Change {
+                    path: name.to_owned(),
+                    id: *id,
+                    becomes: Becomes::Nothing,
+                    is_there: false,
+                }),
+                None => return Ok(Err(Refusal::Beyond("removes", show(path)))),
+            }
+        }
         for (path, (id, mode)) in &after {
             let there = before.get(path);
             if there == Some(&(*id, *mode)) {
@@ -295,8 +355,7 @@ impl WorkTree {
             if *mode != Mode::FILE || there.is_some_and(|(_, mode)| *mode != Mode::FILE) {
                 return Ok(Err(Refusal::Beyond("has something else than a plain file at", show(path))));
             }
-            let Some(name) = path.to_str().ok().filter(|path| path::check(path, Hidden::Refused).is_ok())
-            else {
+            let Some(name) = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok()) else {
                 return Ok(Err(Refusal::Beyond("writes to the unusual path", show(path))));
             };
             let content = match read_blob(git, to, name, *id) {
@@ -306,9 +365,10 @@ impl WorkTree {
                 }
                 Err(error) => return Err(error),
             };
-            let (path, is_new) = (name.to_owned(), there.is_none());
-            changes.push(Change { path, id: *id, content, is_new, is_there: false });
+            let becomes = if there.is_none() { Becomes::New(content) } else { Becomes::Edited(content) };
+            changes.push(Change { path: name.to_owned(), id: *id, becomes, is_there: false });
         }
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
 
         let index = match git.open_index() {
             Ok(index) => index,
@@ -320,7 +380,6 @@ impl WorkTree {
             Err(error) => return Err(error).during(|| "read the index".to_owned()),
         };
         let has_modes = git.config_snapshot().boolean("core.fileMode").unwrap_or(true);
-        let mut in_index = 0;
         for entry in index.entries() {
             let path = entry.path(&index).to_owned();
             let found = Some((entry.id, entry.mode));
@@ -329,7 +388,6 @@ impl WorkTree {
             if !is_plain || (before.get(&path).copied() != found && after.get(&path).copied() != found) {
                 return Ok(Err(Refusal::Staged(show(&path))));
             }
-            in_index += usize::from(before.contains_key(&path));
             let change = path
                 .to_str()
                 .ok()
@@ -342,7 +400,7 @@ impl WorkTree {
                 Some(at) => {
                     let change = &mut changes[at];
                     let found = open_plain(&root, &change.path)?;
-                    change.is_there = matches!(&found, Found::File(content) if *content == change.content);
+                    change.is_there = change.is_made(&found);
                     // One that is about to be replaced is compared byte by byte, whatever its stamp.
                     let is_kept = match &found {
                         Found::File(content) => hash(git, content)? == entry.id,
@@ -357,72 +415,31 @@ impl WorkTree {
                 None => return Ok(Err(Refusal::Changed(show(&path)))),
             }
         }
-        if in_index != before.len() {
-            let has = |path: &BString| index.entry_by_path(path.as_bstr()).is_some();
-            let path = before.keys().find(|path| !has(path)).map(show).unwrap_or_default();
-            return Ok(Err(Refusal::Staged(path)));
+        // One that is removed may be gone from the index already.
+        let mut kept = before.keys().filter(|path| after.contains_key(*path));
+        if let Some(path) = kept.find(|path| index.entry_by_path(path.as_bstr()).is_none()) {
+            return Ok(Err(Refusal::Staged(show(path))));
         }
-        for change in changes.iter_mut().filter(|change| change.is_new && !change.is_there) {
-            match open_plain(&root, &change.path)? {
-                Found::Nothing => {}
-                Found::File(content) if content == change.content => change.is_there = true,
-                Found::File(_) | Found::Other => return Ok(Err(Refusal::InTheWay(change.path.clone()))),
+        for change in changes.iter_mut().filter(|change| !change.is_there) {
+            let found = open_plain(&root, &change.path)?;
+            change.is_there = change.is_made(&found);
+            match (&change.becomes, found) {
+                (Becomes::New(_), Found::Nothing) => {}
+                (Becomes::New(_), _) if !change.is_there => {
+                    return Ok(Err(Refusal::InTheWay(change.path.clone())));
+                }
+                // Gone from the index, and yet there: the user keeps it, as after `git rm --cached`.
+                (Becomes::Nothing, _)
+                    if !change.is_there
+                        && index.entry_by_path(change.path.as_bytes().as_bstr()).is_none() =>
+                {
+                    return Ok(Err(Refusal::Staged(change.path.clone())));
+                }
+                _ => {}
             }
         }
         Ok(Ok(Self { root, index, changes, _lock: lock }))
     }
-}
-
-/// git's lock on the index, `index.lock`.
-struct IndexLock {
-    path: PathBuf,
-}
-
-impl IndexLock {
-    /// The path of the lock when somebody else keeps it.
-    fn take(index: &Path, held: &Lock) -> Result<Result<Self, PathBuf>, Error> {
-        let path = index.with_file_name("index.lock");
-        // Linked, so that it is never there without its mark.
-        let marked = index.with_file_name("nugget-index-lock.tmp");
-        std::fs::write(&marked, MARK).map_err(Error::io("write", &marked))?;
-        let taken = Self::link(&marked, path, held);
-        std::fs::remove_file(&marked).map_err(Error::io("remove", &marked))?;
-        taken
-    }
-
-    fn link(marked: &Path, path: PathBuf, held: &Lock) -> Result<Result<Self, PathBuf>, Error> {
-        let start = Instant::now();
-        loop {
-            match std::fs::hard_link(marked, &path) {
-                Ok(()) => return Ok(Ok(Self { path })),
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(Error::io("create", &path)(error));
-                }
-                Err(_) if is_left_behind(&path, held) => {
-                    tracing::info!(path = %path.display(), "removed the lock of a killed process");
-                    std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
-                }
-                Err(_) if start.elapsed() >= LOCK_WAIT_MAX => return Ok(Err(path)),
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            }
-        }
-    }
-}
-
-impl Drop for IndexLock {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "failed to unlock the index");
-        }
-    }
-}
-
-/// Whether a lock on the index is of a nugget that is gone: it has our mark, and is older than our
-/// hold on the repository, which whoever made it had.
-fn is_left_behind(path: &Path, held: &Lock) -> bool {
-    let modified = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
-    modified.is_ok_and(|modified| modified <= held.since())
-        && std::fs::read(path).is_ok_and(|said| said == MARK)
 }
 
 fn common_ancestor(git: &gix::Repository, one: CommitId, two: CommitId) -> Result<Option<CommitId>, Error> {
@@ -570,9 +587,9 @@ fn folder_of<'a>(root: &Path, path: &'a str, make: bool) -> Result<(OwnedFd, &'a
 
 /// Writes a file of the work tree whole: under another name, then under its own. A new one replaces
 /// nothing, whatever has appeared there since it was looked at.
-fn place(root: &Path, change: &Change) -> Result<(), Error> {
+fn place(root: &Path, path: &str, content: &[u8], is_new: bool) -> Result<(), Error> {
     let place = || -> std::io::Result<()> {
-        let (folder, name) = folder_of(root, &change.path, true)?;
+        let (folder, name) = folder_of(root, path, true)?;
         match rustix::fs::unlinkat(&folder, TEMPORARY, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(errno) => return Err(errno.into()),
@@ -581,9 +598,9 @@ fn place(root: &Path, change: &Change) -> Result<(), Error> {
         let mode = rustix::fs::Mode::from_raw_mode(0o666);
         let mut file = File::from(rustix::fs::openat(&folder, TEMPORARY, flags, mode)?);
         let mut write = || -> std::io::Result<()> {
-            file.write_all(&change.content)?;
+            file.write_all(content)?;
             file.sync_all()?;
-            if change.is_new {
+            if is_new {
                 rustix::fs::linkat(&folder, TEMPORARY, &folder, name, AtFlags::empty())?;
                 rustix::fs::unlinkat(&folder, TEMPORARY, AtFlags::empty())?;
             } else {
@@ -599,7 +616,29 @@ fn place(root: &Path, change: &Change) -> Result<(), Error> {
         rustix::fs::fsync(&folder)?;
         Ok(())
     };
-    place().map_err(Error::io("write", root.join(&change.path)))
+    place().map_err(Error::io("write", root.join(path)))
+}
+
+/// Removes a file of the work tree, and the folders that it leaves empty, as git does.
+fn remove(root: &Path, path: &str) -> Result<(), Error> {
+    let remove = |path: &str, flags| -> Result<(), Errno> {
+        let (folder, name) = folder_of(root, path, false)?;
+        rustix::fs::unlinkat(&folder, name, flags)?;
+        rustix::fs::fsync(&folder)
+    };
+    match remove(path, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => {}
+        Err(errno) => return Err(Error::io("remove", root.join(path))(errno.into())),
+    }
+    let mut folder = path;
+    while let Some((above, _)) = folder.rsplit_once('/') {
+        // One that is not empty stays.
+        if remove(above, AtFlags::REMOVEDIR).is_err() {
+            break;
+        }
+        folder = above;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

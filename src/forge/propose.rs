@@ -11,6 +11,7 @@ use crate::error::{During as _, Error};
 use crate::lock::Lock;
 use crate::objects::{Draft, Stamp, message, sync};
 use crate::path::Hidden;
+use crate::references::is_in_use;
 use crate::repository::{CommitId, Repository, tip};
 
 /// What the short name of every branch of nugget's begins with.
@@ -67,6 +68,8 @@ pub struct Proposed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Created,
+    /// By [`Repository::replace`]: the branch had an earlier commit of the proposal.
+    Replaced,
     /// An earlier attempt made it; a reviewer may have added commits since.
     AlreadyThere,
     /// The base has every file already, as after a merge; there is no branch and none was made.
@@ -124,6 +127,51 @@ impl Repository {
         Ok(done(CommitId(draft.commit), Outcome::Created))
     }
 
+    /// Makes a proposal's commit anew, on another base, and moves its branch from `expected` to it. With
+    /// nothing new on that base the branch is left as it is.
+    ///
+    /// # Errors
+    /// [`Error::BranchMoved`] when the branch is not at `expected`, nor at the new commit already;
+    /// [`Error::NoSuchBranch`]; [`Error::CheckedOut`] when a work tree has it; else as
+    /// [`propose`](Self::propose).
+    pub fn replace(&self, held: &Lock, proposal: &Proposal, expected: CommitId) -> Result<Proposed, Error> {
+        let git = self.git()?;
+        let branch = &proposal.branch;
+        let reference = reference_name(branch)?;
+        clear_stale_locks(&git.common_dir().join("refs/heads/nugget"), held);
+        let base = match proposal.base {
+            Some(base) => base,
+            None => self.default_branch_of(&git)?.tip,
+        };
+        let draft = proposal.draft(&git, Some(base))?;
+        let done = |commit, outcome| Ok(Proposed { commit, branch: branch.clone(), outcome });
+        if draft.files == 0 {
+            return done(base, Outcome::NothingNew);
+        }
+        let commit = CommitId(draft.commit);
+        let found = tip(&git, &reference)?.ok_or_else(|| Error::NoSuchBranch { branch: branch.clone() })?;
+        let is_there = found == commit;
+        if !is_there && found != expected {
+            return Err(Error::BranchMoved { branch: branch.clone() });
+        }
+        if !is_there && is_in_use(&git, branch) {
+            return Err(Error::CheckedOut { branch: branch.clone() });
+        }
+        if !is_there {
+            draft.write(&git)?;
+            failpoint::here!("forge-after-objects");
+            if !publish(&git, &reference, Some(expected.0), commit.0)
+                .during(|| format!("move {reference} to {commit}"))?
+            {
+                return Err(Error::BranchMoved { branch: branch.clone() });
+            }
+        }
+        // An earlier attempt may have been killed before it had synced or verified what it wrote.
+        sync_reference(&git, &reference)?;
+        draft.outlast_collector(|| self.git())?;
+        done(commit, if is_there { Outcome::AlreadyThere } else { Outcome::Replaced })
+    }
+
     /// Creates a reference that is not there, through git's own lock file. Without a reflog: it would
     /// tell nothing, and a leftover log of a deleted branch can stand in a new one's way.
     fn create_branch(&self, branch: &str, reference: &str, commit: gix::ObjectId) -> Result<(), Error> {
@@ -135,8 +183,9 @@ impl Repository {
             if let Some(above) = branch_in_the_way(&git, reference)? {
                 return Err(Error::BranchTaken { branch: above });
             }
-            match publish(&git, reference, commit) {
-                Ok(()) => return sync_reference(&git, reference),
+            match publish(&git, reference, None, commit) {
+                Ok(true) => return sync_reference(&git, reference),
+                Ok(false) => return Err(Error::BranchTaken { branch: branch.to_owned() }),
                 Err(_) if tip(&git, reference)?.is_some() => {
                     return Err(Error::BranchTaken { branch: branch.to_owned() });
                 }
@@ -156,18 +205,28 @@ impl Proposal {
     }
 }
 
-/// Creates the reference's file through its lock file, as git does. A transaction of gix's would lock
+/// Writes the reference's file through its lock file, as git does. A transaction of gix's would lock
 /// `packed-refs` as well, for a look at it; killed in that moment it leaves a lock behind that is not ours to
 /// remove, and that stops the user's git.
-fn publish(git: &gix::Repository, reference: &str, commit: gix::ObjectId) -> Result<(), gix::Error> {
+///
+/// `false`, and nothing is written, when the reference is not at `expected` (`None`: not there).
+fn publish(
+    git: &gix::Repository,
+    reference: &str,
+    expected: Option<gix::ObjectId>,
+    commit: gix::ObjectId,
+) -> Result<bool, gix::Error> {
     use gix::lock::acquire::Fail;
     let path = git.common_dir().join(reference);
     let boundary = Some(git.common_dir().join("refs"));
     let wait = Fail::AfterDurationWithBackoff(Duration::from_secs(2));
     let mut lock = gix::lock::File::acquire_to_update_resource(&path, wait, boundary, 0)
         .map_err(gix::Error::from_error)?;
-    if git.try_find_reference(reference)?.is_some() {
-        return Err(gix::Error::from_error(std::io::Error::from(std::io::ErrorKind::AlreadyExists)));
+    let found = git.try_find_reference(reference)?;
+    if found.is_some() != expected.is_some()
+        || found.and_then(|found| found.try_id().map(gix::Id::detach)) != expected
+    {
+        return Ok(false);
     }
     writeln!(lock, "{commit}").map_err(gix::Error::from_error)?;
     // Synced before it gets its name: a reference that a power cut left empty would stop git itself.
@@ -175,7 +234,7 @@ fn publish(git: &gix::Repository, reference: &str, commit: gix::ObjectId) -> Res
     failpoint::here!("forge-before-ref");
     lock.commit().map_err(|error| gix::Error::from_error(error.error))?;
     failpoint::here!("forge-after-ref");
-    Ok(())
+    Ok(true)
 }
 
 /// Syncs the reference and its folders, which may be new. Where it has been packed meanwhile git has

@@ -47,7 +47,7 @@ pub struct Branch {
     /// of a local one would publish whatever the user has not pushed yet; else the local branch.
     pub tip: CommitId,
     pub local: Option<CommitId>,
-    /// `origin`'s, as last fetched.
+    /// The remote's, as last fetched.
     pub remote: Option<CommitId>,
 }
 
@@ -144,12 +144,16 @@ impl Repository {
         self
     }
 
+    pub(crate) fn preferred(&self) -> Option<&str> {
+        self.preferred.as_deref()
+    }
+
     pub fn root(&self) -> &Path {
         &self.root
     }
 
     /// The branch into which knowledge is merged: the one asked for by
-    /// [`with_default_branch`](Self::with_default_branch); else that of `origin/HEAD`; else `main`;
+    /// [`with_default_branch`](Self::with_default_branch); else that of the remote's `HEAD`; else `main`;
     /// else `master`; else the one checked out; else the only one. A branch of nugget's never is.
     ///
     /// What is checked out does not matter where one of the first four exists.
@@ -165,13 +169,7 @@ impl Repository {
         if let Some(name) = &self.preferred {
             return branch(git, name)?.ok_or_else(|| Error::Unborn { branch: name.clone() });
         }
-        let remote_head = git
-            .try_find_reference("refs/remotes/origin/HEAD")
-            .during(|| "read origin/HEAD".to_owned())?
-            .and_then(|head| {
-                let target = head.target().try_name()?.as_bstr().to_str().ok()?.to_owned();
-                Some(target.strip_prefix("refs/remotes/origin/")?.to_owned())
-            });
+        let remote_head = remote_head(git, &remote_name(git))?;
         for name in remote_head.as_deref().into_iter().chain(["main", "master"]) {
             if let Some(branch) = branch(git, name)? {
                 return Ok(branch);
@@ -343,9 +341,27 @@ fn unsupported(root: &Path) -> Option<Error> {
     is_sha256.then(|| Error::Unsupported { path: root.to_owned(), feature: "sha256 objects".to_owned() })
 }
 
+/// `origin`, or else the only remote of the repository's own configuration; `origin` where there is none or
+/// several, as its branches may still be there.
+pub(crate) fn remote_name(git: &gix::Repository) -> String {
+    let names = git.remote_names();
+    let only = names.iter().next().filter(|_| names.len() == 1);
+    only.map_or_else(|| "origin".to_owned(), |name| name.to_str_lossy().into_owned())
+}
+
+/// The branch that the remote's `HEAD` named when it was last asked.
+pub(crate) fn remote_head(git: &gix::Repository, remote: &str) -> Result<Option<String>, Error> {
+    let prefix = format!("refs/remotes/{remote}/");
+    let head = git.try_find_reference(&format!("{prefix}HEAD")).during(|| format!("read {prefix}HEAD"))?;
+    Ok(head.and_then(|head| {
+        let target = head.target().try_name()?.as_bstr().to_str().ok()?.to_owned();
+        Some(target.strip_prefix(&prefix)?.to_owned())
+    }))
+}
+
 fn branch(git: &gix::Repository, name: &str) -> Result<Option<Branch>, Error> {
     let local = tip(git, &format!("refs/heads/{name}"))?;
-    let remote = tip(git, &format!("refs/remotes/origin/{name}"))?;
+    let remote = tip(git, &format!("refs/remotes/{}/{name}", remote_name(git)))?;
     Ok(remote.or(local).map(|tip| Branch { name: name.to_owned(), tip, local, remote }))
 }
 

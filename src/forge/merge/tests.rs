@@ -20,6 +20,15 @@ fn review(root: &Path, change: impl Fn()) {
     git(root, &["checkout", "-q", "main"]);
 }
 
+fn prepared(repository: &Repository, place: &Place) -> Merge {
+    let git = repository.git().unwrap();
+    let default = repository.default_branch_of(&git).unwrap();
+    let to = tip(&git, &reference_name(BRANCH).unwrap()).unwrap().unwrap();
+    let source = Source { name: BRANCH.to_owned(), to, is_reviewed: false };
+    let merge = Merge::prepare(repository, Some(&place.lock()), git, default, &source).unwrap();
+    merge.unwrap_or_else(|_| panic!("it is refused"))
+}
+
 fn check_merged(root: &Path, from: &str, outcome: FastForward) {
     let to = git(root, &["rev-parse", BRANCH]);
     assert_eq!(outcome, FastForward::Done { from: from.parse().unwrap(), to: to.parse().unwrap() });
@@ -32,7 +41,7 @@ fn check_merged(root: &Path, from: &str, outcome: FastForward) {
         let last = git(root, &["reflog", "-1", "--format=%gs", log]);
         assert_eq!(last, format!("merge {BRANCH}: Fast-forward"));
     }
-    for name in ["index.lock", "nugget-index.tmp", "nugget-index-lock.tmp", "HEAD.lock"] {
+    for name in ["index.lock", "nugget-index.tmp", "nugget-lock.tmp", "nugget-reference.tmp", "HEAD.lock"] {
         assert!(!root.join(".git").join(name).exists(), "{name}");
     }
     fsck(root);
@@ -78,11 +87,12 @@ fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
         let (root, repository, path) = with_proposal(&place);
         review(&root, || write(&root, "README.md", "edited by a reviewer\n"));
         let from = git(&root, &["rev-parse", "main"]);
-        let mut merge =
-            Merge::prepare(&repository, &place.lock(), BRANCH).unwrap().unwrap_or_else(|_| panic!());
+        let mut merge = prepared(&repository, &place);
         if steps == 1 {
             let tree = merge.tree.as_mut().unwrap();
-            super::place(&tree.root, &tree.changes[1]).unwrap();
+            let change = &tree.changes[1];
+            let (Becomes::New(content) | Becomes::Edited(content)) = &change.becomes else { panic!() };
+            super::place(&tree.root, &change.path, content, true).unwrap();
             // And another one half written.
             write(&root, &format!("domains/cooking/concepts/{TEMPORARY}"), "# sess");
         }
@@ -284,13 +294,13 @@ fn a_bare_repository_has_only_its_branch_moved() {
 fn a_branch_that_moves_meanwhile_is_not_moved_back() {
     let place = Place::new();
     let (root, repository, _) = with_proposal(&place);
-    let mut merge = Merge::prepare(&repository, &place.lock(), BRANCH).unwrap().unwrap_or_else(|_| panic!());
+    let mut merge = prepared(&repository, &place);
     git_fails(&root, &["commit", "-q", "--allow-empty", "-m", "beside us"]);
     merge.write_files().unwrap();
     merge.write_index().unwrap();
     git(&root, &["update-ref", "refs/heads/main", "main~1"]);
     let moved = git(&root, &["rev-parse", "main"]);
-    assert!(merge.move_branch().is_err());
+    assert!(merge.move_branch(&place.lock()).is_err());
     assert_eq!(git(&root, &["rev-parse", "main"]), moved);
 }
 
