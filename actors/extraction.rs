@@ -93,7 +93,11 @@ impl State {
 async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
     let Arguments { jobs, extractor, budget, index, confidence_min, .. } = arguments;
     let mut conversation: Conversation = stage::decode(&claim.input)?;
-    let session = Session { project: conversation.project.clone(), ended: conversation.ended };
+    let session = Session {
+        project: conversation.project.clone(),
+        begun: conversation.started,
+        ended: conversation.ended,
+    };
     if conversation.session_id.is_empty() {
         conversation.session_id = claim.capture.session_id.as_str().to_owned();
     }

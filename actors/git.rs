@@ -10,13 +10,15 @@ use forge::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
 use index::Index;
 use jiff::Timestamp;
 use knowledge::{Bearing, Candidate, Document, Domain, How, Rejected, Related, SessionId, UnitId, text};
-use queue::{Claim, Finish, Proposed, Queue, Stage};
+use queue::{Branch, Claim, Finish, Proposed, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
 use transcript::Conversation;
 
 use crate::address::Address;
+use crate::delivery;
+use crate::pull;
 use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 
 /// How long another process may hold the repository before the job is given back.
@@ -36,7 +38,10 @@ pub struct Arguments {
     /// The branch of reviewed knowledge, when `brain.yaml` names it.
     pub default_branch: Option<String>,
     pub index: Index,
+    /// Whether what is made is to be delivered, where there is a remote.
+    pub delivers: bool,
     pub bell: Address<Message>,
+    pub next: Address<delivery::Message>,
 }
 
 pub struct State {
@@ -52,25 +57,28 @@ pub(crate) enum Input {
     /// How, down to the byte: decided and kept before the repository is touched, so that every
     /// attempt makes the same commit, whatever has been merged in between.
     Planned { found: Found, plan: Plan },
+    /// The branch waits for its review, and what it edits has been edited on the default branch since: its
+    /// commit is to be made anew there. `plan` is how, once that is decided.
+    Anew { found: Found, before: Plan, commit: String, plan: Option<Plan> },
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    branch: String,
-    base: String,
-    files: Vec<File>,
-    message: String,
-    time: Timestamp,
+    pub(crate) branch: String,
+    pub(crate) base: String,
+    pub(crate) files: Vec<File>,
+    pub(crate) message: String,
+    pub(crate) time: Timestamp,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct File {
-    path: String,
-    content: String,
+pub(crate) struct File {
+    pub(crate) path: String,
+    pub(crate) content: String,
     /// Whether the base has it, and this was made of what it has there.
-    edits: bool,
+    pub(crate) edits: bool,
     /// Which of what was found it holds, by their place.
-    holds: Vec<usize>,
+    pub(crate) holds: Vec<usize>,
 }
 
 impl Actor for Git {
@@ -117,6 +125,9 @@ impl State {
         })
         .await?;
         failpoint::here!("git-after-finish");
+        if worked == Worked::Passed(Some(Stage::Delivery)) {
+            self.arguments.next.ring(delivery::Message::Wake);
+        }
         Ok(worked)
     }
 }
@@ -131,10 +142,13 @@ impl Arguments {
         let (found, planned) = match stage::decode(&claim.input)? {
             Input::Checked(found) => (found, None),
             Input::Planned { found, plan } => (found, Some(plan)),
+            Input::Anew { found, before, commit, plan } => {
+                return self.propose_anew(claim, &repository, &held, (found, before, commit, plan));
+            }
         };
         let mut plan = match planned {
             Some(plan) if self.still_stands(&repository, &plan).map_err(|error| with_hint(&error))? => plan,
-            _ => self.plan(claim, &repository, &found, None)?,
+            _ => self.plan(claim, &repository, &found, None, None)?,
         };
         failpoint::here!("git-after-plan");
         self.keep(claim, &found, &plan)?;
@@ -147,7 +161,7 @@ impl Arguments {
             // Somebody else's branch has our name, or the base has moved under a plan that was never
             // carried out: the digest of the content tells ours apart.
             let digest = blake3::hash(&claim.input).to_hex();
-            plan = self.plan(claim, &repository, &found, Some(&digest[..6]))?;
+            plan = self.plan(claim, &repository, &found, Some(&digest[..6]), None)?;
             self.keep(claim, &found, &plan)?;
             proposed = repository.propose(&held, &plan.proposal()?);
         }
@@ -159,11 +173,67 @@ impl Arguments {
             return Ok(Step::End(Finish::Nothing { reason }));
         }
         failpoint::here!("git-before-finish");
-        Ok(Step::End(Finish::Done {
-            branch: proposed.branch,
+        let branch = Branch {
+            name: proposed.branch,
             commit: proposed.commit.to_string(),
             units: plan.files.len() as u32,
-        }))
+        };
+        let has_remote = repository.remote().map_err(|error| with_hint(&error))?.is_some();
+        if self.delivers && has_remote {
+            let input = stage::encode(&Input::Planned { found, plan })?;
+            return Ok(Step::NextOnBranch(Stage::Delivery, input, branch));
+        }
+        Ok(Step::End(done(branch)))
+    }
+
+    /// Makes the commit of a branch that waits for its review anew on what was merged meanwhile. Where
+    /// somebody has added to the branch it is left as it is: their work is worth more than ours.
+    fn propose_anew(
+        &self,
+        claim: &Claim,
+        repository: &Repository,
+        held: &Lock,
+        (found, before, commit, planned): (Found, Plan, String, Option<Plan>),
+    ) -> Result<Step, Failure> {
+        let as_it_was = || {
+            let capture = claim.capture.clone();
+            let name = capture.branch.unwrap_or_else(|| before.branch.clone());
+            Branch { name, commit: commit.clone(), units: capture.units }
+        };
+        let expected: CommitId = commit.parse().map_err(|_| Failure::of(format!("{commit} is no commit")))?;
+        let plan = match planned {
+            Some(plan) => plan,
+            None => {
+                let mut plan = self.plan(claim, repository, &found, None, Some(&before))?;
+                plan.branch.clone_from(&before.branch);
+                plan
+            }
+        };
+        let input = Input::Anew {
+            found: found.clone(),
+            before: before.clone(),
+            commit: commit.clone(),
+            plan: Some(plan.clone()),
+        };
+        self.keep_as(claim, &found, &plan, &input)?;
+        failpoint::here!("git-anew-after-keep");
+        match repository.replace(held, &plan.proposal()?, expected) {
+            Ok(proposed) if proposed.outcome != forge::Outcome::NothingNew => {
+                failpoint::here!("git-anew-before-advance");
+                let branch = Branch {
+                    name: proposed.branch,
+                    commit: proposed.commit.to_string(),
+                    units: plan.files.len() as u32,
+                };
+                let input = stage::encode(&Input::Planned { found, plan })?;
+                Ok(Step::NextOnBranch(Stage::Delivery, input, branch))
+            }
+            // All of it is on the default branch: the next sync closes it.
+            Ok(_) | Err(forge::Error::BranchMoved { .. } | forge::Error::NoSuchBranch { .. }) => {
+                Ok(Step::End(done(as_it_was())))
+            }
+            Err(error) => Err(with_hint(&error)),
+        }
     }
 
     /// Whether a plan that was kept can be carried out as it is: not when somebody has edited since what it
@@ -183,12 +253,15 @@ impl Arguments {
     }
 
     fn keep(&self, claim: &Claim, found: &Found, plan: &Plan) -> Result<(), Failure> {
-        let input = Input::Planned { found: found.clone(), plan: plan.clone() };
+        self.keep_as(claim, found, plan, &Input::Planned { found: found.clone(), plan: plan.clone() })
+    }
+
+    fn keep_as(&self, claim: &Claim, found: &Found, plan: &Plan, input: &Input) -> Result<(), Failure> {
         let units: Vec<Proposed> = plan.files.iter().map(|file| file.proposed(found)).collect();
         let taken = self
             .jobs
             .queue
-            .keep(claim, &stage::encode(&input)?, &units)
+            .keep(claim, &stage::encode(input)?, &units)
             .map_err(|error| Failure::passing(&error))?;
         if taken.is_empty() {
             Ok(())
@@ -203,12 +276,14 @@ impl Arguments {
         repository: &Repository,
         found: &Found,
         digest: Option<&str>,
+        before: Option<&Plan>,
     ) -> Result<Plan, Failure> {
         let base = repository.default_branch().map_err(|error| with_hint(&error))?.tip;
         let session = &claim.capture.session_id;
         let time = found.session.ended.unwrap_or(claim.capture.added);
         let origin = Origin { by: &found.by, project: found.session.project.as_deref(), session, time };
-        let mut names = Names::taken(repository, base, &self.index, &self.jobs.queue, claim.capture.id)?;
+        let mut names =
+            Names::taken(repository, base, &self.index, &self.jobs.queue, claim.capture.id, before)?;
         let mut edits = Edits { repository, base, index: &self.index, files: Vec::new() };
         let mut files = Vec::new();
         let mut told = Told::default();
@@ -391,8 +466,8 @@ impl Told<'_> {
         let plural = if count == 1 { "unit" } else { "units" };
         let project = origin.project.map(|name| format!(" in {}", text::inert(&text::one_line(name, 60))));
         let mut message = format!(
-            "Knowledge from session {}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
-            origin.time.strftime("%Y-%m-%d %H:%M"),
+            "{}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
+            pull::title(origin.time),
             origin.session.short(),
             project.unwrap_or_default(),
             origin.by,
@@ -446,7 +521,45 @@ impl File {
     }
 }
 
+fn done(branch: Branch) -> Finish {
+    Finish::Done { branch: branch.name, commit: branch.commit, units: branch.units }
+}
+
+/// How what was merged meanwhile bears on a branch that waits for its review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bears {
+    /// Not at all.
+    Apart,
+    /// Something that the branch adds or edits is another on the default branch.
+    Conflicts,
+    /// The default branch has every file of it as it is.
+    HasAll,
+}
+
 impl Plan {
+    /// Compares with a commit of the default branch.
+    pub(crate) fn against(&self, repository: &Repository, tip: CommitId) -> Result<Bears, forge::Error> {
+        let base = self.base.parse::<CommitId>()?;
+        let mut has_all = !self.files.is_empty();
+        let mut conflicts = false;
+        for file in &self.files {
+            let there = repository.read_at(tip, &file.path)?;
+            if there.as_deref() == Some(file.content.as_bytes()) {
+                continue;
+            }
+            has_all = false;
+            conflicts |= match file.edits {
+                true => tip != base && there != repository.read_at(base, &file.path)?,
+                false => there.is_some(),
+            };
+        }
+        Ok(match (has_all, conflicts) {
+            (true, _) => Bears::HasAll,
+            (false, true) => Bears::Conflicts,
+            (false, false) => Bears::Apart,
+        })
+    }
+
     fn proposal(&self) -> Result<Proposal, Failure> {
         let base: CommitId =
             self.base.parse().map_err(|_| Failure::of(format!("{} is no commit", self.base)))?;
@@ -480,12 +593,20 @@ impl<'a> Names<'a> {
         index: &Index,
         queue: &'a Queue,
         capture: i64,
+        before: Option<&Plan>,
     ) -> Result<Self, Failure> {
         let paths = repository.paths_under(base, "domains").map_err(|error| with_hint(&error))?;
         let mut taken: HashSet<String> = paths.iter().map(|path| stem(path).to_owned()).collect();
         let pinned = index.pin().map_err(|error| Failure::passing(&error))?;
         let units = pinned.units().map_err(|error| Failure::passing(&error))?;
-        taken.extend(units.into_iter().map(|unit| unit.id.as_str().to_owned()));
+        // Whoever has checked out the branch to review it has its units in the index.
+        let ours: HashSet<&str> = before
+            .iter()
+            .flat_map(|plan| plan.files.iter().filter(|file| !file.edits))
+            .map(|file| stem(&file.path))
+            .collect();
+        let units = units.into_iter().filter(|unit| !ours.contains(unit.id.as_str()));
+        taken.extend(units.map(|unit| unit.id.as_str().to_owned()));
         Ok(Self { taken, queue, capture })
     }
 
@@ -564,7 +685,7 @@ fn mapping<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     Value::Mapping(entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect::<Mapping>())
 }
 
-fn with_hint(error: &forge::Error) -> Failure {
+pub(crate) fn with_hint(error: &forge::Error) -> Failure {
     let mut failure = Failure::passing(error);
     if let Some(hint) = error.hint() {
         failure.message = format!("{} ({hint})", failure.message);

@@ -3,17 +3,19 @@
 //! Work lives in the queue and a message is a doorbell: a lost message costs time, never work. No
 //! actor keeps anything that it could not find again after a crash.
 //!
-//! `intake → extraction → embedding → indexing → git` is the way of a capture; each arrow is a
-//! committed stage. `retrieval` answers questions and shares only `embedding` with the others.
+//! `intake → extraction → embedding → indexing → git → delivery` is the way of a capture; each arrow
+//! is a committed stage. `retrieval` answers questions and shares only `embedding` with the others.
 
 pub mod address;
 pub mod building;
+pub mod delivery;
 pub mod embedding;
 pub mod extraction;
 pub mod git;
 pub mod indexing;
 pub mod intake;
 pub mod judge;
+mod pull;
 mod purse;
 mod reflection;
 pub mod retrieval;
@@ -21,6 +23,7 @@ pub mod service;
 pub mod stage;
 pub mod supervisor;
 pub mod sweep;
+pub mod sync;
 pub mod till;
 pub mod vitals;
 

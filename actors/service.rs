@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::address::{Address, address};
+use crate::delivery::{self, Delivery};
 use crate::embedding::{self, Embedding, Model};
 use crate::extraction::{self, Extraction};
 use crate::git::{self, Git};
@@ -26,11 +27,15 @@ use crate::retrieval::{self, Retrieval};
 use crate::stage::{Jobs, chain};
 use crate::supervisor::{self, Child, Seat, Supervisor};
 use crate::sweep::{self, Sweeps};
+use crate::sync::Syncs;
 use crate::vitals::{ActorReport, Vitals};
 use crate::{AskError, Judge};
 
 /// How often a drainer leaves word for `nugget status`.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Captures that only wait for the remote keep a drainer for so many times as long as it waits for more work:
+/// a network may be gone for days, and the next hook or server looks again.
+const LINGER_FOR_REMOTE: u32 = 30;
 /// The name under which it does.
 pub const DRAINER_REPORT: &str = "drainer";
 
@@ -85,6 +90,8 @@ pub struct Setup {
     pub default_branch: Option<String>,
     /// How long a drainer waits for more work before it goes.
     pub linger: Duration,
+    /// How the brain's remote is dealt with, where it has one.
+    pub delivery: delivery::Settings,
     /// How sessions are found that no hook announced; `None` to leave them.
     pub sweep: Option<sweep::Settings>,
 }
@@ -152,6 +159,7 @@ impl Service {
             let (intake_seat, intake_bell) = tree.place("intake", pace.patience_long);
             let (extraction_seat, extraction) = tree.place("extraction", pace.patience_long);
             let (git_seat, git) = tree.place("git", pace.patience);
+            let (delivery_seat, delivery) = tree.place("delivery", pace.patience_long);
             tree.seat(
                 intake_seat,
                 || Intake,
@@ -181,7 +189,22 @@ impl Service {
                     root: setup.brain.root().to_owned(),
                     default_branch: setup.default_branch.clone(),
                     index: index.clone(),
+                    delivers: setup.delivery.enabled,
                     bell: git.clone(),
+                    next: delivery.clone(),
+                },
+            );
+            tree.seat(
+                delivery_seat,
+                || Delivery,
+                Some(|| delivery::Message::Wake),
+                delivery::Arguments {
+                    jobs: jobs.clone(),
+                    root: setup.brain.root().to_owned(),
+                    default_branch: setup.default_branch.clone(),
+                    settings: setup.delivery.clone(),
+                    bell: delivery.clone(),
+                    way: delivery::Known::default(),
                 },
             );
             bells = vec![
@@ -190,6 +213,7 @@ impl Service {
                 bell(embedding.clone(), || embedding::Message::Wake),
                 bell(indexing.clone(), || indexing::Message::Wake),
                 bell(git.clone(), || git::Message::Wake),
+                bell(delivery, || delivery::Message::Wake),
             ];
             git_bell = Some(git);
         }
@@ -452,13 +476,35 @@ impl Drainer<'_> {
         self.jobs.take_over_all()?;
         self.absorb();
         let queue = &self.jobs.queue;
+        self.redeliver();
         let mut sweeps = Sweeps::default();
-        if queue.unfinished()? == 0 {
+        if !self.has_work()? {
             // Nobody has to wait for anything: the sweep may bring the work.
             sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
             sweeps.wait();
         }
-        Ok((queue.unfinished()? > 0).then_some(sweeps))
+        Ok(self.has_work()?.then_some(sweeps))
+    }
+
+    /// Whether there is any capture but those that wait for the remote.
+    fn has_work(&self) -> Result<bool, queue::Error> {
+        let queue = &self.jobs.queue;
+        Ok(queue.unfinished()? > 0 && !queue.waits_for_delivery(self.jobs.clock.now())?)
+    }
+
+    /// What was captured before there was a remote is delivered once there is one.
+    fn redeliver(&self) {
+        let Setup { brain, default_branch, delivery: settings, .. } = self.setup;
+        if !settings.enabled {
+            return;
+        }
+        let late = delivery::open(brain.root(), default_branch.as_deref())
+            .and_then(|repository| delivery::redeliver(&repository, &self.jobs.queue, settings));
+        match late {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "queued what was captured before there was a remote"),
+            Err(failure) => tracing::warn!(error = failure.message, "failed to look for a remote"),
+        }
     }
 
     async fn work(&self, sweeps: Sweeps) -> Result<(), StartError> {
@@ -478,6 +524,7 @@ impl Drainer<'_> {
         let since = clock.now();
         let mut last_work = Instant::now();
         let mut last_report: Option<Instant> = None;
+        let mut syncs = Syncs::default();
         loop {
             if service.has_ended() {
                 return Err(StartError::Actors("their supervisor has ended".to_owned()));
@@ -488,15 +535,20 @@ impl Drainer<'_> {
                 tracing::warn!(error = chain(&error), "the queue's log could not be emptied");
             }
             sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
-            let sweeping = sweeps.is_under_way();
+            syncs.start_if_due(self.setup, queue, now);
+            let looking = sweeps.is_under_way() || syncs.is_under_way();
             let unfinished = queue.unfinished()?;
-            if unfinished > 0 || service.is_busy() {
+            if !service.is_busy() && queue.waits_for_delivery(now)? {
+                if last_work.elapsed() >= self.setup.linger * LINGER_FOR_REMOTE && !looking {
+                    break;
+                }
+            } else if unfinished > 0 || service.is_busy() {
                 // A capture that waits for its retry keeps the drainer here: nobody else would come.
                 last_work = Instant::now();
                 if queue.is_claimable(now)? {
                     service.wake();
                 }
-            } else if last_work.elapsed() >= self.setup.linger && !sweeping {
+            } else if last_work.elapsed() >= self.setup.linger && !looking {
                 break;
             }
             if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {

@@ -412,7 +412,7 @@ impl Simulation {
                 ended = &mut work => return format!("the drainer goes: {ended:?}"),
                 () = tokio::time::sleep(until_next.min(Duration::from_millis(700))) => {}
             }
-            assert!(supervisor.get_children().len() <= 5, "an actor has two lives");
+            assert!(supervisor.get_children().len() <= 6, "an actor has two lives");
             for actor in service.actors() {
                 assert!(actor.mailbox <= 2, "{actor:?}");
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use knowledge::{Candidate, Rejected};
-use queue::{Claim, Finish, Queue, Seen, Stage};
+use queue::{Branch, Claim, Finish, Queue, Seen, Stage};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -100,6 +100,8 @@ impl Clock {
 pub(crate) enum Step {
     /// Keep the result, go on to the next stage.
     Next(Stage, Vec<u8>),
+    /// The same, with the branch that was made.
+    NextOnBranch(Stage, Vec<u8>, Branch),
     /// The same, taking these lines of the transcript for the capture.
     NextWithLines(Stage, Vec<u8>, Vec<String>, Option<Seen>),
     End(Finish),
@@ -115,12 +117,15 @@ pub(crate) struct Failure {
     pub after: Option<Duration>,
     /// No retry will help.
     pub permanent: bool,
+    /// What is in the way is in the way of every capture at this stage: all of them wait, and none has
+    /// done anything wrong.
+    pub everyone: bool,
 }
 
 impl Failure {
     /// A failure that another attempt may mend.
     pub(crate) fn passing(error: &(dyn std::error::Error + 'static)) -> Self {
-        Self { message: chain(error), after: None, permanent: false }
+        Self { message: chain(error), after: None, permanent: false, everyone: false }
     }
 
     pub(crate) fn permanent(error: &(dyn std::error::Error + 'static)) -> Self {
@@ -128,7 +133,7 @@ impl Failure {
     }
 
     pub(crate) fn of(message: impl Display) -> Self {
-        Self { message: message.to_string(), after: None, permanent: false }
+        Self { message: message.to_string(), after: None, permanent: false, everyone: false }
     }
 }
 
@@ -201,6 +206,10 @@ fn settle(
             queue.advance(claim, next, &result)?;
             Ok(Worked::Passed(Some(next)))
         }
+        Ok(Step::NextOnBranch(next, result, branch)) => {
+            queue.advance_with_branch(claim, next, &result, &branch)?;
+            Ok(Worked::Passed(Some(next)))
+        }
         Ok(Step::NextWithLines(next, result, lines, seen)) => {
             let taken = queue.advance_with_lines(claim, next, &result, &lines, seen.as_ref())?;
             if taken.is_empty() {
@@ -220,6 +229,12 @@ fn settle(
         Err(failure) if failure.permanent => {
             tracing::error!(capture = id, error = failure.message, "a capture cannot be saved");
             queue.finish(claim, &Finish::Dead { reason: failure.message }, now)?;
+            Ok(Worked::Failed)
+        }
+        Err(failure) if failure.everyone => {
+            let stage = claim.capture.stage;
+            let until = queue.put_off(claim, &failure.message, failure.after, now)?;
+            tracing::warn!(capture = id, %stage, %until, error = failure.message, "a stage is put off");
             Ok(Worked::Failed)
         }
         Err(failure) => {
@@ -302,6 +317,8 @@ pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Session {
     pub project: Option<String>,
+    #[serde(default)]
+    pub begun: Option<Timestamp>,
     pub ended: Option<Timestamp>,
 }
 

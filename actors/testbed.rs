@@ -67,6 +67,7 @@ impl Testbed {
             confidence_min: 0.5,
             default_branch: None,
             linger: Duration::ZERO,
+            delivery: crate::delivery::Settings::default(),
             sweep: None,
         };
         // One for all: to read the tokenizer takes longer than many a test.

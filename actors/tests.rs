@@ -199,7 +199,8 @@ async fn a_killed_actor_and_the_closure_that_it_leaves_behind_make_one_commit_be
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_stopped_actor_finishes_the_job_in_hand_and_is_replaced() {
     let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
-    for stage in Stage::ALL {
+    // The last one has nothing to do without a remote.
+    for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Delivery) {
         let (gate, pass) = Gate::new();
         let claims = Arc::new(AtomicU32::new(0));
         let bed = Testbed::new(teacher()).with_faults(Faults::of({

@@ -78,6 +78,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         confidence_min: 0.5,
         default_branch: None,
         linger: Duration::ZERO,
+        delivery: actors::delivery::Settings::default(),
         sweep: None,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -70,6 +70,24 @@ pub const KEYS: &[Key] = &[
         help: "the client's folders, with commas; empty for CLAUDE_CONFIG_DIR or ~/.claude",
     },
     Key {
+        name: "delivery.enabled",
+        kind: Kind::OneOf(&["on", "off"]),
+        default: "on",
+        help: "whether branches go to the brain's remote, with a pull request at GitHub, and merges come back",
+    },
+    Key {
+        name: "sync.minutes",
+        kind: Kind::Number(0, 1440),
+        default: "5",
+        help: "how often merges are looked for at the remote; 0 for `nugget sync` alone",
+    },
+    Key {
+        name: "github.api",
+        kind: Kind::Url,
+        default: "",
+        help: "the API of a GitHub Enterprise Server (https://HOST/api/v3); empty to tell it by the remote",
+    },
+    Key {
         name: "extract.backend",
         kind: Kind::OneOf(&["auto", "claude-api", "claude-p", "heuristic"]),
         default: "auto",

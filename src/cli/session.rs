@@ -77,6 +77,7 @@ impl Door {
             confidence_min: config.number("extract.confidence_min") as f64 / 100.0,
             default_branch: manifest.default_branch,
             linger: config.seconds("drainer.linger_seconds"),
+            delivery: delivery_settings(config),
             sweep: (config.string("sweep.enabled") == "on").then(|| sweep_settings(config)),
         })
     }
@@ -119,6 +120,7 @@ impl Door {
                 "embed",
                 "extract",
                 "forge",
+                "github",
                 "index",
                 "mcp",
                 "model",
@@ -159,6 +161,16 @@ impl<W: Write> Write for Redacting<W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+/// How the brain's remote is dealt with.
+pub(crate) fn delivery_settings(config: &Config) -> actors::delivery::Settings {
+    let minutes = config.number("sync.minutes");
+    actors::delivery::Settings {
+        enabled: config.string("delivery.enabled") == "on",
+        api: config.string("github.api"),
+        sync_every: (minutes > 0).then(|| Duration::from_secs(60 * minutes)),
     }
 }
 

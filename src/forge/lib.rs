@@ -5,6 +5,7 @@
 //! that are asked for: the first commit of a brain that has none ([`Repository::commit_all_new`]),
 //! and a merge that loses nothing ([`Repository::fast_forward`]).
 
+mod ancestry;
 mod behind;
 mod error;
 mod first;

@@ -119,12 +119,15 @@ fn push_word(inert: &mut String, word: &str, after: &str) {
         return;
     }
     inert.push_str(word);
-    let names_issue = word.len() >= 2
-        && word.get(word.len() - 2..).is_some_and(|end| end.eq_ignore_ascii_case("gh"))
+    let ends_in = |end: &str| {
+        let start = word.len().checked_sub(end.len());
+        start.and_then(|start| word.get(start..)).is_some_and(|there| there.eq_ignore_ascii_case(end))
+    };
+    let names_issue = ends_in("gh")
         && after.strip_prefix('-').is_some_and(|after| after.starts_with(|c: char| c.is_ascii_digit()));
     let is_trailer = follows(':')
         && ((is("by") && inert.len() > 2 && inert[..inert.len() - 2].ends_with('-')) || is("checks"));
-    if names_issue || is_trailer || (is("www") && follows('.')) {
+    if names_issue || is_trailer || (ends_in("www") && follows('.')) {
         inert.push(' ');
     }
 }

@@ -166,6 +166,19 @@ impl Queue {
         Ok(calls)
     }
 
+    /// What calls of models for a capture have cost, in millionths of a dollar, and whether some of that is
+    /// an estimate.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn spent_on(&self, capture: i64) -> Result<(u64, bool), Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(
+            "SELECT coalesce(sum(microdollars), 0), coalesce(max(estimated), 0) FROM spend WHERE capture_id = ?1",
+        )?;
+        Ok(statement.query_row([capture], |row| Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?)))?)
+    }
+
     /// What was made of a model's answer to a question that this capture has asked before.
     pub fn kept_answer(&self, claim: &Claim, question: &str) -> Result<Option<Vec<u8>>, Error> {
         let connection = self.connection()?;
