@@ -20,3 +20,4 @@ mod secrets;
 mod status;
 mod sweep;
 mod transcripts;
+mod transport;

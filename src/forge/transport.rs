@@ -663,8 +663,8 @@ fn connect(
     if let Some(command) = ssh(ssh_command, std::env::var("GIT_SSH_COMMAND").ok()) {
         program.environment("GIT_SSH_COMMAND", command);
     }
-    // Should we be killed, git does not wait for a silent remote for ever.
-    let seconds = until.saturating_duration_since(Instant::now()).as_secs().max(1);
+    // Should we be killed, git does not wait for a silent remote for ever. Later than our own deadline.
+    let seconds = until.saturating_duration_since(Instant::now()).as_secs() + 5;
     program.configure("http.lowSpeedLimit", "1").configure("http.lowSpeedTime", seconds.to_string());
     let Some(credentials) = credentials else { return };
     for secret in [&credentials.password, &basic(credentials)] {
@@ -721,4 +721,47 @@ fn basic(credentials: &Credentials) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remotes_branch_is_named_here_only_by_gits_own_grammar_and_visibly() {
+        for good in ["main", "nugget/session-20261120-1412-9f8b", "nugget/Ünïcode", "nugget/$(id)", "a/b/c"]
+        {
+            assert!(may_be_named(good), "{good}");
+        }
+        let bad = [
+            "",
+            "HEAD",
+            "-x",
+            "nugget/../../config",
+            "nugget/x.lock",
+            "nugget//x",
+            "nugget/.x",
+            "nugget/x y",
+            "nugget/x:y",
+            "nugget/x~1",
+            "nugget/x@{1}",
+            "nugget/x\\y",
+            "nugget/\u{202e}x",
+            "nugget/\u{200b}x",
+            "nugget/\u{1b}[2J",
+            "/x",
+            "x/",
+        ];
+        for bad in bad {
+            assert!(!may_be_named(bad), "{bad:?}");
+        }
+        assert!(!may_be_named(&"x".repeat(300)));
+    }
+
+    #[test]
+    fn credentials_are_hidden_in_each_of_their_forms() {
+        let credentials = Credentials { username: "me".to_owned(), password: "hunter22".to_owned() };
+        assert_eq!(basic(&credentials), "bWU6aHVudGVyMjI=".trim_end_matches('='));
+        assert!(!format!("{credentials:?}").contains("hunter"));
+    }
 }

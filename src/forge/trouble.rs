@@ -62,6 +62,7 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "authentication failed",
         "could not read username",
         "could not read password",
+        "unable to get password from user",
         "terminal prompts disabled",
         "permission denied",
         "permission to ",

@@ -2,6 +2,7 @@
 
 pub(crate) mod canaries;
 pub(crate) mod embeddings_api;
+pub(crate) mod git_http;
 pub(crate) mod messages_api;
 
 use std::ffi::OsStr;

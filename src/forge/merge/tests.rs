@@ -1,5 +1,7 @@
 //! Real git says what state a merge leaves, whole or killed in the middle.
 
+use std::time::Instant;
+
 use super::*;
 use crate::tests::{BRANCH, Place, commit_all, fsck, git, git_fails, proposal, state, write};
 use crate::{Identity, NewFile, Proposal};

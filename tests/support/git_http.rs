@@ -1,0 +1,205 @@
+//! git's smart HTTP on loopback: the real `git http-backend` behind a door that asks for a password, and that
+//! fails as a test wants it.
+
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+
+/// Who is let in.
+pub(crate) const USER: &str = "x-access-token";
+/// Of a kind that no redactor knows, so that a leak would be seen.
+pub(crate) const PASSWORD: &str = "canary-password-3f9d27ab61";
+/// `USER:PASSWORD` as a header has it.
+pub(crate) const BASIC: &str = "eC1hY2Nlc3MtdG9rZW46Y2FuYXJ5LXBhc3N3b3JkLTNmOWQyN2FiNjE=";
+
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// This status, with this body.
+    Status(u16, &'static str),
+    /// No answer until the client goes.
+    Hang,
+    /// An answer that ends in its middle.
+    Cut,
+    /// To the same path elsewhere.
+    Redirect(String),
+}
+
+/// Serves the bare repositories of a folder until it is dropped.
+pub(crate) struct GitHttp {
+    pub(crate) url: String,
+    state: Arc<State>,
+}
+
+struct State {
+    folder: PathBuf,
+    asks_password: bool,
+    fault: Mutex<Option<Fault>>,
+    /// Each request's first line, and what stood in `Authorization`.
+    requests: Mutex<Vec<(String, Option<String>)>>,
+    is_over: std::sync::atomic::AtomicBool,
+}
+
+impl GitHttp {
+    pub(crate) fn start(folder: &Path, asks_password: bool) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let state = Arc::new(State {
+            folder: folder.to_owned(),
+            asks_password,
+            fault: Mutex::default(),
+            requests: Mutex::default(),
+            is_over: false.into(),
+        });
+        let serving = Arc::clone(&state);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                if serving.is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                let state = Arc::clone(&serving);
+                // A client that goes away is the client's affair.
+                std::thread::spawn(move || serve(stream.ok()?, &state).ok());
+            }
+        });
+        Self { url, state }
+    }
+
+    /// From now on every request has this trouble, or none.
+    pub(crate) fn fail(&self, fault: Option<Fault>) {
+        *self.state.fault.lock().unwrap() = fault;
+    }
+
+    /// Each request's first line and its `Authorization`, so far.
+    pub(crate) fn requests(&self) -> Vec<(String, Option<String>)> {
+        self.state.requests.lock().unwrap().clone()
+    }
+}
+
+impl Drop for GitHttp {
+    fn drop(&mut self) {
+        self.state.is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        let _ = TcpStream::connect(self.url.trim_start_matches("http://"));
+    }
+}
+
+/// One request for each connection.
+fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream.try_clone()?);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        if reader.read_line(&mut head)? == 0 {
+            return Ok(());
+        }
+    }
+    let header = |name: &str| {
+        head.lines().skip(1).find_map(|line| {
+            let (key, value) = line.split_once(':')?;
+            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
+        })
+    };
+    let first = head.lines().next().unwrap_or_default().to_owned();
+    let authorization = header("authorization");
+    state.requests.lock().unwrap().push((first.clone(), authorization.clone()));
+    if header("expect").is_some() {
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+    }
+    let body = read_body(&mut reader, &header)?;
+    let mut parts = first.split(' ');
+    let (method, target) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+
+    let fault = state.fault.lock().unwrap().clone();
+    match fault {
+        Some(Fault::Status(status, body)) => return answer(&mut stream, status, "", body.as_bytes()),
+        Some(Fault::Hang) => {
+            // Ends when the client closes the connection.
+            let mut rest = Vec::new();
+            return reader.read_to_end(&mut rest).map(drop);
+        }
+        Some(Fault::Cut) => {
+            return stream.write_all(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/x-git\r\nContent-Length: 9000\r\n\r\n0",
+            );
+        }
+        Some(Fault::Redirect(elsewhere)) => {
+            return answer(&mut stream, 302, &format!("Location: {elsewhere}{target}\r\n"), b"");
+        }
+        None => {}
+    }
+    if state.asks_password && authorization.as_deref() != Some(&format!("Basic {BASIC}")) {
+        return answer(&mut stream, 401, "WWW-Authenticate: Basic realm=\"brains\"\r\n", b"who are you?");
+    }
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let mut backend = Command::new("git")
+        .arg("http-backend")
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", "/nonexistent")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_PROJECT_ROOT", &state.folder)
+        .env("GIT_HTTP_EXPORT_ALL", "1")
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "safe.directory")
+        .env("GIT_CONFIG_VALUE_0", "*")
+        .env("GIT_PROTOCOL", header("git-protocol").unwrap_or_default())
+        .env("REMOTE_USER", USER)
+        .env("REMOTE_ADDR", "127.0.0.1")
+        .env("REQUEST_METHOD", method)
+        .env("PATH_INFO", path)
+        .env("QUERY_STRING", query)
+        .env("CONTENT_TYPE", header("content-type").unwrap_or_default())
+        .env("HTTP_CONTENT_ENCODING", header("content-encoding").unwrap_or_default())
+        .env("CONTENT_LENGTH", body.len().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let mut input = backend.stdin.take().unwrap();
+    let writer = std::thread::spawn(move || input.write_all(&body));
+    let mut output = Vec::new();
+    backend.stdout.take().unwrap().read_to_end(&mut output)?;
+    backend.wait()?;
+    let _ = writer.join();
+    let end = memchr::memmem::find(&output, b"\r\n\r\n").map_or(output.len(), |at| at + 4);
+    let headers = String::from_utf8_lossy(&output[..end]).into_owned();
+    let status = headers.lines().find_map(|line| line.strip_prefix("Status: ")?.get(..3)?.parse().ok());
+    let headers: String = headers
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with("Status:"))
+        .map(|line| format!("{line}\r\n"))
+        .collect();
+    answer(&mut stream, status.unwrap_or(200), &headers, &output[end..])
+}
+
+fn read_body(
+    reader: &mut BufReader<TcpStream>,
+    header: &dyn Fn(&str) -> Option<String>,
+) -> std::io::Result<Vec<u8>> {
+    let mut body = Vec::new();
+    if header("transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked")) {
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line)?;
+            let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
+            let mut chunk = vec![0; length + 2];
+            reader.read_exact(&mut chunk)?;
+            if length == 0 {
+                return Ok(body);
+            }
+            body.extend_from_slice(&chunk[..length]);
+        }
+    }
+    let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    body.resize(length, 0);
+    reader.read_exact(&mut body)?;
+    Ok(body)
+}
+
+fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8]) -> std::io::Result<()> {
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 {status} x\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body)
+}

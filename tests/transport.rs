@@ -1,0 +1,1047 @@
+//! The brain and its remote, through the real git on both sides: over a folder and over smart HTTP.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use forge::{
+    CommitId, Credentials, Error, FastForward, Fetched, Identity, Lock, NewFile, Outcome, Proposal, Pushed,
+    Refusal, Remote, Repository, Trouble, Wire,
+};
+
+use crate::support::git_http::{BASIC, Fault, GitHttp, PASSWORD, USER};
+use crate::support::{git, try_git, until};
+
+const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
+
+/// Long, for a busy machine; what has to be late has a short one of its own.
+const DEADLINE: Duration = Duration::from_secs(100);
+
+/// A folder with a bare remote, to be served in either way, and clones of it.
+struct World {
+    folder: tempfile::TempDir,
+    http: Option<GitHttp>,
+}
+
+impl World {
+    /// With a commit on `main` and one clone, `a`.
+    fn new(is_http: bool) -> Self {
+        let world = Self::empty(is_http);
+        let seed = world.path("seed");
+        git(world.folder.path(), &["init", "-q", "-b", "main", "seed"]);
+        write(&seed, "brain.yaml", "version: 1\n");
+        write(&seed, "domains/coding/patterns/first.md", "first\n");
+        commit(&seed, "one");
+        git(&seed, &["push", "-q", world.path("remotes/brain.git").to_str().unwrap(), "main"]);
+        world.clone("a");
+        world
+    }
+
+    /// With a bare repository that has nothing.
+    fn empty(is_http: bool) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let remotes = folder.path().join("remotes");
+        std::fs::create_dir(&remotes).unwrap();
+        git(&remotes, &["init", "-q", "--bare", "-b", "main", "brain.git"]);
+        let http = is_http.then(|| GitHttp::start(&remotes, true));
+        Self { folder, http }
+    }
+
+    /// One of each kind.
+    fn both(check: impl Fn(&Self)) {
+        for is_http in [false, true] {
+            println!("{}", if is_http { "http" } else { "file" });
+            check(&Self::new(is_http));
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn remote(&self) -> PathBuf {
+        self.path("remotes/brain.git")
+    }
+
+    fn url(&self) -> String {
+        match &self.http {
+            Some(http) => format!("{}/brain.git", http.url),
+            None => format!("file://{}", self.remote().display()),
+        }
+    }
+
+    fn http(&self) -> &GitHttp {
+        self.http.as_ref().unwrap()
+    }
+
+    fn credentials(&self) -> Credentials {
+        Credentials { username: USER.to_owned(), password: PASSWORD.to_owned() }
+    }
+
+    fn clone(&self, name: &str) -> Brain {
+        let repository =
+            forge::clone(&self.url(), &self.path(name), Some(&self.credentials()), DEADLINE).unwrap();
+        Brain { repository, credentials: self.credentials() }
+    }
+
+    fn brain(&self, name: &str) -> Brain {
+        Brain { repository: Repository::open(&self.path(name)).unwrap(), credentials: self.credentials() }
+    }
+
+    /// A commit on the remote's branch, as if merged there.
+    fn merge_there(&self, branch: &str, path: &str, content: &str) -> String {
+        let person = self.path("person");
+        if !person.exists() {
+            git(self.folder.path(), &["clone", "-q", self.remote().to_str().unwrap(), "person"]);
+        }
+        git(&person, &["fetch", "-q", "--prune"]);
+        git(&person, &["checkout", "-q", "-B", "work", &format!("origin/{branch}")]);
+        write(&person, path, content);
+        commit(&person, &format!("merge {path}"));
+        git(&person, &["push", "-q", "origin", &format!("work:{branch}")]);
+        git(&person, &["rev-parse", "work"]).trim().to_owned()
+    }
+
+    fn there(&self, revision: &str) -> String {
+        git(&self.remote(), &["rev-parse", revision]).trim().to_owned()
+    }
+}
+
+struct Brain {
+    repository: Repository,
+    credentials: Credentials,
+}
+
+impl Brain {
+    fn root(&self) -> &Path {
+        self.repository.root()
+    }
+
+    fn remote(&self) -> Remote {
+        self.repository.remote().unwrap().unwrap()
+    }
+
+    fn on_wire<T>(&self, deadline: Duration, act: impl FnOnce(&Repository, &Wire<'_>) -> T) -> T {
+        let remote = self.remote();
+        act(&self.repository, &Wire { remote: &remote, credentials: Some(&self.credentials), deadline })
+    }
+
+    fn fetch(&self) -> Result<Fetched, Error> {
+        self.on_wire(DEADLINE, |repository, wire| repository.fetch(wire))
+    }
+
+    fn push(&self, branch: &str, commit: CommitId, expected: Option<CommitId>) -> Result<Pushed, Error> {
+        self.on_wire(DEADLINE, |repository, wire| repository.push_branch(wire, branch, commit, expected))
+    }
+
+    fn lock(&self) -> Lock {
+        Lock::acquire(&self.repository.lock_path().unwrap()).unwrap()
+    }
+
+    fn propose(&self, branch: &str, text: &str) -> CommitId {
+        self.repository.propose(&self.lock(), &proposal(branch, text)).unwrap().commit
+    }
+
+    fn tip(&self, revision: &str) -> String {
+        git(self.root(), &["rev-parse", revision]).trim().to_owned()
+    }
+}
+
+fn proposal(branch: &str, text: &str) -> Proposal {
+    let slug = branch.rsplit('/').next().unwrap();
+    Proposal {
+        branch: branch.to_owned(),
+        base: None,
+        files: vec![NewFile {
+            path: format!("domains/coding/patterns/{slug}.md"),
+            content: text.as_bytes().to_vec(),
+            edits: false,
+        }],
+        message: format!("nugget: 1 unit from {slug}"),
+        time: "2026-11-20T14:12:00Z".parse().unwrap(),
+        author: Identity::default(),
+    }
+}
+
+fn write(root: &Path, path: &str, content: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, content).unwrap();
+}
+
+fn script(path: &Path, text: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn commit(root: &Path, message: &str) {
+    git(root, &["add", "-A"]);
+    git(root, &["commit", "-q", "-m", message]);
+}
+
+fn fsck(root: &Path) {
+    let fsck = try_git(root, &["fsck", "--full", "--strict", "--no-dangling"]);
+    let said = [fsck.stdout, fsck.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let complaints: Vec<&str> = said.lines().filter(|line| !line.starts_with("notice:")).collect();
+    assert!(fsck.status.success() && complaints.is_empty(), "{complaints:?}");
+}
+
+/// All bytes of the user's: the work tree, and the git folder without objects, remote-tracking references, our
+/// branches and our lock.
+fn picture(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut bytes = BTreeMap::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let below = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+            let not = [".git/objects", ".git/refs/remotes", ".git/refs/heads/nugget", ".git/nugget.lock"];
+            match () {
+                () if not.contains(&below.as_str()) => {}
+                () if path.is_dir() => folders.push(path),
+                () => drop(bytes.insert(path.clone(), std::fs::read(&path).unwrap())),
+            }
+        }
+    }
+    let status = try_git(root, &["--no-optional-locks", "status", "--porcelain=v2", "--untracked-files=all"]);
+    bytes.insert("status".into(), status.stdout);
+    bytes
+}
+
+fn trouble<T: std::fmt::Debug>(result: Result<T, Error>) -> (Trouble, String) {
+    match result {
+        Err(Error::Remote { trouble, told }) => {
+            for secret in [PASSWORD, BASIC] {
+                assert!(!told.contains(secret), "{told}");
+            }
+            assert!(!told.contains('\n'), "{told:?}");
+            (trouble, told)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_session_of_one_machine_is_merged_and_reaches_the_other() {
+    World::both(|world| {
+        let (a, b) = (world.brain("a"), world.clone("b"));
+        let commit = a.propose(BRANCH, "# Ours\n");
+        let before = (picture(a.root()), picture(b.root()));
+        assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
+        assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::AlreadyThere, "a repetition");
+        assert_eq!(world.there(BRANCH), commit.to_string());
+        assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), Some(commit));
+
+        let fetched = b.fetch().unwrap();
+        assert_eq!((fetched.default_branch.as_str(), fetched.moved), ("main", false));
+        assert_eq!(b.repository.remote_tip(BRANCH).unwrap(), Some(commit));
+
+        let person = world.path("person");
+        world.merge_there("main", "note.md", "a note\n");
+        git(&person, &["merge", "-q", "--no-ff", "-m", "merge", &format!("origin/{BRANCH}")]);
+        git(&person, &["push", "-q", "origin", "HEAD:main"]);
+        git(&person, &["push", "-q", "origin", &format!(":{BRANCH}")]);
+        let fetched = b.fetch().unwrap();
+        assert_eq!(fetched.tip.unwrap().to_string(), world.there("main"));
+        assert!(fetched.moved);
+        assert_eq!(b.repository.remote_tip(BRANCH).unwrap(), None, "gone there, forgotten here");
+        assert!(!b.fetch().unwrap().moved, "no news");
+        assert!(a.fetch().unwrap().moved);
+        assert!(a.repository.is_merged(BRANCH).unwrap());
+        assert_eq!((picture(a.root()), picture(b.root())), before, "something of the user's has changed");
+
+        let lag = b.repository.lag().unwrap();
+        assert_eq!((lag.behind, lag.ahead, lag.blocked), (3, 0, None));
+        let moved = b.repository.catch_up(&b.lock()).unwrap();
+        assert!(matches!(moved, FastForward::Done { .. }), "{moved:?}");
+        assert_eq!(b.tip("HEAD"), world.there("main"));
+        assert_eq!(git(b.root(), &["status", "--porcelain"]), "");
+        assert!(b.root().join(format!("domains/coding/patterns/{}.md", &BRANCH[7..])).is_file());
+        assert_eq!(b.repository.lag().unwrap().behind, 0);
+
+        assert!(a.repository.delete_branch(&a.lock(), BRANCH, commit).unwrap());
+        assert!(!a.repository.delete_branch(&a.lock(), BRANCH, commit).unwrap());
+        fsck(a.root());
+        fsck(b.root());
+        fsck(&world.remote());
+    });
+}
+
+#[test]
+fn a_fetch_changes_nothing_of_the_users_in_whatever_state_that_is() {
+    type Spoil = fn(&Path);
+    let states: [(&str, Spoil); 5] = [
+        ("dirty", |root| {
+            write(root, "brain.yaml", "mine\n");
+            write(root, "untracked.md", "mine\n");
+            write(root, "staged.md", "mine\n");
+            git(root, &["add", "staged.md"]);
+        }),
+        ("detached", |root| drop(git(root, &["checkout", "-q", "--detach"]))),
+        ("in a bisection", |root| drop(git(root, &["bisect", "start"]))),
+        ("packed", |root| drop(git(root, &["pack-refs", "--all"]))),
+        ("another git is at work", |root| write(root, ".git/index.lock", "")),
+    ];
+    for (name, spoil) in states {
+        println!("{name}");
+        let world = World::new(false);
+        let a = world.brain("a");
+        git(a.root(), &["tag", "mine"]);
+        spoil(a.root());
+        let before = picture(a.root());
+        world.merge_there("main", "note.md", "a note\n");
+        git(&world.remote(), &["tag", "theirs", "main"]);
+        git(&world.remote(), &["branch", "feature", "main"]);
+        assert!(a.fetch().unwrap().moved);
+        assert_eq!(a.tip("origin/main"), world.there("main"));
+        assert_eq!(picture(a.root()), before);
+        assert!(!a.root().join(".git/FETCH_HEAD").exists());
+        assert!(!try_git(a.root(), &["rev-parse", "--verify", "-q", "origin/feature"]).status.success());
+    }
+}
+
+#[test]
+fn a_branch_at_the_remote_is_replaced_only_where_it_is_as_expected() {
+    World::both(|world| {
+        let (a, b) = (world.brain("a"), world.clone("b"));
+        let first = a.propose(BRANCH, "# First\n");
+        a.push(BRANCH, first, None).unwrap();
+        // The other machine has the same name with other content.
+        let other = b.propose(BRANCH, "# Other\n");
+        assert_eq!(trouble(b.push(BRANCH, other, None)).0, Trouble::Stale);
+        assert_eq!(world.there(BRANCH), first.to_string());
+
+        // Rebuilt on a new base.
+        world.merge_there("main", "note.md", "a note\n");
+        a.fetch().unwrap();
+        let again = a.repository.replace(&a.lock(), &proposal(BRANCH, "# First\n"), first).unwrap();
+        assert_eq!(again.outcome, Outcome::Replaced);
+        assert_eq!(a.tip(&format!("{BRANCH}~")), a.tip("origin/main"));
+        let repeated = a.repository.replace(&a.lock(), &proposal(BRANCH, "# First\n"), first).unwrap();
+        assert_eq!((repeated.commit, repeated.outcome), (again.commit, Outcome::AlreadyThere));
+        let moved = a.repository.replace(&a.lock(), &proposal(BRANCH, "# Third\n"), first).unwrap_err();
+        assert!(matches!(moved, Error::BranchMoved { .. }), "{moved}");
+        assert_eq!(a.push(BRANCH, again.commit, Some(first)).unwrap(), Pushed::Updated);
+
+        // A person adds to it.
+        let theirs = world.merge_there(BRANCH, "note-2.md", "theirs\n");
+        assert_eq!(trouble(a.push(BRANCH, first, Some(again.commit))).0, Trouble::Stale);
+        let deleted = a.on_wire(DEADLINE, |repository, wire| {
+            repository.delete_remote_branch(wire, BRANCH, again.commit)
+        });
+        assert_eq!(trouble(deleted).0, Trouble::Stale);
+        assert_eq!(world.there(BRANCH), theirs);
+        a.fetch().unwrap();
+        let theirs = a.repository.remote_tip(BRANCH).unwrap().unwrap();
+        for is_there in [true, false] {
+            let deleted = a.on_wire(DEADLINE, |repository, wire| {
+                repository.delete_remote_branch(wire, BRANCH, theirs).unwrap()
+            });
+            assert_eq!(deleted, is_there);
+            assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), None);
+        }
+        fsck(a.root());
+    });
+}
+
+#[test]
+fn only_branches_of_nugget_are_pushed_or_deleted() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    let commit: CommitId = a.tip("main").parse().unwrap();
+    for branch in
+        ["main", "feature", "nugget/", "nugget/a..b", "nugget/x:refs/heads/main", "-x", "nugget/x y"]
+    {
+        assert!(matches!(a.push(branch, commit, None), Err(Error::ForeignBranch { .. })), "{branch}");
+        let delete =
+            |repository: &Repository, wire: &Wire<'_>| repository.delete_remote_branch(wire, branch, commit);
+        assert!(matches!(a.on_wire(DEADLINE, delete), Err(Error::ForeignBranch { .. })), "{branch}");
+        let deleted = a.repository.delete_branch(&a.lock(), branch, commit);
+        assert!(matches!(deleted, Err(Error::ForeignBranch { .. })), "{branch}");
+    }
+}
+
+#[test]
+fn a_branch_that_somebody_has_checked_out_or_changed_is_not_deleted() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    let commit = a.propose(BRANCH, "# Ours\n");
+    git(a.root(), &["worktree", "add", "-q", "../linked", BRANCH]);
+    let delete = || a.repository.delete_branch(&a.lock(), BRANCH, commit);
+    assert!(matches!(delete(), Err(Error::CheckedOut { .. })));
+    git(a.root(), &["worktree", "remove", "../linked"]);
+    git(a.root(), &["checkout", "-q", BRANCH]);
+    assert!(matches!(delete(), Err(Error::CheckedOut { .. })));
+    git(a.root(), &["checkout", "-q", "main"]);
+    git(a.root(), &["branch", "-f", BRANCH, "main"]);
+    assert!(matches!(delete(), Err(Error::BranchMoved { .. })));
+    git(a.root(), &["branch", "-f", BRANCH, &commit.to_string()]);
+    // Loose and packed at once, with others beside it, and a log.
+    git(a.root(), &["branch", "nugget/other", &commit.to_string()]);
+    git(a.root(), &["tag", "-a", "-m", "x", "annotated"]);
+    git(a.root(), &["pack-refs", "--all", "--no-prune"]);
+    let before = git(a.root(), &["for-each-ref"]);
+    assert!(delete().unwrap());
+    let expected: String =
+        before.lines().filter(|line| !line.ends_with(BRANCH)).map(|line| format!("{line}\n")).collect();
+    assert_eq!(git(a.root(), &["for-each-ref"]), expected);
+    assert!(!a.root().join(".git/packed-refs.lock").exists());
+    fsck(a.root());
+}
+
+#[test]
+fn a_remote_that_refuses_a_branch_says_why() {
+    World::both(|world| {
+        let a = world.brain("a");
+        let commit = a.propose(BRANCH, "# Ours\n");
+        script(&world.remote().join("hooks/pre-receive"), "echo 'these branches are protected' >&2\nexit 1");
+        let (trouble, told) = trouble(a.push(BRANCH, commit, None));
+        assert_eq!(trouble, Trouble::Protected, "{told}");
+        assert!(told.contains("these branches are protected"), "{told}");
+        assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), None);
+        std::fs::remove_file(world.remote().join("hooks/pre-receive")).unwrap();
+        assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
+    });
+}
+
+#[test]
+fn every_trouble_of_a_server_is_told_apart_and_without_a_secret() {
+    let world = World::new(true);
+    let a = world.brain("a");
+    let commit = a.propose(BRANCH, "# Ours\n");
+    let faults = [
+        (Fault::Status(401, "who?"), Trouble::Denied),
+        (Fault::Status(403, "no"), Trouble::Denied),
+        (Fault::Status(404, "none"), Trouble::NotFound),
+        (Fault::Status(429, "slowly"), Trouble::Offline),
+        (Fault::Status(500, "oh"), Trouble::Offline),
+        (Fault::Status(503, "later"), Trouble::Offline),
+        (Fault::Cut, Trouble::Offline),
+    ];
+    for (fault, expected) in faults {
+        world.http().fail(Some(fault.clone()));
+        for result in [a.fetch().map(drop), a.push(BRANCH, commit, None).map(drop)] {
+            let (trouble, told) = trouble(result);
+            println!("{fault:?}: {told}");
+            assert_eq!(trouble, expected, "{fault:?}: {told}");
+        }
+    }
+    world.http().fail(Some(Fault::Hang));
+    let begun = Instant::now();
+    let late = a.on_wire(Duration::from_millis(700), |repository, wire| repository.fetch(wire));
+    assert_eq!(trouble(late).0, Trouble::TooLate);
+    assert!(begun.elapsed() < DEADLINE, "it hung");
+    world.http().fail(None);
+    assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
+
+    // Nobody listens there.
+    let gone = world.http().url.clone();
+    git(a.root(), &["remote", "set-url", "origin", "http://127.0.0.1:9/brain.git"]);
+    assert_eq!(trouble(a.fetch()).0, Trouble::Offline, "{gone}");
+    git(
+        a.root(),
+        &["remote", "set-url", "origin", &format!("file://{}/none.git", world.folder.path().display())],
+    );
+    assert_eq!(trouble(a.fetch()).0, Trouble::NotFound);
+    fsck(a.root());
+}
+
+#[test]
+fn a_wrong_password_is_told_and_a_right_one_is_the_users_own_without_ours() {
+    let world = World::new(true);
+    let a = world.brain("a");
+    let wrong = Credentials { username: USER.to_owned(), password: "canary-wrong-77".to_owned() };
+    let (remote, deadline) = (a.remote(), DEADLINE);
+    let fetch = |credentials| a.repository.fetch(&Wire { remote: &remote, credentials, deadline });
+    let (trouble_told, told) = trouble(fetch(Some(&wrong)));
+    assert_eq!(trouble_told, Trouble::Denied, "{told}");
+    assert!(!told.contains("canary-wrong"), "{told}");
+    let (trouble_told, told) = trouble(fetch(None));
+    assert_eq!(trouble_told, Trouble::Denied, "{told}");
+    // The user's helper, and what it is told.
+    let helper = format!(
+        "!f() {{ echo \"$1\" >> '{}'; test \"$1\" = get && printf 'username={USER}\\npassword={PASSWORD}\\n'; }}; f",
+        world.path("asked").display()
+    );
+    git(a.root(), &["config", "credential.helper", &helper]);
+    fetch(None).unwrap();
+    assert!(std::fs::read_to_string(world.path("asked")).unwrap().starts_with("get"));
+    std::fs::remove_file(world.path("asked")).unwrap();
+    // Where we bring credentials it is neither asked nor told.
+    fetch(Some(&a.credentials)).unwrap();
+    trouble(fetch(Some(&wrong)));
+    assert!(!world.path("asked").exists());
+    // A secret that the user has put into the URL is not told either.
+    let url = format!("{}/none.git", world.http().url.replace("http://", "http://me:canary-in-url@"));
+    git(a.root(), &["remote", "set-url", "origin", &url]);
+    let remote = a.remote();
+    assert!(!format!("{remote:?} {}", remote.shown()).contains("canary"));
+    let wire = Wire { remote: &remote, credentials: None, deadline };
+    let (_, told) = trouble(a.repository.fetch(&wire));
+    assert!(!told.contains("canary"), "{told}");
+}
+
+#[test]
+fn a_redirect_elsewhere_gets_no_password() {
+    let world = World::new(true);
+    let a = world.brain("a");
+    let elsewhere = GitHttp::start(&world.path("remotes"), true);
+    // By another name of the same machine: another origin.
+    world.http().fail(Some(Fault::Redirect(elsewhere.url.replace("127.0.0.1", "localhost"))));
+    trouble(a.fetch());
+    for (request, authorization) in elsewhere.requests() {
+        assert_eq!(authorization, None, "{request}");
+    }
+    assert!(!elsewhere.requests().is_empty(), "the redirect was followed");
+}
+
+/// Every command line of this machine's processes.
+fn command_lines() -> String {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .fold(String::new(), |lines, line| lines + &String::from_utf8_lossy(&line).replace('\0', " ") + "\n")
+}
+
+#[test]
+fn no_secret_is_in_a_process_list_or_in_gits_configuration() {
+    let world = World::new(true);
+    let a = world.brain("a");
+    world.http().fail(Some(Fault::Hang));
+    let asked = world.http().requests().len();
+    std::thread::scope(|scope| {
+        let fetch = || a.on_wire(Duration::from_secs(5), |repository, wire| repository.fetch(wire));
+        let fetching = scope.spawn(fetch);
+        until("git has asked", || world.http().requests().len() > asked);
+        let lines = command_lines();
+        assert!(lines.contains("ls-remote"), "git runs");
+        assert!(!lines.contains(PASSWORD) && !lines.contains(BASIC), "{lines}");
+        let environment = std::fs::read_to_string(a.root().join(".git/config")).unwrap();
+        assert!(!environment.contains(PASSWORD) && !environment.contains("credential"), "{environment}");
+        assert_eq!(trouble(fetching.join().unwrap()).0, Trouble::TooLate);
+    });
+    world.http().fail(None);
+    let commit = a.propose(BRANCH, "# Ours\n");
+    a.push(BRANCH, commit, None).unwrap();
+    for entry in walk(&a.root().join(".git")) {
+        let bytes = std::fs::read(&entry).unwrap();
+        assert!(memchr::memmem::find(&bytes, PASSWORD.as_bytes()).is_none(), "{}", entry.display());
+    }
+}
+
+fn walk(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(walk(&path)) } else { found.push(path) }
+    }
+    found
+}
+
+#[test]
+fn hooks_aliases_and_hostile_settings_change_nothing() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    let commit = a.propose(BRANCH, "# Ours\n");
+    let witness = world.path("witness");
+    let touch = format!("echo \"$0\" >> '{}'", witness.display());
+    for hook in ["pre-push", "reference-transaction", "post-merge", "pre-auto-gc", "post-index-change"] {
+        script(&a.root().join(".git/hooks").join(hook), &touch);
+    }
+    let settings = [
+        ("remote.origin.mirror", "true"),
+        ("remote.origin.prune", "true"),
+        ("remote.origin.tagOpt", "--tags"),
+        ("remote.origin.push", "refs/heads/*:refs/heads/*"),
+        ("remote.origin.fetch", "+refs/heads/*:refs/heads/stolen/*"),
+        ("push.followTags", "true"),
+        ("push.pushOption", "surprise"),
+        ("push.gpgSign", "if-asked"),
+        ("fetch.prune", "true"),
+        ("alias.fetch", "!false"),
+        ("alias.push", "!false"),
+        ("gc.auto", "1"),
+        ("gc.autoPackLimit", "1"),
+        ("core.fsmonitor", &touch),
+        ("core.askPass", &touch),
+    ];
+    for (key, value) in settings {
+        git(a.root(), &["config", key, value]);
+    }
+    git(a.root(), &["-c", "core.hooksPath=/dev/null", "tag", "-a", "-m", "mine", "mine"]);
+    git(a.root(), &["-c", "core.hooksPath=/dev/null", "branch", "private", "main"]);
+    git(a.root(), &["-c", "core.hooksPath=/dev/null", "update-ref", "refs/remotes/origin/old", "main"]);
+    world.merge_there("main", "note.md", "a note\n");
+    let _ = std::fs::remove_file(&witness);
+
+    assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
+    assert!(a.fetch().unwrap().moved);
+    assert!(!witness.exists(), "{:?}", std::fs::read_to_string(&witness));
+    let there = git(&world.remote(), &["for-each-ref", "--format=%(refname)"]);
+    assert_eq!(there, format!("refs/heads/main\nrefs/heads/{BRANCH}\n"));
+    let here = git(
+        a.root(),
+        &[
+            "-c",
+            "core.hooksPath=/dev/null",
+            "for-each-ref",
+            "--format=%(refname)",
+            "refs/heads",
+            "refs/remotes",
+        ],
+    );
+    let expected = format!(
+        "refs/heads/main\nrefs/heads/{BRANCH}\nrefs/heads/private\nrefs/remotes/origin/HEAD\n\
+         refs/remotes/origin/main\nrefs/remotes/origin/{BRANCH}\nrefs/remotes/origin/old\n"
+    );
+    assert_eq!(here, expected);
+}
+
+#[test]
+fn a_renamed_default_branch_is_followed_and_a_configured_one_is_kept() {
+    World::both(|world| {
+        let a = world.brain("a");
+        git(&world.remote(), &["branch", "-m", "main", "trunk"]);
+        let tip = world.merge_there("trunk", "note.md", "a note\n");
+        let fetched = a.fetch().unwrap();
+        assert_eq!((fetched.default_branch.as_str(), fetched.moved), ("trunk", true));
+        assert_eq!(fetched.tip.unwrap().to_string(), tip);
+        let branch = a.repository.default_branch().unwrap();
+        assert_eq!((branch.name.as_str(), branch.local), ("trunk", None));
+        assert_eq!(a.tip("origin/HEAD"), tip);
+        let lag = a.repository.lag().unwrap();
+        assert_eq!((lag.behind, lag.ahead), (1, 0));
+        assert_eq!(lag.blocked, Some(Refusal::OtherBranchCheckedOut(Some("main".to_owned()))));
+        let caught_up = a.repository.catch_up(&a.lock()).unwrap();
+        assert!(
+            matches!(caught_up, FastForward::Refused(Refusal::OtherBranchCheckedOut(_))),
+            "{caught_up:?}"
+        );
+        assert!(!a.fetch().unwrap().moved);
+        // The branch that the brain's settings name is the one, whatever the remote's HEAD says.
+        git(&world.remote(), &["branch", "knowledge", "trunk~"]);
+        let repository = Repository::open(a.root()).unwrap().with_default_branch(Some("knowledge"));
+        let remote = a.remote();
+        let wire = Wire { remote: &remote, credentials: Some(&a.credentials), deadline: DEADLINE };
+        let fetched = repository.fetch(&wire).unwrap();
+        assert_eq!(fetched.default_branch, "knowledge");
+        assert_eq!(fetched.tip.unwrap().to_string(), world.there("knowledge"));
+        assert_eq!(
+            git(a.root(), &["symbolic-ref", "refs/remotes/origin/HEAD"]),
+            "refs/remotes/origin/trunk\n"
+        );
+    });
+}
+
+#[test]
+fn an_empty_remote_gets_the_default_branch_when_asked_and_nothing_before_it() {
+    for is_http in [false, true] {
+        let world = World::empty(is_http);
+        let (a, b) = (world.path("a"), world.path("b"));
+        for (root, text) in [(&a, "one\n"), (&b, "two\n")] {
+            git(world.folder.path(), &["init", "-q", "-b", "main", root.to_str().unwrap()]);
+            write(root, "brain.yaml", text);
+            commit(root, "one");
+            Repository::open(root).unwrap().add_remote("origin", &world.url()).unwrap();
+        }
+        let (a, b) = (world.brain("a"), world.brain("b"));
+        let fetched = a.fetch().unwrap();
+        assert_eq!(fetched, Fetched { default_branch: "main".to_owned(), tip: None, moved: false });
+        let commit = a.propose(BRANCH, "# Ours\n");
+        assert_eq!(trouble(a.push(BRANCH, commit, None)).0, Trouble::Empty);
+        assert_eq!(git(&world.remote(), &["for-each-ref"]), "");
+
+        let push = |brain: &Brain| brain.on_wire(DEADLINE, |repository, wire| repository.push_default(wire));
+        assert_eq!(push(&a).unwrap(), Pushed::Created);
+        assert_eq!(push(&a).unwrap(), Pushed::AlreadyThere);
+        assert_eq!(git(&world.remote(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
+        // A brain of its own is never forced upon it.
+        assert_eq!(trouble(push(&b)).0, Trouble::Stale);
+        assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
+        assert!(a.fetch().unwrap().tip.is_some());
+        assert_eq!(a.repository.lag().unwrap().behind, 0);
+        // A remote that has nothing but a branch of ours has no default branch.
+        git(&world.remote(), &["update-ref", "-d", "refs/heads/main"]);
+        git(&world.remote(), &["symbolic-ref", "HEAD", &format!("refs/heads/{BRANCH}")]);
+        assert_eq!(b.fetch().unwrap().tip, None);
+    }
+}
+
+#[test]
+fn a_shallow_clone_fetches_and_pushes() {
+    let world = World::new(false);
+    world.merge_there("main", "second.md", "second\n");
+    git(world.folder.path(), &["clone", "-q", "--depth=1", &world.url(), "shallow"]);
+    let shallow = world.brain("shallow");
+    let before = picture(shallow.root());
+    assert!(before.contains_key(&shallow.root().join(".git/shallow")));
+    world.merge_there("main", "third.md", "third\n");
+    assert!(shallow.fetch().unwrap().moved);
+    assert_eq!(shallow.repository.lag().unwrap().behind, 1);
+    let commit = shallow.propose(BRANCH, "# Ours\n");
+    assert_eq!(shallow.push(BRANCH, commit, None).unwrap(), Pushed::Created);
+    assert_eq!(picture(shallow.root()), before);
+    fsck(shallow.root());
+    fsck(&world.remote());
+}
+
+#[test]
+fn names_of_branches_are_data() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    let names = [
+        "nugget/;touch${IFS}witness",
+        "nugget/--upload-pack=x",
+        "nugget/\u{202e}gpj",
+        "nugget/`touch`",
+        "nugget/$(touch${IFS}witness)",
+        "nugget/deep/er/est",
+    ];
+    for name in names {
+        git(&world.remote(), &["update-ref", &format!("refs/heads/{name}"), "main"]);
+    }
+    a.fetch().unwrap();
+    assert!(!a.root().join("witness").exists());
+    let here = git(a.root(), &["for-each-ref", "--format=%(refname)", "refs/remotes/origin/nugget"]);
+    assert_eq!(here.lines().count(), 5, "the hidden one is left out: {here}");
+    // One that stands where others had a folder, and the other way round.
+    for name in names {
+        git(&world.remote(), &["update-ref", "-d", &format!("refs/heads/{name}")]);
+    }
+    git(&world.remote(), &["update-ref", "refs/heads/nugget/deep", "main"]);
+    a.fetch().unwrap();
+    assert!(a.repository.remote_tip("nugget/deep").unwrap().is_some());
+    git(&world.remote(), &["update-ref", "-d", "refs/heads/nugget/deep"]);
+    git(&world.remote(), &["update-ref", "refs/heads/nugget/deep/er", "main"]);
+    a.fetch().unwrap();
+    assert!(a.repository.remote_tip("nugget/deep/er").unwrap().is_some());
+    fsck(a.root());
+}
+
+#[test]
+fn a_clone_comes_whole_or_not_at_all() {
+    let world = World::new(true);
+    let clone =
+        |name: &str| forge::clone(&world.url(), &world.path(name), Some(&world.credentials()), DEADLINE);
+    std::fs::create_dir(world.path("empty")).unwrap();
+    clone("empty").unwrap();
+    assert!(matches!(clone("empty"), Err(Error::FolderTaken { .. })));
+    let config = std::fs::read_to_string(world.path("empty/.git/config")).unwrap();
+    assert!(
+        config.contains(&world.url()) && !config.contains(PASSWORD) && !config.contains("credential"),
+        "{config}"
+    );
+
+    world.http().fail(Some(Fault::Status(404, "none")));
+    assert_eq!(trouble(clone("none").map(|_| ())).0, Trouble::NotFound);
+    world.http().fail(None);
+    let secret = world.url().replace("http://", "http://me:hunter2@");
+    let refused = forge::clone(&secret, &world.path("none"), None, DEADLINE);
+    assert!(matches!(refused, Err(Error::SecretInUrl)));
+    // What a killed one left is removed.
+    write(&world.path(".none.nugget-clone"), "brain/half.md", "half\n");
+    clone("none").unwrap();
+    let left: Vec<_> = std::fs::read_dir(world.folder.path())
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().into_string().ok())
+        .filter(|name| name.contains("nugget-clone"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+    fsck(&world.path("none"));
+}
+
+#[test]
+fn a_remote_is_found_and_told_without_its_secrets() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    let place = |url: &str| {
+        git(a.root(), &["remote", "set-url", "origin", url]);
+        let remote = a.remote();
+        let told = remote.shown();
+        remote.place().map(|place| (format!("{:?}", place.scheme), place.host, place.port, place.path, told))
+    };
+    let expected = |scheme: &str, host: &str, port, path: &str, told: &str| {
+        Some((scheme.to_owned(), host.to_owned(), port, path.to_owned(), told.to_owned()))
+    };
+    assert_eq!(
+        place("https://GitHub.com/me/brain.git"),
+        expected("Https", "github.com", None, "me/brain", "https://GitHub.com/me/brain.git")
+    );
+    assert_eq!(
+        place("https://me:pw@ghe.example.org:8443/me/brain/?token=x"),
+        expected(
+            "Https",
+            "ghe.example.org",
+            Some(8443),
+            "me/brain",
+            "https://…@ghe.example.org:8443/me/brain/"
+        )
+    );
+    assert_eq!(
+        place("git@github.com:me/brain.git"),
+        expected("Ssh", "github.com", None, "me/brain", "git@github.com:me/brain.git")
+    );
+    assert_eq!(
+        place("ssh://git@[::1]:2222/me/brain"),
+        expected("Ssh", "::1", Some(2222), "me/brain", "ssh://…@[::1]:2222/me/brain")
+    );
+    assert_eq!(place("/srv/brain.git"), expected("File", "", None, "/srv/brain.git", "/srv/brain.git"));
+    git(a.root(), &["config", "url.https://github.com/.insteadOf", "gh:"]);
+    assert_eq!(
+        place("gh:me/brain"),
+        expected("Https", "github.com", None, "me/brain", "https://github.com/me/brain")
+    );
+    // Two, none of them `origin`, and none at all.
+    git(a.root(), &["remote", "rename", "origin", "one"]);
+    assert_eq!(a.remote().name, "one");
+    git(a.root(), &["remote", "add", "two", "/srv/two"]);
+    assert!(a.repository.remote().unwrap().is_none());
+    git(a.root(), &["remote", "remove", "one"]);
+    git(a.root(), &["remote", "remove", "two"]);
+    assert!(a.repository.remote().unwrap().is_none());
+}
+
+#[test]
+fn a_remote_by_another_name_is_as_good() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    git(a.root(), &["remote", "rename", "origin", "upstream"]);
+    world.merge_there("main", "note.md", "a note\n");
+    assert!(a.fetch().unwrap().moved);
+    let branch = a.repository.default_branch().unwrap();
+    assert_eq!(branch.tip.to_string(), world.there("main"));
+    assert_eq!(a.repository.lag().unwrap().behind, 1);
+    let commit = a.propose(BRANCH, "# Ours\n");
+    a.push(BRANCH, commit, None).unwrap();
+    assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), Some(commit));
+}
+
+/// Printed with `--nocapture`.
+#[test]
+fn a_fetch_without_news_moves_nothing() {
+    for is_http in [false, true] {
+        let world = World::new(is_http);
+        let a = world.brain("a");
+        a.fetch().unwrap();
+        let before = picture(a.root());
+        let mut times: Vec<Duration> = (0..9)
+            .map(|_| {
+                let begun = Instant::now();
+                assert!(!a.fetch().unwrap().moved);
+                begun.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        println!("a fetch without news, {}: p50 {:?}", if is_http { "http" } else { "file" }, times[4]);
+        assert_eq!(picture(a.root()), before);
+        if is_http {
+            assert!(
+                world.http().requests().iter().all(|(_, authorization)| authorization.is_some()),
+                "asked twice"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_git_starts_sees_no_keys_and_no_repository_but_this() {
+    let world = World::new(false);
+    let a = world.brain("a");
+    let seen = world.path("seen");
+    script(&world.path("upload-pack"), &format!("env > '{}'\nexec git-upload-pack \"$@\"", seen.display()));
+    git(a.root(), &["config", "remote.origin.uploadpack", world.path("upload-pack").to_str().unwrap()]);
+    let mut child = child(&world, "fetch");
+    child
+        .env("ANTHROPIC_API_KEY", "canary")
+        .env("AWS_SECRET_ACCESS_KEY", "canary")
+        .env("GIT_DIR", "/nonexistent");
+    child
+        .env("GIT_CONFIG_COUNT", "1")
+        .env("GIT_CONFIG_KEY_0", "core.hooksPath")
+        .env("GIT_CONFIG_VALUE_0", "canary");
+    child.env("GIT_TRACE_CURL", world.path("trace")).env("LC_ALL", "de_DE.UTF-8").env("GH_TOKEN", "canary");
+    assert!(child.status().unwrap().success());
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(seen.contains("GIT_TERMINAL_PROMPT=0") && seen.contains("LC_MESSAGES=C"), "{seen}");
+    for forbidden in ["canary", "LC_ALL", "GIT_TRACE"] {
+        assert!(!seen.contains(forbidden), "{forbidden}: {seen}");
+    }
+}
+
+/// This program again, for one operation that may be killed.
+fn child(world: &World, what: &str) -> Command {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", "transport::an_operation_that_may_be_killed", "--nocapture"])
+        .env("TRANSPORT_OPERATION", what)
+        .env("TRANSPORT_BRAIN", world.path("a"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    child
+}
+
+/// Does something only when it is started by [`child`].
+#[test]
+fn an_operation_that_may_be_killed() {
+    let (Ok(what), Ok(root)) = (std::env::var("TRANSPORT_OPERATION"), std::env::var("TRANSPORT_BRAIN"))
+    else {
+        return;
+    };
+    let credentials = Credentials { username: USER.to_owned(), password: PASSWORD.to_owned() };
+    let brain = Brain { repository: Repository::open(Path::new(&root)).unwrap(), credentials };
+    match what.as_str() {
+        "fetch" => drop(brain.fetch().unwrap()),
+        "push" => {
+            let commit = brain.repository.tip(BRANCH).unwrap().unwrap();
+            let expected = brain.repository.remote_tip(BRANCH).unwrap();
+            brain.push(BRANCH, commit, expected).unwrap();
+        }
+        "catch up" => drop(brain.repository.catch_up(&brain.lock()).unwrap()),
+        "delete" => {
+            let commit = brain.repository.tip(BRANCH).unwrap().unwrap();
+            brain.repository.delete_branch(&brain.lock(), BRANCH, commit).unwrap();
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// The processes that a process has started, and theirs.
+fn descendants(of: u32) -> Vec<u32> {
+    let mut parents = BTreeMap::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        let parent = rest.split_whitespace().nth(1).and_then(|parent| parent.parse::<u32>().ok());
+        parents.insert(id, parent.unwrap_or(0));
+    }
+    let mut found = vec![of];
+    let mut at = 0;
+    while at < found.len() {
+        let parent = found[at];
+        found.extend(parents.iter().filter(|(_, of)| **of == parent).map(|(id, _)| *id));
+        at += 1;
+    }
+    found.split_off(1)
+}
+
+/// SIGKILL for the child, or for it and every git that it has started.
+fn kill(child: &mut Child, with_git: bool) {
+    let others = if with_git { descendants(child.id()) } else { Vec::new() };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for id in others {
+        let id = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+        let _ = rustix::process::kill_process(id, rustix::process::Signal::KILL);
+    }
+}
+
+/// A number from a seed and where it is used: splitmix64.
+fn random(seed: u64, n: u64) -> u64 {
+    let mut z = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[test]
+fn killed_anywhere_it_is_repeated_and_stands_in_nobodys_way() {
+    let seed = std::env::var("NUGGET_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    println!("NUGGET_TEST_SEED={seed}");
+    let world = World::new(true);
+    let a = world.brain("a");
+    // How long each takes when nobody kills it, to kill it at any moment of that.
+    let (mut killed, mut n) = (0, 0);
+    for round in 0..8 {
+        world.merge_there("main", &format!("note-{round}.md"), "a note\n");
+        // One that comes and one that goes.
+        git(&world.remote(), &["update-ref", &format!("refs/heads/nugget/comes-{round}"), "main"]);
+        if round > 0 {
+            git(&world.remote(), &["update-ref", "-d", &format!("refs/heads/nugget/comes-{}", round - 1)]);
+            git(a.root(), &["pack-refs", "--all"]);
+        }
+        let commit = match a.repository.tip(BRANCH).unwrap() {
+            None => a.propose(BRANCH, "# Ours\n"),
+            Some(commit) => {
+                a.repository
+                    .replace(&a.lock(), &proposal(BRANCH, &format!("# {round}\n")), commit)
+                    .unwrap()
+                    .commit
+            }
+        };
+        for what in ["fetch", "push", "catch up"] {
+            let mut done = false;
+            for attempt in 0..4 {
+                n += 1;
+                let mut running = child(&world, what).spawn().unwrap();
+                let begun = Instant::now();
+                let lives_for = Duration::from_micros(random(seed, n) % 150_000);
+                // Waits for a moment of its life, or its end.
+                while begun.elapsed() < lives_for && running.try_wait().unwrap().is_none() {
+                    std::thread::yield_now();
+                }
+                done = running.try_wait().unwrap().is_some_and(|status| status.success());
+                if done {
+                    break;
+                }
+                killed += 1;
+                kill(&mut running, attempt % 2 == 0);
+            }
+            // The user goes on meanwhile, as if we had never been there.
+            if !done {
+                let status = try_git(a.root(), &["status", "--porcelain"]);
+                assert!(status.status.success(), "{what}: {}", String::from_utf8_lossy(&status.stderr));
+            }
+        }
+        // A git that outlived its nugget may still be at it.
+        until("no git of ours is left", || {
+            descendants(std::process::id()).is_empty() && orphans(a.root()) == 0
+        });
+        assert!(a.fetch().unwrap().tip.is_some());
+        assert_eq!(a.tip("origin/main"), world.there("main"));
+        let expected = a.repository.remote_tip(BRANCH).unwrap();
+        a.push(BRANCH, commit, expected).unwrap();
+        assert_eq!(world.there(BRANCH), commit.to_string());
+        let moved = a.repository.catch_up(&a.lock()).unwrap();
+        assert!(!matches!(moved, FastForward::Refused(_)), "{moved:?}");
+        assert_eq!(a.tip("main"), world.there("main"));
+        assert_eq!(git(a.root(), &["status", "--porcelain"]), "", "round {round}");
+        for left in walk(&a.root().join(".git")) {
+            assert!(
+                left.extension().is_none_or(|ending| ending != "lock") || left.ends_with("nugget.lock"),
+                "{left:?}"
+            );
+        }
+        // The user's own fetch and packing, which need every lock.
+        git(a.root(), &["pack-refs", "--all"]);
+        git(
+            a.root(),
+            &[
+                "fetch",
+                "-q",
+                "--prune",
+                world.remote().to_str().unwrap(),
+                "+refs/heads/*:refs/remotes/origin/*",
+            ],
+        );
+        fsck(a.root());
+        fsck(&world.remote());
+    }
+    println!("killed {killed} times");
+    assert!(killed >= 8, "hardly any was killed: {killed}");
+    let branches = git(&world.remote(), &["for-each-ref", "--format=%(refname)", "refs/heads"]);
+    assert_eq!(branches, format!("refs/heads/main\nrefs/heads/nugget/comes-7\nrefs/heads/{BRANCH}\n"));
+}
+
+/// How many processes work in a folder that are not ours to wait for.
+fn orphans(folder: &Path) -> usize {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let works_there =
+        |entry: &std::fs::DirEntry| std::fs::read_link(entry.path().join("cwd")).is_ok_and(|at| at == folder);
+    processes.filter(works_there).count()
+}
