@@ -110,7 +110,9 @@ pub fn forget_tokens() {
 }
 
 /// What the programs have answered for a host, and when.
-static CACHE: LazyLock<Mutex<HashMap<String, (Instant, Option<Found>)>>> = LazyLock::new(Mutex::default);
+type Answered = HashMap<String, (Instant, Option<Found>)>;
+
+static CACHE: LazyLock<Mutex<Answered>> = LazyLock::new(Mutex::default);
 
 /// `is_named`: the user has set `github.api` for this host, so that all variables are meant for it.
 pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<Found>, Error> {
