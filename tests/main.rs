@@ -11,6 +11,7 @@ mod embeddings;
 mod failpoints;
 mod flywheel;
 mod git_states;
+mod github;
 mod layout;
 mod mcp;
 mod reading;

@@ -270,7 +270,7 @@ impl GitHub {
 
     async fn has_comment(&self, slug: &Slug, number: u64, marker: &str) -> Result<bool, Error> {
         let what = format!("the comments on pull request {slug}#{number}");
-        let path = repository_path(&self.today(slug), &format!("/issues/{number}/comments?sort=created"));
+        let path = repository_path(&self.today(slug), &format!("/issues/{number}/comments?"));
         let is_it =
             |comment: &answer::Comment| comment.body.as_deref().is_some_and(|body| body.contains(marker));
         let comments = self.pages(&path, slug, &what, is_it).await?;
@@ -358,7 +358,8 @@ impl GitHub {
     ) -> Result<Vec<T>, Error> {
         let mut all = Vec::new();
         for page in 1..=PAGES_MAX {
-            let path = format!("{path}&per_page={PAGE}&page={page}");
+            let joint = if path.ends_with('?') { "" } else { "&" };
+            let path = format!("{path}{joint}per_page={PAGE}&page={page}");
             let items: Vec<T> = self.get(path, Some(slug), what).await?.json(what)?;
             let is_last = items.len() < PAGE || items.iter().any(&is_it);
             all.extend(items);

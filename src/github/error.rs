@@ -49,7 +49,7 @@ pub enum Error {
     SingleSignOn,
     #[error("the repository {slug} is archived")]
     Archived { slug: String },
-    #[error("GitHub has no {what} that this token may see (404)")]
+    #[error("GitHub does not find {what}, or the token may not see it (404)")]
     NotFound { what: String },
     #[error("{what} is gone ({status}): {told}")]
     Gone { what: String, status: u16, told: String },

@@ -74,6 +74,8 @@ impl Wire {
             .read_timeout(settings.deadline)
             .build()
             .map_err(|error| Error::Client(error.into()))?;
+        // octocrab starts a task, and panics where there is none to run it.
+        tokio::runtime::Handle::try_current().map_err(|error| Error::Client(error.into()))?;
         // Its own client repeats requests, follows redirects and knows no proxy: this one does what it
         // is told, and is the one that the models are asked through.
         let built =
@@ -156,7 +158,8 @@ impl Wire {
 
     /// Path and query of a redirect within this host. To no other host goes the token.
     fn same_host(&self, location: &str, what: &str) -> Result<String, Error> {
-        let to: Option<Uri> = location.parse().ok();
+        // `//HOST/…` is another host by the standard, and a path by this parser.
+        let to: Option<Uri> = if location.starts_with("//") { None } else { location.parse().ok() };
         let is_same = |uri: &Uri| {
             uri.authority().is_none()
                 || (uri.scheme() == self.base.scheme() && uri.authority() == self.base.authority())

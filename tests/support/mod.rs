@@ -3,7 +3,9 @@
 pub(crate) mod canaries;
 pub(crate) mod embeddings_api;
 pub(crate) mod git_http;
+pub(crate) mod github_api;
 pub(crate) mod messages_api;
+pub(crate) mod openapi;
 
 use std::ffi::OsStr;
 use std::io::Write as _;

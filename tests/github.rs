@@ -1,0 +1,457 @@
+//! GitHub's API as nugget uses it, against a local GitHub that is as strict and as unreliable as the
+//! real one.
+
+use std::time::Duration;
+
+use github::{Error, GitHub, NewPull, PullState, Retry, Settings, Slug, Source, Token};
+use serde_json::json;
+
+use crate::support::github_api::{GithubApi, LOGIN, Merge, TOKEN, What};
+use crate::support::{git, try_git};
+
+const SLUG: &str = "me/brain";
+const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
+/// Long, for a machine that builds beside the tests; only a server that hangs makes it be waited for.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+fn slug() -> Slug {
+    SLUG.parse().unwrap()
+}
+
+fn client_of(api: &GithubApi, deadline: Duration) -> GitHub {
+    let token = Token::new(TOKEN, &Source::GithubToken).unwrap();
+    GitHub::new(&Settings { api: api.api(), deadline }, &token).unwrap()
+}
+
+fn started() -> (GithubApi, GitHub) {
+    let api = with_a_branch();
+    let client = client_of(&api, DEADLINE);
+    (api, client)
+}
+
+/// A GitHub with a repository that has a branch to make a pull request from.
+fn with_a_branch() -> GithubApi {
+    let api = GithubApi::start();
+    api.add_repository(SLUG);
+    api.commit(SLUG, "main", "README.md", "a brain\n");
+    api.commit(SLUG, BRANCH, "domains/a.md", "a unit\n");
+    api
+}
+
+fn new_pull() -> NewPull {
+    NewPull {
+        branch: BRANCH.to_owned(),
+        base: "main".to_owned(),
+        title: "Knowledge from session 2026-11-20 14:12".to_owned(),
+        body: "one unit".to_owned(),
+    }
+}
+
+fn count(api: &GithubApi, beginning: &str) -> usize {
+    api.log().iter().filter(|line| line.starts_with(beginning)).count()
+}
+
+#[tokio::test]
+async fn a_branch_gets_one_pull_request_however_often_it_is_asked_for() {
+    let (api, client) = started();
+    assert_eq!(client.pull_of(&slug(), BRANCH).await.unwrap(), None);
+    let first = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    assert!(first.created);
+    assert_eq!(first.pull.state, PullState::Open);
+    assert_eq!(first.pull.branch, BRANCH);
+    assert_eq!(first.pull.url, format!("{}/me/brain/pull/1", api.url));
+    let before = client.requests();
+    let second = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    assert!(!second.created);
+    assert_eq!(second.pull, first.pull);
+    assert_eq!(client.requests() - before, 1);
+    // Also when a person has closed it: that is an answer.
+    api.close(SLUG, 1);
+    let third = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    assert_eq!((third.created, third.pull.state), (false, PullState::Closed));
+    assert_eq!(api.pulls(SLUG).len(), 1);
+    assert_eq!(count(&api, "POST"), 1);
+}
+
+#[tokio::test]
+async fn two_machines_at_once_open_one_pull_request() {
+    let (api, client) = started();
+    let other = client_of(&api, DEADLINE);
+    let (slug, pull) = (slug(), new_pull());
+    let (a, b) = tokio::join!(client.open_pull(&slug, &pull), other.open_pull(&slug, &pull));
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!(a.pull.number, b.pull.number);
+    assert_ne!(a.created, b.created);
+    assert_eq!(api.pulls(SLUG).len(), 1);
+}
+
+#[tokio::test]
+async fn a_request_whose_answer_was_lost_is_found_and_not_repeated() {
+    let (api, client) = started();
+    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::CutAfter);
+    let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    assert!(opened.created);
+    assert_eq!(api.pulls(SLUG).len(), 1);
+    assert_eq!(count(&api, "POST /repos/me/brain/pulls"), 1);
+
+    api.fail_next(1, "POST /api/v3/repos/me/brain/issues/1/comments", What::CutAfter);
+    assert!(client.comment_once(&slug(), 1, "rebuilt", "hello").await.unwrap());
+    assert_eq!(api.pulls(SLUG)[0].comments.len(), 1);
+
+    api.fail_next(1, "POST /api/v3/user/repos", What::CutAfter);
+    let made = client.create_repository(&"me/new".parse().unwrap(), true).await.unwrap();
+    assert!(made.private);
+    assert_eq!(count(&api, "POST /user/repos"), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_tried_again_behind_the_callers_back() {
+    let (api, client) = started();
+    for what in [What::Status(502, "Bad Gateway", vec![]), What::CutBefore, What::Garbage] {
+        api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", what.clone());
+        let before = count(&api, "POST");
+        let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
+        assert_eq!(error.retry(), Retry::Later, "{what:?}: {error}");
+        assert_eq!(count(&api, "POST") - before, 1, "{what:?}");
+        assert_eq!(api.pulls(SLUG).len(), 0);
+    }
+}
+
+#[tokio::test]
+async fn each_trouble_has_its_name_its_hint_and_its_time() {
+    let (api, client) = started();
+    let after = |seconds: &str| vec![("retry-after", seconds.to_owned())];
+    let left = |left: &str, at: i64| {
+        vec![("x-ratelimit-remaining", left.to_owned()), ("x-ratelimit-reset", at.to_string())]
+    };
+    let far = jiff::Timestamp::now().as_second() + 86_400;
+    let seconds = |seconds| Retry::After(Duration::from_secs(seconds));
+    let sso = vec![("x-github-sso", "required; url=https://github.com/orgs/o/sso".to_owned())];
+    let cases = [
+        (What::Status(401, "Bad credentials", vec![]), Retry::Never, "does not accept the token"),
+        (
+            What::Status(403, "Resource not accessible by integration", left("4999", far)),
+            Retry::Never,
+            "may not do this",
+        ),
+        (
+            What::Status(403, "Resource protected by organization SAML enforcement.", sso),
+            Retry::Never,
+            "single sign-on",
+        ),
+        (
+            What::Status(403, "You have exceeded a secondary rate limit.", after("17")),
+            seconds(17),
+            "a pause of 17 seconds",
+        ),
+        (
+            What::Status(403, "You have exceeded a secondary rate limit.", vec![]),
+            seconds(60),
+            "a pause of 60 seconds",
+        ),
+        (What::Status(429, "Too many requests", vec![]), seconds(60), "a pause of 60 seconds"),
+        // No server puts us off for a day.
+        (
+            What::Status(403, "API rate limit exceeded", left("0", far)),
+            seconds(3600),
+            "rate limit is used up",
+        ),
+        (
+            What::Status(403, "API rate limit exceeded", after("86400")),
+            seconds(3600),
+            "a pause of 3600 seconds",
+        ),
+        (What::Status(403, "API rate limit exceeded", left("0", 0)), seconds(1), "rate limit is used up"),
+        (
+            What::Status(403, "Repository was archived so is read-only.", vec![]),
+            Retry::Never,
+            "me/brain is archived",
+        ),
+        (What::Status(404, "Not Found", vec![]), Retry::Never, "does not find pull request me/brain#1"),
+        (What::Status(410, "Pull requests are disabled", vec![]), Retry::Never, "is gone (410)"),
+        (What::Status(451, "Repository access blocked", vec![]), Retry::Never, "is gone (451)"),
+        (
+            What::Invalid(json!([{ "field": "title", "code": "missing_field" }])),
+            Retry::Never,
+            "title missing_field",
+        ),
+        (What::Invalid(json!(["a text", 7, null, { "message": null }])), Retry::Never, "a text"),
+        (What::Status(500, "Server Error", vec![]), Retry::Later, "not well (500)"),
+        (What::Status(503, "Service unavailable", vec![]), Retry::Later, "not well (503)"),
+        (What::Status(503, "Service unavailable", after("30")), seconds(30), "a pause of 30 seconds"),
+        (What::Status(418, "I'm a teapot", vec![]), Retry::Never, "refuses pull request me/brain#1 (418)"),
+        (What::Garbage, Retry::Later, "not what its manual says"),
+        (What::CutBefore, Retry::Later, "broke before the answer"),
+    ];
+    for (what, retry, words) in cases {
+        api.fail_next(1, "GET /api/v3/repos/me/brain/pulls/1", what.clone());
+        let error = client.pull(&slug(), 1).await.unwrap_err();
+        assert_eq!(error.retry(), retry, "{what:?}: {error}");
+        assert!(error.to_string().contains(words), "{what:?}: {error}");
+        assert!(error.hint().is_some() || matches!(error, Error::Refused { .. }), "{what:?}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_hangs_or_is_not_there_costs_no_more_than_the_deadline() {
+    let api = with_a_branch();
+    let hasty = client_of(&api, Duration::from_millis(300));
+    api.fail_next(1, "GET /api/v3/user", What::Hang);
+    let error = hasty.whoami().await.unwrap_err();
+    assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Later);
+
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let token = Token::new(TOKEN, &Source::GithubToken).unwrap();
+    let offline =
+        GitHub::new(&Settings { api: format!("http://{gone}"), deadline: DEADLINE }, &token).unwrap();
+    let error = offline.whoami().await.unwrap_err();
+    assert!(matches!(error, Error::Offline { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Later);
+    assert_eq!(offline.requests(), 1);
+}
+
+#[tokio::test]
+async fn the_rate_limit_is_waited_for_by_the_servers_own_clock() {
+    let (api, client) = started();
+    // A clock of ours that is an hour late must not make the wait an hour longer.
+    api.skew(3600);
+    api.limit(1, Duration::from_secs(600));
+    client.repository(&slug()).await.unwrap();
+    let error = client.repository(&slug()).await.unwrap_err();
+    let Retry::After(wait) = error.retry() else { panic!("{error}") };
+    assert!((500..=602).contains(&wait.as_secs()), "{wait:?}");
+    let skew = client.skew_seconds().unwrap();
+    assert!((3500..=3601).contains(&skew), "{skew}");
+}
+
+#[tokio::test]
+async fn a_pull_request_that_cannot_be_says_why() {
+    let (api, client) = started();
+    api.rename_default_branch(SLUG, "trunk");
+    let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
+    assert!(matches!(&error, Error::BaseMissing { base } if base == "main"), "{error}");
+    assert_eq!(client.repository(&slug()).await.unwrap().default_branch, "trunk");
+
+    let on_trunk = NewPull { base: "trunk".to_owned(), ..new_pull() };
+    let missing = NewPull { branch: "nugget/none".to_owned(), ..on_trunk.clone() };
+    let error = client.open_pull(&slug(), &missing).await.unwrap_err();
+    assert!(matches!(error, Error::BranchMissing { .. }), "{error}");
+
+    let same = NewPull { branch: "trunk".to_owned(), ..on_trunk.clone() };
+    let error = client.open_pull(&slug(), &same).await.unwrap_err();
+    assert!(matches!(error, Error::NothingNew { .. }), "{error}");
+
+    let exists = json!([{ "resource": "PullRequest", "code": "custom", "message": "A pull request already exists for me:x." }]);
+    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::Invalid(exists));
+    let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
+    assert!(matches!(error, Error::NotShownYet { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Later);
+
+    api.with(SLUG, |repo| repo.archived = true);
+    assert!(client.repository(&slug()).await.unwrap().archived);
+    let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
+    assert!(matches!(error, Error::Archived { .. }), "{error}");
+
+    api.with(SLUG, |repo| (repo.archived, repo.can_push) = (false, false));
+    assert!(!client.repository(&slug()).await.unwrap().can_push);
+    let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
+    assert!(matches!(error, Error::Forbidden { .. }), "{error}");
+
+    api.delete_repository(SLUG);
+    let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+    assert_eq!(error.retry(), Retry::Never);
+}
+
+#[tokio::test]
+async fn a_renamed_repository_is_followed_and_remembered() {
+    let (api, client) = started();
+    client.open_pull(&slug(), &new_pull()).await.unwrap();
+    api.rename(SLUG, "us/knowledge");
+    let fresh = client_of(&api, DEADLINE);
+    // With the owner of yesterday the filter would find nothing, and a second one would be opened.
+    let opened = fresh.open_pull(&slug(), &new_pull()).await.unwrap();
+    assert_eq!((opened.created, opened.pull.number), (false, 1));
+    let before = fresh.requests();
+    fresh.comment_once(&slug(), 1, "m", "hello").await.unwrap();
+    assert_eq!(fresh.requests() - before, 2);
+    // And a POST stays a POST on its way.
+    let other = client_of(&api, DEADLINE);
+    other.label(&slug(), 1, &["nugget"]).await.unwrap();
+    assert!(other.comment_once(&slug(), 1, "n", "hello").await.unwrap());
+    assert_eq!(api.pulls("us/knowledge")[0].comments.len(), 2);
+}
+
+#[tokio::test]
+async fn the_token_follows_no_redirect_to_another_place() {
+    let (api, client) = started();
+    let other = GithubApi::start();
+    for to in [
+        format!("{}/user", other.api()),
+        "https://127.0.0.1/user".to_owned(),
+        "//evil.example/user".to_owned(),
+    ] {
+        for status in [301, 302, 307, 308] {
+            api.fail_next(
+                1,
+                "GET /api/v3/user",
+                What::Status(status, "Moved", vec![("location", to.clone())]),
+            );
+            let error = client.whoami().await.unwrap_err();
+            assert!(matches!(error, Error::Redirected { .. }), "{to}: {error}");
+            assert_eq!(error.retry(), Retry::Never);
+        }
+    }
+    assert_eq!(other.log(), [""; 0]);
+    let around = What::Status(302, "Found", vec![("location", format!("{}/user", api.api()))]);
+    api.fail_next(99, "GET /api/v3/user", around);
+    let before = client.requests();
+    let error = client.whoami().await.unwrap_err();
+    assert!(error.to_string().contains("again and again"), "{error}");
+    assert_eq!(client.requests() - before, 4);
+}
+
+#[tokio::test]
+async fn a_forks_pull_request_stays_in_the_fork() {
+    let (api, client) = started();
+    api.add_repository("them/brain");
+    api.with(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
+    let repository = client.repository(&slug()).await.unwrap();
+    assert_eq!(repository.fork_of, Some("them/brain".parse().unwrap()));
+    client.open_pull(&slug(), &new_pull()).await.unwrap();
+    assert_eq!(api.pulls(SLUG).len(), 1);
+    assert_eq!(api.pulls("them/brain").len(), 0);
+}
+
+#[tokio::test]
+async fn what_became_of_a_pull_request_is_told_with_who_merged_it() {
+    let (api, client) = started();
+    for (number, how) in [(1, Merge::Commit), (2, Merge::Squash)] {
+        let branch = format!("nugget/{number}");
+        api.commit(SLUG, &branch, &format!("domains/{number}.md"), "a unit\n");
+        let pull = NewPull { branch: branch.clone(), ..new_pull() };
+        assert_eq!(client.open_pull(&slug(), &pull).await.unwrap().pull.number, number);
+        let open = client.open_pulls(&slug(), "nugget/").await.unwrap();
+        assert_eq!(open.iter().map(|pull| pull.number).collect::<Vec<_>>(), [number]);
+        let commit = api.merge(SLUG, number, how).unwrap();
+        assert_eq!(api.with(SLUG, |repo| repo.tip("main")), Some(commit));
+        let PullState::Merged { by, .. } = client.pull(&slug(), number).await.unwrap().state else {
+            panic!()
+        };
+        assert_eq!(by.as_deref(), Some("reviewer"));
+        let listed = client.pull_of(&slug(), &branch).await.unwrap().unwrap();
+        assert!(matches!(listed.state, PullState::Merged { by: None, .. }));
+    }
+    let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
+    let edited = client.edit_pull(&slug(), 3, "another title", "another text").await.unwrap();
+    assert_eq!(edited.number, opened.pull.number);
+    let row = &api.pulls(SLUG)[2];
+    assert_eq!((row.title.as_str(), row.body.as_str()), ("another title", "another text"));
+    client.close_pull(&slug(), 3).await.unwrap();
+    client.close_pull(&slug(), 3).await.unwrap();
+    assert_eq!(client.pull(&slug(), 3).await.unwrap().state, PullState::Closed);
+    assert!(client.open_pulls(&slug(), "nugget/").await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_comment_is_made_once_and_a_label_only_where_there_is_one() {
+    let (api, client) = started();
+    client.open_pull(&slug(), &new_pull()).await.unwrap();
+    // More than a page of each.
+    api.with(SLUG, |repo| {
+        repo.pulls[0].comments = (0..150).map(|number| format!("comment {number}")).collect();
+        repo.labels = (0..150).map(|number| format!("label {number}")).chain(["Nugget".to_owned()]).collect();
+    });
+    assert!(client.comment_once(&slug(), 1, "rebuilt/2", "it was rebuilt").await.unwrap());
+    assert!(!client.comment_once(&slug(), 1, "rebuilt/2", "it was rebuilt").await.unwrap());
+    let comments = api.pulls(SLUG)[0].comments.clone();
+    assert_eq!(comments.len(), 151);
+    assert_eq!(comments[150], "it was rebuilt\n\n<!-- nugget: rebuilt/2 -->");
+    let error = client.comment_once(&slug(), 1, "a --> b", "x").await.unwrap_err();
+    assert!(matches!(error, Error::InvalidRequest { .. }), "{error}");
+
+    let before = client.requests();
+    client.label(&slug(), 1, &["nugget", "knowledge"]).await.unwrap();
+    assert_eq!(client.requests() - before, 3);
+    assert_eq!(api.pulls(SLUG)[0].labels, ["Nugget"]);
+    let before = client.requests();
+    client.label(&slug(), 1, &["knowledge"]).await.unwrap();
+    assert_eq!(client.requests(), before, "the labels are known and there is none to add");
+}
+
+#[tokio::test]
+async fn only_branches_of_nuggets_are_deleted() {
+    let (api, client) = started();
+    assert!(client.delete_branch(&slug(), BRANCH).await.unwrap());
+    assert!(!client.delete_branch(&slug(), BRANCH).await.unwrap());
+    assert_eq!(api.with(SLUG, |repo| repo.tip(BRANCH)), None);
+    for foreign in ["main", "nugget", "nugget/../main", "nugget/./x", "nugget//x", ""] {
+        let error = client.delete_branch(&slug(), foreign).await.unwrap_err();
+        assert!(matches!(error, Error::InvalidRequest { .. }), "{foreign}: {error}");
+    }
+    api.commit(SLUG, "nugget/kept", "a.md", "a\n");
+    api.with(SLUG, |repo| repo.protected.push("nugget/kept".to_owned()));
+    let error = client.delete_branch(&slug(), "nugget/kept").await.unwrap_err();
+    assert!(matches!(error, Error::Protected { .. }), "{error}");
+    api.delete_repository(SLUG);
+    let error = client.delete_branch(&slug(), BRANCH).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_repository_is_made_or_found() {
+    let (api, client) = started();
+    let own: Slug = "me/notes".parse().unwrap();
+    let made = client.create_repository(&own, true).await.unwrap();
+    assert!(made.private && made.slug == own && api.has("me/notes"));
+    let found = client.create_repository(&own, false).await.unwrap();
+    assert_eq!(found, made, "one that is there stays as it is");
+    api.add_repository("acme/other");
+    let of_company = client.create_repository(&"acme/brain".parse().unwrap(), false).await.unwrap();
+    assert!(!of_company.private);
+    assert_eq!(count(&api, "POST /orgs/acme/repos 201"), 1);
+    let error = client.create_repository(&"nobody/brain".parse().unwrap(), true).await.unwrap_err();
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn the_token_is_shown_by_no_error_and_its_scopes_are_told() {
+    let (api, client) = started();
+    let viewer = client.whoami().await.unwrap();
+    assert_eq!(viewer.login, LOGIN);
+    assert_eq!(viewer.scopes, Some(vec!["repo".to_owned(), "read:org".to_owned()]));
+    assert!(viewer.date.is_some());
+    api.scopes(None);
+    assert_eq!(client.whoami().await.unwrap().scopes, None);
+    // A server that repeats what it was sent.
+    for status in [401, 403, 404, 422, 500] {
+        api.fail_next(1, "GET /api/v3/user", What::Status(status, TOKEN, vec![]));
+        let error = client.whoami().await.unwrap_err();
+        assert!(!format!("{error} {error:?}").contains(TOKEN), "{status}");
+    }
+    assert!(!format!("{client:?}").contains(TOKEN));
+}
+
+#[test]
+fn git_speaks_to_the_same_repositories_and_wants_the_token() {
+    let api = with_a_branch();
+    let folder = tempfile::tempdir().unwrap();
+    let clone = |url: &str, to: &str| try_git(folder.path(), &["clone", "--quiet", url, to]).status.success();
+    let url = api.clone_url(SLUG);
+    assert!(!clone(&url.replace("http://", "http://x:wrong@"), "refused"));
+    assert!(clone(&url.replace("http://", &format!("http://x-access-token:{TOKEN}@")), "brain"));
+    let brain = folder.path().join("brain");
+    // Larger than what git sends in one piece.
+    let noise: String =
+        (0..400_000).map(|number: u32| format!("{:x}", number.wrapping_mul(2_654_435_761))).collect();
+    std::fs::write(brain.join("large.md"), noise).unwrap();
+    git(&brain, &["add", "large.md"]);
+    git(&brain, &["commit", "--quiet", "-m", "more"]);
+    git(&brain, &["push", "--quiet", "origin", "HEAD:refs/heads/nugget/pushed"]);
+    let pushed = git(&brain, &["rev-parse", "HEAD"]);
+    assert_eq!(api.with(SLUG, |repo| repo.tip("nugget/pushed")).as_deref(), Some(pushed.trim()));
+    api.with(SLUG, |repo| repo.archived = true);
+    let refused = try_git(&brain, &["push", "--quiet", "origin", "HEAD:refs/heads/nugget/late"]);
+    assert!(!refused.status.success());
+}

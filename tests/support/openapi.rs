@@ -1,0 +1,128 @@
+//! GitHub's own description of its API, to hold requests and the local GitHub's answers against.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+/// Cut by `github_openapi.mjs`, which says from what. Fields that nobody here looks at are left out, so
+/// a field that is not in it is one that was made up.
+static EXTRACT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+    let extract: Value = serde_json::from_str(include_str!("github_openapi.json")).unwrap();
+    extract["operations"].as_object().unwrap().clone()
+});
+
+/// What is wrong with a request, by the description. The path is without the API's base.
+pub(crate) fn mistakes_of_request(
+    method: &str,
+    path: &str,
+    query: &BTreeMap<String, String>,
+    body: &Value,
+) -> Vec<String> {
+    let Some(operation) = operation(method, path) else {
+        return vec![format!("{method} {path} is not in the description")];
+    };
+    let mut mistakes = Vec::new();
+    for (name, value) in query {
+        let schema = &operation["query"][name];
+        let as_number = value.parse::<i64>().map(Value::from).ok();
+        let value = as_number.unwrap_or_else(|| Value::from(value.as_str()));
+        match schema {
+            Value::Null => mistakes.push(format!("query {name} is not in the description")),
+            schema => check(schema, &value, &format!("query {name}"), &mut mistakes),
+        }
+    }
+    match (&operation["body"], body) {
+        (Value::Null, Value::Null) => {}
+        (Value::Null, _) => mistakes.push("a body where there is none".to_owned()),
+        (schema, body) => check(schema, body, "body", &mut mistakes),
+    }
+    mistakes.into_iter().map(|mistake| format!("{method} {path}: {mistake}")).collect()
+}
+
+/// What is wrong with an answer. A status that the description does not name is not looked at: it names
+/// neither rate limits nor all refusals.
+pub(crate) fn mistakes_of_answer(method: &str, path: &str, status: u16, body: &Value) -> Vec<String> {
+    let Some(operation) = operation(method, path) else { return Vec::new() };
+    let mut mistakes = Vec::new();
+    match operation["answers"].get(status.to_string()) {
+        // Of a refusal it may say nothing.
+        Some(Value::Null) if !body.is_null() && status < 400 => mistakes.push("a body where there is none".to_owned()),
+        Some(schema) if !schema.is_null() => check(schema, body, "body", &mut mistakes),
+        None if status < 300 => mistakes.push("no such success".to_owned()),
+        _ => {}
+    }
+    mistakes.into_iter().map(|mistake| format!("{method} {path} answers {status}: {mistake}")).collect()
+}
+
+fn operation(method: &str, path: &str) -> Option<&'static Value> {
+    EXTRACT.iter().find_map(|(name, operation)| {
+        let (of, pattern) = name.split_once(' ')?;
+        let (mut parts, mut wanted) = (path.split('/'), pattern.split('/'));
+        let is_it = loop {
+            match (parts.next(), wanted.next()) {
+                (None, None) => break true,
+                // A ref has slashes in it.
+                (Some(_), Some("{ref}")) => break true,
+                (Some(part), Some(wanted)) if wanted.starts_with('{') || part == wanted => {}
+                _ => break false,
+            }
+        };
+        (is_it && of.eq_ignore_ascii_case(method)).then_some(operation)
+    })
+}
+
+/// JSON Schema, as far as the description uses it.
+fn check(schema: &Value, value: &Value, at: &str, mistakes: &mut Vec<String>) {
+    for choice in ["oneOf", "anyOf"] {
+        if let Some(choices) = schema[choice].as_array() {
+            let tried = choices.iter().map(|schema| {
+                let mut mistakes = Vec::new();
+                check(schema, value, at, &mut mistakes);
+                mistakes
+            });
+            let best = tried.min_by_key(Vec::len);
+            return mistakes.extend(best.unwrap_or_default());
+        }
+    }
+    if value.is_null() && schema["nullable"] == true {
+        return;
+    }
+    let is_right = match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("number") => value.is_number(),
+        Some("boolean") => value.is_boolean(),
+        _ => true,
+    };
+    if !is_right {
+        return mistakes.push(format!("{at} is {value}, not {}", schema["type"]));
+    }
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        mistakes.push(format!("{at} is {value}, none of {allowed:?}"));
+    }
+    if schema["format"] == "date-time"
+        && value.as_str().is_some_and(|text| text.parse::<jiff::Timestamp>().is_err())
+    {
+        mistakes.push(format!("{at} is {value}, which is no date and time"));
+    }
+    for item in value.as_array().into_iter().flatten() {
+        check(&schema["items"], item, &format!("{at}[]"), mistakes);
+    }
+    let (Some(fields), Some(known)) = (value.as_object(), schema["properties"].as_object()) else { return };
+    for (name, value) in fields {
+        match known.get(name) {
+            Some(schema) => check(schema, value, &format!("{at}.{name}"), mistakes),
+            None => mistakes.push(format!("{at}.{name} is not in the description")),
+        }
+    }
+    for required in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if !fields.contains_key(required) {
+            mistakes.push(format!("{at}.{required} is missing"));
+        }
+    }
+}
