@@ -171,7 +171,8 @@ impl Arguments {
         let mut last = None;
         let capture = loop {
             let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
-            if capture.state.is_final() {
+            // The branch is there; how long the remote takes to be reached is not waited for.
+            if capture.state.is_final() || waits_for_remote(&queue, &capture)? {
                 break capture;
             }
             let at = (capture.state, capture.stage, capture.attempts);
@@ -232,15 +233,28 @@ fn project(announcement: &Announcement) -> Option<PathBuf> {
     started.map(PathBuf::from).or_else(|| announcement.cwd.clone())
 }
 
+fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Error> {
+    Ok(capture.stage == queue::Stage::Delivery
+        && capture.state != State::Running
+        && queue.pauses()?.iter().any(|pause| pause.stage == capture.stage && pause.until > Timestamp::now()))
+}
+
 /// What became of a capture, for a person.
 fn told(brain: &Brain, capture: &Capture) -> String {
     let reason = capture.reason.as_deref().unwrap_or("no reason was given");
+    let units = if capture.units == 1 { "1 unit".to_owned() } else { format!("{} units", capture.units) };
+    let branch = capture.branch.as_deref().unwrap_or_default();
     match capture.state {
+        State::Done if capture.pull_url.is_some() => {
+            let url = output::safe(capture.pull_url.as_deref().unwrap_or_default());
+            format!("saved: {units} on branch {branch}\n  review: {url}\n")
+        }
+        State::Queued | State::Retrying if capture.stage == queue::Stage::Delivery => {
+            let reason = capture.reason.as_deref().unwrap_or("the remote is not reached at present");
+            format!("saved: {units} on branch {branch}\n  not delivered yet: {}\n", output::safe(reason))
+        }
         State::Done => {
-            let branch = capture.branch.as_deref().unwrap_or_default();
             let root = brain.root().display();
-            let units =
-                if capture.units == 1 { "1 unit".to_owned() } else { format!("{} units", capture.units) };
             format!(
                 "saved: {units} on branch {branch}\n  look:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
             )

@@ -1,9 +1,10 @@
 //! `nugget serve`: the brain for Claude Code, as an MCP server on stdin and stdout.
 
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use actors::sync::Syncs;
 use actors::{Setup, sweep};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
@@ -40,7 +41,11 @@ impl Arguments {
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
             look: {
                 let setup = setup.clone();
-                Arc::new(move || work_if_due(&setup))
+                let syncs = Mutex::new(Syncs::default());
+                Arc::new(move || {
+                    sync_if_due(&setup, &syncs);
+                    work_if_due(&setup);
+                })
             },
         };
         let runtime = super::ask::runtime()?;
@@ -49,6 +54,20 @@ impl Arguments {
         runtime.shutdown_background();
         served.map_err(|error| Fault::new(format!("the server has ended: {error}")))?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// Looks for merges at the remote, beside everything else.
+fn sync_if_due(setup: &Setup, syncs: &Mutex<Syncs>) {
+    if setup.delivery.sync_every.is_none() || setup.places.create().is_err() {
+        return;
+    }
+    match Queue::open(&setup.places.queue()) {
+        Ok(queue) => {
+            let mut syncs = syncs.lock().unwrap_or_else(PoisonError::into_inner);
+            syncs.start_if_due(setup, &queue, Timestamp::now());
+        }
+        Err(error) => tracing::warn!(%error, "failed to open the queue"),
     }
 }
 

@@ -10,7 +10,7 @@ use actors::service::{DRAINER_REPORT, DrainerReport};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use brain::{Brain, Places};
 use jiff::Timestamp;
-use queue::{Capture, FileLocks, Queue, Spool, State, Tally};
+use queue::{Capture, FileLocks, Pause, Queue, Spool, Stage, State, Tally};
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::MissedTickBehavior;
@@ -100,12 +100,87 @@ impl Arguments {
     }
 }
 
+/// The brain's remote, as far as it is known without asking it.
+struct Remote {
+    url: String,
+    lag: Option<forge::Lag>,
+    synced: Option<Timestamp>,
+    trouble: Option<String>,
+    waits: Option<Pause>,
+}
+
+impl Remote {
+    fn look(brain: &Brain) -> Option<Self> {
+        let name = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
+        let repository = forge::Repository::open(brain.root()).ok()?.with_default_branch(name.as_deref());
+        let url = repository.remote().ok()??.shown();
+        Some(Self { url, lag: repository.lag().ok(), synced: None, trouble: None, waits: None })
+    }
+
+    fn json(&self) -> Value {
+        let lag = self.lag.as_ref();
+        json!({
+            "url": self.url,
+            "branch": lag.map(|lag| &lag.branch),
+            "behind": lag.map_or(0, |lag| lag.behind),
+            "ahead": lag.map_or(0, |lag| lag.ahead),
+            "left": lag.and_then(|lag| lag.blocked.as_ref()).map(ToString::to_string),
+            "synced": self.synced,
+            "trouble": self.trouble,
+            "waits": self.waits.as_ref().map(|pause| {
+                json!({ "since": pause.since, "until": pause.until, "why": pause.why })
+            }),
+        })
+    }
+
+    fn told(&self, now: Timestamp) -> String {
+        let synced = match self.synced {
+            Some(at) => format!("looked at {} ago", output::age(at, now)),
+            None => "not looked at yet: nugget sync".to_owned(),
+        };
+        let mut text = format!("remote   {} ({synced})\n", output::safe(&self.url));
+        if let Some(lag) = &self.lag {
+            let commits =
+                |count: usize| if count == 1 { "1 commit".to_owned() } else { format!("{count} commits") };
+            if lag.behind > 0 {
+                let why = lag.blocked.as_ref().map(|why| format!(": {}", output::safe(&why.to_string())));
+                text.push_str(&format!(
+                    "         the checkout is {} behind {}{}\n",
+                    commits(lag.behind),
+                    output::safe(&lag.branch),
+                    why.unwrap_or_default()
+                ));
+            }
+            if lag.ahead > 0 {
+                text.push_str(&format!(
+                    "         {} of {} not pushed yet (git push)\n",
+                    commits(lag.ahead),
+                    output::safe(&lag.branch)
+                ));
+            }
+        }
+        if let Some(trouble) = &self.trouble {
+            text.push_str(&format!("         the last look failed: {}\n", output::safe(trouble)));
+        }
+        if let Some(pause) = &self.waits {
+            let left = pause.until.duration_since(now).as_secs().max(0);
+            text.push_str(&format!(
+                "         delivery waits, for {}; again in {left} s: {}\n",
+                output::age(pause.since, now),
+                output::safe(&pause.why)
+            ));
+        }
+        text
+    }
+}
+
 /// All that there is to see at one moment.
 struct Picture {
     now: Timestamp,
     tally: Tally,
     spooled: usize,
     sweep: Option<(Timestamp, SweepReport)>,
+    remote: Option<Remote>,
     running: bool,
     /// The drainer's process and what it says of itself, while it runs.
     drainer: Option<(u32, DrainerReport)>,
@@ -124,6 +199,7 @@ impl Picture {
             tally: Tally::default(),
             spooled: Spool::new(places.spool()).list()?.len(),
             sweep: None,
+            remote: Remote::look(brain),
             running,
             drainer: None,
             captures: Vec::new(),
@@ -140,6 +216,12 @@ impl Picture {
             }
             if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {
                 picture.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
+            }
+            if let Some(remote) = &mut picture.remote {
+                let last = actors::sync::last(&queue)?;
+                remote.trouble = last.as_ref().and_then(|(_, synced)| synced.trouble.clone());
+                remote.synced = last.map(|(at, _)| at);
+                remote.waits = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);
             }
         }
         Ok(picture)
@@ -158,6 +240,7 @@ impl Picture {
                 "queued": report.queued,
                 "skipped": report.skipped,
             })),
+            "remote": self.remote.as_ref().map(Remote::json),
             "drainer": {
                 "running": self.running,
                 "pid": drainer.map(|(pid, _)| pid),
@@ -191,6 +274,9 @@ impl Picture {
             let age = output::age(*at, self.now);
             let (queued, found) = (report.queued, report.found);
             text.push_str(&format!("sweep    {age} ago: {queued} queued of {found} sessions on disk\n"));
+        }
+        if let Some(remote) = &self.remote {
+            text.push_str(&remote.told(self.now));
         }
         if let Some((_, report)) = &self.drainer {
             text.push('\n');
@@ -255,7 +341,13 @@ fn table(captures: &[Capture], now: Timestamp) -> String {
         let reason = || output::safe(capture.reason.as_deref().unwrap_or_default());
         let result = match capture.state {
             State::Done => {
-                format!("{} ({} units)", capture.branch.as_deref().unwrap_or_default(), capture.units)
+                let place = capture.pull_url.as_deref().or(capture.branch.as_deref()).unwrap_or_default();
+                let state = match capture.pull_state {
+                    Some(state) => format!(", {state}"),
+                    None if capture.pushed.is_some() => ", pushed".to_owned(),
+                    None => String::new(),
+                };
+                output::safe(&format!("{place} ({} units{state})", capture.units))
             }
             State::Nothing => reason(),
             State::Dead => format!("{}; nugget retry {}", reason(), capture.id),

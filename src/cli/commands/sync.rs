@@ -1,12 +1,13 @@
-//! `nugget sync`: queues by hand what no hook announced.
+//! `nugget sync`: queues by hand what no hook announced, and brings here what was merged at the remote.
 
 use std::process::ExitCode;
 
 use actors::sweep::{self, Reach, Skip, Swept};
+use actors::sync::{Sync, sync};
 use brain::Places;
 use jiff::{SignedDuration, Timestamp, civil};
-use queue::{Known, Queue};
-use serde_json::json;
+use queue::{Known, Queue, Stage};
+use serde_json::{Value, json};
 
 use crate::fault::{Fault, USAGE};
 use crate::output;
@@ -16,6 +17,10 @@ use crate::session::{Door, ensure_drainer, sweep_settings};
 const LISTED_MAX: usize = 20;
 
 const AFTER: &str = "\
+With a remote it fetches, moves the checkout forward where that loses nothing, and looks what has
+become of the pull requests: merged branches are deleted, and what was edited on the main branch
+meanwhile is proposed anew. Drainers and servers do this by themselves (setting sync.minutes).
+
 Sessions that were killed fire no hook. Every drainer and server looks for them: transcripts that
 nobody has written to for a while (setting sweep.idle_minutes), since the brain was made, no more
 in a day than sweep.daily_cap. This does the same now; with --since or --all it goes further back,
@@ -57,6 +62,7 @@ impl Arguments {
         let brain = door.brain(&config)?;
         let places = Places::of(brain.root());
         let settings = sweep_settings(&config);
+        let mut synced = None;
         let swept = if self.dry_run {
             // Looking must not make anything: a brain without captures has no queue yet.
             let known = match places.queue().is_file() {
@@ -68,6 +74,11 @@ impl Arguments {
             places.create()?;
             let queue = Queue::open(&places.queue())?;
             let swept = sweep::sweep_as_far_as(&settings, &brain, &queue, reach, now)?;
+            synced = Some(sync(&door.setup(&config, &brain)?, &queue, now));
+            // A person who asks for it does not want to wait for the next try.
+            if matches!(synced, Some(Ok(Sync::Done(_)))) {
+                queue.resume(Stage::Delivery)?;
+            }
             if queue.is_due(now)? {
                 ensure_drainer(&places, &brain)?;
             }
@@ -80,12 +91,65 @@ impl Arguments {
                 "found": swept.found,
                 "queued": swept.queued,
                 "skipped": swept.skipped,
+                "remote": match &synced {
+                    Some(Ok(Sync::Done(synced))) => json!(synced),
+                    Some(Ok(Sync::UnderWay)) => json!({ "under_way": true }),
+                    Some(Err(error)) => json!({ "trouble": error.to_string() }),
+                    Some(Ok(Sync::NoRemote)) | None => Value::Null,
+                },
             }))?;
         } else {
-            output::print(&told(&swept, &settings, self.dry_run, reach, now))?;
+            let mut text = told(&swept, &settings, self.dry_run, reach, now);
+            if let Some(Ok(synced)) = &synced {
+                text.push_str(&told_sync(synced));
+            }
+            output::print(&text)?;
         }
-        Ok(ExitCode::SUCCESS)
+        match synced {
+            Some(Err(error)) => Err(Fault::new(format!("the remote was not looked at: {error}"))
+                .hint("what waits for it is kept, and tried again by itself")),
+            _ => Ok(ExitCode::SUCCESS),
+        }
     }
+}
+
+/// What has come from the remote, and what follows from it.
+fn told_sync(sync: &Sync) -> String {
+    let synced = match sync {
+        Sync::Done(synced) => synced,
+        Sync::NoRemote => return String::new(),
+        Sync::UnderWay => return "\nremote: another nugget is looking at it\n".to_owned(),
+    };
+    let news = match (synced.moved, &synced.left, synced.news) {
+        (true, _, _) => format!("the checkout is now at its {}", synced.branch),
+        (false, Some(why), _) => format!("the checkout stays as it is: {why}"),
+        (false, None, true) => format!("fetched {}", synced.branch),
+        (false, None, false) => "nothing new".to_owned(),
+    };
+    let mut text = format!("\nremote {}: {}\n", output::safe(&synced.remote), output::safe(&news));
+    let listed = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
+    for (ids, what) in [
+        (&synced.merged, "merged"),
+        (&synced.closed, "closed by a person: let go"),
+        (&synced.empty, "on the main branch already: closed"),
+        (&synced.anew, "proposed anew, as the main branch has changed what they edit"),
+        (&synced.added_to, "left to whoever has added to their branch, with a comment"),
+    ] {
+        if !ids.is_empty() {
+            let captures = if ids.len() == 1 { "capture" } else { "captures" };
+            text.push_str(&format!("{captures} {} {what}\n", listed(ids)));
+        }
+    }
+    if synced.delivered_late > 0 {
+        text.push_str(&format!(
+            "{} captures from before there was a remote are delivered now\n",
+            synced.delivered_late
+        ));
+    }
+    if let Some(trouble) = &synced.trouble {
+        text.push_str(&format!("not completed: {}\n", output::safe(trouble)));
+    }
+    text
 }
 
 fn told(swept: &Swept, settings: &sweep::Settings, dry_run: bool, reach: Reach, now: Timestamp) -> String {
