@@ -14,6 +14,7 @@ use github::{GitHub, Slug};
 use jiff::Timestamp;
 use queue::{Capture, PullState, Queue, Stage};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
 
 use crate::Setup;
 use crate::delivery::{self, Way, of_forge, of_github, state_of};
@@ -146,7 +147,15 @@ fn run(
     remote: forge::Remote,
     queue: &Queue,
 ) -> Result<Synced, SyncError> {
-    let way = Way::find(remote, &setup.delivery.api)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| SyncError(chain(&error)))?;
+    let way = {
+        // The client wants one already as it is made.
+        let _entered = runtime.enter();
+        Way::find(remote, &setup.delivery.api)?
+    };
     failpoint::here!("sync-before-fetch");
     let fetched = repository.fetch(&way.wire()).map_err(of_forge)?;
     failpoint::here!("sync-after-fetch");
@@ -157,7 +166,7 @@ fn run(
         ..Synced::default()
     };
     let after = After { setup, repository, way: &way, queue };
-    if let Err(failure) = after.follow(&mut synced) {
+    if let Err(failure) = after.follow(&runtime, &mut synced) {
         tracing::warn!(error = failure.message, "a sync was not completed");
         synced.trouble = Some(failure.message);
     }
@@ -173,17 +182,13 @@ struct After<'a> {
 }
 
 impl After<'_> {
-    fn follow(&self, synced: &mut Synced) -> Result<(), Failure> {
+    fn follow(&self, runtime: &Runtime, synced: &mut Synced) -> Result<(), Failure> {
         self.catch_up(synced)?;
         synced.delivered_late = delivery::redeliver(self.repository, self.queue, &self.setup.delivery)?;
         let undecided = self.queue.undecided().map_err(|error| Failure::passing(&error))?;
         if undecided.is_empty() {
             return Ok(());
         }
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::passing(&error))?;
         let looked = runtime.block_on(self.look(&undecided, synced));
         if let Ok(Some((github, _))) = self.way.github() {
             synced.requests = github.requests();

@@ -37,6 +37,8 @@ pub(crate) enum What {
     Garbage,
     /// No answer, until the client goes or the server is dropped. The work is not done.
     Hang,
+    /// The same with the work done.
+    HangAfter,
     /// The connection ends without an answer and without the work.
     CutBefore,
     /// The work is done, and the connection ends without an answer.
@@ -106,6 +108,8 @@ struct State {
     repositories: Vec<Repo>,
     troubles: Vec<(usize, String, What)>,
     log: Vec<String>,
+    /// How many requests were left hanging, git's included.
+    held: usize,
     mistakes: Vec<String>,
     /// Requests that are left, and when there are new ones.
     limit: (u64, Timestamp),
@@ -123,6 +127,7 @@ impl GithubApi {
             repositories: Vec::new(),
             troubles: Vec::new(),
             log: Vec::new(),
+            held: 0,
             mistakes: Vec::new(),
             limit: (5000, Timestamp::now() + jiff::SignedDuration::from_hours(1)),
             scopes: Some("repo, read:org"),
@@ -236,6 +241,11 @@ impl GithubApi {
         self.state().troubles.push((times, matching.to_owned(), what));
     }
 
+    /// Ends all trouble.
+    pub(crate) fn mend(&self) {
+        self.state().troubles.clear();
+    }
+
     /// How many requests are left, and how long until there are 5,000 again.
     pub(crate) fn limit(&self, left: u64, reset: Duration) {
         self.state().limit = (left, Timestamp::now() + jiff::SignedDuration::try_from(reset).unwrap());
@@ -255,6 +265,11 @@ impl GithubApi {
     /// no answer has 0.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state().log.clone()
+    }
+
+    /// How many requests were left hanging so far, git's included.
+    pub(crate) fn held(&self) -> usize {
+        self.state().held
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -512,6 +527,7 @@ fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         let reply = match trouble {
             Some(What::Hang) => {
                 note(shared, is_api, &line, 0);
+                shared.state().held += 1;
                 return hang(&stream, shared);
             }
             Some(What::CutBefore) => {
@@ -531,6 +547,11 @@ fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
             },
             trouble => {
                 let reply = if is_api { api(&request, shared) } else { git_service(&request, shared) };
+                if matches!(trouble, Some(What::HangAfter)) {
+                    note(shared, is_api, &line, 0);
+                    shared.state().held += 1;
+                    return hang(&stream, shared);
+                }
                 if matches!(trouble, Some(What::CutAfter)) {
                     note(shared, is_api, &line, 0);
                     return Ok(());

@@ -21,11 +21,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,
+    /// What every command gets besides.
+    pub(crate) variables: Vec<(String, String)>,
 }
 
 impl Sandbox {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
     }
 
     /// With a brain made by `nugget init`.
@@ -55,6 +57,7 @@ impl Sandbox {
             // The client of whoever runs the tests is none of their business.
             .env("NUGGET_EXTRACT_CLAUDE", "/nonexistent/claude")
             .env("COLUMNS", "80")
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(self.path())
             .stdin(Stdio::null());
         command

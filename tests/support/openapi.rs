@@ -47,7 +47,9 @@ pub(crate) fn mistakes_of_answer(method: &str, path: &str, status: u16, body: &V
     let mut mistakes = Vec::new();
     match operation["answers"].get(status.to_string()) {
         // Of a refusal it may say nothing.
-        Some(Value::Null) if !body.is_null() && status < 400 => mistakes.push("a body where there is none".to_owned()),
+        Some(Value::Null) if !body.is_null() && status < 400 => {
+            mistakes.push("a body where there is none".to_owned())
+        }
         Some(schema) if !schema.is_null() => check(schema, body, "body", &mut mistakes),
         None if status < 300 => mistakes.push("no such success".to_owned()),
         _ => {}

@@ -1,0 +1,344 @@
+//! Branches go to the remote with their pull requests, whatever goes wrong on the way, and what is merged
+//! comes back. Nothing is made up but GitHub's API: git, the program and its processes are the real ones.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::github_api::{GithubApi, Merge, PullRow, TOKEN, What};
+use crate::support::{Sandbox, fixture, git, until};
+
+pub(crate) const SLUG: &str = "me/brain";
+const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
+
+/// A brain that GitHub knows, with a token.
+fn brain_at(api: &GithubApi) -> Sandbox {
+    let mut sandbox = Sandbox::with_brain();
+    let bare = api.add_repository(SLUG);
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
+    connect(&mut sandbox, api);
+    sandbox
+}
+
+pub(crate) fn connect(sandbox: &mut Sandbox, api: &GithubApi) {
+    sandbox.variables = [
+        ("NUGGET_GITHUB_API", api.api()),
+        ("GITHUB_TOKEN", TOKEN.to_owned()),
+        // By hand, so that each test knows when.
+        ("NUGGET_SYNC_MINUTES", "0".to_owned()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .to_vec();
+}
+
+/// The newest capture, as `nugget status` shows it.
+fn newest(sandbox: &Sandbox) -> Value {
+    sandbox.json(["status", "--json"])["captures"][0].clone()
+}
+
+/// Waits until the newest capture has ended, waking the drainer as often as it goes.
+fn ended(sandbox: &Sandbox) -> Value {
+    until("the capture has ended", || {
+        let state = newest(sandbox)["state"].clone();
+        if state == "retrying" || state == "queued" {
+            sandbox.ok(["retry", "--all"]);
+        }
+        state == "done" || state == "dead" || state == "nothing"
+    });
+    newest(sandbox)
+}
+
+fn idle(sandbox: &Sandbox) {
+    until("the drainer has gone", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
+}
+
+/// Asserts that the remote has the capture's branch with one commit, and one pull request for it.
+fn assert_delivered_once(sandbox: &Sandbox, api: &GithubApi, capture: &Value) -> PullRow {
+    assert_eq!(capture["state"], "done", "{capture}");
+    let branch = capture["branch"].as_str().unwrap();
+    let bare = api.with(SLUG, |repo| repo.bare.clone());
+    let branches = git(&bare, &["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget"]);
+    assert_eq!(branches.trim(), branch);
+    assert_eq!(git(&bare, &["rev-parse", branch]).trim(), capture["commit"].as_str().unwrap());
+    assert_eq!(git(&bare, &["rev-list", "--count", &format!("main..{branch}")]).trim(), "1");
+    let pulls = api.pulls(SLUG);
+    assert_eq!(pulls.len(), 1, "{pulls:?}");
+    assert_eq!(capture["pull_number"], pulls[0].number);
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]).lines().count(), 1);
+    pulls[0].clone()
+}
+
+/// Every file below a folder, and every running process's arguments and errors, is searched for the token.
+fn assert_no_token(folder: &Path) {
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path);
+            } else if let Ok(bytes) = fs::read(&path) {
+                let found = memchr::memmem::find(&bytes, TOKEN.as_bytes());
+                assert!(found.is_none(), "the token is in {}", path.display());
+            }
+        }
+    }
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let found = memchr::memmem::find(&arguments, TOKEN.as_bytes());
+        assert!(found.is_none(), "the token is in the arguments of {}", process.path().display());
+    }
+}
+
+#[test]
+fn a_session_becomes_one_pull_request_that_tells_what_it_brings() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    api.with(SLUG, |repo| repo.labels = vec!["nugget".to_owned(), "bug".to_owned()]);
+    let before = (sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"]));
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    let pull = assert_delivered_once(&sandbox, &api, &capture);
+    assert_eq!(capture["pull_state"], "open");
+    assert_eq!(capture["pushed"], capture["commit"]);
+    assert!(pull.title.starts_with("Knowledge from session 20"), "{}", pull.title);
+    assert_eq!((pull.base.as_str(), pull.labels.as_slice()), ("main", ["nugget".to_owned()].as_slice()));
+    let commit = capture["commit"].as_str().unwrap();
+    let files = sandbox.git(&["diff", "--name-only", "main", commit]);
+    for path in files.lines() {
+        assert!(pull.body.contains(&format!("/{SLUG}/blob/{commit}/{path}")), "{}", pull.body);
+    }
+    assert!(pull.body.contains("<summary>What each rests on</summary>"), "{}", pull.body);
+    assert_eq!((sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"])), before);
+    let status = sandbox.ok(["status"]);
+    assert!(status.contains(capture["pull_url"].as_str().unwrap()), "{status}");
+    assert_eq!(
+        api.log().iter().filter(|line| line.starts_with("POST") && line.contains("/pulls ")).count(),
+        1
+    );
+    idle(&sandbox);
+    assert_no_token(sandbox.path());
+}
+
+#[test]
+fn another_forge_gets_the_branch_and_no_pull_request() {
+    let sandbox = Sandbox::with_brain();
+    let bare = sandbox.path().join("remote.git");
+    git(sandbox.path(), &["clone", "--quiet", "--bare", "brain", "remote.git"]);
+    sandbox.git(&["remote", "add", "origin", bare.to_str().unwrap()]);
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    let branch = capture["branch"].as_str().unwrap();
+    assert_eq!((&capture["state"], &capture["pull_number"]), (&"done".into(), &Value::Null));
+    assert_eq!(capture["pushed"], capture["commit"]);
+    assert_eq!(git(&bare, &["rev-parse", branch]).trim(), capture["commit"].as_str().unwrap());
+    // Merged there by whoever reviews, in whatever way that forge has.
+    git(&bare, &["update-ref", "refs/heads/main", branch]);
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["merged"], serde_json::json!([capture["id"]]), "{synced}");
+    assert_eq!(synced["remote"]["moved"], true, "{synced}");
+    assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+    assert_eq!(newest(&sandbox)["pull_state"], "merged");
+}
+
+#[test]
+fn a_drainer_that_dies_at_any_request_leaves_one_branch_one_commit_and_one_pull_request() {
+    let receive = "/me/brain.git/git-receive-pack";
+    for (matching, what) in [
+        ("info/refs?service=git-receive-pack", What::Hang),
+        (receive, What::Hang),
+        (receive, What::HangAfter),
+        ("GET /api/v3/repos/me/brain/pulls", What::Hang),
+        ("POST /api/v3/repos/me/brain/pulls", What::Hang),
+        ("POST /api/v3/repos/me/brain/pulls", What::HangAfter),
+        ("GET /api/v3/repos/me/brain/labels", What::Hang),
+        ("POST /api/v3/repos/me/brain/issues/1/labels", What::HangAfter),
+    ] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        api.with(SLUG, |repo| repo.labels = vec!["knowledge".to_owned()]);
+        // What is done once is not asked for again: then there is nothing more to die at.
+        let deaths = if matches!(what, What::HangAfter) { 1 } else { 3 };
+        api.fail_next(deaths, matching, what.clone());
+        sandbox.ok(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap()]);
+        for death in 1..=deaths {
+            until("the request hangs", || api.held() == death);
+            kill_drainer(&sandbox);
+            sandbox.ok(["retry", "--all"]);
+        }
+        let capture = ended(&sandbox);
+        let pull = assert_delivered_once(&sandbox, &api, &capture);
+        assert_eq!(pull.labels, ["knowledge"], "{matching} {what:?}");
+        idle(&sandbox);
+        assert_no_token(sandbox.path());
+    }
+}
+
+fn kill_drainer(sandbox: &Sandbox) {
+    let pid = sandbox.json(["status", "--json"])["drainer"]["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    // Still ours: it holds the drain lock.
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    until("the drainer is dead", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
+}
+
+#[test]
+fn what_only_a_person_or_time_can_mend_is_waited_for_and_told() {
+    let pulls = "/repos/me/brain/pulls";
+    let status = |status, message| What::Status(status, message, Vec::new());
+    let later = vec![("retry-after", "77".to_owned())];
+    for (matching, what, told) in [
+        (pulls, status(401, "Bad credentials"), "gh auth login"),
+        (pulls, status(403, "Resource not accessible by personal access token"), "pull requests"),
+        (pulls, status(404, "Not Found"), "nugget doctor"),
+        (pulls, status(403, "Repository was archived so is read-only."), "unarchive"),
+        (pulls, status(500, "Server Error"), "nothing is lost"),
+        (pulls, What::Status(429, "You have exceeded a secondary rate limit", later), "by itself"),
+        (pulls, What::Garbage, "login page"),
+        (pulls, What::CutBefore, "tried again"),
+        ("info/refs?service=git-receive-pack", status(401, "no"), "permission"),
+        ("info/refs?service=git-receive-pack", status(404, "no"), "git remote -v"),
+        ("git-receive-pack", status(503, "no"), "cannot be reached"),
+    ] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        api.fail_next(1000, matching, what.clone());
+        let output =
+            sandbox.run(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap(), "--wait"]);
+        let said = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success() && said.contains("not delivered yet"), "{what:?}: {said}");
+        idle(&sandbox);
+        let asked = api.log().len();
+        // However often it is looked at, nothing is asked before the time is over.
+        let second = sandbox.run([
+            "capture-session",
+            "--transcript",
+            fixture("transcripts/synthetic/go_race.jsonl").to_str().unwrap(),
+            "--wait",
+        ]);
+        assert!(String::from_utf8(second.stdout).unwrap().contains("not delivered yet"));
+        idle(&sandbox);
+        assert_eq!(api.log().len(), asked, "{what:?}: {:#?}", api.log());
+        let status = sandbox.json(["status", "--json"]);
+        assert_eq!(status["queue"]["dead"], 0);
+        let waits = &status["remote"]["waits"];
+        assert!(waits["why"].as_str().unwrap().contains(told), "{what:?}: {waits}");
+        assert!(sandbox.ok(["status"]).contains("delivery waits"));
+        assert_eq!(status["captures"][1]["attempts"], 1, "no attempt is counted");
+        // Mended: both go, the older one first.
+        api.mend();
+        assert_eq!(ended(&sandbox)["state"], "done");
+        let numbers: Vec<Value> = sandbox.json(["status", "--json"])["captures"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|capture| capture["pull_number"].clone())
+            .collect();
+        assert_eq!(numbers, [2, 1], "{what:?}");
+        idle(&sandbox);
+        assert_no_token(sandbox.path());
+    }
+}
+
+#[test]
+fn a_pull_request_that_github_finds_wrong_is_a_dead_letter_with_the_reason() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    let wrong = serde_json::json!([{ "resource": "PullRequest", "field": "title", "code": "custom", "message": "title is too sad" }]);
+    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::Invalid(wrong));
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    assert_eq!(capture["state"], "dead", "{capture}");
+    assert!(capture["reason"].as_str().unwrap().contains("title is too sad"), "{capture}");
+    sandbox.ok(["retry", "--all"]);
+    assert_delivered_once(&sandbox, &api, &ended(&sandbox));
+}
+
+#[test]
+fn a_pull_request_that_a_person_closed_is_an_answer() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    let pull = assert_delivered_once(&sandbox, &api, &capture);
+    api.close(SLUG, pull.number);
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["closed"], serde_json::json!([capture["id"]]), "{synced}");
+    assert_eq!(
+        (&newest(&sandbox)["state"], &newest(&sandbox)["pull_state"]),
+        (&"done".into(), &"closed".into())
+    );
+    let asked = api.log().len();
+    let again = sandbox.json(["sync", "--json"]);
+    assert_eq!(again["remote"]["closed"], serde_json::json!([]));
+    assert_eq!(api.log().len(), asked, "nothing is open any more: nothing is asked");
+}
+
+#[test]
+fn what_was_captured_before_there_was_a_remote_is_delivered_in_order_of_age() {
+    let sandbox = Sandbox::with_brain();
+    let first = sandbox.capture(&fixture(TRANSCRIPT));
+    let second = sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
+    assert_eq!((&first["state"], &second["state"]), (&"done".into(), &"done".into()));
+    // Decided on already: nothing is to be sent.
+    let third = sandbox.capture(&fixture("transcripts/synthetic/k8s_probe.jsonl"));
+    sandbox.git(&["branch", "-D", third["branch"].as_str().unwrap()]);
+    let api = GithubApi::start();
+    let bare = api.add_repository(SLUG);
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
+    let mut sandbox = sandbox;
+    connect(&mut sandbox, &api);
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["delivered_late"], 3, "{synced}");
+    ended(&sandbox);
+    let pulls = api.pulls(SLUG);
+    let branches: Vec<&str> = pulls.iter().map(|pull| pull.branch.as_str()).collect();
+    assert_eq!(branches, [first["branch"].as_str().unwrap(), second["branch"].as_str().unwrap()]);
+    assert!(pulls[0].body.contains("**Units**"), "{}", pulls[0].body);
+    assert_eq!(newest(&sandbox)["pull_state"], "closed");
+}
+
+#[test]
+fn merged_branches_are_deleted_and_the_checkout_has_what_was_merged() {
+    for (how, deletes) in [(Merge::Commit, false), (Merge::Squash, false), (Merge::Commit, true)] {
+        let api = GithubApi::start();
+        let sandbox = brain_at(&api);
+        api.with(SLUG, |repo| repo.deletes_merged = deletes);
+        let capture = sandbox.capture(&fixture(TRANSCRIPT));
+        let pull = assert_delivered_once(&sandbox, &api, &capture);
+        api.merge(SLUG, pull.number, how).unwrap();
+        let synced = sandbox.json(["sync", "--json"]);
+        assert_eq!(synced["remote"]["merged"], serde_json::json!([capture["id"]]), "{synced}");
+        assert_eq!(synced["remote"]["moved"], true, "{synced}");
+        assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+        let bare = api.with(SLUG, |repo| repo.bare.clone());
+        assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
+        assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+        assert_eq!(newest(&sandbox)["pull_state"], "merged");
+        let units = sandbox.json(["list", "--json"]);
+        assert_eq!(units["units"].as_array().unwrap().len() as u64, capture["units"].as_u64().unwrap());
+        assert_eq!(sandbox.git(&["fsck", "--no-dangling"]), "");
+    }
+}
+
+#[test]
+fn a_server_and_a_drainer_look_for_merges_by_themselves() {
+    let api = GithubApi::start();
+    let mut sandbox = brain_at(&api);
+    sandbox.variables.retain(|(name, _)| name != "NUGGET_SYNC_MINUTES");
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    idle(&sandbox);
+    api.merge(SLUG, capture["pull_number"].as_u64().unwrap(), Merge::Commit).unwrap();
+    // A drainer that starts looks, unless somebody has just done it; so the last look is made old.
+    let folders = fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
+    let mut queues = folders.map(|folder| folder.unwrap().path().join("queue.db"));
+    let ledger = rusqlite::Connection::open(queues.find(|queue| queue.is_file()).unwrap()).unwrap();
+    ledger.busy_timeout(Duration::from_secs(20)).unwrap();
+    ledger.execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
+    sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
+    until("the merge is noticed", || {
+        sandbox.json(["status", "--json"])["captures"][1]["pull_state"] == "merged"
+    });
+    let first = sandbox.git(&["log", "-1", "--format=%s", "main"]);
+    assert!(first.starts_with("Merge pull request"), "{first}");
+}
