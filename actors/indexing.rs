@@ -19,6 +19,7 @@ use crate::building::Sign;
 use crate::embedding::{self, Model};
 use crate::git;
 use crate::reflection::{self, Near, Place, Verdict};
+use crate::served::View;
 use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
 use crate::vitals::Busy;
 
@@ -72,6 +73,8 @@ pub enum Advance {
 pub struct Arguments {
     pub jobs: Option<Jobs>,
     pub brain: Brain,
+    /// The branch of reviewed knowledge, when it is named.
+    pub default_branch: Option<String>,
     pub index: Index,
     pub model: Model,
     pub embedding: Address<embedding::Message>,
@@ -279,8 +282,9 @@ impl Arguments {
     fn plan(&self, mode: Mode, reading: Option<watch::Sender<Advance>>) -> Result<Planned, Failure> {
         let label = self.model.label().map_err(|error| Failure::passing(&error))?;
         let tokenizer = self.model.tokenizer().map_err(|error| Failure::passing(&error))?;
+        let view = View::new(&self.brain, self.default_branch.as_deref());
         if mode == Mode::Changed
-            && self.index.is_current(&self.brain, &label).map_err(|error| Failure::passing(&error))?
+            && self.index.is_current(&view, &label).map_err(|error| Failure::passing(&error))?
         {
             return Ok(Planned::Current);
         }
@@ -289,7 +293,7 @@ impl Arguments {
                 reading.send_replace(Advance::Reading { done: at.files, of: at.files_total });
             }
         };
-        let plan = self.index.try_plan(&self.brain, &label, tokenizer, mode, &mut on_progress);
+        let plan = self.index.try_plan(&view, &label, tokenizer, mode, &mut on_progress);
         Ok(match plan.map_err(|error| Failure::passing(&error))? {
             Some(plan) if plan.is_empty() => Planned::Current,
             Some(plan) => Planned::Changes(Box::new(plan)),

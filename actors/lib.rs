@@ -19,6 +19,7 @@ mod pull;
 mod purse;
 mod reflection;
 pub mod retrieval;
+pub mod served;
 pub mod service;
 pub mod stage;
 pub mod supervisor;

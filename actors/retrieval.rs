@@ -235,12 +235,14 @@ struct Reader<'r>(&'r Arguments);
 impl Censor for Reader<'_> {
     fn review(&self, unit: &UnitRecord) -> Review {
         let Self(arguments) = self;
-        let Ok(content) = std::fs::read(arguments.root.join(&unit.path)) else { return Review::Accepted };
+        // What is not there was laid over the work tree.
+        let content = std::fs::read(arguments.root.join(&unit.path)).ok();
         let open = || {
             let repository = Repository::open(&arguments.root).ok()?;
             repository.with_default_branch(arguments.default_branch.as_deref()).reviewed().ok()
         };
-        let standing = arguments.reviews.with(open, |reviewed| reviewed.standing(&unit.path, &content));
+        let standing =
+            arguments.reviews.with(open, |reviewed| reviewed.standing(&unit.path, content.as_deref()));
         match standing {
             Some(Ok(Standing::Merged)) => Review::Merged,
             Some(Ok(Standing::Committed)) => Review::Unmerged,

@@ -243,6 +243,7 @@ impl Service {
             indexing::Arguments {
                 jobs: jobs.clone(),
                 brain: setup.brain.clone(),
+                default_branch: setup.default_branch.clone(),
                 index: index.clone(),
                 model: model.clone(),
                 embedding: embedding.clone(),

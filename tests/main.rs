@@ -19,6 +19,7 @@ mod reading;
 mod reflection;
 mod runtime;
 mod secrets;
+mod served;
 mod status;
 mod sweep;
 mod transcripts;

@@ -82,6 +82,29 @@ pub struct Initialized {
     pub notes: usize,
 }
 
+/// Files that an index is made of.
+pub trait Files: Sync {
+    /// All of them, sorted by path; each path once.
+    ///
+    /// # Errors
+    /// When they cannot be listed.
+    fn files(&self) -> Result<Vec<BrainFile>, Error>;
+
+    /// # Errors
+    /// When the path is none of theirs, or the file is too large, not UTF-8 or unreadable.
+    fn read(&self, path: &str) -> Result<String, Error>;
+}
+
+impl Files for Brain {
+    fn files(&self) -> Result<Vec<BrainFile>, Error> {
+        self.files()
+    }
+
+    fn read(&self, path: &str) -> Result<String, Error> {
+        self.read(path)
+    }
+}
+
 impl Brain {
     /// Opens the brain at `root`.
     ///
@@ -170,7 +193,7 @@ impl Brain {
                 }
                 Err(_) => continue,
             };
-            if !entry.file_type().is_file() || !is_unit_name(&entry) {
+            if !entry.file_type().is_file() || !is_unit_name(entry.file_name(), entry.depth()) {
                 continue;
             }
             let Some(path) = relative(&self.root, entry.path()) else { continue };
@@ -253,8 +276,8 @@ fn read_text(path: &Path) -> Result<String, Error> {
 
 /// `index.md` and `log.md` are reserved by the Open Knowledge Format; the others are what a
 /// repository says about itself.
-fn is_unit_name(entry: &walkdir::DirEntry) -> bool {
-    let Some(name) = entry.file_name().to_str() else { return false };
+fn is_unit_name(name: &std::ffi::OsStr, depth: usize) -> bool {
+    let Some(name) = name.to_str() else { return false };
     let lower = name.to_ascii_lowercase();
     let about_the_repository = matches!(
         lower.as_str(),
@@ -265,9 +288,16 @@ fn is_unit_name(entry: &walkdir::DirEntry) -> bool {
             | "security.md"
             | "code_of_conduct.md"
     );
-    let reserved =
-        matches!(lower.as_str(), "index.md" | "log.md") || (entry.depth() == 1 && about_the_repository);
+    let reserved = matches!(lower.as_str(), "index.md" | "log.md") || (depth == 1 && about_the_repository);
     lower.ends_with(".md") && !reserved
+}
+
+/// Whether [`Brain::files`] would list a plain file of this path, with `/` between its parts.
+pub fn is_unit_path(path: &str) -> bool {
+    let depth = path.split('/').count();
+    let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
+    let name = path.rsplit('/').next().unwrap_or_default();
+    depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name.as_ref(), depth)
 }
 
 fn relative(root: &Path, path: &Path) -> Option<String> {

@@ -21,6 +21,7 @@ mod propose;
 mod references;
 mod remote;
 mod repository;
+mod served;
 #[cfg(test)]
 mod tests;
 mod transport;
@@ -34,5 +35,6 @@ pub use pending::PendingBranch;
 pub use place::{Place, Remote, Scheme};
 pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
 pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository, Reviewed, Standing};
+pub use served::{Blob, Served};
 pub use transport::{Credentials, Fetched, Pushed, Wire, clone};
 pub use trouble::Trouble;

@@ -442,7 +442,11 @@ impl WorkTree {
     }
 }
 
-fn common_ancestor(git: &gix::Repository, one: CommitId, two: CommitId) -> Result<Option<CommitId>, Error> {
+pub(crate) fn common_ancestor(
+    git: &gix::Repository,
+    one: CommitId,
+    two: CommitId,
+) -> Result<Option<CommitId>, Error> {
     let comparing = || format!("compare {one} with {two}");
     let bases = git.merge_bases_many(one.0, &[two.0]).during(comparing)?;
     Ok(bases.first().map(|base| CommitId(base.detach())))
@@ -524,11 +528,11 @@ fn is_clean(
     Ok(hash(git, &content.map_err(Error::io("read", &path))?)? == entry.id)
 }
 
-fn hash(git: &gix::Repository, content: &[u8]) -> Result<gix::ObjectId, Error> {
+pub(crate) fn hash(git: &gix::Repository, content: &[u8]) -> Result<gix::ObjectId, Error> {
     gix::objs::compute_hash(git.object_hash(), Kind::Blob, content).during(|| "hash a file".to_owned())
 }
 
-enum Found {
+pub(crate) enum Found {
     Nothing,
     File(Vec<u8>),
     /// A folder, a symbolic link, …, or one of these on the way.
@@ -536,7 +540,7 @@ enum Found {
 }
 
 /// The file at a path of which no part is a symbolic link.
-fn open_plain(root: &Path, path: &str) -> Result<Found, Error> {
+pub(crate) fn open_plain(root: &Path, path: &str) -> Result<Found, Error> {
     let failed = |errno: Errno| Error::io("open", root.join(path))(errno.into());
     let (folder, name) = match folder_of(root, path, false) {
         Ok(found) => found,

@@ -298,29 +298,41 @@ pub enum Standing {
 }
 
 impl Reviewed {
-    /// Where a file of the work tree is found with this content, give or take the ends of its lines.
+    /// Where what is served of a path is found: with this content of the work tree's, give or take the ends of
+    /// its lines, or, where the work tree has no file (`None`) or that of the checked-out commit, as it was
+    /// reviewed; see [`served`](Repository::served).
     ///
     /// # Errors
     /// When a commit cannot be read.
-    pub fn standing(&self, path: &str, content: &[u8]) -> Result<Standing, Error> {
-        let is_in = |commit: &CommitId| -> Result<bool, Error> {
-            let known = read_file(&self.git, *commit, path)?;
-            Ok(known.is_some_and(|known| known == content || lines(&known).eq(lines(content))))
-        };
+    pub fn standing(&self, path: &str, content: Option<&[u8]>) -> Result<Standing, Error> {
+        let mut is_known = false;
         for commit in &self.merged {
-            if is_in(commit)? {
+            let Some(known) = read_file(&self.git, *commit, path)? else { continue };
+            is_known = true;
+            if content.is_none_or(|content| is_same(&known, content)) {
                 return Ok(Standing::Merged);
             }
         }
-        match &self.head {
-            Some(head) if is_in(head)? => Ok(Standing::Committed),
-            _ => Ok(Standing::Uncommitted),
-        }
+        let head = self.head.map(|head| read_file(&self.git, head, path)).transpose()?.flatten();
+        Ok(match (content, head) {
+            (Some(content), Some(head)) if is_same(&head, content) => {
+                if is_known {
+                    Standing::Merged
+                } else {
+                    Standing::Committed
+                }
+            }
+            _ => Standing::Uncommitted,
+        })
     }
 }
 
+fn is_same(known: &[u8], content: &[u8]) -> bool {
+    known == content || lines(known).eq(lines(content))
+}
+
 /// Lines whichever way they end: git may change that in a work tree.
-fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
     content.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
 }
 

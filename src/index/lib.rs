@@ -21,7 +21,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brain::Brain;
+use brain::Files;
 use knowledge::CountTokens;
 use serde::{Deserialize, Serialize};
 
@@ -105,7 +105,7 @@ impl Index {
     /// becomes a [`Problem`].
     pub fn plan(
         &self,
-        brain: &Brain,
+        brain: &dyn Files,
         model: &ModelLabel,
         tokens: &dyn CountTokens,
         mode: Mode,
@@ -121,7 +121,7 @@ impl Index {
     /// Those of [`Index::plan`].
     pub fn try_plan(
         &self,
-        brain: &Brain,
+        brain: &dyn Files,
         model: &ModelLabel,
         tokens: &dyn CountTokens,
         mode: Mode,
@@ -146,7 +146,7 @@ impl Index {
     ///
     /// # Errors
     /// When the brain cannot be listed or the index not be read.
-    pub fn is_current(&self, brain: &Brain, model: &ModelLabel) -> Result<bool, Error> {
+    pub fn is_current(&self, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
         plan::is_current(&self.store, brain, model)
     }
 

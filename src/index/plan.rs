@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use brain::{Brain, BrainFile};
+use brain::{BrainFile, Files};
 use knowledge::{CountTokens, Document, Unit, text};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use transcript::redact::redact;
@@ -198,7 +198,7 @@ enum Content {
     Gone,
 }
 
-fn read_content(brain: &Brain, path: &str) -> Content {
+fn read_content(brain: &dyn Files, path: &str) -> Content {
     match brain.read(path) {
         Ok(text) => {
             let hash = *blake3::hash(text.as_bytes()).as_bytes();
@@ -216,7 +216,7 @@ fn read_content(brain: &Brain, path: &str) -> Content {
     }
 }
 
-pub(crate) fn is_current(store: &Store, brain: &Brain, model: &ModelLabel) -> Result<bool, Error> {
+pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
     if store.is_marked_damaged() {
         return Ok(false);
     }
@@ -244,7 +244,7 @@ pub(crate) fn is_current(store: &Store, brain: &Brain, model: &ModelLabel) -> Re
 }
 
 /// Whether the files are what is known of them.
-fn agrees(store: &Store, brain: &Brain, files: &[BrainFile], known: &[FileRow]) -> bool {
+fn agrees(store: &Store, brain: &dyn Files, files: &[BrainFile], known: &[FileRow]) -> bool {
     if known.len() != files.len() {
         return false;
     }
@@ -304,7 +304,7 @@ impl Plan {
     pub(crate) fn make(
         store: Arc<Store>,
         lock: BuilderLock,
-        brain: &Brain,
+        brain: &dyn Files,
         model: &ModelLabel,
         tokens: &dyn CountTokens,
         mode: Mode,
@@ -612,7 +612,7 @@ fn derived_files(store: &Store) -> Result<Vec<String>, Error> {
 struct Maker<'a> {
     store: &'a Store,
     connection: &'a Connection,
-    brain: &'a Brain,
+    brain: &'a dyn Files,
     tokens: &'a dyn CountTokens,
     before: Option<Generation>,
     /// Everything is read and cut again: another model, other rules, or a rebuild.
@@ -625,7 +625,7 @@ impl<'a> Maker<'a> {
     fn new(
         store: &'a Store,
         connection: &'a Connection,
-        brain: &'a Brain,
+        brain: &'a dyn Files,
         tokens: &'a dyn CountTokens,
         mode: Mode,
         model: &ModelLabel,
@@ -796,7 +796,7 @@ impl<'a> Maker<'a> {
 }
 
 /// Reads a file, and its unit unless `before` has the same content; `None` when it is gone.
-fn look(brain: &Brain, file: &BrainFile, before: Option<&FileRow>) -> Option<(FileRow, Option<Unit>)> {
+fn look(brain: &dyn Files, file: &BrainFile, before: Option<&FileRow>) -> Option<(FileRow, Option<Unit>)> {
     let mut row = FileRow::new(file);
     let mut found = None;
     match read_content(brain, &file.path) {

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use knowledge::{Relation, UnitId};
 
+use brain::Brain;
+
 use super::*;
 
 const DIMENSIONS: usize = 32;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use actors::served::View;
 use actors::{extraction, git};
 use extract::{Context, Extractor as _, Heuristic, Known, questions};
 use jiff::Timestamp;
@@ -41,7 +42,10 @@ pub(crate) fn run(door: &Door, announcement: &Announcement, as_json: bool) -> Re
         return Ok(ExitCode::SUCCESS);
     }
     // Without a brain there is nothing that a model would be told of.
-    let shelf = door.brain(&config).and_then(|brain| read_all(&brain)).unwrap_or_else(|_| Shelf::default());
+    let shelf = door
+        .brain(&config)
+        .and_then(|brain| read_all(&View::of(&brain)))
+        .unwrap_or_else(|_| Shelf::default());
     let known = shelf.units.into_iter().map(|(_, unit)| Known {
         id: unit.id.as_str().to_owned(),
         title: unit.title,

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use actors::served::View;
 use serde_json::json;
 
 use super::show::{Shelf, read_all};
@@ -27,7 +28,7 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         let config = door.config()?;
         let brain = door.brain(&config)?;
-        let Shelf { mut units, problems } = read_all(&brain)?;
+        let Shelf { mut units, problems } = read_all(&View::of(&brain))?;
         let all = units.len();
         units.retain(|(_, unit)| {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)

@@ -1,8 +1,9 @@
-//! `nugget show`: one unit, as it is in its file.
+//! `nugget show`: one unit, as it is in the file that is served.
 
 use std::process::ExitCode;
 
-use brain::Brain;
+use actors::served::View;
+use brain::Files;
 use knowledge::{Document, Unit};
 use serde_json::json;
 
@@ -24,7 +25,8 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         let config = door.config()?;
         let brain = door.brain(&config)?;
-        let shelf = read_all(&brain)?;
+        let view = View::of(&brain);
+        let shelf = read_all(&view)?;
         let Some((path, unit)) = shelf.units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
             return Err(Fault::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
@@ -33,7 +35,7 @@ impl Arguments {
         if self.json {
             output::print_json(&json!({ "path": path, "unit": unit }))?;
         } else {
-            output::print(&format!("{}\n\n{}", path, output::safe(&brain.read(&path)?)))?;
+            output::print(&format!("{}\n\n{}", path, output::safe(&view.read(&path)?)))?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -48,7 +50,7 @@ pub(crate) struct Shelf {
     pub problems: Vec<String>,
 }
 
-pub(crate) fn read_all(brain: &Brain) -> Result<Shelf, Fault> {
+pub(crate) fn read_all(brain: &dyn Files) -> Result<Shelf, Fault> {
     let mut shelf = Shelf::default();
     for file in brain.files()? {
         let text = match brain.read(&file.path) {

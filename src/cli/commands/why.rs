@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use actors::served::View;
 use brain::Places;
 use knowledge::text::one_line;
 use queue::{Origin, Queue};
@@ -57,7 +58,7 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         let config = door.config()?;
         let brain = door.brain(&config)?;
-        let shelf = read_all(&brain)?;
+        let shelf = read_all(&View::of(&brain))?;
         let unit = shelf.units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
         let ledger = Places::of(brain.root()).queue();
         let origins = if ledger.exists() { Queue::open(&ledger)?.origins(&self.id)? } else { Vec::new() };
