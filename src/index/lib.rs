@@ -8,6 +8,7 @@
 mod cache;
 pub mod chunk;
 mod filter;
+mod glance;
 mod graph;
 mod parallel;
 mod plan;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 pub use cache::VectorCache;
 pub use filter::Filter;
+pub use glance::{Glance, glance};
 pub use graph::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
 pub use plan::{Given, Mode, Plan, Progress, Report};
 pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord};

@@ -31,7 +31,7 @@ const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
 /// At most, and only while much is written.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 
-const DATABASE: &str = "index.db";
+pub(crate) const DATABASE: &str = "index.db";
 const LOCK: &str = "index.lock";
 /// Left by a reader that met damage, which it may not mend: the builder does.
 const DAMAGED: &str = "index.damaged";

@@ -6,6 +6,7 @@
 
 mod capture;
 mod delivered;
+mod glance;
 mod handover;
 mod locks;
 mod proposed;

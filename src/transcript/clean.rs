@@ -9,8 +9,9 @@ use crate::redact::redact;
 /// that a cut goes through still lies whole in this margin.
 const MARGIN_BYTES: usize = 32 << 10;
 
-/// A whole text, however long.
-pub(crate) fn whole(text: &str) -> String {
+/// A whole text, however long: without what cannot be seen, what stands between `<private>` and
+/// `</private>`, what the client put in, and without its secrets.
+pub fn whole(text: &str) -> String {
     let text = without_hidden(text);
     let text = without_element(&text, "system-reminder", Unclosed::Keep);
     let text = without_element(&text, "private", Unclosed::Drop);

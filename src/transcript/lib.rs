@@ -15,6 +15,7 @@ pub mod redact;
 mod scan;
 
 pub use self::ignore::Ignore;
+pub use clean::whole as clean;
 pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
 pub use discover::{FOUND_MAX, Glance, Stamp, client_folder, discover, glance};
 pub use exclude::Exclude;
