@@ -82,6 +82,18 @@ impl Client {
     }
 }
 
+/// Units enough that to embed them takes a while.
+fn write_many_units(sandbox: &Sandbox) {
+    for number in 0..120 {
+        let text = format!(
+            "# Lesson {number} of the harbour\n\nCrane {number} lifts its load at quay {}, and waits for the tide of day {}.\n",
+            number * 7,
+            number * 13
+        );
+        std::fs::write(sandbox.brain().join(format!("lesson-{number}.md")), text).unwrap();
+    }
+}
+
 /// A sandbox whose brain of twenty units is indexed: how long that takes is not what is tested here.
 fn with_units() -> Sandbox {
     let sandbox = Sandbox::with_brain();
@@ -118,7 +130,12 @@ fn a_client_of_2025_11_25_is_told_to_check_the_brain_and_gets_passages() {
     let inputs: Vec<&String> = tools[0]["inputSchema"]["properties"].as_object().unwrap().keys().collect();
     assert_eq!(inputs, ["task_description", "files", "budget_tokens", "depth"]);
     assert_eq!(tools[0]["annotations"]["readOnlyHint"], true);
+    assert_eq!(tools[0]["annotations"]["destructiveHint"], false);
+    assert_eq!(tools[0]["annotations"]["openWorldHint"], false);
     assert_eq!(tools[0]["_meta"]["anthropic/alwaysLoad"], true);
+    assert_eq!(tools[0]["_meta"]["anthropic/maxResultSizeChars"], 200_000);
+    let description = tools[0]["description"].as_str().unwrap();
+    assert!(description.contains("Call it first") && description.chars().count() < 1024, "{description}");
 
     let answer = client.call(2, json!({"task_description": "cache invalidation after a write"}), None);
     assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -305,4 +322,105 @@ fn a_server_whose_stdin_ends_at_once_goes_quietly() {
     let output = sandbox.run(["serve"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn a_call_during_the_first_index_is_told_how_far_it_is() {
+    let sandbox = Sandbox::with_brain();
+    write_many_units(&sandbox);
+    let mut client = Client::start(&sandbox);
+    client.initialize();
+    client.send(
+        &json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "get_relevant_context",
+            "arguments": {"task_description": "cranes at the quay"}, "_meta": {"progressToken": "far"}}})
+        .to_string(),
+    );
+    let mut told = Vec::new();
+    let answer = loop {
+        let message = client.receive();
+        if message["id"] == 1 {
+            break message;
+        }
+        assert_eq!(message["method"], "notifications/progress", "{message}");
+        assert_eq!(message["params"]["progressToken"], "far");
+        assert_eq!(message["params"]["total"], 120.0, "{message}");
+        told.push(message["params"]["progress"].as_f64().unwrap());
+    };
+    assert!(!told.is_empty() && told.is_sorted_by(|a, b| a < b), "{told:?}");
+    assert!(text(&answer).contains("rane") || text(&answer).contains("first time ("), "{answer}");
+    assert!(client.end().success());
+}
+
+#[test]
+fn while_the_index_is_made_anew_the_one_before_answers_and_says_so() {
+    let sandbox = with_units();
+    let mut client = Client::start(&sandbox);
+    client.initialize();
+    let arguments = json!({"task_description": "cache invalidation after a write"});
+    let before = client.call(1, arguments.clone(), None);
+    assert!(!text(&before).contains("not up to date"), "{before}");
+    write_many_units(&sandbox);
+    let client = std::cell::RefCell::new(client);
+    crate::support::until("an answer says that it is from before", || {
+        let answer = client.borrow_mut().call(2, arguments.clone(), None);
+        assert!(text(&answer).contains("cache"), "{answer}");
+        text(&answer).contains("not up to date with the brain's files yet")
+    });
+    crate::support::until("the new generation answers", || {
+        let answer = client.borrow_mut().call(3, json!({"task_description": "cranes at the quay"}), None);
+        text(&answer).contains("Crane") && !text(&answer).contains("not up to date")
+    });
+    assert!(client.into_inner().end().success());
+}
+
+#[test]
+fn a_call_that_is_cancelled_is_not_answered_and_the_next_one_is() {
+    let sandbox = Sandbox::with_brain();
+    write_many_units(&sandbox);
+    let mut client = Client::start(&sandbox);
+    client.initialize();
+    let call = |id: u64| {
+        json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": "get_relevant_context",
+            "arguments": {"task_description": "cranes"}}})
+        .to_string()
+    };
+    client.send(&call(1));
+    client.send(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1,"reason":"never mind"}}"#);
+    let next = client.ask(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list"}));
+    assert_eq!(next["result"]["tools"].as_array().unwrap().len(), 1);
+    client.send(&call(3));
+    assert_eq!(client.receive()["id"], 3);
+    assert!(client.end().success());
+}
+
+#[test]
+fn a_server_that_is_told_to_end_does_so_with_success() {
+    let sandbox = with_units();
+    for signal in ["INT", "TERM", "HUP"] {
+        let mut client = Client::start(&sandbox);
+        client.initialize();
+        let pid = client.server.0.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let status = client.server.0.wait().unwrap();
+        assert!(status.success(), "{signal}: {status}");
+    }
+}
+
+#[test]
+fn logs_go_to_a_file_and_to_stderr_and_never_to_stdout() {
+    let sandbox = with_units();
+    let logs = || -> String {
+        let state = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
+        let files = state.flatten().flat_map(|brain| std::fs::read_dir(brain.path().join("logs")).unwrap());
+        files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap()).collect()
+    };
+    let quiet = sandbox.run(["serve"]);
+    assert!(quiet.stdout.is_empty() && quiet.stderr.is_empty(), "{quiet:?}");
+    assert!(logs().contains("serving"), "{}", logs());
+    let loud = sandbox.run(["serve", "-v"]);
+    let stderr = String::from_utf8_lossy(&loud.stderr);
+    assert!(loud.stdout.is_empty() && stderr.contains("serving") && !stderr.contains('\u{1b}'), "{stderr}");
+    let filtered = sandbox.command().arg("serve").env("NUGGET_LOG", "mcp=debug").output().unwrap();
+    let stderr = String::from_utf8_lossy(&filtered.stderr);
+    assert!(stderr.contains("mcp: serving") && !stderr.contains("actors"), "{stderr}");
 }

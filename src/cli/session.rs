@@ -91,16 +91,32 @@ impl Door {
             .try_init();
     }
 
+    /// Logs to the brain's log folder, and what is wrong to stderr too: for a server, whose stderr its client
+    /// keeps. `-v` says more on stderr, `NUGGET_LOG` in both places.
+    pub(crate) fn log_to_both(&self, places: &Places) -> Option<tracing_appender::non_blocking::WorkerGuard> {
+        use tracing_subscriber::layer::SubscriberExt as _;
+        use tracing_subscriber::util::SubscriberInitExt as _;
+        use tracing_subscriber::{Layer as _, fmt};
+        let stderr = fmt::layer()
+            .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+            .with_writer(Redacting(io::stderr))
+            .with_filter(self.filter("warn"));
+        let (file, guard) = match appender(places) {
+            Some(appender) => {
+                let (writer, guard) = tracing_appender::non_blocking(appender);
+                let layer = fmt::layer().with_ansi(false).with_writer(Redacting(writer));
+                (Some(layer.with_filter(self.filter("info"))), Some(guard))
+            }
+            None => (None, None),
+        };
+        let _ = tracing_subscriber::registry().with(file).with(stderr).try_init();
+        guard
+    }
+
     /// Logs to the brain's log folder, for processes that nobody watches. The guard writes the rest
     /// when dropped.
     pub(crate) fn log_to_file(&self, places: &Places) -> Option<tracing_appender::non_blocking::WorkerGuard> {
-        let appender = tracing_appender::rolling::Builder::new()
-            .rotation(tracing_appender::rolling::Rotation::DAILY)
-            .filename_prefix("nugget")
-            .filename_suffix("log")
-            .max_log_files(7)
-            .build(places.logs())
-            .ok()?;
+        let appender = appender(places)?;
         let (writer, guard) = tracing_appender::non_blocking(appender);
         let filter = self.filter("info");
         let _ = tracing_subscriber::fmt()
@@ -139,6 +155,17 @@ impl Door {
         };
         EnvFilter::try_from_env("NUGGET_LOG").unwrap_or_else(|_| EnvFilter::new(default))
     }
+}
+
+/// A file for each day in the brain's log folder; those of the last week are kept.
+fn appender(places: &Places) -> Option<tracing_appender::rolling::RollingFileAppender> {
+    tracing_appender::rolling::Builder::new()
+        .rotation(tracing_appender::rolling::Rotation::DAILY)
+        .filename_prefix("nugget")
+        .filename_suffix("log")
+        .max_log_files(7)
+        .build(places.logs())
+        .ok()
 }
 
 /// Writes events without secrets: a server's words and a file's may be in them.

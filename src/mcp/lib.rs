@@ -2,10 +2,12 @@
 //!
 //! Stdout carries the protocol and nothing else. Nothing here writes to the brain.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use actors::building::{self, Building};
 use actors::{Roles, Service, Setup};
 use index::Mode;
 use jiff::Timestamp;
@@ -14,10 +16,15 @@ use rmcp::handler::server::router::tool::ToolRouter;
 use rmcp::handler::server::tool::schema_for_type;
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{
-    CallToolResult, ContentBlock, Implementation, JsonObject, MetaObject, ServerCapabilities, ServerConfig,
+    CallToolResult, ContentBlock, Implementation, JsonObject, MetaObject, ProgressNotificationParam,
+    ProgressToken, ServerCapabilities, ServerConfig,
 };
-use rmcp::{ErrorData, ServerHandler, ServiceExt as _, schemars, tool, tool_handler, tool_router};
+use rmcp::service::RequestContext;
+use rmcp::{
+    ErrorData, Peer, RoleServer, ServerHandler, ServiceExt as _, schemars, tool, tool_handler, tool_router,
+};
 use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// What the model reads about the server; the client cuts it at 4,096 characters.
@@ -37,6 +44,8 @@ const FRESH_FOR: Duration = Duration::from_millis(1000);
 /// ten thousand files: it goes on beside the answer, and the next call has what it found.
 const FRESH_ENOUGH_FOR: Duration = Duration::from_millis(3000);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
+/// How often a waiting client is told how far the index is.
+const TELL_EVERY: Duration = Duration::from_millis(250);
 /// A server that has not been asked for so long gives back the memory that it can do without.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
 /// How often a server sees to it that queued captures are worked on.
@@ -66,8 +75,10 @@ pub enum Error {
     Connection(String),
 }
 
-/// Serves until stdin ends.
+/// Serves until stdin ends or the client sends a signal, which is the same: it is done with us.
 pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
+    // First of all, so that a signal never finds nobody listening.
+    let told_to_end = told_to_end().map_err(|error| Error::Connection(error.to_string()))?;
     let service = Arc::new(Service::start(setup, Roles::Read).await?);
     let looking = look_now_and_then(Arc::clone(&settings.look));
     // The first generation is made before anybody asks for it.
@@ -86,18 +97,44 @@ pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
         begun: Instant::now(),
         fresh_at: Arc::new(AtomicU64::new(0)),
         asked: Arc::new(AtomicU64::new(0)),
+        sign: setup.places.indexing().into(),
     };
-    let served = match server.serve(rmcp::transport::stdio()).await {
-        Ok(running) => {
-            running.waiting().await.map(drop).map_err(|error| Error::Connection(error.to_string()))
+    tracing::info!(process = std::process::id(), brain = %setup.brain.root().display(), "serving");
+    let connection = async {
+        match server.serve(rmcp::transport::stdio()).await {
+            Ok(running) => {
+                running.waiting().await.map(drop).map_err(|error| Error::Connection(error.to_string()))
+            }
+            // Stdin ended before a client had said a word: `nugget serve < /dev/null`.
+            Err(error) if error.to_string().contains("closed") => Ok(()),
+            Err(error) => Err(Error::Connection(error.to_string())),
         }
-        // Stdin ended before a client had said a word: `nugget serve < /dev/null`.
-        Err(error) if error.to_string().contains("closed") => Ok(()),
-        Err(error) => Err(Error::Connection(error.to_string())),
     };
+    let served = tokio::select! {
+        served = connection => served,
+        signal = told_to_end => {
+            tracing::info!(signal, "told to end");
+            Ok(())
+        }
+    };
+    tracing::info!(process = std::process::id(), "served");
     looking.abort();
     warming.abort();
     served
+}
+
+/// Comes with the name of the first signal that ends a server.
+fn told_to_end() -> std::io::Result<impl Future<Output = &'static str>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+            _ = hang_up.recv() => "SIGHUP",
+        }
+    })
 }
 
 fn look_now_and_then(look: Arc<dyn Fn() + Send + Sync>) -> JoinHandle<()> {
@@ -220,6 +257,14 @@ struct Nugget {
     fresh_at: Arc<AtomicU64>,
     /// How many questions were answered.
     asked: Arc<AtomicU64>,
+    /// Where whoever makes the index, this process or another, leaves word of how far it is.
+    sign: Arc<Path>,
+}
+
+/// A client that wants to know how far its call is.
+struct Watcher {
+    peer: Peer<RoleServer>,
+    token: ProgressToken,
 }
 
 #[tool_router]
@@ -237,12 +282,24 @@ impl Nugget {
     async fn get_relevant_context(
         &self,
         Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResult, ErrorData> {
         // Read here and not by the macro, which would answer a malformed call as if the tool had run.
         let task = Task::read(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
+        let token = context.meta.get_progress_token();
+        let watcher = token.map(|token| Watcher { peer: context.peer.clone(), token });
         // In a task of its own: a call whose body panics would never be answered.
         let this = self.clone();
-        let answer = tokio::spawn(async move { this.answer(task).await }).await;
+        let mut answering = tokio::spawn(async move { this.answer(task, watcher).await });
+        let answer = tokio::select! {
+            answer = &mut answering => answer,
+            () = context.ct.cancelled() => {
+                answering.abort();
+                tracing::info!(id = %context.id, "the client has cancelled its call");
+                // Nobody reads it: what is answered to a call that was cancelled is left unsent.
+                return Err(ErrorData::internal_error("cancelled", None));
+            }
+        };
         self.rest();
         Ok(match answer {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
@@ -262,8 +319,15 @@ impl ServerHandler for Nugget {
 }
 
 impl Nugget {
-    async fn answer(&self, task: Task) -> Result<String, String> {
-        let late = self.catch_up().await;
+    async fn answer(&self, task: Task, watcher: Option<Watcher>) -> Result<String, String> {
+        let late = {
+            let catching_up = self.catch_up();
+            let telling = self.tell(watcher);
+            tokio::select! {
+                late = catching_up => late,
+                () = telling => false,
+            }
+        };
         let usual = self.settings.budget_tokens * task.depth.budget_factor();
         let query = Query {
             files: task.files,
@@ -273,10 +337,41 @@ impl Nugget {
             ..Query::new(task.text, Timestamp::now())
         };
         let answer = self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?;
-        if late && answer.generation == 0 {
-            return Ok("The brain is being indexed for the first time: ask again in a moment.\n".to_owned());
+        let building = building::look(&self.sign);
+        if answer.generation == 0 && (late || building.is_some()) {
+            let far = building.map(|building| format!(" ({})", far(&building))).unwrap_or_default();
+            return Ok(format!(
+                "The brain is being indexed for the first time{far}: ask again in a moment.\n"
+            ));
         }
-        Ok(retrieve::render(&answer))
+        let mut text = retrieve::render(&answer);
+        if late || building.is_some() {
+            let far = building.map(|building| format!(" ({})", far(&building))).unwrap_or_default();
+            text.push_str(&format!(
+                "\nThe index is not up to date with the brain's files yet{far}; this is from the state before. Ask again later for what is new.\n"
+            ));
+        }
+        Ok(text)
+    }
+
+    /// Tells a client that wants to know how far the index is, for as long as it waits; never ends.
+    async fn tell(&self, watcher: Option<Watcher>) {
+        let Some(Watcher { peer, token }) = watcher else { return std::future::pending().await };
+        let mut told = 0;
+        loop {
+            tokio::time::sleep(TELL_EVERY).await;
+            // What is told has to grow.
+            let Some(building) = building::look(&self.sign).filter(|building| building.done > told) else {
+                continue;
+            };
+            told = building.done;
+            let progress = ProgressNotificationParam::new(token.clone(), told as f64)
+                .with_total(building.of as f64)
+                .with_message("indexing the brain");
+            if peer.notify_progress(progress).await.is_err() {
+                return std::future::pending().await;
+            }
+        }
     }
 
     /// Gives memory back once nobody has asked for a while.
@@ -322,6 +417,10 @@ impl Nugget {
             }
         }
     }
+}
+
+fn far(building: &Building) -> String {
+    format!("{} of {} texts embedded", building.done, building.of)
 }
 
 fn failed(error: &str) -> CallToolResult {

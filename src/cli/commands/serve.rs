@@ -16,12 +16,15 @@ use crate::session::{Door, ensure_drainer};
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
-One tool, get_relevant_context(task_description), with files, budget_tokens and depth for who wants
-them. Stdout carries the protocol and nothing else; logs go to stderr with -v. It ends when stdin does.
+One tool, get_relevant_context(task_description), with files, budget_tokens and
+depth for who wants them. Stdout carries the protocol and nothing else. Logs go
+to a file for each day in the state folder, and to stderr with -v. It ends when
+stdin does, or by a signal.
 
-With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model orders what a call has found: it
-is sent the task and up to 20 passages, which costs about half a cent a call (`nugget spend`) and takes
-2 seconds at most; `retrieve.rerank = \"off\"` never asks, and nothing leaves this machine.
+With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model orders
+what a call has found: it is sent the task and up to 20 passages, which costs
+about half a cent a call (`nugget spend`) and takes 2 seconds at most;
+`retrieve.rerank = \"off\"` never asks, and nothing leaves this machine.
 
 Example:
   claude mcp add --scope user nugget -- nugget serve";
@@ -32,10 +35,10 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        door.log_to_stderr();
         let config = door.config()?;
         let brain = door.brain(&config)?;
         let setup = door.setup(&config, &brain)?;
+        let _logs = door.log_to_both(&setup.places);
         let settings = mcp::Settings {
             limit: config.number("retrieve.limit") as usize,
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
