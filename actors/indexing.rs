@@ -20,7 +20,7 @@ use crate::embedding::{self, Model};
 use crate::git;
 use crate::reflection::{self, Near, Place, Verdict};
 use crate::served::View;
-use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
+use crate::stage::{self, Failure, Found, Jobs, Step, Worked, chain};
 use crate::vitals::Busy;
 
 /// How long one batch of passages may take, the load of the model included.
@@ -269,6 +269,27 @@ impl Arguments {
     }
 }
 
+impl Arguments {
+    /// Keeps in the index who has merged what, where the default branch has moved on. A failure is told to
+    /// the log alone: knowledge is served without it.
+    fn note_reviewers(&self, view: &View) {
+        let Ok(known) = self.index.reviewed() else { return };
+        let reviewers = match view.reviewers_since(known.as_deref()) {
+            Ok(Some(reviewers)) => reviewers,
+            Ok(None) => return,
+            Err(error) => {
+                tracing::debug!(error = chain(&error), "who has reviewed what is not known");
+                return;
+            }
+        };
+        let by_path = reviewers.by_path.iter().map(|(path, by)| (path.as_str(), by.as_deref()));
+        let noted = self.index.note_reviewers(&reviewers.commit.to_string(), reviewers.is_whole, by_path);
+        if let Err(error) = noted {
+            tracing::debug!(error = chain(&error), "failed to note who has reviewed what");
+        }
+    }
+}
+
 /// What has to be done for the index.
 enum Planned {
     /// Nothing.
@@ -283,6 +304,7 @@ impl Arguments {
         let label = self.model.label().map_err(|error| Failure::passing(&error))?;
         let tokenizer = self.model.tokenizer().map_err(|error| Failure::passing(&error))?;
         let view = View::new(&self.brain, self.default_branch.as_deref());
+        self.note_reviewers(&view);
         if mode == Mode::Changed
             && self.index.is_current(&view, &label).map_err(|error| Failure::passing(&error))?
         {

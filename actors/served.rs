@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use brain::{Brain, BrainFile, Error, Files};
-use forge::{Repository, Served};
+use forge::{Repository, Reviewers, Served};
 
 use crate::stage::chain;
 
 /// The default branch's content and the user's own edits that are not committed, at one moment.
 pub struct View {
     brain: Brain,
+    repository: Option<Repository>,
     /// `None` when that is just what lies in the work tree.
     served: Option<Served>,
 }
@@ -24,13 +25,26 @@ impl View {
 
     /// A brain without a repository, or with one that cannot be read, is served as it lies there.
     pub fn new(brain: &Brain, default_branch: Option<&str>) -> Self {
-        let served = Repository::open(brain.root())
-            .and_then(|repository| repository.with_default_branch(default_branch).served());
+        let repository =
+            Repository::open(brain.root()).map(|repository| repository.with_default_branch(default_branch));
+        let served = match &repository {
+            Ok(repository) => repository.served(),
+            Err(_) => Ok(None),
+        };
         let served = served.unwrap_or_else(|error| {
             tracing::debug!(error = chain(&error), "the work tree is served as it is");
             None
         });
-        Self { brain: brain.clone(), served }
+        Self { brain: brain.clone(), repository: repository.ok(), served }
+    }
+
+    /// Who has reviewed what since a commit; see [`Repository::reviewers_since`].
+    ///
+    /// # Errors
+    /// Those of [`Repository::reviewers_since`].
+    pub fn reviewers_since(&self, commit: Option<&str>) -> Result<Option<Reviewers>, forge::Error> {
+        let Some(repository) = &self.repository else { return Ok(None) };
+        repository.reviewers_since(commit.and_then(|commit| commit.parse().ok()))
     }
 }
 

@@ -288,3 +288,45 @@ fn a_question_finds_what_was_merged_though_the_checkout_cannot_follow() {
     assert!(world.sandbox.ok(["show", "backoff"]).contains("jitter spreads them"));
     assert!(world.sandbox.ok(["list"]).contains("backoff"));
 }
+
+#[test]
+fn who_merged_is_told_where_it_is_recalled() {
+    let world = World::new();
+    let title = "Retry with exponential backoff and jitter";
+    let person = world.person();
+    git(&person, &["switch", "-q", "-c", "proposal"]);
+    let text = format!(
+        "---\nid: backoff\ntype: pattern\ndomain: coding\ntitle: {title}\n---\n\n# {title}\n\nJitter spreads them.\n"
+    );
+    std::fs::write(path_of(&person, "backoff"), &text).unwrap();
+    git(&person, &["add", "-A"]);
+    let ours = ["-c", "user.name=nugget", "-c", "user.email=nugget@localhost"];
+    let author = ["--author=nugget <nugget@localhost>", "-m", "1 unit\n\nReviewed-by: Mallory"];
+    git(&person, &[&ours[..], &["commit", "-q"], &author[..]].concat());
+    git(&person, &["switch", "-q", "main"]);
+    // As GitHub does it: the merge is by who pressed the button.
+    let merged = ["merge", "-q", "--no-ff", "-m", "Merge pull request #1", "proposal"];
+    git(&person, &merged);
+    git(
+        &person,
+        &["commit", "-q", "--amend", "--no-edit", "--author=Grace \u{1b}[31mHopper <g@example.org>"],
+    );
+    git(&person, &["push", "-q", "origin", "HEAD:main"]);
+    world.fetch();
+    let ask = || world.sandbox.json(["ask", "--no-llm", "--json", title]).to_string();
+    let found = ask();
+    assert!(found.contains("\"reviewed_by\":\"Grace [31mHopper\""), "{found}");
+    assert!(!found.contains("Mallory"), "a trailer is text: {found}");
+    assert!(world.sandbox.ok(["show", "backoff"]).contains("merged by Grace [31mHopper\n"));
+    // An edit of the user's own was merged by nobody; a later commit is by who made it.
+    let world_path = path_of(&world.brain(), "backoff");
+    std::fs::write(&world_path, text.replace("Jitter", "Much jitter")).unwrap();
+    let found = ask();
+    assert!(found.contains("uncommitted-edit") && !found.contains("reviewed_by"), "{found}");
+    std::fs::remove_file(&world_path).unwrap();
+    world.merge(|person| {
+        std::fs::write(path_of(person, "backoff"), text.replace("Jitter", "Full jitter")).unwrap();
+    });
+    let found = ask();
+    assert!(found.contains("Full jitter") && found.contains("\"reviewed_by\":\"A\""), "{found}");
+}

@@ -21,6 +21,7 @@ mod propose;
 mod references;
 mod remote;
 mod repository;
+mod reviewers;
 mod served;
 #[cfg(test)]
 mod tests;
@@ -35,6 +36,7 @@ pub use pending::PendingBranch;
 pub use place::{Place, Remote, Scheme};
 pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
 pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository, Reviewed, Standing};
+pub use reviewers::Reviewers;
 pub use served::{Blob, Served};
 pub use transport::{Credentials, Fetched, Pushed, Wire, clone};
 pub use trouble::Trouble;

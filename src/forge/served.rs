@@ -7,7 +7,7 @@ use gix::ObjectId;
 
 use crate::error::{During as _, Error};
 use crate::merge::{Found, common_ancestor, hash, open_plain};
-use crate::repository::{CommitId, Repository, entry, files_beyond, lines, read_blob, tip, tree_of};
+use crate::repository::{Branch, CommitId, Repository, entry, files_beyond, lines, read_blob, tip, tree_of};
 
 /// What lies over the work tree, at one moment.
 pub struct Served {
@@ -66,17 +66,7 @@ impl Repository {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
         let head = tip(&git, "HEAD")?;
-        let (commit, other) = match (default.local, default.remote) {
-            (Some(local), Some(remote)) if local != remote => match common_ancestor(&git, local, remote)? {
-                Some(base) if base == local => (remote, None),
-                Some(base) if base == remote => (local, None),
-                Some(base) => (local, Some((base, remote))),
-                None => (local, None),
-            },
-            (Some(local), _) => (local, None),
-            (None, Some(remote)) => (remote, None),
-            (None, None) => return Ok(None),
-        };
+        let (commit, other) = self.reviewed_tip(&git, &default)?;
         if head == Some(commit) && other.is_none() {
             return Ok(None);
         }
@@ -108,6 +98,26 @@ impl Repository {
             }
         }
         Ok(Some(Served { commit, laid, git: git.clone().into_sync() }))
+    }
+
+    /// The newest reviewed commit, and where the remote's has gone another way since: from which commit, to
+    /// which.
+    pub(crate) fn reviewed_tip(
+        &self,
+        git: &gix::Repository,
+        default: &Branch,
+    ) -> Result<(CommitId, Option<(CommitId, CommitId)>), Error> {
+        Ok(match (default.local, default.remote) {
+            (Some(local), Some(remote)) if local != remote => match common_ancestor(git, local, remote)? {
+                Some(base) if base == local => (remote, None),
+                Some(base) if base == remote => (local, None),
+                Some(base) => (local, Some((base, remote))),
+                None => (local, None),
+            },
+            (Some(local), _) => (local, None),
+            // The tip is one of the two.
+            (None, _) => (default.tip, None),
+        })
     }
 
     /// Whether the work tree has a file as the checked-out commit has it (`None`: not at all).

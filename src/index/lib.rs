@@ -13,6 +13,7 @@ mod graph;
 mod parallel;
 mod plan;
 mod read;
+mod reviewers;
 mod schema;
 mod store;
 mod vectors;
@@ -150,6 +151,28 @@ impl Index {
     /// When the brain cannot be listed or the index not be read.
     pub fn is_current(&self, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
         plan::is_current(&self.store, brain, model)
+    }
+
+    /// The commit up to which [`Index::note_reviewers`] was told who has reviewed what.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn reviewed(&self) -> Result<Option<String>, Error> {
+        reviewers::commit(&self.store)
+    }
+
+    /// Notes up to a commit who has reviewed which path (`None`: nobody who is known), and forgets all that was
+    /// noted before when `is_whole`. `false`, and nothing is noted, while a builder is at work.
+    ///
+    /// # Errors
+    /// When the index cannot be written.
+    pub fn note_reviewers<'p>(
+        &self,
+        commit: &str,
+        is_whole: bool,
+        by_path: impl IntoIterator<Item = (&'p str, Option<&'p str>)>,
+    ) -> Result<bool, Error> {
+        reviewers::note(&self.store, commit, is_whole, by_path)
     }
 
     /// Pins the newest generation: what it answers is of that one, however many are published

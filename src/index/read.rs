@@ -65,6 +65,9 @@ pub struct UnitRecord {
     pub status: Option<String>,
     pub created: Option<Timestamp>,
     pub last_modified: Option<Timestamp>,
+    /// Who has let its file into the default branch, as [`Index::note_reviewers`](crate::Index::note_reviewers)
+    /// was told.
+    pub reviewed_by: Option<String>,
 }
 
 /// A relation of a unit with another that exists.
@@ -487,11 +490,12 @@ pub(crate) fn pack(
     Ok(Ok(packer.finish()))
 }
 
-const UNITS: &str = "SELECT id, path, title, type, domain, tags, confidence, source, description, status,
-    created, last_modified FROM units ORDER BY id";
+const UNITS: &str =
+    "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
+    created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path ORDER BY id";
 const UNIT_BY_ID: &str =
-    "SELECT id, path, title, type, domain, tags, confidence, source, description, status,
-    created, last_modified FROM units WHERE id = ?1";
+    "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
+    created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path WHERE id = ?1";
 
 fn chunk_record(row: &Row<'_>) -> rusqlite::Result<ChunkRecord> {
     let unit: String = row.get(1)?;
@@ -528,5 +532,6 @@ fn unit_record(row: &Row<'_>) -> rusqlite::Result<UnitRecord> {
         status: row.get(9)?,
         created: time(10)?,
         last_modified: time(11)?,
+        reviewed_by: row.get(12)?,
     })
 }

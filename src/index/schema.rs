@@ -3,7 +3,7 @@
 use rusqlite::{Connection, ErrorCode};
 
 /// The version of the tables and of what is in them. Another version is dropped and made anew.
-pub(crate) const VERSION: i64 = 2;
+pub(crate) const VERSION: i64 = 3;
 
 /// "nugg", so that a database of something else is not taken for ours.
 const APPLICATION_ID: i64 = 0x6e75_6767;
@@ -14,6 +14,9 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 ///
 /// The words' table keeps no text (`content=''`): what is indexed is not what is shown, it has
 /// hidden characters taken out and identifiers taken apart, and the text is in `chunks` already.
+///
+/// `reviewers` tells who has let a path into the default branch, up to the commit in `reviewed`. It is of no
+/// generation: a merge may change it and no file.
 ///
 /// A vector file may serve several generations: chunks after its last row have their vectors here
 /// alone, and those of its chunks that are gone since are in `gone`, vector included, so that the file
@@ -71,6 +74,14 @@ const TABLES: &str = "
         created TEXT,
         last_modified TEXT
     ) WITHOUT ROWID;
+    CREATE TABLE reviewers (
+        path TEXT PRIMARY KEY,
+        name TEXT NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE reviewed (
+        id INTEGER PRIMARY KEY CHECK (id = 1),
+        commit_name TEXT NOT NULL
+    );
     CREATE TABLE chunks (
         row INTEGER PRIMARY KEY AUTOINCREMENT,
         unit_id TEXT NOT NULL REFERENCES units(id),

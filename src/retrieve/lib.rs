@@ -149,6 +149,9 @@ pub struct FoundUnit {
     pub age_days: Option<f64>,
     pub status: Option<String>,
     pub review: Review,
+    /// Who has merged it, when it is merged and that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reviewed_by: Option<String>,
     /// By the formula of who has put the units in order. Comparable within one answer only.
     pub score: f64,
     /// What a model thought of its relevance, 0 to 10.

@@ -300,6 +300,7 @@ impl Packer<'_> {
     fn found(&self, unit: &Ranked<'_>, trace: &Trace) -> Result<FoundUnit, Error> {
         let record = &unit.record;
         let clean = |text: &str| self.censor.clean(text).into_owned();
+        let review = self.censor.review(record);
         Ok(FoundUnit {
             id: record.id.clone(),
             title: clean(&record.title),
@@ -311,7 +312,8 @@ impl Packer<'_> {
             last_modified: record.last_modified,
             age_days: age_days(record, self.query.now),
             status: record.status.as_deref().map(clean),
-            review: self.censor.review(record),
+            review,
+            reviewed_by: record.reviewed_by.as_deref().filter(|_| review == crate::Review::Merged).map(clean),
             score: unit.score,
             judged: unit.judged,
             why: clean(&why(unit, trace)),

@@ -71,6 +71,9 @@ pub(crate) fn header(unit: &FoundUnit) -> String {
         let _ = write!(out, " · from {}", text::one_line(&unit.source, 60));
     }
     let _ = write!(out, " · reviewed: {}", review(unit.review));
+    if let Some(by) = &unit.reviewed_by {
+        let _ = write!(out, " by {}", text::one_line(by, 60));
+    }
     if let Some(status) = &unit.status {
         let _ = write!(out, " · status: {}", text::one_line(status, 40));
     }

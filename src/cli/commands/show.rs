@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use actors::served::View;
-use brain::Files;
-use knowledge::{Document, Unit};
+use brain::{Brain, Files};
+use index::Index;
+use knowledge::{Document, Unit, UnitId};
 use serde_json::json;
 
 use crate::fault::{Fault, MISSING};
@@ -32,13 +33,22 @@ impl Arguments {
                 .code(MISSING)
                 .hint("`nugget list` shows all ids; a unit on a branch has to be merged first"));
         };
+        let by = reviewed_by(&brain, &unit.id);
         if self.json {
-            output::print_json(&json!({ "path": path, "unit": unit }))?;
+            output::print_json(&json!({ "path": path, "unit": unit, "reviewed_by": by }))?;
         } else {
-            output::print(&format!("{}\n\n{}", path, output::safe(&view.read(&path)?)))?;
+            let by = by.map_or_else(String::new, |by| format!("merged by {}\n", output::safe(&by)));
+            output::print(&format!("{path}\n{by}\n{}", output::safe(&view.read(&path)?)))?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Who has merged a unit, as far as the index knows; it is not made for this.
+fn reviewed_by(brain: &Brain, id: &UnitId) -> Option<String> {
+    let folder = brain.derived_folder();
+    let record = folder.exists().then(|| Index::open(&folder).ok()?.pin().ok()?.unit(id).ok()?).flatten();
+    record?.reviewed_by
 }
 
 /// What a brain's files hold.
