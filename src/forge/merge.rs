@@ -18,7 +18,7 @@ use rustix::io::Errno;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
-use crate::marked::MarkedLock;
+use crate::marked::{MarkedLock, sweep_one};
 use crate::objects::sync;
 use crate::path::{self, Hidden};
 use crate::propose::{Identity, reference_name};
@@ -212,6 +212,10 @@ impl Merge {
         let to = source.to;
         let reference = format!("refs/heads/{}", default.name);
 
+        // Killed at its very end, a merge is complete but for this.
+        if let Some(held) = held {
+            sweep_one(&git.common_dir().join(&reference), held)?;
+        }
         let lock = match held.filter(|_| !git.is_bare()) {
             None => None,
             Some(held) => match MarkedLock::take(git.common_dir(), &git.index_path(), held, LOCK_WAIT_MAX)? {

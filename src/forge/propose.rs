@@ -9,6 +9,7 @@ use jiff::Timestamp;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
+use crate::marked::sweep_one;
 use crate::objects::{Draft, Stamp, message, sync};
 use crate::path::Hidden;
 use crate::references::is_in_use;
@@ -100,6 +101,7 @@ impl Repository {
         let git = self.git()?;
         let reference = reference_name(&proposal.branch)?;
         clear_stale_locks(&git.common_dir().join("refs/heads/nugget"), held);
+        sweep_one(&git.common_dir().join("packed-refs"), held)?;
         let done = |commit, outcome| Proposed { commit, branch: proposal.branch.clone(), outcome };
 
         if let Some(tip) = tip(&git, &reference)? {

@@ -11,7 +11,7 @@ use gix::ObjectId;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
-use crate::marked::MarkedLock;
+use crate::marked::{MarkedLock, sweep_one};
 use crate::objects::sync;
 use crate::propose::{Identity, reference_name};
 use crate::repository::{CommitId, Repository, remote_name, tip};
@@ -39,6 +39,7 @@ impl Repository {
     pub fn delete_branch(&self, held: &Lock, branch: &str, expected: CommitId) -> Result<bool, Error> {
         let git = self.git()?;
         let reference = reference_name(branch)?;
+        sweep_one(&git.common_dir().join("packed-refs"), held)?;
         if is_in_use(&git, branch) {
             return Err(Error::CheckedOut { branch: branch.to_owned() });
         }

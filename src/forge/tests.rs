@@ -963,3 +963,115 @@ fn a_branch_is_made_while_git_packs_its_references_or_was_killed_at_it() {
     std::fs::remove_file(root.join(".git/packed-refs.lock")).unwrap();
     fsck(&root);
 }
+
+/// A clone whose remote is a folder beside it.
+fn with_remote(place: &Place) -> (PathBuf, Repository) {
+    place.repository("there");
+    git(&place.path(""), &["clone", "-q", "there", "here"]);
+    let root = place.path("here");
+    (root.clone(), Repository::open(&root).unwrap())
+}
+
+fn fetch(repository: &Repository) -> Fetched {
+    let remote = repository.remote().unwrap().unwrap();
+    let wire = Wire { remote: &remote, credentials: None, deadline: Duration::from_secs(60) };
+    repository.fetch(&wire).unwrap()
+}
+
+#[test]
+fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
+    let place = Place::new();
+    let (root, repository) = with_remote(&place);
+    let marked = "held by nugget\n";
+    let stale = |path: &str, content: &str| {
+        write(&root, path, content);
+        let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+        std::fs::File::options().write(true).open(root.join(path)).unwrap().set_modified(hour_ago).unwrap();
+    };
+    let is_there = |path: &str| root.join(path).exists();
+    // By a fetch without news.
+    let ours = [
+        ".git/refs/remotes/origin/main.lock",
+        ".git/refs/remotes/origin/nugget/x.lock",
+        ".git/packed-refs.lock",
+    ];
+    for path in ours {
+        stale(path, marked);
+    }
+    stale(".git/refs/remotes/origin/theirs.lock", "");
+    fetch(&repository);
+    assert_eq!(ours.map(is_there), [false; 3]);
+    assert!(is_there(".git/refs/remotes/origin/theirs.lock"), "git may be at work");
+    std::fs::remove_file(root.join(".git/refs/remotes/origin/theirs.lock")).unwrap();
+    // By a merge that has nothing to do any more, and by a proposal.
+    for path in [".git/refs/heads/main.lock", ".git/index.lock"] {
+        stale(path, marked);
+    }
+    assert_eq!(repository.catch_up(&place.lock()).unwrap(), FastForward::AlreadyThere);
+    assert!(!is_there(".git/refs/heads/main.lock") && !is_there(".git/index.lock"));
+    stale(".git/packed-refs.lock", marked);
+    repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    assert!(!is_there(".git/packed-refs.lock"));
+    // The mark of a process that was killed between making it and taking it away is the lock itself.
+    stale(".git/nugget-lock.tmp", marked);
+    std::fs::hard_link(root.join(".git/nugget-lock.tmp"), root.join(".git/refs/heads/main.lock")).unwrap();
+    write(&place.path("there"), "news.md", "news\n");
+    commit_all(&place.path("there"), "news");
+    assert!(fetch(&repository).moved);
+    assert!(matches!(repository.catch_up(&place.lock()).unwrap(), FastForward::Done { .. }));
+    assert!(!is_there(".git/refs/heads/main.lock") && !is_there(".git/nugget-lock.tmp"));
+    assert_eq!(git(&root, &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
+    let place = Place::new();
+    let (root, repository) = with_remote(&place);
+    let there = place.path("there");
+    git(&there, &["mv", "domains/coding/patterns/first.md", "renamed.md"]);
+    write(&there, "README.md", "edited there\n");
+    write(&there, ".github/workflows/check.yml", "on: push\n");
+    commit_all(&there, "there");
+    fetch(&repository);
+    // Edited here: refused, and told why before it is tried.
+    write(&root, "domains/coding/patterns/first.md", "mine\n");
+    let before = state(&root);
+    let expected = Refusal::Changed("domains/coding/patterns/first.md".to_owned());
+    assert_eq!(repository.lag().unwrap().blocked, Some(expected.clone()));
+    assert_eq!(repository.catch_up(&place.lock()).unwrap(), FastForward::Refused(expected));
+    assert_eq!(state(&root), before);
+    // Gone from the index, and kept by the user.
+    write(&root, "domains/coding/patterns/first.md", "first\n");
+    git(&root, &["rm", "-q", "--cached", "domains/coding/patterns/first.md"]);
+    let refused = repository.catch_up(&place.lock()).unwrap();
+    assert!(matches!(refused, FastForward::Refused(Refusal::Staged(_))), "{refused:?}");
+    git(&root, &["add", "-A"]);
+    // An untracked file of the user's in the same folder stays.
+    write(&root, "domains/coding/patterns/mine.md", "mine\n");
+    assert_eq!(repository.lag().unwrap().blocked, None);
+    assert!(matches!(repository.catch_up(&place.lock()).unwrap(), FastForward::Done { .. }));
+    assert_eq!(git(&root, &["status", "--porcelain"]), "?? domains/");
+    assert!(!root.join("domains/coding/patterns/first.md").exists() && root.join("renamed.md").is_file());
+    assert_eq!(git(&root, &["rev-parse", "main"]), git(&there, &["rev-parse", "main"]));
+    assert_eq!(git(&root, &["reflog", "-1", "--format=%gs", "HEAD"]), "merge origin/main: Fast-forward");
+    fsck(&root);
+}
+
+#[test]
+fn a_removal_killed_in_the_middle_is_completed_by_a_repetition() {
+    for is_in_index in [false, true] {
+        let place = Place::new();
+        let (root, repository) = with_remote(&place);
+        git(&place.path("there"), &["rm", "-q", "-r", "domains"]);
+        commit_all(&place.path("there"), "removed");
+        fetch(&repository);
+        // What a killed one leaves: the file is gone, then also its entry in the index.
+        std::fs::remove_dir_all(root.join("domains")).unwrap();
+        if is_in_index {
+            git(&root, &["add", "-A"]);
+        }
+        assert!(matches!(repository.catch_up(&place.lock()).unwrap(), FastForward::Done { .. }));
+        assert_eq!(git(&root, &["status", "--porcelain"]), "");
+        fsck(&root);
+    }
+}

@@ -14,7 +14,7 @@ use gix::bstr::ByteSlice as _;
 
 use crate::error::Error;
 use crate::lock::Lock;
-use crate::marked::{sweep, sweep_one};
+use crate::marked::{lock_of, sweep, sweep_one};
 use crate::place::{Place, Remote};
 use crate::program::{Ended, Program};
 use crate::propose::{BRANCH_PREFIX, reference_name};
@@ -433,7 +433,8 @@ impl Repository {
             .filter(|(name, id)| known.tips.get(*name) != Some(*id) && git.has_object(**id))
             .collect();
         let has_news = !gone.is_empty() || !news.is_empty() || !is_named;
-        if !has_news && !has_locks(&folder) {
+        let packed = git.common_dir().join("packed-refs");
+        if !has_news && !has_locks(&folder) && !lock_of(&packed).exists() {
             if there.asked {
                 known.freshen(git, remote);
             }
@@ -442,7 +443,7 @@ impl Repository {
 
         let held = Lock::acquire_within(&self.lock_path()?, LOCK_WAIT_MAX)?;
         sweep(&folder, &held)?;
-        sweep_one(&git.common_dir().join("packed-refs"), &held)?;
+        sweep_one(&packed, &held)?;
         for (name, id) in gone {
             delete(git, &held, &full(name), *id)?;
         }
