@@ -13,6 +13,7 @@ use forge::{CommitId, Credentials, Pushed, Remote, Repository, Scheme, Trouble, 
 use github::{GitHub, NewPull, Retry, Site, Slug};
 use queue::{Branch, Capture, Claim, Finish, Pull, PullState, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
+use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::git::{self, Input};
@@ -23,6 +24,10 @@ use crate::stage::{self, Failure, Jobs, Step, Worked};
 const GIT_DEADLINE: Duration = Duration::from_secs(120);
 /// How long one request of GitHub's API may take.
 const API_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Between two pull requests that are opened: GitHub asks for a second between requests that change
+/// something, and slows down whoever does not keep to it.
+const APART: Duration = Duration::from_secs(1);
 
 /// How the remote is dealt with.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +61,11 @@ pub struct Arguments {
 
 /// The way to the remote as it was last found.
 #[derive(Clone, Default)]
-pub struct Known(Arc<Mutex<Option<Way>>>);
+pub struct Known {
+    way: Arc<Mutex<Option<Way>>>,
+    /// When a pull request was last opened.
+    opened: Arc<Mutex<Option<Instant>>>,
+}
 
 pub struct State {
     arguments: Arguments,
@@ -160,6 +169,7 @@ impl Arguments {
             Some(number) => github.edit_pull(slug, number, &title, &body).await.map_err(of_github)?,
             None => {
                 let new = NewPull { branch: parcel.branch.name.clone(), base, title, body };
+                self.way.turn().await;
                 match github.open_pull(slug, &new).await {
                     Ok(opened) => opened.pull,
                     // It was merged in between: by hand, or with a pull request that is gone.
@@ -195,7 +205,7 @@ impl Arguments {
         let this = self.clone();
         stage::blocking(move || {
             let repository = this.repository()?;
-            let known = this.way.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let known = this.way.way.lock().unwrap_or_else(PoisonError::into_inner).clone();
             let Some(remote) = repository.remote().map_err(|error| git::with_hint(&error))? else {
                 return Ok(None);
             };
@@ -203,7 +213,7 @@ impl Arguments {
                 return Ok(Some(way));
             }
             let way = Way::find(remote, &this.settings.api)?;
-            *this.way.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(way.clone());
+            *this.way.way.lock().unwrap_or_else(PoisonError::into_inner) = Some(way.clone());
             Ok(Some(way))
         })
         .await
@@ -299,9 +309,18 @@ impl Arguments {
 
 impl Known {
     fn forget(&self) {
-        if self.0.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
+        if self.way.lock().unwrap_or_else(PoisonError::into_inner).take().is_some() {
             github::forget_tokens();
         }
+    }
+
+    /// Waits until another pull request may be opened.
+    async fn turn(&self) {
+        let next = self.opened.lock().unwrap_or_else(PoisonError::into_inner).map(|last| last + APART);
+        if let Some(next) = next {
+            tokio::time::sleep_until(next).await;
+        }
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
     }
 }
 

@@ -242,6 +242,10 @@ impl After<'_> {
                     synced.merged.push(capture.id);
                 }
                 PullState::Closed => {
+                    // By us, if it had become empty: then its branch goes as well, as it would have.
+                    if self.is_in(capture, default.tip)? {
+                        synced.deleted += usize::from(self.delete(capture)?);
+                    }
                     self.decide(capture, state)?;
                     synced.closed.push(capture.id);
                 }

@@ -9,10 +9,18 @@ mod audit;
 mod backlog;
 mod bench;
 mod client;
+mod delivery;
 mod hooks;
 mod machine;
 mod readers;
 mod storm;
+// The tests' GitHub; its helpers are for tests, and not all are wanted here.
+#[path = "../tests/support/github_api.rs"]
+#[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
+mod github_api;
+#[path = "../tests/support/openapi.rs"]
+#[expect(clippy::unwrap_used, reason = "shared with the tests")]
+mod openapi;
 mod times;
 mod troubles;
 
@@ -27,6 +35,7 @@ Examples:
   cargo test --features failpoints --test stress -- storm --seed 7 --kills 0 --point forge-before-ref
   cargo test --test stress -- readers --swaps 1000
   cargo test --test stress -- backlog --captures 10000
+  cargo test --features failpoints --test stress -- delivery --captures 200
   cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
@@ -64,6 +73,8 @@ enum Command {
     Readers(readers::Arguments),
     /// Thousands of captures wait for one drainer, whose memory and log stay small
     Backlog(backlog::Arguments),
+    /// The way to the remote: killed at every step, then a backlog from days without a network
+    Delivery(delivery::Arguments),
     /// How long a session's end takes: one hook alone, and many at once
     Hooks(hooks::Arguments),
     /// Run all benches, or one of them
@@ -124,6 +135,7 @@ fn main() -> ExitCode {
         Command::Readers(arguments) => ("readers", readers::run(&arguments, &common.program(), seed)),
         Command::Client(arguments) => ("client", client::run(&arguments, &common.program(), seed)),
         Command::Backlog(arguments) => ("backlog", backlog::run(&arguments, &common.program(), seed)),
+        Command::Delivery(arguments) => ("delivery", delivery::run(&arguments, &common.program(), seed)),
         Command::Hooks(arguments) => ("hooks", hooks::run(&arguments, &common.program(), seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Insert { path } => ("insert", hooks::insert(&path)),
