@@ -19,6 +19,7 @@ use crate::address::Address;
 use crate::git::{self, Input};
 use crate::pull::{self, About};
 use crate::stage::{self, Failure, Jobs, Step, Worked};
+use crate::sync::{ADDED_TO, ADDED_TO_TEXT};
 
 /// How long one call of git may take with the remote.
 const GIT_DEADLINE: Duration = Duration::from_secs(120);
@@ -145,12 +146,19 @@ impl Arguments {
         let Some(way) = self.way().await? else { return done() };
         let capture = &claim.capture;
         if capture.pushed.as_deref() != Some(parcel.branch.commit.as_str()) {
-            let (this, way, claim) = (self.clone(), way.clone(), claim.clone());
+            let (this, to, claim) = (self.clone(), way.clone(), claim.clone());
             let branch = parcel.branch.clone();
             let commit = parcel.commit;
-            match stage::blocking(move || this.push(&way, &claim, &branch, commit)).await? {
+            match stage::blocking(move || this.push(&to, &claim, &branch, commit)).await? {
                 Sent::There => {}
                 Sent::Decided => return done(),
+                Sent::AddedTo => {
+                    if let (Some(number), Some((github, slug))) = (capture.pull_number, way.github()?) {
+                        let told = github.comment_once(slug, number, ADDED_TO, ADDED_TO_TEXT).await;
+                        told.map_err(of_github)?;
+                    }
+                    return done();
+                }
             }
         }
         let Some((github, slug)) = way.github()? else {
@@ -259,8 +267,8 @@ impl Arguments {
             return Ok(Sent::There);
         }
         match capture.pushed {
-            // Somebody has added to it while it was made anew: theirs stays, and so does the pull request.
-            Some(_) => Ok(Sent::Decided),
+            // While it was made anew: theirs stays, and so does the pull request.
+            Some(_) => Ok(Sent::AddedTo),
             None => {
                 let message = format!("the remote has another branch {} with other content", branch.name);
                 Err(Failure { permanent: true, ..Failure::of(message) })
@@ -329,6 +337,8 @@ enum Sent {
     There,
     /// Nothing is to be sent: somebody has decided on it.
     Decided,
+    /// Somebody has added to the branch.
+    AddedTo,
 }
 
 fn parcel(claim: &Claim) -> Result<Parcel, Failure> {

@@ -228,8 +228,10 @@ impl Arguments {
                 let input = stage::encode(&Input::Planned { found, plan })?;
                 Ok(Step::NextOnBranch(Stage::Delivery, input, branch))
             }
-            // All of it is on the default branch: the next sync closes it.
+            // All of it is on the default branch, or somebody has added to the branch here: the next sync
+            // closes it, or tells them.
             Ok(_) | Err(forge::Error::BranchMoved { .. } | forge::Error::NoSuchBranch { .. }) => {
+                self.keep(claim, &found, &before)?;
                 Ok(Step::End(done(as_it_was())))
             }
             Err(error) => Err(with_hint(&error)),

@@ -32,7 +32,9 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 /// How many pull requests one sync asks for one by one: those that are not among the open ones any more.
 const LOOK_UPS_MAX: usize = 50;
 /// Our comments are told from others by it.
-const ADDED_TO: &str = "nugget:added-to";
+pub(crate) const ADDED_TO: &str = "nugget:added-to";
+pub(crate) const ADDED_TO_TEXT: &str = "What this branch edits has been edited on the default branch since. Somebody has \
+    added to the branch, so nugget leaves it as it is.";
 
 /// What a sync has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,7 +71,7 @@ pub struct Synced {
 /// What came of wanting a sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sync {
-    Done(Synced),
+    Done(Box<Synced>),
     /// There is no remote, or nothing is to be sent to it.
     NoRemote,
     /// Another process is at it.
@@ -118,7 +120,7 @@ pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<Sync, SyncEr
     if let Ok(report) = report {
         queue.report(SYNC_REPORT, &report, now)?;
     }
-    synced.map(Sync::Done)
+    synced.map(|synced| Sync::Done(Box::new(synced)))
 }
 
 /// What the last sync has left word of, and when.
@@ -224,34 +226,52 @@ impl After<'_> {
             _ => Vec::new(),
         };
         let mut look_ups = 0;
+        let mut first = Ok(());
         for capture in undecided {
-            let state = match (capture.pull_number, hub) {
-                (Some(number), Some(_)) if open.contains(&number) => PullState::Open,
-                (Some(number), Some((github, slug))) if look_ups < LOOK_UPS_MAX => {
-                    look_ups += 1;
-                    state_of(&github.pull(slug, number).await.map_err(of_github)?.state)
-                }
-                _ if self.is_in(capture, default.tip)? => PullState::Merged,
-                _ => PullState::Open,
-            };
-            match state {
-                PullState::Open => self.while_open(capture, default.tip, hub, synced).await?,
-                PullState::Merged => {
-                    synced.deleted += usize::from(self.delete(capture)?);
-                    self.decide(capture, state)?;
-                    synced.merged.push(capture.id);
-                }
-                PullState::Closed => {
-                    // By us, if it had become empty: then its branch goes as well, as it would have.
-                    if self.is_in(capture, default.tip)? {
-                        synced.deleted += usize::from(self.delete(capture)?);
+            let looked = async {
+                let state = match (capture.pull_number, hub) {
+                    (Some(number), Some(_)) if open.contains(&number) => PullState::Open,
+                    (Some(number), Some((github, slug))) if look_ups < LOOK_UPS_MAX => {
+                        look_ups += 1;
+                        state_of(&github.pull(slug, number).await.map_err(of_github)?.state)
                     }
-                    self.decide(capture, state)?;
-                    synced.closed.push(capture.id);
-                }
+                    _ if self.is_in(capture, default.tip)? => PullState::Merged,
+                    _ => PullState::Open,
+                };
+                self.see_to(capture, state, default.tip, hub, synced).await
+            };
+            match looked.await {
+                // What keeps one from the remote keeps all from it; else the others are seen to.
+                Err(failure) if failure.everyone => return Err(failure),
+                looked => first = first.and(looked),
             }
         }
-        Ok(())
+        first
+    }
+
+    async fn see_to(
+        &self,
+        capture: &Capture,
+        state: PullState,
+        tip: CommitId,
+        hub: Option<(&GitHub, &Slug)>,
+        synced: &mut Synced,
+    ) -> Result<(), Failure> {
+        match state {
+            PullState::Open => return self.while_open(capture, tip, hub, synced).await,
+            PullState::Merged => {
+                synced.deleted += usize::from(self.delete(capture)?);
+                synced.merged.push(capture.id);
+            }
+            PullState::Closed => {
+                // By us, if it had become empty: then its branch goes as well, as it would have.
+                if self.is_in(capture, tip)? {
+                    synced.deleted += usize::from(self.delete(capture)?);
+                }
+                synced.closed.push(capture.id);
+            }
+        }
+        self.decide(capture, state)
     }
 
     /// Whether the default branch has a capture's commit, or every file of it as it is.
@@ -298,9 +318,7 @@ impl After<'_> {
         let (Some((github, slug)), Some(number)) = (hub, capture.pull_number) else { return Ok(()) };
         match (bears, is_ours) {
             (_, false) => {
-                let text = "What this branch edits has been edited on the default branch since. \
-                            Somebody has added to the branch, so nugget leaves it as it is.";
-                github.comment_once(slug, number, ADDED_TO, text).await.map_err(of_github)?;
+                github.comment_once(slug, number, ADDED_TO, ADDED_TO_TEXT).await.map_err(of_github)?;
                 synced.added_to.push(capture.id);
             }
             (Bears::HasAll, true) => {
