@@ -305,34 +305,130 @@ fn settings_are_printed_with_where_they_come_from() {
 }
 
 #[test]
-fn help_names_every_command_with_examples() {
+fn help_is_for_a_terminal_of_80_columns_and_has_examples() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!("help", sandbox.ok(["--help"]));
-    for command in [
-        "demo",
-        "init",
-        "capture-session",
-        "status",
-        "sync",
-        "ask",
-        "serve",
-        "index",
-        "show",
-        "list",
-        "retry",
-        "forget-capture",
-        "config",
-        "runtime",
-        "spend",
-        "completions",
+    for command in cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        let name = command.get_name();
+        let help = sandbox.ok([name, "--help"]);
+        assert!(help.contains("Example"), "{name}: {help}");
+        let too_long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(too_long.is_empty(), "{name}: {too_long:?}");
+        insta::assert_snapshot!(format!("help-{name}"), help);
+    }
+}
+
+#[test]
+fn errors_say_what_happened_and_what_to_do() {
+    let (sandbox, empty) = (Sandbox::with_brain(), Sandbox::new());
+    let mut told = String::new();
+    let mut tell = |sandbox: &Sandbox, arguments: &[&str]| {
+        let output = sandbox.run(arguments);
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        let stderr = stderr.replace(sandbox.path().to_str().unwrap(), "~");
+        told.push_str(&format!(
+            "$ nugget {}\n{stderr}[{}]\n\n",
+            arguments.join(" "),
+            output.status.code().unwrap()
+        ));
+    };
+    tell(&empty, &["status"]);
+    tell(&empty, &["status", "--brain", "/dev/null"]);
+    for arguments in [
+        &["no-such-command"][..],
+        &["show"],
+        &["show", "no-such-unit"],
+        &["why", "no-such-unit"],
+        &["ask", "  "],
+        &["ask", "x", "--limit", "0"],
+        &["retry"],
+        &["retry", "99"],
+        &["forget-capture", "99"],
+        &["capture-session", "--transcript", "no-such.jsonl"],
+        &["sync", "--since", "yesterday"],
+        &["import", "no-such-folder"],
+        &["import", "brain"],
+        &["export", "--format", "okf"],
+        &["export", "--format", "okf", "-o", "brain"],
+        &["export", "--format", "html", "-o", "no-such-folder/brain.html"],
+        &["man", "brain/brain.yaml"],
+        &["completions", "tcsh"],
     ] {
-        let help = sandbox.ok([command, "--help"]);
-        assert!(help.contains("Example"), "{command}: {help}");
-        assert!(help.lines().all(|line| line.chars().count() <= 100), "{command}: {help}");
+        tell(&sandbox, arguments);
     }
+    insta::assert_snapshot!("errors", told);
+}
+
+/// What a shell says to a script, when it is installed.
+fn shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<String> {
+    let nugget = std::path::Path::new(env!("CARGO_BIN_EXE_nugget")).parent().unwrap();
+    let path = std::env::var("PATH").unwrap_or_default();
+    let mut command = std::process::Command::new(shell);
+    for (name, value) in sandbox.command().get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    command.args(arguments).env("PATH", format!("{}:{path}", nugget.display())).current_dir(sandbox.path());
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("{shell} is not installed: its completions are not tried");
+            return None;
+        }
+        Err(error) => panic!("{shell}: {error}"),
+    };
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{shell}: {stderr}");
+    Some(String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn completions_load_in_each_shell_and_know_the_units() {
+    let sandbox = Sandbox::with_brain();
+    crate::brain_questions::copy_brain(&sandbox);
+    sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
     for shell in ["bash", "zsh", "fish"] {
-        assert!(sandbox.ok(["completions", shell]).contains("capture-session"));
+        std::fs::write(sandbox.path().join(format!("script.{shell}")), sandbox.ok(["completions", shell]))
+            .unwrap();
     }
+    let bash = "source script.bash
+        try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9; COMPREPLY=(); _clap_complete_nugget nugget \"${@: -1}\"; echo \"${COMPREPLY[@]}\"; }
+        try nugget show bounded; try nugget forget-capture 1; try nugget sta";
+    if let Some(said) = shell(&sandbox, "bash", &["--norc", "-c", bash]) {
+        assert_eq!(said, "bounded-worker-pools-in-go\n1\nstatus\n");
+    }
+    let fish = "source script.fish; complete -C 'nugget show bounded'; complete -C 'nugget forget-capture 1'; complete -C 'nugget sta'";
+    if let Some(said) = shell(&sandbox, "fish", &["--no-config", "-c", fish]) {
+        let first: Vec<&str> = said.lines().map(|line| line.split('\t').next().unwrap()).collect();
+        assert_eq!(first, ["bounded-worker-pools-in-go", "1", "status"], "{said}");
+    }
+    let zsh = "autoload -U compinit; compinit -u -d zcompdump; source script.zsh; print ${_comps[nugget]}";
+    if let Some(said) = shell(&sandbox, "zsh", &["-f", "-c", zsh]) {
+        assert_eq!(said, "_clap_dynamic_completer_nugget\n");
+    }
+}
+
+#[test]
+fn a_completion_that_somebody_else_asks_for_does_not_stop_a_hook() {
+    let sandbox = Sandbox::with_brain();
+    let output = sandbox.command().args(["status"]).env("COMPLETE", "bash").output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("brain "));
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_command() {
+    let sandbox = Sandbox::new();
+    let page = sandbox.ok(["man"]);
+    assert!(page.contains(".TH nugget 1"), "{page}");
+    sandbox.ok(["man", "pages/man1"]);
+    let mut pages: Vec<String> = std::fs::read_dir(sandbox.path().join("pages/man1"))
+        .unwrap()
+        .map(|page| page.unwrap().file_name().into_string().unwrap())
+        .collect();
+    pages.sort();
+    for command in cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
+        assert!(pages.contains(&format!("nugget-{}.1", command.get_name())), "{pages:?}");
+    }
+    assert!(!pages.contains(&"nugget-drain.1".to_owned()), "{pages:?}");
 }
 
 #[test]

@@ -1,8 +1,11 @@
 //! What `nugget status` shows, and what its JSON promises.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{ChildStdout, Stdio};
+
 use serde_json::{Value, json};
 
-use crate::support::{Sandbox, fixture, until};
+use crate::support::{Running, Sandbox, fixture, until};
 
 /// Checks a value against the part of JSON Schema that the schema uses; names what is wrong.
 fn check(root: &Value, schema: &Value, value: &Value, at: &str) {
@@ -140,15 +143,76 @@ fn while_a_drainer_runs_its_actors_are_shown() {
     assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
 }
 
+/// `status --watch` with a pipe for stdout.
+fn watching(sandbox: &Sandbox) -> (Running, BufReader<ChildStdout>) {
+    let mut command = sandbox.command();
+    let mut child = command.args(["status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    (Running(child), stdout)
+}
+
 #[test]
-fn watching_needs_a_terminal() {
+fn without_a_terminal_the_picture_is_printed_again_until_nobody_reads_it() {
     let sandbox = Sandbox::with_brain();
-    let output = sandbox.run(["status", "--watch"]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr.contains("--watch needs a terminal") && stderr.contains("hint: "), "{stderr}");
-    assert!(output.stdout.is_empty());
+    let (mut child, mut stdout) = watching(&sandbox);
+    let mut text = String::new();
+    while text.matches("brain ").count() < 2 {
+        assert!(stdout.read_line(&mut text).unwrap() > 0, "{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "{text}");
+    drop(stdout);
+    assert!(child.0.wait().unwrap().success());
+}
+
+#[test]
+fn a_signal_ends_the_watch_with_success() {
+    let sandbox = Sandbox::with_brain();
+    for signal in ["INT", "TERM", "HUP"] {
+        let (mut child, mut stdout) = watching(&sandbox);
+        // Once it has printed it listens.
+        stdout.read_line(&mut String::new()).unwrap();
+        let pid = child.0.id().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+        let status = child.0.wait().unwrap();
+        assert!(status.success(), "{signal}: {status}");
+    }
     for other in ["--json", "--schema"] {
         assert_eq!(sandbox.run(["status", "--watch", other]).status.code(), Some(2));
     }
+}
+
+#[test]
+fn colours_are_for_terminals_and_for_who_forces_them() {
+    let sandbox = Sandbox::with_brain();
+    let coloured = |variables: &[(&str, &str)]| {
+        let output = sandbox.command().arg("status").envs(variables.iter().copied()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains('\u{1b}')
+    };
+    assert!(!coloured(&[]));
+    assert!(coloured(&[("CLICOLOR_FORCE", "1")]));
+    assert!(!coloured(&[("NO_COLOR", "1")]));
+}
+
+#[test]
+fn the_index_is_behind_what_was_written_since_and_a_merged_branch_is_not_to_review() {
+    let sandbox = Sandbox::with_brain();
+    let index = || sandbox.json(["status", "--json"])["index"].clone();
+    assert!(index()["generation"].is_null());
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    let (generation, status) = (index()["generation"].as_u64().unwrap(), sandbox.json(["status", "--json"]));
+    let branch = status["captures"][0]["branch"].as_str().unwrap().to_owned();
+    assert_eq!(status["reviews"], json!([{"capture": 1, "branch": branch, "state": "waiting"}]));
+    assert!(sandbox.ok(["status"]).contains(&format!("TO REVIEW\n   1  {branch}\n")));
+    sandbox.git(&["merge", "--quiet", &branch]);
+    let status = sandbox.json(["status", "--json"]);
+    assert_eq!(status["reviews"][0]["state"], "merged");
+    assert_eq!(status["index"]["behind"], status["captures"][0]["units"]);
+    sandbox.ok(["index"]);
+    assert_eq!((index()["behind"].as_u64(), index()["generation"].as_u64()), (Some(0), Some(generation + 1)));
+    std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: [\n---\n").unwrap();
+    assert_eq!(index()["behind"], 1);
+    sandbox.ok(["index"]);
+    assert_eq!((index()["behind"].as_u64(), index()["problems"].as_u64()), (Some(0), Some(1)));
+    sandbox.git(&["branch", "--delete", &branch]);
+    assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "gone");
 }

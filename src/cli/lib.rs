@@ -24,20 +24,32 @@ const HELP: &str = "\
 Examples:
   nugget demo
   nugget init --path ~/brain
-  nugget capture-session --transcript SESSION.jsonl --wait
+  nugget import claude-md --dry-run
   nugget ask \"how do we keep workers from piling up?\"
-  claude mcp add --scope user nugget -- nugget serve
+  nugget status --watch
 
 Exit codes:
   0  done, also when there was nothing to do or nothing to find
   1  it failed; the message says what is safe and what to do
   2  wrong usage or wrong settings
-  3  there is no such brain, unit or capture
-  4  a capture that was waited for has ended as a dead letter";
+  3  there is no such brain, unit, capture or file
+  4  a capture that was waited for has ended as a dead letter
 
-/// A memory for Claude Code: what a session learned is reviewed by you and found by the next one.
+`nugget COMMAND --help` has more, with examples.";
+
+/// What a person wants to do, and the commands for it. One that is named nowhere here stands at the end.
+const GROUPS: [(&str, &[&str]); 5] = [
+    ("Begin", &["demo", "init", "install", "uninstall", "import"]),
+    ("Ask and read", &["ask", "list", "show", "why", "export"]),
+    ("Watch over what sessions bring", &["status", "sync", "retry", "forget-capture", "spend", "doctor"]),
+    ("Called by Claude Code", &["serve", "capture-session", "session-start", "user-prompt"]),
+    ("Set up and look after", &["config", "index", "runtime", "eval", "completions", "man"]),
+];
+
+/// A memory for Claude Code: what a session learned is reviewed by you, and found by
+/// the next one
 #[derive(Parser)]
-#[command(name = "nugget", version, after_help = HELP, max_term_width = 100, propagate_version = true)]
+#[command(name = "nugget", version, after_help = HELP, max_term_width = 80, propagate_version = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -59,9 +71,9 @@ enum Command {
     Init(commands::init::Arguments),
     /// Queue a session for capture (what the hook calls)
     CaptureSession(commands::capture_session::Arguments),
-    /// Show captures, the drainer and recent results
+    /// Show captures, the drainer, the index and what to review
     Status(commands::status::Arguments),
-    /// Queue sessions that no hook announced, as far back as you like
+    /// Find sessions that no hook announced
     Sync(commands::sync::Arguments),
     /// Ask the brain
     Ask(commands::ask::Arguments),
@@ -87,8 +99,14 @@ enum Command {
     Runtime(commands::runtime::Arguments),
     /// Measure the search on a set of questions with known answers
     Eval(commands::eval::Arguments),
+    /// Bring in notes, CLAUDE.md files or Claude Code's own memory
+    Import(commands::import::Arguments),
+    /// Write the units as JSON, a web page, or a folder to share
+    Export(commands::export::Arguments),
     /// Print a completion script for your shell
     Completions(commands::completions::Arguments),
+    /// Print the manual, or write its pages to a folder
+    Man(commands::man::Arguments),
     /// Work the queue of the brain until it is empty (hooks start this by themselves)
     #[command(hide = true)]
     Drain(commands::drain::Arguments),
@@ -97,7 +115,13 @@ enum Command {
 /// Runs the program with its arguments and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     memory::settle();
-    let arguments = match Arguments::try_parse_from(arguments) {
+    if std::env::var_os(commands::completions::VARIABLE).is_some() {
+        clap_complete::CompleteEnv::with_factory(command).var(commands::completions::VARIABLE).complete();
+    }
+    let parsed = command()
+        .try_get_matches_from(arguments)
+        .and_then(|matches| <Arguments as clap::FromArgMatches>::from_arg_matches(&matches));
+    let arguments = match parsed {
         Ok(arguments) => arguments,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
@@ -117,6 +141,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode, Fault> {
     let door = session::Door::new(brain, verbose);
+    // Those that nobody watches log to a file, and say so to who watches all the same.
+    if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Index(_)) {
+        door.log_to_stderr();
+    }
     match command {
         Command::Demo(arguments) => arguments.run(&door),
         Command::Init(arguments) => arguments.run(&door),
@@ -135,12 +163,57 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::Config(arguments) => arguments.run(&door),
         Command::Runtime(arguments) => arguments.run(&door),
         Command::Eval(arguments) => arguments.run(&door),
+        Command::Import(arguments) => arguments.run(&door),
+        Command::Export(arguments) => arguments.run(&door),
         Command::Completions(arguments) => arguments.run(),
+        Command::Man(arguments) => arguments.run(),
         Command::Drain(arguments) => arguments.run(&door),
     }
 }
 
-/// The command line's shape, for completions and for tests of its help.
+/// The command line's shape, for parsing, completions, the manual and tests of its help.
 pub fn command() -> clap::Command {
-    <Arguments as clap::CommandFactory>::command()
+    let command = <Arguments as clap::CommandFactory>::command();
+    let commands = grouped(&command);
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{commands}Options:\n{{options}}{{after-help}}"
+    ))
+}
+
+/// The commands, by what a person wants to do.
+fn grouped(command: &clap::Command) -> String {
+    let visible: Vec<(&str, String)> = command
+        .get_subcommands()
+        .filter(|command| !command.is_hide_set())
+        .map(|command| (command.get_name(), command.get_about().map(ToString::to_string).unwrap_or_default()))
+        .collect();
+    let width = visible.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let is_named = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let others: Vec<&str> = visible.iter().map(|(name, _)| *name).filter(|name| !is_named(name)).collect();
+    let mut text = String::new();
+    for (heading, names) in GROUPS.into_iter().chain([("More", &others[..])]) {
+        let lines: Vec<String> = names
+            .iter()
+            .filter_map(|name| visible.iter().find(|(known, _)| known == name))
+            .map(|(name, about)| format!("  {name:<width$}  {about}\n"))
+            .collect();
+        if !lines.is_empty() {
+            text.push_str(&format!("{heading}:\n{}\n", lines.concat()));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_is_for_something() {
+        command().debug_assert();
+        let help = command().render_help().to_string();
+        assert!(!help.contains("More:"), "{help}");
+        let too_long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
+        assert!(too_long.is_empty(), "{too_long:?}");
+    }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
+use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
 
 use crate::fault::Fault;
@@ -31,44 +32,104 @@ pub(crate) fn safe(text: &str) -> String {
     knowledge::text::visible(text)
 }
 
-/// A table: columns as wide as they need to be, two spaces between them, the last one cut to what
-/// is left of the terminal's width.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |text: &str| text.chars().count();
-    let widths: Vec<usize> = (0..columns)
-        .map(|column| {
-            rows.iter().filter_map(|row| row.get(column)).map(|cell| width(cell)).max().unwrap_or(0)
-        })
-        .collect();
-    let before_last: usize = widths.iter().take(columns.saturating_sub(1)).map(|width| width + 2).sum();
-    let room = terminal_width().saturating_sub(before_last).max(20);
+/// A line for a terminal: parts with their styles.
+pub(crate) type Line = ratatui::text::Line<'static>;
+pub(crate) type Part = ratatui::text::Span<'static>;
+
+/// Lines as text, with a terminal's codes for their styles; `print` leaves these out where they are not
+/// wanted (`NO_COLOR`, no terminal).
+pub(crate) fn styled(lines: &[Line]) -> String {
     let mut text = String::new();
-    for row in rows {
-        for (column, cell) in row.iter().enumerate() {
-            if column + 1 == columns {
-                text.push_str(&knowledge::text::one_line(cell, room));
-            } else {
-                text.push_str(cell);
-                text.push_str(&" ".repeat(widths[column] - width(cell) + 2));
-            }
+    for line in lines {
+        for part in &line.spans {
+            let style = ansi(part.style);
+            text.push_str(&format!("{style}{}{style:#}", part.content));
         }
-        text.truncate(text.trim_end_matches(' ').len());
         text.push('\n');
     }
     text
 }
 
-fn terminal_width() -> usize {
+fn ansi(style: Style) -> anstyle::Style {
+    let colour = match style.fg {
+        Some(Color::Red) => Some(anstyle::AnsiColor::Red),
+        Some(Color::Green) => Some(anstyle::AnsiColor::Green),
+        Some(Color::Yellow) => Some(anstyle::AnsiColor::Yellow),
+        Some(Color::Cyan) => Some(anstyle::AnsiColor::Cyan),
+        _ => None,
+    };
+    let mut codes = anstyle::Style::new().fg_color(colour.map(Into::into));
+    if style.add_modifier.contains(Modifier::BOLD) {
+        codes = codes.bold();
+    }
+    if style.add_modifier.contains(Modifier::DIM) {
+        codes = codes.dimmed();
+    }
+    codes
+}
+
+/// A table: columns as wide as they need to be, two spaces between them, the last one cut to what is left of
+/// the width. Wide characters count as the two places that they take.
+pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize) -> Vec<Line> {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count)
+        .map(|column| rows.iter().filter_map(|row| row.get(column)).map(Part::width).max().unwrap_or(0))
+        .collect();
+    let before_last: usize = widths.iter().take(count.saturating_sub(1)).map(|width| width + 2).sum();
+    let room = width.saturating_sub(before_last).max(20);
+    let line = |row: Vec<Part>| {
+        let mut parts: Vec<Part> = Vec::new();
+        for (column, cell) in row.into_iter().enumerate() {
+            if column + 1 == count {
+                let text = fit(&knowledge::text::one_line(&cell.content, room), room);
+                parts.push(Part::styled(text, cell.style));
+            } else {
+                let gap = widths[column] - cell.width() + 2;
+                parts.extend([cell, Part::raw(" ".repeat(gap))]);
+            }
+        }
+        while parts.last().is_some_and(|part| part.content.trim().is_empty()) {
+            parts.pop();
+        }
+        Line::from(parts)
+    };
+    rows.into_iter().map(line).collect()
+}
+
+/// A table without styles, as wide as the terminal.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let rows = rows.iter().map(|row| row.iter().cloned().map(Part::raw).collect());
+    styled(&columns(rows.collect(), terminal_width()))
+}
+
+/// The places that a text takes in a terminal.
+pub(crate) fn width(text: &str) -> usize {
+    ratatui::text::Span::raw(text).width()
+}
+
+/// As much of a line as takes no more than `width` places, with an ellipsis when something is left out.
+pub(crate) fn fit(text: &str, width: usize) -> String {
+    if self::width(text) <= width {
+        return text.to_owned();
+    }
+    let mut fitting = String::new();
+    let mut used = 1;
+    for c in text.chars() {
+        used += self::width(c.encode_utf8(&mut [0; 4]));
+        if used > width {
+            break;
+        }
+        fitting.push(c);
+    }
+    format!("{}…", fitting.trim_end())
+}
+
+/// Columns of the terminal.
+pub(crate) fn terminal_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
         return columns;
     }
     rustix::termios::tcgetwinsize(io::stdout()).map_or(100, |size| usize::from(size.ws_col).max(40))
-}
-
-/// Rows of the terminal.
-pub(crate) fn terminal_height() -> usize {
-    rustix::termios::tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row).max(2))
 }
 
 /// A progress bar on stderr, absent where stderr is no terminal.
@@ -120,5 +181,15 @@ mod tests {
         let rows =
             [vec!["a".to_owned(), "bb".into(), "c".into()], vec!["aaa".into(), "b".into(), String::new()]];
         assert_eq!(table(&rows), "a    bb  c\naaa  b\n");
+    }
+
+    #[test]
+    fn wide_characters_take_two_places_and_styles_none() {
+        let rows = vec![
+            vec![Part::raw("日本"), Part::raw("x")],
+            vec![Part::styled("abc", Style::new().fg(Color::Red)), Part::raw("日".repeat(30))],
+        ];
+        let lines: Vec<String> = columns(rows, 30).iter().map(ToString::to_string).collect();
+        assert_eq!(lines, ["日本  x".to_owned(), format!("abc   {}…", "日".repeat(11))]);
     }
 }

@@ -1,79 +1,133 @@
-//! A screen that is drawn anew again and again, and gives the terminal back as it was.
+//! A screen that is drawn anew again and again, and gives the terminal back as it was: when it is dropped,
+//! after a panic, and for as long as the process is suspended.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Stdout, Write as _};
+use std::sync::{Mutex, Once, PoisonError};
 
-/// The other screen of a terminal, without a cursor and without wrapping: a line that is too long
-/// is cut by the terminal, which alone knows how wide each character is.
-const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J";
+use ratatui::backend::{Backend, CrosstermBackend};
+use ratatui::layout::Rect;
+use ratatui::{Frame, Terminal};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use crate::output::Line;
+
+/// The other screen of a terminal, without a cursor and without wrapping.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Holds the terminal's other screen until it is dropped, in a panic as well.
-pub(crate) struct Screen<W: Write> {
-    out: W,
+/// How the terminal was before; here, so that a panic finds it. `None` inside when stdin is no terminal.
+static BEFORE: Mutex<Option<Option<Termios>>> = Mutex::new(None);
+
+/// Holds the terminal's other screen.
+pub(crate) struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
 }
 
-impl<W: Write> Screen<W> {
-    pub(crate) fn enter(mut out: W) -> io::Result<Self> {
-        out.write_all(ENTER.as_bytes())?;
-        out.flush()?;
-        Ok(Self { out })
+impl Screen {
+    pub(crate) fn enter() -> io::Result<Self> {
+        restore_before_a_panic_is_told();
+        take()?;
+        Ok(Self { terminal: Terminal::new(CrosstermBackend::new(io::stdout()))? })
     }
 
-    /// Draws over what is there, in one write: nothing is blank for a moment, so nothing flickers.
-    pub(crate) fn draw(&mut self, text: &str, rows: usize) -> io::Result<()> {
-        self.out.write_all(frame(text, rows).as_bytes())?;
-        self.out.flush()
+    /// Draws what has changed since the last time, in the terminal's present size: nothing flickers.
+    pub(crate) fn draw(&mut self, lines: impl FnOnce(usize) -> Vec<Line>) -> io::Result<()> {
+        draw(&mut self.terminal, lines)
+    }
+
+    /// Gives the terminal back until this process is continued.
+    pub(crate) fn suspend(&mut self) -> io::Result<()> {
+        restore();
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        take()?;
+        self.terminal.clear()
     }
 }
 
-impl<W: Write> Drop for Screen<W> {
+impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
-        let _ = self.out.write_all(LEAVE.as_bytes()).and_then(|()| self.out.flush());
+        restore();
     }
 }
 
-/// The bytes of one picture: home, each line cleared to its end, then everything below.
-fn frame(text: &str, rows: usize) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    let shown = if lines.len() > rows { rows.saturating_sub(1) } else { lines.len() };
-    let mut frame = "\x1b[H".to_owned();
-    for line in &lines[..shown] {
-        frame.push_str(line);
-        frame.push_str("\x1b[K\n");
+fn draw<B>(terminal: &mut Terminal<B>, lines: impl FnOnce(usize) -> Vec<Line>) -> io::Result<()>
+where
+    B: Backend<Error = io::Error>,
+{
+    terminal.draw(|frame| fill(frame, lines)).map(drop)
+}
+
+fn fill(frame: &mut Frame<'_>, lines: impl FnOnce(usize) -> Vec<Line>) {
+    let area = frame.area();
+    let (width, height) = (usize::from(area.width), usize::from(area.height));
+    let mut lines = lines(width);
+    if lines.len() > height {
+        let shown = height.saturating_sub(1);
+        let left = lines.len() - shown;
+        lines.truncate(shown);
+        lines.push(Line::from(format!("… {left} more lines; a taller window shows them")));
     }
-    if shown < lines.len() {
-        frame.push_str(&format!("… {} more lines\x1b[K", lines.len() - shown));
-    } else if shown == rows {
-        // The last row has no line below it to go to: that would scroll.
-        frame.truncate(frame.len() - 1);
+    for (row, line) in (area.y..area.bottom()).zip(&lines) {
+        frame.render_widget(line, Rect { y: row, height: 1, ..area });
     }
-    frame.push_str("\x1b[J");
-    frame
+}
+
+/// Takes the terminal. Keys come without a line's end and are not shown; the keys that send signals still do.
+fn take() -> io::Result<()> {
+    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    let stdin = io::stdin();
+    let modes = if stdin.is_terminal() { tcgetattr(&stdin).ok() } else { None };
+    if let Some(modes) = &modes {
+        let mut keys = modes.clone();
+        keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
+        tcsetattr(&stdin, OptionalActions::Now, &keys)?;
+    }
+    *before = Some(modes);
+    let mut stdout = io::stdout();
+    stdout.write_all(ENTER.as_bytes())?;
+    stdout.flush()
+}
+
+/// Gives the terminal back; a second time does nothing.
+fn restore() {
+    let Some(modes) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    // A terminal that is gone needs nothing back.
+    let mut stdout = io::stdout();
+    let _ = stdout.write_all(LEAVE.as_bytes()).and_then(|()| stdout.flush());
+    if let Some(modes) = modes {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
+    }
+}
+
+/// What a panic says would be written to the other screen, and be gone with it.
+fn restore_before_a_panic_is_told() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            tell(panic);
+        }));
+    });
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::backend::TestBackend;
+
     use super::*;
 
     #[test]
-    fn a_picture_is_drawn_over_the_last_one_and_never_scrolls() {
-        assert_eq!(frame("a\nb\n", 5), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
-        assert_eq!(frame("a\nb\n", 2), "\x1b[Ha\x1b[K\nb\x1b[K\x1b[J");
-        assert_eq!(frame("a\nb\nc\n", 2), "\x1b[Ha\x1b[K\n… 2 more lines\x1b[K\x1b[J");
-        assert_eq!(frame("", 2), "\x1b[H\x1b[J");
-    }
-
-    #[test]
-    fn the_terminal_is_given_back_also_when_drawing_panics() {
-        let mut out = Vec::new();
-        let drawn = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            let mut screen = Screen::enter(&mut out).unwrap();
-            screen.draw("a\n", 3).unwrap();
-            panic!("in the midst of it");
-        }));
-        assert!(drawn.is_err());
-        let text = String::from_utf8(out).unwrap();
-        assert!(text.starts_with(ENTER) && text.ends_with(LEAVE), "{text:?}");
+    fn a_picture_is_drawn_over_the_last_one_and_what_has_no_room_is_counted() {
+        let mut screen = ratatui::Terminal::new(TestBackend::new(20, 3)).unwrap();
+        let mut show = |text: &'static str| {
+            screen.draw(|frame| fill(frame, |_| text.lines().map(Line::from).collect())).unwrap();
+            let buffer = screen.backend().buffer().clone();
+            let row = |y: u16| (0..20).map(|x| buffer[(x, y)].symbol().to_owned()).collect::<String>();
+            (0..3).map(|y| row(y).trim_end().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(show("one\ntwo\nthree"), ["one", "two", "three"]);
+        assert_eq!(show("1"), ["1", "", ""]);
+        assert_eq!(show("1\n2\n3\n4\n5"), ["1", "2", "… 3 more lines; a ta"]);
     }
 }

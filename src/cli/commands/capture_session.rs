@@ -27,23 +27,26 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const STALL: Duration = Duration::from_secs(2);
 
 const AFTER: &str = "\
-The capture is durable before this command answers; the work happens behind it. As a hook (with
-stdin and without --wait) it exits 0 whatever happens, and says on stderr what went wrong: a hook
-must never fail the session. It leaves alone the projects that the setting capture.exclude covers,
-and every session that runs with NUGGET_DISABLE=1.
+The capture is durable before this command answers; the work happens behind it.
+As a hook (with stdin and without --wait) it exits 0 whatever happens, and says
+on stderr what went wrong: a hook must never fail the session. It leaves alone
+the projects that the setting capture.exclude covers, and every session that
+runs with NUGGET_DISABLE=1.
 
-A model reads the session where one is at hand: the Claude API with a key (ANTHROPIC_API_KEY or the
-setting model.key_file), else `claude -p` if somebody is logged in. What was said is then sent
-there, without the secrets that are recognised. extract.backend = \"heuristic\" sends nothing;
-`nugget config` says what is in force, `nugget spend` what it has cost.
+A model reads the session where one is at hand: the Claude API with a key
+(ANTHROPIC_API_KEY or the setting model.key_file), else `claude -p` if somebody
+is logged in. What was said is then sent there, without the secrets that are
+recognised. extract.backend = \"heuristic\" sends nothing; `nugget config` says
+what is in force, `nugget spend` what it has cost.
 
-With --dry-run nothing is written, sent or queued: it prints what a model would be sent, word for word,
-and the files that the rules alone would propose. It reads the whole session, also what was captured
-before.
+With --dry-run nothing is written, sent or queued: it prints what a model would
+be sent, word for word, and the files that the rules alone would propose. It
+reads the whole session, also what was captured before.
 
-A file .nuggetignore in the project, written as a .gitignore, names files of which nothing is read;
-the line * leaves the whole project alone. One in nugget's settings folder names projects, one to a
-line, as capture.exclude does. What stands between <private> and </private> is never read.
+A file .nuggetignore in the project, written as a .gitignore, names files of
+which nothing is read; the line * leaves the whole project alone. One in
+nugget's settings folder names projects, one to a line, as capture.exclude does.
+What stands between <private> and </private> is never read.
 
 Examples:
   nugget capture-session --transcript SESSION.jsonl --wait
@@ -282,8 +285,8 @@ fn of_file(path: &Path) -> Result<Announcement, Fault> {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(Announcement {
         session: SessionId::verbatim(session_id(file).unwrap_or(stem)),
+        cwd: transcript::glance(&path).ok().and_then(|glance| glance.cwd),
         transcript: path,
-        cwd: None,
         origin: "command".to_owned(),
         reason: None,
     })

@@ -13,7 +13,7 @@ use crate::session::{Door, embed_settings};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A setting comes from the configuration file, over it from its NUGGET_… variable, over that from a flag.\n\nExample:\n  NUGGET_RETRIEVE_LIMIT=5 nugget config"
+    after_help = "A setting comes from the configuration file, over it from its NUGGET_… variable,\nover that from a flag.\n\nExample:\n  NUGGET_RETRIEVE_LIMIT=5 nugget config"
 )]
 pub(crate) struct Arguments {
     /// Print JSON

@@ -14,7 +14,7 @@ const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Nothing outside of the scratch folder is touched, and nothing leaves this machine.\n\nExample:\n  nugget demo --keep /tmp/flywheel"
+    after_help = "Nothing outside of the scratch folder is touched, and nothing leaves this\nmachine.\n\nExample:\n  nugget demo --keep /tmp/flywheel"
 )]
 pub(crate) struct Arguments {
     /// Do it in this new folder and leave it there to look at

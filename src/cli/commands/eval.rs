@@ -29,20 +29,25 @@ const BATCH: usize = 32;
 const RANKS_MAX: usize = 50;
 
 const AFTER: &str = "\
-DIR holds corpus.jsonl ({id, text, title?, doc?, position?, scope?}), queries.jsonl ({id, text, scope?})
-and qrels.tsv (query, item, grade). Items of one `doc` are consecutive passages of one unit, in the order
-of `position`; a question with a `scope` is asked of the items of that scope only.
+DIR holds corpus.jsonl ({id, text, title?, doc?, position?, scope?}),
+queries.jsonl ({id, text, scope?}) and qrels.tsv (query, item, grade). Items of
+one `doc` are consecutive passages of one unit, in the order of `position`; a
+question with a `scope` is asked of the items of that scope only.
 
-Stages: bm25 and embedding are the two searches, fusion is their reciprocal rank fusion (k = 60), graph
-adds neighbouring passages and related units, final is the order that is answered with. `ms p50` is the
-time from the question to that stage's list, the question's vector included. In brackets: the 95 %
-interval over resampled questions. The index is made in a temporary folder; vectors are kept in the
-cache ($XDG_CACHE_HOME/nugget), so that a second run embeds only the questions.
+Stages: bm25 and embedding are the two searches, fusion is their reciprocal rank
+fusion (k = 60), graph adds neighbouring passages and related units, final is
+the order that is answered with. `ms p50` is the time from the question to that
+stage's list, the question's vector included. In brackets: the 95 % interval
+over resampled questions. The index is made in a temporary folder; vectors are
+kept in the cache ($XDG_CACHE_HOME/nugget), so that a second run embeds only the
+questions.
 
-Several folders are told in a line each, with the mean in which each of them counts alike; in JSON `stages`
-is then that mean and `sets` has each one's figures.
+Several folders are told in a line each, with the mean in which each of them
+counts alike; in JSON `stages` is then that mean and `sets` has each one's
+figures.
 
-With --unrelated the questions of other sets are asked too, of all items: they should get nothing.
+With --unrelated the questions of other sets are asked too, of all items: they
+should get nothing.
 
 Examples:
   nugget eval sets/docs

@@ -20,8 +20,8 @@ use crate::session::{Door, spawn_indexer};
 const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 
 const AFTER: &str = "\
-The index is derived from the files and lies in the brain's .nugget folder, which git ignores.
-Deleting that folder loses nothing.
+The index is derived from the files and lies in the brain's .nugget folder,
+which git ignores. Deleting that folder loses nothing.
 
 Examples:
   nugget index

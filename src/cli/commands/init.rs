@@ -13,8 +13,9 @@ use crate::output;
 use crate::session::Door;
 
 const AFTER: &str = "\
-A folder of notes or a repository that is there is adopted: no file is overwritten, nothing is
-committed for you, and its notes are found from now on. A second run changes nothing.
+A folder of notes or a repository that is there is adopted: no file is
+overwritten, nothing is committed for you, and its notes are found from now on.
+A second run changes nothing.
 
 Examples:
   nugget init

@@ -13,6 +13,7 @@ use crate::session::{Door, ensure_drainer};
 #[command(after_help = "Examples:\n  nugget retry 12\n  nugget retry --all")]
 pub(crate) struct Retry {
     /// The capture's number, as `nugget status` shows it
+    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::dead_captures))]
     id: Option<i64>,
     /// All dead captures
     #[arg(long, conflicts_with = "id")]
@@ -43,6 +44,7 @@ impl Retry {
 #[command(after_help = "Example:\n  nugget forget-capture 12")]
 pub(crate) struct Forget {
     /// The capture's number, as `nugget status` shows it
+    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::all_captures))]
     id: i64,
 }
 

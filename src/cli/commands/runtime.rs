@@ -53,9 +53,10 @@ struct Build {
 }
 
 const AFTER: &str = "\
-The model runs without any of this: a runtime in pure Rust is built in. The ONNX Runtime library, two to
-three times as fast, is looked for at the setting `embed.runtime_library`, at ORT_DYLIB_PATH, beside the
-executable, and where `install` puts it.
+The model runs without any of this: a runtime in pure Rust is built in. The ONNX
+Runtime library, two to three times as fast, is looked for at the setting
+`embed.runtime_library`, at ORT_DYLIB_PATH, beside the executable, and where
+`install` puts it.
 
 Examples:
   nugget runtime

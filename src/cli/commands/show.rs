@@ -16,6 +16,7 @@ use crate::session::Door;
 #[command(after_help = "Example:\n  nugget show bounded-worker-pools")]
 pub(crate) struct Arguments {
     /// The unit's id, as `nugget list` shows it
+    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::units))]
     id: String,
     /// Print JSON
     #[arg(long)]

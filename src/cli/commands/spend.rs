@@ -15,10 +15,11 @@ use crate::reading;
 use crate::session::Door;
 
 const AFTER: &str = "\
-Reading a session may call a model: the Claude API with a key, or `claude -p`. So does, with a key,
-an answer of `nugget ask` and the order of what is found. Each call is entered here before it is
-made, and none is made for which the budget of spend.tokens_per_day and spend.cents_per_day has no
-room; rules read the session then, passages stand for the answer, and the local order stands.
+Reading a session may call a model: the Claude API with a key, or `claude -p`.
+So does, with a key, an answer of `nugget ask` and the order of what is found.
+Each call is entered here before it is made, and none is made for which the
+budget of spend.tokens_per_day and spend.cents_per_day has no room; rules read
+the session then, passages stand for the answer, and the local order stands.
 Dollars are by the list of prices, also where a subscription pays.
 
 Examples:

@@ -17,14 +17,16 @@ use crate::session::{Door, ensure_drainer, sweep_settings};
 const LISTED_MAX: usize = 20;
 
 const AFTER: &str = "\
-With a remote it fetches, moves the checkout forward where that loses nothing, and looks what has
-become of the pull requests: merged branches are deleted, and what was edited on the main branch
-meanwhile is proposed anew. Drainers and servers do this by themselves (setting sync.minutes).
+With a remote it fetches, moves the checkout forward where that loses nothing,
+and looks what has become of the pull requests: merged branches are deleted, and
+what was edited on the main branch meanwhile is proposed anew. Drainers and
+servers do this by themselves (setting sync.minutes).
 
-Sessions that were killed fire no hook. Every drainer and server looks for them: transcripts that
-nobody has written to for a while (setting sweep.idle_minutes), since the brain was made, no more
-in a day than sweep.daily_cap. This does the same now; with --since or --all it goes further back,
-as far as there are transcripts, and has no cap. What was captured is never captured twice.
+Sessions that were killed fire no hook. Every drainer and server looks for them:
+transcripts that nobody has written to for a while (setting sweep.idle_minutes),
+since the brain was made, no more in a day than sweep.daily_cap. This does the
+same now; with --since or --all it goes further back, as far as there are
+transcripts, and has no cap. What was captured is never captured twice.
 
 Examples:
   nugget sync --dry-run --all      what is there, and why it would be left

@@ -25,6 +25,7 @@ const EVENT_CHARS_MAX: usize = 600;
 )]
 pub(crate) struct Arguments {
     /// The unit's id, merged or not
+    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::units))]
     id: String,
     /// How much of the conversation before and after each line is shown
     #[arg(long, value_name = "N", default_value_t = 1)]

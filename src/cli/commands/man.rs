@@ -1,0 +1,42 @@
+//! `nugget man`: the manual's pages.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::fault::Fault;
+use crate::output;
+
+const AFTER: &str = "\
+Examples:
+  nugget man | man -l -
+  nugget man ~/.local/share/man/man1      # a page for each command";
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct Arguments {
+    /// The folder to write all pages to; without it the first page is printed
+    folder: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self) -> Result<ExitCode, Fault> {
+        let command = crate::command();
+        let Some(folder) = self.folder else {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(command).render(&mut page)?;
+            output::print(&String::from_utf8_lossy(&page))?;
+            return Ok(ExitCode::SUCCESS);
+        };
+        let failed = |error: std::io::Error| {
+            Fault::new(format!("failed to write to {}: {error}", folder.display()))
+                .hint("give a folder that you may write to")
+        };
+        std::fs::create_dir_all(&folder).map_err(failed)?;
+        clap_mangen::generate_to(command, &folder).map_err(failed)?;
+        output::print(&format!(
+            "wrote the pages to {}; `man nugget` finds them if that is in your manpath\n",
+            folder.display()
+        ))?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,121 @@
+//! `nugget export`: the units for other programs and other eyes.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::brain_questions::copy_brain;
+use crate::support::Sandbox;
+
+/// Twenty units, a note, and one that wants out of every place that it is put in.
+fn brain() -> Sandbox {
+    let sandbox = Sandbox::with_brain();
+    copy_brain(&sandbox);
+    let brain = sandbox.brain();
+    std::fs::write(brain.join("note.md"), "# A note\n\nWithout any front matter.\n").unwrap();
+    let secret = format!("AKIA{}", "IOSFODNN7EXAMPL3");
+    std::fs::write(
+        brain.join("domains/coding/bugs-evil.md"),
+        format!(
+            "---\nid: evil\ntype: bug\ntitle: \"</script><script>alert(1)</script><!-- ]]>\"\ntags: [\"<img src=x onerror=alert(1)>\"]\nrelated: [{{id: note, relation: \"<b>\"}}]\n---\n# Evil\n\n</script><script src=//evil.example></script> {secret} \u{202e} &lt;\n[x](javascript:alert(1)) `${{alert(1)}}`\n"
+        ),
+    )
+    .unwrap();
+    sandbox
+}
+
+/// The data in the page.
+fn data(page: &str) -> Value {
+    let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
+    let end = start + page[start..].find("</script>").unwrap();
+    serde_json::from_str(&page[start..end]).unwrap()
+}
+
+#[test]
+fn json_has_every_unit_with_its_relations_and_no_secret() {
+    let sandbox = brain();
+    let exported = sandbox.json(["export", "--format", "json"]);
+    let units = exported["units"].as_array().unwrap();
+    assert_eq!((exported["brain"].as_str(), units.len()), (Some("brain"), 22));
+    assert!(units.iter().any(|unit| !unit["related"].as_array().unwrap().is_empty()));
+    let evil = units.iter().find(|unit| unit["id"] == "evil").unwrap();
+    assert!(evil["body"].as_str().unwrap().contains("[redacted: "), "{evil}");
+    assert!(!exported.to_string().contains("IOSFODNN7"), "{evil}");
+    sandbox.ok(["export", "--format", "json", "-o", "brain.json"]);
+    let file: Value =
+        serde_json::from_slice(&std::fs::read(sandbox.path().join("brain.json")).unwrap()).unwrap();
+    assert_eq!(file["units"], exported["units"]);
+}
+
+#[test]
+fn the_page_holds_everything_and_nothing_in_it_can_get_out() {
+    let sandbox = brain();
+    sandbox.ok(["export", "--format", "html", "-o", "brain.html"]);
+    let page = std::fs::read_to_string(sandbox.path().join("brain.html")).unwrap();
+    assert_eq!(page.matches("<script").count(), 2, "the data and the program, and nobody else's");
+    assert_eq!(page.matches("</script").count(), 2);
+    for sign in ["<img", "<!--", "\u{202e}", "IOSFODNN7", "__UNITS__"] {
+        assert!(!page.contains(sign), "{sign}");
+    }
+    let units = data(&page)["units"].as_array().unwrap().clone();
+    assert_eq!(units.len(), 22);
+    let evil = units.iter().find(|unit| unit["id"] == "evil").unwrap();
+    assert!(evil["title"].as_str().unwrap().starts_with("</script><script>"), "it is shown as it is: {evil}");
+    // Nothing is fetched, and nothing of a unit is ever read as HTML or run.
+    assert!(page.contains("default-src 'none'"));
+    for sink in [
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "http://",
+        "https://",
+        "fetch(",
+        "import(",
+    ] {
+        let program = &page[page.rfind("<script>").unwrap()..];
+        assert!(!program.contains(sink), "{sink}");
+    }
+}
+
+#[test]
+fn an_empty_brain_has_a_page_too() {
+    let sandbox = Sandbox::with_brain();
+    assert_eq!(data(&sandbox.ok(["export", "--format", "html"]))["units"], serde_json::json!([]));
+}
+
+#[test]
+fn a_bundle_is_markdown_in_which_every_file_has_a_type() {
+    let sandbox = brain();
+    sandbox.ok(["export", "--format", "okf", "-o", "bundle"]);
+    let folder = sandbox.path().join("bundle");
+    let mut files = 0;
+    check_bundle(&folder, &mut files);
+    assert_eq!(files, 22);
+    let index = std::fs::read_to_string(folder.join("index.md")).unwrap();
+    assert!(index.starts_with("# brain\n\n22 units") && index.contains("## coding\n"), "{index}");
+    assert!(!index.contains("<script"), "{index}");
+    // The other files are as they are in the brain.
+    let path = "domains/coding/concepts/idempotency-keys.md";
+    assert_eq!(std::fs::read(folder.join(path)).unwrap(), std::fs::read(sandbox.brain().join(path)).unwrap());
+    // It is a brain, and nothing is written over one.
+    assert_eq!(sandbox.run(["export", "--format", "okf", "-o", "bundle"]).status.code(), Some(1));
+    sandbox.ok(["init", "--path", "bundle"]);
+    assert_eq!(sandbox.json(["list", "--json", "--brain", "bundle"])["units"].as_array().unwrap().len(), 22);
+}
+
+/// Every markdown file that is not reserved has front matter with a type, as the format wants it.
+fn check_bundle(folder: &Path, files: &mut usize) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            check_bundle(&path, files);
+        } else if !path.ends_with("index.md") {
+            *files += 1;
+            let document = knowledge::Document::parse(std::fs::read_to_string(&path).unwrap()).unwrap();
+            let kind = document.get("type").unwrap();
+            assert!(kind.as_str().is_some_and(|kind| !kind.is_empty()), "{}", path.display());
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `nugget import`: what somebody has written already, on one branch to review.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::Sandbox;
+
+/// A home with instructions, a memory and notes, and a project to stand in.
+struct Home {
+    sandbox: Sandbox,
+    project: PathBuf,
+}
+
+impl Home {
+    fn new() -> Self {
+        let sandbox = Sandbox::with_brain();
+        let project = sandbox.path().join("code/web-shop");
+        let home = Self { sandbox, project };
+        home.write(
+            ".claude/CLAUDE.md",
+            "- Always answer in short sentences of plain English.\n- Never commit unasked.\n",
+        );
+        home.write(
+            "code/web-shop/CLAUDE.md",
+            "# Web shop\n\n## Style\n\nNever use unwrap outside of tests, and write whole words.\n\n## Lanes\n\nRun the slow suite with `--lane 7` before each merge, since lane 7 alone has the database. Ask @octocat, who closes #12.\n",
+        );
+        home.write(
+            ".claude/projects/-code-web-shop/memory/MEMORY.md",
+            "- [Small commits](commits.md): one idea each\n",
+        );
+        home.write(
+            ".claude/projects/-code-web-shop/memory/commits.md",
+            "---\nname: small-commits\ndescription: One idea in each commit\ntype: feedback\n---\nThe user wants one idea in each commit, with the reason in its message.\n",
+        );
+        home.write(
+            "notes/rust/caches.md",
+            "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n",
+        );
+        home
+    }
+
+    fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        let path = self.sandbox.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    fn import(&self, arguments: &[&str]) -> Value {
+        let output = self
+            .sandbox
+            .command()
+            .current_dir(&self.project)
+            .arg("import")
+            .args(arguments)
+            .arg("--json")
+            .output();
+        let output = output.unwrap();
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+    }
+
+    fn branches(&self) -> Vec<String> {
+        let listed = self.sandbox.git(&["branch", "--list", "nugget/*", "--format=%(refname:short)"]);
+        listed.lines().map(str::to_owned).collect()
+    }
+
+    fn merge(&self, imported: &Value) {
+        self.sandbox.git(&["merge", "--quiet", "--no-edit", imported["branch"].as_str().unwrap()]);
+    }
+}
+
+fn titles(imported: &Value) -> Vec<&str> {
+    imported["units"].as_array().unwrap().iter().map(|unit| unit["title"].as_str().unwrap()).collect()
+}
+
+fn reasons(imported: &Value) -> Vec<&str> {
+    imported["left_out"].as_array().unwrap().iter().map(|left| left["reason"].as_str().unwrap()).collect()
+}
+
+fn notes() -> [&'static str; 3] {
+    ["claude-md", "auto-memory", "../../notes"]
+}
+
+#[test]
+fn everything_comes_on_one_branch_with_where_it_comes_from() {
+    let home = Home::new();
+    let dry = home.import(&[&notes()[..], &["--dry-run"]].concat());
+    assert_eq!(
+        titles(&dry),
+        [
+            "Always answer in short sentences of plain English",
+            "web-shop: Style",
+            "web-shop: Lanes",
+            "Small commits",
+            "Who owns a cache",
+        ]
+    );
+    assert!(home.branches().is_empty() && dry["commit"].is_null());
+    let imported = home.import(&notes());
+    assert_eq!(home.branches(), [imported["branch"].as_str().unwrap()]);
+    let branch = imported["branch"].as_str().unwrap();
+    assert_eq!(home.sandbox.git(&["rev-list", "--count", &format!("main..{branch}")]).trim(), "1");
+    let unit = home.sandbox.git(&["show", &format!("{branch}:domains/web-shop/beliefs/web-shop-style.md")]);
+    for line in [
+        "source: import\n",
+        "- file: ~/code/web-shop/CLAUDE.md\n",
+        "  section: Style\n",
+        "  digest: ",
+        "confidence: 0.8\n",
+        "\n# web-shop: Style\n",
+    ] {
+        assert!(unit.contains(line), "{line:?} in {unit}");
+    }
+    let message = home.sandbox.git(&["log", "-1", "--format=%B", branch]);
+    assert!(message.starts_with("Knowledge imported from claude-md, auto-memory, ~/notes"), "{message}");
+    assert!(!message.contains("@octocat") && !message.contains("#12"), "{message}");
+    // The checkout is as it was.
+    assert_eq!(home.sandbox.git(&["status", "--porcelain"]), "");
+
+    // Merged, they are found like all others.
+    home.merge(&imported);
+    let found = home.sandbox.json(["ask", "--no-llm", "--json", "which lane has the database"]);
+    assert_eq!(found["units"][0]["id"], "web-shop-lanes", "{found}");
+}
+
+#[test]
+fn a_second_import_brings_only_what_is_new_or_has_changed() {
+    let home = Home::new();
+    let first = home.import(&notes());
+    let again = home.import(&notes());
+    assert!(titles(&again).is_empty(), "{again}");
+    assert!(reasons(&again).iter().all(|reason| reason.contains("on branch nugget/import-")), "{again}");
+    home.merge(&first);
+    assert!(reasons(&home.import(&notes())).iter().all(|reason| reason.ends_with("in the brain")));
+
+    let claude_md = home.project.join("CLAUDE.md");
+    let text = std::fs::read_to_string(&claude_md).unwrap();
+    std::fs::write(
+        &claude_md,
+        text.replace("write whole words", "write whole words, in English only")
+            + "\n## Deploy\n\nEvery push to main deploys to staging by itself.\n",
+    )
+    .unwrap();
+    let second = home.import(&["claude-md"]);
+    assert_eq!(titles(&second), ["web-shop: Style", "web-shop: Deploy"]);
+    assert_eq!(second["units"][0]["updates"], true);
+    home.merge(&second);
+    let unit =
+        std::fs::read_to_string(home.sandbox.brain().join("domains/web-shop/beliefs/web-shop-style.md"))
+            .unwrap();
+    assert!(unit.contains("in English only") && unit.matches("- file: ").count() == 1, "{unit}");
+    assert!(titles(&home.import(&["claude-md"])).is_empty());
+
+    // What somebody has edited in the brain is theirs.
+    std::fs::write(
+        home.sandbox.brain().join("domains/web-shop/beliefs/web-shop-style.md"),
+        unit.replace("unwrap", "expect"),
+    )
+    .unwrap();
+    home.sandbox.git(&["commit", "--quiet", "--all", "--message", "mine"]);
+    std::fs::write(
+        &claude_md,
+        std::fs::read_to_string(&claude_md).unwrap().replace("English only", "plain English only"),
+    )
+    .unwrap();
+    let third = home.import(&["claude-md"]);
+    assert!(titles(&third).is_empty(), "{third}");
+    assert!(reasons(&third).iter().any(|reason| reason.contains("by a person")), "{third}");
+}
+
+#[test]
+fn what_a_reviewer_refused_is_not_proposed_again_unless_asked_for() {
+    let home = Home::new();
+    let first = home.import(&notes());
+    home.sandbox.git(&["branch", "--quiet", "-D", first["branch"].as_str().unwrap()]);
+    let again = home.import(&notes());
+    assert!(titles(&again).is_empty() && home.branches().is_empty(), "{again}");
+    assert!(reasons(&again).iter().all(|reason| reason.contains("not merged; --again")), "{again}");
+    assert_eq!(titles(&home.import(&[&notes()[..], &["--again"]].concat())).len(), 5);
+}
+
+#[test]
+fn what_the_brain_says_already_is_left_out_in_whatever_dress() {
+    let home = Home::new();
+    home.write(
+        "brain/domains/web-shop/beliefs/lanes.md",
+        "---\nid: lanes\ntype: belief\n---\n# Web shop lanes\n\nRun the slow suite with --lane 7, before each merge: since lane 7 alone has the database. Ask octocat, who closes 12!\n",
+    );
+    let imported = home.import(&["claude-md"]);
+    assert!(!titles(&imported).contains(&"web-shop: Lanes"), "{imported}");
+    assert!(reasons(&imported).contains(&"known already: lanes in the brain"), "{imported}");
+}
+
+#[test]
+fn secrets_private_parts_and_excluded_projects_stay_where_they_are() {
+    let home = Home::new();
+    let secret = format!("AKIA{}", "IOSFODNN7EXAMPL3");
+    home.write(
+        "notes/keys.md",
+        format!("# The key {secret}\n\nThe key of the staging account is {secret}, <private>my own business</private> and that is all.\n"),
+    );
+    let imported = home.import(&["../../notes"]);
+    let branch = imported["branch"].as_str().unwrap();
+    let all = home.sandbox.git(&["log", "-p", "-1", branch]) + &imported.to_string();
+    assert!(all.contains("staging account"), "{all}");
+    assert!(!all.contains(&secret) && !all.contains("my own business"), "{all}");
+
+    let output = home
+        .sandbox
+        .command()
+        .current_dir(&home.project)
+        .args(["import", "claude-md", "auto-memory", "--dry-run"])
+        .env("NUGGET_CAPTURE_EXCLUDE", "web-shop")
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("~/code/web-shop: capture.exclude covers it") && !told.contains("Style"), "{told}");
+}
+
+#[test]
+fn hostile_files_are_named_and_left_out() {
+    let home = Home::new();
+    let folder = home.sandbox.path().join("hostile");
+    home.write("hostile/binary.md", [0x89, b'P', 0, 1, 2]);
+    home.write("hostile/latin1.md", b"caf\xe9 au lait is a drink that people like\n");
+    home.write("hostile/huge.md", vec![b'x'; 600 * 1024]);
+    home.write("hostile/bomb.md", "---\na: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n---\n# Bombs\n\nA front matter full of anchors says nothing by itself.\n");
+    home.write(
+        "hostile/open.md",
+        "---\ntitle: never closed\n\nSome words about a thing that is never closed at all.\n",
+    );
+    home.write(
+        "hostile/node_modules/x/readme.md",
+        "# Theirs\n\nSomebody else's words, and a great many of them.\n",
+    );
+    home.write("hostile/.hidden/x.md", "# Hidden\n\nWhat lies in a hidden folder is not for everybody.\n");
+    home.write(
+        "hostile/..\u{202e}md.md",
+        "# Turned\n\nA name that is shown from right to left is a trick.\n",
+    );
+    std::os::unix::fs::symlink(".", folder.join("loop")).unwrap();
+    std::os::unix::fs::symlink("loop.md", folder.join("loop.md")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", folder.join("passwd.md")).unwrap();
+    let pipe = folder.join("pipe.md");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let imported = home.import(&["../../hostile"]);
+    assert_eq!(titles(&imported), ["Bombs", "Open"], "{imported}");
+    let told = imported["left_out"].to_string();
+    for expected in ["is no text", "is not UTF-8", "is larger than 512 KB"] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+    assert!(
+        !imported.to_string().contains('\u{202e}') && !imported.to_string().contains("root:"),
+        "{imported}"
+    );
+    for path in [&pipe as &Path, &folder.join("loop.md")] {
+        let output = home.sandbox.run([Path::new("import"), path]);
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.contains("is no file") || said.contains("error: "), "{said}");
+    }
+}
