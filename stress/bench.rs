@@ -10,6 +10,7 @@ mod idle;
 mod parts;
 mod pipeline;
 mod search;
+mod status;
 pub(crate) mod transcript;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,8 @@ pub(crate) enum Bench {
     Graph(graph::Arguments),
     /// Memory of a server that waits
     Idle(idle::Arguments),
+    /// `nugget status` from exec to exit, in a large brain
+    Status(status::Arguments),
     /// Reading and condensing a session of 100 MB
     Transcript(transcript::Arguments),
     /// What a question costs part by part, in a brain that another bench has left
@@ -83,6 +86,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Index(defaults()?),
             Bench::Graph(defaults()?),
             Bench::Idle(defaults()?),
+            Bench::Status(defaults()?),
             Bench::Transcript(defaults()?),
         ],
     };
@@ -96,6 +100,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Index(arguments) => ("index", pipeline::run(&arguments, &program, seed)?),
             Bench::Graph(arguments) => ("graph", graph::run(&arguments, seed)?),
             Bench::Idle(arguments) => ("idle", idle::run(&arguments, &program, seed)?),
+            Bench::Status(arguments) => ("status", status::run(&arguments, &program, seed)?),
             Bench::Transcript(arguments) => ("transcript", transcript::run(&arguments)?),
             Bench::Parts(arguments) => ("parts", parts::run(&arguments, seed)?),
             Bench::List => {

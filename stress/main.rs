@@ -12,6 +12,7 @@ mod client;
 mod delivery;
 mod hooks;
 mod machine;
+mod mcp;
 mod readers;
 mod storm;
 // The tests' GitHub; its helpers are for tests, and not all are wanted here.
@@ -37,6 +38,8 @@ Examples:
   cargo test --test stress -- backlog --captures 10000
   cargo test --features failpoints --test stress -- delivery --captures 200
   cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
+  npm install --prefix target/mcp @modelcontextprotocol/conformance @modelcontextprotocol/sdk node@22
+  cargo test --test stress -- mcp --modules target/mcp/node_modules
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
 
@@ -84,6 +87,8 @@ enum Command {
     },
     /// The real Claude Code client reads a session, against a scripted API
     Client(client::Arguments),
+    /// What `serve` writes, against the protocol's schema and its conformance suite; needs npm packages
+    Mcp(mcp::Arguments),
     /// One row into a SQLite database, and nothing else: what a hook is compared with
     #[command(hide = true)]
     Insert { path: PathBuf },
@@ -136,6 +141,7 @@ fn main() -> ExitCode {
         Command::Client(arguments) => ("client", client::run(&arguments, &common.program(), seed)),
         Command::Backlog(arguments) => ("backlog", backlog::run(&arguments, &common.program(), seed)),
         Command::Delivery(arguments) => ("delivery", delivery::run(&arguments, &common.program(), seed)),
+        Command::Mcp(arguments) => ("mcp", mcp::run(&arguments, &common.program(), seed)),
         Command::Hooks(arguments) => ("hooks", hooks::run(&arguments, &common.program(), seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Insert { path } => ("insert", hooks::insert(&path)),

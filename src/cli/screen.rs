@@ -4,9 +4,9 @@
 use std::io::{self, IsTerminal as _, Stdout, Write as _};
 use std::sync::{Mutex, Once, PoisonError};
 
-use ratatui::backend::{Backend, CrosstermBackend};
-use ratatui::layout::Rect;
-use ratatui::{Frame, Terminal};
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::{Rect, Size};
+use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
 use crate::output::Line;
@@ -18,21 +18,33 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 /// How the terminal was before; here, so that a panic finds it. `None` inside when stdin is no terminal.
 static BEFORE: Mutex<Option<Option<Termios>>> = Mutex::new(None);
 
+const EMPTY: &str = "\x1b[H\x1b[2J";
+
 /// Holds the terminal's other screen.
 pub(crate) struct Screen {
+    /// Of a fixed size, and made anew when that changes: to resize one it asks the terminal where its cursor
+    /// is, and whoever reads the keys here would take the answer away.
     terminal: Terminal<CrosstermBackend<Stdout>>,
+    size: Size,
 }
 
 impl Screen {
     pub(crate) fn enter() -> io::Result<Self> {
         restore_before_a_panic_is_told();
         take()?;
-        Ok(Self { terminal: Terminal::new(CrosstermBackend::new(io::stdout()))? })
+        let size = size();
+        // Should that fail, `drop` is not there yet to give the terminal back.
+        let terminal = empty(size).inspect_err(|_| restore())?;
+        Ok(Self { terminal, size })
     }
 
     /// Draws what has changed since the last time, in the terminal's present size: nothing flickers.
     pub(crate) fn draw(&mut self, lines: impl FnOnce(usize) -> Vec<Line>) -> io::Result<()> {
-        draw(&mut self.terminal, lines)
+        if self.size != size() {
+            self.size = size();
+            self.terminal = empty(self.size)?;
+        }
+        self.terminal.draw(|frame| fill(frame, lines)).map(drop)
     }
 
     /// Gives the terminal back until this process is continued.
@@ -40,7 +52,8 @@ impl Screen {
         restore();
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
         take()?;
-        self.terminal.clear()
+        self.terminal = empty(self.size)?;
+        Ok(())
     }
 }
 
@@ -50,11 +63,18 @@ impl Drop for Screen {
     }
 }
 
-fn draw<B>(terminal: &mut Terminal<B>, lines: impl FnOnce(usize) -> Vec<Line>) -> io::Result<()>
-where
-    B: Backend<Error = io::Error>,
-{
-    terminal.draw(|frame| fill(frame, lines)).map(drop)
+/// Empties the screen, for a picture that is drawn whole.
+fn empty(size: Size) -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+    let mut stdout = io::stdout();
+    stdout.write_all(EMPTY.as_bytes())?;
+    stdout.flush()?;
+    let viewport = Viewport::Fixed(Rect::new(0, 0, size.width, size.height));
+    Terminal::with_options(CrosstermBackend::new(stdout), TerminalOptions { viewport })
+}
+
+fn size() -> Size {
+    rustix::termios::tcgetwinsize(io::stdout())
+        .map_or(Size::new(80, 24), |size| Size::new(size.ws_col.max(1), size.ws_row.max(1)))
 }
 
 fn fill(frame: &mut Frame<'_>, lines: impl FnOnce(usize) -> Vec<Line>) {
