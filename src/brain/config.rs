@@ -88,6 +88,30 @@ pub const KEYS: &[Key] = &[
         help: "the API of a GitHub Enterprise Server (https://HOST/api/v3); empty to tell it by the remote",
     },
     Key {
+        name: "session_start.enabled",
+        kind: Kind::OneOf(&["on", "off"]),
+        default: "on",
+        help: "whether a session that begins is told what is known about its project",
+    },
+    Key {
+        name: "session_start.tokens",
+        kind: Kind::Number(50, 3_000),
+        default: "600",
+        help: "the most tokens that it is told",
+    },
+    Key {
+        name: "user_prompt.enabled",
+        kind: Kind::OneOf(&["on", "off"]),
+        default: "off",
+        help: "whether each prompt is answered with what is known about it, found by its words alone",
+    },
+    Key {
+        name: "user_prompt.tokens",
+        kind: Kind::Number(50, 3_000),
+        default: "400",
+        help: "the most tokens that it is told",
+    },
+    Key {
         name: "extract.backend",
         kind: Kind::OneOf(&["auto", "claude-api", "claude-p", "heuristic"]),
         default: "auto",
@@ -265,8 +289,9 @@ pub const KEYS: &[Key] = &[
     },
 ];
 
-/// `NUGGET_*` variables that are no settings: the log filter and the guards of processes.
-const OTHER_VARIABLES: &[&str] = &["NUGGET_LOG", "NUGGET_DISABLE"];
+/// `NUGGET_*` variables that are no settings: the log filter, the guards of processes, and where the plugin
+/// finds the program.
+const OTHER_VARIABLES: &[&str] = &["NUGGET_LOG", "NUGGET_DISABLE", "NUGGET_BIN"];
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -74,6 +74,11 @@ impl Places {
         self.folder.join("reindex.lock")
     }
 
+    /// What sessions have been told already, a file for each.
+    pub fn sessions(&self) -> PathBuf {
+        self.folder.join("sessions")
+    }
+
     pub fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }
@@ -104,6 +109,11 @@ pub fn vector_cache() -> PathBuf {
 /// `$XDG_DATA_HOME/nugget/runtime`: where `nugget runtime install` puts the ONNX Runtime library.
 pub fn runtime_folder() -> PathBuf {
     strategy().map_or_else(std::env::temp_dir, |xdg| xdg.data_dir()).join("nugget").join("runtime")
+}
+
+/// `$XDG_DATA_HOME/nugget/install`: what `nugget install` has changed, for `nugget uninstall`.
+pub fn install_folder() -> PathBuf {
+    runtime_folder().with_file_name("install")
 }
 
 /// Where a brain is made when no folder is named: `~/brain`.

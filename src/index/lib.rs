@@ -10,6 +10,7 @@ pub mod chunk;
 mod filter;
 mod glance;
 mod graph;
+mod overview;
 mod parallel;
 mod plan;
 mod read;
@@ -31,9 +32,11 @@ pub use cache::VectorCache;
 pub use filter::Filter;
 pub use glance::{Glance, glance};
 pub use graph::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
+pub use overview::{Overview, UnitGlance};
 pub use plan::{Given, Mode, Plan, Progress, Report};
 pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord};
 
+use crate::read::Vectored;
 use crate::store::{BuilderLock, Limits, Store};
 
 /// What vectors are labelled with: those of another model cannot be compared with these.
@@ -182,7 +185,16 @@ impl Index {
     /// # Errors
     /// When the index cannot be read; a damaged one is marked, and the next plan remakes it.
     pub fn pin(&self) -> Result<Pinned, Error> {
-        Pinned::new(self.store.clone())
+        Pinned::new(self.store.clone(), Vectored::Yes)
+    }
+
+    /// As [`Index::pin`], for a search by words alone: the vectors are not read, which takes longer than
+    /// everything else, and nothing is near to anything.
+    ///
+    /// # Errors
+    /// Those of [`Index::pin`].
+    pub fn pin_words(&self) -> Result<Pinned, Error> {
+        Pinned::new(self.store.clone(), Vectored::No)
     }
 }
 

@@ -107,16 +107,24 @@ pub struct Pinned {
     generation: u64,
     model: Option<ModelLabel>,
     units: usize,
+    chunks: usize,
     vectors: Arc<VectorSet>,
     filter: Option<Filter>,
 }
 
+/// Whether a pinned generation has its vectors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Vectored {
+    Yes,
+    No,
+}
+
 impl Pinned {
-    pub(crate) fn new(store: Arc<Store>) -> Result<Self, Error> {
-        store::while_vanishing(|| Self::once(Arc::clone(&store)))
+    pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
+        store::while_vanishing(|| Self::once(Arc::clone(&store), vectored))
     }
 
-    fn once(store: Arc<Store>) -> Result<Self, Error> {
+    fn once(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
         let connection = store.reader()?;
         // From here on `drop` ends the transaction, whatever fails below.
         let mut pinned = Self {
@@ -124,6 +132,7 @@ impl Pinned {
             generation: 0,
             model: None,
             units: 0,
+            chunks: 0,
             vectors: Arc::new(VectorSet::empty()),
             filter: None,
             store,
@@ -148,7 +157,11 @@ impl Pinned {
         if let Some((generation, units)) = found.into_iter().next() {
             pinned.generation = generation.number;
             pinned.units = units;
-            pinned.vectors = pinned.vectors_of(&generation)?;
+            pinned.chunks = generation.chunks;
+            if vectored == Vectored::Yes {
+                pinned.vectors = pinned.vectors_of(&generation)?;
+                pinned.chunks = pinned.vectors.len();
+            }
             pinned.model = Some(generation.model);
         }
         Ok(pinned)
@@ -188,7 +201,7 @@ impl Pinned {
     }
 
     pub fn chunks_count(&self) -> usize {
-        self.filter.as_ref().map_or(self.vectors.len(), Filter::len)
+        self.filter.as_ref().map_or(self.chunks, Filter::len)
     }
 
     pub fn units_count(&self) -> usize {

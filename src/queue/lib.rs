@@ -4,6 +4,7 @@
 //! leaves its stage only in the transaction that keeps the stage's result. This crate never does
 //! the work and never starts a process.
 
+mod beginning;
 mod capture;
 mod delivered;
 mod glance;
@@ -16,6 +17,7 @@ mod spend;
 mod spool;
 mod store;
 
+pub use beginning::{Brought, Glance, glance};
 pub use capture::{
     ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, PullState, Stage, State, Tally,
 };

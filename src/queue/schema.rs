@@ -207,6 +207,12 @@ fn wait_with_jitter(connection: &Connection, patience: Patience) -> rusqlite::Re
     connection.busy_handler(Some(handler))
 }
 
+/// Whether the tables are of this version: for those who only read and make nothing.
+pub(crate) fn is_present(connection: &Connection) -> rusqlite::Result<bool> {
+    let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    Ok(version == STEPS.len() as i64)
+}
+
 fn bring_up_to_date(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have done it while this one waited for the lock.

@@ -19,7 +19,7 @@ pub use clean::whole as clean;
 pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
 pub use discover::{FOUND_MAX, Glance, Stamp, client_folder, discover, glance};
 pub use exclude::Exclude;
-pub use reader::{Error, LINE_BYTES_MAX, read};
+pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 
 #[cfg(test)]
 mod tests;

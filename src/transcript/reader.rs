@@ -57,6 +57,34 @@ pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Reading, Error>
     Ok(reading)
 }
 
+/// The end of a transcript alone, from the first line that begins within its last `bytes_max` bytes: for
+/// whoever has no time for the whole.
+///
+/// # Errors
+/// Those of [`read`].
+pub fn read_tail(path: &Path, bytes_max: u64) -> Result<Reading, Error> {
+    let failed = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing { path: path.to_owned() },
+        _ => Error::Unreadable { path: path.to_owned(), source },
+    };
+    if !fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(Error::NotAFile { path: path.to_owned() });
+    }
+    let mut file = File::open(path).map_err(failed)?;
+    let size = file.metadata().map_err(failed)?.len();
+    let start = size.saturating_sub(bytes_max);
+    let mut tail = Vec::new();
+    // With the byte before, so that a line which begins just there is whole.
+    io::Seek::seek(&mut file, io::SeekFrom::Start(start.saturating_sub(1))).map_err(failed)?;
+    file.take(size - start + 1).read_to_end(&mut tail).map_err(failed)?;
+    let whole = match start {
+        0 => &tail[..],
+        _ => memchr(b'\n', &tail).map_or(&[][..], |at| &tail[at + 1..]),
+    };
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    read_stream(whole, LINE_BYTES_MAX, &stem, &|_| false, &Ignore::of).map_err(failed)
+}
+
 /// The same for any stream; `session_id` is for when no line tells it.
 pub(crate) fn read_stream(
     source: impl Read,

@@ -1,0 +1,150 @@
+//! A look at the ledger that costs next to nothing, for a session that is about to begin.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OpenFlags, Row, params};
+
+use crate::{Error, schema};
+
+/// Another's write is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Units of a project's captures that are named at most.
+const NAMES_MAX: usize = 2_000;
+
+/// A capture that has put units on a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    pub branch: String,
+    pub units: u32,
+    /// Its pull request, where there is one.
+    pub pull_url: Option<String>,
+    /// As `PullState` writes it, where it is known.
+    pub pull_state: Option<String>,
+    pub finished: Timestamp,
+    /// Whether the session worked in the project.
+    pub is_here: bool,
+}
+
+/// What the ledger says to somebody who begins to work in a project.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Glance {
+    /// The latest captures that brought something, newest first.
+    pub brought: Vec<Brought>,
+    /// How many captures became dead letters lately.
+    pub dead: u64,
+    /// How many captures have not ended.
+    pub unfinished: u64,
+    /// The units that sessions in the project have proposed, merged or not.
+    pub units: Vec<String>,
+    /// Units that rest on more than one session, with how many.
+    pub confirmed: Vec<(String, u32)>,
+}
+
+/// Looks at a queue without changing it; `None` when there is none, or one of another version.
+///
+/// `since`: how far back dead letters are counted.
+///
+/// # Errors
+/// When the queue cannot be read.
+pub fn glance(path: &Path, project: &Path, since: Timestamp, limit: usize) -> Result<Option<Glance>, Error> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let wrong = |source| Error::Open { path: PathBuf::from(path), source };
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
+    connection.busy_timeout(PATIENCE).map_err(wrong)?;
+    if !schema::is_present(&connection).map_err(wrong)? {
+        return Ok(None);
+    }
+    let project = project.to_string_lossy();
+    let dead = "SELECT count(*) FROM captures WHERE outcome = 'dead' AND finished_ms >= ?1";
+    let dead: i64 = connection.query_row(dead, [since.as_millisecond()], |row| row.get(0))?;
+    let unfinished = "SELECT count(*) FROM captures WHERE outcome IS NULL";
+    let unfinished: i64 = connection.query_row(unfinished, [], |row| row.get(0))?;
+    let mut glance =
+        Glance { dead: dead.unsigned_abs(), unfinished: unfinished.unsigned_abs(), ..Glance::default() };
+    let mut statement = connection.prepare(&format!(
+        "SELECT *, {HERE} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
+         ORDER BY id DESC LIMIT ?2"
+    ))?;
+    let rows = statement.query_map(params![project, limit as i64], brought)?;
+    glance.brought = rows.collect::<Result<_, _>>()?;
+    let mut statement = connection.prepare(&format!(
+        "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {HERE} ORDER BY capture_id DESC LIMIT ?2"
+    ))?;
+    let rows = statement.query_map(params![project, NAMES_MAX as i64], |row| row.get(0))?;
+    glance.units = rows.collect::<Result<_, _>>()?;
+    let mut statement = connection.prepare(
+        "SELECT unit, count(DISTINCT capture_id) FROM evidence GROUP BY unit HAVING count(DISTINCT capture_id) > 1",
+    )?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    glance.confirmed = rows.collect::<Result<_, _>>()?;
+    Ok(Some(glance))
+}
+
+/// Whether a capture's session worked in the project or below it.
+const HERE: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
+
+fn brought(row: &Row<'_>) -> rusqlite::Result<Brought> {
+    // Columns that later versions of the table may have.
+    let maybe = |name: &str| row.get::<_, Option<String>>(name).ok().flatten();
+    let finished: Option<i64> = row.get("finished_ms")?;
+    Ok(Brought {
+        branch: row.get("branch")?,
+        units: row.get("units")?,
+        pull_url: maybe("pull_url"),
+        pull_state: maybe("pull_state"),
+        finished: finished.and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default(),
+        is_here: row.get("here")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Announcement, Finish, Proposed, Queue, Stage};
+
+    #[test]
+    fn a_glance_sees_what_this_projects_sessions_have_brought() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("queue.db");
+        let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
+        assert_eq!(glance(&path, Path::new("/p"), now, 5).unwrap(), None);
+        let queue = Queue::open(&path).unwrap();
+        for (number, cwd) in ["/p/shop/src", "/p/shopping", "/p/shop"].into_iter().enumerate() {
+            let announcement = Announcement {
+                session: knowledge::SessionId::verbatim(format!("s{number}")),
+                transcript: format!("/t/{number}.jsonl").into(),
+                cwd: Some(cwd.into()),
+                origin: "hook".into(),
+                reason: None,
+            };
+            queue.add(&announcement, now).unwrap();
+            let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
+            let unit = Proposed {
+                name: format!("unit-{number}"),
+                is_new: true,
+                evidence: vec![("line".into(), "words".into())],
+                ..Proposed::default()
+            };
+            let same = Proposed { name: "unit-0".into(), is_new: false, ..unit.clone() };
+            let units = if number == 0 { vec![unit] } else { vec![unit, same] };
+            assert!(queue.keep(&claim, b"", &units).unwrap().is_empty());
+            let finish = match number {
+                2 => Finish::Dead { reason: "no".into() },
+                _ => Finish::Done { branch: format!("nugget/{number}"), commit: "c".into(), units: 1 },
+            };
+            queue.finish(&claim, &finish, now).unwrap();
+        }
+        let glance = super::glance(&path, Path::new("/p/shop"), now, 5).unwrap().unwrap();
+        let brought: Vec<_> =
+            glance.brought.iter().map(|brought| (brought.branch.as_str(), brought.is_here)).collect();
+        assert_eq!(brought, [("nugget/1", false), ("nugget/0", true)]);
+        assert_eq!((glance.dead, glance.unfinished), (1, 0));
+        assert_eq!(glance.units, ["unit-2", "unit-0"]);
+        assert_eq!(glance.confirmed, [("unit-0".to_owned(), 3)]);
+    }
+}
