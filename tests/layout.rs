@@ -138,6 +138,7 @@ fn only_forge_and_the_door_start_processes() {
         "src/extract/claude_code.rs",
         "src/cli/session.rs",
         "src/cli/commands/demo.rs",
+        "src/cli/commands/install.rs",
         "src/cli/commands/runtime.rs",
         // For its tests alone.
         "actors/testbed.rs",

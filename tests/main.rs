@@ -15,6 +15,7 @@ mod flywheel;
 mod git_states;
 mod github;
 mod import;
+mod install;
 mod layout;
 mod mcp;
 mod reading;

@@ -4,8 +4,12 @@
 
 mod commands;
 mod fault;
+mod integration;
+mod json_edit;
 mod memory;
 mod output;
+mod plugin;
+mod project;
 mod reading;
 mod screen;
 #[cfg(feature = "failpoints")]
@@ -27,6 +31,7 @@ Examples:
   nugget import claude-md --dry-run
   nugget ask \"how do we keep workers from piling up?\"
   nugget status --watch
+  nugget install
 
 Exit codes:
   0  done, also when there was nothing to do or nothing to find
@@ -69,6 +74,10 @@ enum Command {
     Demo(commands::demo::Arguments),
     /// Make a brain, or adopt a folder or repository as one
     Init(commands::init::Arguments),
+    /// Make nugget part of Claude Code: hooks, server, permission, skill
+    Install(commands::install::Arguments),
+    /// Take nugget out of Claude Code again
+    Uninstall(commands::uninstall::Arguments),
     /// Queue a session for capture (what the hook calls)
     CaptureSession(commands::capture_session::Arguments),
     /// Show captures, the drainer, the index and what to review
@@ -107,6 +116,12 @@ enum Command {
     Completions(commands::completions::Arguments),
     /// Print the manual, or write its pages to a folder
     Man(commands::man::Arguments),
+    /// Tell a session that begins what is known (the hooks SessionStart and PreCompact)
+    #[command(hide = true)]
+    SessionStart(commands::session_start::Arguments),
+    /// Tell what is known about a prompt (the hook UserPromptSubmit)
+    #[command(hide = true)]
+    UserPrompt(commands::user_prompt::Arguments),
     /// Work the queue of the brain until it is empty (hooks start this by themselves)
     #[command(hide = true)]
     Drain(commands::drain::Arguments),
@@ -148,6 +163,10 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
     match command {
         Command::Demo(arguments) => arguments.run(&door),
         Command::Init(arguments) => arguments.run(&door),
+        Command::Install(arguments) => arguments.run(&door),
+        Command::Uninstall(arguments) => arguments.run(&door),
+        Command::SessionStart(arguments) => arguments.run(door),
+        Command::UserPrompt(arguments) => arguments.run(door),
         Command::CaptureSession(arguments) => arguments.run(&door),
         Command::Status(arguments) => arguments.run(&door),
         Command::Sync(arguments) => arguments.run(&door),

@@ -322,8 +322,9 @@ fn of_hook() -> Result<Announcement, Fault> {
             .code(USAGE)
             .hint("give --transcript FILE, or the hook's JSON on stdin"));
     }
-    let line =
-        read_line(STDIN_DEADLINE).ok_or_else(|| Fault::new("no line came on stdin in time").hint(HINT))?;
+    let Some(line) = read_line(STDIN_DEADLINE) else {
+        return of_environment().ok_or_else(|| Fault::new("no line came on stdin in time").hint(HINT));
+    };
     let input: HookInput = serde_json::from_slice(&line)
         .map_err(|error| Fault::new(format!("the hook's line cannot be read: {error}")).hint(HINT))?;
     if input.session_id.is_empty() || input.session_id.len() > 200 || !input.transcript_path.is_absolute() {
@@ -340,8 +341,30 @@ fn of_hook() -> Result<Announcement, Fault> {
     })
 }
 
+/// The session that the client names in the environment of its hooks: some versions end before a hook has
+/// its line. Where the transcript lies is known but for its folder.
+fn of_environment() -> Option<Announcement> {
+    let session = std::env::var("CLAUDE_CODE_SESSION_ID").ok()?;
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+    if session.is_empty() || session.len() > 100 || !session.chars().all(is_plain) {
+        return None;
+    }
+    let name = format!("{session}.jsonl");
+    let projects = std::fs::read_dir(transcript::client_folder()?.join("projects")).ok()?;
+    let transcript =
+        projects.flatten().map(|project| project.path().join(&name)).find(|path| path.is_file())?;
+    let cwd = std::env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+    Some(Announcement {
+        session: SessionId::verbatim(session),
+        transcript,
+        cwd,
+        origin: "hook".to_owned(),
+        reason: None,
+    })
+}
+
 /// One line of stdin, never to its end. The reading thread is left behind when it comes too late.
-fn read_line(deadline: Duration) -> Option<Vec<u8>> {
+pub(super) fn read_line(deadline: Duration) -> Option<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut line = Vec::new();

@@ -1,0 +1,623 @@
+//! What nugget puts into Claude Code's folders, and how it gets out again.
+//!
+//! A record of it lies in nugget's data folder, with a copy of each file as it was: who changes nothing
+//! meanwhile gets the very same bytes back, and who does keeps what was changed.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::fault::{Fault, USAGE};
+use crate::json_edit::{self, Added, Entry};
+use crate::plugin;
+
+/// Whose settings are changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scope {
+    /// Yours: every session of yours
+    User,
+    /// This project's: files that its other developers get, too
+    Project,
+}
+
+/// By what the client learns of nugget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum How {
+    Plugin,
+    Settings,
+}
+
+/// The client's files of one scope.
+pub(crate) struct Site {
+    pub(crate) scope: Scope,
+    /// The client's own folder, or the project's `.claude`.
+    folder: PathBuf,
+    pub(crate) settings: PathBuf,
+    servers: PathBuf,
+    /// Where the record and the copies lie.
+    record: PathBuf,
+}
+
+/// What was done, for [`Site::restore`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Record {
+    version: u32,
+    how: How,
+    files: Vec<Edited>,
+    plugin: Option<PathBuf>,
+    /// Folders that were not there before, outermost first.
+    folders: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Edited {
+    path: PathBuf,
+    /// The name of the copy as it was; `None` when there was no such file.
+    copy: Option<String>,
+    /// Digest of what it became.
+    after: String,
+    added: Vec<Added>,
+}
+
+/// A file and what becomes of it.
+pub(crate) struct Change {
+    pub(crate) path: PathBuf,
+    /// `None` when there is no such file.
+    before: Option<String>,
+    after: Option<String>,
+    /// As it was before nugget came.
+    original: Option<String>,
+    added: Vec<Added>,
+}
+
+impl Change {
+    fn is_one(&self) -> bool {
+        self.before != self.after
+    }
+
+    /// Each entry in a line.
+    pub(crate) fn told(&self) -> Vec<String> {
+        let told = self.added.iter().map(|added| {
+            let entry = &added.entry;
+            let path = entry.path.iter().chain(&entry.key).map(String::as_str).collect::<Vec<_>>().join(".");
+            let what = match &entry.value {
+                Value::String(text) => text.clone(),
+                value => value
+                    .pointer("/hooks/0/command")
+                    .or_else(|| value.get("command"))
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .to_owned(),
+            };
+            format!("{path}: {what}")
+        });
+        told.collect()
+    }
+}
+
+/// What an installation would do.
+pub(crate) struct Plan {
+    pub(crate) how: How,
+    pub(crate) changes: Vec<Change>,
+    /// The plugin's folder, with its files.
+    pub(crate) plugin: Option<(PathBuf, Vec<(String, String)>)>,
+    pub(crate) is_new: bool,
+}
+
+impl Site {
+    /// The files of a scope; `project` is the folder that the command runs in.
+    pub(crate) fn of(scope: Scope, project: &Path) -> Result<Self, Fault> {
+        let missing =
+            || Fault::new("there is no home folder").code(USAGE).hint("set HOME or CLAUDE_CONFIG_DIR");
+        let (folder, servers) = match scope {
+            Scope::User => {
+                let folder = transcript::client_folder().ok_or_else(missing)?;
+                let is_named = std::env::var_os("CLAUDE_CONFIG_DIR").is_some_and(|value| !value.is_empty());
+                let servers = if is_named {
+                    folder.join(".claude.json")
+                } else {
+                    folder.with_file_name(".claude.json")
+                };
+                (folder, servers)
+            }
+            Scope::Project => {
+                let has_git = |folder: &&Path| folder.join(".git").exists();
+                let root = project.ancestors().find(has_git).unwrap_or(project);
+                (root.join(".claude"), root.join(".mcp.json"))
+            }
+        };
+        let settings = folder.join("settings.json");
+        let digest = blake3_of(settings.as_os_str().as_encoded_bytes());
+        let record = brain::places::install_folder().join(&digest[..16]);
+        Ok(Self { scope, folder, settings, servers, record })
+    }
+
+    /// The folder of the plugin, where the client looks for it.
+    pub(crate) fn plugin(&self) -> PathBuf {
+        self.folder.join("skills/nugget")
+    }
+
+    /// What has to change so that nugget is there, called as `program`.
+    pub(crate) fn plan(&self, how: How, program: &Program) -> Result<Plan, Fault> {
+        let record = self.read_record()?;
+        let mut changes = Vec::new();
+        for (path, entries) in self.entries(how, program)? {
+            changes.push(self.change(&path, &entries, record.as_ref())?);
+        }
+        // What a former installation has put elsewhere goes.
+        for edited in record.iter().flat_map(|record| &record.files) {
+            if changes.iter().all(|change| change.path != edited.path) {
+                let before = read(&edited.path)?;
+                let after = self.without(edited, before.as_deref())?;
+                let original = after.clone();
+                changes.push(Change {
+                    path: edited.path.clone(),
+                    before,
+                    after,
+                    original,
+                    added: Vec::new(),
+                });
+            }
+        }
+        let plugin = (how == How::Plugin).then(|| {
+            let mut files: Vec<_> =
+                plugin::FILES.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+            if let Program::At(path) = program {
+                files.push((plugin::PATH_FILE.to_owned(), format!("{}\n", path.display())));
+            }
+            (self.plugin(), files)
+        });
+        if let Some((folder, _)) = &plugin
+            && folder.exists()
+            && !is_ours(folder)
+        {
+            return Err(Fault::new(format!("{} is there already and is not nugget's", folder.display()))
+                .hint("move it away, or use `nugget install --as settings`"));
+        }
+        let files_differ = plugin.as_ref().is_some_and(|(folder, files)| {
+            files
+                .iter()
+                .any(|(path, text)| fs::read(folder.join(path)).ok().as_deref() != Some(text.as_bytes()))
+                || (folder.join(plugin::PATH_FILE).exists() && matches!(program, Program::Named))
+        });
+        let leaves_plugin =
+            how == How::Settings && record.as_ref().is_some_and(|record| record.plugin.is_some());
+        let is_new = changes.iter().any(Change::is_one) || files_differ || leaves_plugin;
+        Ok(Plan { how, changes, plugin, is_new })
+    }
+
+    /// Does what was planned: copies and the record first, so that whatever is done can be undone.
+    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<(), Fault> {
+        let old = self.read_record()?;
+        let mut folders = old.as_ref().map(|record| record.folders.clone()).unwrap_or_default();
+        let parents =
+            plan.changes.iter().filter(|change| change.after.is_some()).map(|change| change.path.clone());
+        for path in parents.chain(plan.plugin.iter().map(|(folder, _)| folder.clone())) {
+            let missing = path.ancestors().skip(1).take_while(|folder| !folder.exists()).map(Path::to_owned);
+            for folder in missing.collect::<Vec<_>>().into_iter().rev() {
+                if !folders.contains(&folder) {
+                    folders.push(folder);
+                }
+            }
+        }
+        brain::places::private_folder(&self.record)?;
+        let mut files = Vec::new();
+        for (number, change) in plan.changes.iter().filter(|change| !change.added.is_empty()).enumerate() {
+            let copy = format!("{number}-{}", change.path.file_name().unwrap_or_default().to_string_lossy());
+            if let Some(original) = &change.original {
+                put(&self.record.join(&copy), original, 0o600)?;
+            }
+            files.push(Edited {
+                path: change.path.clone(),
+                copy: change.original.is_some().then_some(copy),
+                after: blake3_of(change.after.as_deref().unwrap_or_default().as_bytes()),
+                added: change.added.clone(),
+            });
+        }
+        let record = Record {
+            version: 1,
+            how: plan.how,
+            files,
+            plugin: plan.plugin.as_ref().map(|(folder, _)| folder.clone()),
+            folders,
+        };
+        put(&self.record.join("record.json"), &serde_json::to_string_pretty(&record)?, 0o600)?;
+        for change in plan.changes.iter().filter(|change| change.is_one()) {
+            self.write(change)?;
+        }
+        let old_plugin =
+            old.and_then(|record| record.plugin).filter(|folder| Some(folder) != record.plugin.as_ref());
+        if let Some(folder) = old_plugin {
+            remove_plugin(&folder)?;
+        }
+        if let Some((folder, files)) = &plan.plugin {
+            for (path, text) in files {
+                let path = folder.join(path);
+                make_parent(&path)?;
+                put(
+                    &path,
+                    text,
+                    if path.extension().is_some_and(|end| end == "sh") { 0o755 } else { 0o644 },
+                )?;
+            }
+            if files.iter().all(|(path, _)| path != plugin::PATH_FILE) {
+                remove_file(&folder.join(plugin::PATH_FILE))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What has to change so that nothing of nugget's is there, and the plugin's folder if there is one.
+    pub(crate) fn restore(&self) -> Result<(Vec<Change>, Option<PathBuf>), Fault> {
+        let record = self.read_record()?;
+        let plugin =
+            record.as_ref().and_then(|record| record.plugin.clone()).unwrap_or_else(|| self.plugin());
+        let plugin = (self.scope == Scope::User && plugin.exists() && is_ours(&plugin)).then_some(plugin);
+        let mut changes = Vec::new();
+        let edited = match record {
+            Some(record) => record.files,
+            None => self.usual()?,
+        };
+        for edited in edited {
+            let before = read(&edited.path)?;
+            let after = self.without(&edited, before.as_deref())?;
+            changes.push(Change { path: edited.path, before, after, original: None, added: edited.added });
+        }
+        changes.retain(Change::is_one);
+        Ok((changes, plugin))
+    }
+
+    /// Does what [`Site::restore`] has found, and forgets that nugget was ever there.
+    pub(crate) fn take_out(&self, changes: &[Change], plugin: Option<&Path>) -> Result<(), Fault> {
+        let folders = self.read_record()?.map(|record| record.folders).unwrap_or_default();
+        for change in changes {
+            self.write(change)?;
+        }
+        if let Some(folder) = plugin {
+            remove_plugin(folder)?;
+        }
+        for folder in folders.iter().rev() {
+            // One that somebody else has put something into stays.
+            let _ = fs::remove_dir(folder);
+        }
+        match fs::remove_dir_all(&self.record) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(failed("remove", &self.record, &error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn entries(&self, how: How, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, Fault> {
+        let permission = |tool: &str| Entry {
+            path: ["permissions", "allow"].map(str::to_owned).to_vec(),
+            key: None,
+            value: tool.into(),
+        };
+        if how == How::Plugin {
+            return Ok(vec![(self.settings.clone(), vec![permission(plugin::TOOL)])]);
+        }
+        let present = self.theirs(&self.settings)?;
+        let mut entries = vec![permission(plugin::SERVER_TOOL)];
+        for (event, command, seconds) in plugin::HOOKS {
+            let command = program.hook(self.scope, command);
+            let hook = json!({"hooks": [{"type": "command", "command": command, "timeout": seconds}]});
+            // A hook that somebody has written by hand is as good.
+            if !has_own_hook(&self.settings, present.as_deref(), event, &hook)? {
+                let path = ["hooks", event].map(str::to_owned).to_vec();
+                entries.push(Entry { path, key: None, value: hook });
+            }
+        }
+        let mut all = vec![(self.settings.clone(), entries)];
+        let server =
+            json!({"type": "stdio", "command": program.word(), "args": ["serve"], "alwaysLoad": true});
+        let present = self.theirs(&self.servers)?;
+        let by_hand = json_edit::look(present.as_deref().unwrap_or_default(), &["mcpServers", "nugget"])
+            .map_err(|error| broken(&self.servers, &error))?;
+        let is_by_hand = by_hand.is_some_and(|by_hand| {
+            by_hand != server && by_hand.pointer("/args/0").is_some_and(|argument| argument == "serve")
+        });
+        if !is_by_hand {
+            let path = vec!["mcpServers".to_owned()];
+            all.push((
+                self.servers.clone(),
+                vec![Entry { path, key: Some("nugget".to_owned()), value: server }],
+            ));
+        }
+        Ok(all)
+    }
+
+    /// What a file holds besides what was added to it.
+    fn theirs(&self, path: &Path) -> Result<Option<String>, Fault> {
+        let text = read(path)?;
+        match self
+            .read_record()?
+            .and_then(|record| record.files.into_iter().find(|edited| edited.path == path))
+        {
+            Some(edited) => self.without(&edited, text.as_deref()),
+            None => Ok(text),
+        }
+    }
+
+    fn change(&self, path: &Path, entries: &[Entry], record: Option<&Record>) -> Result<Change, Fault> {
+        let before = read(path)?;
+        let edited = record.and_then(|record| record.files.iter().find(|edited| edited.path == path));
+        let wrong = |error: json_edit::Error| broken(path, &error);
+        let text = before.as_deref().unwrap_or_default();
+        if let Some(edited) = edited {
+            // All is as it should be: then nothing is taken out and put in again.
+            let is_there = |entry: &Entry| matches!(json_edit::add(text, entry), Ok(None));
+            if edited.added.iter().all(|added| entries.contains(&added.entry)) && entries.iter().all(is_there)
+            {
+                let original = self.copy(edited)?;
+                let after = before.clone();
+                return Ok(Change {
+                    path: path.to_owned(),
+                    before,
+                    after,
+                    original,
+                    added: edited.added.clone(),
+                });
+            }
+        }
+        let original = match edited {
+            Some(edited) => self.without(edited, before.as_deref())?,
+            None => before.clone(),
+        };
+        let mut text = original.clone().unwrap_or_default();
+        let mut added = Vec::new();
+        for entry in entries {
+            if let Some((next, done)) = json_edit::add(&text, entry).map_err(wrong)? {
+                text = next;
+                added.push(done);
+            }
+        }
+        let after = if added.is_empty() { original.clone() } else { Some(text) };
+        Ok(Change { path: path.to_owned(), before, after, original, added })
+    }
+
+    /// A file without what was added to it: as it was, if nobody has changed it since.
+    fn without(&self, edited: &Edited, text: Option<&str>) -> Result<Option<String>, Fault> {
+        let Some(text) = text else { return Ok(None) };
+        let original = self.copy(edited)?;
+        if blake3_of(text.as_bytes()) == edited.after {
+            return Ok(original);
+        }
+        let mut text = text.to_owned();
+        for added in edited.added.iter().rev() {
+            let less = json_edit::remove(&text, added).map_err(|error| broken(&edited.path, &error))?;
+            text = less.unwrap_or(text);
+        }
+        // A file that was not there, or was blank, and has nothing else in it now.
+        let was_blank = original.as_deref().is_none_or(|original| original.trim().is_empty());
+        let is_blank = text.chars().all(|c| c.is_whitespace() || matches!(c, '{' | '}'));
+        Ok(if was_blank && is_blank && !edited.added.is_empty() { original } else { Some(text) })
+    }
+
+    fn copy(&self, edited: &Edited) -> Result<Option<String>, Fault> {
+        match &edited.copy {
+            Some(name) => read(&self.record.join(name)),
+            None => Ok(None),
+        }
+    }
+
+    /// What is usually added, for when the record is lost: containers stay.
+    fn usual(&self) -> Result<Vec<Edited>, Fault> {
+        let programs = [Some(Program::Named), Program::here().ok()];
+        let mut all: Vec<Edited> = Vec::new();
+        for program in programs.iter().flatten() {
+            for how in [How::Plugin, How::Settings] {
+                for (path, entries) in self.entries(how, program)? {
+                    let added = entries.into_iter().map(|entry| Added {
+                        present: entry.path.len(),
+                        blank: None,
+                        entry,
+                    });
+                    let added: Vec<Added> = added.collect();
+                    match all.iter_mut().find(|edited| edited.path == path) {
+                        Some(edited) => edited.added.extend(added),
+                        None => all.push(Edited { path, copy: None, after: String::new(), added }),
+                    }
+                }
+            }
+        }
+        for edited in &mut all {
+            let text = read(&edited.path)?;
+            // Without a copy a file is never taken for one that was not there.
+            edited.added.retain(|added| {
+                text.as_deref().is_some_and(|text| matches!(json_edit::remove(text, added), Ok(Some(_))))
+            });
+        }
+        all.retain(|edited| !edited.added.is_empty());
+        Ok(all)
+    }
+
+    fn write(&self, change: &Change) -> Result<(), Fault> {
+        if read(&change.path)? != change.before {
+            return Err(Fault::new(format!("{} was changed meanwhile", change.path.display()))
+                .hint("nothing was written to it; run the command again"));
+        }
+        match &change.after {
+            Some(text) => {
+                make_parent(&change.path)?;
+                let mode = if self.scope == Scope::User { 0o600 } else { 0o644 };
+                put(&change.path, text, mode)
+            }
+            None => remove_file(&change.path),
+        }
+    }
+
+    fn read_record(&self) -> Result<Option<Record>, Fault> {
+        let path = self.record.join("record.json");
+        let Some(text) = read(&path)? else { return Ok(None) };
+        let record = serde_json::from_str(&text).map_err(|error| {
+            Fault::new(format!("{} cannot be read: {error}", path.display()))
+                .hint("take nugget's entries out by hand and delete that folder")
+        })?;
+        Ok(Some(record))
+    }
+}
+
+/// How the client calls this program.
+pub(crate) enum Program {
+    /// By its name: PATH leads to this very program.
+    Named,
+    At(PathBuf),
+}
+
+impl Program {
+    pub(crate) fn here() -> Result<Self, Fault> {
+        let here = fs::canonicalize(std::env::current_exe()?)?;
+        let found = find_on_path("nugget").and_then(|path| fs::canonicalize(path).ok());
+        Ok(if found.as_ref() == Some(&here) { Self::Named } else { Self::At(here) })
+    }
+
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Self::Named => "nugget".to_owned(),
+            Self::At(path) => path.display().to_string(),
+        }
+    }
+
+    fn hook(&self, scope: Scope, command: &str) -> String {
+        let word = self.word();
+        let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "/._-+".contains(c));
+        let word = if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
+        match scope {
+            Scope::User => format!("{word} {command}"),
+            // Whoever shares the project may not have nugget.
+            Scope::Project => format!("! command -v {word} >/dev/null || {word} {command}"),
+        }
+    }
+}
+
+/// The first such program on PATH.
+pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let is_program = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join(name))
+        .find(is_program)
+}
+
+/// Whether the settings have a hook for the event that calls nugget and is not the one given.
+fn has_own_hook(path: &Path, text: Option<&str>, event: &str, ours: &Value) -> Result<bool, Fault> {
+    let groups =
+        json_edit::look(text.unwrap_or_default(), &["hooks", event]).map_err(|error| broken(path, &error))?;
+    let groups =
+        groups.as_ref().and_then(Value::as_array).into_iter().flatten().filter(|group| *group != ours);
+    let hooks = groups.filter_map(|group| group.get("hooks")?.as_array()).flatten();
+    let mut commands = hooks.filter_map(|hook| hook.get("command")?.as_str());
+    Ok(commands.any(|command| calls_nugget(command) && !command.contains("command -v")))
+}
+
+/// Whether a command is one of nugget's hooks, as a person would write it.
+pub(crate) fn calls_nugget(command: &str) -> bool {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    words.windows(2).any(|two| {
+        let program = two[0].trim_matches(['"', '\'']).rsplit('/').next();
+        program == Some("nugget") && plugin::HOOKS.iter().any(|(_, command, _)| *command == two[1])
+    })
+}
+
+fn is_ours(folder: &Path) -> bool {
+    let manifest = fs::read(folder.join(".claude-plugin/plugin.json")).unwrap_or_default();
+    serde_json::from_slice::<Value>(&manifest).is_ok_and(|manifest| manifest["name"] == "nugget")
+}
+
+/// Takes the plugin's own files away, and the folders that are empty then.
+fn remove_plugin(folder: &Path) -> Result<(), Fault> {
+    let files = plugin::FILES.iter().map(|(path, _)| *path).chain([plugin::PATH_FILE]);
+    let mut folders = vec![folder.to_owned()];
+    for file in files {
+        let path = folder.join(file);
+        remove_file(&path)?;
+        let parents = path.ancestors().skip(1).take_while(|parent| parent.starts_with(folder));
+        folders.extend(parents.map(Path::to_owned));
+    }
+    folders.sort_by_key(|folder| std::cmp::Reverse(folder.components().count()));
+    folders.dedup();
+    for folder in folders {
+        let _ = fs::remove_dir(folder);
+    }
+    Ok(())
+}
+
+fn remove_file(path: &Path) -> Result<(), Fault> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, &error)),
+        _ => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>, Fault> {
+    match fs::read(path) {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(Fault::new(format!("{} is not UTF-8", path.display())).hint("nothing was changed")),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("read", path, &error)),
+    }
+}
+
+/// Writes a whole file, or nothing: another one beside it takes its place. Behind a link it is the file that
+/// the link leads to, and a file that is there keeps its mode.
+fn put(path: &Path, text: &str, mode: u32) -> Result<(), Fault> {
+    let real = behind_links(path)?;
+    let wrong = |error: io::Error| failed("write", &real, &error);
+    let mode = match fs::metadata(&real) {
+        Ok(meta) if meta.permissions().readonly() => {
+            return Err(Fault::new(format!("{} is read-only", real.display()))
+                .hint("let yourself write to it, then run the command again"));
+        }
+        Ok(meta) => meta.permissions().mode() & 0o7777,
+        Err(_) => mode,
+    };
+    let folder = real.parent().unwrap_or(Path::new("/"));
+    let mut file = tempfile::Builder::new().prefix(".nugget-").tempfile_in(folder).map_err(wrong)?;
+    file.write_all(text.as_bytes()).map_err(wrong)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(wrong)?;
+    file.as_file().sync_all().map_err(wrong)?;
+    file.persist(&real).map_err(|error| wrong(error.error))?;
+    // The name lasts once its folder does.
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(wrong)
+}
+
+fn behind_links(path: &Path) -> Result<PathBuf, Fault> {
+    let mut at = path.to_owned();
+    for _ in 0..40 {
+        match fs::read_link(&at) {
+            Ok(target) => at = at.parent().unwrap_or(Path::new("/")).join(target),
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(Fault::new(format!("{} is a link that leads in a circle", path.display())))
+}
+
+fn make_parent(path: &Path) -> Result<(), Fault> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> Fault {
+    Fault::new(format!("failed to {what} {}: {error}", path.display()))
+        .hint("what was done so far is noted: `nugget uninstall` takes it back")
+}
+
+pub(crate) fn broken(path: &Path, error: &json_edit::Error) -> Fault {
+    Fault::new(format!("{} is left alone: {error}", path.display()))
+        .hint("mend it there, then run the command again")
+}
+
+fn blake3_of(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}

@@ -1,0 +1,441 @@
+//! Into Claude Code and out again, byte for byte.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{Sandbox, fixture};
+
+const PLUGIN_TOOL: &str = "mcp__plugin_nugget_nugget__get_relevant_context";
+const SERVER_TOOL: &str = "mcp__nugget__get_relevant_context";
+
+fn settings_files() -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(fixture("settings"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|end| end == "json"))
+        .collect();
+    files.sort();
+    assert!(files.len() > 20);
+    files
+}
+
+/// Every file below a folder with its bytes and its mode.
+fn picture(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            let mode = fs::symlink_metadata(&path).unwrap().permissions().mode();
+            if path.is_dir() && !path.is_symlink() {
+                folders.push(path.clone());
+                found.insert(path, (Vec::new(), mode));
+            } else {
+                found.insert(path.clone(), (fs::read(&path).unwrap_or_default(), mode));
+            }
+        }
+    }
+    // The state that the commands themselves keep is no part of Claude Code.
+    found.retain(|path, _| !path.starts_with(folder.join(".local")));
+    found
+}
+
+/// A home with these two files of the client's.
+fn home(settings: Option<&[u8]>, state: Option<&[u8]>) -> Sandbox {
+    let sandbox = Sandbox::new();
+    fs::create_dir(sandbox.path().join(".claude")).unwrap();
+    if let Some(settings) = settings {
+        fs::write(sandbox.path().join(".claude/settings.json"), settings).unwrap();
+    }
+    if let Some(state) = state {
+        fs::write(sandbox.path().join(".claude.json"), state).unwrap();
+    }
+    sandbox
+}
+
+fn text(sandbox: &Sandbox, path: &str) -> String {
+    fs::read_to_string(sandbox.path().join(path)).unwrap()
+}
+
+/// A client that says this version, and notes it if it is asked for anything else.
+fn client(sandbox: &Sandbox, version: &str) -> String {
+    let path = sandbox.path().join("claude-stand-in");
+    let script = format!("#!/bin/sh\n[ \"$*\" = --version ] || exit 9\necho '{version} (Claude Code)'\n");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn every_settings_file_is_restored_to_the_last_byte() {
+    for file in settings_files() {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let bytes = fs::read(&file).unwrap();
+        for how in ["plugin", "settings"] {
+            let sandbox = home(Some(&bytes), Some(&bytes));
+            let before = picture(sandbox.path());
+            let said = sandbox.json(["install", "--as", how, "--json"]);
+            assert_eq!(said["changed"], true, "{name}: {said}");
+            let after = text(&sandbox, ".claude/settings.json");
+            assert_eq!(after.matches("get_relevant_context").count(), 1, "{name} {how}: {after}");
+            let is_plain = !name.contains("comments") && !name.contains("commas");
+            if is_plain {
+                serde_json::from_str::<Value>(after.trim_start_matches('\u{feff}'))
+                    .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
+            }
+            let installed = picture(sandbox.path());
+            let again = sandbox.json(["install", "--as", how, "--json"]);
+            assert_eq!(again["changed"], false, "{name}: {again}");
+            assert_eq!(picture(sandbox.path()), installed, "{name}: a second run changes nothing");
+            sandbox.ok(["uninstall"]);
+            assert_eq!(picture(sandbox.path()), before, "{name} {how}");
+            assert!(sandbox.ok(["uninstall"]).contains("not installed"), "{name}");
+        }
+    }
+}
+
+#[test]
+fn what_the_user_wrote_in_between_stays_and_only_ours_goes() {
+    for file in settings_files() {
+        let name = file.file_name().unwrap().to_string_lossy().into_owned();
+        let original = fs::read_to_string(&file).unwrap();
+        let has_members =
+            original.trim_start_matches('\u{feff}').trim().starts_with('{') && original.contains(':');
+        if !has_members {
+            continue;
+        }
+        // Somebody adds a key at the beginning, and changes a value where there is one to change.
+        let edit = |text: &str| {
+            text.replacen('{', "{ \"theirs\": {\"a\": [1, 2 ]},", 1).replacen("\"opus\"", "\"sonnet\"", 1)
+        };
+        for how in ["plugin", "settings"] {
+            let sandbox = home(Some(original.as_bytes()), Some(original.as_bytes()));
+            sandbox.ok(["install", "--as", how]);
+            for path in [".claude/settings.json", ".claude.json"] {
+                let installed = text(&sandbox, path);
+                fs::write(sandbox.path().join(path), edit(&installed)).unwrap();
+            }
+            sandbox.ok(["uninstall"]);
+            for path in [".claude/settings.json", ".claude.json"] {
+                assert_eq!(text(&sandbox, path), edit(&original), "{name} {how} {path}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_was_not_there_is_not_there_afterwards() {
+    for how in ["plugin", "settings"] {
+        let sandbox = Sandbox::new();
+        let before = picture(sandbox.path());
+        let said = sandbox.ok(["install", "--as", how]);
+        assert!(said.starts_with("installed:\n") && said.contains("nugget init"), "{said}");
+        let mode = |path: &str| fs::metadata(sandbox.path().join(path)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(".claude/settings.json"), 0o600);
+        sandbox.ok(["uninstall"]);
+        assert_eq!(picture(sandbox.path()), before, "{how}");
+    }
+}
+
+#[test]
+fn a_dry_run_tells_everything_and_does_nothing() {
+    let sandbox = home(Some(b"{}"), None);
+    let before = picture(sandbox.path());
+    let said = sandbox.ok(["install", "--as", "settings", "--dry-run"]);
+    for told in ["was not", SERVER_TOOL, "hooks.SessionEnd: ", " capture-session", "mcpServers.nugget: "] {
+        assert!(said.contains(told), "{told}: {said}");
+    }
+    assert_eq!(picture(sandbox.path()), before);
+    sandbox.ok(["install", "--as", "settings"]);
+    let installed = picture(sandbox.path());
+    let said = sandbox.ok(["uninstall", "--dry-run"]);
+    assert!(said.contains("was not") && said.contains(SERVER_TOOL), "{said}");
+    assert_eq!(picture(sandbox.path()), installed);
+}
+
+#[test]
+fn a_broken_file_is_left_alone_and_its_error_has_a_place() {
+    for (bytes, place) in [
+        (&b"{\n  \"model\": \"opus\"\n  \"env\": {}\n}\n"[..], "expected comma (line 2, column 18)"),
+        (b"{\n\n\"permissions\": [] }", "`permissions` is not an object (line 3)"),
+        (b"[1]", "`the file` is not an object (line 1)"),
+        (
+            b"{\"permissions\": {\"allow\": \"all\"}}",
+            "`permissions.allow` is not an object or a list (line 1)",
+        ),
+        (b"\xff\xfe{}", "is not UTF-8"),
+    ] {
+        for how in ["plugin", "settings"] {
+            let sandbox = home(Some(bytes), None);
+            let before = picture(sandbox.path());
+            let output = sandbox.run(["install", "--as", how]);
+            let told = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{told}");
+            assert!(
+                told.contains(place) && told.contains("settings.json") && told.contains("hint: "),
+                "{told}"
+            );
+            assert_eq!(picture(sandbox.path()), before);
+        }
+    }
+}
+
+#[test]
+fn a_link_stays_a_link_and_the_file_behind_it_keeps_its_mode() {
+    let sandbox = home(None, None);
+    let real = sandbox.path().join("dotfiles/claude.json");
+    fs::create_dir(sandbox.path().join("dotfiles")).unwrap();
+    fs::write(&real, "{\n\t\"model\": \"opus\"\n}\n").unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink("../dotfiles/claude.json", sandbox.path().join(".claude/settings.json")).unwrap();
+    let before = picture(sandbox.path());
+    sandbox.ok(["install", "--as", "plugin"]);
+    assert!(sandbox.path().join(".claude/settings.json").is_symlink());
+    assert!(fs::read_to_string(&real).unwrap().contains(PLUGIN_TOOL));
+    assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+    sandbox.ok(["uninstall"]);
+    assert_eq!(picture(sandbox.path()), before);
+}
+
+#[test]
+fn a_read_only_file_is_not_replaced() {
+    let sandbox = home(Some(b"{}"), None);
+    let path = sandbox.path().join(".claude/settings.json");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && told.contains("is read-only"), "{told}");
+    assert_eq!(fs::read(&path).unwrap(), b"{}");
+}
+
+#[test]
+fn the_clients_own_folder_is_honoured() {
+    let sandbox = Sandbox::new();
+    let before = picture(sandbox.path());
+    let folder = sandbox.path().join("elsewhere");
+    let run = |arguments: &[&str]| {
+        let output = sandbox.command().args(arguments).env("CLAUDE_CONFIG_DIR", &folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["install", "--as", "settings"]);
+    assert!(text(&sandbox, "elsewhere/settings.json").contains(SERVER_TOOL));
+    let state: Value = serde_json::from_str(&text(&sandbox, "elsewhere/.claude.json")).unwrap();
+    assert_eq!(state["mcpServers"]["nugget"]["alwaysLoad"], true);
+    assert!(!sandbox.path().join(".claude").exists() && !sandbox.path().join(".claude.json").exists());
+    run(&["install", "--as", "plugin"]);
+    assert!(!folder.join(".claude.json").exists(), "the settings' way has gone as the plugin came");
+    assert!(folder.join("skills/nugget/.mcp.json").is_file());
+    run(&["uninstall"]);
+    assert_eq!(picture(sandbox.path()), before);
+}
+
+#[test]
+fn a_projects_files_work_for_those_who_have_no_nugget() {
+    let sandbox = Sandbox::new();
+    let project = sandbox.path().join("shop");
+    fs::create_dir_all(project.join(".git")).unwrap();
+    fs::create_dir_all(project.join("src")).unwrap();
+    fs::write(project.join(".mcp.json"), "{\"mcpServers\":{\"x\":{\"command\":\"x\"}}}").unwrap();
+    let before = picture(sandbox.path());
+    let run = |arguments: &[&str]| {
+        let output = sandbox.command().args(arguments).current_dir(project.join("src")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run(&["install", "--scope", "project"]);
+    let settings: Value = serde_json::from_str(&text(&sandbox, "shop/.claude/settings.json")).unwrap();
+    let command = settings["hooks"]["SessionEnd"][0]["hooks"][0]["command"].as_str().unwrap();
+    // On a machine where the program is not there the hook is silent and well.
+    let elsewhere = command.replace(env!("CARGO_BIN_EXE_nugget"), "nugget-that-is-not-there");
+    let output = Command::new("sh").args(["-c", &elsewhere]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{command}");
+    assert!(
+        text(&sandbox, "shop/.mcp.json")
+            .starts_with("{\"mcpServers\":{\"x\":{\"command\":\"x\"}, \"nugget\": {")
+    );
+    assert!(!sandbox.path().join(".claude").exists());
+    run(&["uninstall", "--scope", "project"]);
+    assert_eq!(picture(sandbox.path()), before);
+}
+
+#[test]
+fn the_plugin_is_for_clients_that_load_it_and_settings_are_for_the_others() {
+    for (version, how) in
+        [("2.1.329", "plugin"), ("2.1.197", "plugin"), ("2.1.196", "settings"), ("nonsense", "settings")]
+    {
+        let sandbox = Sandbox::new();
+        let client = client(&sandbox, version);
+        let output = sandbox
+            .command()
+            .args(["install", "--json"])
+            .env("NUGGET_EXTRACT_CLAUDE", client)
+            .output()
+            .unwrap();
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["how"], how, "{version}");
+    }
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.json(["install", "--json"])["how"], "settings", "without a client");
+}
+
+#[test]
+fn a_skill_of_somebody_elses_is_not_overwritten() {
+    let sandbox = home(None, None);
+    let theirs = sandbox.path().join(".claude/skills/nugget/SKILL.md");
+    fs::create_dir_all(theirs.parent().unwrap()).unwrap();
+    fs::write(&theirs, "mine").unwrap();
+    let before = picture(sandbox.path());
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    assert!(!output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is not nugget's"));
+    sandbox.ok(["uninstall"]);
+    assert_eq!(picture(sandbox.path()), before);
+}
+
+#[test]
+fn hooks_that_somebody_wrote_by_hand_are_not_doubled() {
+    let settings = r#"{"hooks": {"SessionEnd": [{"hooks": [{"type": "command", "command": "nugget capture-session", "timeout": 10}]}]}}"#;
+    let state =
+        r#"{"mcpServers": {"nugget": {"type": "stdio", "command": "nugget", "args": ["serve"], "env": {}}}}"#;
+    let sandbox = home(Some(settings.as_bytes()), Some(state.as_bytes()));
+    let before = picture(sandbox.path());
+    sandbox.ok(["install", "--as", "settings"]);
+    let after = text(&sandbox, ".claude/settings.json");
+    assert_eq!(after.matches("capture-session").count(), 1, "{after}");
+    assert!(after.contains("session-start"), "{after}");
+    assert_eq!(text(&sandbox, ".claude.json"), state);
+    sandbox.ok(["uninstall"]);
+    assert_eq!(picture(sandbox.path()), before);
+}
+
+#[test]
+fn what_keeps_it_from_working_is_said() {
+    let settings = format!(
+        r#"{{"disableAllHooks": true, "enabledPlugins": {{"nugget@skills-dir": false, "nugget@nugget": true}},
+        "permissions": {{"deny": ["{PLUGIN_TOOL}"]}}}}"#
+    );
+    let sandbox = home(Some(settings.as_bytes()), None);
+    let output = sandbox.run(["install", "--as", "plugin"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    for said in [
+        "disableAllHooks",
+        "claude plugin enable nugget@skills-dir",
+        "claude plugin uninstall nugget@nugget",
+        "sessions cannot ask",
+    ] {
+        assert!(told.contains(said), "{said}: {told}");
+    }
+}
+
+#[test]
+fn a_lost_record_does_not_keep_it_in() {
+    for how in ["plugin", "settings"] {
+        let original =
+            "{\n  \"model\": \"opus\",\n  \"permissions\": {\n    \"allow\": [\n      \"x\"\n    ]\n  }\n}\n";
+        let sandbox = home(Some(original.as_bytes()), None);
+        sandbox.ok(["install", "--as", how]);
+        fs::remove_dir_all(sandbox.path().join(".local/share/nugget/install")).unwrap();
+        sandbox.ok(["uninstall"]);
+        let left = text(&sandbox, ".claude/settings.json");
+        assert!(!left.contains("nugget"), "{how}: {left}");
+        assert!(!sandbox.path().join(".claude/skills/nugget").exists());
+        if how == "plugin" {
+            assert_eq!(left, original);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_has_moved_is_called_where_it_is_now() {
+    let original = "{\"hooks\": {}}\n";
+    let sandbox = home(Some(original.as_bytes()), None);
+    let before = picture(&sandbox.path().join(".claude"));
+    sandbox.ok(["install", "--as", "settings"]);
+    assert!(text(&sandbox, ".claude/settings.json").contains(env!("CARGO_BIN_EXE_nugget")));
+    // From now on PATH leads to it.
+    let bin = sandbox.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    symlink(env!("CARGO_BIN_EXE_nugget"), bin.join("nugget")).unwrap();
+    let output = sandbox.command().args(["install", "--as", "settings"]).env("PATH", &bin).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let after = text(&sandbox, ".claude/settings.json");
+    assert!(
+        after.contains("\"nugget session-start\"") && !after.contains(env!("CARGO_BIN_EXE_nugget")),
+        "{after}"
+    );
+    sandbox.ok(["uninstall"]);
+    assert_eq!(picture(&sandbox.path().join(".claude")), before);
+}
+
+/// The plugin's script in a folder of its own, with what it may find.
+fn script(
+    sandbox: &Sandbox,
+    arguments: &str,
+    input: &str,
+    variables: &[(&str, &str)],
+) -> (bool, String, String) {
+    let folder = sandbox.path().join("scripts");
+    fs::create_dir_all(&folder).unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin/scripts/nugget.sh");
+    fs::copy(source, folder.join("nugget.sh")).unwrap();
+    let mut child = Command::new("/bin/sh")
+        .arg(folder.join("nugget.sh"))
+        .args(arguments.split(' '))
+        .env_clear()
+        .env("HOME", sandbox.path())
+        .env("PATH", "/usr/bin:/bin")
+        .envs(variables.iter().copied())
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that finds nothing to do may be gone before it is told anything.
+    let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_missing_program_is_told_once_in_one_line() {
+    let sandbox = Sandbox::new();
+    let begins = r#"{"hook_event_name": "SessionStart", "source": "startup"}"#;
+    let (well, said, told) = script(&sandbox, "session-start", begins, &[]);
+    let said: Value = serde_json::from_str(&said).unwrap();
+    assert!(well && told.is_empty());
+    assert!(said["systemMessage"].as_str().unwrap().contains("not installed"), "{said}");
+    let silent = [
+        ("session-start", r#"{"hook_event_name": "SessionStart", "source": "compact"}"#),
+        ("session-start", r#"{"hook_event_name": "PreCompact", "trigger": "auto"}"#),
+        ("user-prompt", "{}"),
+        ("capture-session", "{}"),
+    ];
+    for (command, input) in silent {
+        assert_eq!(script(&sandbox, command, input, &[]), (true, String::new(), String::new()), "{command}");
+    }
+    let (well, said, told) = script(&sandbox, "serve", "", &[]);
+    assert!(!well && said.is_empty() && told.lines().count() == 1, "{told}");
+}
+
+#[test]
+fn the_plugin_finds_the_program_where_it_was_told() {
+    let program = env!("CARGO_BIN_EXE_nugget");
+    let version = format!("nugget {}\n", env!("CARGO_PKG_VERSION"));
+    for name in ["NUGGET_BIN", "CLAUDE_PLUGIN_OPTION_BINARY"] {
+        let sandbox = Sandbox::new();
+        assert_eq!(script(&sandbox, "--version", "", &[(name, program)]).1, version, "{name}");
+    }
+    let sandbox = Sandbox::new();
+    script(&sandbox, "serve", "", &[]);
+    fs::write(sandbox.path().join("scripts/path"), format!("{program}\n")).unwrap();
+    assert_eq!(script(&sandbox, "--version", "", &[]).1, version, "noted beside it");
+    fs::write(sandbox.path().join("scripts/path"), "/nowhere/nugget\n").unwrap();
+    fs::create_dir_all(sandbox.path().join(".local/bin")).unwrap();
+    symlink(program, sandbox.path().join(".local/bin/nugget")).unwrap();
+    assert_eq!(script(&sandbox, "--version", "", &[]).1, version, "where people put programs");
+}
