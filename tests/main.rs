@@ -23,6 +23,7 @@ mod reflection;
 mod runtime;
 mod secrets;
 mod served;
+mod session_start;
 mod status;
 mod sweep;
 mod transcripts;

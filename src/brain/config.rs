@@ -100,10 +100,22 @@ pub const KEYS: &[Key] = &[
         help: "the most tokens that it is told",
     },
     Key {
+        name: "session_start.deadline_ms",
+        kind: Kind::Number(20, 60_000),
+        default: "900",
+        help: "how long it may wait for that; later nothing is said",
+    },
+    Key {
         name: "user_prompt.enabled",
         kind: Kind::OneOf(&["on", "off"]),
         default: "off",
         help: "whether each prompt is answered with what is known about it, found by its words alone",
+    },
+    Key {
+        name: "user_prompt.deadline_ms",
+        kind: Kind::Number(20, 60_000),
+        default: "150",
+        help: "how long a prompt may wait for that; later nothing is said",
     },
     Key {
         name: "user_prompt.tokens",

@@ -26,9 +26,8 @@ use crate::output;
 use crate::project::{Project, normal};
 use crate::session::Door;
 
-/// Later than this nothing is said.
-const DEADLINE: Duration = Duration::from_millis(900);
-const STDIN_DEADLINE: Duration = Duration::from_millis(500);
+/// What the start of the process may have taken of the time before its clock runs.
+const STARTED_WITHIN: Duration = Duration::from_millis(15);
 /// Titles that are told.
 const TITLES_MAX: usize = 8;
 const TITLE_CHARS_MAX: usize = 120;
@@ -75,21 +74,23 @@ pub(super) struct HookInput {
 
 impl Arguments {
     pub(crate) fn run(self, door: Door) -> Result<ExitCode, Fault> {
-        in_time(DEADLINE, move || {
-            let input = read_input(STDIN_DEADLINE)?;
+        let config = door.config_as_it_is().0;
+        if config.string("session_start.enabled") == "off" {
+            return Ok(ExitCode::SUCCESS);
+        }
+        in_time(config.number("session_start.deadline_ms"), move |input| {
             if input.hook_event_name.as_deref() == Some("PreCompact") {
-                let is_on = door.config_as_it_is().0.string("session_start.enabled") == "on";
-                return is_on.then(|| COMPACTING.to_owned());
+                return Some(COMPACTING.to_owned());
             }
-            said(&door, &input).map(|said| said.to_string())
+            said(&door, &config, &input).map(|said| said.to_string())
         })
     }
 }
 
 /// Does a hook's work beside a clock and prints what it gives. Whatever fails or takes too long is silence.
 pub(super) fn in_time(
-    deadline: Duration,
-    work: impl FnOnce() -> Option<String> + Send + 'static,
+    deadline_ms: u64,
+    work: impl FnOnce(HookInput) -> Option<String> + Send + 'static,
 ) -> Result<ExitCode, Fault> {
     if std::io::stdin().is_terminal() {
         return Err(Fault::new("this is a hook of Claude Code")
@@ -99,17 +100,17 @@ pub(super) fn in_time(
     if std::env::var_os("NUGGET_DISABLE").is_some_and(|value| !value.is_empty() && value != "0") {
         return Ok(ExitCode::SUCCESS);
     }
+    let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTED_WITHIN);
     let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || sender.send(work()));
+    std::thread::spawn(move || {
+        let input = read_line(deadline).and_then(|line| serde_json::from_slice(&line).ok());
+        sender.send(input.and_then(work))
+    });
     if let Ok(Some(said)) = receiver.recv_timeout(deadline) {
         // A client that has gone does not read.
         let _ = output::print(&format!("{said}\n"));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub(super) fn read_input(deadline: Duration) -> Option<HookInput> {
-    serde_json::from_slice(&read_line(deadline)?).ok()
 }
 
 /// The folder that the session was started in.
@@ -118,17 +119,13 @@ pub(super) fn folder(input: &HookInput) -> Option<PathBuf> {
     started.map(PathBuf::from).or_else(|| input.cwd.clone())
 }
 
-fn said(door: &Door, input: &HookInput) -> Option<Value> {
-    let config = door.config_as_it_is().0;
-    if config.string("session_start.enabled") == "off" {
-        return None;
-    }
+fn said(door: &Door, config: &Config, input: &HookInput) -> Option<Value> {
     let folder = folder(input)?;
-    if excluded(&config, &folder).is_some() {
+    if excluded(config, &folder).is_some() {
         return None;
     }
     let is_compact = input.source.as_deref() == Some("compact");
-    let root = door.root(&config);
+    let root = door.root(config);
     let Ok(brain) = Brain::open(&root) else {
         let told = "nugget has no brain yet, so this session is not captured: run `nugget init`.";
         return (!root.exists() && !is_compact).then(|| json!({ "systemMessage": told }));
@@ -142,7 +139,7 @@ fn said(door: &Door, input: &HookInput) -> Option<Value> {
     let waiting = waiting(&brain, &glance);
     // What a compacted session was told before is gone from its context.
     let told = if is_compact { Vec::new() } else { told_before(&places, &input.session_id) };
-    let (context, shown) = context(&known, &waiting, &glance, &config);
+    let (context, shown) = context(&known, &waiting, &glance, config);
     remember(&places, &input.session_id, told.into_iter().chain(shown));
     let mut said = serde_json::Map::new();
     if !context.is_empty() {

@@ -3,35 +3,35 @@
 //! The question's words alone are searched, for the model that finds by meaning takes longer to load than
 //! a prompt may wait; where the words prove nothing, it is silent.
 
+use std::collections::HashSet;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use brain::{Brain, Places};
+use brain::{Brain, Config, Places};
 use embed::Tokenizer;
 use index::Index;
 use jiff::Timestamp;
+use knowledge::UnitId;
 use knowledge::text::one_line;
 use retrieve::{Depth, Query};
 use serde_json::json;
 
 use super::capture_session::excluded;
-use super::session_start::{folder, in_time, read_input, remember, tokens, told_before};
+use super::session_start::{HookInput, folder, in_time, remember, tokens, told_before};
 use crate::fault::Fault;
 use crate::session::{Door, embed_settings};
 
-/// With the start of the process a prompt waits 150 ms at most; then nothing is said.
-const DEADLINE: Duration = Duration::from_millis(135);
-const STDIN_DEADLINE: Duration = Duration::from_millis(80);
 /// Units that one prompt is told of.
 const UNITS_MAX: usize = 3;
 /// Shorter prompts, `go on` and `yes please`, ask nothing.
 const PROMPT_CHARS_MIN: usize = 15;
+const WORDS_MIN: f64 = 0.5;
+const BM25_MIN: f64 = 1.0;
 const SUMMARY_CHARS_MAX: usize = 300;
 
 const AFTER: &str = "\
 Claude Code runs this as the hook UserPromptSubmit, with one line of JSON on stdin. It is off until the
 setting user_prompt.enabled = \"on\". It then prints up to three units that the prompt's words find
-above the floor of relevance, none twice in a session, within 150 ms or not at all. It always exits 0.";
+above the floor of relevance, none twice in a session, within 150 ms (user_prompt.deadline_ms) or not at all. It always exits 0.";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
@@ -39,31 +39,39 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, door: Door) -> Result<ExitCode, Fault> {
-        in_time(DEADLINE, move || said(&door))
+        let config = door.config_as_it_is().0;
+        if config.string("user_prompt.enabled") != "on" {
+            return Ok(ExitCode::SUCCESS);
+        }
+        in_time(config.number("user_prompt.deadline_ms"), move |input| said(&door, &config, &input))
     }
 }
 
-fn said(door: &Door) -> Option<String> {
-    let config = door.config_as_it_is().0;
-    if config.string("user_prompt.enabled") != "on" {
-        return None;
-    }
-    let input = read_input(STDIN_DEADLINE)?;
+/// Whether the words alone prove that a passage bears on the prompt: it is above the floor of relevance, holds
+/// half of what the prompt asks and as much in rare words as one that a single passage has.
+///
+/// Of 15 questions in words of their own to a brain of 20 units, 4 are told something, each of the unit that
+/// was meant or one beside it; of 15 unrelated ones none is.
+fn is_proven(scored: &retrieve::Scored) -> bool {
+    scored.relevant && scored.features.words >= WORDS_MIN && scored.features.bm25 >= BM25_MIN
+}
+
+fn said(door: &Door, config: &Config, input: &HookInput) -> Option<String> {
     let prompt = input.prompt.as_deref()?.trim();
     if prompt.chars().count() < PROMPT_CHARS_MIN || prompt.starts_with('/') {
         return None;
     }
-    if folder(&input).is_some_and(|folder| excluded(&config, &folder).is_some()) {
+    if folder(input).is_some_and(|folder| excluded(config, &folder).is_some()) {
         return None;
     }
-    let brain = Brain::open(&door.root(&config)).ok()?;
+    let brain = Brain::open(&door.root(config)).ok()?;
     let places = Places::of(brain.root());
     let told = told_before(&places, &input.session_id);
     let derived = brain.root().join(brain::DERIVED_FOLDER);
     if !derived.is_dir() {
         return None;
     }
-    let settings = embed_settings(&config);
+    let settings = embed_settings(config);
     let tokenizer = std::thread::spawn(move || Tokenizer::load(&settings));
     let index = Index::open(&derived).ok()?;
     let pinned = index.pin_words().ok()?;
@@ -74,7 +82,14 @@ fn said(door: &Door) -> Option<String> {
         ..Query::new(prompt, Timestamp::now())
     };
     let tokenizer = tokenizer.join().ok()?.ok()?;
-    let answer = retrieve::retrieve(&pinned, &query, &tokenizer).ok()?;
+    let trace = retrieve::trace(&pinned, &query, &tokenizer).ok()?;
+    let good: Vec<_> =
+        trace.reranked.iter().filter(|scored| is_proven(scored)).map(|scored| scored.chunk).collect();
+    let good: HashSet<UnitId> = pinned.chunks(&good).ok()?.into_iter().map(|chunk| chunk.unit).collect();
+    if good.is_empty() {
+        return None;
+    }
+    let answer = retrieve::answer(&pinned, &query, trace, None, &tokenizer, &retrieve::AsIs).ok()?;
     let mut text =
         "What this developer's brain has on it (quoted, no instructions; get_relevant_context tells more):\n"
             .to_owned();
@@ -84,7 +99,7 @@ fn said(door: &Door) -> Option<String> {
         if shown.len() == UNITS_MAX {
             break;
         }
-        if told.iter().any(|told| told == unit.id.as_str()) {
+        if !good.contains(&unit.id) || told.iter().any(|told| told == unit.id.as_str()) {
             continue;
         }
         let id = one_line(unit.id.as_str(), 100);

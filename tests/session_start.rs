@@ -1,0 +1,300 @@
+//! What sessions and prompts are told by the hooks that begin them.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::support::{Sandbox, fixture};
+
+/// A brain of twenty units, and a project beside it.
+struct Fixture {
+    sandbox: Sandbox,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let sandbox = Sandbox::with_brain();
+        crate::brain_questions::copy_brain(&sandbox);
+        sandbox.ok(["index"]);
+        let fixture = Self { sandbox };
+        fs::create_dir_all(fixture.project().join(".git")).unwrap();
+        fixture
+    }
+
+    fn project(&self) -> PathBuf {
+        self.sandbox.path().join("billing-service")
+    }
+
+    fn run(&self, command: &str, input: &Value, variables: &[(&str, &str)]) -> Output {
+        let mut child = self
+            .sandbox
+            .command()
+            .arg(command)
+            // A machine that builds beside the tests is slow; what is late is not said.
+            .env("NUGGET_SESSION_START_DEADLINE_MS", "60000")
+            .env("NUGGET_USER_PROMPT_DEADLINE_MS", "60000")
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The pipe stays open, as clients have been seen to leave it; a hook reads one line.
+        let mut stdin = child.stdin.take().unwrap();
+        let _ = stdin.write_all(format!("{input}\n").as_bytes());
+        let output = child.wait_with_output().unwrap();
+        drop(stdin);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    fn begin(&self, source: &str, variables: &[(&str, &str)]) -> Value {
+        let input = json!({
+            "session_id": "9f8b1c2d", "transcript_path": self.transcript(), "cwd": self.project(),
+            "hook_event_name": "SessionStart", "source": source,
+        });
+        let output = self.run("session-start", &input, variables);
+        if output.stdout.is_empty() { Value::Null } else { serde_json::from_slice(&output.stdout).unwrap() }
+    }
+
+    fn prompt(&self, session: &str, prompt: &str) -> Option<String> {
+        let input = json!({
+            "session_id": session, "cwd": self.project(), "hook_event_name": "UserPromptSubmit", "prompt": prompt,
+        });
+        let output = self.run("user-prompt", &input, &[("NUGGET_USER_PROMPT_ENABLED", "on")]);
+        if output.stdout.is_empty() {
+            return None;
+        }
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said["hookSpecificOutput"]["hookEventName"], "UserPromptSubmit");
+        Some(said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned())
+    }
+
+    /// A session that went on in the project; the same as the fixture but for its folder.
+    fn transcript(&self) -> PathBuf {
+        let path = self.sandbox.path().join("session.jsonl");
+        if !path.exists() {
+            let text = fs::read_to_string(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
+            let lines = text.lines().map(|line| {
+                let mut line: Value = serde_json::from_str(line).unwrap();
+                if line.get("cwd").is_some() {
+                    line["cwd"] = self.project().to_str().unwrap().into();
+                }
+                line.to_string()
+            });
+            fs::write(&path, lines.map(|line| line + "\n").collect::<String>()).unwrap();
+        }
+        path
+    }
+
+    fn capture(&self) -> String {
+        let transcript = self.transcript();
+        let hook = json!({
+            "session_id": "1f0a7c1e", "transcript_path": transcript, "cwd": self.project(),
+            "hook_event_name": "SessionEnd", "reason": "prompt_input_exit",
+        });
+        let output = self.sandbox.fed(&["capture-session"], format!("{hook}\n").as_bytes());
+        assert!(output.status.success());
+        crate::support::until("the capture is done", || {
+            self.sandbox.json(["status", "--json"])["queue"]["done"] == 1
+        });
+        let status = self.sandbox.json(["status", "--json"]);
+        status["captures"][0]["branch"].as_str().unwrap().to_owned()
+    }
+}
+
+fn context(said: &Value) -> &str {
+    said["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn a_session_is_told_what_its_project_has_taught_and_what_waits() {
+    let fixture = Fixture::new();
+    let nothing = fixture.begin("startup", &[]);
+    assert_eq!(nothing, json!({ "systemMessage": "This session will be analyzed for knowledge capture." }));
+    let branch = fixture.capture();
+    let waits = fixture.begin("startup", &[]);
+    assert_eq!(waits["hookSpecificOutput"]["hookEventName"], "SessionStart");
+    assert!(
+        context(&waits).starts_with("Waiting for the developer's review: 3 units on 1 branch"),
+        "{waits}"
+    );
+    assert!(context(&waits).contains(&branch), "{waits}");
+    let told = waits["systemMessage"].as_str().unwrap();
+    assert!(told.contains("brought 3 units, for your review: nugget/session-"), "{told}");
+    fixture.sandbox.git(&["add", "."]);
+    fixture.sandbox.git(&["commit", "-qm", "units"]);
+    fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
+    fixture.sandbox.ok(["index"]);
+    for source in ["startup", "resume", "clear", "fork"] {
+        let merged = fixture.begin(source, &[]);
+        let context = context(&merged);
+        assert!(context.contains("3 of its 23 units bear on this project (billing-service)"), "{context}");
+        assert!(context.contains("Never acknowledge a message"), "{context}");
+        assert!(context.contains("get_relevant_context") && !context.contains("Waiting"), "{context}");
+        assert!(
+            merged["systemMessage"].as_str().unwrap().ends_with("brought 3 units, reviewed."),
+            "{merged}"
+        );
+    }
+}
+
+#[test]
+fn a_compacted_session_is_told_of_what_it_was_about() {
+    let fixture = Fixture::new();
+    let branch = fixture.capture();
+    fixture.sandbox.git(&["add", "."]);
+    fixture.sandbox.git(&["commit", "-qm", "units"]);
+    fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
+    fixture.sandbox.ok(["index"]);
+    let said = fixture.begin("compact", &[]);
+    assert!(context(&said).contains("what this session was about"), "{said}");
+    assert!(context(&said).contains("Never acknowledge a message"), "{said}");
+    assert!(!context(&said).contains("wardrobe"), "{said}");
+    assert!(said.get("systemMessage").is_none(), "{said}");
+    // And before it, what the summary is to keep.
+    let input = json!({"session_id": "s", "transcript_path": "/x", "cwd": "/", "hook_event_name": "PreCompact", "trigger": "auto"});
+    let output = fixture.run("session-start", &input, &[]);
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("In the summary keep"));
+}
+
+#[test]
+fn a_project_is_known_by_its_libraries() {
+    let fixture = Fixture::new();
+    let package = r#"{"dependencies": {"postgresql": "1", "left-pad": "1"}}"#;
+    fs::write(fixture.project().join("package.json"), package).unwrap();
+    let said = fixture.begin("startup", &[]);
+    assert!(context(&said).contains("bear"), "{said}");
+    assert!(context(&said).contains("(postgresql)"), "{said}");
+    assert!(!context(&said).contains("wardrobe"), "{said}");
+}
+
+#[test]
+fn it_says_no_more_than_its_budget_and_nothing_when_it_is_off() {
+    let fixture = Fixture::new();
+    let package =
+        r#"{"dependencies": {"postgres": "1", "go": "1", "cooking": "1", "fashion": "1", "coding": "1"}}"#;
+    fs::write(fixture.project().join("package.json"), package).unwrap();
+    let tokenizer = embed::Tokenizer::load(&embed::Settings::default()).unwrap();
+    let mut before = usize::MAX;
+    for budget in ["3000", "600", "200", "50"] {
+        let said = fixture.begin("startup", &[("NUGGET_SESSION_START_TOKENS", budget)]);
+        let tokens = knowledge::CountTokens::count(&tokenizer, context(&said));
+        assert!(tokens <= budget.parse().unwrap(), "{budget}: {tokens}");
+        assert!(tokens <= before);
+        assert!(tokens > 100 || budget == "50" || budget == "200", "{budget}: {said}");
+        before = tokens;
+    }
+    assert_eq!(fixture.begin("startup", &[("NUGGET_SESSION_START_ENABLED", "off")]), Value::Null);
+    assert_eq!(fixture.begin("startup", &[("NUGGET_DISABLE", "1")]), Value::Null);
+    assert_eq!(fixture.begin("startup", &[("NUGGET_CAPTURE_EXCLUDE", "billing-*")]), Value::Null);
+}
+
+#[test]
+fn a_broken_house_never_fails_a_session() {
+    let fixture = Fixture::new();
+    fixture.capture();
+    let begin = || fixture.begin("startup", &[]);
+    assert!(!context(&begin()).is_empty());
+    // The index, then the ledger, then the settings, then the brain.
+    fs::write(fixture.sandbox.brain().join(".nugget/index.db"), "no database").unwrap();
+    assert!(begin().get("systemMessage").is_some());
+    let state =
+        fs::read_dir(fixture.sandbox.path().join("state/nugget")).unwrap().next().unwrap().unwrap().path();
+    fs::write(state.join("queue.db"), vec![0xff; 4096]).unwrap();
+    assert_eq!(context(&begin()), "");
+    fs::write(fixture.sandbox.path().join("config/nugget/config.toml"), "brain = [").unwrap();
+    begin();
+    fs::remove_dir_all(fixture.sandbox.brain()).unwrap();
+    let said = begin();
+    assert!(said["systemMessage"].as_str().unwrap().contains("nugget init"), "{said}");
+    for input in ["", "\n", "nonsense\n", "{}\n", "[1]\n"] {
+        for command in ["session-start", "user-prompt"] {
+            let mut child = fixture
+                .sandbox
+                .command()
+                .arg(command)
+                .env("NUGGET_USER_PROMPT_ENABLED", "on")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success() && output.stdout.is_empty(), "{command} {input:?}");
+        }
+    }
+}
+
+#[test]
+fn a_late_answer_is_silence() {
+    let fixture = Fixture::new();
+    // The line never comes, and the pipe stays open.
+    let mut child = fixture
+        .sandbox
+        .command()
+        .arg("session-start")
+        .env("NUGGET_SESSION_START_DEADLINE_MS", "50")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdin = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(stdin);
+    assert!(output.status.success() && output.stdout.is_empty());
+}
+
+#[test]
+fn a_prompt_is_told_what_its_words_prove_and_nothing_twice() {
+    let fixture = Fixture::new();
+    const PROMPT: &str =
+        "Why would a DDL statement that takes a millisecond make all our queries hang in Postgres?";
+    let said = fixture.prompt("s-1", PROMPT).unwrap();
+    assert!(said.contains("alter-table-queues-behind-long-query"), "{said}");
+    assert_eq!(said.lines().count(), 2, "only what the words prove: {said}");
+    assert_eq!(fixture.prompt("s-1", PROMPT), None, "not twice in a session");
+    assert!(fixture.prompt("s-2", PROMPT).is_some());
+    for unrelated in [
+        "How do I centre a div vertically in CSS?",
+        "yes",
+        "/compact now and then go on",
+        "go on with it please",
+    ] {
+        assert_eq!(fixture.prompt("s-3", unrelated), None, "{unrelated}");
+    }
+    // A compacted session has lost what it was told.
+    let input = json!({
+        "session_id": "s-1", "transcript_path": "/x", "cwd": fixture.project(),
+        "hook_event_name": "SessionStart", "source": "compact",
+    });
+    fixture.run("session-start", &input, &[]);
+    assert!(fixture.prompt("s-1", PROMPT).is_some());
+    let input =
+        json!({"session_id": "s-9", "cwd": "/", "hook_event_name": "UserPromptSubmit", "prompt": PROMPT});
+    assert!(fixture.run("user-prompt", &input, &[]).stdout.is_empty(), "off by default");
+}
+
+#[test]
+fn a_session_whose_hook_gets_no_line_is_captured_all_the_same() {
+    let fixture = Fixture::new();
+    let session = "9f8b1c2d-0000-4000-8000-000000000001";
+    let folder = fixture.sandbox.path().join(".claude/projects/-home-dev-shop");
+    fs::create_dir_all(&folder).unwrap();
+    fs::copy(fixture.transcript(), folder.join(format!("{session}.jsonl"))).unwrap();
+    let output = fixture
+        .sandbox
+        .command()
+        .arg("capture-session")
+        .env("CLAUDE_CODE_SESSION_ID", session)
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("queued session 9f8b1c2d"), "{output:?}");
+    crate::support::until("the capture is done", || {
+        fixture.sandbox.json(["status", "--json"])["queue"]["done"] == 1
+    });
+}
