@@ -11,6 +11,7 @@ mod parts;
 mod pipeline;
 mod search;
 mod status;
+mod session_start;
 pub(crate) mod transcript;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ use crate::{Common, hooks};
 pub(crate) enum Bench {
     /// How long a session's end takes: one hook alone, and many at once
     Hooks(hooks::Arguments),
+    /// What a session that begins is told, and a prompt, in a large brain
+    SessionStart(session_start::Arguments),
     /// Questions to a server that runs already, in a large brain, alone and eight at once
     Search(search::Arguments),
     /// `nugget ask` from exec to answer, and what each part of it takes
@@ -81,6 +84,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
         Some(bench) => vec![bench],
         None => vec![
             Bench::Hooks(defaults()?),
+            Bench::SessionStart(defaults()?),
             Bench::Search(defaults()?),
             Bench::Ask(defaults()?),
             Bench::Index(defaults()?),
@@ -95,6 +99,9 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
         let program = common.program();
         let (name, mut result) = match bench {
             Bench::Hooks(arguments) => ("hooks", hooks::run(&arguments, &program, seed)?),
+            Bench::SessionStart(arguments) => {
+                ("session-start", session_start::run(&arguments, &program, seed)?)
+            }
             Bench::Search(arguments) => ("search", search::run(&arguments, &program, seed)?),
             Bench::Ask(arguments) => ("ask", ask::run(&arguments, &program, seed)?),
             Bench::Index(arguments) => ("index", pipeline::run(&arguments, &program, seed)?),

@@ -1,7 +1,10 @@
-//! The real Claude Code client reads a session by `claude -p`, against a scripted API on this machine.
+//! The real Claude Code client against a scripted API on this machine: it reads a session by `claude -p`, and
+//! lives with nugget from `install` to `uninstall`.
 //!
 //! The client comes from npm (`@anthropic-ai/claude-code`), the scripted API from a folder of tools that is
 //! not part of the repository; without either the check says so and does nothing.
+
+mod life;
 
 use std::fs;
 use std::net::TcpListener;
@@ -60,23 +63,13 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
         "domain": "payments", "tags": ["retries"], "confidence": 0.9, "evidence": [1],
     });
     let answer = json!({ "type": "tool_use", "name": "StructuredOutput", "input": { "units": [unit] } });
-    let scripts = json!({ "nugget": [{ "content": [answer], "stop_reason": "tool_use" }] });
+    let title = json!([{ "type": "text", "text": "{\"title\":\"A session\"}" }]);
+    let scripts = json!({
+        "nugget": [{ "content": [answer], "stop_reason": "tool_use" }], "ask": life::scripts(),
+        "_notools": [{ "if": "title", "content": title }],
+    });
     fs::write(machine.path("scripts.json"), scripts.to_string())?;
-    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-    let api = Command::new("python3")
-        .arg(&script)
-        .arg(port.to_string())
-        .arg(machine.path("requests"))
-        .arg(machine.path("scripts.json"))
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let _api = Api(api.context("python3 is needed for the scripted API")?);
-    let begun = Instant::now();
-    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
-        ensure!(begun.elapsed() < START_MAX, "the scripted API does not start");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    let (_api, port) = start(&script, &machine)?;
     machine.variables.extend(
         [
             ("NUGGET_EXTRACT_BACKEND", "claude-p".to_owned()),
@@ -107,5 +100,33 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
     // The client's own session is none that could be captured.
     let kept = machine.path(".claude/projects");
     ensure!(!kept.exists() || fs::read_dir(&kept)?.next().is_none(), "the client has kept a transcript");
-    Ok(json!({ "client": version, "units": 1, "requests": fs::read_dir(machine.path("requests"))?.count() }))
+    let requests = fs::read_dir(machine.path("requests"))?.count();
+    // A brain of its own for the rest, read by the rules.
+    let mut machine = Machine::new(program)?;
+    machine.variables.push(("NUGGET_EXTRACT_CLAUDE".to_owned(), arguments.client.display().to_string()));
+    fs::create_dir(machine.path("requests"))?;
+    fs::write(machine.path("scripts.json"), scripts.to_string())?;
+    let (_second, port) = start(&script, &machine)?;
+    let lived = life::run(&machine, &arguments.client, port)?;
+    Ok(json!({ "client": version, "read_by_claude_p": { "units": 1, "requests": requests }, "life": lived }))
+}
+
+/// The scripted API, on a port of its own.
+fn start(script: &Path, machine: &Machine) -> Result<(Api, u16)> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let api = Command::new("python3")
+        .arg(script)
+        .arg(port.to_string())
+        .arg(machine.path("requests"))
+        .arg(machine.path("scripts.json"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let api = Api(api.context("python3 is needed for the scripted API")?);
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        ensure!(begun.elapsed() < START_MAX, "the scripted API does not start");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok((api, port))
 }
