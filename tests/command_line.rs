@@ -86,9 +86,9 @@ fn an_existing_repository_with_notes_is_adopted_and_not_overwritten() {
 fn a_remote_is_added_once() {
     let sandbox = Sandbox::new();
     let brain = sandbox.brain();
-    let arguments = ["init", "--path", brain.to_str().unwrap(), "--remote", "git@example.com:me/brain.git"];
+    let arguments = ["init", "--path", brain.to_str().unwrap(), "--remote", "git@127.0.0.1:me/brain.git"];
     sandbox.ok(arguments);
-    assert_eq!(sandbox.git(&["remote", "get-url", "origin"]).trim(), "git@example.com:me/brain.git");
+    assert_eq!(sandbox.git(&["remote", "get-url", "origin"]).trim(), "git@127.0.0.1:me/brain.git");
     assert!(sandbox.ok(arguments).contains("nothing was changed"));
 }
 

@@ -1,13 +1,15 @@
 //! GitHub's API as nugget uses it, against a local GitHub that is as strict and as unreliable as the
 //! real one.
 
+use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use github::{Error, GitHub, NewPull, PullState, Retry, Settings, Slug, Source, Token};
 use serde_json::json;
 
 use crate::support::github_api::{GithubApi, LOGIN, Merge, TOKEN, What};
-use crate::support::{git, try_git};
+use crate::support::{Sandbox, git, try_git};
 
 const SLUG: &str = "me/brain";
 const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
@@ -454,4 +456,136 @@ fn git_speaks_to_the_same_repositories_and_wants_the_token() {
     api.with(SLUG, |repo| repo.archived = true);
     let refused = try_git(&brain, &["push", "--quiet", "origin", "HEAD:refs/heads/nugget/late"]);
     assert!(!refused.status.success());
+}
+
+/// The program, with the local GitHub as its own.
+fn nugget(sandbox: &Sandbox, api: &GithubApi, arguments: &[&str]) -> Output {
+    let mut command = sandbox.command();
+    command.args(arguments).env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN);
+    command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Whether any file below the folder holds the token.
+fn leaks(folder: &Path) -> bool {
+    std::fs::read_dir(folder).unwrap().flatten().any(|entry| {
+        let path = entry.path();
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => leaks(&path),
+            kind if kind.is_file() => {
+                let bytes = std::fs::read(&path).unwrap();
+                memchr::memmem::find(&bytes, TOKEN.as_bytes()).is_some()
+            }
+            _ => false,
+        }
+    })
+}
+
+#[test]
+fn a_brain_is_made_on_github_and_cloned_to_another_machine() {
+    let api = GithubApi::start();
+    let sandbox = Sandbox::new();
+    let brain = sandbox.brain();
+    let init = ["init", "--path", brain.to_str().unwrap(), "--github", "me/notes"];
+
+    // Nothing is made, here or there, before all is known to be right.
+    let refused = nugget(&sandbox, &api, &init);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("--create"), "{}", said(&refused));
+    assert!(!brain.exists() && !api.has("me/notes"));
+
+    let made = nugget(&sandbox, &api, &[&init[..], &["--create"]].concat());
+    assert!(made.status.success(), "{}", said(&made));
+    let text = said(&made).replace(&api.url, "[GITHUB]").replace(sandbox.path().to_str().unwrap(), "[HOME]");
+    insta::assert_snapshot!("init_on_github", text);
+    assert!(api.with("me/notes", |repo| repo.private));
+    assert_eq!(
+        api.with("me/notes", |repo| repo.tip("main")),
+        Some(sandbox.git(&["rev-parse", "main"]).trim().to_owned())
+    );
+    assert_eq!(sandbox.git(&["remote", "get-url", "origin"]).trim(), api.clone_url("me/notes"));
+    assert!(!leaks(sandbox.path()));
+
+    let again = nugget(&sandbox, &api, &[&init[..], &["--create"]].concat());
+    assert!(again.status.success() && said(&again).contains("nothing was changed"), "{}", said(&again));
+
+    api.commit(
+        "me/notes",
+        "main",
+        "domains/caches.md",
+        "# On caches\n\nA cache without an owner is a leak.\n",
+    );
+    let other = Sandbox::new();
+    let cloned = nugget(&other, &api, &["clone", "me/notes"]);
+    assert!(cloned.status.success(), "{}", said(&cloned));
+    let text = said(&cloned).replace(other.path().to_str().unwrap(), "[HOME]");
+    insta::assert_snapshot!("clone_from_github", text);
+    let found = other.json(["ask", "who should own a cache", "--no-llm", "--json"]);
+    assert_eq!(found["units"][0]["id"], "caches", "{found}");
+    assert!(!leaks(other.path()));
+    let taken = nugget(&other, &api, &["clone", "me/notes", "brain"]);
+    assert_eq!(taken.status.code(), Some(1));
+    assert!(said(&taken).contains("there is something in"), "{}", said(&taken));
+}
+
+#[test]
+fn a_repository_that_cannot_take_a_brain_is_told_before_anything_is_made() {
+    let api = with_a_branch();
+    let sandbox = Sandbox::new();
+    let brain = sandbox.brain();
+    let init = ["init", "--path", brain.to_str().unwrap(), "--github", SLUG];
+    let refused = |words: &str, code: i32| {
+        let output = nugget(&sandbox, &api, &init);
+        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
+        assert!(said(&output).contains(words), "{}", said(&output));
+        assert!(!brain.exists());
+    };
+    api.with(SLUG, |repo| repo.archived = true);
+    refused("me/brain is archived", 1);
+    api.with(SLUG, |repo| (repo.archived, repo.can_push) = (false, false));
+    refused("may not push to me/brain", 1);
+    api.with(SLUG, |repo| repo.can_push = true);
+    let wrong = nugget(&sandbox, &api, &["init", "--github", "no slug"]);
+    assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
+    let without = sandbox
+        .command()
+        .args(init)
+        .env("NUGGET_GITHUB_API", api.api())
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .output()
+        .unwrap();
+    assert!(said(&without).contains("there is no token for 127.0.0.1"), "{}", said(&without));
+    assert!(!brain.exists());
+
+    // It has a history of its own: nothing is forced, and the way out is told.
+    api.with(SLUG, |repo| repo.private = false);
+    let apart = nugget(&sandbox, &api, &init);
+    assert_eq!(apart.status.code(), Some(1));
+    assert!(said(&apart).contains("nothing was pushed: `nugget clone`"), "{}", said(&apart));
+    assert!(said(&apart).contains("everybody can read that repository"), "{}", said(&apart));
+}
+
+#[test]
+fn a_remote_that_is_no_github_gets_the_brain_as_well() {
+    let sandbox = Sandbox::new();
+    let (brain, bare) = (sandbox.brain(), sandbox.path().join("bare.git"));
+    git(sandbox.path(), &["init", "--quiet", "--bare", "-b", "main", "bare.git"]);
+    let url = format!("file://{}", bare.display());
+    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
+    assert!(said.contains("pushed `main` to `origin`"), "{said}");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
+    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
+    assert!(said.contains("nothing was changed"), "{said}");
+    let cloned = sandbox.ok(["clone", "bare.git"]);
+    assert!(cloned.contains("cloned the brain to") && cloned.contains("your brain is still"), "{cloned}");
+    assert!(sandbox.path().join("bare/brain.yaml").is_file());
+    // One that is away is told of, and is no failure.
+    let away = sandbox.path().join("second");
+    let said =
+        sandbox.ok(["init", "--path", away.to_str().unwrap(), "--remote", "http://127.0.0.1:9/me/brain.git"]);
+    assert!(said.contains("nothing was pushed: the remote cannot be reached"), "{said}");
 }

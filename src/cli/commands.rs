@@ -2,6 +2,7 @@
 
 pub(crate) mod ask;
 pub(crate) mod capture_session;
+pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;

@@ -41,6 +41,15 @@ impl Fault {
         }
     }
 
+    /// All of it on one line, for a place within a sentence.
+    pub(crate) fn line(&self) -> String {
+        let text = match &self.hint {
+            Some(hint) => format!("{} ({hint})", self.message),
+            None => self.message.clone(),
+        };
+        knowledge::text::one_line(&transcript::redact::redact(&text), 600)
+    }
+
     fn of(error: &(dyn Error + 'static)) -> Self {
         let mut message = error.to_string();
         let mut source = error.source();
@@ -90,6 +99,20 @@ impl From<queue::Error> for Fault {
 impl From<forge::Error> for Fault {
     fn from(error: forge::Error) -> Self {
         let fault = Self::of(&error);
+        match error.hint() {
+            Some(hint) => fault.hint(hint),
+            None => fault,
+        }
+    }
+}
+
+impl From<github::Error> for Fault {
+    fn from(error: github::Error) -> Self {
+        let fault = Self::of(&error);
+        let fault = match &error {
+            github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. } => fault.code(USAGE),
+            _ => fault,
+        };
         match error.hint() {
             Some(hint) => fault.hint(hint),
             None => fault,

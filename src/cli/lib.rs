@@ -11,6 +11,7 @@ mod output;
 mod plugin;
 mod project;
 mod reading;
+mod remote;
 mod screen;
 #[cfg(feature = "failpoints")]
 mod scripted;
@@ -78,6 +79,8 @@ enum Command {
     Install(commands::install::Arguments),
     /// Take nugget out of Claude Code again
     Uninstall(commands::uninstall::Arguments),
+    /// Bring a brain that is kept elsewhere to this machine
+    Clone(commands::clone::Arguments),
     /// Queue a session for capture (what the hook calls)
     CaptureSession(commands::capture_session::Arguments),
     /// Show captures, the drainer, the index and what to review
@@ -167,6 +170,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::Uninstall(arguments) => arguments.run(&door),
         Command::SessionStart(arguments) => arguments.run(door),
         Command::UserPrompt(arguments) => arguments.run(door),
+        Command::Clone(arguments) => arguments.run(&door),
         Command::CaptureSession(arguments) => arguments.run(&door),
         Command::Status(arguments) => arguments.run(&door),
         Command::Sync(arguments) => arguments.run(&door),

@@ -55,7 +55,8 @@ impl Remote {
 }
 
 impl Place {
-    pub(crate) fn of(url: &str) -> Option<Self> {
+    /// What a URL says; `None` for a form that only a helper program of git's understands.
+    pub fn of(url: &str) -> Option<Self> {
         let file = |path: &str| {
             Some(Self { host: String::new(), port: None, path: path.to_owned(), scheme: Scheme::File })
         };

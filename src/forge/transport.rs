@@ -179,6 +179,15 @@ impl Repository {
         }
     }
 
+    /// Asks the remote which branches it has, and notes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Remote`] and [`Error::NoGit`].
+    pub fn branches_at(&self, wire: &Wire<'_>) -> Result<Vec<String>, Error> {
+        let until = Instant::now() + wire.deadline;
+        Ok(self.listed(&self.git()?, wire, until)?.into_keys().collect())
+    }
+
     /// Pushes a commit to a branch of nugget's at the remote. With `expected` it takes the place of that
     /// commit and of no other; without, the branch may not be there, unless at this very commit.
     ///

@@ -52,6 +52,23 @@ impl Site {
         Ok(Some(Self { host, api, is_named: false }))
     }
 
+    /// The GitHub of the user's: that of the setting `github.api`, else github.com.
+    ///
+    /// # Errors
+    /// [`Error::InvalidApi`].
+    pub fn home(api: &str) -> Result<Self, Error> {
+        if api.is_empty() {
+            let (host, api) = ("github.com".to_owned(), "https://api.github.com".to_owned());
+            return Ok(Self { host, api, is_named: false });
+        }
+        checked(api)?;
+        let authority =
+            api.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
+        let host = authority.unwrap_or_default().to_ascii_lowercase();
+        let host = host.strip_prefix("api.").map_or(host.clone(), str::to_owned);
+        Ok(Self { host, api: api.trim_end_matches('/').to_owned(), is_named: true })
+    }
+
     /// As git names it, with the port if there is one.
     pub fn host(&self) -> &str {
         &self.host
@@ -147,6 +164,19 @@ mod tests {
         for (host, api, wanted) in cases {
             assert_eq!(api_of(host, api).as_deref(), wanted, "{host} {api}");
         }
+    }
+
+    #[test]
+    fn the_users_own_github_is_told_by_its_api() {
+        for (api, host) in [
+            ("", "github.com"),
+            ("https://api.github.com", "github.com"),
+            ("https://ghe.example.com/api/v3/", "ghe.example.com"),
+            ("http://127.0.0.1:4000/api/v3", "127.0.0.1:4000"),
+        ] {
+            assert_eq!(Site::home(api).unwrap().host(), host);
+        }
+        assert!(Site::home("http://ghe.example.com").is_err());
     }
 
     #[test]
