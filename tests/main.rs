@@ -8,6 +8,7 @@ mod answers;
 mod brain_questions;
 mod command_line;
 mod delivery;
+mod doctor;
 mod embeddings;
 mod export;
 mod failpoints;

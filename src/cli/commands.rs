@@ -6,6 +6,7 @@ pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod config;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod dry_run;
 pub(crate) mod eval;

@@ -81,6 +81,8 @@ enum Command {
     Uninstall(commands::uninstall::Arguments),
     /// Bring a brain that is kept elsewhere to this machine
     Clone(commands::clone::Arguments),
+    /// Check everything that nugget stands on
+    Doctor(commands::doctor::Arguments),
     /// Queue a session for capture (what the hook calls)
     CaptureSession(commands::capture_session::Arguments),
     /// Show captures, the drainer, the index and what to review
@@ -171,6 +173,7 @@ fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode
         Command::SessionStart(arguments) => arguments.run(door),
         Command::UserPrompt(arguments) => arguments.run(door),
         Command::Clone(arguments) => arguments.run(&door),
+        Command::Doctor(arguments) => arguments.run(&door),
         Command::CaptureSession(arguments) => arguments.run(&door),
         Command::Status(arguments) => arguments.run(&door),
         Command::Sync(arguments) => arguments.run(&door),

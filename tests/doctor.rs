@@ -1,0 +1,283 @@
+//! `nugget doctor`: a line for everything, whatever is broken, and where tokens come from.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+use crate::support::Sandbox;
+use crate::support::github_api::{GithubApi, TOKEN, What};
+
+const SLUG: &str = "me/brain";
+
+/// All that is looked at when there is a brain.
+const NAMES: &[&str] = &[
+    "settings", "git", "brain", "branch", "token", "remote", "hooks", "mcp", "queue", "index", "model",
+    "disk", "clock", "versions",
+];
+
+fn doctor(sandbox: &Sandbox, prepare: impl FnOnce(&mut Command)) -> (Option<i32>, BTreeMap<String, Value>) {
+    let mut command = sandbox.command();
+    command.args(["doctor", "--json"]);
+    prepare(&mut command);
+    let output = command.output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr)));
+    let checks = report["checks"].as_array().unwrap().iter();
+    let checks = checks.map(|check| (check["name"].as_str().unwrap().to_owned(), check.clone())).collect();
+    assert!(!String::from_utf8_lossy(&output.stdout).contains(TOKEN));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains(TOKEN));
+    (output.status.code(), checks)
+}
+
+/// A program of the given name on a PATH of its own, and what else is needed there.
+fn program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
+    let folder = sandbox.path().join("bin");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let usual = std::env::var_os("PATH").unwrap_or_default();
+    std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&usual))).unwrap()
+}
+
+/// A brain whose remote is a repository of the local GitHub.
+fn on_github() -> (GithubApi, Sandbox) {
+    let api = GithubApi::start();
+    let bare = api.add_repository(SLUG);
+    let sandbox = Sandbox::with_brain();
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "HEAD:refs/heads/main"]);
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
+    (api, sandbox)
+}
+
+fn tidied(sandbox: &Sandbox, output: &Output, more: &[(&str, &str)]) -> String {
+    let mut text = String::from_utf8(output.stdout.clone()).unwrap();
+    text = text.replace(sandbox.path().to_str().unwrap(), "[HOME]");
+    for (from, to) in more {
+        text = text.replace(from, to);
+    }
+    let lines = text.lines().map(|line| match line {
+        line if line.contains("  git  ") => "ok       git […]".to_owned(),
+        line if line.contains("  disk  ") => "ok       disk […]".to_owned(),
+        line if line.contains("  model  ") => line.split(" model ").next().unwrap().to_owned() + " model […]",
+        line => line.replace(env!("CARGO_PKG_VERSION"), "[VERSION]"),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_new_machine_is_told_what_to_do() {
+    let sandbox = Sandbox::new();
+    let output = sandbox.command().args(["doctor", "--offline"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    insta::assert_snapshot!("doctor_without_a_brain", tidied(&sandbox, &output, &[]));
+    assert!(!sandbox.path().join("state").exists(), "looking makes nothing");
+}
+
+#[test]
+fn a_brain_on_github_is_well() {
+    let (api, sandbox) = on_github();
+    let path = program(&sandbox, "unused", "");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_nugget"), sandbox.path().join("bin/nugget")).unwrap();
+    let client = sandbox.path().join(".claude");
+    std::fs::create_dir_all(&client).unwrap();
+    let hook = json!({ "type": "command", "command": "nugget capture-session", "timeout": 10 });
+    let settings = json!({ "hooks": { "SessionEnd": [{ "hooks": [hook] }] } });
+    std::fs::write(client.join("settings.json"), settings.to_string()).unwrap();
+    let server = json!({ "mcpServers": { "nugget": { "command": "nugget", "args": ["serve"] } } });
+    std::fs::write(sandbox.path().join(".claude.json"), server.to_string()).unwrap();
+    sandbox.ok(["index"]);
+    let run = |offline: &[&str]| {
+        let mut command = sandbox.command();
+        command.arg("doctor").args(offline).env("PATH", &path);
+        command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN).output().unwrap()
+    };
+    let hidden = api.url.trim_start_matches("http://").to_owned();
+    let output = run(&[]);
+    insta::assert_snapshot!("doctor_with_github", tidied(&sandbox, &output, &[(&hidden, "[GITHUB]")]));
+    assert_eq!(output.status.code(), Some(0), "warnings are no failure");
+    let before = api.log().len();
+    let output = run(&["--offline"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(api.log().len(), before, "offline asks nobody");
+}
+
+#[test]
+fn a_token_is_found_where_it_is_and_said_where_that_was() {
+    let (api, sandbox) = on_github();
+    let helper = sandbox.path().join("helper");
+    std::fs::write(
+        &helper,
+        format!("[credential]\n\thelper = \"!f() {{ echo username=x; echo password={TOKEN}; }}; f\"\n"),
+    )
+    .unwrap();
+    let gh = program(
+        &sandbox,
+        "gh",
+        &format!("env > \"$HOME/gh-env\"; echo \"$@\" > \"$HOME/gh-args\"; echo {TOKEN}"),
+    );
+    let nothing = |_: &mut Command| {};
+    type Prepare<'a> = &'a dyn Fn(&mut Command);
+    let cases: [(&str, Prepare<'_>); 6] = [
+        ("from GITHUB_TOKEN,", &|command| {
+            command.env("GITHUB_TOKEN", TOKEN).env("GH_TOKEN", "another");
+        }),
+        ("from GH_TOKEN,", &|command| {
+            command.env("GH_TOKEN", TOKEN);
+        }),
+        ("from GH_ENTERPRISE_TOKEN,", &|command| {
+            command.env("GH_ENTERPRISE_TOKEN", TOKEN);
+        }),
+        ("from `gh auth token`,", &|command| {
+            command.env("PATH", &gh).env("ANTHROPIC_API_KEY", "secret");
+        }),
+        ("from git's credential helper,", &|command| {
+            command.env("GIT_CONFIG_GLOBAL", &helper);
+        }),
+        ("none for 127.0.0.1", &nothing),
+    ];
+    for (wanted, prepare) in cases {
+        let (_, checks) = doctor(&sandbox, |command| {
+            command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+            command.env("NUGGET_GITHUB_API", api.api());
+            prepare(command);
+        });
+        let told = checks["token"]["told"].as_str().unwrap();
+        assert!(told.contains(wanted), "{wanted}: {told}");
+        let is_found = !wanted.starts_with("none");
+        assert_eq!(checks["token"]["level"] == "ok", is_found, "{told}");
+        assert_eq!(checks["remote"]["level"] == "ok", is_found, "{}", checks["remote"]);
+    }
+    let arguments = std::fs::read_to_string(sandbox.path().join("gh-args")).unwrap();
+    assert!(arguments.starts_with("auth token --hostname 127.0.0.1"), "{arguments}");
+    let environment = std::fs::read_to_string(sandbox.path().join("gh-env")).unwrap();
+    assert!(!environment.contains("ANTHROPIC_API_KEY") && environment.contains("GH_PROMPT_DISABLED"));
+}
+
+#[test]
+fn no_token_goes_where_it_is_not_meant_for() {
+    let (api, sandbox) = on_github();
+    // The remote's host is no GitHub of anybody's, so the variables for github.com stay here.
+    let (_, checks) = doctor(&sandbox, |command| {
+        command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+        command.env("GITHUB_TOKEN", TOKEN).env("GH_TOKEN", TOKEN);
+    });
+    assert_eq!(checks["token"]["told"], "not needed: the remote is not on GitHub");
+    assert_eq!(checks["remote"]["level"], "failure", "{}", checks["remote"]);
+    assert_eq!(api.log(), [""; 0]);
+    // One that cannot be one is not sent at all.
+    let (code, checks) = doctor(&sandbox, |command| {
+        command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", "two words");
+    });
+    assert_eq!(code, Some(1));
+    assert_eq!(checks["token"]["told"], "what GITHUB_TOKEN gives cannot be a token");
+    assert_eq!(api.log(), [""; 0]);
+}
+
+#[test]
+fn each_trouble_with_github_has_its_line() {
+    let (api, sandbox) = on_github();
+    let look = || {
+        doctor(&sandbox, |command| {
+            command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN);
+        })
+    };
+    let line = |checks: &BTreeMap<String, Value>, name: &str| {
+        let check = &checks[name];
+        let mend = check["mend"].as_str().unwrap_or_default();
+        format!("{} {} {mend}", check["level"].as_str().unwrap(), check["told"].as_str().unwrap())
+    };
+    let check = |name: &str, wanted: &[&str]| {
+        let (_, checks) = look();
+        let line = line(&checks, name);
+        assert!(wanted.iter().all(|wanted| line.contains(wanted)), "{wanted:?}: {line}");
+    };
+    api.fail_next(1, "GET /api/v3/user", What::Status(401, "Bad credentials", vec![]));
+    check("token", &["failure", "401", "gh auth login"]);
+    api.fail_next(1, "GET /api/v3/user", What::Status(502, "Bad Gateway", vec![]));
+    check("token", &["warning", "502"]);
+    api.fail_next(1, "GET /api/v3/user", What::Status(403, "Resource not accessible by integration", vec![]));
+    check("token", &["ok", "it may not say"]);
+    api.scopes(Some("read:org"));
+    check("token", &["failure", "without the scope `repo`", "gh auth refresh"]);
+    api.scopes(None);
+    check("token", &["ok", "fine-grained"]);
+    api.skew(-4000);
+    check("clock", &["warning", "s ahead of GitHub's", "NTP"]);
+    api.skew(0);
+    api.with(SLUG, |repo| repo.can_push = false);
+    check("pull requests", &["failure", "may not push"]);
+    api.with(SLUG, |repo| (repo.can_push, repo.archived) = (true, true));
+    check("pull requests", &["failure", "archived", "unarchive"]);
+    api.with(SLUG, |repo| repo.archived = false);
+    api.with(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
+    check("pull requests", &["ok", "a fork of them/brain"]);
+    api.rename(SLUG, "me/knowledge");
+    check("pull requests", &["warning", "renamed", "git remote set-url origin"]);
+    api.delete_repository("me/knowledge");
+    check("pull requests", &["failure", "does not find repository me/brain"]);
+    check("remote", &["failure", "no such repository"]);
+}
+
+#[test]
+fn whatever_is_broken_gives_a_line_and_not_an_abort() {
+    let garbage = |path: &Path| {
+        let _ = std::fs::remove_dir_all(path);
+        let _ = std::fs::remove_file(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, [0xff, 0xfe, 0, 1, 2, b'{']).unwrap();
+    };
+    let state = |sandbox: &Sandbox| {
+        let brains = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
+        brains.flatten().next().unwrap().path()
+    };
+    type Break<'a> = &'a dyn Fn(&Sandbox);
+    let cases: [(&str, Break<'_>); 9] = [
+        ("queue", &|sandbox| garbage(&state(sandbox).join("queue.db"))),
+        ("queue", &|sandbox| garbage(&state(sandbox))),
+        ("index", &|sandbox| {
+            garbage(&sandbox.brain().join(".nugget"));
+        }),
+        ("brain", &|sandbox| garbage(&sandbox.brain().join("brain.yaml"))),
+        ("brain", &|sandbox| std::fs::remove_dir_all(sandbox.brain()).unwrap()),
+        ("branch", &|sandbox| garbage(&sandbox.brain().join(".git"))),
+        ("settings", &|sandbox| garbage(&sandbox.path().join("config/nugget/config.toml"))),
+        ("hooks", &|sandbox| garbage(&sandbox.path().join(".claude/settings.json"))),
+        ("mcp", &|sandbox| std::fs::create_dir_all(sandbox.path().join(".claude.json")).unwrap()),
+    ];
+    for (at, (name, break_it)) in cases.into_iter().enumerate() {
+        let sandbox = Sandbox::with_brain();
+        sandbox.ok(["index"]);
+        break_it(&sandbox);
+        let brain = sandbox.brain();
+        let (code, checks) = doctor(&sandbox, |command| {
+            command.arg("--offline").arg("--brain").arg(&brain);
+        });
+        let level = &checks[name]["level"];
+        // An index that is gone is only made anew.
+        let wanted = if name == "index" { "warning" } else { "failure" };
+        assert_eq!(level, wanted, "{at} {name}: {}", checks[name]);
+        assert_eq!(code, Some(i32::from(wanted == "failure")), "{at} {name}: {checks:#?}");
+        assert!(wanted == "warning" || name == "queue" || !checks[name]["told"].as_str().unwrap().is_empty());
+        let of_brain = ["branch", "index"];
+        for expected in NAMES {
+            assert!(
+                checks.contains_key(*expected) || of_brain.contains(expected),
+                "{at}: {expected} is missing"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_git_that_is_too_old_is_told() {
+    let sandbox = Sandbox::with_brain();
+    let path = program(&sandbox, "git", "echo git version 2.20.1");
+    let (code, checks) = doctor(&sandbox, |command| {
+        command.arg("--offline").env("PATH", &path);
+    });
+    assert_eq!(code, Some(1));
+    assert_eq!(checks["git"]["told"], "2.20.1 is too old");
+}
