@@ -5,10 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use queue::{Announcement, Finish, Queue, Stage};
 use serde_json::{Value, json};
 
-use crate::support::Sandbox;
 use crate::support::github_api::{GithubApi, TOKEN, What};
+use crate::support::{Sandbox, until};
 
 const SLUG: &str = "me/brain";
 
@@ -157,6 +158,23 @@ fn a_token_is_found_where_it_is_and_said_where_that_was() {
 }
 
 #[test]
+fn a_helper_that_hangs_is_left_and_ended_with_all_that_it_started() {
+    let (api, sandbox) = on_github();
+    let (helper, pid) = (sandbox.path().join("helper"), sandbox.path().join("pid"));
+    let script = format!("!f() {{ echo $$ > {}; sleep 600; }}; f", pid.display());
+    std::fs::write(&helper, format!("[credential]\n\thelper = \"{script}\"\n")).unwrap();
+    let (_, checks) = doctor(&sandbox, |command| {
+        command.arg("--offline").env("NUGGET_GITHUB_API", api.api());
+        command.env("GIT_CONFIG_GLOBAL", &helper).env("GIT_CONFIG_NOSYSTEM", "1");
+    });
+    assert_eq!(checks["token"]["level"], "warning", "{}", checks["token"]);
+    let pid = std::fs::read_to_string(&pid).unwrap();
+    let line = format!("/proc/{}/cmdline", pid.trim());
+    // Nothing is left to read once it is dead, whoever is to bury it.
+    until("the helper has gone", || std::fs::read(&line).unwrap_or_default().is_empty());
+}
+
+#[test]
 fn no_token_goes_where_it_is_not_meant_for() {
     let (api, sandbox) = on_github();
     // The remote's host is no GitHub of anybody's, so the variables for github.com stay here.
@@ -280,4 +298,39 @@ fn a_git_that_is_too_old_is_told() {
     });
     assert_eq!(code, Some(1));
     assert_eq!(checks["git"]["told"], "2.20.1 is too old");
+}
+
+#[test]
+fn captures_that_wait_for_nobody_or_were_given_up_are_told() {
+    let sandbox = Sandbox::with_brain();
+    // Makes the queue.
+    sandbox.ok(["sync"]);
+    let state = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap().flatten();
+    let path = state.map(|brain| brain.path().join("queue.db")).find(|path| path.is_file()).unwrap();
+    let look = || {
+        let (_, checks) = doctor(&sandbox, |command| {
+            command.arg("--offline");
+        });
+        let check = &checks["queue"];
+        assert_eq!(check["level"], if check["mend"].is_null() { "ok" } else { "warning" });
+        format!("{} {}", check["told"].as_str().unwrap(), check["mend"].as_str().unwrap_or_default())
+    };
+    assert_eq!(look(), "0 waiting, 0 done ");
+    let queue = Queue::open(&path).unwrap();
+    let announcement = Announcement {
+        session: knowledge::SessionId::verbatim("s1".to_owned()),
+        transcript: "/nowhere.jsonl".into(),
+        cwd: None,
+        origin: "command".to_owned(),
+        reason: None,
+    };
+    let now = jiff::Timestamp::now();
+    queue.add(&announcement, now - jiff::SignedDuration::from_hours(3)).unwrap();
+    assert_eq!(look(), "1 waiting, the oldest for 3 h, and nobody works on it nugget retry --all");
+    let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
+    queue.finish(&claim, &Finish::Dead { reason: "no transcript".to_owned() }, now).unwrap();
+    drop(queue);
+    let told = look();
+    assert!(told.starts_with("0 waiting, 0 done; 1 capture was given up"), "{told}");
+    assert!(told.ends_with("nugget retry --all"), "{told}");
 }
