@@ -10,8 +10,8 @@ mod idle;
 mod parts;
 mod pipeline;
 mod search;
-mod status;
 mod session_start;
+mod status;
 pub(crate) mod transcript;
 
 use std::path::{Path, PathBuf};

@@ -45,7 +45,7 @@ Exit codes:
 
 /// What a person wants to do, and the commands for it. One that is named nowhere here stands at the end.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Begin", &["demo", "init", "install", "uninstall", "import"]),
+    ("Begin", &["demo", "init", "clone", "install", "uninstall", "import"]),
     ("Ask and read", &["ask", "list", "show", "why", "export"]),
     ("Watch over what sessions bring", &["status", "sync", "retry", "forget-capture", "spend", "doctor"]),
     ("Called by Claude Code", &["serve", "capture-session", "session-start", "user-prompt"]),
