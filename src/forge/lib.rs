@@ -1,9 +1,11 @@
 //! The only crate that knows git: the brain's repository, the branches on which nugget proposes
-//! knowledge, and the lock that makes it one writer.
+//! knowledge, the way to its remote, and the lock that makes it one writer.
 //!
-//! It never touches the work tree, the index, `HEAD` or a branch of the user's, with two exceptions
-//! that are asked for: the first commit of a brain that has none ([`Repository::commit_all_new`]),
-//! and a merge that loses nothing ([`Repository::fast_forward`]).
+//! It never touches the work tree, the index, `HEAD` or a branch of the user's, with three exceptions:
+//! the first commit of a brain that has none ([`Repository::commit_all_new`]), and two merges that lose
+//! nothing: of a proposal when asked ([`Repository::fast_forward`]), and of what was merged at the remote
+//! ([`Repository::catch_up`]). What it does to a remote is below `refs/heads/nugget/`, but for the first
+//! push of a new brain's default branch ([`Repository::push_default`]), which forces nothing.
 
 mod ancestry;
 mod behind;
