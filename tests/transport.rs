@@ -489,14 +489,16 @@ fn a_wrong_password_is_told_and_a_right_one_is_the_users_own_without_ours() {
 fn a_redirect_elsewhere_gets_no_password() {
     let world = World::new(true);
     let a = world.brain("a");
-    let elsewhere = GitHttp::start(&world.path("remotes"), true);
-    // By another name of the same machine: another origin.
-    world.http().fail(Some(Fault::Redirect(elsewhere.url.replace("127.0.0.1", "localhost"))));
-    trouble(a.fetch());
-    for (request, authorization) in elsewhere.requests() {
-        assert_eq!(authorization, None, "{request}");
+    // One that asks who comes, and one that lets everybody in: there all that follows goes straight to it.
+    for asks_password in [true, false] {
+        let elsewhere = GitHttp::start(&world.path("remotes"), asks_password);
+        // By another name of the same machine: another origin.
+        world.http().fail(Some(Fault::Redirect(elsewhere.url.replace("127.0.0.1", "localhost"))));
+        world.merge_there("main", "news.md", &format!("{asks_password}\n"));
+        let (trouble, told) = trouble(a.fetch());
+        assert_eq!(trouble, Trouble::NotFound, "{told}");
+        assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
     }
-    assert!(!elsewhere.requests().is_empty(), "the redirect was followed");
 }
 
 /// Every command line of this machine's processes.

@@ -661,8 +661,8 @@ fn answer_to(ended: &Ended, reference: &str) -> Result<Pushed, Error> {
 
 /// How git gets to the remote and who it is there.
 ///
-/// The credentials go by way of a helper that reads them from the environment. A header of one's own would
-/// also go wherever the remote redirects to; git asks a helper for one origin only.
+/// The credentials go by way of a helper that reads them from the environment: git asks it for one origin only,
+/// and follows no redirect from there. A repository that has moved is told as not found.
 fn connect(
     program: &mut Program,
     place: Option<&Place>,
@@ -686,6 +686,8 @@ fn connect(
     let helper = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
                   \"$NUGGET_GIT_USERNAME\" \"$NUGGET_GIT_PASSWORD\"; }; f";
     program
+        // Once git has a password it sends it wherever a redirect leads.
+        .configure("http.followRedirects", "false")
         .configure(format!("credential.{origin}.helper"), "")
         .configure(format!("credential.{origin}.helper"), helper)
         // Spares a refused request; a git that does not know it makes that request.

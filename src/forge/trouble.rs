@@ -127,6 +127,11 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "repository not found",
         "returned error: 404",
         "returned error: 410",
+        // It has moved, and redirects are not followed with a password.
+        "returned error: 301",
+        "returned error: 302",
+        "returned error: 307",
+        "returned error: 308",
         "does not appear to be a git repository",
         "not found",
         "does not exist",
