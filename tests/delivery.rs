@@ -301,6 +301,39 @@ fn what_was_captured_before_there_was_a_remote_is_delivered_in_order_of_age() {
 }
 
 #[test]
+fn a_backlog_from_a_time_without_a_network_is_delivered_in_order_with_two_requests_for_each() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    // Nobody listens there.
+    sandbox.git(&["remote", "set-url", "origin", "http://127.0.0.1:9/me/brain.git"]);
+    let names = ["flywheel", "go_race", "k8s_probe", "adr_outbox"];
+    let count = names.len();
+    for name in names {
+        let transcript = fixture(&format!("transcripts/synthetic/{name}.jsonl"));
+        let told = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+        assert!(told.contains("not delivered yet"), "{told}");
+    }
+    idle(&sandbox);
+    assert_eq!(api.log(), Vec::<String>::new());
+    sandbox.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)]);
+    sandbox.json(["sync", "--json"]);
+    ended(&sandbox);
+    let captures = sandbox.json(["status", "--json"])["captures"].clone();
+    let numbers: Vec<u64> = captures
+        .as_array()
+        .unwrap()
+        .iter()
+        .rev()
+        .filter_map(|capture| capture["pull_number"].as_u64())
+        .collect();
+    assert_eq!(numbers, (1..=count as u64).collect::<Vec<_>>());
+    // And what the repository's labels are called, once for each drainer.
+    let (labels, others): (Vec<String>, Vec<String>) =
+        api.log().into_iter().partition(|line| line.contains("/labels"));
+    assert_eq!(others.len(), 2 * count, "and {} for labels: {others:#?}", labels.len());
+}
+
+#[test]
 fn merged_branches_are_deleted_and_the_checkout_has_what_was_merged() {
     for (how, deletes) in [(Merge::Commit, false), (Merge::Squash, false), (Merge::Commit, true)] {
         let api = GithubApi::start();
