@@ -1,7 +1,6 @@
 //! What an index says of itself, for who looks from outside: read in a millisecond or two, without its
 //! vectors, and without making, mending or locking anything.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -29,7 +28,8 @@ pub struct Glance {
     pub behind: usize,
 }
 
-/// Looks at the index in a brain's derived folder; `files` are the brain's at this moment. `None` when there
+/// Looks at the index in a brain's derived folder; `files` are the brain's at this moment,
+/// sorted by path. `None` when there
 /// is no generation, or none that this version can read.
 pub fn glance(folder: &Path, files: &[BrainFile]) -> Option<Glance> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -60,26 +60,23 @@ fn look(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option
         })
         .optional()?;
     let Some(mut glance) = found else { return Ok(None) };
-    let mut statement =
-        transaction.prepare("SELECT path, size, modified_ns, problem IS NOT NULL FROM files")?;
+    let mut statement = transaction
+        .prepare("SELECT path, size, modified_ns, problem IS NOT NULL FROM files ORDER BY path")?;
     let mut rows = statement.query([])?;
-    let mut known: HashMap<String, (u64, i64)> = HashMap::new();
+    // Both are in the order of their paths: one walk along both.
+    let mut files = files.iter().peekable();
     while let Some(row) = rows.next()? {
-        known.insert(row.get(0)?, (row.get(1)?, row.get(2)?));
+        let path = row.get_ref(0)?.as_str()?;
         glance.problems += usize::from(row.get::<_, bool>(3)?);
-    }
-    let mut same = 0;
-    for file in files {
-        let stamp = (file.size, i64::try_from(file.modified_ns).unwrap_or(i64::MAX));
-        match known.get(&file.path) {
-            Some(known) if *known == stamp => same += 1,
-            Some(_) => {
-                same += 1;
-                glance.behind += 1;
-            }
-            None => glance.behind += 1,
+        while files.next_if(|file| file.path.as_str() < path).is_some() {
+            glance.behind += 1;
         }
+        let stamp = (row.get::<_, u64>(1)?, row.get::<_, i64>(2)?);
+        let same = files
+            .next_if(|file| file.path == path)
+            .is_some_and(|file| (file.size, i64::try_from(file.modified_ns).unwrap_or(i64::MAX)) == stamp);
+        glance.behind += usize::from(!same);
     }
-    glance.behind += known.len() - same;
+    glance.behind += files.count();
     Ok(Some(glance))
 }

@@ -5,7 +5,8 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use brain::Brain;
+use actors::served::View;
+use brain::Files;
 use jiff::Timestamp;
 use knowledge::{Document, Unit};
 use serde_json::{Value, json};
@@ -56,7 +57,8 @@ impl Arguments {
     pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
         let config = door.config()?;
         let brain = door.brain(&config)?;
-        let Shelf { units, problems } = read_all(&brain)?;
+        let view = View::of(&brain);
+        let Shelf { units, problems } = read_all(&view)?;
         let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
         let count = units.len();
         for problem in &problems {
@@ -72,7 +74,7 @@ impl Arguments {
             (Format::Okf, None) => {
                 return Err(Fault::new("okf is a folder: where to?").code(USAGE).hint("give -o DIR"));
             }
-            (Format::Okf, Some(folder)) => bundle(&brain, &name, &units, folder)?,
+            (Format::Okf, Some(folder)) => bundle(&view, &name, &units, folder)?,
         }
         if let Some(path) = &self.output {
             let plural = if count == 1 { "" } else { "s" };
@@ -135,7 +137,7 @@ fn page(name: &str, units: &[(String, Unit)]) -> Result<String, Fault> {
 }
 
 /// Writes a folder in which every file but the reserved `index.md` is a unit with a type.
-fn bundle(brain: &Brain, name: &str, units: &[(String, Unit)], folder: &Path) -> Result<(), Fault> {
+fn bundle(brain: &dyn Files, name: &str, units: &[(String, Unit)], folder: &Path) -> Result<(), Fault> {
     let failed = |error: std::io::Error| {
         Fault::new(format!("failed to write to {}: {error}", folder.display()))
             .hint("give a folder that you may write to")

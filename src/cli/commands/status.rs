@@ -155,15 +155,23 @@ impl Picture {
             reviews: Vec::new(),
             troubles: Vec::new(),
             spend: Spend { tokens: 0, microdollars: 0, budget_tokens, budget_microdollars },
-            index: index::glance(&brain.derived_folder(), &View::of(brain).files()?),
+            index: None,
             building: building::look(&places.indexing()),
             embedder: embedder.to_owned(),
         };
-        // Looking must not make anything: a brain without captures has no queue yet.
-        if places.queue().is_file() {
-            picture.look_into(&Queue::open(&places.queue())?, limit)?;
-            picture.reviews = reviews(brain, &picture.captures);
-        }
+        // The files of a large brain take as long as all the rest.
+        picture.index = std::thread::scope(|scope| {
+            let index = scope.spawn(|| {
+                View::of(brain).files().map(|files| index::glance(&brain.derived_folder(), &files))
+            });
+            // Looking must not make anything: a brain without captures has no queue yet.
+            if places.queue().is_file() {
+                picture.look_into(&Queue::open(&places.queue())?, limit)?;
+                picture.reviews = reviews(brain, &picture.captures);
+            }
+            let index = index.join().map_err(|_| Fault::new("the look at the brain's files has crashed"))?;
+            Ok::<_, Fault>(index?)
+        })?;
         Ok(picture)
     }
 

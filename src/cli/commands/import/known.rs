@@ -5,7 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use brain::Brain;
+use actors::served::View;
+use brain::{Brain, Files as _};
 use forge::Repository;
 use knowledge::{Document, Unit, UnitId, text};
 
@@ -55,11 +56,12 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn of(brain: &Brain, repository: &Repository, record: &Path) -> Result<Self, Fault> {
         let mut known = Self { record: read_record(record), ..Self::default() };
-        let Shelf { units, .. } = read_all(brain)?;
+        let view = View::of(brain);
+        let Shelf { units, .. } = read_all(&view)?;
         for (path, unit) in &units {
             known.put(unit.id.as_str(), "in the brain", &whole(unit));
             if let Ok(document) =
-                brain.read(path).map_err(drop).and_then(|raw| Document::parse(raw).map_err(drop))
+                view.read(path).map_err(drop).and_then(|raw| Document::parse(raw).map_err(drop))
             {
                 for (file, section, digest) in sources(&document) {
                     known.imported.insert((file, section), (digest, path.clone()));
