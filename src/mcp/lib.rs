@@ -348,7 +348,7 @@ impl Nugget {
         if late || building.is_some() {
             let far = building.map(|building| format!(" ({})", far(&building))).unwrap_or_default();
             text.push_str(&format!(
-                "\nThe index is not up to date with the brain's files yet{far}; this is from the state before. Ask again later for what is new.\n"
+                "\nThe index may be behind the brain's files{far}; this is from the state before. Ask again later for what is new.\n"
             ));
         }
         Ok(text)
