@@ -75,7 +75,7 @@ enum Command {
     Demo(commands::demo::Arguments),
     /// Make a brain, or adopt a folder or repository as one
     Init(commands::init::Arguments),
-    /// Make nugget part of Claude Code: hooks, server, permission, skill
+    /// Make nugget part of Claude Code: hooks, server, skill
     Install(commands::install::Arguments),
     /// Take nugget out of Claude Code again
     Uninstall(commands::uninstall::Arguments),
