@@ -50,6 +50,7 @@ impl World {
     }
 
     /// One of each kind.
+    #[expect(clippy::print_stdout, reason = "of which kind the remote was that a test failed on")]
     fn both(check: impl Fn(&Self)) {
         for is_http in [false, true] {
             println!("{}", if is_http { "http" } else { "file" });
