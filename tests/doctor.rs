@@ -63,7 +63,10 @@ fn tidied(sandbox: &Sandbox, output: &Output, more: &[(&str, &str)]) -> String {
         line if line.contains("  git  ") => "ok       git […]".to_owned(),
         line if line.contains("  disk  ") => "ok       disk […]".to_owned(),
         line if line.contains("  model  ") => line.split(" model ").next().unwrap().to_owned() + " model […]",
-        line => line.replace(env!("CARGO_PKG_VERSION"), "[VERSION]"),
+        line => match line.split_once(" schema ").filter(|_| line.contains("  versions  ")) {
+            Some((before, _)) => before.replace(env!("CARGO_PKG_VERSION"), "[VERSION]") + " schema […]",
+            None => line.replace(env!("CARGO_PKG_VERSION"), "[VERSION]"),
+        },
     });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -33,7 +33,9 @@ impl Picture {
         }
         lines.push(fact("spent", vec![self.spend_told()]));
         lines.push(fact("index", self.index_told()));
-        lines.extend(self.building.as_ref().map(|building| fact("", building_told(building, self.now))));
+        for told in self.building.iter().flat_map(|building| building_told(building, self.now)) {
+            lines.push(fact("", vec![Part::styled(told, BUSY)]));
+        }
         lines.push(fact("vectors", plain(format!("by {}", safe(&self.embedder)))));
         if let Some((at, report)) = &self.sweep {
             let age = output::age(*at, self.now);
@@ -258,16 +260,16 @@ fn actors(actors: &[ActorReport], width: usize) -> Vec<Line> {
     output::columns(rows, width)
 }
 
-fn building_told(building: &Building, now: Timestamp) -> Vec<Part> {
+/// What is being made; of another model in lines of their own, as names of models are long.
+fn building_told(building: &Building, now: Timestamp) -> Vec<String> {
     let Building { pid, since, model, present, done, of } = building;
     let age = output::age(*since, now);
-    let what = match present {
-        Some(present) if present != model => {
-            format!(", anew by {}; until then that of {} answers", safe(model), safe(present))
-        }
-        _ => String::new(),
-    };
-    vec![Part::styled(format!("{done} of {of} texts embedded in {age} (process {pid}){what}"), BUSY)]
+    let mut told = vec![format!("{done} of {of} texts embedded in {age} (process {pid})")];
+    if let Some(present) = present.as_ref().filter(|present| *present != model) {
+        told.push(format!("anew by {}", safe(model)));
+        told.push(format!("until then that of {} answers", safe(present)));
+    }
+    told
 }
 
 fn style_of(state: State) -> Style {
