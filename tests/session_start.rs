@@ -280,6 +280,27 @@ fn a_prompt_is_told_what_its_words_prove_and_nothing_twice() {
 }
 
 #[test]
+fn of_prompts_about_other_things_none_is_told_anything() {
+    let fixture = Fixture::new();
+    let questions = |name: &str| -> Vec<Value> {
+        serde_json::from_str(&fs::read_to_string(crate::support::fixture(name)).unwrap()).unwrap()
+    };
+    let told = |question: &Value| fixture.prompt("s-1", question["question"].as_str().unwrap());
+    let unrelated = questions("unrelated.json");
+    let wrong: Vec<_> = unrelated.iter().filter_map(told).collect();
+    let all = questions("questions.json");
+    let right = all.iter().filter_map(told).count();
+    println!(
+        "{right} of {} questions and {} of {} others are told something",
+        all.len(),
+        wrong.len(),
+        unrelated.len()
+    );
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(right >= 3, "{right} of {}", all.len());
+}
+
+#[test]
 fn a_session_whose_hook_gets_no_line_is_captured_all_the_same() {
     let fixture = Fixture::new();
     let session = "9f8b1c2d-0000-4000-8000-000000000001";
