@@ -121,7 +121,7 @@ pub(crate) enum Vectored {
 
 impl Pinned {
     pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
-        store::while_vanishing(|| Self::once(Arc::clone(&store), vectored))
+        store::while_vanishing(store.folder(), || Self::once(Arc::clone(&store), vectored))
     }
 
     fn once(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {

@@ -142,7 +142,7 @@ impl BuilderLock {
 
 impl Store {
     pub(crate) fn open(folder: &Path, limits: Limits) -> Result<Self, Error> {
-        while_vanishing(|| Self::open_once(folder, limits))
+        while_vanishing(folder, || Self::open_once(folder, limits))
     }
 
     fn open_once(folder: &Path, limits: Limits) -> Result<Self, Error> {
@@ -373,26 +373,39 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
 const VANISHING_MAX: Duration = Duration::from_secs(2);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
 
+/// A database that seems damaged may be one whose log was deleted a moment before it, or the log of the one
+/// before beside a new one. It is damaged when it still seems so after this.
+const DAMAGE_STANDS_AFTER: Duration = Duration::from_millis(300);
+
 /// Tries again what may have failed because somebody is deleting the folder, file by file: the next look
 /// finds it gone, or made anew.
-pub(crate) fn while_vanishing<T>(look: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
-    use rusqlite::ErrorCode::{CannotOpen, ReadOnly, SystemIoFailure};
-    let is_vanishing = |error: &Error| match error {
-        Error::Sqlite { source, .. } => {
+pub(crate) fn while_vanishing<T>(folder: &Path, look: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+    use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, NotADatabase, ReadOnly, SystemIoFailure};
+    let patience = |error: &Error| match error {
+        Error::Sqlite { source, .. } => match source.sqlite_error_code() {
+            Some(SystemIoFailure | CannotOpen | ReadOnly) => VANISHING_MAX,
+            Some(DatabaseCorrupt | NotADatabase) => DAMAGE_STANDS_AFTER,
             // A database that was made and has no tables yet.
-            let is_bare = source.to_string().contains("no such table");
-            is_bare || matches!(source.sqlite_error_code(), Some(SystemIoFailure | CannotOpen | ReadOnly))
-        }
-        Error::Pool { .. } => true,
-        Error::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
-        _ => false,
+            _ if source.to_string().contains("no such table") => VANISHING_MAX,
+            _ => Duration::ZERO,
+        },
+        Error::Pool { .. } => VANISHING_MAX,
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => VANISHING_MAX,
+        _ => Duration::ZERO,
     };
-    let begun = Instant::now();
+    let path = folder.join(DATABASE);
+    let mut begun = Instant::now();
+    let mut looked_at = Identity::at(&path);
     loop {
         match look() {
-            Err(error) if is_vanishing(&error) && begun.elapsed() < VANISHING_MAX => {
+            Err(error) if begun.elapsed() < patience(&error) => {
                 tracing::info!(%error, "the index is looked for again");
                 std::thread::sleep(LOOK_AGAIN_AFTER);
+                // Another file is another matter.
+                let present = Identity::at(&path);
+                if present != looked_at {
+                    (begun, looked_at) = (Instant::now(), present);
+                }
             }
             looked => return looked,
         }
