@@ -245,7 +245,6 @@ impl Censor for Reader<'_> {
             arguments.reviews.with(open, |reviewed| reviewed.standing(&unit.path, content.as_deref()));
         match standing {
             Some(Ok(Standing::Merged)) => Review::Merged,
-            Some(Ok(Standing::Committed)) => Review::Unmerged,
             Some(Ok(Standing::Uncommitted)) => Review::UncommittedEdit,
             Some(Err(error)) => {
                 tracing::debug!(error = chain(&error), "a unit's review is not known");

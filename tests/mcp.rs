@@ -175,20 +175,27 @@ fn a_call_may_say_which_files_how_much_and_how_deep() {
     );
     sandbox.git(&["add", "--all"]);
     sandbox.git(&["commit", "--quiet", "--message", "Twenty units"]);
-    crate::support::until("the commit is seen", || ask(json!({})).contains(" · reviewed: merged\n"));
+    crate::support::until("the commit is seen", || ask(json!({})).contains(" · reviewed: merged by "));
     sandbox.git(&["switch", "--quiet", "--create", "drafts"]);
     let path = sandbox.brain().join("domains/coding/concepts/idempotency-keys.md");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, format!("{text}\nA write that fails is retried with its key.\n")).unwrap();
-    sandbox.git(&["commit", "--quiet", "--all", "--message", "A draft"]);
-    crate::support::until("the draft is told from what is merged", || {
-        let mixed = ask(json!({"depth": "summary"}));
+    let stands = |edited: &str| {
+        let mixed = ask(json!({"depth": "deep", "budget_tokens": 1_000_000}));
         let ends = |id: &str, state: &str| {
             let line = mixed.lines().find(|line| line.starts_with(&format!("{id} · ")));
-            line.is_some_and(|line| line.ends_with(state))
+            line.is_some_and(|line| line.contains(state))
         };
-        ends("idempotency-keys", "reviewed: unmerged commit")
-            && ends("idempotent-retries-with-jitter", "reviewed: merged")
+        let shown = mixed.contains("A write that fails is retried with its key.");
+        (ends("idempotency-keys", edited) && ends("idempotent-retries-with-jitter", "reviewed: merged"))
+            .then_some(shown)
+    };
+    crate::support::until("the edit is told from what is merged", || {
+        stands("reviewed: uncommitted edit") == Some(true)
+    });
+    sandbox.git(&["commit", "--quiet", "--all", "--message", "A draft"]);
+    crate::support::until("what is merged is served in place of the draft", || {
+        stands("reviewed: merged") == Some(false)
     });
 }
 

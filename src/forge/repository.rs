@@ -291,9 +291,7 @@ pub struct Reviewed {
 pub enum Standing {
     /// In the branch of knowledge.
     Merged,
-    /// In the commit that is checked out, and not there.
-    Committed,
-    /// In neither.
+    /// Not there: an edit of the user's own. What is committed elsewhere only is not served.
     Uncommitted,
 }
 
@@ -313,17 +311,12 @@ impl Reviewed {
                 return Ok(Standing::Merged);
             }
         }
-        let head = self.head.map(|head| read_file(&self.git, head, path)).transpose()?.flatten();
-        Ok(match (content, head) {
-            (Some(content), Some(head)) if is_same(&head, content) => {
-                if is_known {
-                    Standing::Merged
-                } else {
-                    Standing::Committed
-                }
-            }
-            _ => Standing::Uncommitted,
-        })
+        // The reviewed file was laid over it.
+        let is_checked_out = || -> Result<bool, Error> {
+            let head = self.head.map(|head| read_file(&self.git, head, path)).transpose()?.flatten();
+            Ok(head.zip(content).is_some_and(|(head, content)| is_same(&head, content)))
+        };
+        Ok(if is_known && is_checked_out()? { Standing::Merged } else { Standing::Uncommitted })
     }
 }
 

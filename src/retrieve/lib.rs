@@ -164,8 +164,8 @@ pub struct FoundUnit {
     pub passages: Vec<Passage>,
 }
 
-/// Whether a person has agreed to what a unit says. Only what is in the brain's own folder is served, never
-/// what waits on a branch.
+/// Whether a person has agreed to what a unit says. What waits on a branch is not served, even where that is
+/// checked out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Review {
@@ -174,8 +174,7 @@ pub enum Review {
     Accepted,
     /// As it is in the branch of reviewed knowledge.
     Merged,
-    /// In a commit that is checked out, and not in that branch.
-    Unmerged,
+    /// As the user has it in the work tree, not committed.
     UncommittedEdit,
 }
 

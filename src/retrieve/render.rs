@@ -85,7 +85,6 @@ fn review(review: Review) -> &'static str {
     match review {
         Review::Accepted => "accepted",
         Review::Merged => "merged",
-        Review::Unmerged => "unmerged commit",
         Review::UncommittedEdit => "uncommitted edit",
     }
 }
