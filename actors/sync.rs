@@ -111,6 +111,10 @@ pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<Sync, SyncEr
     let Some(remote) = remote.filter(|_| setup.delivery.enabled) else { return Ok(Sync::NoRemote) };
     // Kept also when it fails: who is offline must not ask at every turn.
     let synced = run(setup, &repository, remote, queue);
+    if !synced.as_ref().is_ok_and(|synced| synced.trouble.is_none()) {
+        // Whatever it was: somebody may log in before the next look.
+        github::forget_tokens();
+    }
     let report = match &synced {
         Ok(synced) => serde_json::to_string(synced),
         Err(SyncError(message)) => {

@@ -2,6 +2,7 @@
 //! comes back. Nothing is made up but GitHub's API: git, the program and its processes are the real ones.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -173,6 +174,41 @@ fn a_drainer_that_dies_at_any_request_leaves_one_branch_one_commit_and_one_pull_
         idle(&sandbox);
         assert_no_token(sandbox.path());
     }
+}
+
+#[test]
+fn a_token_that_is_renewed_counts_at_the_next_try_of_the_same_process() {
+    let api = GithubApi::start();
+    let mut sandbox = brain_at(&api);
+    let programs = sandbox.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let gh = programs.join("gh");
+    fs::write(&gh, "#!/bin/sh\nexec cat \"$HOME/login\"\n").unwrap();
+    fs::set_permissions(&gh, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::join_paths(
+        [programs].into_iter().chain(std::env::split_paths(&std::env::var_os("PATH").unwrap())),
+    );
+    sandbox.variables.retain(|(name, _)| name != "GITHUB_TOKEN");
+    sandbox.variables.extend([
+        ("PATH".to_owned(), path.unwrap().into_string().unwrap()),
+        ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
+        // It stays for as long as the test takes.
+        ("NUGGET_DRAINER_LINGER_SECONDS".to_owned(), "60".to_owned()),
+    ]);
+    let login = sandbox.path().join("login");
+    fs::write(&login, "a-token-that-has-expired").unwrap();
+    let transcript = fixture(TRANSCRIPT);
+    let told = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+    assert!(told.contains("not delivered yet"), "{told}");
+    let pid = || sandbox.json(["status", "--json"])["drainer"]["pid"].as_i64().unwrap();
+    let before = pid();
+    fs::write(&login, TOKEN).unwrap();
+    let capture = ended(&sandbox);
+    assert_eq!(pid(), before, "no other process has taken it over");
+    assert_delivered_once(&sandbox, &api, &capture);
+    fs::remove_file(&login).unwrap();
+    assert_no_token(sandbox.path());
+    kill_drainer(&sandbox);
 }
 
 fn kill_drainer(sandbox: &Sandbox) {
