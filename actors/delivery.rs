@@ -300,6 +300,7 @@ impl Arguments {
             _ => {
                 let cwd = claim.capture.cwd.as_deref().and_then(Path::file_name);
                 about.project = cwd.map(|name| name.to_string_lossy().into_owned());
+                about.is_import = claim.capture.origin == queue::IMPORT;
                 let files_of = repository.branch_files(&branch.name);
                 pull::body_of_files(&files_of.map_err(|error| git::with_hint(&error))?, &about, &files)
             }
@@ -351,7 +352,11 @@ fn parcel(claim: &Claim) -> Result<Parcel, Failure> {
         Some(Input::Planned { plan, .. }) => plan.time,
         _ => added,
     };
-    Ok(Parcel { branch: Branch { name, commit: id, units }, commit, title: pull::title(time), input })
+    let title = match claim.capture.origin.as_str() {
+        queue::IMPORT => pull::title_of_import(time),
+        _ => pull::title(time),
+    };
+    Ok(Parcel { branch: Branch { name, commit: id, units }, commit, title, input })
 }
 
 /// What a person has decided on a branch that the remote has never had.

@@ -32,11 +32,18 @@ pub(crate) struct About {
     pub microdollars: u64,
     /// Whether some of that is estimated.
     pub estimated: bool,
+    /// Whether a person brought it in, and no session.
+    pub is_import: bool,
 }
 
 /// Title of commit and pull request.
 pub(crate) fn title(time: Timestamp) -> String {
     format!("Knowledge from session {}", time.strftime("%Y-%m-%d %H:%M"))
+}
+
+/// Title of an import's pull request.
+pub(crate) fn title_of_import(time: Timestamp) -> String {
+    format!("Knowledge imported {}", time.strftime("%Y-%m-%d %H:%M"))
 }
 
 /// The body for units that were planned. `files` is the address of the commit's files, with a slash at
@@ -124,9 +131,13 @@ pub(crate) fn body_of_files(branch: &[(String, Vec<u8>)], about: &About, files: 
             }
         })
         .collect();
-    let count = lines.len();
+    let count = counted(lines.len(), "unit");
     body.section("Units", lines);
-    body.finish(&format!("{} of knowledge", counted(count, "unit")), about, |_| {})
+    let what = match about.is_import {
+        true => format!("{count} of knowledge, imported as they were written"),
+        false => format!("{count} of knowledge"),
+    };
+    body.finish(&what, about, |_| {})
 }
 
 #[derive(Default)]
@@ -322,7 +333,7 @@ mod tests {
             ended: Some("2026-11-20T14:12:00Z".parse().unwrap()),
             by: "claude-haiku-4-5".into(),
             microdollars: 31_400,
-            estimated: false,
+            ..About::default()
         }
     }
 

@@ -337,6 +337,48 @@ fn what_was_captured_before_there_was_a_remote_is_delivered_in_order_of_age() {
 }
 
 #[test]
+fn an_import_is_a_pull_request_as_well() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
+    fs::write(sandbox.path().join("caches.md"), note).unwrap();
+    let told = sandbox.ok(["import", "caches.md"]);
+    assert!(told.contains("or on the remote"), "{told}");
+    let capture = ended(&sandbox);
+    let pull = assert_delivered_once(&sandbox, &api, &capture);
+    assert_eq!((&capture["origin"], &capture["units"]), (&"import".into(), &1.into()));
+    assert!(pull.title.starts_with("Knowledge imported 20"), "{}", pull.title);
+    assert!(pull.body.contains("imported as they were written"), "{}", pull.body);
+    assert!(pull.body.contains("Who owns a cache"), "{}", pull.body);
+    // Brought in once more, as after a kill: the branch and its pull request are there.
+    sandbox.ok(["import", "caches.md", "--again"]);
+    let captures = sandbox.json(["status", "--json"])["captures"].as_array().unwrap().len();
+    assert_eq!((captures, api.pulls(SLUG).len()), (1, 1));
+    api.merge(SLUG, pull.number, Merge::Squash).unwrap();
+    let synced = sandbox.json(["sync", "--json"]);
+    assert_eq!(synced["remote"]["merged"], serde_json::json!([capture["id"]]), "{synced}");
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+    assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_import_from_before_there_was_a_remote_is_delivered_once_there_is_one() {
+    let mut sandbox = Sandbox::with_brain();
+    let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
+    fs::write(sandbox.path().join("caches.md"), note).unwrap();
+    let told = sandbox.ok(["import", "caches.md"]);
+    assert!(!told.contains("remote"), "{told}");
+    assert_eq!(newest(&sandbox)["state"], "done");
+    let api = GithubApi::start();
+    let bare = api.add_repository(SLUG);
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
+    connect(&mut sandbox, &api);
+    assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 1);
+    assert_delivered_once(&sandbox, &api, &ended(&sandbox));
+}
+
+#[test]
 fn a_backlog_from_a_time_without_a_network_is_delivered_in_order_with_two_requests_for_each() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);

@@ -20,7 +20,7 @@ pub struct Announcement {
     pub transcript: PathBuf,
     /// The folder that the session worked in, when known.
     pub cwd: Option<PathBuf>,
-    /// `hook`, `command` or `sweep`.
+    /// `hook`, `command` or `sweep`; of a row of the ledger also `import`.
     pub origin: String,
     /// Why the session ended, in the client's word.
     pub reason: Option<String>,

@@ -22,6 +22,9 @@ pub(crate) const PAUSE_SPAN_MS: i64 = 2 * ASKED_MAX.as_millis() as i64;
 pub(crate) const NOT_PAUSED: &str = "NOT EXISTS (SELECT 1 FROM pauses WHERE pauses.stage = captures.stage
     AND pauses.until_ms > ?1 AND pauses.until_ms <= ?3)";
 
+/// The origin of a branch that an import has made.
+pub const IMPORT: &str = "import";
+
 /// The branch that holds a capture's units.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
@@ -207,6 +210,36 @@ impl Queue {
     /// When the queue cannot be read.
     pub fn undecided(&self) -> Result<Vec<Capture>, Error> {
         self.select("WHERE outcome = 'done' AND pushed IS NOT NULL AND coalesce(pull_state, 'open') = 'open' ORDER BY id")
+    }
+
+    /// Enters the branch of an import, so that it is delivered and followed as those of sessions are: to be
+    /// delivered now, or as one that has ended where nobody would take it. A branch that is there with this
+    /// commit is not entered again. Returns its number.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn add_import(&self, branch: &Branch, deliver: bool, now: Timestamp) -> Result<i64, Error> {
+        let Branch { name, commit, units } = branch;
+        self.write(|transaction| {
+            let there = transaction
+                .query_row(
+                    "SELECT id FROM captures WHERE branch = ?1 AND commit_id = ?2",
+                    params![name, commit],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            if let Some(id) = there {
+                return Ok(id);
+            }
+            let ended = (!deliver).then_some("done");
+            transaction.execute(
+                "INSERT INTO captures (session_id, transcript, origin, stage, outcome, branch, commit_id, units,
+                     added_ms, finished_ms)
+                 VALUES (?1, '', ?1, 'delivery', ?2, ?3, ?4, ?5, ?6, iif(?2 IS NULL, NULL, ?6))",
+                params![IMPORT, ended, name, commit, units, now.as_millisecond()],
+            )?;
+            Ok(transaction.last_insert_rowid())
+        })
     }
 
     /// Queues for delivery what ended with a branch before there was a remote. Returns how many.
@@ -445,6 +478,23 @@ mod tests {
         fixture.deliver();
         assert!(matches!(fixture.queue.note_pushed(&late, "c"), Err(Error::Stale { .. })));
         assert!(matches!(fixture.queue.put_off(&late, "x", None, fixture.now), Err(Error::Stale { .. })));
+    }
+
+    #[test]
+    fn an_import_is_entered_once_and_delivered_now_or_once_there_is_a_remote() {
+        let fixture = fixture();
+        let branch =
+            |commit: &str| Branch { name: "nugget/import-1".into(), commit: commit.into(), units: 3 };
+        let now = fixture.queue.add_import(&branch("c1"), true, fixture.now).unwrap();
+        assert_eq!(fixture.queue.add_import(&branch("c1"), true, fixture.now).unwrap(), now);
+        let claim = fixture.deliver();
+        assert_eq!((claim.capture.id, claim.capture.origin.as_str(), claim.capture.units), (now, IMPORT, 3));
+        fixture.queue.finish(&claim, &done(&claim), fixture.now).unwrap();
+        let later = fixture.queue.add_import(&branch("c2"), false, fixture.now).unwrap();
+        assert_eq!(fixture.capture(later).state, State::Done);
+        assert!(fixture.queue.claim(Stage::Delivery, fixture.now).unwrap().is_none());
+        assert_eq!(fixture.queue.redeliver().unwrap(), 2);
+        assert_eq!((fixture.deliver().capture.id, fixture.deliver().capture.id), (now, later));
     }
 
     #[test]

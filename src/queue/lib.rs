@@ -21,7 +21,7 @@ pub use beginning::{Brought, Glance, glance};
 pub use capture::{
     ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, PullState, Stage, State, Tally,
 };
-pub use delivered::{Branch, Pause, Pull};
+pub use delivered::{Branch, IMPORT, Pause, Pull};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, Held, is_held, lock_from_stdin};
 pub use proposed::{Origin, Proposed, Waiting};

@@ -10,9 +10,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::Places;
-use forge::{Identity, Lock, NewFile, Proposal, Repository};
+use forge::{Identity, Lock, NewFile, Outcome, Proposal, Repository};
 use jiff::Timestamp;
 use knowledge::{Document, Domain, UnitId, text};
+use queue::Queue;
 use serde::Serialize;
 use serde_json::json;
 use serde_yaml::{Mapping, Value};
@@ -22,7 +23,7 @@ use self::notes::{Kind, Part};
 use self::sources::Source;
 use crate::fault::{Fault, MISSING};
 use crate::output;
-use crate::session::{Door, exclude};
+use crate::session::{Door, delivery_settings, ensure_drainer, exclude};
 
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
@@ -40,8 +41,8 @@ SOURCE is a file or a folder of notes (.md, .markdown, .txt), or one of
                 project and of every project that has sessions
   auto-memory   what Claude Code has remembered by itself for your projects
 
-Everything comes on one branch for you to review; nothing is written beside it,
-and no model is asked. Each unit names its file, its section and a digest. What
+Everything comes on one branch for you to review, with a remote also there as
+one pull request; nothing is written beside it, and no model is asked. Each unit names its file, its section and a digest. What
 the brain has already, or was brought in before, is left out; a section that has
 changed since changes its unit. Secrets and <private> parts are taken out, and
 projects under capture.exclude or with a .nuggetignore of * are left alone.
@@ -164,6 +165,7 @@ impl Arguments {
 
         let branch = branch_name(&units, now);
         let mut commit = None;
+        let mut delivers = false;
         if !self.dry_run && !units.is_empty() {
             places.create()?;
             let held = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
@@ -178,7 +180,22 @@ impl Arguments {
                     author: Identity::default(),
                 },
             )?;
-            commit = Some(proposed.commit.to_string());
+            let made = queue::Branch {
+                name: branch.clone(),
+                commit: proposed.commit.to_string(),
+                units: u32::try_from(units.len()).unwrap_or(u32::MAX),
+            };
+            drop(held);
+            if proposed.outcome != Outcome::NothingNew {
+                delivers = delivery_settings(&config).enabled && repository.remote()?.is_some();
+                let queue = Queue::open(&places.queue())?;
+                queue.add_import(&made, delivers, now)?;
+                if delivers {
+                    ensure_drainer(&places, &brain)?;
+                }
+            }
+            commit = Some(made.commit);
+            // Last, so that an import that was killed is made whole by the next one.
             known::record(&record, &branch, units.iter().map(|unit| unit.digest.as_str()))?;
         }
         if self.json {
@@ -192,7 +209,11 @@ impl Arguments {
             }))?;
         } else {
             let root = brain.root().display().to_string();
-            output::print(&self.told(&units, &left_out, found.len(), &branch, &root))?;
+            let mut text = self.told(&units, &left_out, found.len(), &branch, &root);
+            if delivers {
+                text.push_str("  or on the remote: it is pushed now, and `nugget status` shows where\n");
+            }
+            output::print(&text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
