@@ -76,7 +76,11 @@ impl Arguments {
             places.create()?;
             let queue = Queue::open(&places.queue())?;
             let swept = sweep::sweep_as_far_as(&settings, &brain, &queue, reach, now)?;
-            synced = Some(sync(&door.setup(&config, &brain)?, &queue, now));
+            let setup = door.setup(&config, &brain)?;
+            let spinner = output::spinner();
+            spinner.set_message("looking at the remote");
+            synced = Some(sync(&setup, &queue, now));
+            spinner.finish_and_clear();
             // A person who asks for it does not want to wait for the next try.
             if matches!(synced, Some(Ok(Sync::Done(_)))) {
                 queue.resume(Stage::Delivery)?;
