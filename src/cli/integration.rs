@@ -18,9 +18,9 @@ use crate::plugin;
 /// Whose settings are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scope {
-    /// Yours: every session of yours
+    /// Every session of yours
     User,
-    /// This project's: files that its other developers get, too
+    /// Sessions in this project: its other developers get the files, too
     Project,
 }
 

@@ -19,8 +19,8 @@ use crate::session::Door;
 const DEADLINE: Duration = Duration::from_secs(1800);
 
 const AFTER: &str = "\
-What is there becomes the brain on this machine. A repository that is no brain yet is made one; a
-second run with the same folder is refused.
+What is there becomes the brain on this machine. A repository that is no brain
+yet is made one. A folder with something in it is refused.
 
 Examples:
   nugget clone me/brain

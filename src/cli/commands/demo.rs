@@ -85,8 +85,7 @@ impl Demo {
             "That is the flywheel. To use it:\n\
              \x20 cargo install --path .                                    put nugget on your PATH\n\
              \x20 nugget init                                               your own brain, ~/brain\n\
-             \x20 claude mcp add --scope user nugget -- nugget serve        sessions ask it\n\
-             \x20 nugget capture-session --help                             and the SessionEnd hook feeds it\n",
+             \x20 nugget install                                            Claude Code asks it and feeds it\n",
         )
     }
 

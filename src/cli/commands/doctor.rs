@@ -35,8 +35,9 @@ const SKEW_MAX_SECONDS: u64 = 120;
 const SETTINGS_BYTES_MAX: u64 = 8 << 20;
 
 const AFTER: &str = "\
-One line for each: ok, warning or failure, with what mends it. A warning is what works but not as
-well as it could, or could not be looked at; a failure is what stands in the way of knowledge.
+One line for each: ok, warning or failure, with what mends it. A warning is what
+works less well than it could, or could not be looked at; a failure is what
+keeps knowledge from being saved or found.
 
 Exit codes:
   0  no failure (there may be warnings)
@@ -531,11 +532,7 @@ fn in_claude_code() -> [Check; 2] {
     let server = match (is_plugin, is_server) {
         (true, _) => Check::ok("mcp", "by the plugin"),
         (_, true) => Check::ok("mcp", "Claude Code knows the server"),
-        _ => missing(
-            "mcp",
-            "Claude Code does not know the server",
-            "claude mcp add --scope user nugget -- nugget serve",
-        ),
+        _ => missing("mcp", "Claude Code does not know the server", "nugget install"),
     };
     [hooks, server]
 }

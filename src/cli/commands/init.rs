@@ -18,9 +18,10 @@ A folder of notes or a repository that is there is adopted: no file is
 overwritten, nothing is committed for you, and its notes are found from now on.
 A second run changes nothing.
 
-With --remote or --github the brain's first commit is pushed, if nothing is there yet; what a
-session teaches comes as a pull request then. The token is that of GITHUB_TOKEN, GH_TOKEN,
-`gh auth token` or git's credential helper.
+With --remote or --github the brain is pushed there if nothing is there yet;
+from then on each session's knowledge comes as a branch there, and on GitHub as
+a pull request. The token is that of GITHUB_TOKEN, GH_TOKEN, `gh auth token` or
+git's credential helper.
 
 Examples:
   nugget init
@@ -127,7 +128,7 @@ impl Arguments {
 }
 
 /// What to do once there is a brain.
-pub(crate) const NEXT: &str = "next: claude mcp add --scope user nugget -- nugget serve\n";
+pub(crate) const NEXT: &str = "next: `nugget install` makes it part of Claude Code\n";
 
 /// A brain with its repository, and what of it is new.
 pub(crate) struct Made {

@@ -17,13 +17,15 @@ use crate::{json_edit, plugin};
 const VERSION_WITHIN: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "\
-For you, with a client that loads plugins from its folder of skills (2.1.197 or later): the plugin in
-~/.claude/skills/nugget, and the permission for its one tool in ~/.claude/settings.json. Otherwise, and
-for a project: hooks and permission in settings.json, the server in ~/.claude.json or .mcp.json.
-CLAUDE_CONFIG_DIR is honoured. The client itself is asked for its version, and for nothing else.
+For you, with Claude Code 2.1.197 or later, which loads plugins from its folder
+of skills: the plugin in ~/.claude/skills/nugget, and the permission for its one
+tool in ~/.claude/settings.json. With an older one, and for a project: hooks and
+permission in settings.json, the server in ~/.claude.json or .mcp.json.
+CLAUDE_CONFIG_DIR is honoured. Of Claude Code only the version is asked.
 
-Whatever is in those files stays byte for byte; a file that is not valid JSON is left alone, with the
-place of the error. `nugget uninstall` gives each file back as it was. A second run changes nothing.
+Whatever else is in those files stays byte for byte. A file that is not valid
+JSON is left alone, and the place of the error is told. `nugget uninstall` gives
+each file back as it was. A second run changes nothing.
 
 Examples:
   nugget install

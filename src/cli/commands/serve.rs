@@ -26,7 +26,9 @@ what a call has found: it is sent the task and up to 20 passages, which costs
 about half a cent a call (`nugget spend`) and takes 2 seconds at most;
 `retrieve.rerank = \"off\"` never asks, and nothing leaves this machine.
 
-Example:
+`nugget install` makes it known to Claude Code.
+
+Example, by hand:
   claude mcp add --scope user nugget -- nugget serve";
 
 #[derive(clap::Args)]

@@ -11,9 +11,10 @@ use crate::output;
 use crate::session::Door;
 
 const AFTER: &str = "\
-A file that nobody has changed since gets the very bytes back that it had; from one that was changed,
-nugget's entries go and all else stays. Your brain, the queue and the settings of nugget are not
-touched: delete those folders yourself (`nugget config` and `nugget status` name them).
+A file that nobody has changed since gets the very bytes back that it had. From
+one that was changed nugget's entries go, and all else stays. Your brain, its
+queue and nugget's own settings are not touched: delete those folders yourself
+(`nugget config` and `nugget status` name them).
 
 Examples:
   nugget uninstall
