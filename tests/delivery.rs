@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -52,6 +53,14 @@ fn ended(sandbox: &Sandbox) -> Value {
     newest(sandbox)
 }
 
+fn ledger(sandbox: &Sandbox) -> rusqlite::Connection {
+    let folders = fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
+    let mut queues = folders.map(|folder| folder.unwrap().path().join("queue.db"));
+    let ledger = rusqlite::Connection::open(queues.find(|queue| queue.is_file()).unwrap()).unwrap();
+    ledger.busy_timeout(Duration::from_secs(20)).unwrap();
+    ledger
+}
+
 fn idle(sandbox: &Sandbox) {
     until("the drainer has gone", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
@@ -72,7 +81,7 @@ fn assert_delivered_once(sandbox: &Sandbox, api: &GithubApi, capture: &Value) ->
     pulls[0].clone()
 }
 
-/// Every file below a folder, and every running process's arguments and errors, is searched for the token.
+/// Every file below a folder, and the arguments of every process that works there, are searched for the token.
 fn assert_no_token(folder: &Path) {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -86,20 +95,55 @@ fn assert_no_token(folder: &Path) {
             }
         }
     }
-    for process in fs::read_dir("/proc").unwrap().flatten() {
-        let arguments = fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let found = memchr::memmem::find(&arguments, TOKEN.as_bytes());
-        assert!(found.is_none(), "the token is in the arguments of {}", process.path().display());
+    let processes = processes(folder);
+    assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
+}
+
+/// The arguments of each process that works in a folder: it stands there, or was told of it.
+fn processes(folder: &Path) -> Vec<String> {
+    let folder = folder.to_str().unwrap();
+    let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|process| {
+        let read = |name: &str| fs::read(process.path().join(name)).unwrap_or_default();
+        let (arguments, environment) = (read("cmdline"), read("environ"));
+        let has = |text: &[u8]| memchr::memmem::find(text, folder.as_bytes()).is_some();
+        let stands_there =
+            || fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
+        let is_ours = has(&arguments) || has(&environment) || stands_there();
+        is_ours.then(|| String::from_utf8_lossy(&arguments).replace('\0', " "))
+    });
+    processes.collect()
+}
+
+/// Looks at the processes again and again for as long as something is done.
+fn watched<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
+    struct End<'a>(&'a AtomicBool);
+    impl Drop for End<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = End(&is_over);
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let processes = processes(folder);
+                assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
+            }
+        });
+        work()
+    })
 }
 
 #[test]
 fn a_session_becomes_one_pull_request_that_tells_what_it_brings() {
     let api = GithubApi::start();
-    let sandbox = brain_at(&api);
+    let mut sandbox = brain_at(&api);
+    // All that anybody has to say goes to the logs, which are searched for the token.
+    sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
     api.with(SLUG, |repo| repo.labels = vec!["nugget".to_owned(), "bug".to_owned()]);
     let before = (sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"]));
-    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    let capture = watched(sandbox.path(), || sandbox.capture(&fixture(TRANSCRIPT)));
     let pull = assert_delivered_once(&sandbox, &api, &capture);
     assert_eq!(capture["pull_state"], "open");
     assert_eq!(capture["pushed"], capture["commit"]);
@@ -120,6 +164,28 @@ fn a_session_becomes_one_pull_request_that_tells_what_it_brings() {
     );
     idle(&sandbox);
     assert_no_token(sandbox.path());
+}
+
+#[test]
+fn a_drainer_in_a_terminal_tells_no_token_whatever_goes_wrong() {
+    for trouble in ["info/refs?service=git-receive-pack", "/repos/me/brain/pulls"] {
+        let api = GithubApi::start();
+        let mut sandbox = brain_at(&api);
+        sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
+        api.fail_next(1000, trouble, What::Status(401, "Bad credentials", Vec::new()));
+        let transcript = fixture(TRANSCRIPT);
+        let output = sandbox.run(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+        assert!(output.status.success());
+        idle(&sandbox);
+        ledger(&sandbox).execute("DELETE FROM pauses", []).unwrap();
+        ledger(&sandbox).execute("UPDATE captures SET not_before_ms = 0", []).unwrap();
+        // What it prints is searched, as that of every command is.
+        assert!(sandbox.run(["drain", "-vv"]).status.success());
+        let pauses: rusqlite::Result<i64> =
+            ledger(&sandbox).query_row("SELECT count(*) FROM pauses", [], |row| row.get(0));
+        assert_eq!(pauses.unwrap(), 1, "it has tried in vain");
+        assert_no_token(sandbox.path());
+    }
 }
 
 #[test]
@@ -165,6 +231,12 @@ fn a_drainer_that_dies_at_any_request_leaves_one_branch_one_commit_and_one_pull_
         sandbox.ok(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap()]);
         for death in 1..=deaths {
             until("the request hangs", || api.held() == death);
+            let processes = processes(sandbox.path());
+            assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
+            if matching.contains("git-receive-pack") {
+                let is_git = |arguments: &String| arguments.contains("/me/brain.git");
+                assert!(processes.iter().any(is_git), "no git at work: {processes:#?}");
+            }
             kill_drainer(&sandbox);
             sandbox.ok(["retry", "--all"]);
         }
@@ -320,6 +392,8 @@ fn what_was_captured_before_there_was_a_remote_is_delivered_in_order_of_age() {
     // Decided on already: nothing is to be sent.
     let third = sandbox.capture(&fixture("transcripts/synthetic/k8s_probe.jsonl"));
     sandbox.git(&["branch", "-D", third["branch"].as_str().unwrap()]);
+    // Else the last drainer may be the one that looks at the remote first.
+    idle(&sandbox);
     let api = GithubApi::start();
     let bare = api.add_repository(SLUG);
     sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
@@ -443,11 +517,7 @@ fn a_server_and_a_drainer_look_for_merges_by_themselves() {
     idle(&sandbox);
     api.merge(SLUG, capture["pull_number"].as_u64().unwrap(), Merge::Commit).unwrap();
     // A drainer that starts looks, unless somebody has just done it; so the last look is made old.
-    let folders = fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
-    let mut queues = folders.map(|folder| folder.unwrap().path().join("queue.db"));
-    let ledger = rusqlite::Connection::open(queues.find(|queue| queue.is_file()).unwrap()).unwrap();
-    ledger.busy_timeout(Duration::from_secs(20)).unwrap();
-    ledger.execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
+    ledger(&sandbox).execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
     sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
     until("the merge is noticed", || {
         sandbox.json(["status", "--json"])["captures"][1]["pull_state"] == "merged"

@@ -64,7 +64,12 @@ impl Sandbox {
     }
 
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
-        self.command().args(arguments).output().unwrap()
+        let output = self.command().args(arguments).output().unwrap();
+        for said in [&output.stdout, &output.stderr] {
+            let found = memchr::memmem::find(said, github_api::TOKEN.as_bytes());
+            assert!(found.is_none(), "the token is told: {}", String::from_utf8_lossy(said));
+        }
+        output
     }
 
     /// Runs a command that must succeed, and returns what it printed.
