@@ -481,6 +481,16 @@ mod tests {
     }
 
     #[test]
+    fn a_session_that_goes_on_is_read_while_its_first_branch_waits_for_the_remote() {
+        let fixture = fixture();
+        fixture.with_branch("s");
+        let claim = fixture.deliver();
+        fixture.queue.put_off(&claim, "offline", None, fixture.now).unwrap();
+        let second = fixture.add("s");
+        assert_eq!(fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap().capture.id, second);
+    }
+
+    #[test]
     fn an_import_is_entered_once_and_delivered_now_or_once_there_is_a_remote() {
         let fixture = fixture();
         let branch =

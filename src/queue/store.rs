@@ -98,7 +98,7 @@ impl Queue {
     ///
     /// The attempt is counted here, before the work, so that a job which kills its process is still
     /// parked in the end. At intake a session that has a capture in the works waits for it: what
-    /// that one takes, this one must not take again.
+    /// that one takes, this one must not take again. One that is to be delivered has taken it.
     pub fn claim(&self, stage: Stage, now: Timestamp) -> Result<Option<Claim>, Error> {
         let now_ms = now.as_millisecond();
         // Bells ring for all stages at once, and most often all but one have nothing: no turn for that.
@@ -118,7 +118,7 @@ impl Queue {
                            AND (?1 <> 'intake' OR NOT EXISTS (
                                SELECT 1 FROM captures AS other
                                WHERE other.session_id = c.session_id AND other.outcome IS NULL
-                                 AND other.id < c.id))
+                                 AND other.stage <> 'delivery' AND other.id < c.id))
                          ORDER BY id LIMIT 1",
                     )?
                     .query_row(
