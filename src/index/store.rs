@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use r2d2_sqlite::SqliteConnectionManager;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::Error;
@@ -283,6 +284,7 @@ fn look(folder: &Path) -> Result<State, Error> {
         Err(error) if schema::is_damage(&error) => return Ok(State::Damaged),
         Err(error) => return Err(to_ours(error)),
     };
+    leave_log_alone(&connection).map_err(to_ours)?;
     connection.busy_timeout(BUSY_TIMEOUT).map_err(to_ours)?;
     schema::inspect(&connection).map_err(to_ours)
 }
@@ -424,10 +426,18 @@ fn nothing_yet(folder: &Path) -> Result<(Identity, Pool), Error> {
 }
 
 fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
+    leave_log_alone(connection)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(())
+}
+
+/// Has the connection leave the log where it is when it closes. SQLite's last connection to a file removes the
+/// log by its name; where the folder was deleted and made anew meanwhile, that is the new database's, and what
+/// was committed there would be gone.
+fn leave_log_alone(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 
 fn pool(manager: SqliteConnectionManager) -> Pool {
