@@ -16,7 +16,7 @@ use crate::graph::{self, Graph};
 use crate::read::Part;
 use crate::store::{BuilderLock, Store, io_error};
 use crate::vectors::{self, Vectors};
-use crate::{Error, ModelLabel, parallel, read, schema, words};
+use crate::{Error, ModelLabel, parallel, read, schema, store, words};
 
 /// A file that was written less than this before it was read may change again without its time
 /// changing: file systems count time in steps of up to two seconds.
@@ -393,6 +393,7 @@ impl Plan {
             return self.report(number);
         }
         let packed = self.write(&embeddings)?;
+        store::keep_log_small(self.store.folder(), &self.connection);
         self.tidy()?;
         let report = self.report(self.number)?;
         // The generation stands; without a graph it is searched exactly.

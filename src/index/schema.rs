@@ -156,10 +156,14 @@ pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
     }
 }
 
-/// Makes the tables in an empty database.
+/// Makes the tables in an empty database, unless another has made them: where the folder was just deleted, the
+/// lock was deleted with it, and two may hold one each.
 pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    if inspect(&transaction)? == State::Ours {
+        return Ok(());
+    }
     transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;

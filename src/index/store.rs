@@ -344,6 +344,7 @@ fn drop_database(folder: &Path, _lock: &BuilderLock) -> Result<(), Error> {
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
+    leave_log_alone(&connection)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // A power cut may take the newest generation, never the database: the next plan makes it again.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
@@ -370,6 +371,9 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
         }
     }
 }
+
+/// A log beyond this is emptied after a generation.
+const LOG_BYTES_MAX: u64 = 4 << 20;
 
 /// How long an index may take to be deleted, or to be made anew after it.
 const VANISHING_MAX: Duration = Duration::from_secs(2);
@@ -431,6 +435,17 @@ fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(())
+}
+
+/// Empties the log when a generation has made it large. Nobody else does: see [`leave_log_alone`]. A reader that
+/// needs it is not waited for; the next generation tries again.
+pub(crate) fn keep_log_small(folder: &Path, connection: &Connection) {
+    let log = folder.join(format!("{DATABASE}-wal"));
+    if fs::metadata(log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX)
+        && let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    {
+        tracing::debug!(%error, "the log of the index could not be emptied");
+    }
 }
 
 /// Has the connection leave the log where it is when it closes. SQLite's last connection to a file removes the
