@@ -14,7 +14,7 @@ const AFTER: &str = "\
 A file that nobody has changed since gets the very bytes back that it had. From
 one that was changed nugget's entries go, and all else stays. Your brain, its
 queue and nugget's own settings are not touched: delete those folders yourself
-(`nugget config` and `nugget status` name them).
+(~/brain, ~/.local/state/nugget and ~/.config/nugget, unless set otherwise).
 
 Examples:
   nugget uninstall
