@@ -27,6 +27,7 @@ mod served;
 mod session_start;
 mod status;
 mod sweep;
+mod tour;
 mod transcripts;
 mod transport;
 mod two_clones;

@@ -12,8 +12,8 @@ use crate::support::{Sandbox, git, until};
 
 const BEGIN: &str = "```console\n";
 const END: &str = "```\n";
-/// What is after these differs from machine to machine.
-const MACHINES: &[&str] = &["ok git", "ok model", "ok disk", "vectors"];
+/// What is after these differs from machine to machine, and from one version to the next.
+const MACHINES: &[&str] = &["ok git", "ok model", "ok disk", "ok versions", "vectors"];
 /// So does a number before one of these.
 const TIMES: &[&str] = &["s", "min", "h", "d", "day", "days"];
 
