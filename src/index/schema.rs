@@ -167,7 +167,9 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.execute_batch(TABLES)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
-    transaction.commit()
+    transaction.commit()?;
+    // The file by itself says what it is, also while its log has not been moved into it.
+    connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
 /// Whether an error says that the file itself is bad. A table or column that is missing counts as
