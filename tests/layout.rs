@@ -138,9 +138,8 @@ fn only_forge_and_the_door_start_processes() {
         "src/extract/claude_code.rs",
         "src/cli/session.rs",
         "src/cli/commands/demo.rs",
-        "src/cli/commands/install.rs",
         // git and the client are asked for their versions.
-        "src/cli/commands/doctor.rs",
+        "src/cli/program.rs",
         "src/cli/commands/runtime.rs",
         // For its tests alone.
         "actors/testbed.rs",

@@ -9,6 +9,7 @@ mod json_edit;
 mod memory;
 mod output;
 mod plugin;
+mod program;
 mod project;
 mod reading;
 mod remote;
@@ -87,7 +88,7 @@ enum Command {
     CaptureSession(commands::capture_session::Arguments),
     /// Show captures, the drainer, the index and what to review
     Status(commands::status::Arguments),
-    /// Find sessions that no hook announced
+    /// Bring merges back, and find sessions that no hook announced
     Sync(commands::sync::Arguments),
     /// Ask the brain
     Ask(commands::ask::Arguments),

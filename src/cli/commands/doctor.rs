@@ -4,8 +4,8 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use brain::{Brain, Config, Places};
 use forge::{Lag, Wire};
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::fault::{self, FAILED, Fault};
 use crate::output;
+use crate::program::version_of;
 use crate::reading;
 use crate::remote;
 use crate::session::{Door, embed_settings};
@@ -164,7 +165,7 @@ fn checks(door: &Door, offline: bool) -> Vec<Check> {
     // What waits for others is begun first and all at once.
     std::thread::scope(|scope| {
         let git = scope.spawn(git);
-        let client = scope.spawn(|| version_of(&client_program(&config)));
+        let client = scope.spawn(|| version_of(&client_program(&config), DEADLINE));
         let reached = scope.spawn(|| (!offline).then(|| far.reach(repository.as_ref())));
         let asked = scope.spawn(|| (!offline).then(|| far.ask()).flatten());
 
@@ -205,7 +206,7 @@ fn settings(config: &Config, errors: &[brain::config::ConfigError]) -> Check {
 }
 
 fn git() -> Check {
-    let Some(said) = version_of(Path::new("git")) else {
+    let Some(said) = version_of(Path::new("git"), DEADLINE) else {
         return Check::failure("git", "there is no git to run")
             .mend("install it, and see that it is on the PATH");
     };
@@ -727,8 +728,11 @@ fn clock(asked: Option<&Asked>, offline: bool) -> Check {
 fn versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
     let name = "versions";
     let own = env!("CARGO_PKG_VERSION");
-    let client =
-        client.map_or_else(|| "no Claude Code on the PATH".to_owned(), |said| format!("Claude Code {said}"));
+    let client = client.map_or_else(
+        || "no Claude Code on the PATH".to_owned(),
+        // It says its number, then its name.
+        |said| format!("Claude Code {}", said.trim_end_matches("(Claude Code)").trim_end()),
+    );
     let mut told = format!("nugget {own}, {client}");
     for (name, path) in schemas {
         if let Some(version) = schema_of(path) {
@@ -766,31 +770,4 @@ fn schema_of(path: &Path) -> Option<u32> {
 
 fn client_program(config: &Config) -> PathBuf {
     config.path("extract.claude").unwrap_or_else(|| "claude".into())
-}
-
-/// The first line of what a program says to `--version`, if it ends well in time.
-fn version_of(program: &Path) -> Option<String> {
-    let mut child = Command::new(program)
-        .arg("--version")
-        .env("NUGGET_DISABLE", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let begun = Instant::now();
-    let status = loop {
-        match child.try_wait().ok()? {
-            Some(status) => break status,
-            None if begun.elapsed() > DEADLINE => {
-                let _ = child.kill();
-                let _ = child.wait();
-                return None;
-            }
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    };
-    let output = child.wait_with_output().ok()?.stdout;
-    let line = String::from_utf8_lossy(&output).lines().next().unwrap_or_default().trim().to_owned();
-    (status.success() && !line.is_empty()).then(|| knowledge::text::one_line(&line, 80))
 }

@@ -1,15 +1,15 @@
 //! `nugget install`: nugget becomes part of Claude Code.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::time::{Duration, Instant};
+use std::process::ExitCode;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::fault::Fault;
 use crate::integration::{How, Plan, Program, Scope, Site, broken, calls_nugget, find_on_path};
 use crate::output;
+use crate::program::version_of;
 use crate::session::Door;
 use crate::{json_edit, plugin};
 
@@ -54,7 +54,7 @@ impl Arguments {
         let config = door.config()?;
         let site = Site::of(self.scope, &std::env::current_dir()?)?;
         let client = config.path("extract.claude").or_else(|| find_on_path("claude"));
-        let version = client.as_deref().and_then(version_of);
+        let version = client.as_deref().and_then(release_of);
         let how = match (self.how.as_str(), self.scope) {
             ("plugin", Scope::Project) => {
                 return Err(Fault::new("a project's sessions are served by its settings, not by a plugin")
@@ -157,30 +157,8 @@ fn notes(site: &Site, how: How) -> Result<Vec<String>, Fault> {
 }
 
 /// What the client says that it is, within bounds.
-fn version_of(client: &Path) -> Option<[u32; 3]> {
-    let mut child = Command::new(client)
-        .arg("--version")
-        .env("NUGGET_DISABLE", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let begun = Instant::now();
-    let ended = loop {
-        match child.try_wait() {
-            Ok(Some(status)) => break status.success(),
-            Ok(None) if begun.elapsed() < VERSION_WITHIN => std::thread::sleep(Duration::from_millis(5)),
-            _ => break false,
-        }
-    };
-    if !ended {
-        let _ = child.kill();
-        let _ = child.wait();
-        return None;
-    }
-    let mut told = String::new();
-    child.stdout.take()?.take(1_000).read_to_string(&mut told).ok()?;
+fn release_of(client: &Path) -> Option<[u32; 3]> {
+    let told = version_of(client, VERSION_WITHIN)?;
     let mut parts = told.split_whitespace().next()?.split('.').map(|part| part.parse().ok());
     Some([parts.next()??, parts.next()??, parts.next()??])
 }
