@@ -1,9 +1,9 @@
 //! Text to the token ids of the model, and how many they are.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use ahash::AHashMap;
 use knowledge::CountTokens;
 use tokenizers::{PostProcessor, Tokenizer as Inner, TruncationDirection};
 
@@ -18,7 +18,7 @@ pub struct Tokenizer {
 struct Shared {
     inner: Inner,
     tokens_max: usize,
-    words: RwLock<HashMap<String, Arc<[u32]>>>,
+    words: RwLock<AHashMap<String, Arc<[u32]>>>,
     table: OnceLock<Option<WordTable>>,
     model: ModelChoice,
 }
@@ -83,10 +83,11 @@ impl Tokenizer {
             return Arc::clone(pieces);
         }
         // Not under the lock: the others need not wait for it.
-        let pieces: Arc<[u32]> = match self.shared.inner.encode_fast(word, false) {
+        let encoded = || match self.shared.inner.encode_fast(word, false) {
             Ok(encoding) => encoding.get_ids().into(),
             Err(_) => [].into(),
         };
+        let pieces: Arc<[u32]> = self.listed(word).map_or_else(encoded, |piece| [piece].into());
         if keep {
             let mut words = self.shared.words.write().unwrap_or_else(PoisonError::into_inner);
             if words.len() >= WORDS_KEPT_MAX {
@@ -95,6 +96,17 @@ impl Tokenizer {
             words.insert(word.to_owned(), Arc::clone(&pieces));
         }
         pieces
+    }
+
+    /// The token that is the whole word, by the built-in tokenizer: it folds case and takes the longest token
+    /// that fits, so that a word of its list is that one token. Most are; to find that out by way of the
+    /// tokenizer takes fifty times as long.
+    fn listed(&self, word: &str) -> Option<u32> {
+        let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !word.is_empty();
+        if !is_plain || matches!(self.shared.model, ModelChoice::Onnx(_)) {
+            return None;
+        }
+        self.shared.inner.token_to_id(&word.to_ascii_lowercase())
     }
 
     /// The model's own vectors of its tokens, when the model's file shows them. For the built-in model they
@@ -132,7 +144,7 @@ impl Tokenizer {
         &text[..text.floor_char_boundary(self.shared.tokens_max * BYTES_PER_TOKEN_MAX)]
     }
 
-    fn words(&self) -> std::sync::RwLockReadGuard<'_, HashMap<String, Arc<[u32]>>> {
+    fn words(&self) -> std::sync::RwLockReadGuard<'_, AHashMap<String, Arc<[u32]>>> {
         self.shared.words.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -191,6 +203,19 @@ impl std::fmt::Debug for Tokenizer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_of_the_list_is_the_token_that_the_tokenizer_makes_of_it() {
+        let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
+        let words =
+            "Worker pool PARSE parse2 2024 a 7 x1 unused0 cls sep UNK antidisestablishmentarianism zqx";
+        let all = tokenizer.shared.inner.get_vocab(false);
+        let listed = all.keys().filter(|token| token.len() % 7 == 3).take(3_000).map(String::as_str);
+        for word in words.split(' ').chain(listed).filter(|word| !word.starts_with("##")) {
+            let encoding = tokenizer.shared.inner.encode_fast(word, false).unwrap();
+            assert_eq!(*tokenizer.pieces(word), *encoding.get_ids(), "{word}");
+        }
+    }
 
     #[test]
     fn counting_by_words_gives_what_the_whole_text_has() {

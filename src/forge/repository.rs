@@ -76,6 +76,8 @@ pub const BLOB_BYTES_MAX: u64 = 1024 * 1024;
 
 /// How many folders deep a tree is followed; git itself has no limit, so a made-up tree has none.
 const DEPTH_MAX: usize = 32;
+/// Of the objects that were read last, as they are looked at again for each unit of an answer.
+const TREES_KEPT_BYTES: usize = 1 << 20;
 
 impl Repository {
     /// Opens the repository whose root is `root` and no other: a brain that lies inside the work
@@ -237,7 +239,8 @@ impl Repository {
     /// # Errors
     /// As [`Self::default_branch`].
     pub fn reviewed(&self) -> Result<Reviewed, Error> {
-        let git = self.git()?;
+        let mut git = self.git()?;
+        git.object_cache_size_if_unset(TREES_KEPT_BYTES);
         let branch = self.default_branch_of(&git)?;
         let merged = branch.local.into_iter().chain(branch.remote).collect();
         let head = git.head_id().ok().map(|id| CommitId(id.detach()));

@@ -98,7 +98,7 @@ pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
         .into_iter()
         .map(|group| {
             let text = body[group.span.clone()].to_owned();
-            let tokens = count(&sizer, &text);
+            let tokens = if group.counted { as_tokens(group.size) } else { count(&sizer, &text) };
             let breadcrumb = breadcrumb(&unit.title, &group.path);
             Piece { level: group.level, breadcrumb, text, tokens, span: group.span }
         })
@@ -116,14 +116,20 @@ pub fn split(title: &str, text: &str, tokens: &dyn CountTokens) -> Vec<Piece> {
         level: 1,
         span: 0..text.len(),
         size: sizer.size(text.trim()),
+        counted: true,
         bare: false,
     };
     cut(text, whole, title, &sizer)
         .into_iter()
         .map(|group| {
             let text = text[group.span.clone()].to_owned();
-            let tokens = count(&sizer, &text);
-            Piece { level: 1, breadcrumb: title.to_owned(), text, tokens, span: group.span }
+            Piece {
+                level: 1,
+                breadcrumb: title.to_owned(),
+                text,
+                tokens: as_tokens(group.size),
+                span: group.span,
+            }
         })
         .collect()
 }
@@ -139,6 +145,9 @@ struct Group {
     level: u8,
     span: Range<usize>,
     size: usize,
+    /// Whether `size` is what its text without white space at both ends was counted to have, and not a sum over
+    /// its sections: counting is most of what cutting costs.
+    counted: bool,
     /// Headings without a word under them. They give no direction to the breadcrumb.
     bare: bool,
 }
@@ -153,6 +162,7 @@ impl Group {
         self.last = next.last.clone();
         self.span.end = next.span.end;
         self.size += next.size;
+        self.counted = false;
         self.bare &= next.bare;
     }
 
@@ -234,7 +244,16 @@ fn sections(body: &str, sizer: &Sizer) -> Vec<Group> {
         let path: Vec<String> = path.iter().map(|(_, text)| text.clone()).collect();
         let bare = body[text_from..span.end].trim().is_empty();
         let size = sizer.size(text.trim());
-        sections.push(Group { first: path.clone(), last: path.clone(), path, level, span, size, bare });
+        sections.push(Group {
+            first: path.clone(),
+            last: path.clone(),
+            path,
+            level,
+            span,
+            size,
+            counted: true,
+            bare,
+        });
     };
     let mut path: Vec<(u8, String)> = Vec::new();
     let (mut start, mut level, mut text_from) = (0, 1, 0);
@@ -262,7 +281,7 @@ fn cut(body: &str, group: Group, title: &str, sizer: &Sizer) -> Vec<Group> {
     let text = &body[group.span.clone()];
     let start = group.span.start + (text.len() - text.trim_start().len());
     let whole = start..group.span.start + text.trim_end().len();
-    if group.size <= room && sizer.size(&body[whole.clone()]) <= room {
+    if group.size <= room && (group.counted || sizer.size(&body[whole.clone()]) <= room) {
         return vec![Group { span: whole, ..group }];
     }
     let splitter = MarkdownSplitter::new(ChunkConfig::new(room - OVERLAP_TOKENS).with_sizer(sizer));
@@ -275,7 +294,7 @@ fn cut(body: &str, group: Group, title: &str, sizer: &Sizer) -> Vec<Group> {
             let span = start..at + part.len();
             before = Some(at..span.end);
             let size = sizer.size(&body[span.clone()]);
-            parts.push(Group { span, size, bare: false, ..group.clone() });
+            parts.push(Group { span, size, counted: true, bare: false, ..group.clone() });
         }
     }
     parts
@@ -355,7 +374,11 @@ impl Sizer<'_> {
 }
 
 fn count(sizer: &Sizer, text: &str) -> u32 {
-    u32::try_from(sizer.size(text)).unwrap_or(u32::MAX)
+    as_tokens(sizer.size(text))
+}
+
+fn as_tokens(size: usize) -> u32 {
+    u32::try_from(size).unwrap_or(u32::MAX)
 }
 
 fn breadcrumb(title: &str, path: &[String]) -> String {
@@ -421,6 +444,7 @@ mod tests {
             assert!(piece.span.start >= start, "out of order");
             assert!(!piece.text.trim().is_empty(), "empty piece");
             assert!(piece.tokens as usize <= TOKENS_MAX, "{} tokens", piece.tokens);
+            assert_eq!(piece.tokens as usize, Sizer(&Words).size(&piece.text), "{:?}", piece.text);
             if piece.span.start > covered {
                 let gap = &body[covered..piece.span.start];
                 assert!(gap.trim().is_empty(), "lost: {gap:?}");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use knowledge::{Domain, Relation, UnitId, UnitType};
 use rusqlite::types::FromSql;
-use rusqlite::{Params, Row};
+use rusqlite::{OptionalExtension as _, Params, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Graph;
@@ -277,6 +277,38 @@ impl Pinned {
     /// When one of them is not in this generation.
     pub fn chunks(&self, chunks: &[ChunkRow]) -> Result<Vec<ChunkRecord>, Error> {
         chunks.iter().map(|chunk| self.chunk(*chunk)).collect()
+    }
+
+    /// Several chunks, in the order in which they were asked for, each with its [`Pinned::neighbours`]: one
+    /// look-up for each instead of two.
+    ///
+    /// # Errors
+    /// When one of them is not in this generation.
+    pub fn chunks_with_neighbours(
+        &self,
+        chunks: &[ChunkRow],
+    ) -> Result<Vec<(ChunkRecord, Vec<ChunkRow>)>, Error> {
+        let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens,
+                       (SELECT near.row FROM chunks AS near
+                        WHERE near.unit_id = this.unit_id AND near.position = this.position - 1),
+                       (SELECT near.row FROM chunks AS near
+                        WHERE near.unit_id = this.unit_id AND near.position = this.position + 1)
+                   FROM chunks AS this WHERE row = ?1";
+        let read = || -> rusqlite::Result<Vec<Option<(ChunkRecord, Vec<ChunkRow>)>>> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut one = |chunk: &ChunkRow| {
+                let found = statement.query_row([chunk.0], |row| {
+                    let near: [Option<i64>; 2] = [row.get(7)?, row.get(8)?];
+                    let near = near.into_iter().flatten().map(ChunkRow).filter(|row| self.admits(*row));
+                    Ok((chunk_record(row)?, near.collect()))
+                });
+                found.optional()
+            };
+            chunks.iter().map(&mut one).collect()
+        };
+        let found = self.sql(read())?;
+        let there = |(found, chunk): (Option<_>, &ChunkRow)| found.ok_or(Error::NoSuchChunk { row: chunk.0 });
+        found.into_iter().zip(chunks).map(there).collect()
     }
 
     /// A unit's chunks, in order; none for a unit that is not there.

@@ -310,10 +310,11 @@ pub fn find_words(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Resu
     let mut clock = Clock { begun: Instant::now(), stages: Vec::new() };
     let analysis = analyse::analyse(&query.text);
     clock.lap("analyse", analysis.terms.len());
-    let bm25 = search::by_words(pinned, &analysis)?;
+    let terms = words::Term::all(pinned, &analysis)?;
+    let asked = words::Asked::new(pinned, &terms, lexicon);
+    clock.lap("rarity", terms.len());
+    let bm25 = search::by_words(pinned, &terms)?;
     clock.lap("bm25", bm25.len());
-    let asked = words::Asked::new(pinned, &analysis, lexicon)?;
-    clock.lap("rarity", analysis.terms.len());
     Ok(ByWords { analysis, bm25, asked, generation: pinned.generation(), stages: clock.stages })
 }
 

@@ -171,12 +171,11 @@ pub(crate) fn rerank(
     let found: HashMap<ChunkRow, f64> =
         bm25.iter().map(|hit| (hit.chunk, hit.score / asked.bm25_unit)).collect();
     let rows: Vec<ChunkRow> = expanded.hits.iter().map(|hit| hit.chunk).collect();
-    let records = pinned.chunks(&rows)?;
+    let (records, neighbours): (Vec<ChunkRecord>, Vec<Vec<ChunkRow>>) =
+        pinned.chunks_with_neighbours(&rows)?.into_iter().unzip();
     let texts: Vec<String> =
         records.iter().map(|chunk| format!("{}\n{}", chunk.breadcrumb, chunk.text)).collect();
     let places: HashMap<ChunkRow, usize> = rows.iter().enumerate().map(|(at, row)| (*row, at)).collect();
-    let neighbours =
-        rows.iter().map(|row| pinned.neighbours(*row)).collect::<Result<Vec<Vec<ChunkRow>>, _>>()?;
     let beside: Vec<Vec<usize>> = neighbours
         .iter()
         .map(|rows| rows.iter().filter_map(|row| places.get(row).copied()).collect())

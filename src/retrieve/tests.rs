@@ -285,5 +285,5 @@ fn every_stage_tells_what_it_found() {
     let best = &trace.reranked[0];
     assert!(best.relevant && best.features.words > 0.8 && best.features.bm25 > 0.5, "{:?}", best.features);
     let names: Vec<&str> = world.answer(&query).stages.iter().map(|stage| stage.name).collect();
-    assert_eq!(names, ["analyse", "bm25", "rarity", "embedding", "fuse", "expand", "rerank", "pack"]);
+    assert_eq!(names, ["analyse", "rarity", "bm25", "embedding", "fuse", "expand", "rerank", "pack"]);
 }

@@ -1,9 +1,7 @@
 //! How well a passage matches the question's words: softly, by wordpieces, and with an eye to which stand
 //! together.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
+use ahash::AHashMap;
 use index::Pinned;
 
 use crate::{Analysis, Error, Lexicon};
@@ -31,6 +29,20 @@ pub(crate) struct Asked {
     pub(crate) bm25_unit: f64,
 }
 
+/// A word of the question.
+pub(crate) struct Term {
+    pub(crate) text: String,
+    /// How many passages hold it.
+    pub(crate) holding: u64,
+}
+
+impl Term {
+    pub(crate) fn all(pinned: &Pinned, analysis: &Analysis) -> Result<Vec<Self>, Error> {
+        let terms = analysis.terms.iter();
+        terms.map(|text| Ok(Self { text: text.clone(), holding: pinned.document_frequency(text)? })).collect()
+    }
+}
+
 /// How one passage matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Match {
@@ -45,17 +57,17 @@ pub(crate) struct Match {
 impl Asked {
     /// A word counts by its inverse document frequency, `ln(1 + (N - n + ½)/(n + ½))` (Robertson and
     /// Zaragoza 2009, as in BM25), and each of its wordpieces as much: a word in many pieces is a rare one.
-    pub(crate) fn new(pinned: &Pinned, analysis: &Analysis, lexicon: &dyn Lexicon) -> Result<Self, Error> {
+    pub(crate) fn new(pinned: &Pinned, terms: &[Term], lexicon: &dyn Lexicon) -> Self {
         let chunks = pinned.chunks_count() as f64;
         let rarity = |holding: f64| (1.0 + ((chunks - holding).max(0.0) + 0.5) / (holding + 0.5)).ln();
         let mut pieces: Vec<(u32, f64)> = Vec::new();
         let mut pairs = Vec::new();
         let mut before: Option<usize> = None;
         let mut rarest: f64 = 0.0;
-        for term in &analysis.terms {
-            let rarity = rarity(pinned.document_frequency(term)? as f64);
+        for term in terms {
+            let rarity = rarity(term.holding as f64);
             let first = pieces.len();
-            for &piece in lexicon.pieces(term).iter() {
+            for &piece in lexicon.pieces(&term.text).iter() {
                 if pieces.len() < ASKED_MAX && pieces.iter().all(|(other, _)| *other != piece) {
                     pieces.push((piece, rarity));
                 }
@@ -68,7 +80,7 @@ impl Asked {
         }
         let of_one = rarity(1.0).max(f64::MIN_POSITIVE);
         // BM25 multiplies the rarity by k1 + 1 = 2.2 at most.
-        Ok(Self { pieces, pairs, rarest: (rarest / of_one).min(1.0), bm25_unit: 2.2 * of_one })
+        Self { pieces, pairs, rarest: (rarest / of_one).min(1.0), bm25_unit: 2.2 * of_one }
     }
 
     /// How each text matches; `beside` gives for each the numbers of those that stand beside it.
@@ -83,27 +95,24 @@ impl Asked {
             return vec![Match::default(); texts.len()];
         }
         // The passages share most of their words, so each wordpiece is compared with the question once.
-        let mut columns: HashMap<u32, u32> = HashMap::new();
-        let mut words: HashMap<&str, Arc<[u32]>> = HashMap::new();
-        let read: Vec<Vec<Arc<[u32]>>> = texts
-            .iter()
-            .map(|text| {
-                let of_text = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-                of_text
-                    .map(|word| {
-                        let read = || -> Arc<[u32]> {
-                            let pieces = lexicon.pieces(word);
-                            let column = |&piece: &u32| {
-                                let next = columns.len() as u32;
-                                *columns.entry(piece).or_insert(next)
-                            };
-                            pieces.iter().map(column).collect()
-                        };
-                        Arc::clone(words.entry(word).or_insert_with(read))
-                    })
-                    .collect()
-            })
-            .collect();
+        let mut columns: AHashMap<u32, u32> = AHashMap::new();
+        let mut numbers: AHashMap<&str, u32> = AHashMap::new();
+        let mut words: Vec<Vec<u32>> = Vec::new();
+        let mut read: Vec<Vec<u32>> = Vec::with_capacity(texts.len());
+        for text in texts {
+            let of_text = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+            let number = |word| {
+                *numbers.entry(word).or_insert_with(|| {
+                    let column = |&piece: &u32| {
+                        let next = columns.len() as u32;
+                        *columns.entry(piece).or_insert(next)
+                    };
+                    words.push(lexicon.pieces(word).iter().map(column).collect());
+                    words.len() as u32 - 1
+                })
+            };
+            read.push(of_text.map(number).collect());
+        }
         let mut those = vec![0; columns.len()];
         columns.iter().for_each(|(&piece, &column)| those[column as usize] = piece);
         let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
@@ -128,12 +137,12 @@ impl Asked {
         let mut last = vec![usize::MAX; asked];
         let mut together = vec![false; self.pairs.len()];
         let mut nears = Vec::with_capacity(texts.len());
-        for (number, (words, best)) in read.iter().zip(bests.chunks_exact_mut(asked)).enumerate() {
+        for (number, (text, best)) in read.iter().zip(bests.chunks_exact_mut(asked)).enumerate() {
             last.fill(usize::MAX);
             together.fill(false);
-            for (place, word) in words.iter().enumerate() {
+            for (place, &word) in text.iter().enumerate() {
                 let mut stands = 0;
-                for &column in word.iter() {
+                for &column in &words[word as usize] {
                     let column = column as usize;
                     stands |= stands_for[column];
                     if std::mem::replace(&mut seen[column], number) != number {
