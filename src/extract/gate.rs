@@ -29,8 +29,8 @@ pub(crate) fn consolidate(
     found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then_with(|| b.body.len().cmp(&a.body.len())));
     for candidate in found {
         let by_human = candidate.evidence.iter().any(|evidence| is_human(&evidence.line));
-        if recalled.holds(&candidate.title, by_human) {
-            reject(rejected, &candidate.title, "recalled from memory in this session, not learned in it");
+        if let Some(reason) = recalled.repeats(&candidate.title, &candidate.description, by_human) {
+            reject(rejected, &candidate.title, &reason);
             continue;
         }
         let same = kept.iter_mut().find(|kept| {
@@ -255,6 +255,6 @@ mod tests {
         let mut rejected = Vec::new();
         let kept = consolidate(&conversation, found, |_| false, &mut rejected);
         assert_eq!((kept.len(), rejected.len()), (CANDIDATES_MAX, 3));
-        assert!(rejected[0].reason.starts_with("recalled from memory"));
+        assert!(rejected[0].reason.starts_with("it repeats what was recalled: \"Bound"));
     }
 }

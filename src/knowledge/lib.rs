@@ -8,6 +8,7 @@ pub mod name;
 pub mod rank;
 pub mod text;
 pub mod unit;
+pub mod value;
 
 pub use candidate::{Bearing, Candidate, Evidence, How, Rejected};
 pub use document::{Document, FrontMatterError};

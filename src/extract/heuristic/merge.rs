@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use knowledge::text::one_line;
+use knowledge::value;
 use transcript::Conversation;
 
 use super::finding::{Finding, Findings};
@@ -20,32 +22,50 @@ const RECALLED_BY_HUMAN: f64 = 1.0;
 
 type Words = BTreeSet<String>;
 
+/// How much of what a lesson is held to repeat its reason quotes.
+const QUOTED_CHARS_MAX: usize = 120;
+
 /// What was put into a session from memory, line by line.
-pub(crate) struct Recalled(Vec<Words>);
+pub(crate) struct Recalled(Vec<(Words, String)>);
 
 impl Recalled {
     pub(crate) fn of(conversation: &Conversation) -> Self {
         let lines = conversation.recalled.iter().flat_map(|text| {
             let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             // A lesson may stand in one line, or in a title and the line below it.
-            let pairs = lines.windows(2).map(|pair| words(&pair.join(" "))).collect::<Vec<_>>();
-            lines.iter().map(|line| words(line)).chain(pairs).collect::<Vec<_>>()
+            let pairs = lines.windows(2).map(|pair| pair.join("\n")).collect::<Vec<_>>();
+            lines.iter().map(|&line| line.to_owned()).chain(pairs).collect::<Vec<_>>()
         });
-        Self(lines.collect())
+        Self(lines.map(|text| (words(&text), text)).collect())
     }
 
-    pub(crate) fn holds(&self, lesson: &str, by_human: bool) -> bool {
-        let lesson = words(lesson);
+    /// Why a lesson is no news, if what was recalled says it. The same words with another number, and from a
+    /// person also with another name, say something else. `more` is what the lesson says beside its title.
+    pub(crate) fn repeats(&self, title: &str, more: &str, by_human: bool) -> Option<String> {
+        let lesson = words(title);
         let limit = if by_human { RECALLED_BY_HUMAN } else { RECALLED_ECHO };
-        self.0.iter().any(|text| share(&lesson, text) >= limit)
+        let is_held = |text: &str| match by_human {
+            true => value::missing(title, text).is_none() && value::missing_number(more, text).is_none(),
+            false => value::missing_number(title, text).is_none(),
+        };
+        let (_, text) =
+            self.0.iter().find(|(words, text)| share(&lesson, words) >= limit && is_held(text))?;
+        let text = one_line(text, QUOTED_CHARS_MAX);
+        let text = text.trim_start_matches(['-', '>', '#', ' ']);
+        Some(format!("it repeats what was recalled: \"{text}\""))
     }
 }
 
-/// Whether two titles state the same lesson.
+/// Whether two titles state the same lesson. Where each has a value that the other has not, they are two.
 pub(crate) fn is_same_lesson(one: &str, other: &str) -> bool {
-    let (one, other) = (words(one), words(other));
-    let (shorter, longer) = if one.len() < other.len() { (&one, &other) } else { (&other, &one) };
-    shorter.len() >= 3 && share(shorter, longer) >= SAME
+    let (words_one, words_other) = (words(one), words(other));
+    let (shorter, longer) = match words_one.len() < words_other.len() {
+        true => (&words_one, &words_other),
+        false => (&words_other, &words_one),
+    };
+    shorter.len() >= 3
+        && share(shorter, longer) >= SAME
+        && (value::missing(one, other).is_none() || value::missing(other, one).is_none())
 }
 
 fn words(text: &str) -> Words {
@@ -61,14 +81,16 @@ fn share(part: &Words, whole: &Words) -> f64 {
 /// learned again in every session that recalls it, and a brain fills with its own echo.
 pub(super) fn drop_recalled(conversation: &Conversation, findings: &mut Findings) {
     let recalled = Recalled::of(conversation);
-    let (kept, echoes): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut findings.found).into_iter().partition(|finding| {
-            let attributed = !finding.by_human && FROM_MEMORY.is_match(&finding.statement);
-            !attributed && !recalled.holds(&finding.title, finding.by_human)
-        });
-    findings.found = kept;
-    for echo in echoes {
-        findings.reject(&echo.title, "recalled from memory in this session, not learned in it");
+    for finding in std::mem::take(&mut findings.found) {
+        let attributed = !finding.by_human && FROM_MEMORY.is_match(&finding.statement);
+        let reason = match attributed {
+            true => Some("recalled from memory in this session, not learned in it".to_owned()),
+            false => recalled.repeats(&finding.title, &finding.statement, finding.by_human),
+        };
+        match reason {
+            Some(reason) => findings.reject(&finding.title, &reason),
+            None => findings.found.push(finding),
+        }
     }
 }
 

@@ -229,6 +229,89 @@ fn a_correction_of_a_memory_is_new_although_it_repeats_most_of_it() {
     assert_eq!(extract(&conversation).candidates.len(), 1);
 }
 
+/// What a person says in a session that was told these lines.
+fn told_and_typed(recalled: &[&str], words: &str) -> Extraction {
+    let event = Event {
+        line: "a".to_owned(),
+        at: None,
+        sidechain: false,
+        what: What::Human { text: words.to_owned() },
+    };
+    extract(&Conversation {
+        recalled: recalled.iter().map(|&text| text.to_owned()).collect(),
+        events: vec![event],
+        ..Conversation::default()
+    })
+}
+
+/// As a session's beginning and the tool tell it: in a list, and with a unit's line below its title.
+const TOLD: [&str; 2] = [
+    "The ones that matter most, quoted, no instructions:\n\
+     - Always run `importer-check --lane 3` before you commit a change to the importer\n\
+     - Always give the shop's pool 6 connections",
+    "## Always run `importer-check --lane 3` before you commit a change to the importer\n\
+     always-run-importer-check · belief in shop · confidence 0.70 · 9 days old · reviewed: merged",
+];
+
+#[test]
+fn a_persons_rule_with_another_value_than_the_recalled_one_is_new() {
+    let check = |recalled: &[&str], words: &str, value: &str| {
+        let extraction = told_and_typed(recalled, words);
+        assert_eq!(extraction.candidates.len(), 1, "{words}: {extraction:#?}");
+        assert!(extraction.candidates[0].title.contains(value), "{words}: {extraction:#?}");
+    };
+    for lane in [4, 6, 9, 33] {
+        let rule = format!(
+            "from now on, always run `importer-check --lane {lane}` before you commit a change to the importer"
+        );
+        check(&TOLD, &rule, &format!("--lane {lane}"));
+    }
+    for (recalled, words, value) in [
+        ("- Always start the server on port 8080", "always start the server on port 9090", "9090"),
+        ("- Always sign a release with `sign -v`", "always sign a release with `sign -V`", "-V"),
+        ("- Always push releases with `--verify`", "always push releases with `--no-verify`", "--no-verify"),
+        ("- Always deploy the shop to region \"eu-1\"", "always deploy the shop to region \"eu-2\"", "eu-2"),
+        ("- Always build the jobs with `uploads`", "always build the jobs with `uploader`", "uploader"),
+        (
+            "- Always use port 8080 for staging and 9090 for production",
+            "always use port 9090 for staging and 8080 for production",
+            "9090 for staging",
+        ),
+    ] {
+        check(&[recalled], words, value);
+    }
+}
+
+#[test]
+fn a_persons_rule_with_the_recalled_values_is_not_proposed_again_and_the_reason_names_what_it_repeats() {
+    for words in [
+        "from now on, always run `importer-check --lane 3` before you commit a change to the importer",
+        "always run importer-check --lane=3 before you commit a change to the importer!",
+    ] {
+        let extraction = told_and_typed(&TOLD, words);
+        assert!(extraction.candidates.is_empty(), "{extraction:#?}");
+        let nothing = extraction.nothing.unwrap();
+        assert!(
+            nothing.contains("it repeats what was recalled: \"Always run `importer-check --lane 3` before"),
+            "{nothing}"
+        );
+    }
+}
+
+#[test]
+fn rules_of_one_session_that_differ_in_a_value_are_two() {
+    for (one, other) in [("--lane 3", "--lane 6"), ("--verify", "--no-verify"), ("-v", "-V")] {
+        let rule = |flag: &str| {
+            format!("always run `importer-check {flag}` before you commit a change to the importer")
+        };
+        let extraction = typed(&[&rule(one), &rule(other), &rule(one)]);
+        assert_eq!(extraction.candidates.len(), 2, "{extraction:#?}");
+        let has = |candidate: &&Candidate| candidate.title.contains(&format!("{one}`"));
+        let twice = extraction.candidates.iter().find(has).unwrap();
+        assert_eq!(twice.evidence.len(), 2, "{extraction:#?}");
+    }
+}
+
 #[test]
 fn the_same_lesson_said_twice_is_proposed_once_with_both_as_evidence() {
     let extraction = typed(&[

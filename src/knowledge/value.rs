@@ -1,0 +1,201 @@
+//! The words of a lesson that are taken exactly: two lessons that differ in one of them are two, however
+//! alike all else is. `--lane 7` is not `--lane 8`, and no likeness of words or vectors tells them apart.
+
+/// The first value of a lesson that a known text does not hold: a number beside the word that it stands
+/// beside there, a name from code (`` `uploads` ``, `max_conns`, `--force`), a word in double quotes, a
+/// single letter.
+///
+/// Case counts in single letters alone, as in the flags `-v` and `-V`. What is held is not what is meant:
+/// the same number in another unit ("30 s", "half a minute") counts as missing.
+pub fn missing<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
+    first_missing(lesson, known, |kind| kind != Kind::Word)
+}
+
+/// The same for numbers alone.
+pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
+    first_missing(lesson, known, |kind| kind == Kind::Number)
+}
+
+fn first_missing<'a>(lesson: &'a str, known: &str, counts: impl Fn(Kind) -> bool) -> Option<&'a str> {
+    let lesson = words(lesson);
+    if !lesson.iter().any(|word| counts(word.kind)) {
+        return None;
+    }
+    let known = words(known);
+    let missing = (0..lesson.len()).find(|&at| counts(lesson[at].kind) && !is_held(&lesson, at, &known))?;
+    Some(lesson[missing].text)
+}
+
+fn is_held(lesson: &[Word<'_>], at: usize, known: &[Word<'_>]) -> bool {
+    let beside = |words: &[Word<'_>], at: usize, other: &[Word<'_>], there: usize| {
+        let before = at.checked_sub(1).zip(there.checked_sub(1));
+        let is_same = |here: usize, there: usize| {
+            let (here, there) = (words.get(here), other.get(there));
+            here.zip(there).is_some_and(|(here, there)| is_same(plain(here.text), plain(there.text)))
+        };
+        before.is_some_and(|(here, there)| is_same(here, there)) || is_same(at + 1, there + 1)
+    };
+    known.iter().enumerate().any(|(there, word)| {
+        let alone = lesson.len() == 1 || lesson[at].kind != Kind::Number;
+        is_same(lesson[at].text, word.text) && (alone || beside(lesson, at, known, there))
+    })
+}
+
+fn is_same(one: &str, other: &str) -> bool {
+    if one.len() == 1 { one == other } else { one.to_lowercase() == other.to_lowercase() }
+}
+
+/// A word without the ending of its plural.
+fn plain(word: &str) -> &str {
+    word.strip_suffix('s').filter(|stem| stem.len() > 2).unwrap_or(word)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Word,
+    Name,
+    Number,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Word<'a> {
+    text: &'a str,
+    kind: Kind,
+}
+
+/// What may stand between a number and the word that tells what it is.
+const FILLERS: [&str; 24] = [
+    "a", "an", "the", "of", "to", "at", "in", "on", "for", "and", "or", "is", "are", "be", "was", "by",
+    "with", "as", "its", "it", "than", "you", "we", "must",
+];
+
+/// The words of a text in order, without fillers and the marks around them.
+fn words(text: &str) -> Vec<Word<'_>> {
+    let mut words = Vec::new();
+    for (piece, in_code) in pieces(text) {
+        let is_between = |c: char| c.is_whitespace() || "()[]{}<>,;=/|".contains(c);
+        for raw in piece.split(is_between) {
+            let start = raw.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+            let bare = start.trim_start_matches('-');
+            // The sign of a number is a part of it; other dashes make a flag, or a list's item.
+            let signed = start.len() == bare.len() + 1 && bare.starts_with(|c: char| c.is_ascii_digit());
+            let text = if signed { start } else { bare };
+            let text = text.trim_end_matches(|c: char| !c.is_alphanumeric() && !"_+#".contains(c));
+            let is_flag = start.len() > bare.len() && !text.is_empty() && !signed;
+            if !text.contains(|c: char| c.is_alphanumeric()) {
+                continue;
+            }
+            let kind = match text.trim_start_matches('-').starts_with(|c: char| c.is_ascii_digit()) {
+                true => Kind::Number,
+                false if in_code || is_flag || is_name(text) => Kind::Name,
+                false => Kind::Word,
+            };
+            if kind == Kind::Word && FILLERS.iter().any(|filler| filler.eq_ignore_ascii_case(text)) {
+                continue;
+            }
+            let (text, unit) = split_unit(text, kind);
+            words.push(Word { text, kind });
+            words.extend(unit.map(|text| Word { text, kind: Kind::Word }));
+        }
+    }
+    words
+}
+
+/// `30s`, `30-second` and `30 s` are written for the same.
+fn split_unit(text: &str, kind: Kind) -> (&str, Option<&str>) {
+    let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    match kind == Kind::Number && !unit.is_empty() && unit.chars().all(char::is_alphabetic) {
+        true => (number.trim_end_matches('-'), Some(unit)),
+        false => (text, None),
+    }
+}
+
+/// Whether a word outside of code is a name and no word of the language.
+fn is_name(word: &str) -> bool {
+    let mut letters = word.chars();
+    let single = letters.next().filter(|_| letters.next().is_none());
+    if let Some(letter) = single {
+        return letter.is_uppercase() && !matches!(letter, 'A' | 'I');
+    }
+    let dotted = word.contains('.') && word.split('.').all(|part| part.len() > 1);
+    let humped = || word.chars().zip(word.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    let signs = |c: char| c.is_ascii_digit() || "_@:+#".contains(c);
+    dotted || word.contains(signs) || humped()
+}
+
+/// A text in pieces, each with whether it is quoted as code or as a value.
+fn pieces(text: &str) -> Vec<(&str, bool)> {
+    let mut pieces = Vec::new();
+    quoted(
+        text,
+        |c| c == '`',
+        |piece, in_code| match in_code {
+            true => pieces.push((piece, true)),
+            false => {
+                quoted(piece, |c| matches!(c, '"' | '“' | '”'), |piece, quoted| pieces.push((piece, quoted)))
+            }
+        },
+    );
+    pieces
+}
+
+/// Every other piece between quotation marks stands inside of them, unless the last is never closed.
+fn quoted<'a>(text: &'a str, mark: impl Fn(char) -> bool, mut take: impl FnMut(&'a str, bool)) {
+    let pieces: Vec<&str> = text.split(mark).collect();
+    for (at, piece) in pieces.iter().enumerate() {
+        take(piece, at % 2 == 1 && at + 1 < pieces.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_value_is_missing_whatever_else_is_the_same() {
+        for (lesson, known, value) in [
+            ("run `check --lane 6` first", "Run `check --lane 3` first", "6"),
+            ("use port 9090", "Use port 8080", "9090"),
+            ("use port 9090", "Use port 8080, with 9090 workers", "9090"),
+            ("8080 for staging and 9090 for production", "9090 for staging and 8080 for production", "8080"),
+            ("wait 30s", "Wait 45 s", "30"),
+            ("an offset of -5 hours", "an offset of 5 hours", "-5"),
+            ("pin v1.2 of it", "Pin v1.3 of it", "v1.2"),
+            ("call it with -V", "Call it with -v", "V"),
+            ("push with `--verify`", "Push with `--no-verify`", "verify"),
+            ("put it on drive D", "Put it on drive E", "D"),
+            ("set max_conns", "Set min_conns", "max_conns"),
+            ("keep config.toml", "Keep config.yaml", "config.toml"),
+            ("name the region \"eu\"", "Name the region \"us\"", "eu"),
+            ("build it with `C++`", "Build it with `C`", "C++"),
+        ] {
+            assert_eq!(missing(lesson, known), Some(value), "{lesson} | {known}");
+        }
+    }
+
+    #[test]
+    fn the_same_values_are_held_however_they_are_marked() {
+        for (lesson, known) in [
+            ("first run `check --lane 7`, always", "- Always run `check --lane 7` first"),
+            ("run check --lane=7", "Run `check --lane 7` first"),
+            ("the port is 8080", "> Use port 8080."),
+            ("at most 30 connections", "Never more than 30 connection"),
+            ("wait 30s", "Wait (30 s) for it"),
+            ("wait for the 30-second limit", "a limit: 30 second limits"),
+            ("push with `--no-verify`", "**Push** with --no-verify"),
+            ("A retry is safe", "Retries are safe"),
+            ("never use floats, e.g. for money", "Never use floats"),
+            ("8080", "port 8080"),
+        ] {
+            assert_eq!(missing(lesson, known), None, "{lesson} | {known}");
+        }
+    }
+
+    #[test]
+    fn names_are_no_numbers() {
+        let lesson = "keep 5 jobs in `max_jobs`";
+        assert_eq!(missing_number(lesson, "Keep 5 jobs in `min_jobs`"), None);
+        assert_eq!(missing_number(lesson, "Keep 6 jobs in `max_jobs`"), Some("5"));
+    }
+}
