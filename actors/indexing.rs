@@ -397,28 +397,27 @@ pub(crate) fn near(
         if near.iter().any(|near| near.id == chunk.unit) {
             continue;
         }
-        near.extend(pinned.unit(&chunk.unit)?.map(|unit| Near {
-            id: unit.id,
-            kind: Some(unit.kind),
-            text: format!("{}\n{}", unit.title, chunk.text),
-            title: unit.title,
-            cosine: hit.score,
-            place: Place::Brain,
-        }));
+        near.extend(in_brain(pinned, &chunk.unit, hit.score)?);
     }
     if let Some(named) =
         candidate.bearing.as_ref().filter(|named| near.iter().all(|near| near.id != named.id))
     {
-        near.extend(pinned.unit(&named.id)?.map(|unit| Near {
-            id: unit.id,
-            kind: Some(unit.kind),
-            text: unit.title.clone(),
-            title: unit.title,
-            cosine: 0.0,
-            place: Place::Brain,
-        }));
+        near.extend(in_brain(pinned, &named.id, 0.0)?);
     }
     Ok(near)
+}
+
+/// A unit of the brain with all that it says: what a candidate repeats may stand in another chunk than the
+/// one that is the most like it.
+fn in_brain(pinned: &Pinned, id: &UnitId, cosine: f64) -> Result<Option<Near>, index::Error> {
+    let Some(unit) = pinned.unit(id)? else { return Ok(None) };
+    let mut text = format!("{}\n{}", unit.title, unit.description.unwrap_or_default());
+    for chunk in pinned.chunks_of(id)? {
+        text.push('\n');
+        text.push_str(&chunk.text);
+    }
+    let (kind, place) = (Some(unit.kind), Place::Brain);
+    Ok(Some(Near { id: unit.id, kind, title: unit.title, text, cosine, place }))
 }
 
 /// Of two L2-normalised vectors.

@@ -4,6 +4,7 @@
 //! for what it could not see, likeness decides.
 
 use knowledge::text::canonical;
+use knowledge::value;
 use knowledge::{Candidate, How, UnitId, UnitType};
 
 /// From this cosine on two texts say the same in nearly the same words. No restatement of the `likeness`
@@ -33,7 +34,7 @@ pub(crate) struct Near {
     /// Where it is known.
     pub kind: Option<UnitType>,
     pub title: String,
-    /// What of it is like the candidate, its title included.
+    /// What it says, its title included; of what waits for its review the title alone.
     pub text: String,
     pub cosine: f64,
     pub place: Place,
@@ -53,13 +54,18 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
         let unit = near.iter().find(|near| near.place == Place::Brain && near.id == bearing.id)?;
         Some((unit, bearing.how))
     });
-    if let Some((unit, How::Same)) = said {
-        return known(unit);
-    }
+    let said = match said {
+        Some((unit, How::Same)) => match value::missing_number(&candidate.title, &unit.text) {
+            None => return known(unit),
+            // A model answers so when in doubt, and has seen but the unit's title: likeness decides.
+            Some(_) => None,
+        },
+        said => said,
+    };
     let title = canonical(&candidate.title);
     for unit in near {
         let same_words = canonical(&unit.title) == title && unit.cosine >= ABOUT_COSINE;
-        if (same_words || unit.cosine >= SAME_COSINE) && adds_no_literal(&candidate.title, &unit.text) {
+        if (same_words || unit.cosine >= SAME_COSINE) && adds_no_value(candidate, unit) {
             return known(unit);
         }
     }
@@ -68,16 +74,24 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
         Some((unit, _)) => return Verdict::Supersede(unit.id.clone()),
         None => {}
     }
+    let corrects = corrects(&candidate.title) || corrects(&candidate.body);
     let in_brain = near.iter().filter(|near| near.place == Place::Brain);
-    let alike =
-        in_brain.filter(|near| near.cosine >= ABOUT_COSINE && near.kind.as_ref() == Some(&candidate.kind));
+    let alike = in_brain.filter(|near| {
+        near.cosine >= ABOUT_COSINE
+            && near.kind.as_ref() == Some(&candidate.kind)
+            && (corrects || !is_beside(&candidate.title, &near.title))
+    });
     match alike.max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
-        Some(unit) if corrects(&candidate.title) || corrects(&candidate.body) => {
-            Verdict::Supersede(unit.id.clone())
-        }
+        Some(unit) if corrects => Verdict::Supersede(unit.id.clone()),
         Some(unit) => Verdict::Merge(unit.id.clone()),
         None => Verdict::Add,
     }
+}
+
+/// Whether two titles have a value each that the other has not: put below the one, the other would never be
+/// found by its own title.
+fn is_beside(title: &str, other: &str) -> bool {
+    value::missing(title, other).is_some() && value::missing(other, title).is_some()
 }
 
 fn known(unit: &Near) -> Verdict {
@@ -89,20 +103,12 @@ fn known(unit: &Near) -> Verdict {
     Verdict::Skip { reason }
 }
 
-/// Two lessons that differ in a number alone have nearly the same vector, and are two: `--lane 7` is not
+/// Two lessons that differ in a value alone have nearly the same vector, and are two: `--lane 7` is not
 /// `--lane 8`.
-fn adds_no_literal(title: &str, known: &str) -> bool {
-    let known: Vec<&str> = literals(known).collect();
-    literals(title).all(|literal| known.contains(&literal))
-}
-
-/// Words that hold a digit.
-fn literals(text: &str) -> impl Iterator<Item = &str> {
-    let is_edge = |c: char| !c.is_alphanumeric();
-    let words = text.split(|c: char| c.is_whitespace() || matches!(c, '`' | '(' | ')' | '/' | ','));
-    words
-        .map(move |word| word.trim_matches(is_edge))
-        .filter(|word| word.contains(|c: char| c.is_ascii_digit()))
+fn adds_no_value(candidate: &Candidate, unit: &Near) -> bool {
+    let has_more = unit.place != Place::Waiting;
+    value::missing(&candidate.title, &unit.text).is_none()
+        && !(has_more && value::missing_number(&candidate.description, &unit.text).is_some())
 }
 
 /// Whether a text speaks of what has held before and holds no more.
@@ -185,6 +191,50 @@ mod tests {
         );
         let same = judge(&candidate("First run `check --lane 7`, always"), &[other]);
         assert!(matches!(same, Verdict::Skip { .. }));
+    }
+
+    #[test]
+    fn another_value_than_a_units_title_has_is_a_unit_of_its_own_unless_it_corrects_it() {
+        let lane = |lane: u32| {
+            near(
+                &format!("lane-{lane}"),
+                &format!("Always run `check --lane {lane}` first"),
+                0.99,
+                Place::Brain,
+            )
+        };
+        let other = candidate("Always run `check --lane 8` first");
+        assert_eq!(judge(&other, &[lane(7)]), Verdict::Add);
+        let corrected =
+            Candidate { body: "Lane 7 is no longer read.".into(), ..candidate("Run `check --lane 8` first") };
+        assert_eq!(judge(&corrected, &[lane(7)]), Verdict::Supersede(UnitId::verbatim("lane-7")));
+        let mut restated = lane(8);
+        restated.cosine = 0.8;
+        let merge = Verdict::Merge(UnitId::verbatim("lane-8"));
+        let again = candidate("Before all else run `check --lane 8`");
+        assert_eq!(judge(&again, &[lane(7), restated]), merge, "not into the likest, but into its own");
+    }
+
+    #[test]
+    fn a_number_that_a_unit_lacks_goes_into_it_wherever_it_is_told() {
+        let unit = Near {
+            text: "Bound the worker pool\nBound it to 32 workers.\n\nMeasured for 64 requests.".into(),
+            ..brain(0.99)
+        };
+        let told = |description: &str, said: Option<How>| Candidate {
+            description: description.into(),
+            bearing: said.map(|how| Bearing { id: UnitId::verbatim("pools"), how }),
+            ..candidate("Bound the worker pool")
+        };
+        let verdict = |candidate: &Candidate| judge(candidate, std::slice::from_ref(&unit));
+        let merge = Verdict::Merge(UnitId::verbatim("pools"));
+        assert!(matches!(verdict(&told("Bound it to 32 workers.", None)), Verdict::Skip { .. }));
+        assert_eq!(verdict(&told("Bound it to 16 workers.", None)), merge);
+        assert_eq!(verdict(&told("Bound it to 64 workers.", None)), merge);
+        // A model that takes the one for the other.
+        let same = |title: &str| Candidate { title: title.into(), ..told("", Some(How::Same)) };
+        assert!(matches!(verdict(&same("Bound the pool to 32 workers")), Verdict::Skip { .. }));
+        assert_eq!(verdict(&same("Bound the pool to 16 workers")), merge);
     }
 
     #[test]
