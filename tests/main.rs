@@ -9,6 +9,7 @@ mod brain_questions;
 mod command_line;
 mod delivery;
 mod doctor;
+mod echo;
 mod embeddings;
 mod export;
 mod failpoints;

@@ -82,6 +82,15 @@ impl Client {
     }
 }
 
+/// What the tool answers a session.
+pub(crate) fn answer(sandbox: &Sandbox, task: &str) -> String {
+    let mut client = Client::start(sandbox);
+    client.initialize();
+    let answer = client.call(1, json!({"task_description": task}), None);
+    assert!(client.end().success());
+    text(&answer).to_owned()
+}
+
 /// Units enough that to embed them takes a while.
 fn write_many_units(sandbox: &Sandbox) {
     for number in 0..120 {

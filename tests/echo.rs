@@ -1,0 +1,232 @@
+//! What nugget told a session is not learned from it again; what a person says anew is, however much of it
+//! the session was told.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::mcp;
+use crate::support::Sandbox;
+
+/// What a model makes of the rule, told by `told(3)`: another type, in words of its own.
+const ECHO: &str = "Decision: run `importer-check --lane 3` before each commit of an importer change, since the nightly job \
+                    reads the importer unlocked.";
+const QUESTION: &str = "I commit a change to the importer, which the nightly job reads without a lock: is `importer-check` enough?";
+/// The ways in which nugget puts words into a session.
+const WAYS: [Way; 3] = [Way::Beginning, Way::Prompt, Way::Tool];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Beginning,
+    Prompt,
+    Tool,
+}
+
+fn rule(lane: u32) -> String {
+    format!(
+        "from now on, always run `importer-check --lane {lane}` before you commit a change to the importer, because the \
+         nightly job reads it without a lock"
+    )
+}
+
+/// A brain that holds the rule of lane 3.
+struct House {
+    sandbox: Sandbox,
+}
+
+impl House {
+    fn new() -> Self {
+        let mut sandbox = Sandbox::with_brain();
+        // A machine that builds beside the tests is slow; what is late is not said.
+        for (name, value) in [
+            ("NUGGET_SESSION_START_DEADLINE_MS", "60000"),
+            ("NUGGET_USER_PROMPT_DEADLINE_MS", "60000"),
+            ("NUGGET_USER_PROMPT_ENABLED", "on"),
+        ] {
+            sandbox.variables.push((name.to_owned(), value.to_owned()));
+        }
+        // Of one unit alone no word of a prompt would prove anything.
+        crate::brain_questions::copy_brain(&sandbox);
+        sandbox.git(&["add", "."]);
+        sandbox.git(&["commit", "-qm", "units"]);
+        let house = Self { sandbox };
+        std::fs::create_dir_all(house.project().join(".git")).unwrap();
+        let mut first = Transcript::new(&house, "11111111-first");
+        first.person(&rule(3));
+        let capture = house.sandbox.capture(&first.path);
+        assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
+        house.sandbox.git(&["merge", "-q", "--no-edit", capture["branch"].as_str().unwrap()]);
+        house.sandbox.ok(["index"]);
+        house
+    }
+
+    fn project(&self) -> PathBuf {
+        self.sandbox.path().join("shop")
+    }
+
+    fn hook(&self, command: &str, event: &str, more: &Value) -> String {
+        let mut input = json!({"session_id": event, "cwd": self.project(), "hook_event_name": event});
+        input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let output = self.sandbox.fed(&[command], format!("{input}\n").as_bytes());
+        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned()
+    }
+
+    /// What nugget says by itself; it holds the rule.
+    fn tell(&self, way: Way) -> String {
+        let told = match way {
+            Way::Beginning => self.hook("session-start", "SessionStart", &json!({"source": "startup"})),
+            Way::Prompt => self.hook("user-prompt", "UserPromptSubmit", &json!({"prompt": QUESTION})),
+            Way::Tool => mcp::answer(&self.sandbox, QUESTION),
+        };
+        assert!(told.contains("Always run `importer-check --lane 3` before you commit"), "{way:?}: {told}");
+        told
+    }
+}
+
+/// A transcript as the client writes it.
+struct Transcript {
+    path: PathBuf,
+    session: String,
+    cwd: PathBuf,
+    lines: usize,
+}
+
+impl Transcript {
+    fn new(house: &House, session: &str) -> Self {
+        let path = house.sandbox.path().join(format!("{session}.jsonl"));
+        Self { path, session: session.to_owned(), cwd: house.project(), lines: 0 }
+    }
+
+    /// The same lines in another session.
+    fn fork(&self, house: &House, session: &str) -> Self {
+        let fork = Self { lines: 1000, ..Self::new(house, session) };
+        let text = std::fs::read_to_string(&self.path).unwrap();
+        let (old, new) =
+            (format!("\"sessionId\":\"{}\"", self.session), format!("\"sessionId\":\"{session}\""));
+        std::fs::write(&fork.path, text.replace(&old, &new)).unwrap();
+        fork
+    }
+
+    fn line(&mut self, kind: &str, more: Value) {
+        let mut line = json!({
+            "parentUuid": null, "isSidechain": false, "type": kind, "uuid": format!("{}-{}", self.session, self.lines),
+            "timestamp": format!("2026-11-16T17:{:02}:00.000Z", self.lines % 60), "userType": "external",
+            "cwd": self.cwd, "sessionId": self.session, "version": "2.1.329",
+        });
+        line.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let mut file = std::fs::File::options().create(true).append(true).open(&self.path).unwrap();
+        writeln!(file, "{line}").unwrap();
+        self.lines += 1;
+    }
+
+    fn person(&mut self, words: &str) {
+        let message = json!({"role": "user", "content": words});
+        self.line("user", json!({"origin": {"kind": "human"}, "promptSource": "typed", "message": message}));
+    }
+
+    fn model(&mut self, block: &Value) {
+        self.line("assistant", json!({"message": {"role": "assistant", "content": [block]}}));
+    }
+
+    /// Puts words into the session, as the client records them.
+    fn told(&mut self, way: Way, words: &str) {
+        let hook = |event: &str| {
+            json!({"attachment": {
+                "type": "hook_additional_context", "content": [words], "hookName": event, "toolUseID": event, "hookEvent": event,
+            }})
+        };
+        match way {
+            Way::Beginning => self.line("attachment", hook("SessionStart")),
+            Way::Prompt => self.line("attachment", hook("UserPromptSubmit")),
+            Way::Tool => {
+                let id = format!("toolu_{}", self.lines);
+                let name = "mcp__plugin_nugget_nugget__get_relevant_context";
+                let input = json!({"task_description": QUESTION});
+                self.model(&json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+                let text = json!([{"type": "text", "text": words}]);
+                let result = json!([{"type": "tool_result", "tool_use_id": id, "content": text}]);
+                self.line("user", json!({"message": {"role": "user", "content": result}}));
+            }
+        }
+    }
+}
+
+fn reason(capture: &Value) -> &str {
+    assert_eq!(capture["state"], "nothing", "{capture}");
+    capture["reason"].as_str().unwrap()
+}
+
+/// What the branch of a capture with one unit adds.
+fn added(house: &House, capture: &Value) -> String {
+    assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
+    house.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())])
+}
+
+#[test]
+fn what_nugget_told_a_session_is_not_learned_from_it() {
+    let house = House::new();
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let told = house.tell(way);
+        // Its words alone: a rule that stands in them was stated by nobody here.
+        let mut heard = Transcript::new(&house, &format!("2222222{number}-heard"));
+        heard.told(way, &told);
+        heard.person("thanks, that is all");
+        let capture = house.sandbox.capture(&heard.path);
+        assert_eq!(reason(&capture), "no decision, fix or rule was stated in 1 turn", "{way:?}");
+        // And what the model makes of them.
+        let mut echoed = Transcript::new(&house, &format!("3333333{number}-echoed"));
+        echoed.told(way, &told);
+        echoed.person("how do I commit this?");
+        echoed.model(&json!({"type": "text", "text": ECHO}));
+        let capture = house.sandbox.capture(&echoed.path);
+        assert!(reason(&capture).contains("(it repeats what was recalled: \""), "{way:?}: {capture}");
+    }
+    // Where nothing was told, the model's words are its own, and worth a review.
+    let mut own = Transcript::new(&house, "44444444-own");
+    own.person("how do I commit this?");
+    own.model(&json!({"type": "text", "text": ECHO}));
+    assert!(added(&house, &house.sandbox.capture(&own.path)).contains("--lane 3"));
+}
+
+#[test]
+fn a_rule_with_another_number_than_the_told_one_is_kept_in_a_session_that_goes_on_and_in_its_fork() {
+    let house = House::new();
+    let mut session = Transcript::new(&house, "22222222-told");
+    for way in WAYS {
+        session.told(way, &house.tell(way));
+    }
+    session.person(&rule(3));
+    let again = house.sandbox.capture(&session.path);
+    let expected = "(it repeats what was recalled: \"Always run `importer-check --lane 3` before you commit";
+    assert!(reason(&again).contains(expected), "{again}");
+
+    // It goes on; what comes after is in no line that was captured.
+    session.told(Way::Beginning, &house.tell(Way::Beginning));
+    session.person(&rule(6));
+    let resumed = house.sandbox.capture(&session.path);
+    let is_new = |added: &str, lane: u32| {
+        let rule = format!("--lane {lane}`");
+        added.lines().any(|line| line.starts_with('+') && line.contains(&rule))
+    };
+    assert!(is_new(&added(&house, &resumed), 6), "{resumed}");
+
+    let mut fork = session.fork(&house, "33333333-fork");
+    fork.told(Way::Tool, &house.tell(Way::Tool));
+    fork.person(&rule(9));
+    let forked = house.sandbox.capture(&fork.path);
+    let diff = added(&house, &forked);
+    assert!(is_new(&diff, 9) && !is_new(&diff, 6), "{diff}");
+    assert!(reason(&house.sandbox.capture(&fork.path)).contains("captured before"));
+
+    // Each is a unit of its own: merged in any order, and found.
+    for branch in [&resumed, &forked].map(|capture| capture["branch"].as_str().unwrap()) {
+        house.sandbox.git(&["merge", "-q", "--no-edit", branch]);
+    }
+    house.sandbox.ok(["index"]);
+    let known = mcp::answer(&house.sandbox, QUESTION);
+    for lane in [3, 6, 9] {
+        assert!(known.contains(&format!("## Always run `importer-check --lane {lane}`")), "{known}");
+    }
+}
