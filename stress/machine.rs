@@ -285,8 +285,7 @@ pub(crate) struct Session {
     turns: u64,
 }
 
-/// How many rules a session can state that are not alike: of two that are, found in one capture, one would
-/// be proposed.
+/// How many rules a session states, each in a wording of its own.
 pub(crate) const WORDINGS: usize = 3;
 
 impl Session {

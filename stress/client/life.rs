@@ -113,9 +113,9 @@ pub(super) fn run(machine: &Machine, client: &Path, port: u16) -> Result<Value> 
     told.insert("print", json!("the next session's tool result holds the merged unit"));
 
     // The same session goes on, and a fork of it.
-    life.turn(7, &["--resume", &session])?;
+    life.turn(6, &["--resume", &session])?;
     life.ended(3)?;
-    life.turn(8, &["--resume", &session, "--fork-session"])?;
+    life.turn(9, &["--resume", &session, "--fork-session"])?;
     life.ended(4)?;
     told.insert("resume_and_fork", json!("each brought what was new"));
 
