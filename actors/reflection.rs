@@ -55,17 +55,21 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
         Some((unit, bearing.how))
     });
     let said = match said {
-        Some((unit, How::Same)) => match value::missing_number(&candidate.title, &unit.text) {
-            None => return known(unit),
+        Some((unit, How::Same)) => {
+            let is_other = value::missing_number(&candidate.title, &unit.text).is_some()
+                || value::opposes(&candidate.title, &unit.title);
+            if !is_other {
+                return known(unit);
+            }
             // A model answers so when in doubt, and has seen but the unit's title: likeness decides.
-            Some(_) => None,
-        },
+            None
+        }
         said => said,
     };
     let title = canonical(&candidate.title);
     for unit in near {
         let same_words = canonical(&unit.title) == title && unit.cosine >= ABOUT_COSINE;
-        if (same_words || unit.cosine >= SAME_COSINE) && adds_no_value(candidate, unit) {
+        if (same_words || unit.cosine >= SAME_COSINE) && says_nothing_else(candidate, unit) {
             return known(unit);
         }
     }
@@ -74,13 +78,14 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
         Some((unit, _)) => return Verdict::Supersede(unit.id.clone()),
         None => {}
     }
-    let corrects = corrects(&candidate.title) || corrects(&candidate.body);
     let in_brain = near.iter().filter(|near| near.place == Place::Brain);
-    let alike = in_brain.filter(|near| {
-        near.cosine >= ABOUT_COSINE
-            && near.kind.as_ref() == Some(&candidate.kind)
-            && (corrects || !is_beside(&candidate.title, &near.title))
-    });
+    let about = |near: &&Near| near.cosine >= ABOUT_COSINE && near.kind.as_ref() == Some(&candidate.kind);
+    let mut opposed = in_brain.clone().filter(about);
+    if let Some(unit) = opposed.find(|near| value::opposes(&candidate.title, &near.title)) {
+        return Verdict::Supersede(unit.id.clone());
+    }
+    let corrects = corrects(&candidate.title) || corrects(&candidate.body);
+    let alike = in_brain.filter(about).filter(|near| corrects || !is_beside(&candidate.title, &near.title));
     match alike.max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
         Some(unit) if corrects => Verdict::Supersede(unit.id.clone()),
         Some(unit) => Verdict::Merge(unit.id.clone()),
@@ -104,10 +109,11 @@ fn known(unit: &Near) -> Verdict {
 }
 
 /// Two lessons that differ in a value alone have nearly the same vector, and are two: `--lane 7` is not
-/// `--lane 8`.
-fn adds_no_value(candidate: &Candidate, unit: &Near) -> bool {
+/// `--lane 8`, and "never" is not "always".
+fn says_nothing_else(candidate: &Candidate, unit: &Near) -> bool {
     let has_more = unit.place != Place::Waiting;
-    value::missing(&candidate.title, &unit.text).is_none()
+    !value::opposes(&candidate.title, &unit.title)
+        && value::missing(&candidate.title, &unit.text).is_none()
         && !(has_more && value::missing_number(&candidate.description, &unit.text).is_some())
 }
 
@@ -213,6 +219,17 @@ mod tests {
         let merge = Verdict::Merge(UnitId::verbatim("lane-8"));
         let again = candidate("Before all else run `check --lane 8`");
         assert_eq!(judge(&again, &[lane(7), restated]), merge, "not into the likest, but into its own");
+    }
+
+    #[test]
+    fn the_opposite_of_a_unit_takes_its_place() {
+        let always = |place| near("check", "Always run `check` first", 0.99, place);
+        let never = candidate("Never run `check` first");
+        let supersede = Verdict::Supersede(UnitId::verbatim("check"));
+        assert_eq!(judge(&never, &[brain(0.995), always(Place::Brain)]), supersede);
+        let bearing = Some(Bearing { id: UnitId::verbatim("check"), how: How::Same });
+        assert_eq!(judge(&Candidate { bearing, ..never.clone() }, &[always(Place::Brain)]), supersede);
+        assert_eq!(judge(&never, &[always(Place::Waiting)]), Verdict::Add, "what waits is never edited");
     }
 
     #[test]

@@ -230,3 +230,18 @@ fn a_rule_with_another_number_than_the_told_one_is_kept_in_a_session_that_goes_o
         assert!(known.contains(&format!("## Always run `importer-check --lane {lane}`")), "{known}");
     }
 }
+
+#[test]
+fn a_rule_against_the_told_one_takes_its_place() {
+    let house = House::new();
+    let mut session = Transcript::new(&house, "22222222-told");
+    session.told(Way::Beginning, &house.tell(Way::Beginning));
+    session.person(
+        "from now on, never run `importer-check --lane 3` before you commit a change to the importer, because it locks the \
+         nightly job out",
+    );
+    let capture = house.sandbox.capture(&session.path);
+    let diff = house.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())]);
+    assert!(diff.contains("+title: Never run `importer-check --lane 3`"), "{diff}");
+    assert!(diff.contains("+status: superseded"), "{diff}");
+}

@@ -1,5 +1,8 @@
 //! The words of a lesson that are taken exactly: two lessons that differ in one of them are two, however
-//! alike all else is. `--lane 7` is not `--lane 8`, and no likeness of words or vectors tells them apart.
+//! alike all else is. `--lane 7` is not `--lane 8`, "never" is not "always", and no likeness of words or
+//! vectors tells them apart.
+
+use std::collections::BTreeSet;
 
 /// The first value of a lesson that a known text does not hold: a number beside the word that it stands
 /// beside there, a name from code (`` `uploads` ``, `max_conns`, `--force`), a word in double quotes, a
@@ -14,6 +17,38 @@ pub fn missing<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
 /// The same for numbers alone.
 pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
     first_missing(lesson, known, |kind| kind == Kind::Number)
+}
+
+/// Whether a sentence says that something is not: "never" and "not" do, "never … without" does not.
+pub fn denies(text: &str) -> bool {
+    text.split_whitespace().filter(|word| is_negation(&bare(word))).count() % 2 == 1
+}
+
+/// Whether two titles say the opposite of each other in nearly the same words.
+pub fn opposes(one: &str, other: &str) -> bool {
+    const STRESS: [&str; 5] = ["always", "do", "does", "must", "should"];
+    let words = |text: &str| -> BTreeSet<String> {
+        let words = text.split_whitespace().map(bare);
+        words.filter(|word| !is_negation(word) && !STRESS.contains(&word.as_str())).collect()
+    };
+    let (one_words, other_words) = (words(one), words(other));
+    let (shared, all) = (one_words.intersection(&other_words).count(), one_words.union(&other_words).count());
+    denies(one) != denies(other) && shared as f64 >= all as f64 * OPPOSED
+}
+
+/// The share of the words that two titles must have in common to be the opposite of each other: of those
+/// that share less, one more often restates the other ("a, not b" and "a instead of b").
+const OPPOSED: f64 = 0.8;
+
+fn is_negation(word: &str) -> bool {
+    const NEGATIONS: [&str; 9] =
+        ["never", "not", "no", "dont", "cannot", "without", "avoid", "stop", "neither"];
+    NEGATIONS.contains(&word) || word.ends_with("n't")
+}
+
+/// A word in lower case without the marks around it.
+fn bare(word: &str) -> String {
+    word.trim_matches(|c: char| !c.is_alphanumeric()).replace('’', "'").to_lowercase()
 }
 
 fn first_missing<'a>(lesson: &'a str, known: &str, counts: impl Fn(Kind) -> bool) -> Option<&'a str> {
@@ -189,6 +224,26 @@ mod tests {
             ("8080", "port 8080"),
         ] {
             assert_eq!(missing(lesson, known), None, "{lesson} | {known}");
+        }
+    }
+
+    #[test]
+    fn the_opposite_is_told_from_another_wording() {
+        for (one, other) in [
+            ("Always run `check` first", "Never run `check` first"),
+            ("Use floats for money", "Don’t use floats for money."),
+            ("Store the id in the cursor", "Do not store the id in the cursor"),
+        ] {
+            assert!(opposes(one, other) && opposes(other, one), "{one} | {other}");
+        }
+        for (one, other) in [
+            ("Never restart it in office hours", "Don't restart it in office hours"),
+            ("Always run `check` before a commit", "Never commit without running `check`"),
+            ("Use cents, not floats", "Use cents instead of floats"),
+            ("Await the condition instead of sleeping", "Tests wait for conditions and never sleep"),
+            ("Always run `check` first", "Always run `check` first"),
+        ] {
+            assert!(!opposes(one, other) && !opposes(other, one), "{one} | {other}");
         }
     }
 

@@ -40,12 +40,16 @@ impl Recalled {
     }
 
     /// Why a lesson is no news, if what was recalled says it. The same words with another number, and from a
-    /// person also with another name, say something else. `more` is what the lesson says beside its title.
+    /// person also with another name or a "never", say something else. `more` is what the lesson says beside its title.
     pub(crate) fn repeats(&self, title: &str, more: &str, by_human: bool) -> Option<String> {
         let lesson = words(title);
         let limit = if by_human { RECALLED_BY_HUMAN } else { RECALLED_ECHO };
         let is_held = |text: &str| match by_human {
-            true => value::missing(title, text).is_none() && value::missing_number(more, text).is_none(),
+            true => {
+                value::missing(title, text).is_none()
+                    && value::missing_number(more, text).is_none()
+                    && value::denies(title) == is_denied(&lesson, text)
+            }
             false => value::missing_number(title, text).is_none(),
         };
         let (_, text) =
@@ -56,7 +60,15 @@ impl Recalled {
     }
 }
 
-/// Whether two titles state the same lesson. Where each has a value that the other has not, they are two.
+/// Whether a text says that a lesson does not hold, in the line that has the most of it: what stands around
+/// that, and the reason, has a "not" of its own.
+fn is_denied(lesson: &Words, text: &str) -> bool {
+    let line = text.lines().max_by(|a, b| share(lesson, &words(a)).total_cmp(&share(lesson, &words(b))));
+    line.is_some_and(|line| value::denies(prose::split_reason(line).0))
+}
+
+/// Whether two titles state the same lesson. Where each has a value that the other has not, or one says
+/// the opposite of the other, they are two.
 pub(crate) fn is_same_lesson(one: &str, other: &str) -> bool {
     let (words_one, words_other) = (words(one), words(other));
     let (shorter, longer) = match words_one.len() < words_other.len() {
@@ -66,6 +78,7 @@ pub(crate) fn is_same_lesson(one: &str, other: &str) -> bool {
     shorter.len() >= 3
         && share(shorter, longer) >= SAME
         && (value::missing(one, other).is_none() || value::missing(other, one).is_none())
+        && !value::opposes(one, other)
 }
 
 fn words(text: &str) -> Words {

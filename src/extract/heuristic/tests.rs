@@ -299,6 +299,22 @@ fn a_persons_rule_with_the_recalled_values_is_not_proposed_again_and_the_reason_
 }
 
 #[test]
+fn a_persons_rule_against_the_recalled_one_is_new() {
+    let never = "from now on, never run `importer-check --lane 3` before you commit a change to the importer";
+    let always = "> > always run `importer-check --lane 3` before you commit a change to the importer, because it is not locked";
+    for recalled in [&TOLD[..], &[always]] {
+        let extraction = told_and_typed(recalled, never);
+        assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
+    }
+    // Said twice in other words it is the same rule still.
+    let extraction = told_and_typed(
+        &["- Never commit a change to the importer without a run of `importer-check`"],
+        "always run `importer-check` before you commit a change to the importer",
+    );
+    assert!(extraction.candidates.is_empty(), "{extraction:#?}");
+}
+
+#[test]
 fn rules_of_one_session_that_differ_in_a_value_are_two() {
     for (one, other) in [("--lane 3", "--lane 6"), ("--verify", "--no-verify"), ("-v", "-V")] {
         let rule = |flag: &str| {
