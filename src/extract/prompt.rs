@@ -33,7 +33,7 @@ A unit is worth its reader's minute when a good developer would have been glad t
 
 Leave out: what any documentation or search tells at once; what holds only for this one file, ticket or \
 machine; what was tried and not confirmed; what the model merely guessed; progress reports; anything \
-listed as known or recalled. Most sessions hold no unit or one, few more than three. An empty list is a good answer.
+listed as known or recalled, unless a number, name or flag is another one or the person says the opposite. Most sessions hold no unit or one, few more than three. An empty list is a good answer.
 
 Each unit stands alone, without this session:
 - title: one sentence that states the lesson itself, not its subject, under 100 characters
