@@ -114,7 +114,16 @@ fn says_nothing_else(candidate: &Candidate, unit: &Near) -> bool {
     let has_more = unit.place != Place::Waiting;
     !value::opposes(&candidate.title, &unit.title)
         && value::missing(&candidate.title, &unit.text).is_none()
-        && !(has_more && value::missing_number(&candidate.description, &unit.text).is_some())
+        && !(has_more
+            && [candidate.description.as_str(), lesson(&candidate.body)]
+                .iter()
+                .any(|text| value::missing_number(text, &unit.text).is_some()))
+}
+
+/// A body without what it quotes of the session: numbers that stand there are not the lesson's. A title is
+/// cut where it is long, and the value that tells two rules apart may stand behind.
+fn lesson(body: &str) -> &str {
+    body.split("## How it was learned").next().unwrap_or_default()
 }
 
 /// Whether a text speaks of what has held before and holds no more.
@@ -248,6 +257,10 @@ mod tests {
         assert!(matches!(verdict(&told("Bound it to 32 workers.", None)), Verdict::Skip { .. }));
         assert_eq!(verdict(&told("Bound it to 16 workers.", None)), merge);
         assert_eq!(verdict(&told("Bound it to 64 workers.", None)), merge);
+        let body = |body: &str| Candidate { body: body.into(), ..told("", None) };
+        assert_eq!(verdict(&body("## What to do\n\nBound it to 16 workers.")), merge);
+        let quoted = "Bound it to 32 workers.\n\n## How it was learned\n\n> as I said 5 times: bound it";
+        assert!(matches!(verdict(&body(quoted)), Verdict::Skip { .. }));
         // A model that takes the one for the other.
         let same = |title: &str| Candidate { title: title.into(), ..told("", Some(How::Same)) };
         assert!(matches!(verdict(&same("Bound the pool to 32 workers")), Verdict::Skip { .. }));

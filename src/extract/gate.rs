@@ -257,4 +257,24 @@ mod tests {
         assert_eq!((kept.len(), rejected.len()), (CANDIDATES_MAX, 3));
         assert!(rejected[0].reason.starts_with("it repeats what was recalled: \"Bound"));
     }
+
+    #[test]
+    fn what_a_person_says_with_another_value_than_was_recalled_is_kept_wherever_the_model_writes_it() {
+        let conversation = Conversation {
+            recalled: vec!["## Bound the worker pool to 32\n> The pool is bound to 32 workers".into()],
+            ..Conversation::default()
+        };
+        let kept = |title: &str, description: &str, is_human: bool| {
+            let candidate = Candidate { description: description.into(), ..candidate(title, "b", 0.9, "x") };
+            let mut rejected = Vec::new();
+            consolidate(&conversation, vec![candidate], |_| is_human, &mut rejected).len()
+        };
+        assert_eq!(kept("Bound the worker pool to 32", "The pool is bound to 32 workers.", true), 0);
+        assert_eq!(kept("Bound the worker pool to 16", "", true), 1);
+        assert_eq!(kept("Bound the worker pool", "The pool is bound to 16 workers.", true), 1);
+        assert_eq!(kept("Never bound the worker pool to 32", "", true), 1);
+        // The model's own words: an echo unless the title has another number.
+        assert_eq!(kept("Bound the `tokio` worker pool to 32", "", false), 0);
+        assert_eq!(kept("Bound the worker pool to 16", "", false), 1);
+    }
 }

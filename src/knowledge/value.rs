@@ -11,12 +11,13 @@ use std::collections::BTreeSet;
 /// Case counts in single letters alone, as in the flags `-v` and `-V`. What is held is not what is meant:
 /// the same number in another unit ("30 s", "half a minute") counts as missing.
 pub fn missing<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
-    first_missing(lesson, known, |kind| kind != Kind::Word)
+    first_missing(lesson, known, |word| word.kind != Kind::Word)
 }
 
-/// The same for numbers alone.
+/// The same for what holds a digit alone: numbers, and names like `eu-1`.
 pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
-    first_missing(lesson, known, |kind| kind == Kind::Number)
+    let has_digit = |word: &Word<'_>| word.text.contains(|c: char| c.is_ascii_digit());
+    first_missing(lesson, known, has_digit)
 }
 
 /// Whether a sentence says that something is not: "never" and "not" do, "never … without" does not.
@@ -51,13 +52,13 @@ fn bare(word: &str) -> String {
     word.trim_matches(|c: char| !c.is_alphanumeric()).replace('’', "'").to_lowercase()
 }
 
-fn first_missing<'a>(lesson: &'a str, known: &str, counts: impl Fn(Kind) -> bool) -> Option<&'a str> {
+fn first_missing<'a>(lesson: &'a str, known: &str, counts: impl Fn(&Word<'a>) -> bool) -> Option<&'a str> {
     let lesson = words(lesson);
-    if !lesson.iter().any(|word| counts(word.kind)) {
+    if !lesson.iter().any(&counts) {
         return None;
     }
     let known = words(known);
-    let missing = (0..lesson.len()).find(|&at| counts(lesson[at].kind) && !is_held(&lesson, at, &known))?;
+    let missing = (0..lesson.len()).find(|&at| counts(&lesson[at]) && !is_held(&lesson, at, &known))?;
     Some(lesson[missing].text)
 }
 
@@ -252,5 +253,6 @@ mod tests {
         let lesson = "keep 5 jobs in `max_jobs`";
         assert_eq!(missing_number(lesson, "Keep 5 jobs in `min_jobs`"), None);
         assert_eq!(missing_number(lesson, "Keep 6 jobs in `max_jobs`"), Some("5"));
+        assert_eq!(missing_number("deploy to `eu-1`", "Deploy to `eu-2`"), Some("eu-1"));
     }
 }
