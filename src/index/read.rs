@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::graph::Graph;
 use crate::store::{self, Pooled, Store};
 use crate::vectors::{self, Packer, VectorSet, Vectors};
-use crate::{Error, Filter, ModelLabel, words};
+use crate::{Error, Filter, ModelLabel, schema, words};
 
 /// What a match in the heading (breadcrumb, title, tags), in the text, and in the parts of
 /// identifiers is worth to BM25.
@@ -121,11 +121,21 @@ pub(crate) enum Vectored {
 
 impl Pinned {
     pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
-        store::while_vanishing(store.folder(), || Self::once(Arc::clone(&store), vectored))
+        let pinned = store::while_vanishing(store.folder(), || {
+            Self::once(Arc::clone(&store), store.reader()?, vectored)
+        });
+        match pinned {
+            // A builder was killed before it had made the tables. The next one begins anew; until then there is
+            // nothing to be found.
+            Err(Error::Sqlite { source, .. }) if schema::is_unmade(&source) => {
+                let connection = store.nothing()?;
+                Self::once(store, connection, vectored)
+            }
+            pinned => pinned,
+        }
     }
 
-    fn once(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
-        let connection = store.reader()?;
+    fn once(store: Arc<Store>, connection: Pooled, vectored: Vectored) -> Result<Self, Error> {
         // From here on `drop` ends the transaction, whatever fails below.
         let mut pinned = Self {
             connection,

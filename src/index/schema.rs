@@ -172,6 +172,12 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
+/// Whether an error says that there are no tables yet: somebody is about to make them, or was killed before. One
+/// that has others and lacks this one is found damaged by the next builder's look.
+pub(crate) fn is_unmade(error: &rusqlite::Error) -> bool {
+    error.to_string().contains("no such table: generation")
+}
+
 /// Whether an error says that the file itself is bad. A table or column that is missing counts as
 /// well: the version promised it.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {

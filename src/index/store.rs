@@ -193,6 +193,12 @@ impl Store {
         if is_whole { Ok(pool) } else { nothing_yet(&self.folder).map(|(_, pool)| pool) }
     }
 
+    /// A connection to the generation before the first.
+    pub(crate) fn nothing(&self) -> Result<Pooled, Error> {
+        let (_, pool) = nothing_yet(&self.folder)?;
+        pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
+    }
+
     /// The database was removed or replaced since it was opened.
     fn reopen(&self) -> Result<Pool, Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
@@ -237,7 +243,7 @@ impl Store {
     /// Turns an error of the database into ours, and marks the database when it says damage.
     pub(crate) fn sqlite(&self) -> impl Fn(rusqlite::Error) -> Error + '_ {
         |source| {
-            if schema::is_damage(&source) {
+            if schema::is_damage(&source) && !schema::is_unmade(&source) {
                 self.mark_damaged();
             }
             Error::Sqlite { path: self.folder.join(DATABASE), source }
@@ -391,8 +397,7 @@ pub(crate) fn while_vanishing<T>(folder: &Path, look: impl Fn() -> Result<T, Err
         Error::Sqlite { source, .. } => match source.sqlite_error_code() {
             Some(SystemIoFailure | CannotOpen | ReadOnly) => VANISHING_MAX,
             Some(DatabaseCorrupt | NotADatabase) => DAMAGE_STANDS_AFTER,
-            // A database that was made and has no tables yet.
-            _ if source.to_string().contains("no such table") => VANISHING_MAX,
+            _ if schema::is_unmade(source) => VANISHING_MAX,
             _ => Duration::ZERO,
         },
         Error::Pool { .. } => VANISHING_MAX,
@@ -421,7 +426,7 @@ pub(crate) fn while_vanishing<T>(folder: &Path, look: impl Fn() -> Result<T, Err
 /// The generation before the first, in memory: what is read while the database cannot be made. It is
 /// no file's, so that each question looks anew for the one that is.
 fn nothing_yet(folder: &Path) -> Result<(Identity, Pool), Error> {
-    tracing::warn!(folder = %folder.display(), "another process holds the index and has not made it yet");
+    tracing::warn!(folder = %folder.display(), "the index is not made yet");
     let manager = SqliteConnectionManager::memory().with_init(|connection| {
         schema::create(connection)?;
         for_reading(connection)

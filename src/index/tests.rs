@@ -490,6 +490,26 @@ fn a_corrupt_database_is_made_anew_on_opening_or_by_the_next_plan() {
 }
 
 #[test]
+fn a_database_whose_builder_died_before_it_made_the_tables_is_an_empty_index() {
+    let bench = Bench::new();
+    bench.unit("a", "alpha");
+    bench.update();
+    let index = &bench.index;
+    assert_eq!(index.pin().unwrap().generation(), 1);
+    // The very file that the reader has open.
+    let connection = rusqlite::Connection::open(bench.folder().join("index.db")).unwrap();
+    connection.execute_batch("PRAGMA writable_schema = ON; DELETE FROM sqlite_schema; VACUUM;").unwrap();
+    drop(connection);
+    let pinned = index.pin().unwrap();
+    assert_eq!((pinned.generation(), pinned.units_count()), (0, 0));
+    assert!(pinned.bm25(&["alpha".into()], 5).unwrap().is_empty());
+    assert!(!bench.folder().join("index.damaged").exists(), "what was never made is not damaged");
+    drop(pinned);
+    bench.update();
+    assert_eq!(index.pin().unwrap().bm25(&["alpha".into()], 5).unwrap().len(), 1);
+}
+
+#[test]
 fn an_index_of_another_version_is_dropped_when_opened_and_left_to_it_when_running() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
