@@ -40,6 +40,13 @@ pub(crate) struct Near {
     pub place: Place,
 }
 
+impl Near {
+    /// What a lesson may repeat of it; that it is named is nothing new of it.
+    fn told(&self) -> String {
+        format!("{}\n{}", self.text, self.id)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Brain,
@@ -56,7 +63,7 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
     });
     let said = match said {
         Some((unit, How::Same)) => {
-            let is_other = value::missing_number(&candidate.title, &unit.text).is_some()
+            let is_other = value::missing_number(&candidate.title, &unit.told()).is_some()
                 || value::opposes(&candidate.title, &unit.title);
             if !is_other {
                 return known(unit);
@@ -111,19 +118,23 @@ fn known(unit: &Near) -> Verdict {
 /// Two lessons that differ in a value alone have nearly the same vector, and are two: `--lane 7` is not
 /// `--lane 8`, and "never" is not "always".
 fn says_nothing_else(candidate: &Candidate, unit: &Near) -> bool {
-    let has_more = unit.place != Place::Waiting;
+    let (has_more, told) = (unit.place != Place::Waiting, unit.told());
     !value::opposes(&candidate.title, &unit.title)
-        && value::missing(&candidate.title, &unit.text).is_none()
+        && value::missing(&candidate.title, &told).is_none()
         && !(has_more
-            && [candidate.description.as_str(), lesson(&candidate.body)]
+            && [candidate.description.as_str(), behind_title(candidate)]
                 .iter()
-                .any(|text| value::missing_number(text, &unit.text).is_some()))
+                .any(|text| value::missing_number(text, &told).is_some()))
 }
 
-/// A body without what it quotes of the session: numbers that stand there are not the lesson's. A title is
-/// cut where it is long, and the value that tells two rules apart may stand behind.
-fn lesson(body: &str) -> &str {
-    body.split("## How it was learned").next().unwrap_or_default()
+/// Where a title was cut for its length, the body, for the value that tells two rules apart may stand behind the
+/// cut; without what it quotes of the session. What a body tells beside a whole title may differ from one
+/// telling to the next: ports, counts and line numbers of the day.
+fn behind_title(candidate: &Candidate) -> &str {
+    if !candidate.title.ends_with('…') {
+        return "";
+    }
+    candidate.body.split("## How it was learned").next().unwrap_or_default()
 }
 
 /// Whether a text speaks of what has held before and holds no more.
@@ -257,10 +268,13 @@ mod tests {
         assert!(matches!(verdict(&told("Bound it to 32 workers.", None)), Verdict::Skip { .. }));
         assert_eq!(verdict(&told("Bound it to 16 workers.", None)), merge);
         assert_eq!(verdict(&told("Bound it to 64 workers.", None)), merge);
-        let body = |body: &str| Candidate { body: body.into(), ..told("", None) };
+        let body =
+            |body: &str| Candidate { body: body.into(), ..candidate("Bound the worker pool, which…") };
         assert_eq!(verdict(&body("## What to do\n\nBound it to 16 workers.")), merge);
         let quoted = "Bound it to 32 workers.\n\n## How it was learned\n\n> as I said 5 times: bound it";
         assert!(matches!(verdict(&body(quoted)), Verdict::Skip { .. }));
+        let whole = Candidate { body: "Seen in round 16.".into(), ..told("", None) };
+        assert!(matches!(verdict(&whole), Verdict::Skip { .. }), "a number of the day");
         // A model that takes the one for the other.
         let same = |title: &str| Candidate { title: title.into(), ..told("", Some(How::Same)) };
         assert!(matches!(verdict(&same("Bound the pool to 32 workers")), Verdict::Skip { .. }));
