@@ -71,8 +71,9 @@ pub struct Model {
     embedder: Arc<OnceLock<Embedder>>,
     /// The built-in model, where it is not the settings' but that of the present generation.
     built_in: Arc<OnceLock<Embedder>>,
-    /// Held while a model is loaded, so that two that come at once load it once.
+    /// Held while a model is loaded, so that two that come at once load it once; the same for the tokenizer.
     loading: Arc<Mutex<()>>,
+    loading_tokenizer: Arc<Mutex<()>>,
     pub(crate) cache: Arc<Path>,
     #[cfg(test)]
     pub(crate) fake: Option<crate::testbed::FakeModel>,
@@ -86,6 +87,7 @@ impl Model {
             embedder: Arc::default(),
             built_in: Arc::default(),
             loading: Arc::default(),
+            loading_tokenizer: Arc::default(),
             cache: brain::places::vector_cache().into(),
             #[cfg(test)]
             fake: None,
@@ -138,11 +140,8 @@ impl Model {
 
     /// The tokenizer, a small part of the whole.
     pub fn tokenizer(&self) -> Result<&Tokenizer, embed::Error> {
-        if let Some(tokenizer) = self.tokenizer.get() {
-            return Ok(tokenizer);
-        }
-        let tokenizer = Tokenizer::load(&self.settings)?;
-        Ok(self.tokenizer.get_or_init(|| tokenizer))
+        let load = || Tokenizer::load(&self.settings);
+        get_or_load(&self.tokenizer, &self.loading_tokenizer, load)
     }
 
     /// The model. Blocks for as long as the first load takes.
@@ -155,15 +154,18 @@ impl Model {
         place: &'m OnceLock<Embedder>,
         settings: &Settings,
     ) -> Result<&'m Embedder, embed::Error> {
-        if let Some(embedder) = place.get() {
-            return Ok(embedder);
-        }
-        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(embedder) = place.get() {
-            return Ok(embedder);
-        }
-        let embedder = Embedder::load(settings)?;
-        Ok(place.get_or_init(|| embedder))
+        get_or_load(place, &self.loading, || match settings.model == self.settings.model {
+            true => Embedder::load_with(settings, || self.tokenizer().cloned()),
+            false => Embedder::load(settings),
+        })
+    }
+
+    /// Lets go of what the models hold in memory until they are needed again.
+    pub fn put_away(&self) {
+        [&self.embedder, &self.built_in]
+            .into_iter()
+            .filter_map(|place| place.get())
+            .for_each(Embedder::put_away);
     }
 
     fn question(&self, text: &str, name: &str) -> Result<Vec<f32>, embed::Error> {
@@ -188,6 +190,23 @@ impl Model {
         }
         self.embedder()?.embed_documents(texts)
     }
+}
+
+/// What is in the place, or else what is loaded into it, once.
+fn get_or_load<'p, T>(
+    place: &'p OnceLock<T>,
+    loading: &Mutex<()>,
+    load: impl FnOnce() -> Result<T, embed::Error>,
+) -> Result<&'p T, embed::Error> {
+    if let Some(loaded) = place.get() {
+        return Ok(loaded);
+    }
+    let _loading = loading.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(loaded) = place.get() {
+        return Ok(loaded);
+    }
+    let loaded = load()?;
+    Ok(place.get_or_init(|| loaded))
 }
 
 impl Actor for Embedding {

@@ -277,6 +277,11 @@ impl Service {
         tokio::task::spawn_blocking(move || model.warm_for_one());
     }
 
+    /// Lets go of the model's weights; the next question or text loads them again.
+    pub fn put_model_away(&self) {
+        self.model.put_away();
+    }
+
     /// The model of the present generation, when the settings name another: until all is embedded anew, the
     /// present one answers.
     pub fn other_model(&self) -> Option<String> {

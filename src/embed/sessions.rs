@@ -125,6 +125,11 @@ impl Sessions {
     }
 
     #[cfg(test)]
+    pub(crate) fn open_now(&self) -> usize {
+        self.lock().open
+    }
+
+    #[cfg(test)]
     pub(crate) fn queries_waiting(&self) -> usize {
         self.lock().queries_waiting
     }
@@ -150,6 +155,16 @@ impl Sessions {
             pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
             pool.queries_waiting -= waits;
         }
+    }
+
+    /// Closes the sessions that nobody uses. The next text opens one again.
+    pub(crate) fn put_away(&self) {
+        let mut pool = self.lock();
+        let free = std::mem::take(&mut pool.free);
+        pool.open -= free.len();
+        drop(pool);
+        drop(free);
+        self.freed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Pool> {

@@ -143,6 +143,21 @@ fn the_vector_is_the_one_the_model_is_known_to_give() {
 }
 
 #[test]
+fn a_model_that_was_put_away_answers_as_before() {
+    let embedder = embedder();
+    let before = embedder.embed_query("how do I shut down a worker pool?").unwrap();
+    let open = || match &embedder.engine {
+        crate::Engine::Local { sessions, .. } => sessions.open_now(),
+        crate::Engine::Remote(_) => usize::MAX,
+    };
+    assert_eq!(open(), 1);
+    embedder.put_away();
+    assert_eq!(open(), 0, "nothing of it is kept");
+    assert_eq!(embedder.embed_query("how do I shut down a worker pool?").unwrap(), before);
+    assert_eq!(open(), 1);
+}
+
+#[test]
 fn paraphrases_are_nearer_than_other_subjects() {
     let embedder = embedder();
     let embed = |text| embedder.embed_document(text).unwrap();

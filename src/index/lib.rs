@@ -34,7 +34,7 @@ pub use glance::{Glance, glance};
 pub use graph::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
 pub use overview::{Overview, UnitGlance};
 pub use plan::{Given, Mode, Plan, Progress, Report};
-pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord};
+pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord, WithNeighbours};
 
 use crate::read::Vectored;
 use crate::store::{BuilderLock, Limits, Store};

@@ -49,6 +49,9 @@ pub struct ChunkRecord {
     pub tokens: u32,
 }
 
+/// A chunk, and those before and after it in its unit.
+pub type WithNeighbours = (ChunkRecord, Vec<ChunkRow>);
+
 /// What the index knows of a unit; its body is in its chunks and its file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UnitRecord {
@@ -294,17 +297,14 @@ impl Pinned {
     ///
     /// # Errors
     /// When one of them is not in this generation.
-    pub fn chunks_with_neighbours(
-        &self,
-        chunks: &[ChunkRow],
-    ) -> Result<Vec<(ChunkRecord, Vec<ChunkRow>)>, Error> {
+    pub fn chunks_with_neighbours(&self, chunks: &[ChunkRow]) -> Result<Vec<WithNeighbours>, Error> {
         let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens,
                        (SELECT near.row FROM chunks AS near
                         WHERE near.unit_id = this.unit_id AND near.position = this.position - 1),
                        (SELECT near.row FROM chunks AS near
                         WHERE near.unit_id = this.unit_id AND near.position = this.position + 1)
                    FROM chunks AS this WHERE row = ?1";
-        let read = || -> rusqlite::Result<Vec<Option<(ChunkRecord, Vec<ChunkRow>)>>> {
+        let read = || -> rusqlite::Result<Vec<Option<WithNeighbours>>> {
             let mut statement = self.connection.prepare_cached(sql)?;
             let mut one = |chunk: &ChunkRow| {
                 let found = statement.query_row([chunk.0], |row| {

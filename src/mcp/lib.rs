@@ -48,6 +48,9 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 const TELL_EVERY: Duration = Duration::from_millis(250);
 /// A server that has not been asked for so long gives back the memory that it can do without.
 const IDLE_AFTER: Duration = Duration::from_millis(500);
+/// And after so long the model as well: of the sessions that are open on a machine most are idle, and to load it
+/// again takes less than a quarter of a second.
+const PUT_AWAY_AFTER: Duration = Duration::from_secs(5 * 60);
 /// How often a server sees to it that queued captures are worked on.
 const LOOK_EVERY: Duration = Duration::from_secs(45);
 /// The longest task description that is used, in characters.
@@ -378,9 +381,19 @@ impl Nugget {
     fn rest(&self) {
         let asked = Arc::clone(&self.asked);
         let nth = asked.fetch_add(1, Ordering::SeqCst) + 1;
+        let service = Arc::downgrade(&self.service);
         tokio::spawn(async move {
             tokio::time::sleep(IDLE_AFTER).await;
-            if asked.load(Ordering::SeqCst) == nth {
+            if asked.load(Ordering::SeqCst) != nth {
+                return;
+            }
+            let _ = tokio::task::spawn_blocking(embed::give_back).await;
+            tokio::time::sleep(PUT_AWAY_AFTER).await;
+            if asked.load(Ordering::SeqCst) == nth
+                && let Some(service) = service.upgrade()
+            {
+                service.put_model_away();
+                drop(service);
                 let _ = tokio::task::spawn_blocking(embed::give_back).await;
             }
         });

@@ -16,13 +16,14 @@ pub(crate) struct Arguments {
     /// How many units the brain has
     #[arg(long, default_value_t = 1_000)]
     units: usize,
+    /// After how many seconds without a question the memory is read; after five minutes the model is put away
+    #[arg(long, default_value_t = 2)]
+    quiet: u64,
     #[command(flatten)]
     runtime: RuntimeArguments,
 }
 
 const MEGABYTES_MAX: f64 = 120.0;
-/// Long enough for a server to have given back what it can.
-const SETTLES_WITHIN: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
     eprintln!("idle --seed {seed}, {} units", arguments.units);
@@ -38,7 +39,7 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
         let before = memory(&machine)?;
         server.ask(&corpus.question(&mut Random::new(seed)))?.context("the server was killed")?;
         let at_once = memory(&machine)?;
-        let after = settled(&machine)?;
+        let after = settled(&machine, Duration::from_secs(arguments.quiet))?;
         server.end()?;
         bars.insert(name.to_owned(), bar(after.resident, MEGABYTES_MAX));
         figures.insert(
@@ -51,16 +52,16 @@ pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Va
         );
     }
     Ok(json!({
-        "units": arguments.units, "chunks": written.chunks, "brain": MADE, "after_one_answer": figures, "bars": bars,
+        "units": arguments.units, "quiet_seconds": arguments.quiet, "chunks": written.chunks, "brain": MADE, "after_one_answer": figures, "bars": bars,
     }))
 }
 
 /// What is left when it has been quiet for a while: nothing else tells that a server rests.
-fn settled(machine: &Machine) -> Result<Memory> {
+fn settled(machine: &Machine, quiet: Duration) -> Result<Memory> {
     let begun = Instant::now();
     loop {
         let now = memory(machine)?;
-        if begun.elapsed() > SETTLES_WITHIN {
+        if begun.elapsed() > quiet {
             return Ok(now);
         }
         std::thread::sleep(Duration::from_millis(100));
