@@ -384,10 +384,10 @@ impl Plan {
             return Err(Error::VectorCount { wanted: self.work.texts.len(), given: vectors.len() });
         }
         let dimensions = self.model.dimensions;
-        let embeddings: Vec<Vec<u8>> = vectors
-            .iter()
-            .map(|vector| vectors::to_embedding(vector, dimensions))
-            .collect::<Result<_, _>>()?;
+        let embeddings: Vec<Vec<u8>> =
+            parallel::map(&vectors, |vector| vectors::to_embedding(vector, dimensions))
+                .into_iter()
+                .collect::<Result<_, _>>()?;
         if self.is_empty() {
             let number = self.before.as_ref().map_or(0, |before| before.number);
             return self.report(number);
@@ -886,46 +886,73 @@ fn apply(
     for row in &work.files {
         put_file(transaction, row)?;
     }
-    for block in work.units.chunks(PREPARE_AT_ONCE) {
-        let words = parallel::map(block, searchable);
-        for (NewUnit { unit, path, chunks }, words) in block.iter().zip(words) {
-            put_unit(transaction, unit, path)?;
-            for ((position, chunk), words) in chunks.iter().enumerate().zip(words) {
-                let NewChunk { piece, text_hash, vector } = chunk;
-                let embedding = match vector {
-                    Source::Kept(embedding) => embedding,
-                    Source::Text(index) => &embeddings[*index],
-                };
-                transaction
-                    .prepare_cached(
-                        "INSERT INTO chunks(unit_id, position, heading_level, heading_breadcrumb, text,
-                         tokens, text_hash, embedding) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-                    )?
-                    .execute(params![
-                        unit.id.as_str(),
-                        position,
-                        piece.level,
-                        piece.breadcrumb,
-                        piece.text,
-                        piece.tokens,
-                        text_hash,
-                        embedding
-                    ])?;
-                let row = transaction.last_insert_rowid();
-                let [heading, text, parts] = words;
-                transaction
-                    .prepare_cached(
-                        "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
-                    )?
-                    .execute(params![row, heading, text, parts])?;
-            }
+    if work.units.len() <= PREPARE_AT_ONCE {
+        let words: Vec<_> = work.units.iter().map(searchable).collect();
+        return put_units(transaction, &work.units, &words, embeddings);
+    }
+    // The words of the next units are prepared while those of the last ones are written.
+    std::thread::scope(|scope| {
+        let (prepared, next) = std::sync::mpsc::sync_channel(2);
+        scope.spawn(move || {
+            let blocks = work.units.chunks(PREPARE_AT_ONCE);
+            // It fails when the writer has failed, and then nobody needs it.
+            blocks
+                .map(|block| block.iter().map(searchable).collect())
+                .try_for_each(|words| prepared.send(words))
+        });
+        for block in work.units.chunks(PREPARE_AT_ONCE) {
+            // None comes when the other thread has panicked, which the scope passes on.
+            let Ok(words): Result<Vec<Words>, _> = next.recv() else { break };
+            put_units(transaction, block, &words, embeddings)?;
+        }
+        Ok(())
+    })
+}
+
+/// What each chunk of a unit is found by: heading, text and parts of identifiers.
+type Words = Vec<[String; 3]>;
+
+fn put_units(
+    transaction: &Transaction<'_>,
+    units: &[NewUnit],
+    words: &[Words],
+    embeddings: &[Vec<u8>],
+) -> rusqlite::Result<()> {
+    for (NewUnit { unit, path, chunks }, words) in units.iter().zip(words) {
+        put_unit(transaction, unit, path)?;
+        for ((position, chunk), [heading, text, parts]) in chunks.iter().enumerate().zip(words) {
+            let NewChunk { piece, text_hash, vector } = chunk;
+            let embedding = match vector {
+                Source::Kept(embedding) => embedding,
+                Source::Text(index) => &embeddings[*index],
+            };
+            transaction
+                .prepare_cached(
+                    "INSERT INTO chunks(unit_id, position, heading_level, heading_breadcrumb, text,
+                     tokens, text_hash, embedding) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                )?
+                .execute(params![
+                    unit.id.as_str(),
+                    position,
+                    piece.level,
+                    piece.breadcrumb,
+                    piece.text,
+                    piece.tokens,
+                    text_hash,
+                    embedding
+                ])?;
+            let row = transaction.last_insert_rowid();
+            transaction
+                .prepare_cached(
+                    "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
+                )?
+                .execute(params![row, heading, text, parts])?;
         }
     }
     Ok(())
 }
 
-/// What each chunk of a unit is found by: heading, text and parts of identifiers.
-fn searchable(NewUnit { unit, chunks, .. }: &NewUnit) -> Vec<[String; 3]> {
+fn searchable(NewUnit { unit, chunks, .. }: &NewUnit) -> Words {
     let tags = unit.tags.join(" ");
     let of_chunk = |(position, NewChunk { piece, .. }): (usize, &NewChunk)| {
         let mut heading = format!("{}\n{tags}", piece.breadcrumb);

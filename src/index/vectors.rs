@@ -272,7 +272,9 @@ fn dot_anywhere(query: &[f32], row: &[f16]) -> f32 {
 /// # Errors
 /// When it has other dimensions, or is zero or not finite.
 pub(crate) fn to_embedding(vector: &[f32], dimensions: usize) -> Result<Vec<u8>, Error> {
-    Ok(normalised(vector, dimensions)?.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect())
+    let mut halves = vec![f16::ZERO; dimensions];
+    halves.convert_from_f32_slice(&normalised(vector, dimensions)?);
+    Ok(halves.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
 /// The vector at length 1.
