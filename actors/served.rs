@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use brain::{Brain, BrainFile, Error, Files};
 use forge::{Repository, Reviewers, Served};
@@ -14,6 +15,8 @@ pub struct View {
     repository: Option<Repository>,
     /// `None` when that is just what lies in the work tree.
     served: Option<Served>,
+    /// Listed once: a look at what has changed and the plan that follows it need the same.
+    files: OnceLock<Vec<BrainFile>>,
 }
 
 impl View {
@@ -35,7 +38,7 @@ impl View {
             tracing::debug!(error = chain(&error), "the work tree is served as it is");
             None
         });
-        Self { brain: brain.clone(), repository: repository.ok(), served }
+        Self { brain: brain.clone(), repository: repository.ok(), served, files: OnceLock::new() }
     }
 
     /// Who has reviewed what since a commit; see [`Repository::reviewers_since`].
@@ -46,10 +49,8 @@ impl View {
         let Some(repository) = &self.repository else { return Ok(None) };
         repository.reviewers_since(commit.and_then(|commit| commit.parse().ok()))
     }
-}
 
-impl Files for View {
-    fn files(&self) -> Result<Vec<BrainFile>, Error> {
+    fn list(&self) -> Result<Vec<BrainFile>, Error> {
         let mut files = self.brain.files()?;
         let Some(served) = &self.served else { return Ok(files) };
         let laid: BTreeMap<&str, _> = served.laid().filter(|(path, _)| brain::is_unit_path(path)).collect();
@@ -62,6 +63,16 @@ impl Files for View {
         }));
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
+    }
+}
+
+impl Files for View {
+    fn files(&self) -> Result<Vec<BrainFile>, Error> {
+        if let Some(files) = self.files.get() {
+            return Ok(files.clone());
+        }
+        let files = self.list()?;
+        Ok(self.files.get_or_init(|| files).clone())
     }
 
     fn read(&self, path: &str) -> Result<String, Error> {

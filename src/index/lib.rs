@@ -11,7 +11,7 @@ mod filter;
 mod glance;
 mod graph;
 mod overview;
-mod parallel;
+
 mod plan;
 mod read;
 mod reviewers;

@@ -6,7 +6,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use brain::{BrainFile, Files};
+use brain::{BrainFile, Files, parallel};
 use knowledge::{CountTokens, Document, Unit, text};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 use transcript::redact::redact;
@@ -16,7 +16,7 @@ use crate::graph::{self, Graph};
 use crate::read::Part;
 use crate::store::{BuilderLock, Store, io_error};
 use crate::vectors::{self, Vectors};
-use crate::{Error, ModelLabel, parallel, read, schema, store, words};
+use crate::{Error, ModelLabel, read, schema, store, words};
 
 /// A file that was written less than this before it was read may change again without its time
 /// changing: file systems count time in steps of up to two seconds.

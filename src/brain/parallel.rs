@@ -9,7 +9,7 @@ const THREADS_MAX: usize = 8;
 const BLOCK: usize = 8;
 
 /// What `work` gives for each item, in the order of the items.
-pub(crate) fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     if items.len() < ITEMS_MIN || threads == 1 {
         return items.iter().map(work).collect();
