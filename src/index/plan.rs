@@ -223,7 +223,12 @@ pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -
     let files = brain.files().map_err(Error::Brain)?;
     let mut connection = store.reader()?;
     let transaction = connection.transaction().map_err(store.sqlite())?;
-    let Some(generation) = generation_of(&transaction).map_err(store.sqlite())? else { return Ok(false) };
+    let generation = match generation_of(&transaction) {
+        Ok(Some(generation)) => generation,
+        Ok(None) => return Ok(false),
+        Err(error) if schema::is_unmade(&error) => return Ok(false),
+        Err(error) => return Err(store.sqlite()(error)),
+    };
     if generation.model != *model || generation.rules != chunk::RULES_VERSION {
         return Ok(false);
     }

@@ -505,6 +505,8 @@ fn a_database_whose_builder_died_before_it_made_the_tables_is_an_empty_index() {
     assert!(pinned.bm25(&["alpha".into()], 5).unwrap().is_empty());
     assert!(!bench.folder().join("index.damaged").exists(), "what was never made is not damaged");
     drop(pinned);
+    // What a server asks before it plans.
+    assert!(!index.is_current(&bench.brain, &model()).unwrap());
     bench.update();
     assert_eq!(index.pin().unwrap().bm25(&["alpha".into()], 5).unwrap().len(), 1);
 }
