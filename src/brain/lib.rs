@@ -24,6 +24,8 @@ pub const DERIVED_FOLDER: &str = ".nugget";
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
 /// The deepest folder that is walked, so that a hostile tree ends.
 const DEPTH_MAX: usize = 16;
+/// A folder stays open until its files were asked for size and time.
+const FOLDERS_OPEN_MAX: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -174,47 +176,37 @@ impl Brain {
     /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested
     /// repositories and reserved names are left out; an unreadable folder is skipped.
     pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
-        let is_wanted = |entry: &walkdir::DirEntry| {
-            if entry.depth() == 0 {
-                return true;
-            }
-            let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-            let nested = || entry.file_type().is_dir() && entry.path().join(".git").exists();
-            !hidden && !entry.path_is_symlink() && !nested()
-        };
-        let mut found = Vec::new();
-        for entry in
-            walkdir::WalkDir::new(&self.root).max_depth(DEPTH_MAX).into_iter().filter_entry(is_wanted)
-        {
-            let entry = match entry {
-                Ok(entry) => entry,
-                Err(error) if error.depth() == 0 => {
-                    let source = error.into_io_error().unwrap_or_else(|| io::Error::other("loop"));
-                    return Err(Error::Read { path: self.root.clone(), source });
+        let mut files = Vec::new();
+        let mut folders = vec![String::new()];
+        for depth in 1..=DEPTH_MAX {
+            let mut below = Vec::new();
+            for block in folders.chunks(FOLDERS_OPEN_MAX) {
+                let mut units = Vec::new();
+                let listed = parallel::map(block, |folder| list(&self.root, folder, depth));
+                for (folder, listed) in block.iter().zip(listed) {
+                    match listed {
+                        Ok(listed) => {
+                            units.extend(listed.units);
+                            below.extend(listed.folders);
+                        }
+                        Err(source) if folder.is_empty() => {
+                            return Err(Error::Read { path: self.root.clone(), source });
+                        }
+                        Err(_) => {}
+                    }
                 }
-                Err(_) => continue,
-            };
-            if entry.file_type().is_file() && is_unit_name(entry.file_name(), entry.depth()) {
-                found.push(entry.into_path());
+                // To ask for each file's size and time takes longer than to find them all.
+                let asked = parallel::map(&units, |(_, entry)| stamp(entry));
+                let file = |((path, _), stamp): ((String, _), Option<(u64, i128)>)| {
+                    stamp.map(|(size, modified_ns)| BrainFile { path, size, modified_ns })
+                };
+                files.extend(units.into_iter().zip(asked).filter_map(file));
             }
+            folders = below;
         }
-        // To ask for each file's size and time takes longer than to find them all.
-        let asked = parallel::map(&found, |path| self.file(path));
-        let mut files: Vec<BrainFile> = asked.into_iter().flatten().collect();
-        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        // Each folder's are in order already, which this sort makes use of.
+        files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
-    }
-
-    /// `None` for one that has vanished since it was listed: it is simply not there.
-    fn file(&self, full: &Path) -> Option<BrainFile> {
-        let path = relative(&self.root, full)?;
-        let metadata = fs::symlink_metadata(full).ok()?;
-        let modified_ns = metadata
-            .modified()
-            .ok()
-            .and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok())
-            .map_or(0, |since| since.as_nanos() as i128);
-        Some(BrainFile { path, size: metadata.len(), modified_ns })
     }
 
     /// Reads a file of the brain.
@@ -283,20 +275,13 @@ fn read_text(path: &Path) -> Result<String, Error> {
 
 /// `index.md` and `log.md` are reserved by the Open Knowledge Format; the others are what a
 /// repository says about itself.
-fn is_unit_name(name: &std::ffi::OsStr, depth: usize) -> bool {
-    let Some(name) = name.to_str() else { return false };
-    let lower = name.to_ascii_lowercase();
-    let about_the_repository = matches!(
-        lower.as_str(),
-        "readme.md"
-            | "changelog.md"
-            | "contributing.md"
-            | "license.md"
-            | "security.md"
-            | "code_of_conduct.md"
-    );
-    let reserved = matches!(lower.as_str(), "index.md" | "log.md") || (depth == 1 && about_the_repository);
-    lower.ends_with(".md") && !reserved
+fn is_unit_name(name: &str, depth: usize) -> bool {
+    let is_any_of = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one));
+    let about_the_repository =
+        ["readme.md", "changelog.md", "contributing.md", "license.md", "security.md", "code_of_conduct.md"];
+    let reserved = is_any_of(&["index.md", "log.md"]) || (depth == 1 && is_any_of(&about_the_repository));
+    let is_markdown = name.len().checked_sub(3).and_then(|at| name.get(at..));
+    is_markdown.is_some_and(|end| end.eq_ignore_ascii_case(".md")) && !reserved
 }
 
 /// Whether [`Brain::files`] would list a plain file of this path, with `/` between its parts.
@@ -304,13 +289,50 @@ pub fn is_unit_path(path: &str) -> bool {
     let depth = path.split('/').count();
     let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
     let name = path.rsplit('/').next().unwrap_or_default();
-    depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name.as_ref(), depth)
+    depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name, depth)
 }
 
-fn relative(root: &Path, path: &Path) -> Option<String> {
-    let parts: Option<Vec<&str>> =
-        path.strip_prefix(root).ok()?.components().map(|part| part.as_os_str().to_str()).collect();
-    Some(parts?.join("/"))
+/// What one folder holds.
+#[derive(Default)]
+struct Listed {
+    /// Paths relative to the root.
+    folders: Vec<String>,
+    /// The markdown files by name, each with its path relative to the root.
+    units: Vec<(String, fs::DirEntry)>,
+}
+
+/// `folder`: relative to the root; `depth`: of what is in it.
+fn list(root: &Path, folder: &str, depth: usize) -> io::Result<Listed> {
+    let mut listed = Listed::default();
+    for entry in fs::read_dir(root.join(folder))? {
+        let Ok(entry) = entry else { continue };
+        let name = entry.file_name();
+        // The root's own is the brain's; another folder with one is a repository of its own.
+        if depth > 1 && name == ".git" {
+            return Ok(Listed::default());
+        }
+        let (Some(name), Ok(kind)) = (name.to_str(), entry.file_type()) else { continue };
+        if name.starts_with('.') {
+            continue;
+        }
+        let path = || if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+        if kind.is_dir() {
+            listed.folders.push(path());
+        } else if kind.is_file() && is_unit_name(name, depth) {
+            listed.units.push((path(), entry));
+        }
+    }
+    listed.units.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(listed)
+}
+
+/// Size, and nanoseconds since the epoch; `None` for one that has vanished since it was listed: it is simply not
+/// there.
+fn stamp(entry: &fs::DirEntry) -> Option<(u64, i128)> {
+    let metadata = entry.metadata().ok()?;
+    let modified = metadata.modified().ok();
+    let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
+    Some((metadata.len(), since.map_or(0, |since| since.as_nanos() as i128)))
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 
 mod cache;
 pub mod chunk;
+mod files;
 mod filter;
 mod glance;
 mod graph;
@@ -153,7 +154,7 @@ impl Index {
     /// # Errors
     /// When the brain cannot be listed or the index not be read.
     pub fn is_current(&self, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
-        plan::is_current(&self.store, brain, model)
+        files::is_current(&self.store, brain, model)
     }
 
     /// The commit up to which [`Index::note_reviewers`] was told who has reviewed what.

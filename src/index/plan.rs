@@ -1,29 +1,21 @@
 //! Building: what has to change, and the next generation with it changed.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use brain::{BrainFile, Files, parallel};
-use knowledge::{CountTokens, Document, Unit, text};
+use brain::{Files, parallel};
+use knowledge::{CountTokens, Unit, text};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
-use transcript::redact::redact;
 
 use crate::chunk::{self, Piece};
+use crate::files::{self, FileRow, FileRows};
 use crate::graph::{self, Graph};
 use crate::read::Part;
 use crate::store::{BuilderLock, Store, io_error};
 use crate::vectors::{self, Vectors};
 use crate::{Error, ModelLabel, read, schema, store, words};
 
-/// A file that was written less than this before it was read may change again without its time
-/// changing: file systems count time in steps of up to two seconds.
-const SETTLING_NS: i128 = 2_000_000_000;
-
-/// How many files are read before progress is told.
-const READ_AT_ONCE: usize = 512;
 /// How many units' words are prepared at once.
 const PREPARE_AT_ONCE: usize = 256;
 
@@ -89,8 +81,10 @@ pub struct Plan {
 struct Work {
     /// Nothing of the generation before is kept.
     clear: bool,
+    /// What is known of all files from then on; `None` where there are none.
+    known: Option<FileRows>,
     /// New or other rows of the table of files.
-    files: Vec<FileRow>,
+    files: Vec<Arc<FileRow>>,
     files_removed: Vec<String>,
     units_removed: BTreeSet<String>,
     units: Vec<NewUnit>,
@@ -121,10 +115,11 @@ enum Source {
 
 type TextHash = [u8; 16];
 
-struct Generation {
+pub(crate) struct Generation {
     number: u64,
-    model: ModelLabel,
-    rules: u32,
+    pub(crate) model: ModelLabel,
+    pub(crate) rules: u32,
+    units: usize,
     vectors_file: String,
     vectors_hash: String,
     packed_chunks: usize,
@@ -133,175 +128,10 @@ struct Generation {
     built: String,
 }
 
-/// A row of the table of files: what the index knows of a file of the brain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileRow {
-    path: String,
-    size: u64,
-    modified_ns: i64,
-    /// Whether size and time are enough to tell that it has not changed.
-    settled: bool,
-    /// `None` for a file that cannot be read.
-    hash: Option<[u8; 32]>,
-    /// The id that its front matter claims, whether it got it or not.
-    unit_id: Option<String>,
-    problem: Option<(usize, String)>,
-}
-
-impl FileRow {
-    fn new(file: &BrainFile) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos() as i128);
-        Self {
-            path: file.path.clone(),
-            size: file.size,
-            modified_ns: nanoseconds(file),
-            settled: file.modified_ns < now - SETTLING_NS,
-            hash: None,
-            unit_id: None,
-            problem: None,
-        }
-    }
-
-    fn looks_like(&self, file: &BrainFile) -> bool {
-        self.settled && self.hash.is_some() && self.has_stamp(file)
-    }
-
-    /// Whether another look gave the same content, or the same trouble in getting it.
-    fn says_the_same_as(&self, other: &Self) -> bool {
-        self.hash == other.hash && self.unit_id == other.unit_id && self.problem == other.problem
-    }
-
-    fn has_stamp(&self, file: &BrainFile) -> bool {
-        self.size == file.size && self.modified_ns == nanoseconds(file)
-    }
-}
-
-fn nanoseconds(file: &BrainFile) -> i64 {
-    i64::try_from(file.modified_ns).unwrap_or(i64::MAX)
-}
-
-/// A person may have written a secret into their brain. It stays in their file, and is neither kept in
-/// the index nor told to whoever asks.
-fn without_secrets(unit: &mut Unit) {
-    for text in [Some(&mut unit.title), Some(&mut unit.body), unit.description.as_mut()].into_iter().flatten()
-    {
-        if let Cow::Owned(clean) = redact(text) {
-            *text = clean;
-        }
-    }
-}
-
-/// What reading a file gave.
-enum Content {
-    Text { text: String, hash: [u8; 32] },
-    Unreadable(String),
-    Gone,
-}
-
-fn read_content(brain: &dyn Files, path: &str) -> Content {
-    match brain.read(path) {
-        Ok(text) => {
-            let hash = *blake3::hash(text.as_bytes()).as_bytes();
-            Content::Text { text, hash }
-        }
-        Err(brain::Error::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Content::Gone
-        }
-        Err(brain::Error::Read { source, .. }) => Content::Unreadable(format!("cannot be read: {source}")),
-        Err(brain::Error::TooLarge { .. }) => {
-            Content::Unreadable(format!("larger than {} KiB", brain::UNIT_BYTES_MAX / 1024))
-        }
-        Err(brain::Error::NotUtf8 { .. }) => Content::Unreadable("not UTF-8".to_owned()),
-        Err(error) => Content::Unreadable(error.to_string()),
-    }
-}
-
-pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
-    if store.is_marked_damaged() {
-        return Ok(false);
-    }
-    let files = brain.files().map_err(Error::Brain)?;
-    let mut connection = store.reader()?;
-    let transaction = connection.transaction().map_err(store.sqlite())?;
-    let generation = match generation_of(&transaction) {
-        Ok(Some(generation)) => generation,
-        Ok(None) => return Ok(false),
-        Err(error) if schema::is_unmade(&error) => return Ok(false),
-        Err(error) => return Err(store.sqlite()(error)),
-    };
-    if generation.model != *model || generation.rules != chunk::RULES_VERSION {
-        return Ok(false);
-    }
-    // A server asks again and again; only where the rows of last time do not agree are they read anew, for
-    // a builder may have noted something without a new generation.
-    let key = (generation.number, generation.built);
-    let known = store.cached_files().clone().filter(|known| known.0 == key);
-    if let Some(known) = known
-        && agrees(store, brain, &files, &known.1)
-    {
-        return Ok(true);
-    }
-    let rows = Arc::new(files_of(&transaction).map_err(store.sqlite())?);
-    drop(transaction);
-    drop(connection);
-    *store.cached_files() = Some((key, rows.clone()));
-    Ok(agrees(store, brain, &files, &rows))
-}
-
-/// Whether the files are what is known of them.
-fn agrees(store: &Store, brain: &dyn Files, files: &[BrainFile], known: &[FileRow]) -> bool {
-    if known.len() != files.len() {
-        return false;
-    }
-    let mut settled = Vec::new();
-    for (file, known) in files.iter().zip(known) {
-        if file.path != known.path || !known.has_stamp(file) {
-            return false;
-        }
-        if known.looks_like(file) {
-            continue;
-        }
-        let now = FileRow::new(file);
-        let same = match read_content(brain, &file.path) {
-            Content::Text { hash, .. } => known.hash == Some(hash),
-            Content::Unreadable(what) => known.hash.is_none() && known.problem == Some((1, what)),
-            Content::Gone => false,
-        };
-        if !same {
-            return false;
-        }
-        if now.settled && !known.settled {
-            settled.push(FileRow { settled: true, ..known.clone() });
-        }
-    }
-    if !settled.is_empty() {
-        settle(store, &settled);
-        *store.cached_files() = None;
-    }
-    true
-}
-
-/// Notes that files need not be read again, if no builder is at work; it would do so itself.
-fn settle(store: &Store, rows: &[FileRow]) {
-    let note = || -> Result<(), Error> {
-        let Some(lock) = BuilderLock::try_take(store.folder())? else { return Ok(()) };
-        let mut connection = store.writer(&lock)?;
-        let mut write = || -> rusqlite::Result<()> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for row in rows {
-                transaction
-                    .prepare_cached(
-                        "UPDATE files SET settled = 1
-                         WHERE path = ?1 AND size = ?2 AND modified_ns = ?3 AND hash IS ?4",
-                    )?
-                    .execute(params![row.path, row.size, row.modified_ns, row.hash])?;
-            }
-            transaction.commit()
-        };
-        write().map_err(store.sqlite())
-    };
-    if let Err(error) = note() {
-        tracing::debug!(%error, "failed to note that files have settled");
+impl Generation {
+    /// Tells it from every other, also from those of another database.
+    pub(crate) fn key(&self) -> (u64, String) {
+        (self.number, self.built.clone())
     }
 }
 
@@ -441,6 +271,7 @@ impl Plan {
             }
         };
         failpoint::here!("index-after-vector-file");
+        let built = jiff::Timestamp::now().to_string();
         transaction
             .execute(
                 "INSERT OR REPLACE INTO generation(id, number, model, dimensions, rules, vectors_file,
@@ -456,11 +287,12 @@ impl Plan {
                     file.chunks,
                     file.row_max,
                     chunks,
-                    jiff::Timestamp::now().to_string()
+                    built
                 ],
             )
             .map_err(store.sqlite())?;
         transaction.commit().map_err(store.sqlite())?;
+        *store.cached_files() = work.known.clone().map(|known| ((number, built), known));
         failpoint::here!("index-after-commit");
         Ok(bytes)
     }
@@ -644,116 +476,36 @@ impl<'a> Maker<'a> {
     }
 
     fn make(self, progress: &mut dyn FnMut(Progress)) -> Result<(Option<Generation>, Work), Error> {
-        let known = files_of(self.connection).map_err(self.store.sqlite())?;
-        let known: BTreeMap<String, FileRow> = known.into_iter().map(|row| (row.path.clone(), row)).collect();
-        let files = self.brain.files().map_err(Error::Brain)?;
-        let mut seen = self.compare(&files, &known, progress);
-        let removed: Vec<String> =
-            known.keys().filter(|path| !seen.rows.contains_key(*path)).cloned().collect();
-        if seen.changed.is_empty() && removed.is_empty() && !self.reread {
-            self.stamp(&seen.touched)?;
-            return Ok((self.before, Work::default()));
-        }
-        let units_removed = self.give_ids(&files, &mut seen)?;
+        let known = match &self.before {
+            Some(before) => files::known(self.store, self.connection, before).map_err(self.store.sqlite())?,
+            None => files::FileRows::default(),
+        };
+        let units = self.before.as_ref().map_or(0, |before| before.units);
+        let clear = self.reread || !files::are_all_known(&known, units);
+        let seen = files::look_at_all(self.store, self.connection, self.brain, &known, clear, progress)?;
+        let Some(seen) = seen else { return Ok((self.before, Work::default())) };
         let mut work = Work {
-            clear: self.reread,
-            changed: seen.changed.len(),
-            files_removed: removed,
-            units_removed,
+            clear,
+            changed: seen.changed,
+            known: Some(seen.rows.into()),
+            files: seen.written,
+            files_removed: seen.removed,
+            units_removed: if clear { BTreeSet::new() } else { seen.units_removed },
             ..Work::default()
         };
         let mut texts: HashMap<TextHash, usize> = HashMap::new();
-        let units: Vec<(String, Unit)> = seen.units.into_iter().collect();
-        let cut = parallel::map(&units, |(_, unit)| {
+        let cut = parallel::map(&seen.units, |(_, unit)| {
             let texts = chunk::chunk(unit, self.tokens).into_iter().map(|piece| {
                 let text = piece.embedding_text();
                 (piece, text_hash(&text), text)
             });
             texts.collect::<Vec<_>>()
         });
-        for ((path, unit), pieces) in units.into_iter().zip(cut) {
+        for ((path, unit), pieces) in seen.units.into_iter().zip(cut) {
             let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
             work.units.push(NewUnit { unit, path, chunks });
         }
-        // Rows that stay as they are need not be written.
-        let is_new = |row: &FileRow| work.clear || known.get(&row.path) != Some(row);
-        work.files = seen.rows.into_values().filter(is_new).collect();
         Ok((self.before, work))
-    }
-
-    /// Compares every file with what is known of it, and reads those that may have changed.
-    fn compare(
-        &self,
-        files: &[BrainFile],
-        known: &BTreeMap<String, FileRow>,
-        progress: &mut dyn FnMut(Progress),
-    ) -> Seen {
-        let mut seen = Seen::default();
-        let mut suspects = Vec::new();
-        for file in files {
-            let before = known.get(&file.path).filter(|_| !self.reread);
-            match before.filter(|row| row.looks_like(file)) {
-                Some(row) => drop(seen.rows.insert(file.path.clone(), row.clone())),
-                None => suspects.push((file, before)),
-            }
-        }
-        for block in suspects.chunks(READ_AT_ONCE) {
-            progress(Progress { files: seen.rows.len(), files_total: files.len() });
-            let found = parallel::map(block, |(file, before)| look(self.brain, file, *before));
-            for ((file, before), found) in block.iter().zip(found) {
-                let Some((row, unit)) = found else { continue };
-                match before {
-                    Some(before) if before.says_the_same_as(&row) => {
-                        if **before != row {
-                            seen.touched.push(row.clone());
-                        }
-                    }
-                    _ => {
-                        seen.changed.insert(file.path.clone());
-                        seen.units.extend(unit.map(|unit| (file.path.clone(), unit)));
-                    }
-                }
-                seen.rows.insert(file.path.clone(), row);
-            }
-        }
-        progress(Progress { files: files.len(), files_total: files.len() });
-        seen
-    }
-
-    /// Of several files that claim one id the first by path has it; the others are problems. Leaves
-    /// in `seen` the units to be put in, and returns the ids of those to be taken out before.
-    fn give_ids(&self, files: &[BrainFile], seen: &mut Seen) -> Result<BTreeSet<String>, Error> {
-        let owners = owners_of(self.connection).map_err(self.store.sqlite())?;
-        let owns = |row: &FileRow| {
-            row.unit_id.as_ref().is_none_or(|id| owners.get(id).is_some_and(|path| *path == row.path))
-        };
-        // A file that was second until now may be first from now on, so it is read along.
-        let second = |row: &&FileRow| !seen.changed.contains(&row.path) && !owns(row);
-        let second: Vec<String> = seen.rows.values().filter(second).map(|row| row.path.clone()).collect();
-        for path in second {
-            let Ok(at) = files.binary_search_by(|file| file.path.cmp(&path)) else { continue };
-            let Some((row, unit)) = look(self.brain, &files[at], None) else { continue };
-            seen.units.extend(unit.map(|unit| (path.clone(), unit)));
-            seen.rows.insert(path, row);
-        }
-        let mut winners: BTreeMap<String, String> = BTreeMap::new();
-        for row in seen.rows.values() {
-            if let Some(id) = &row.unit_id {
-                winners.entry(id.clone()).or_insert_with(|| row.path.clone());
-            }
-        }
-        for row in seen.rows.values_mut() {
-            let Some(id) = &row.unit_id else { continue };
-            let winner = &winners[id];
-            if *winner == row.path {
-                row.problem = None;
-            } else {
-                row.problem = Some((1, format!("has the id `{id}` of {winner}")));
-                seen.units.remove(&row.path);
-            }
-        }
-        let goes = |id: &String, path: &String| seen.changed.contains(path) || winners.get(id) != Some(path);
-        Ok(owners.iter().filter(|(id, path)| goes(id, path)).map(|(id, _)| id.clone()).collect())
     }
 
     /// Finds out where each piece's vector comes from.
@@ -784,48 +536,6 @@ impl<'a> Maker<'a> {
             })
             .collect()
     }
-
-    /// Notes new times of files whose content is the same, so that they are not read again.
-    fn stamp(&self, rows: &[FileRow]) -> Result<(), Error> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        let write = || -> rusqlite::Result<()> {
-            let transaction = Transaction::new_unchecked(self.connection, TransactionBehavior::Immediate)?;
-            for row in rows {
-                put_file(&transaction, row)?;
-            }
-            transaction.commit()
-        };
-        write().map_err(self.store.sqlite())
-    }
-}
-
-/// Reads a file, and its unit unless `before` has the same content; `None` when it is gone.
-fn look(brain: &dyn Files, file: &BrainFile, before: Option<&FileRow>) -> Option<(FileRow, Option<Unit>)> {
-    let mut row = FileRow::new(file);
-    let mut found = None;
-    match read_content(brain, &file.path) {
-        Content::Gone => return None,
-        Content::Unreadable(what) => row.problem = Some((1, what)),
-        Content::Text { hash, .. } if before.is_some_and(|before| before.hash == Some(hash)) => {
-            row.hash = Some(hash);
-            row.unit_id = before.and_then(|before| before.unit_id.clone());
-            row.problem = before.and_then(|before| before.problem.clone());
-        }
-        Content::Text { text, hash } => {
-            row.hash = Some(hash);
-            match Document::parse(text).and_then(|document| document.unit(&file.path)) {
-                Ok(mut unit) => {
-                    row.unit_id = Some(unit.id.as_str().to_owned());
-                    without_secrets(&mut unit);
-                    found = Some(unit);
-                }
-                Err(error) => row.problem = Some((error.line, error.what)),
-            }
-        }
-    }
-    Some((row, found))
 }
 
 fn text_hash(text: &str) -> TextHash {
@@ -845,19 +555,6 @@ fn text_number(
         texts.push(text);
         texts.len() - 1
     })
-}
-
-/// What the files are now.
-#[derive(Default)]
-struct Seen {
-    /// By path.
-    rows: BTreeMap<String, FileRow>,
-    /// The units of files that were read, by path.
-    units: BTreeMap<String, Unit>,
-    /// Paths of files that are new or have other content.
-    changed: BTreeSet<String>,
-    /// Rows of files with another time and the same content.
-    touched: Vec<FileRow>,
 }
 
 /// `packed_row_max`: the last row of the vector file; what is deleted up to it is kept in `gone`.
@@ -889,7 +586,7 @@ fn apply(
         }
     }
     for row in &work.files {
-        put_file(transaction, row)?;
+        files::put(transaction, row)?;
     }
     if work.units.len() <= PREPARE_AT_ONCE {
         let words: Vec<_> = work.units.iter().map(searchable).collect();
@@ -997,56 +694,11 @@ fn put_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqlite:
     Ok(())
 }
 
-fn put_file(transaction: &Transaction<'_>, row: &FileRow) -> rusqlite::Result<()> {
-    let (line, problem) = row.problem.as_ref().map(|(line, what)| (*line, what.as_str())).unzip();
-    transaction
-        .prepare_cached("INSERT OR REPLACE INTO files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
-        .execute(params![
-            row.path,
-            row.size,
-            row.modified_ns,
-            row.settled,
-            row.hash,
-            row.unit_id,
-            line,
-            problem
-        ])
-        .map(drop)
-}
-
-/// All rows of the table of files, by path.
-fn files_of(connection: &Connection) -> rusqlite::Result<Vec<FileRow>> {
-    let sql = "SELECT path, size, modified_ns, settled, hash, unit_id, problem_line, problem FROM files
-               ORDER BY path";
-    connection
-        .prepare_cached(sql)?
-        .query_map([], |row| {
-            Ok(FileRow {
-                path: row.get(0)?,
-                size: row.get(1)?,
-                modified_ns: row.get(2)?,
-                settled: row.get(3)?,
-                hash: row.get(4)?,
-                unit_id: row.get(5)?,
-                problem: row.get::<_, Option<usize>>(6)?.zip(row.get(7)?),
-            })
-        })?
-        .collect()
-}
-
-/// Which file each unit was read from.
-fn owners_of(connection: &Connection) -> rusqlite::Result<BTreeMap<String, String>> {
-    connection
-        .prepare_cached("SELECT id, path FROM units")?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
-        .collect()
-}
-
-fn generation_of(connection: &Connection) -> rusqlite::Result<Option<Generation>> {
+pub(crate) fn generation_of(connection: &Connection) -> rusqlite::Result<Option<Generation>> {
     connection
         .prepare_cached(
             "SELECT number, model, dimensions, rules, vectors_file, vectors_hash, packed_chunks, packed_row_max,
-                    built FROM generation",
+                    built, units FROM generation",
         )?
         .query_row([], |row| {
             Ok(Generation {
@@ -1058,6 +710,7 @@ fn generation_of(connection: &Connection) -> rusqlite::Result<Option<Generation>
                 packed_chunks: row.get(6)?,
                 packed_row_max: row.get(7)?,
                 built: row.get(8)?,
+                units: row.get(9)?,
             })
         })
         .optional()

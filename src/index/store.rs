@@ -11,13 +11,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::Error;
+use crate::files::FileRows;
 use crate::graph::Graph;
-use crate::plan::FileRow;
 use crate::schema::{self, State};
 use crate::vectors::VectorSet;
 
 pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
-pub(crate) type KnownFiles = ((u64, String), Arc<Vec<FileRow>>);
+pub(crate) type KnownFiles = ((u64, String), FileRows);
 pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
 
 /// Questions answered at the same time; a further one waits for one of them to end.

@@ -351,6 +351,67 @@ fn of_two_files_with_one_id_the_first_by_path_has_it() {
     assert_eq!(bench.update().problems, 0);
 }
 
+/// Files come, go, move, are touched, break and claim each other's ids; two processes take turns.
+#[test]
+fn however_the_files_change_the_index_is_what_a_new_one_would_be() {
+    for seed in 0..6_u8 {
+        let mut random = blake3::Hasher::new().update(&[seed]).finalize_xof();
+        let mut below = |limit: u8| {
+            let mut byte = [0];
+            random.fill(&mut byte);
+            byte[0] % limit
+        };
+        let bench = Bench::new();
+        let other = Index::open(&bench.folder()).unwrap();
+        for turn in 0..12 {
+            for _ in 0..=below(4) {
+                let path = format!("{}/n{}.md", ["a", "a-b", "c"][usize::from(below(3))], below(4));
+                let full = bench.brain.root().join(&path);
+                let present = fs::read_to_string(&full);
+                match below(6) {
+                    0 => drop(fs::remove_file(&full)),
+                    1 => {
+                        let age = Duration::from_secs(60 * u64::from(below(50)));
+                        present.into_iter().for_each(|text| bench.write_aged(&path, &text, age));
+                    }
+                    2 => bench.write(&path, "---\nid: [\n---\n"),
+                    kind => {
+                        let id = format!("u{}", if kind == 3 { below(3) } else { 10 + below(90) });
+                        bench.write(&path, &unit(&id, &format!("edition {turn} of {path}")));
+                    }
+                }
+            }
+            let index = if below(2) == 0 { &bench.index } else { &other };
+            let said = index.is_current(&bench.brain, &model()).unwrap();
+            let plan = index.plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| ()).unwrap();
+            assert!(!said || plan.is_empty(), "seed {seed} turn {turn}");
+            publish(plan);
+            for index in [&bench.index, &other] {
+                assert!(index.is_current(&bench.brain, &model()).unwrap(), "seed {seed} turn {turn}");
+            }
+            let anew = tempfile::tempdir().unwrap();
+            let anew =
+                Bench { index: Index::open(anew.path()).unwrap(), brain: bench.brain.clone(), _folder: anew };
+            anew.update();
+            assert_eq!(bench.everything(), anew.everything(), "seed {seed} turn {turn}");
+        }
+    }
+}
+
+#[test]
+fn a_generation_of_given_units_is_no_start_for_one_of_files() {
+    let bench = Bench::new();
+    let document = knowledge::Document::parse(unit("a", "alpha")).unwrap();
+    let given =
+        Given { unit: document.unit("a.md").unwrap(), pieces: chunk::split("About a", "beta", &Words) };
+    publish(bench.index.plan_given(vec![given], &model()).unwrap());
+    assert_eq!(bench.find("beta"), ["a"]);
+    bench.unit("a", "alpha");
+    bench.unit("b", "gamma");
+    assert_eq!(bench.update().units, 2);
+    assert_eq!((bench.find("alpha"), bench.find("beta")), (vec!["a".to_owned()], vec![]));
+}
+
 #[test]
 fn a_reader_goes_on_with_what_it_had_while_another_makes_the_deleted_database_anew() {
     let bench = Bench::new();
