@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ahash::AHashMap;
 use knowledge::CountTokens;
-use tokenizers::{PostProcessor, Tokenizer as Inner, TruncationDirection};
+use tokenizers::{Model as _, PostProcessor, Tokenizer as Inner, TruncationDirection};
 
 use crate::{BUILT_IN_TOKENIZER, Error, ModelChoice, Settings, WordTable, read};
 
@@ -30,6 +30,12 @@ const TOKENS_MAX_DEFAULT: usize = 512;
 const BYTES_PER_TOKEN_MAX: usize = 64;
 /// The words whose tokens are remembered: more than a brain's usual vocabulary, at most some 5 MB.
 const WORDS_KEPT_MAX: usize = 50_000;
+/// What the built-in tokenizer's list has before a token that goes on with a word.
+const MORE: &[u8] = b"##";
+/// The longest token of ASCII letters and digits in it, without [`MORE`].
+const LISTED_CHARS_MAX: usize = 18;
+/// The longest word that it takes apart; a longer one is one unknown token.
+const WORD_CHARS_MAX: usize = 100;
 /// Longer words are not words: identifiers and hashes, tokenized anew each time.
 const WORD_BYTES_KEPT_MAX: usize = 32;
 
@@ -87,7 +93,9 @@ impl Tokenizer {
             Ok(encoding) => encoding.get_ids().into(),
             Err(_) => [].into(),
         };
-        let pieces: Arc<[u32]> = self.listed(word).map_or_else(encoded, |piece| [piece].into());
+        let mut listed = Vec::new();
+        let is_listed = self.listed(word, |token| listed.push(token));
+        let pieces: Arc<[u32]> = if is_listed { listed.into() } else { encoded() };
         if keep {
             let mut words = self.shared.words.write().unwrap_or_else(PoisonError::into_inner);
             if words.len() >= WORDS_KEPT_MAX {
@@ -98,15 +106,53 @@ impl Tokenizer {
         pieces
     }
 
-    /// The token that is the whole word, by the built-in tokenizer: it folds case and takes the longest token
-    /// that fits, so that a word of its list is that one token. Most are; to find that out by way of the
-    /// tokenizer takes fifty times as long.
-    fn listed(&self, word: &str) -> Option<u32> {
-        let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric()) && !word.is_empty();
-        if !is_plain || matches!(self.shared.model, ModelChoice::Onnx(_)) {
-            return None;
+    /// Tells `each` token of a word of ASCII letters and digits, by the built-in tokenizer; `false`, and nothing is
+    /// told, for another word or another tokenizer.
+    ///
+    /// The tokenizer folds case, and then takes the longest token that fits, again and again (WordPiece). For
+    /// such a word there is no more to it, and to find that out by way of the tokenizer, which looks at a text as
+    /// a whole, takes fifty times as long.
+    fn listed(&self, word: &str, mut each: impl FnMut(u32)) -> bool {
+        let is_plain = word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        if !is_plain || word.is_empty() || word.len() > WORD_CHARS_MAX || !self.is_built_in() {
+            return false;
         }
-        self.shared.inner.token_to_id(&word.to_ascii_lowercase())
+        let list = self.shared.inner.get_model();
+        // Most are in the list as they stand.
+        if word.len() <= LISTED_CHARS_MAX
+            && !word.bytes().any(|byte| byte.is_ascii_uppercase())
+            && let Some(token) = list.token_to_id(word)
+        {
+            each(token);
+            return true;
+        }
+        let found = |token: &[u8]| std::str::from_utf8(token).ok().and_then(|token| list.token_to_id(token));
+        // A token that goes on with a word is listed with the mark before it, for which there is room behind
+        // what has been told.
+        let mut room = [0; MORE.len() + WORD_CHARS_MAX];
+        let word_end = MORE.len() + word.len();
+        room[MORE.len()..word_end].copy_from_slice(word.as_bytes());
+        room[..word_end].make_ascii_lowercase();
+        let mut tokens = [0; WORD_CHARS_MAX];
+        let (mut count, mut start) = (0, MORE.len());
+        while start < word_end {
+            let from = if count == 0 { start } else { start - MORE.len() };
+            if count > 0 {
+                room[from..start].copy_from_slice(MORE);
+            }
+            let ends = (start + 1..=word_end.min(start + LISTED_CHARS_MAX)).rev();
+            let longest = ends.into_iter().find_map(|end| Some((end, found(&room[from..end])?)));
+            let Some((end, token)) = longest else { return false };
+            tokens[count] = token;
+            count += 1;
+            start = end;
+        }
+        tokens[..count].iter().for_each(|&token| each(token));
+        true
+    }
+
+    fn is_built_in(&self) -> bool {
+        !matches!(self.shared.model, ModelChoice::Onnx(_))
     }
 
     /// The model's own vectors of its tokens, when the model's file shows them. For the built-in model they
@@ -154,33 +200,30 @@ impl Tokenizer {
     }
 
     /// As [`Self::count_whole`] for the built-in tokenizer, which cuts at white space and around each mark
-    /// before it looks at a word: the words' tokens are added up, and most words are remembered. Ten to
-    /// twenty times as fast, and counting is most of what cutting and packing do.
+    /// before it looks at a word: the words' tokens are added up. Counting is most of what cutting and packing do.
     fn count_by_words(&self, text: &str) -> usize {
-        let (mut count, mut marks) = (0, 0);
-        let mut unknown = Vec::new();
-        {
-            let words = self.words();
-            let mut add = |word| match words.get(word) {
-                Some(pieces) => count += pieces.len(),
-                None => unknown.push(word),
-            };
-            // Other white space that ASCII has the tokenizer takes for control characters, and drops.
-            for piece in text.split([' ', '\n', '\t', '\r']).filter(|piece| !piece.is_empty()) {
-                if !piece.bytes().all(|byte| byte.is_ascii_graphic()) {
-                    add(piece);
-                    continue;
-                }
-                for part in piece.split_inclusive(|c: char| c.is_ascii_punctuation()) {
-                    let word = part.trim_end_matches(|c: char| c.is_ascii_punctuation());
-                    marks += part.len() - word.len();
-                    if !word.is_empty() {
-                        add(word);
-                    }
+        let mut count = 0;
+        let mut add = |word: &str| {
+            if !self.listed(word, |_| count += 1) {
+                count += self.pieces(word).len();
+            }
+        };
+        let mut marks = 0;
+        // Other white space that ASCII has the tokenizer takes for control characters, and drops.
+        for piece in text.split([' ', '\n', '\t', '\r']).filter(|piece| !piece.is_empty()) {
+            if !piece.bytes().all(|byte| byte.is_ascii_graphic()) {
+                add(piece);
+                continue;
+            }
+            for part in piece.split_inclusive(|c: char| c.is_ascii_punctuation()) {
+                let word = part.trim_end_matches(|c: char| c.is_ascii_punctuation());
+                marks += part.len() - word.len();
+                if !word.is_empty() {
+                    add(word);
                 }
             }
         }
-        count + marks + unknown.into_iter().map(|word| self.pieces(word).len()).sum::<usize>()
+        count + marks
     }
 }
 
@@ -205,15 +248,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_of_the_list_is_the_token_that_the_tokenizer_makes_of_it() {
+    fn a_plain_words_tokens_are_those_that_the_tokenizer_makes_of_it() {
         let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
-        let words =
-            "Worker pool PARSE parse2 2024 a 7 x1 unused0 cls sep UNK antidisestablishmentarianism zqx";
         let all = tokenizer.shared.inner.get_vocab(false);
-        let listed = all.keys().filter(|token| token.len() % 7 == 3).take(3_000).map(String::as_str);
-        for word in words.split(' ').chain(listed).filter(|word| !word.starts_with("##")) {
-            let encoding = tokenizer.shared.inner.encode_fast(word, false).unwrap();
-            assert_eq!(*tokenizer.pieces(word), *encoding.get_ids(), "{word}");
+        let mut listed: Vec<&str> = all.keys().map(String::as_str).collect();
+        listed.sort_unstable();
+        let is_plain = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let parts = listed.iter().map(|token| token.trim_start_matches("##")).filter(|part| is_plain(part));
+        let parts: Vec<&str> = parts.collect();
+        assert_eq!(parts.iter().map(|part| part.len()).max(), Some(LISTED_CHARS_MAX));
+        let said =
+            "Worker pool PARSE parse2 2024 a 7 x1 unused0 cls sep UNK antidisestablishmentarianism zqx";
+        let mut words: Vec<String> = said.split(' ').map(str::to_owned).collect();
+        words.extend(parts.iter().step_by(13).map(|part| (*part).to_owned()));
+        // Words put together from parts that are far from each other in the list, some in capitals.
+        for (nth, part) in parts.iter().enumerate().step_by(29) {
+            let (second, third) = (parts[nth * 7 % parts.len()], parts[nth * 31 % parts.len()]);
+            words.push(format!("{part}{}{third}{nth}", second.to_uppercase()));
+        }
+        words.push("q".repeat(WORD_CHARS_MAX));
+        assert!(words.len() > 2_000);
+        for word in words {
+            let mut tokens = Vec::new();
+            assert!(tokenizer.listed(&word, |token| tokens.push(token)), "{word}");
+            let encoding = tokenizer.shared.inner.encode_fast(&*word, false).unwrap();
+            assert_eq!(tokens, encoding.get_ids(), "{word}");
+            assert_eq!(*tokenizer.pieces(&word), *tokens, "{word}");
+        }
+        for word in ["", "two words", "naïve", "a-b", &"q".repeat(WORD_CHARS_MAX + 1)] {
+            assert!(!tokenizer.listed(word, |_| panic!("a token of {word:?}")), "{word}");
         }
     }
 

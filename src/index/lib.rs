@@ -5,6 +5,7 @@
 //! Readers see one whole generation and never wait for the one builder. It never calls a model:
 //! texts that need a vector are handed out by [`Plan::texts`] and come back in [`Plan::publish`].
 
+mod aside;
 mod cache;
 pub mod chunk;
 mod files;

@@ -8,16 +8,17 @@ use brain::{Files, parallel};
 use knowledge::{CountTokens, Unit, text};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
+use crate::aside::{self, Aside, Words};
 use crate::chunk::{self, Piece};
 use crate::files::{self, FileRow, FileRows};
 use crate::graph::{self, Graph};
 use crate::read::Part;
 use crate::store::{BuilderLock, Store, io_error};
-use crate::vectors::{self, Vectors};
+use crate::vectors::{self, Packer, Vectors};
 use crate::{Error, ModelLabel, read, schema, store, words};
 
-/// How many units' words are prepared at once.
-const PREPARE_AT_ONCE: usize = 256;
+/// How many units are cut at once; their words are gathered while the next ones are cut.
+const CUT_AT_ONCE: usize = 512;
 
 /// A vector file is made anew when this part of its chunks, one in so many, was added or is gone.
 const TAIL_PART: usize = 8;
@@ -72,7 +73,11 @@ pub struct Plan {
     before: Option<Generation>,
     /// The number that the next one will have.
     number: u64,
+    /// The row of its first new chunk; the others follow.
+    first_row: i64,
     work: Work,
+    /// Where its words are, when they are not with its units.
+    aside: Option<Aside>,
     // Last, so that the connection is closed before another builder begins.
     _lock: BuilderLock,
 }
@@ -97,12 +102,23 @@ struct NewUnit {
     unit: Unit,
     path: String,
     chunks: Vec<NewChunk>,
+    /// Of each chunk, unless they are aside.
+    words: Words,
 }
 
 struct NewChunk {
     piece: Piece,
     text_hash: TextHash,
     vector: Source,
+}
+
+impl NewChunk {
+    fn embedding<'e>(&'e self, embeddings: &'e [Vec<u8>]) -> &'e [u8] {
+        match &self.vector {
+            Source::Kept(embedding) => embedding,
+            Source::Text(index) => &embeddings[*index],
+        }
+    }
 }
 
 /// Where a new chunk's vector comes from.
@@ -155,13 +171,15 @@ impl Plan {
             let work = Maker::new(&store, &connection, brain, tokens, mode, model)?.make(progress)?;
             Ok((connection, work))
         };
-        let (connection, (before, work)) = match make(progress) {
+        let (connection, made) = match make(progress) {
             // The damage was marked where it was met; this time the database is made anew.
             Err(Error::Sqlite { source, .. }) if schema::is_damage(&source) => make(progress)?,
             other => other?,
         };
+        let Made { before, first_row, work, aside } = made;
         let number = next_number(&store, before.as_ref())?;
-        let plan = Self { store, connection, model: model.clone(), before, number, work, _lock: lock };
+        let model = model.clone();
+        let plan = Self { store, connection, model, before, number, first_row, work, aside, _lock: lock };
         plan.tidy()?;
         Ok(plan)
     }
@@ -174,9 +192,11 @@ impl Plan {
     ) -> Result<Self, Error> {
         let connection = store.writer(&lock)?;
         let before = generation_of(&connection).map_err(store.sqlite())?;
+        let first_row = next_row(&connection).map_err(store.sqlite())?;
         let mut work = Work { clear: true, changed: units.len(), ..Work::default() };
         let mut known = HashMap::new();
         for Given { unit, pieces } in units {
+            let words = searchable(&unit, &pieces);
             let chunks = pieces.into_iter().map(|piece| {
                 let text = piece.embedding_text();
                 let text_hash = text_hash(&text);
@@ -185,10 +205,11 @@ impl Plan {
             });
             let chunks = chunks.collect();
             let path = unit.id.as_str().to_owned();
-            work.units.push(NewUnit { unit, path, chunks });
+            work.units.push(NewUnit { unit, path, chunks, words });
         }
         let number = next_number(&store, before.as_ref())?;
-        Ok(Self { store, connection, model: model.clone(), before, number, work, _lock: lock })
+        let (model, aside) = (model.clone(), None);
+        Ok(Self { store, connection, model, before, number, first_row, work, aside, _lock: lock })
     }
 
     /// Whether the index agrees with the files, so that there is nothing to publish.
@@ -244,30 +265,51 @@ impl Plan {
     /// Writes the generation; the bytes of its vector file when that is a new one.
     fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<Option<Vec<u8>>, Error> {
         let (store, model, number) = (self.store.clone(), self.model.clone(), self.number);
-        let work = &self.work;
+        let (work, first_row, aside) = (&self.work, self.first_row, self.aside.take());
         let transaction = self
             .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(store.sqlite())?;
         let before = self.before.as_ref().filter(|_| !work.clear);
-        apply(&transaction, work, embeddings, before.map_or(0, |before| before.packed_row_max))
-            .map_err(store.sqlite())?;
+        let packed_row_max = before.map_or(0, |before| before.packed_row_max);
+        let pack = || -> Result<_, Error> {
+            let chunks = || work.units.iter().flat_map(|unit| &unit.chunks);
+            let mut packer = Packer::new(model.dimensions, chunks().count());
+            let mut row_max = 0;
+            for (row, chunk) in (first_row..).zip(chunks()) {
+                packer.push(row, chunk.embedding(embeddings))?;
+                row_max = row;
+            }
+            VectorFile::put(&store, number, packer, row_max)
+        };
+        let packed = std::thread::scope(|scope| {
+            // What keeps nothing of the generation before has all its vectors here.
+            let packing = before.is_none().then(|| scope.spawn(pack));
+            apply(&transaction, work, embeddings, first_row, packed_row_max).map_err(store.sqlite())?;
+            if let Some(aside) = aside {
+                aside.copy_into(&transaction).map_err(store.sqlite())?;
+            }
+            match packing.map(std::thread::ScopedJoinHandle::join) {
+                Some(Ok(packed)) => packed.map(Some),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => Ok(None),
+            }
+        })?;
         let chunks: usize = one(&transaction, "SELECT count(*) FROM chunks").map_err(store.sqlite())?;
         let kept = match before {
             Some(before) => kept(&store, &transaction, before, chunks).map_err(store.sqlite())?,
             None => None,
         };
-        let (file, bytes) = match kept {
-            Some(kept) => (kept, None),
-            None => {
+        let (file, bytes) = match (packed, kept) {
+            (Some((file, bytes)), _) => (file, Some(bytes)),
+            (None, Some(kept)) => (kept, None),
+            (None, None) => {
                 let row_max = forget_gone(&transaction).map_err(store.sqlite())?;
                 let part = Part::Until(row_max);
-                let bytes =
-                    read::pack(&transaction, model.dimensions, chunks, part).map_err(store.sqlite())??;
-                let hash = vectors::hash(&bytes);
-                let name = vectors::file_name("vectors", number, &hash);
-                vectors::write_whole(store.folder(), &name, &bytes)?;
-                (VectorFile { name, hash, chunks, row_max }, Some(bytes))
+                let packer = read::pack(&transaction, model.dimensions, chunks, part);
+                let (file, bytes) =
+                    VectorFile::put(&store, number, packer.map_err(store.sqlite())??, row_max)?;
+                (file, Some(bytes))
             }
         };
         failpoint::here!("index-after-vector-file");
@@ -389,6 +431,17 @@ struct VectorFile {
     row_max: i64,
 }
 
+impl VectorFile {
+    fn put(store: &Store, number: u64, packer: Packer, row_max: i64) -> Result<(Self, Vec<u8>), Error> {
+        let chunks = packer.len();
+        let bytes = packer.finish();
+        let hash = vectors::hash(&bytes);
+        let name = vectors::file_name("vectors", number, &hash);
+        vectors::write_whole(store.folder(), &name, &bytes)?;
+        Ok((Self { name, hash, chunks, row_max }, bytes))
+    }
+}
+
 /// The vector file of the generation before, when it will do for the next one: it is there, and few
 /// chunks were added or are gone since it was made. Writing a large one, and reading it again in every
 /// process, takes longer than everything else about a changed file.
@@ -446,6 +499,14 @@ fn derived_files(store: &Store) -> Result<Vec<String>, Error> {
     Ok(names.filter(|name| name.starts_with("vectors-") || name.starts_with("graph-")).collect())
 }
 
+/// What is found.
+struct Made {
+    before: Option<Generation>,
+    first_row: i64,
+    work: Work,
+    aside: Option<Aside>,
+}
+
 /// Finds the work.
 struct Maker<'a> {
     store: &'a Store,
@@ -475,15 +536,18 @@ impl<'a> Maker<'a> {
         Ok(Self { store, connection, brain, tokens, before, reread: !(reuse && same_rules), reuse })
     }
 
-    fn make(self, progress: &mut dyn FnMut(Progress)) -> Result<(Option<Generation>, Work), Error> {
+    fn make(self, progress: &mut dyn FnMut(Progress)) -> Result<Made, Error> {
+        let first_row = next_row(self.connection).map_err(self.store.sqlite())?;
         let known = match &self.before {
             Some(before) => files::known(self.store, self.connection, before).map_err(self.store.sqlite())?,
-            None => files::FileRows::default(),
+            None => FileRows::default(),
         };
         let units = self.before.as_ref().map_or(0, |before| before.units);
         let clear = self.reread || !files::are_all_known(&known, units);
         let seen = files::look_at_all(self.store, self.connection, self.brain, &known, clear, progress)?;
-        let Some(seen) = seen else { return Ok((self.before, Work::default())) };
+        let Some(seen) = seen else {
+            return Ok(Made { before: self.before, first_row, work: Work::default(), aside: None });
+        };
         let mut work = Work {
             clear,
             changed: seen.changed,
@@ -493,19 +557,34 @@ impl<'a> Maker<'a> {
             units_removed: if clear { BTreeSet::new() } else { seen.units_removed },
             ..Work::default()
         };
+        let aside = (clear && seen.units.len() >= self.store.limits.aside).then(|| Aside::begin(first_row));
         let mut texts: HashMap<TextHash, usize> = HashMap::new();
-        let cut = parallel::map(&seen.units, |(_, unit)| {
-            let texts = chunk::chunk(unit, self.tokens).into_iter().map(|piece| {
-                let text = piece.embedding_text();
-                (piece, text_hash(&text), text)
+        let mut units = seen.units.into_iter();
+        loop {
+            let block: Vec<(String, Unit)> = units.by_ref().take(CUT_AT_ONCE).collect();
+            if block.is_empty() {
+                return Ok(Made { before: self.before, first_row, work, aside });
+            }
+            let cut = parallel::map(&block, |(_, unit)| {
+                let pieces = chunk::chunk(unit, self.tokens);
+                let words = searchable(unit, &pieces);
+                let texts = pieces.into_iter().map(|piece| {
+                    let text = piece.embedding_text();
+                    (piece, text_hash(&text), text)
+                });
+                (texts.collect::<Vec<_>>(), words)
             });
-            texts.collect::<Vec<_>>()
-        });
-        for ((path, unit), pieces) in seen.units.into_iter().zip(cut) {
-            let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
-            work.units.push(NewUnit { unit, path, chunks });
+            let (cut, mut words): (Vec<_>, Vec<Words>) = cut.into_iter().unzip();
+            if let Some(aside) = &aside {
+                aside.add(std::mem::take(&mut words));
+            }
+            let mut words = words.into_iter();
+            for ((path, unit), pieces) in block.into_iter().zip(cut) {
+                let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
+                let words = words.next().unwrap_or_default();
+                work.units.push(NewUnit { unit, path, chunks, words });
+            }
         }
-        Ok((self.before, work))
     }
 
     /// Finds out where each piece's vector comes from.
@@ -562,6 +641,7 @@ fn apply(
     transaction: &Transaction<'_>,
     work: &Work,
     embeddings: &[Vec<u8>],
+    first_row: i64,
     packed_row_max: i64,
 ) -> rusqlite::Result<()> {
     if work.clear {
@@ -588,52 +668,19 @@ fn apply(
     for row in &work.files {
         files::put(transaction, row)?;
     }
-    if work.units.len() <= PREPARE_AT_ONCE {
-        let words: Vec<_> = work.units.iter().map(searchable).collect();
-        return put_units(transaction, &work.units, &words, embeddings);
-    }
-    // The words of the next units are prepared while those of the last ones are written.
-    std::thread::scope(|scope| {
-        let (prepared, next) = std::sync::mpsc::sync_channel(2);
-        scope.spawn(move || {
-            let blocks = work.units.chunks(PREPARE_AT_ONCE);
-            // It fails when the writer has failed, and then nobody needs it.
-            blocks
-                .map(|block| block.iter().map(searchable).collect())
-                .try_for_each(|words| prepared.send(words))
-        });
-        for block in work.units.chunks(PREPARE_AT_ONCE) {
-            // None comes when the other thread has panicked, which the scope passes on.
-            let Ok(words): Result<Vec<Words>, _> = next.recv() else { break };
-            put_units(transaction, block, &words, embeddings)?;
-        }
-        Ok(())
-    })
-}
-
-/// What each chunk of a unit is found by: heading, text and parts of identifiers.
-type Words = Vec<[String; 3]>;
-
-fn put_units(
-    transaction: &Transaction<'_>,
-    units: &[NewUnit],
-    words: &[Words],
-    embeddings: &[Vec<u8>],
-) -> rusqlite::Result<()> {
-    for (NewUnit { unit, path, chunks }, words) in units.iter().zip(words) {
+    let mut row = first_row;
+    for NewUnit { unit, path, chunks, words } in &work.units {
         put_unit(transaction, unit, path)?;
-        for ((position, chunk), [heading, text, parts]) in chunks.iter().enumerate().zip(words) {
-            let NewChunk { piece, text_hash, vector } = chunk;
-            let embedding = match vector {
-                Source::Kept(embedding) => embedding,
-                Source::Text(index) => &embeddings[*index],
-            };
+        let mut words = words.iter();
+        for (position, chunk) in chunks.iter().enumerate() {
+            let NewChunk { piece, text_hash, .. } = chunk;
             transaction
                 .prepare_cached(
-                    "INSERT INTO chunks(unit_id, position, heading_level, heading_breadcrumb, text,
-                     tokens, text_hash, embedding) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                    "INSERT INTO chunks(row, unit_id, position, heading_level, heading_breadcrumb, text,
+                     tokens, text_hash, embedding) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
                 )?
                 .execute(params![
+                    row,
                     unit.id.as_str(),
                     position,
                     piece.level,
@@ -641,32 +688,37 @@ fn put_units(
                     piece.text,
                     piece.tokens,
                     text_hash,
-                    embedding
+                    chunk.embedding(embeddings)
                 ])?;
-            let row = transaction.last_insert_rowid();
-            transaction
-                .prepare_cached(
-                    "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
-                )?
-                .execute(params![row, heading, text, parts])?;
+            if let Some(words) = words.next() {
+                aside::put(transaction, row, words)?;
+            }
+            row += 1;
         }
     }
     Ok(())
 }
 
-fn searchable(NewUnit { unit, chunks, .. }: &NewUnit) -> Words {
+/// What each of a unit's chunks is found by.
+fn searchable(unit: &Unit, pieces: &[Piece]) -> Words {
     let tags = unit.tags.join(" ");
-    let of_chunk = |(position, NewChunk { piece, .. }): (usize, &NewChunk)| {
+    let of_piece = |(position, piece): (usize, &Piece)| {
         let mut heading = format!("{}\n{tags}", piece.breadcrumb);
         if let Some(description) = unit.description.as_ref().filter(|_| position == 0) {
             heading.push('\n');
             heading.push_str(description);
         }
         let (heading, text) = (text::visible(&heading), text::visible(&piece.text));
-        let parts = words::parts_of_identifiers(&format!("{heading}\n{text}"));
+        let parts = words::parts_of_identifiers(&[&heading, &text]);
         [heading, text, parts]
     };
-    chunks.iter().enumerate().map(of_chunk).collect()
+    pieces.iter().enumerate().map(of_piece).collect()
+}
+
+/// The row that the next chunk gets.
+fn next_row(connection: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'chunks'";
+    connection.query_row(sql, [], |row| row.get(0))
 }
 
 fn put_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqlite::Result<()> {
@@ -721,7 +773,7 @@ fn one(connection: &Connection, sql: &str) -> rusqlite::Result<usize> {
 }
 
 /// The database's own tests, of every page and of the words.
-fn is_sound(connection: &Connection) -> bool {
+pub(crate) fn is_sound(connection: &Connection) -> bool {
     let words = "INSERT INTO chunks_fts(chunks_fts) VALUES ('integrity-check')";
     let pages = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
     pages.is_ok_and(|answer| answer == "ok") && connection.execute_batch(words).is_ok()
@@ -734,9 +786,9 @@ impl Plan {
         let embeddings =
             vec![vectors::to_embedding(vector, self.model.dimensions).unwrap(); self.work.texts.len()];
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        apply(&transaction, &self.work, &embeddings, i64::MAX).unwrap();
+        apply(&transaction, &self.work, &embeddings, self.first_row, i64::MAX).unwrap();
         let part = Part::Until(i64::MAX);
-        let bytes = read::pack(&transaction, self.model.dimensions, 0, part).unwrap().unwrap();
+        let bytes = read::pack(&transaction, self.model.dimensions, 0, part).unwrap().unwrap().finish();
         let file = vectors::file_name("vectors", self.number, &vectors::hash(&bytes));
         vectors::write_whole(self.store.folder(), &file, &bytes).unwrap();
     }

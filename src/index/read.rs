@@ -442,7 +442,7 @@ impl Pinned {
             0,
             Part::After(generation.packed_row_max),
         ))??;
-        let vectors = VectorSet::new(key, packed, gone, &tail).unwrap_or_else(VectorSet::empty);
+        let vectors = VectorSet::new(key, packed, gone, &tail.finish()).unwrap_or_else(VectorSet::empty);
         if vectors.len() != generation.chunks {
             self.store.mark_damaged();
         }
@@ -460,7 +460,8 @@ impl Pinned {
         }
         tracing::warn!(file = %path.display(), "remaking a vector file that is missing or damaged");
         let part = Part::Until(*packed_row_max);
-        let bytes = self.sql(pack(&self.connection, generation.model.dimensions, *packed_chunks, part))??;
+        let bytes =
+            self.sql(pack(&self.connection, generation.model.dimensions, *packed_chunks, part))??.finish();
         if let Some(vectors) = Vectors::parse(hash, &bytes) {
             // A reader may do so: the name stands for these very bytes. Without it the
             // answers are the same and the next process does this again.
@@ -518,13 +519,13 @@ pub(crate) enum Part {
     After(i64),
 }
 
-/// Embeddings in the form of the vector file; `chunks`: how many there will be, as far as is known.
+/// Embeddings for the form of the vector file; `chunks`: how many there will be, as far as is known.
 pub(crate) fn pack(
     connection: &rusqlite::Connection,
     dimensions: usize,
     chunks: usize,
     part: Part,
-) -> rusqlite::Result<Result<Vec<u8>, Error>> {
+) -> rusqlite::Result<Result<Packer, Error>> {
     let mut packer = Packer::new(dimensions, chunks);
     let (sql, row) = match part {
         Part::Until(row) => (
@@ -542,7 +543,7 @@ pub(crate) fn pack(
             return Ok(Err(error));
         }
     }
-    Ok(Ok(packer.finish()))
+    Ok(Ok(packer))
 }
 
 const UNITS: &str =

@@ -2,6 +2,9 @@
 
 use rusqlite::{Connection, ErrorCode};
 
+/// A chunk with its embedding has some 2 KB: a usual page of 4 KB holds one, and is half empty.
+pub(crate) const PAGE_BYTES: i64 = 16 << 10;
+
 /// The version of the tables and of what is in them. Another version is dropped and made anew.
 pub(crate) const VERSION: i64 = 3;
 
@@ -12,18 +15,12 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 /// 1e-3, and the packed vectors of a generation are the very same bits, so that they can be remade
 /// from here to the last byte and proven by their checksum.
 ///
-/// The words' table keeps no text (`content=''`): what is indexed is not what is shown, it has
-/// hidden characters taken out and identifiers taken apart, and the text is in `chunks` already.
-///
 /// `reviewers` tells who has let a path into the default branch, up to the commit in `reviewed`. It is of no
 /// generation: a merge may change it and no file.
 ///
 /// A vector file may serve several generations: chunks after its last row have their vectors here
 /// alone, and those of its chunks that are gone since are in `gone`, vector included, so that the file
 /// can still be remade.
-///
-/// The words of a large change are gathered in up to 32 MB of memory instead of 1, so that they are
-/// sorted once and not merged again and again.
 ///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector for ever,
 /// which is what lets a graph of an older generation be used for a newer one.
@@ -106,6 +103,16 @@ const TABLES: &str = "
         PRIMARY KEY (source_id, target_id, relation_type)
     ) WITHOUT ROWID;
     CREATE INDEX relationships_by_target ON relationships(target_id);
+";
+
+/// The table of words. It is made in other databases too: see [`crate::aside`].
+///
+/// It keeps no text (`content=''`): what is indexed is not what is shown, it has hidden characters taken out and
+/// identifiers taken apart, and the text is in `chunks` already.
+///
+/// The words of a large change are gathered in up to 32 MB of memory instead of 1, so that they are
+/// sorted once and not merged again and again.
+pub(crate) const WORDS: &str = "
     CREATE VIRTUAL TABLE chunks_fts USING fts5(
         heading, text, parts,
         content='', contentless_delete=1,
@@ -159,12 +166,14 @@ pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
 /// Makes the tables in an empty database, unless another has made them: where the folder was just deleted, the
 /// lock was deleted with it, and two may hold one each.
 pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     if inspect(&transaction)? == State::Ours {
         return Ok(());
     }
     transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(WORDS)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;

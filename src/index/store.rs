@@ -49,21 +49,26 @@ pub(crate) struct Store {
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
 }
 
-/// From how many chunks on something is done; a test has other limits.
+/// From how many chunks or units on something is done; a test has other limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// A graph is made.
     pub(crate) graph: usize,
     /// Small changes leave the vector file as it is.
     pub(crate) tail: usize,
+    /// Units, of which a whole new generation's words are gathered aside.
+    pub(crate) aside: usize,
 }
 
 /// Packing fewer chunks than this, and reading them again, takes no longer than the rest of a change.
 const TAIL_CHUNKS_MIN: usize = 4_096;
 
+/// Fewer are not worth a thread and a database.
+const ASIDE_UNITS_MIN: usize = if cfg!(test) { 2 } else { 256 };
+
 impl Default for Limits {
     fn default() -> Self {
-        Self { graph: crate::graph::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN }
+        Self { graph: crate::graph::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN, aside: ASIDE_UNITS_MIN }
     }
 }
 

@@ -121,6 +121,12 @@ fn unit(id: &str, body: &str) -> String {
     format!("---\nid: {id}\ntype: concept\ntitle: About {id}\n---\n\n{body}\n")
 }
 
+/// The database's own tests.
+fn is_sound(index: &Index) -> bool {
+    let connection = rusqlite::Connection::open(index.store.folder().join("index.db")).unwrap();
+    plan::is_sound(&connection)
+}
+
 fn publish(plan: Plan) -> Report {
     let dimensions = DIMENSIONS;
     let vectors = plan.texts().iter().map(|text| embed(text, dimensions)).collect();
@@ -394,6 +400,9 @@ fn however_the_files_change_the_index_is_what_a_new_one_would_be() {
                 Bench { index: Index::open(anew.path()).unwrap(), brain: bench.brain.clone(), _folder: anew };
             anew.update();
             assert_eq!(bench.everything(), anew.everything(), "seed {seed} turn {turn}");
+            for index in [&bench.index, &anew.index] {
+                assert!(is_sound(index), "seed {seed} turn {turn}");
+            }
         }
     }
 }
@@ -537,7 +546,7 @@ fn a_corrupt_database_is_made_anew_on_opening_or_by_the_next_plan() {
     connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     drop(connection);
     let mut bytes = fs::read(&path).unwrap();
-    for page in bytes.chunks_mut(4096).skip(2) {
+    for page in bytes.chunks_mut(schema::PAGE_BYTES as usize).skip(2) {
         page[..64].fill(0xa5);
     }
     let index = reopened(&bytes);

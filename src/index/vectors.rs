@@ -137,6 +137,10 @@ impl Packer {
         Ok(())
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.values.resize(self.values.len().next_multiple_of(8), 0);
         for row in &self.rows {

@@ -6,15 +6,16 @@ use std::collections::HashSet;
 /// thousands.
 const TERMS_MAX: usize = 64;
 
-/// The parts of a text's identifiers, one after the other, each identifier once.
+/// The parts of the texts' identifiers, one after the other, each identifier once.
 ///
 /// The tokenizer takes `parseConfig` for one word and `parse_config` for two; this gives
 /// `parse config` for the first and `parseconfig` for the second, so that each way of writing finds
 /// the other. They are indexed in a column of their own beside the text.
-pub(crate) fn parts_of_identifiers(text: &str) -> String {
+pub(crate) fn parts_of_identifiers(texts: &[&str]) -> String {
     let mut seen = HashSet::new();
     let mut parts = String::new();
-    for word in identifiers(text).filter(|word| seen.insert(*word)) {
+    let words = texts.iter().flat_map(|text| identifiers(text));
+    for word in words.filter(|word| may_have_parts(word)).filter(|word| seen.insert(*word)) {
         for form in other_forms(word) {
             if !parts.is_empty() {
                 parts.push(' ');
@@ -48,6 +49,11 @@ fn quote(term: &str) -> String {
 
 fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= 3)
+}
+
+/// Most words of a text have none, which is seen at a glance.
+fn may_have_parts(word: &str) -> bool {
+    word.contains('_') || word.chars().skip(1).any(char::is_uppercase)
 }
 
 /// How else an identifier may be written: its parts apart, and its parts in one.
@@ -86,7 +92,8 @@ mod tests {
 
     #[test]
     fn identifiers_are_found_by_their_parts_and_as_one() {
-        let check = |text: &str, expected: &str| assert_eq!(parts_of_identifiers(text), expected, "{text}");
+        let check =
+            |text: &str, expected: &str| assert_eq!(parts_of_identifiers(&[text]), expected, "{text}");
         check("call parseConfig twice: parseConfig", "parse config");
         check("read_file", "readfile");
         check("parseHTTPHeader2 in std::io", "parse http header2");
@@ -94,6 +101,7 @@ mod tests {
         check("plain words, 日本語, F16", "");
         check("__init__", "");
         check("größeÄndern", "größe ändern");
+        assert_eq!(parts_of_identifiers(&["readFile", "read_file readFile"]), "read file readfile");
     }
 
     #[test]
