@@ -87,7 +87,8 @@ pub(crate) fn put(
         .map(drop)
 }
 
-fn copy(from: &Connection, to: &Transaction<'_>, table: &str) -> rusqlite::Result<()> {
+/// Makes a table the same as that of another database.
+pub(crate) fn copy(from: &Connection, to: &Transaction<'_>, table: &str) -> rusqlite::Result<()> {
     to.execute(&format!("DELETE FROM {table}"), [])?;
     let mut read = from.prepare(&format!("SELECT * FROM {table}"))?;
     let columns = read.column_count();

@@ -79,7 +79,7 @@ pub struct Plan {
     /// Where its words are, when they are not with its units.
     aside: Option<Aside>,
     // Last, so that the connection is closed before another builder begins.
-    _lock: BuilderLock,
+    lock: BuilderLock,
 }
 
 #[derive(Default)]
@@ -179,7 +179,7 @@ impl Plan {
         let Made { before, first_row, work, aside } = made;
         let number = next_number(&store, before.as_ref())?;
         let model = model.clone();
-        let plan = Self { store, connection, model, before, number, first_row, work, aside, _lock: lock };
+        let plan = Self { store, connection, model, before, number, first_row, work, aside, lock };
         plan.tidy()?;
         Ok(plan)
     }
@@ -209,7 +209,7 @@ impl Plan {
         }
         let number = next_number(&store, before.as_ref())?;
         let (model, aside) = (model.clone(), None);
-        Ok(Self { store, connection, model, before, number, first_row, work, aside, _lock: lock })
+        Ok(Self { store, connection, model, before, number, first_row, work, aside, lock })
     }
 
     /// Whether the index agrees with the files, so that there is nothing to publish.
@@ -266,8 +266,12 @@ impl Plan {
     fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<Option<Vec<u8>>, Error> {
         let (store, model, number) = (self.store.clone(), self.model.clone(), self.number);
         let (work, first_row, aside) = (&self.work, self.first_row, self.aside.take());
-        let transaction = self
-            .connection
+        // To write a first generation into the log, and the log into the database, is to write it twice.
+        let is_first = cfg!(unix) && self.before.is_none() && work.units.len() >= store.limits.aside;
+        let mut alone = is_first.then(|| self.alone()).transpose()?;
+        let transaction = alone
+            .as_mut()
+            .unwrap_or(&mut self.connection)
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(store.sqlite())?;
         let before = self.before.as_ref().filter(|_| !work.clear);
@@ -334,14 +338,32 @@ impl Plan {
             )
             .map_err(store.sqlite())?;
         transaction.commit().map_err(store.sqlite())?;
+        if let Some(alone) = alone {
+            self.connection = store.put_in_place(alone, &self.lock)?;
+        }
         *store.cached_files() = work.known.clone().map(|known| ((number, built), known));
         failpoint::here!("index-after-commit");
         Ok(bytes)
     }
 
+    /// A database of its own, with what is of no generation and stays.
+    fn alone(&self) -> Result<Connection, Error> {
+        let mut alone = self.store.begin_alone()?;
+        let mut copy = || -> rusqlite::Result<()> {
+            let transaction = alone.transaction()?;
+            for table in ["reviewers", "reviewed"] {
+                aside::copy(&self.connection, &transaction, table)?;
+            }
+            transaction.commit()
+        };
+        copy().map_err(self.store.sqlite())?;
+        Ok(alone)
+    }
+
     /// Removes the files of generations past and those that a killed builder left. The generation
     /// before the newest keeps its vectors, for a reader that has just pinned it.
     fn tidy(&self) -> Result<(), Error> {
+        self.store.forget_alone();
         let newest = generation_of(&self.connection).map_err(self.store.sqlite())?;
         let graph: Option<String> = self
             .connection

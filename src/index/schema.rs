@@ -1,9 +1,10 @@
 //! The tables.
 
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, Transaction};
 
-/// A chunk with its embedding has some 2 KB: a usual page of 4 KB holds one, and is half empty.
-pub(crate) const PAGE_BYTES: i64 = 16 << 10;
+/// A chunk with its embedding has some 2 KB: a page of 4 KB holds one, and is half empty. A search reads many
+/// chunks and one of a page, so the pages are no larger than that.
+pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
 /// The version of the tables and of what is in them. Another version is dropped and made anew.
 pub(crate) const VERSION: i64 = 3;
@@ -172,13 +173,27 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     if inspect(&transaction)? == State::Ours {
         return Ok(());
     }
-    transaction.execute_batch(TABLES)?;
-    transaction.execute_batch(WORDS)?;
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", VERSION)?;
+    make(&transaction)?;
     transaction.commit()?;
     // The file by itself says what it is, also while its log has not been moved into it.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+/// Makes the tables in a file that nobody else knows of, which needs no log: until it is whole it is nothing.
+pub(crate) fn create_alone(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+    connection.pragma_update(None, "journal_mode", "OFF")?;
+    connection.pragma_update(None, "synchronous", "OFF")?;
+    let transaction = connection.transaction()?;
+    make(&transaction)?;
+    transaction.commit()
+}
+
+fn make(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    transaction.execute_batch(TABLES)?;
+    transaction.execute_batch(WORDS)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", VERSION)
 }
 
 /// Whether an error says that there are no tables yet: somebody is about to make them, or was killed before. One

@@ -33,6 +33,8 @@ const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 
 pub(crate) const DATABASE: &str = "index.db";
+/// A first generation in the making.
+const NEW_DATABASE: &str = "index.db.new";
 const LOCK: &str = "index.lock";
 /// Left by a reader that met damage, which it may not mend: the builder does.
 const DAMAGED: &str = "index.damaged";
@@ -56,7 +58,8 @@ pub(crate) struct Limits {
     pub(crate) graph: usize,
     /// Small changes leave the vector file as it is.
     pub(crate) tail: usize,
-    /// Units, of which a whole new generation's words are gathered aside.
+    /// Units, of which a whole new generation's words are gathered aside, and a first one is made in a file of
+    /// its own.
     pub(crate) aside: usize,
 }
 
@@ -79,13 +82,13 @@ pub(crate) struct Identity(u64, u64);
 
 impl Identity {
     #[cfg(unix)]
-    fn of(metadata: &fs::Metadata) -> Self {
+    pub(crate) fn of(metadata: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         Self(metadata.dev(), metadata.ino())
     }
 
     #[cfg(not(unix))]
-    fn of(_: &fs::Metadata) -> Self {
+    pub(crate) fn of(_: &fs::Metadata) -> Self {
         Self(0, 0)
     }
 
@@ -230,6 +233,48 @@ impl Store {
     pub(crate) fn writer(&self, lock: &BuilderLock) -> Result<Connection, Error> {
         ensure(&self.folder, lock, false)?;
         let path = self.folder.join(DATABASE);
+        connect(&path).map_err(self.sqlite())
+    }
+
+    /// A database beside the one that is there, for a first generation. What a killed builder has left of one
+    /// is removed.
+    pub(crate) fn begin_alone(&self) -> Result<Connection, Error> {
+        self.forget_alone();
+        let made = Connection::open(self.folder.join(NEW_DATABASE)).and_then(|mut connection| {
+            schema::create_alone(&mut connection)?;
+            connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+            connection.set_prepared_statement_cache_capacity(32);
+            Ok(connection)
+        });
+        made.map_err(self.sqlite())
+    }
+
+    pub(crate) fn forget_alone(&self) {
+        for end in ["", "-wal", "-shm", "-journal"] {
+            let path = self.folder.join(format!("{NEW_DATABASE}{end}"));
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(%error, file = %path.display(), "failed to remove a file of the index");
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Puts what [`Store::begin_alone`] gave and was filled since in the place of the database that is there,
+    /// which has nothing to be lost. Whoever reads that one goes on with it, and sees at the next question that
+    /// the file is another one, as when the folder was deleted.
+    pub(crate) fn put_in_place(&self, alone: Connection, lock: &BuilderLock) -> Result<Connection, Error> {
+        // From now on it has a log. Closing leaves it whole without one.
+        alone.pragma_update(None, "journal_mode", "WAL").map_err(self.sqlite())?;
+        alone.close().map_err(|(_, error)| self.sqlite()(error))?;
+        let (new, path) = (self.folder.join(NEW_DATABASE), self.folder.join(DATABASE));
+        let on_disk = File::open(&new).and_then(|file| file.sync_all());
+        on_disk.map_err(io_error("write", &new))?;
+        drop_database(&self.folder, lock)?;
+        fs::rename(&new, &path).map_err(io_error("rename", &new))?;
+        let kept = File::open(&self.folder).and_then(|folder| folder.sync_all());
+        kept.map_err(io_error("write", &self.folder))?;
         connect(&path).map_err(self.sqlite())
     }
 
