@@ -72,6 +72,9 @@ const PLACES: &[(&str, Where)] = &[
     ("indexing-before-publish", Where::Hook),
     ("index-after-vector-file", Where::Hook),
     ("index-after-commit", Where::Hook),
+    ("index-first-is-whole", Where::Hook),
+    ("index-first-has-no-name", Where::Hook),
+    ("index-first-in-place", Where::Hook),
     ("indexing-before-advance", Where::Hook),
     ("git-after-plan", Where::Hook),
     ("git-after-keep", Where::Hook),
@@ -301,6 +304,11 @@ impl Storm {
             }
             // Something new for the index, as a generation is published only then.
             if name.contains("index") && deaths() < DEATHS {
+                if name.contains("first") {
+                    // There is a first generation only where there is none. Where somebody makes one meanwhile,
+                    // the next turn deletes it.
+                    let _ = std::fs::remove_dir_all(self.machine.brain().join(".nugget"));
+                }
                 unit += 1;
                 self.machine.add_unit(&format!("{name}-{unit}"))?;
             }

@@ -67,7 +67,7 @@ pub(crate) struct Limits {
 const TAIL_CHUNKS_MIN: usize = 4_096;
 
 /// Fewer are not worth a thread and a database.
-const ASIDE_UNITS_MIN: usize = if cfg!(test) { 2 } else { 256 };
+const ASIDE_UNITS_MIN: usize = if cfg!(test) || failpoint::ON { 0 } else { 256 };
 
 impl Default for Limits {
     fn default() -> Self {
@@ -271,8 +271,11 @@ impl Store {
         let (new, path) = (self.folder.join(NEW_DATABASE), self.folder.join(DATABASE));
         let on_disk = File::open(&new).and_then(|file| file.sync_all());
         on_disk.map_err(io_error("write", &new))?;
+        failpoint::here!("index-first-is-whole");
         drop_database(&self.folder, lock)?;
+        failpoint::here!("index-first-has-no-name");
         fs::rename(&new, &path).map_err(io_error("rename", &new))?;
+        failpoint::here!("index-first-in-place");
         let kept = File::open(&self.folder).and_then(|folder| folder.sync_all());
         kept.map_err(io_error("write", &self.folder))?;
         connect(&path).map_err(self.sqlite())
