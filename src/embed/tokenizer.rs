@@ -210,17 +210,26 @@ impl Tokenizer {
         };
         let mut marks = 0;
         // Other white space that ASCII has the tokenizer takes for control characters, and drops.
-        for piece in text.split([' ', '\n', '\t', '\r']).filter(|piece| !piece.is_empty()) {
-            if !piece.bytes().all(|byte| byte.is_ascii_graphic()) {
-                add(piece);
+        let is_space = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\t' | b'\r');
+        let bytes = text.as_bytes();
+        let mut end = 0;
+        while end < bytes.len() {
+            let start = end + bytes[end..].iter().take_while(|byte| is_space(byte)).count();
+            end = start + bytes[start..].iter().take_while(|byte| !is_space(byte)).count();
+            if !bytes[start..end].iter().all(u8::is_ascii_graphic) {
+                add(&text[start..end]);
                 continue;
             }
-            for part in piece.split_inclusive(|c: char| c.is_ascii_punctuation()) {
-                let word = part.trim_end_matches(|c: char| c.is_ascii_punctuation());
-                marks += part.len() - word.len();
-                if !word.is_empty() {
-                    add(word);
+            let mut word = start;
+            for mark in (start..end).filter(|&at| bytes[at].is_ascii_punctuation()) {
+                if word < mark {
+                    add(&text[word..mark]);
                 }
+                marks += 1;
+                word = mark + 1;
+            }
+            if word < end {
+                add(&text[word..end]);
             }
         }
         count + marks

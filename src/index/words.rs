@@ -14,8 +14,8 @@ const TERMS_MAX: usize = 64;
 pub(crate) fn parts_of_identifiers(texts: &[&str]) -> String {
     let mut seen = HashSet::new();
     let mut parts = String::new();
-    let words = texts.iter().flat_map(|text| identifiers(text));
-    for word in words.filter(|word| may_have_parts(word)).filter(|word| seen.insert(*word)) {
+    let words = texts.iter().flat_map(|text| with_marks(text)).flat_map(identifiers);
+    for word in words.filter(|word| seen.insert(*word)) {
         for form in other_forms(word) {
             if !parts.is_empty() {
                 parts.push(' ');
@@ -51,9 +51,30 @@ fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= 3)
 }
 
-/// Most words of a text have none, which is seen at a glance.
-fn may_have_parts(word: &str) -> bool {
-    word.contains('_') || word.chars().skip(1).any(char::is_uppercase)
+/// The stretches of a text that may hold an identifier with parts: with a mark between letters, a capital after the
+/// first, or what is not ASCII. Most words of a text have none of these, which their bytes tell at a glance.
+fn with_marks(text: &str) -> impl Iterator<Item = &str> {
+    let bytes = text.as_bytes();
+    let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < bytes.len() {
+            let start = at;
+            let mut is_marked = false;
+            while at < bytes.len() && is_of_word(bytes[at]) {
+                let byte = bytes[at];
+                is_marked |= byte == b'_' || !byte.is_ascii() || (byte.is_ascii_uppercase() && at > start);
+                at += 1;
+            }
+            let end = at;
+            at += 1;
+            if is_marked {
+                // Both ends are beside ASCII, or ends of the text.
+                return text.get(start..end);
+            }
+        }
+        None
+    })
 }
 
 /// How else an identifier may be written: its parts apart, and its parts in one.
@@ -101,7 +122,28 @@ mod tests {
         check("plain words, 日本語, F16", "");
         check("__init__", "");
         check("größeÄndern", "größe ändern");
+        check("aB—cD ß_x Überall x—y", "ßx");
+        check("(tokenizeAll)", "tokenize all");
         assert_eq!(parts_of_identifiers(&["readFile", "read_file readFile"]), "read file readfile");
+    }
+
+    /// Against looking at every word.
+    #[test]
+    fn no_identifier_with_parts_is_passed_over() {
+        let letters = ["a", "bc", "D", "EF", "_", "__", "1", "ß", "É", "—", " ", "-", ".", "\n", "日"];
+        let mut with_parts = 0;
+        for seed in 0..2_000_u32 {
+            let mut random = blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof();
+            let mut drawn = [0; 24];
+            random.fill(&mut drawn);
+            let text: String = drawn.iter().map(|&at| letters[usize::from(at) % letters.len()]).collect();
+            let mut seen = HashSet::new();
+            let words = identifiers(&text).filter(|word| seen.insert(*word));
+            let expected = words.flat_map(other_forms).collect::<Vec<_>>().join(" ");
+            assert_eq!(parts_of_identifiers(&[&text]), expected, "seed {seed}: {text:?}");
+            with_parts += u32::from(!expected.is_empty());
+        }
+        assert!(with_parts > 500);
     }
 
     #[test]
