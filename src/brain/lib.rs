@@ -24,8 +24,8 @@ pub const DERIVED_FOLDER: &str = ".nugget";
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
 /// The deepest folder that is walked, so that a hostile tree ends.
 const DEPTH_MAX: usize = 16;
-/// A folder stays open until its files were asked for size and time.
-const FOLDERS_OPEN_MAX: usize = 64;
+/// Fewer folders than this are listed one after the other.
+const FOLDERS_FEW: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -179,28 +179,34 @@ impl Brain {
         let mut files = Vec::new();
         let mut folders = vec![String::new()];
         for depth in 1..=DEPTH_MAX {
-            let mut below = Vec::new();
-            for block in folders.chunks(FOLDERS_OPEN_MAX) {
-                let mut units = Vec::new();
-                let listed = parallel::map(block, |folder| list(&self.root, folder, depth));
-                for (folder, listed) in block.iter().zip(listed) {
-                    match listed {
-                        Ok(listed) => {
-                            units.extend(listed.units);
-                            below.extend(listed.folders);
-                        }
-                        Err(source) if folder.is_empty() => {
-                            return Err(Error::Read { path: self.root.clone(), source });
-                        }
-                        Err(_) => {}
-                    }
-                }
-                // To ask for each file's size and time takes longer than to find them all.
-                let asked = parallel::map(&units, |(_, entry)| stamp(entry));
-                let file = |((path, _), stamp): ((String, _), Option<(u64, i128)>)| {
-                    stamp.map(|(size, modified_ns)| BrainFile { path, size, modified_ns })
+            // To ask for each file's size and time takes longer than to find them all, and is shared among the
+            // processors by folders where there are many, by files where there are few.
+            let listed: Vec<io::Result<Stamped>> = if folders.len() < FOLDERS_FEW {
+                let list = |folder: &String| {
+                    let listed = list(&self.root, folder, depth)?;
+                    let stamps = parallel::map(&listed.units, stamp);
+                    Ok(listed.stamped(stamps))
                 };
-                files.extend(units.into_iter().zip(asked).filter_map(file));
+                folders.iter().map(list).collect()
+            } else {
+                parallel::map(&folders, |folder| {
+                    let listed = list(&self.root, folder, depth)?;
+                    let stamps = listed.units.iter().map(stamp).collect();
+                    Ok(listed.stamped(stamps))
+                })
+            };
+            let mut below = Vec::new();
+            for (folder, listed) in folders.iter().zip(listed) {
+                match listed {
+                    Ok((units, folders)) => {
+                        files.extend(units);
+                        below.extend(folders);
+                    }
+                    Err(source) if folder.is_empty() => {
+                        return Err(Error::Read { path: self.root.clone(), source });
+                    }
+                    Err(_) => {}
+                }
             }
             folders = below;
         }
@@ -292,13 +298,31 @@ pub fn is_unit_path(path: &str) -> bool {
     depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name, depth)
 }
 
+/// A file's path relative to the root, and its name in its folder.
+type Named = (String, fs::DirEntry);
+/// Size, and nanoseconds since the epoch.
+type Stamp = (u64, i128);
+
 /// What one folder holds.
 #[derive(Default)]
 struct Listed {
     /// Paths relative to the root.
     folders: Vec<String>,
     /// The markdown files by name, each with its path relative to the root.
-    units: Vec<(String, fs::DirEntry)>,
+    units: Vec<Named>,
+}
+
+/// The files of a folder, and the folders in it.
+type Stamped = (Vec<BrainFile>, Vec<String>);
+
+impl Listed {
+    /// `stamps`: what [`stamp`] gave for each file.
+    fn stamped(self, stamps: Vec<Option<Stamp>>) -> Stamped {
+        let file = |((path, _), stamp): (Named, Option<Stamp>)| {
+            stamp.map(|(size, modified_ns)| BrainFile { path, size, modified_ns })
+        };
+        (self.units.into_iter().zip(stamps).filter_map(file).collect(), self.folders)
+    }
 }
 
 /// `folder`: relative to the root; `depth`: of what is in it.
@@ -326,9 +350,8 @@ fn list(root: &Path, folder: &str, depth: usize) -> io::Result<Listed> {
     Ok(listed)
 }
 
-/// Size, and nanoseconds since the epoch; `None` for one that has vanished since it was listed: it is simply not
-/// there.
-fn stamp(entry: &fs::DirEntry) -> Option<(u64, i128)> {
+/// `None` for one that has vanished since it was listed: it is simply not there.
+fn stamp((_, entry): &Named) -> Option<Stamp> {
     let metadata = entry.metadata().ok()?;
     let modified = metadata.modified().ok();
     let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
@@ -384,6 +407,29 @@ mod tests {
         let files = Brain::open(root).unwrap().files().unwrap();
         let paths: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(paths, ["b.md", "domains/a/bugs/x.md", "notes/README.md"]);
+    }
+
+    /// By all processors where there are many folders.
+    #[test]
+    fn files_of_many_folders_come_in_the_order_of_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        Brain::init(root).unwrap();
+        let mut expected = Vec::new();
+        for at in 0..3 * FOLDERS_FEW {
+            for path in [format!("f{at}/a.md"), format!("f{at}/x/b.md"), format!("f{at}-x.md")] {
+                fs::create_dir_all(root.join(&path).parent().unwrap()).unwrap();
+                fs::write(root.join(&path), &path).unwrap();
+                expected.push(path);
+            }
+        }
+        expected.sort();
+        let files = Brain::open(root).unwrap().files().unwrap();
+        assert_eq!(
+            files.iter().map(|file| &file.path).collect::<Vec<_>>(),
+            expected.iter().collect::<Vec<_>>()
+        );
+        assert!(files.iter().all(|file| file.size == file.path.len() as u64 && file.modified_ns > 0));
     }
 
     #[test]
