@@ -242,8 +242,7 @@ impl Store {
         self.forget_alone();
         let made = Connection::open(self.folder.join(NEW_DATABASE)).and_then(|mut connection| {
             schema::create_alone(&mut connection)?;
-            connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-            connection.set_prepared_statement_cache_capacity(32);
+            make_room(&connection)?;
             Ok(connection)
         });
         made.map_err(self.sqlite())
@@ -408,10 +407,14 @@ fn connect(path: &Path) -> rusqlite::Result<Connection> {
     // A power cut may take the newest generation, never the database: the next plan makes it again.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // A generation is one transaction: with less room its pages are written out and read again.
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-    connection.set_prepared_statement_cache_capacity(32);
+    make_room(&connection)?;
     Ok(connection)
+}
+
+/// A generation is one transaction: with less room its pages are written out and read again.
+fn make_room(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(32);
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)
 }
 
 fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
