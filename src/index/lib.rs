@@ -15,6 +15,7 @@ mod graph;
 mod overview;
 
 mod plan;
+mod rank;
 mod read;
 mod reviewers;
 mod schema;
@@ -30,6 +31,8 @@ use brain::Files;
 use knowledge::CountTokens;
 use serde::{Deserialize, Serialize};
 
+/// The same work on many items by all processors, for those who search as for those who index.
+pub use brain::parallel;
 pub use cache::VectorCache;
 pub use filter::Filter;
 pub use glance::{Glance, glance};

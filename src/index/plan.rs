@@ -151,6 +151,17 @@ impl Generation {
     }
 }
 
+/// From so many vectors on it takes a while to free them.
+const BESIDE_MIN: usize = 4_096;
+
+/// Frees what is large on a thread of its own, for nobody waits for it.
+fn drop_beside(value: impl Send + 'static, is_large: bool) {
+    if is_large {
+        // Where no thread can be had it is dropped here.
+        let _ = std::thread::Builder::new().spawn(move || drop(value));
+    }
+}
+
 impl Plan {
     pub(crate) fn make(
         store: Arc<Store>,
@@ -244,6 +255,8 @@ impl Plan {
             parallel::map(&vectors, |vector| vectors::to_embedding(vector, dimensions))
                 .into_iter()
                 .collect::<Result<_, _>>()?;
+        let is_large = embeddings.len() >= BESIDE_MIN;
+        drop_beside(vectors, is_large);
         if self.is_empty() {
             let number = self.before.as_ref().map_or(0, |before| before.number);
             return self.report(number);
@@ -259,6 +272,7 @@ impl Plan {
         {
             tracing::warn!(%error, "failed to make a vector graph");
         }
+        drop_beside((self.work, embeddings), is_large);
         Ok(report)
     }
 
@@ -290,6 +304,9 @@ impl Plan {
             // What keeps nothing of the generation before has all its vectors here.
             let packing = before.is_none().then(|| scope.spawn(pack));
             apply(&transaction, work, embeddings, first_row, packed_row_max).map_err(store.sqlite())?;
+            if is_first {
+                scope.spawn(|| store.hurry_alone());
+            }
             if let Some(aside) = aside {
                 aside.copy_into(&transaction).map_err(store.sqlite())?;
             }

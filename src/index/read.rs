@@ -9,13 +9,9 @@ use rusqlite::{OptionalExtension as _, Params, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::graph::Graph;
-use crate::store::{self, Pooled, Store};
+use crate::store::{self, Identity, Pooled, Store};
 use crate::vectors::{self, Packer, VectorSet, Vectors};
-use crate::{Error, Filter, ModelLabel, schema, words};
-
-/// What a match in the heading (breadcrumb, title, tags), in the text, and in the parts of
-/// identifiers is worth to BM25.
-const BM25: &str = "bm25(1.0, 1.0, 1.0)";
+use crate::{Error, Filter, ModelLabel, rank, schema, words};
 
 /// The number of a chunk in the index. It stands for one text and one vector for as long as the
 /// database lives, and is never used again for another.
@@ -106,8 +102,12 @@ struct Generation {
 /// One whole generation: a connection in a read transaction, and the vectors of that generation.
 pub struct Pinned {
     store: Arc<Store>,
+    /// Of the database.
+    identity: Identity,
     connection: Pooled,
     generation: u64,
+    /// When it was made: the numbers begin anew with the database.
+    built: String,
     model: Option<ModelLabel>,
     units: usize,
     chunks: usize,
@@ -125,24 +125,32 @@ pub(crate) enum Vectored {
 impl Pinned {
     pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
         let pinned = store::while_vanishing(store.folder(), || {
-            Self::once(Arc::clone(&store), store.reader()?, vectored)
+            let (identity, connection) = store.reader()?;
+            Self::once(Arc::clone(&store), identity, connection, vectored)
         });
         match pinned {
             // A builder was killed before it had made the tables. The next one begins anew; until then there is
             // nothing to be found.
             Err(Error::Sqlite { source, .. }) if schema::is_unmade(&source) => {
-                let connection = store.nothing()?;
-                Self::once(store, connection, vectored)
+                let (identity, connection) = store.nothing()?;
+                Self::once(store, identity, connection, vectored)
             }
             pinned => pinned,
         }
     }
 
-    fn once(store: Arc<Store>, connection: Pooled, vectored: Vectored) -> Result<Self, Error> {
+    fn once(
+        store: Arc<Store>,
+        identity: Identity,
+        connection: Pooled,
+        vectored: Vectored,
+    ) -> Result<Self, Error> {
         // From here on `drop` ends the transaction, whatever fails below.
         let mut pinned = Self {
+            identity,
             connection,
             generation: 0,
+            built: String::new(),
             model: None,
             units: 0,
             chunks: 0,
@@ -176,6 +184,7 @@ impl Pinned {
                 pinned.chunks = pinned.vectors.len();
             }
             pinned.model = Some(generation.model);
+            pinned.built = generation.built;
         }
         Ok(pinned)
     }
@@ -229,17 +238,21 @@ impl Pinned {
     /// When the index cannot be read.
     pub fn bm25(&self, terms: &[String], limit: usize) -> Result<Vec<Hit>, Error> {
         let Some(query) = words::any_of(terms) else { return Ok(Vec::new()) };
-        let sql = "SELECT rowid, -rank FROM chunks_fts WHERE chunks_fts MATCH ?1 AND rank MATCH ?2
-                   ORDER BY rank LIMIT ?3";
-        let hit = |row: &Row<'_>| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? });
-        let limit = limit.min(i32::MAX as usize);
-        if self.filter.is_none() {
-            return self.all(sql, (query, BM25, limit), hit);
-        }
+        let mut hits = match self.store.lengths(self.identity, &self.connection)? {
+            Some(lengths) => self.sql(rank::matches(&self.connection, &query, lengths))?,
+            None => {
+                let sql = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?1";
+                self.all(sql, [query], |row| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? }))?
+            }
+        };
         // The filter is no table, so that a reader need not write one: what it leaves out is stepped over.
-        let mut hits = self.all(sql, (query, BM25, -1), hit)?;
         hits.retain(|hit| self.admits(hit.chunk));
-        hits.truncate(limit);
+        let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));
+        if limit < hits.len() {
+            hits.select_nth_unstable_by(limit, by_score);
+            hits.truncate(limit);
+        }
+        hits.sort_unstable_by(by_score);
         Ok(hits)
     }
 
@@ -251,7 +264,8 @@ impl Pinned {
     pub fn nearest(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
         let Some(model) = &self.model else { return Ok(Vec::new()) };
         let query = vectors::normalised(vector, model.dimensions)?;
-        let admits = |row| self.admits(ChunkRow(row));
+        let filter = self.filter.as_ref();
+        let admits = |row| filter.is_none_or(|filter| filter.admits(ChunkRow(row)));
         // A graph proposes the nearest of all, of which few may be among the admitted.
         let graph = if self.filter.is_some() { None } else { self.graph()? };
         let Some(graph) = graph else { return Ok(self.vectors.scan(&query, limit, i64::MIN, admits)) };
@@ -359,8 +373,14 @@ impl Pinned {
             let rows = self.all(sql, [query], |row| row.get(0).map(ChunkRow))?;
             return Ok(rows.into_iter().filter(|row| self.admits(*row)).count() as u64);
         }
+        let generation = (self.generation, self.built.clone());
+        if let Some(known) = self.store.cached_frequencies().get(&generation, &query) {
+            return Ok(known);
+        }
         let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
-        Ok(self.all(sql, [query], |row| row.get(0))?.pop().unwrap_or(0))
+        let count = self.all(sql, [&query], |row| row.get(0))?.pop().unwrap_or(0);
+        self.store.cached_frequencies().put(&generation, query, count);
+        Ok(count)
     }
 
     /// The unit's relations in both directions: its own first, then those that others state of it.

@@ -1,8 +1,10 @@
 //! The index's folder: its database and connections, its lock, and what is cached of it.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::Error;
 use crate::files::FileRows;
 use crate::graph::Graph;
+use crate::rank::{self, Lengths};
 use crate::schema::{self, State};
 use crate::vectors::VectorSet;
 
@@ -32,6 +35,10 @@ const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
 /// At most, and only while much is written.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 
+/// For a database that nobody reads and no log is kept of: its pages may as well go to the system while the words
+/// are still gathered.
+const ALONE_CACHE_KIB: i64 = 8 << 10;
+
 pub(crate) const DATABASE: &str = "index.db";
 /// A first generation in the making.
 const NEW_DATABASE: &str = "index.db.new";
@@ -47,8 +54,38 @@ pub(crate) struct Store {
     vectors: Mutex<Option<Arc<VectorSet>>>,
     /// The table of files as it was last read, with the number and time of its generation.
     files: Mutex<Option<KnownFiles>>,
+    /// How many chunks hold a term, of the newest generation that anyone asked: the words of all questions
+    /// are much the same, and the most common ones take the longest to count.
+    frequencies: Mutex<Frequencies>,
+    /// How long the passages of the present database are, once a second question is asked.
+    lengths: Mutex<Option<(Identity, Lengths)>>,
+    /// Whether a question was asked.
+    was_asked: AtomicBool,
     /// The newest graph that anyone asked for, by file name; `None` inside when it was bad.
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Frequencies {
+    /// Number and time of the generation.
+    generation: (u64, String),
+    counts: HashMap<String, u64>,
+}
+
+/// At most half a megabyte of them.
+const FREQUENCIES_MAX: usize = 8_192;
+
+impl Frequencies {
+    pub(crate) fn get(&self, generation: &(u64, String), query: &str) -> Option<u64> {
+        if self.generation == *generation { self.counts.get(query).copied() } else { None }
+    }
+
+    pub(crate) fn put(&mut self, generation: &(u64, String), query: String, count: u64) {
+        if self.generation != *generation || self.counts.len() >= FREQUENCIES_MAX {
+            *self = Self { generation: generation.clone(), counts: HashMap::new() };
+        }
+        self.counts.insert(query, count);
+    }
 }
 
 /// From how many chunks or units on something is done; a test has other limits.
@@ -170,6 +207,9 @@ impl Store {
             open: RwLock::new(open),
             vectors: Mutex::new(None),
             files: Mutex::new(None),
+            frequencies: Mutex::default(),
+            lengths: Mutex::default(),
+            was_asked: AtomicBool::new(false),
             graph: Mutex::new(None),
         })
     }
@@ -178,37 +218,39 @@ impl Store {
         &self.folder
     }
 
-    /// A connection for reading, to the database that is there now.
-    pub(crate) fn reader(&self) -> Result<Pooled, Error> {
+    /// A connection for reading, to the database that is there now, and which that is.
+    pub(crate) fn reader(&self) -> Result<(Identity, Pooled), Error> {
         let pool = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.1.clone())
+            (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.clone())
         };
-        let pool = match pool.map_or_else(|| self.reopen(), Ok) {
+        let (identity, pool) = match pool.map_or_else(|| self.reopen(), Ok) {
             // A reader waits for no builder: what was open is whole, though its file is gone.
             Err(Error::Locked { .. }) => self.left_over()?,
             pool => pool?,
         };
-        pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
+        let connection = pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })?;
+        Ok((identity, connection))
     }
 
     /// What was open before the database was removed, if it can still be read, or else nothing.
-    fn left_over(&self) -> Result<Pool, Error> {
-        let pool = self.open.read().unwrap_or_else(PoisonError::into_inner).1.clone();
+    fn left_over(&self) -> Result<(Identity, Pool), Error> {
+        let (identity, pool) = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
         let is_whole = pool.get().is_ok_and(|connection| {
             connection.query_row("SELECT count(*) FROM generation", [], |row| row.get::<_, i64>(0)).is_ok()
         });
-        if is_whole { Ok(pool) } else { nothing_yet(&self.folder).map(|(_, pool)| pool) }
+        if is_whole { Ok((identity, pool)) } else { nothing_yet(&self.folder) }
     }
 
     /// A connection to the generation before the first.
-    pub(crate) fn nothing(&self) -> Result<Pooled, Error> {
-        let (_, pool) = nothing_yet(&self.folder)?;
-        pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
+    pub(crate) fn nothing(&self) -> Result<(Identity, Pooled), Error> {
+        let (identity, pool) = nothing_yet(&self.folder)?;
+        let connection = pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })?;
+        Ok((identity, connection))
     }
 
     /// The database was removed or replaced since it was opened.
-    fn reopen(&self) -> Result<Pool, Error> {
+    fn reopen(&self) -> Result<(Identity, Pool), Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         loop {
@@ -219,8 +261,10 @@ impl Store {
             }
             match connect_pool(&self.folder) {
                 Ok(opened) => {
+                    // Another file may have its number, now that nobody holds it open.
+                    *self.lengths.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     *open = opened;
-                    return Ok(open.1.clone());
+                    return Ok(open.clone());
                 }
                 // Removed once more since it was made.
                 Err(_) if !self.folder.join(DATABASE).exists() && started.elapsed() < REMAKE_PATIENCE => {}
@@ -242,10 +286,17 @@ impl Store {
         self.forget_alone();
         let made = Connection::open(self.folder.join(NEW_DATABASE)).and_then(|mut connection| {
             schema::create_alone(&mut connection)?;
-            make_room(&connection)?;
+            connection.pragma_update(None, "cache_size", -ALONE_CACHE_KIB)?;
+            connection.set_prepared_statement_cache_capacity(32);
             Ok(connection)
         });
         made.map_err(self.sqlite())
+    }
+
+    /// Has what is written of it so far go to the disk while more is written. What fails here fails again when it
+    /// is put in place.
+    pub(crate) fn hurry_alone(&self) {
+        let _ = File::open(self.folder.join(NEW_DATABASE)).and_then(|file| file.sync_data());
     }
 
     pub(crate) fn forget_alone(&self) {
@@ -308,6 +359,24 @@ impl Store {
 
     pub(crate) fn cached_files(&self) -> MutexGuard<'_, Option<KnownFiles>> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cached_frequencies(&self) -> MutexGuard<'_, Frequencies> {
+        self.frequencies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the passages are that this connection sees, and perhaps others; `None` for the first question, as
+    /// many a process asks only one, and to read them takes longer than they save it.
+    pub(crate) fn lengths(&self, of: Identity, connection: &Connection) -> Result<Option<Lengths>, Error> {
+        if !self.was_asked.swap(true, Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let mut cached = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = cached.take().filter(|(identity, _)| *identity == of);
+        let mut lengths = known.map(|(_, lengths)| lengths).unwrap_or_default();
+        rank::read_lengths(connection, &mut lengths).map_err(self.sqlite())?;
+        *cached = Some((of, Arc::clone(&lengths)));
+        Ok(Some(lengths))
     }
 
     pub(crate) fn cached_graph(&self) -> MutexGuard<'_, Option<(String, Option<Arc<Graph>>)>> {
@@ -495,7 +564,7 @@ fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(32);
-    Ok(())
+    rank::register(connection)
 }
 
 /// Empties the log when a generation has made it large. Nobody else does: see [`leave_log_alone`]. A reader that

@@ -297,12 +297,26 @@ fn the_deleted_folder_is_remade_with_nothing_lost_even_under_an_open_index() {
     let before = bench.everything();
     let reader = bench.index.clone();
     assert_eq!(reader.pin().unwrap().units_count(), 20);
+    let holding = |reader: &Index| reader.pin().unwrap().document_frequency("a").unwrap();
+    assert!(holding(&reader) > 0);
     fs::remove_dir_all(bench.folder()).unwrap();
     assert_eq!(reader.pin().unwrap().generation(), 0, "what is gone is not served");
+    assert_eq!(holding(&reader), 0);
     assert!(!bench.index.is_current(&bench.brain, &model()).unwrap());
     bench.update();
     assert_eq!(bench.everything(), before);
     assert_eq!(reader.pin().unwrap().units_count(), 20);
+    // Rows are numbered from the start again: what was known of them is not held against the new ones.
+    let terms = ["a".to_owned(), "text".to_owned()];
+    let hits = || reader.pin().unwrap().bm25(&terms, 50).unwrap();
+    for turn in 0..3 {
+        hits();
+        assert_eq!(hits(), fresh_hits(&bench, &terms, 50), "turn {turn}");
+        fs::remove_dir_all(bench.folder()).unwrap();
+        (0..20)
+            .for_each(|i| bench.unit(&format!("unit-{i}"), &words(1 + (i * 7 + turn * 11) % 90, "a text")));
+        bench.update();
+    }
 }
 
 #[test]
@@ -416,6 +430,21 @@ fn however_the_files_change_the_index_is_what_a_new_one_would_be() {
             assert_eq!(bench.everything(), anew.everything(), "seed {seed} turn {turn}");
             for index in [&bench.index, &anew.index] {
                 assert!(is_sound(index), "seed {seed} turn {turn}");
+            }
+            // Whatever it remembers of how long the passages were. A first question is FTS5's own to answer.
+            let terms = ["edition".to_owned(), turn.to_string(), "of".to_owned(), "b".to_owned()];
+            let hits = |index: &Index| index.pin().unwrap().bm25(&terms, 5).unwrap();
+            let right = fresh_hits(&bench, &terms, 5);
+            for index in [&bench.index, &other, &bench.index] {
+                assert_eq!(hits(index), right, "seed {seed} turn {turn}");
+            }
+            // Whatever it remembers of how common a word was.
+            for term in ["edition", &turn.to_string(), &(turn / 2).to_string()] {
+                let holding = |index: &Index| index.pin().unwrap().document_frequency(term).unwrap();
+                let right = holding(&anew.index);
+                for index in [&bench.index, &other, &bench.index] {
+                    assert_eq!(holding(index), right, "seed {seed} turn {turn} {term}");
+                }
             }
         }
     }
@@ -820,6 +849,55 @@ fn words_are_found_stemmed_without_accents_and_by_the_parts_of_identifiers() {
     assert_eq!(pinned.document_frequency("calls").unwrap(), 2);
     assert_eq!(pinned.document_frequency("about").unwrap(), 3, "the breadcrumb counts");
     assert_eq!(pinned.document_frequency("*").unwrap(), 0);
+}
+
+#[test]
+fn words_are_weighed_as_fts5_weighs_them() {
+    let bench = Bench::new();
+    for i in 0..40 {
+        let text = format!(
+            "{} {} parse_config readFile of the {}",
+            words(1 + i * 13 % 170, "a"),
+            "rare ".repeat(i % 5),
+            if i % 7 == 0 { "日本語 naïve" } else { "plain word" }
+        );
+        bench.unit(&format!("unit-{i}"), &text);
+    }
+    bench.update();
+    let reader = bench.index.pin().unwrap();
+    reader.bm25(&["first".to_owned()], 1).unwrap();
+    let queries = [
+        "the",
+        "a1 a2 a3",
+        "rare plain",
+        "parseConfig",
+        "read_file naïve",
+        "日本語",
+        "unit of rare rare",
+        "nothing at all",
+        "About \"quoted",
+        "a7 a7",
+        "x² ½ plain",
+    ];
+    for query in queries {
+        let terms: Vec<String> = query.split(' ').map(str::to_owned).collect();
+        for limit in [0, 1, 7, 1_000] {
+            let (ours, theirs) = (reader.bm25(&terms, limit).unwrap(), fresh_hits(&bench, &terms, limit));
+            assert_eq!(ours.len(), theirs.len(), "{query}");
+            for (ours, theirs) in ours.iter().zip(&theirs) {
+                assert_eq!(ours.chunk, theirs.chunk, "{query}");
+                assert!((ours.score - theirs.score).abs() < 1e-12 * (1.0 + theirs.score), "{query}");
+            }
+        }
+    }
+    let all = reader.bm25(&["rare".to_owned()], 100).unwrap();
+    assert_eq!(all.len(), 32);
+    assert!(all.is_sorted_by(|a, b| a.score >= b.score) && all[31].score > 0.0);
+}
+
+/// What a process finds that asks once: FTS5 weighs the words itself.
+fn fresh_hits(bench: &Bench, terms: &[String], limit: usize) -> Vec<Hit> {
+    Index::open(&bench.folder()).unwrap().pin().unwrap().bm25(terms, limit).unwrap()
 }
 
 #[test]

@@ -12,6 +12,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brain::parallel;
 use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
@@ -22,6 +23,8 @@ use crate::store::io_error;
 const MAGIC: &[u8; 8] = b"nuggetv\0";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 32;
+/// Rows that a processor compares at a time. Some twenty thousand are worth a second one.
+const BLOCK_ROWS: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Vectors {
@@ -94,18 +97,14 @@ impl VectorSet {
         query: &[f32],
         limit: usize,
         after: i64,
-        admits: impl Fn(i64) -> bool,
+        admits: impl Fn(i64) -> bool + Sync,
     ) -> Vec<Hit> {
-        let mut scores = self.packed.scores(query, after, |row| {
+        let mut scores = self.packed.scores(query, limit, after, |row| {
             admits(row) && (self.gone.is_empty() || self.gone.binary_search(&row).is_err())
         });
-        scores.append(&mut self.tail.scores(query, after, admits));
-        let order = |a: &(f32, i64), b: &(f32, i64)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
-        if limit < scores.len() {
-            scores.select_nth_unstable_by(limit, order);
-            scores.truncate(limit);
-        }
-        scores.sort_unstable_by(order);
+        scores.append(&mut self.tail.scores(query, limit, after, admits));
+        keep_best(&mut scores, limit);
+        scores.sort_unstable_by(by_score);
         scores.into_iter().map(|(score, row)| Hit { chunk: ChunkRow(row), score: score.into() }).collect()
     }
 }
@@ -206,13 +205,39 @@ impl Vectors {
         self.rows.binary_search(&row.0).ok().map(|index| self.at(index))
     }
 
-    /// The cosine with an L2-normalised query of each row after `after` that is admitted.
-    fn scores(&self, query: &[f32], after: i64, admits: impl Fn(i64) -> bool) -> Vec<(f32, i64)> {
+    /// The cosine with an L2-normalised query of each row after `after` that is admitted; of many rows, at least
+    /// of the best `limit`.
+    fn scores(
+        &self,
+        query: &[f32],
+        limit: usize,
+        after: i64,
+        admits: impl Fn(i64) -> bool + Sync,
+    ) -> Vec<(f32, i64)> {
         let from = self.rows.partition_point(|&row| row <= after);
-        (from..self.rows.len())
-            .filter(|&index| admits(self.rows[index]))
-            .map(|index| (dot(query, self.at(index)), self.rows[index]))
-            .collect()
+        let starts: Vec<usize> = (from..self.rows.len()).step_by(BLOCK_ROWS).collect();
+        let blocks = parallel::map(&starts, |&start| {
+            let block = start..self.rows.len().min(start + BLOCK_ROWS);
+            let admitted = block.filter(|&index| admits(self.rows[index]));
+            let mut scores =
+                admitted.map(|index| (dot(query, self.at(index)), self.rows[index])).collect::<Vec<_>>();
+            keep_best(&mut scores, limit);
+            scores
+        });
+        blocks.concat()
+    }
+}
+
+/// Higher scores first, and of equal ones lower rows.
+fn by_score(a: &(f32, i64), b: &(f32, i64)) -> std::cmp::Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// Leaves the best `limit`, in any order.
+fn keep_best(scores: &mut Vec<(f32, i64)>, limit: usize) {
+    if limit < scores.len() {
+        scores.select_nth_unstable_by(limit, by_score);
+        scores.truncate(limit);
     }
 }
 
