@@ -213,7 +213,7 @@ pub struct Trace {
 }
 
 /// The language of the model: how it counts, and how alike it holds two words to be.
-pub trait Lexicon: CountTokens {
+pub trait Lexicon: CountTokens + Sync {
     /// The tokens of one word.
     fn pieces(&self, word: &str) -> Arc<[u32]>;
 
@@ -299,7 +299,15 @@ pub struct ByWords {
     bm25: Vec<Hit>,
     asked: words::Asked,
     generation: u64,
+    model: Option<String>,
     stages: Vec<StageReport>,
+}
+
+impl ByWords {
+    /// Whose vectors the generation has that was searched; `None` before the first.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
 }
 
 /// The stages that need no vector, for whoever has it computed at the same time.
@@ -315,7 +323,8 @@ pub fn find_words(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Resu
     clock.lap("rarity", terms.len());
     let bm25 = search::by_words(pinned, &terms)?;
     clock.lap("bm25", bm25.len());
-    Ok(ByWords { analysis, bm25, asked, generation: pinned.generation(), stages: clock.stages })
+    let model = pinned.model().map(|label| label.name.clone());
+    Ok(ByWords { analysis, bm25, asked, generation: pinned.generation(), model, stages: clock.stages })
 }
 
 /// [`trace`] with what [`find_words`] has found of the same question. What was found in another generation

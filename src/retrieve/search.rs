@@ -17,28 +17,31 @@ pub(crate) fn by_meaning(pinned: &Pinned, vector: Option<&[f32]>) -> Result<Vec<
     }
 }
 
-/// So many entries of the words' lists are scored at most: some 6 ms of FTS5, which the question's embedding
-/// takes anyway. A brain of a few thousand passages has not more of them for a question. In a larger one the
-/// words that are in very many passages say little about any, and cost the most.
+/// So many entries of the words' lists are scored at most, by the number of passages: FTS5 takes 6 ms for the most
+/// of them, which the question's embedding takes anyway. A brain of a few thousand passages has not more of them
+/// for a question. In a larger one the words that are in very many passages say little about any, and cost
+/// the most.
 ///
-/// Over 6,267 functions and web queries, 2,500 entries (as many of the passages as 12,000 are of 30,000) leave
-/// every stage as it is; 1,000 (as 16,000 of 100,000) take .05 of nDCG@10 from BM25 alone and .004 of .602 from
-/// the final order.
-const ENTRIES_MAX: u64 = 16_000;
+/// Over 6,267 functions and web queries, 2,500 entries ([`ENTRIES_PART`] of the passages) leave every stage as it
+/// is; 1,000 (as 16,000 of 100,000) take .05 of nDCG@10 from BM25 alone and .004 of .602 from the final order.
+const ENTRIES: std::ops::RangeInclusive<u64> = 6_000..=16_000;
+const ENTRIES_PART: f64 = 0.4;
 
 pub(crate) fn by_words(pinned: &Pinned, terms: &[Term]) -> Result<Vec<Hit>, Error> {
-    Ok(pinned.bm25(&selective(terms), CANDIDATES_MAX)?)
+    let entries = (pinned.chunks_count() as f64 * ENTRIES_PART) as u64;
+    let terms = selective(terms, entries.clamp(*ENTRIES.start(), *ENTRIES.end()));
+    Ok(pinned.bm25(&terms, CANDIDATES_MAX)?)
 }
 
-/// The rarest terms, as many as there is room for, and one at least; in their order.
-fn selective(terms: &[Term]) -> Vec<String> {
+/// The rarest terms, as many as have room in so many entries, and one at least; in their order.
+fn selective(terms: &[Term], entries_max: u64) -> Vec<String> {
     let mut rarest: Vec<usize> = (0..terms.len()).collect();
     rarest.sort_by_key(|&at| terms[at].holding);
     let mut entries = 0;
     let fits = |&at: &usize| {
         let first = entries == 0;
         entries += terms[at].holding;
-        first || entries <= ENTRIES_MAX
+        first || entries <= entries_max
     };
     let mut chosen: Vec<usize> = rarest.into_iter().take_while(fits).collect();
     chosen.sort_unstable();
@@ -51,7 +54,7 @@ mod tests {
 
     fn chosen(holding: &[u64]) -> Vec<String> {
         let term = |(at, &holding): (usize, &u64)| Term { text: format!("w{at}"), holding };
-        selective(&holding.iter().enumerate().map(term).collect::<Vec<_>>())
+        selective(&holding.iter().enumerate().map(term).collect::<Vec<_>>(), 16_000)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! together.
 
 use ahash::AHashMap;
-use index::Pinned;
+use index::{Pinned, parallel};
 
 use crate::{Analysis, Error, Lexicon};
 
@@ -15,6 +15,9 @@ const SAME_COSINE: f32 = 0.6;
 const BESIDE_PART: f32 = 0.8;
 /// Two words of a question that stand this many words apart at most, stand together.
 const NEAR_WORDS: usize = 8;
+
+/// Words that a processor compares with the question at a time.
+const WORDS_AT_ONCE: usize = 64;
 
 /// What the question's words are worth.
 pub(crate) struct Asked {
@@ -52,6 +55,28 @@ pub(crate) struct Match {
     pub(crate) near: f64,
     /// What the passages beside it add to `words`.
     pub(crate) beside: f64,
+}
+
+/// Some words beside the question's pieces.
+struct Compared {
+    /// The best of each word's own pieces, `[words, asked]`.
+    cosines: Vec<f32>,
+    /// Which of the question's pieces the word stands for, a bit each.
+    stands: Vec<u64>,
+}
+
+#[derive(Clone, Copy)]
+struct Word<'c> {
+    /// `[asked]`.
+    cosines: &'c [f32],
+    stands: u64,
+}
+
+impl Compared {
+    fn words(&self, asked: usize) -> impl Iterator<Item = Word<'_>> {
+        let words = self.cosines.chunks_exact(asked).zip(&self.stands);
+        words.map(|(cosines, &stands)| Word { cosines, stands })
+    }
 }
 
 impl Asked {
@@ -94,44 +119,26 @@ impl Asked {
         if total <= 0.0 {
             return vec![Match::default(); texts.len()];
         }
-        // The passages share most of their words, so each wordpiece is compared with the question once.
-        let mut columns: AHashMap<u32, u32> = AHashMap::new();
+        // The passages share most of their words, so each is compared with the question once.
         let mut numbers: AHashMap<&str, u32> = AHashMap::new();
-        let mut words: Vec<Vec<u32>> = Vec::new();
+        let mut distinct: Vec<&str> = Vec::new();
         let mut read: Vec<Vec<u32>> = Vec::with_capacity(texts.len());
         for text in texts {
             let of_text = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
             let number = |word| {
                 *numbers.entry(word).or_insert_with(|| {
-                    let column = |&piece: &u32| {
-                        let next = columns.len() as u32;
-                        *columns.entry(piece).or_insert(next)
-                    };
-                    words.push(lexicon.pieces(word).iter().map(column).collect());
-                    words.len() as u32 - 1
+                    distinct.push(word);
+                    distinct.len() as u32 - 1
                 })
             };
             read.push(of_text.map(number).collect());
         }
-        let mut those = vec![0; columns.len()];
-        columns.iter().for_each(|(&piece, &column)| those[column as usize] = piece);
-        let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
-        let cosines = lexicon.cosines(&these, &those).unwrap_or_else(|| {
-            let equal = |this: &u32, that: &u32| f32::from(u8::from(this == that));
-            these.iter().flat_map(|this| those.iter().map(move |that| equal(this, that))).collect()
-        });
-        // Column by column, for a passage is read word by word.
-        let asked = these.len();
-        let mut by_column = vec![0.0_f32; cosines.len()];
-        let mut stands_for = vec![0_u64; those.len()];
-        for (row, of_row) in cosines.chunks_exact(those.len().max(1)).enumerate() {
-            for (column, &cosine) in of_row.iter().enumerate() {
-                by_column[column * asked + row] = cosine;
-                stands_for[column] |= u64::from(cosine >= SAME_COSINE) << row;
-            }
-        }
+        let asked = self.pieces.len();
+        let blocks: Vec<&[&str]> = distinct.chunks(WORDS_AT_ONCE).collect();
+        let compared = parallel::map(&blocks, |words| self.compare(words, lexicon));
+        let words: Vec<Word<'_>> = compared.iter().flat_map(|block| block.words(asked)).collect();
         let pairs_total: f64 = self.pairs.iter().map(|pair| self.worth(pair)).sum();
-        let mut seen = vec![usize::MAX; those.len()];
+        let mut seen = vec![usize::MAX; words.len()];
         // Of each text, `[texts, asked]`.
         let mut bests = vec![0.0_f32; texts.len() * asked];
         let mut last = vec![usize::MAX; asked];
@@ -141,14 +148,9 @@ impl Asked {
             last.fill(usize::MAX);
             together.fill(false);
             for (place, &word) in text.iter().enumerate() {
-                let mut stands = 0;
-                for &column in &words[word as usize] {
-                    let column = column as usize;
-                    stands |= stands_for[column];
-                    if std::mem::replace(&mut seen[column], number) != number {
-                        let of_column = &by_column[column * asked..][..asked];
-                        best.iter_mut().zip(of_column).for_each(|(best, cosine)| *best = best.max(*cosine));
-                    }
+                let Word { cosines, stands } = words[word as usize];
+                if std::mem::replace(&mut seen[word as usize], number) != number {
+                    best.iter_mut().zip(cosines).for_each(|(best, cosine)| *best = best.max(*cosine));
                 }
                 if stands == 0 {
                     continue;
@@ -181,6 +183,34 @@ impl Asked {
             Match { words, near, beside: if beside.is_empty() { 0.0 } else { mean(&with) - words } }
         });
         matched.collect()
+    }
+
+    /// Compares words with the question.
+    fn compare(&self, words: &[&str], lexicon: &dyn Lexicon) -> Compared {
+        let mut pieces: Vec<u32> = Vec::with_capacity(words.len() * 2);
+        let mut ends = Vec::with_capacity(words.len());
+        for word in words {
+            pieces.extend(lexicon.pieces(word).iter());
+            ends.push(pieces.len());
+        }
+        let these: Vec<u32> = self.pieces.iter().map(|(piece, _)| *piece).collect();
+        let by_row = lexicon.cosines(&these, &pieces).unwrap_or_else(|| {
+            let equal = |this: &u32, that: &u32| f32::from(u8::from(this == that));
+            these.iter().flat_map(|this| pieces.iter().map(move |that| equal(this, that))).collect()
+        });
+        let asked = these.len();
+        let mut cosines = vec![0.0_f32; words.len() * asked];
+        let mut stands = vec![0_u64; words.len()];
+        for (row, of_row) in by_row.chunks_exact(pieces.len().max(1)).enumerate() {
+            let mut start = 0;
+            for (word, &end) in ends.iter().enumerate() {
+                let best = of_row[start..end].iter().copied().fold(0.0, f32::max);
+                cosines[word * asked + row] = best;
+                stands[word] |= u64::from(best >= SAME_COSINE) << row;
+                start = end;
+            }
+        }
+        Compared { cosines, stands }
     }
 
     fn worth(&self, &(one, other): &(usize, usize)) -> f64 {
