@@ -36,6 +36,7 @@ pub struct Arguments {
     /// The branch of reviewed knowledge, when it is named.
     pub default_branch: Option<String>,
     pub reviews: Reviews,
+    pub language: Language,
     /// Who may be asked for the final order.
     pub judge: Option<Judge>,
     pub bell: Address<Message>,
@@ -90,17 +91,26 @@ impl Arguments {
         let by_words = self.apart(move |this, pinned| this.find_words(pinned, &asked));
         let in_words = query.vector.is_none();
         let by_meaning = async {
-            let model = self.model.name();
             if !in_words {
-                return (model, None);
+                return (self.model.name(), None);
             }
-            // While another model's generation is made, the present one is still asked in its own language.
-            let model = self.model_of_index().await.unwrap_or(model);
+            // While another model's generation is made, the present one is still asked in its own language: most
+            // likely that of the last question.
+            let known = self.language.get();
+            let model = if known.is_some() { known } else { self.model_of_index().await };
+            let model = model.unwrap_or_else(|| self.model.name());
             let vector = self.vector(&query.text, &model).await;
             (model, vector)
         };
-        let (by_words, (model, vector)) = tokio::join!(by_words, by_meaning);
+        let (by_words, (mut model, mut vector)) = tokio::join!(by_words, by_meaning);
         let by_words = by_words?;
+        if let Some(present) = by_words.model().filter(|_| in_words) {
+            if present != model {
+                present.clone_into(&mut model);
+                vector = self.vector(&query.text, &model).await;
+            }
+            self.language.set(&model);
+        }
         query.vector = query.vector.or(vector);
         let Some(judge) = &self.judge else {
             let answered = self.apart(move |this, pinned| {
@@ -219,6 +229,23 @@ impl Arguments {
                 tracing::warn!(%error, "the question has no vector, its words are searched for");
                 None
             }
+        }
+    }
+}
+
+/// The model whose vectors the index had at the last question.
+#[derive(Clone, Default)]
+pub struct Language(Arc<Mutex<Option<String>>>);
+
+impl Language {
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, model: &str) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_deref() != Some(model) {
+            *known = Some(model.to_owned());
         }
     }
 }

@@ -230,6 +230,7 @@ impl Service {
                     root: setup.brain.root().to_owned(),
                     default_branch: setup.default_branch.clone(),
                     reviews: retrieval::Reviews::default(),
+                    language: retrieval::Language::default(),
                     judge: setup.judge.clone(),
                     bell: bell.clone(),
                 },

@@ -306,20 +306,45 @@ impl Reviewed {
     /// # Errors
     /// When a commit cannot be read.
     pub fn standing(&self, path: &str, content: Option<&[u8]>) -> Result<Standing, Error> {
+        let content = content.map(|content| Content::of(&self.git, path, content)).transpose()?;
+        let is_held = |commit: CommitId| match &content {
+            Some(content) => content.is_held_by(&self.git, commit, path),
+            None => Ok(blob_id(&self.git, commit, path)?.map(|_| true)),
+        };
         let mut is_known = false;
         for commit in &self.merged {
-            let Some(known) = read_file(&self.git, *commit, path)? else { continue };
-            is_known = true;
-            if content.is_none_or(|content| is_same(&known, content)) {
-                return Ok(Standing::Merged);
+            match is_held(*commit)? {
+                Some(true) => return Ok(Standing::Merged),
+                Some(false) => is_known = true,
+                None => {}
             }
         }
         // The reviewed file was laid over it.
         let is_checked_out = || -> Result<bool, Error> {
-            let head = self.head.map(|head| read_file(&self.git, head, path)).transpose()?.flatten();
-            Ok(head.zip(content).is_some_and(|(head, content)| is_same(&head, content)))
+            let head = self.head.filter(|_| content.is_some());
+            Ok(head.map(is_held).transpose()?.flatten() == Some(true))
         };
         Ok(if is_known && is_checked_out()? { Standing::Merged } else { Standing::Uncommitted })
+    }
+}
+
+/// A file of the work tree, to be compared with commits.
+struct Content<'c> {
+    bytes: &'c [u8],
+    id: gix::ObjectId,
+}
+
+impl<'c> Content<'c> {
+    fn of(git: &gix::Repository, path: &str, bytes: &'c [u8]) -> Result<Self, Error> {
+        let id = gix::objs::compute_hash(git.object_hash(), gix::objs::Kind::Blob, bytes);
+        Ok(Self { bytes, id: id.during(|| format!("hash {path}"))? })
+    }
+
+    /// Whether a commit has the file with this content; `None` when it has not the file. By its id first: to
+    /// read what is almost always the same takes longer.
+    fn is_held_by(&self, git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<bool>, Error> {
+        let Some(id) = blob_id(git, commit, path)? else { return Ok(None) };
+        Ok(Some(id == self.id || is_same(&read_blob(git, commit, path, id)?, self.bytes)))
     }
 }
 
@@ -333,10 +358,13 @@ pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn read_file(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<Vec<u8>>, Error> {
-    match entry(&tree_of(git, commit)?, path)? {
-        Some(entry) if entry.mode().is_blob() => read_blob(git, commit, path, entry.object_id()).map(Some),
-        _ => Ok(None),
-    }
+    blob_id(git, commit, path)?.map(|id| read_blob(git, commit, path, id)).transpose()
+}
+
+/// The id of what a commit's file holds; `None` when there is no such file.
+fn blob_id(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<gix::ObjectId>, Error> {
+    let entry = entry(&tree_of(git, commit)?, path)?.filter(|entry| entry.mode().is_blob());
+    Ok(entry.map(|entry| entry.object_id()))
 }
 
 /// Tells a repository with SHA-256 objects from a damaged one; gix's error does not.
