@@ -16,7 +16,7 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use memory::give_back;
+pub use memory::{give_back, give_back_all};
 pub use remote::{Provider, RemoteModel};
 use remote::{Purpose, Remote};
 pub use runtime::Runtime;

@@ -1,6 +1,7 @@
 //! Text to the token ids of the model, and how many they are.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ahash::AHashMap;
@@ -203,10 +204,12 @@ impl Tokenizer {
     /// before it looks at a word: the words' tokens are added up. Counting is most of what cutting and packing do.
     fn count_by_words(&self, text: &str) -> usize {
         let mut count = 0;
+        let mut counted = COUNTED.take();
         let mut add = |word: &str| {
-            if !self.listed(word, |_| count += 1) {
-                count += self.pieces(word).len();
-            }
+            count += counted.tokens(word.as_bytes(), || {
+                let mut count = 0;
+                if self.listed(word, |_| count += 1) { count } else { self.pieces(word).len() }
+            });
         };
         let mut marks = 0;
         // Other white space that ASCII has the tokenizer takes for control characters, and drops.
@@ -232,7 +235,54 @@ impl Tokenizer {
                 add(&text[word..end]);
             }
         }
+        COUNTED.set(counted);
         count + marks
+    }
+}
+
+thread_local! {
+    static COUNTED: Cell<Counted> = const { Cell::new(Counted(Vec::new())) };
+}
+
+/// How many tokens the built-in tokenizer makes of words that came lately: most of a text is made of a few
+/// thousand words, and this many are at hand in a processor's own cache, which the whole list is not.
+#[derive(Default)]
+struct Counted(Vec<CountedWord>);
+
+#[derive(Clone, Copy, Default)]
+struct CountedWord {
+    word: [u8; COUNTED_BYTES_MAX],
+    /// 0 for none.
+    length: u8,
+    tokens: u8,
+}
+
+const COUNTED_BYTES_MAX: usize = 16;
+const COUNTED_BITS: u32 = 12;
+
+impl Counted {
+    /// What `count` gives for the word, or gave for it before.
+    fn tokens(&mut self, bytes: &[u8], count: impl FnOnce() -> usize) -> usize {
+        if bytes.len() > COUNTED_BYTES_MAX {
+            return count();
+        }
+        let mut word = [0; COUNTED_BYTES_MAX];
+        word[..bytes.len()].copy_from_slice(bytes);
+        let length = bytes.len() as u8;
+        let number = u128::from_le_bytes(word);
+        // Multiplied by an odd number without pattern, the upper bits depend on all (Knuth's multiplicative hash).
+        let mixed =
+            (number as u64 ^ (number >> 64) as u64 ^ u64::from(length)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = (mixed >> (u64::BITS - COUNTED_BITS)) as usize;
+        if self.0.is_empty() {
+            self.0.resize(1 << COUNTED_BITS, CountedWord::default());
+        }
+        let known = &mut self.0[slot];
+        if length == 0 || known.length != length || known.word != word {
+            // No word of so few bytes has more tokens than a byte can tell.
+            *known = CountedWord { word, length, tokens: count() as u8 };
+        }
+        usize::from(known.tokens)
     }
 }
 
@@ -303,11 +353,25 @@ mod tests {
             "|---|---|\r\n| a | b |\r\n```rust\nlet x: Vec<u8> = vec![1, 2];\n```",
             &long,
             include_str!("model/README.md"),
+            // Words that differ in what is behind the end of one.
+            "a a\u{0} ab abc abcdefghijklmnop abcdefghijklmnopq abcdefghijklmno a ab abc",
         ];
         for text in texts {
             for _ in 0..2 {
                 assert_eq!(tokenizer.count_by_words(text), tokenizer.count_whole(text), "{text:?}");
             }
         }
+        // More words than are kept at hand, in two orders, so that each is counted anew and again.
+        let all = tokenizer.shared.inner.get_vocab(false);
+        let mut listed: Vec<&str> = all.keys().map(String::as_str).collect();
+        listed.sort_unstable();
+        let pairs = listed.windows(2).map(|pair| format!("{}{} {}", pair[0], pair[1], pair[0]));
+        let mut texts: Vec<String> = pairs.collect();
+        let expected: Vec<usize> = texts.iter().map(|text| tokenizer.count_whole(text)).collect();
+        let mut counted: Vec<usize> = texts.iter().map(|text| tokenizer.count_by_words(text)).collect();
+        assert_eq!(counted, expected);
+        texts.reverse();
+        counted = texts.iter().map(|text| tokenizer.count_by_words(text)).collect();
+        assert!(counted.iter().rev().eq(&expected));
     }
 }
