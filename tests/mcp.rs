@@ -3,12 +3,15 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::brain_questions::copy_brain;
+use crate::support::embeddings_api::{self, EmbeddingsApi};
 use crate::support::messages_api::{KEY, MessagesApi, Reply};
-use crate::support::{Running, Sandbox};
+use crate::support::{Running, Sandbox, until};
 
 struct Client {
     server: Running,
@@ -437,4 +440,49 @@ fn logs_go_to_a_file_and_to_stderr_and_never_to_stdout() {
     let filtered = sandbox.command().arg("serve").env("NUGGET_LOG", "mcp=debug").output().unwrap();
     let stderr = String::from_utf8_lossy(&filtered.stderr);
     assert!(stderr.contains("mcp: serving") && !stderr.contains("actors"), "{stderr}");
+}
+
+#[test]
+fn a_session_is_answered_by_meaning_on_both_sides_of_a_change_of_models() {
+    let sandbox = Sandbox::with_brain();
+    let note = "# About outbox\n\nEvents leave through the outbox table and a relay publishes them.\n";
+    std::fs::write(sandbox.brain().join("outbox.md"), note).unwrap();
+    sandbox.ok(["index"]);
+    let may_pass = Arc::new(AtomicBool::new(false));
+    let api = EmbeddingsApi::start({
+        let may_pass = Arc::clone(&may_pass);
+        move |_, _| {
+            while !may_pass.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            embeddings_api::Reply::Vectors
+        }
+    });
+    let provider = [
+        ("NUGGET_EMBED_PROVIDER", "openai"),
+        ("NUGGET_EMBED_URL", &api.url),
+        ("NUGGET_EMBED_DEADLINE_SECONDS", "20"),
+        ("OPENAI_API_KEY", embeddings_api::KEY),
+    ];
+    let mut client = Client::start_with(&sandbox, &provider);
+    client.initialize();
+    let mut ask = |id: u64| {
+        let answer =
+            client.call(id, json!({"task_description": "how do events leave the outbox table"}), None);
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(text.contains("About outbox"), "{text}");
+        assert!(!text.contains("words only"), "{text}");
+    };
+    let building = || sandbox.json(["status", "--json"])["index"]["building"].clone();
+    // Twice in the language of the present index, and at once in that of the next one.
+    ask(1);
+    until("the index is being made anew", || building().is_object());
+    ask(2);
+    may_pass.store(true, Ordering::SeqCst);
+    until("the index is made anew", || building().is_null());
+    ask(3);
+    let asked = api.requests().len();
+    ask(4);
+    assert_eq!(api.requests().len(), asked + 1);
+    assert!(client.end().success());
 }

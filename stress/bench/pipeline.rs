@@ -163,8 +163,8 @@ fn change(
     for edition in 0..arguments.changes as u64 {
         let mark = format!("zw{edition}x");
         let question = format!("what is {mark}, the {mark} of {mark}?");
-        // A server looks at the files once in a second: from here on its look is due.
-        std::thread::sleep(Duration::from_millis(1_050));
+        // From here on the server looks at the files before it answers.
+        std::thread::sleep(Duration::from_millis(3_050));
         write(1_000 + edition, &mark)?;
         let begun = Instant::now();
         loop {
