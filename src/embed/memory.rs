@@ -21,7 +21,7 @@ pub fn give_back() {
 }
 
 /// And lets go of the pages of the program's instructions and its libraries', some 30 MB. To bring back what a
-/// question needs of them takes 20 to 30 ms: for a process that may never be asked again.
+/// question needs of them takes 20 to 30 ms: for a process that has not been asked for a while.
 pub fn give_back_all() {
     give_back();
     #[cfg(all(target_os = "linux", target_env = "gnu"))]

@@ -16,8 +16,9 @@ pub(crate) struct Arguments {
     /// How many units the brain has
     #[arg(long, default_value_t = 1_000)]
     units: usize,
-    /// After how many seconds without a question the memory is read; after five minutes the model is put away
-    #[arg(long, default_value_t = 2)]
+    /// After how many seconds without a question the memory is read; half a second gives back what is free,
+    /// half a minute the program's pages, and five minutes the model
+    #[arg(long, default_value_t = 35)]
     quiet: u64,
     #[command(flatten)]
     runtime: RuntimeArguments,
