@@ -42,8 +42,8 @@ const FIRST_WITHIN: Duration = Duration::from_secs(20);
 /// Calls closer together than this look at the files once: than [`LOOK_PART`] times what the last look took, within
 /// these bounds, so that many sessions in a large brain do not spend theirs on looking.
 const FRESH_FOR: std::ops::RangeInclusive<Duration> =
-    Duration::from_millis(1000)..=Duration::from_millis(2000);
-const LOOK_PART: u32 = 50;
+    Duration::from_millis(1000)..=Duration::from_millis(5000);
+const LOOK_PART: u32 = 20;
 /// Calls closer together than this do not wait for the look, which takes tens of milliseconds in a brain of
 /// ten thousand files: it goes on beside the answer, and the next call has what it found.
 const FRESH_ENOUGH_FOR: Duration = Duration::from_millis(3000);
@@ -450,10 +450,12 @@ impl Nugget {
         let last = self.fresh_at.load(Ordering::SeqCst);
         let age = Duration::from_millis(now.saturating_sub(last));
         let fresh_for = LOOK_PART * Duration::from_millis(self.look_took.load(Ordering::SeqCst));
-        if last > 0 && age < fresh_for.clamp(*FRESH_FOR.start(), *FRESH_FOR.end()) {
+        let fresh_for = fresh_for.clamp(*FRESH_FOR.start(), *FRESH_FOR.end());
+        if last > 0 && age < fresh_for {
             return Caught::Up;
         }
-        if last > 0 && age < FRESH_ENOUGH_FOR {
+        // There is always a time in which a call has the look made beside it and does not wait.
+        if last > 0 && age < FRESH_ENOUGH_FOR.max(fresh_for + *FRESH_FOR.start()) {
             self.fresh_at.store(now, Ordering::SeqCst);
             let this = self.clone();
             tokio::spawn(async move {

@@ -164,7 +164,7 @@ fn change(
         let mark = format!("zw{edition}x");
         let question = format!("what is {mark}, the {mark} of {mark}?");
         // From here on the server looks at the files before it answers.
-        std::thread::sleep(Duration::from_millis(3_050));
+        std::thread::sleep(Duration::from_millis(6_050));
         write(1_000 + edition, &mark)?;
         let begun = Instant::now();
         loop {

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 /// Longer than a server trusts its last look at the files.
-const PAUSE: Duration = Duration::from_millis(3_050);
+const PAUSE: Duration = Duration::from_millis(6_050);
 /// Questions before the clock runs: the model and the index are then in memory.
 const WARM: usize = 5;
 /// How many candidates each baseline gives, as the product's two searches do.
