@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -182,15 +181,7 @@ fn another_model_is_brought_in_behind_the_back_of_the_present_one() {
     let sandbox = sandbox();
     sandbox.ok(["index"]);
     let may_pass = Arc::new(AtomicBool::new(false));
-    let api = EmbeddingsApi::start({
-        let may_pass = Arc::clone(&may_pass);
-        move |_, _| {
-            while !may_pass.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            Reply::Vectors
-        }
-    });
+    let api = EmbeddingsApi::behind_a_gate(&may_pass);
     // The built-in model is always there: it goes on to find meanings in the index that it has made.
     let output = with(&sandbox, &api, "openai", QUESTION).output().unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();

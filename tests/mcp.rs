@@ -4,7 +4,6 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -449,15 +448,7 @@ fn a_session_is_answered_by_meaning_on_both_sides_of_a_change_of_models() {
     std::fs::write(sandbox.brain().join("outbox.md"), note).unwrap();
     sandbox.ok(["index"]);
     let may_pass = Arc::new(AtomicBool::new(false));
-    let api = EmbeddingsApi::start({
-        let may_pass = Arc::clone(&may_pass);
-        move |_, _| {
-            while !may_pass.load(Ordering::SeqCst) {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            embeddings_api::Reply::Vectors
-        }
-    });
+    let api = EmbeddingsApi::behind_a_gate(&may_pass);
     let provider = [
         ("NUGGET_EMBED_PROVIDER", "openai"),
         ("NUGGET_EMBED_URL", &api.url),

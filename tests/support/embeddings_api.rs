@@ -68,6 +68,17 @@ impl EmbeddingsApi {
         api
     }
 
+    /// Gives vectors once they may pass, and has everybody wait until then.
+    pub(crate) fn behind_a_gate(may_pass: &Arc<AtomicBool>) -> Self {
+        let may_pass = Arc::clone(may_pass);
+        Self::start(move |_, _| {
+            while !may_pass.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Reply::Vectors
+        })
+    }
+
     /// The bodies of all requests that were let in.
     pub(crate) fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap().clone()
