@@ -9,16 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forge::{CommitId, Credentials, Pushed, Remote, Repository, Scheme, Trouble, Wire};
+use git::{CommitId, Credentials, Pushed, Remote, Repository, Scheme, Trouble, Wire};
 use github::{GitHub, NewPull, Retry, Site, Slug};
 use queue::{Branch, Capture, Claim, Finish, Pull, PullState, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
-use crate::address::Address;
-use crate::git::{self, Input};
-use crate::pull::{self, About};
-use crate::stage::{self, Failure, Jobs, Step, Worked};
+use crate::git::{Input, with_hint};
+use crate::mailbox::Mailbox;
+use crate::pipeline::{self, Failure, Jobs, Step, Worked};
+use crate::pull_request_text::{self, About};
 use crate::sync::{ADDED_TO, ADDED_TO_TEXT};
 
 /// How long one call of git may take with the remote.
@@ -55,7 +55,7 @@ pub struct Arguments {
     /// The branch of reviewed knowledge, when `brain.yaml` names it.
     pub default_branch: Option<String>,
     pub settings: Settings,
-    pub bell: Address<Message>,
+    pub bell: Mailbox<Message>,
     /// What is known of the remote, kept through restarts and from one capture to the next.
     pub way: Known,
 }
@@ -82,7 +82,7 @@ impl Actor for Delivery {
         _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.jobs.take_over(Stage::Delivery, arguments.bell.vitals())?;
+        arguments.jobs.take_over(Stage::Delivery, arguments.bell.health())?;
         Ok(State { arguments })
     }
 
@@ -92,8 +92,8 @@ impl Actor for Delivery {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let _busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let _busy = health.begin();
         match message {
             Message::Wake => {
                 state.arguments.bell.answer();
@@ -109,7 +109,7 @@ impl Actor for Delivery {
 impl State {
     async fn deliver_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let arguments = self.arguments.clone();
-        let worked = stage::work_once(&self.arguments.jobs, Stage::Delivery, |claim| async move {
+        let worked = pipeline::work_once(&self.arguments.jobs, Stage::Delivery, |claim| async move {
             let delivered = arguments.deliver(&claim).await;
             if delivered.is_err() {
                 // Whatever it was, it is found anew: a remote that was changed, a token that was renewed.
@@ -117,7 +117,7 @@ impl State {
                 return delivered;
             }
             let queue = arguments.jobs.queue.clone();
-            let resumed = stage::blocking(move || queue.resume(Stage::Delivery)).await;
+            let resumed = pipeline::blocking(move || queue.resume(Stage::Delivery)).await;
             resumed.map_err(|error| Failure::passing(&error))?;
             delivered
         })
@@ -149,7 +149,7 @@ impl Arguments {
             let (this, to, claim) = (self.clone(), way.clone(), claim.clone());
             let branch = parcel.branch.clone();
             let commit = parcel.commit;
-            match stage::blocking(move || this.push(&to, &claim, &branch, commit)).await? {
+            match pipeline::blocking(move || this.push(&to, &claim, &branch, commit)).await? {
                 Sent::There => {}
                 Sent::Decided => return done(),
                 Sent::AddedTo => {
@@ -169,7 +169,7 @@ impl Arguments {
         let (body, base) = {
             let (this, way, claim, input) = (self.clone(), way.clone(), claim.clone(), parcel.input);
             let branch = parcel.branch.clone();
-            stage::blocking(move || this.body(&way, &claim, &branch, input)).await?
+            pipeline::blocking(move || this.body(&way, &claim, &branch, input)).await?
         };
         let title = parcel.title.clone();
         let made = match capture.pull_number {
@@ -192,13 +192,13 @@ impl Arguments {
         failpoint::here!("delivery-after-pull");
         if capture.pull_number.is_none() && made.state == github::PullState::Open {
             // A courtesy, before the number is noted so that a restart comes by here again.
-            if let Err(error) = github.label(slug, made.number, &pull::LABELS).await {
-                tracing::warn!(error = stage::chain(&error), "failed to label a pull request");
+            if let Err(error) = github.label(slug, made.number, &pull_request_text::LABELS).await {
+                tracing::warn!(error = pipeline::chain(&error), "failed to label a pull request");
             }
         }
         let noted = Pull { number: made.number, url: made.url, state: state_of(&made.state) };
         let (queue, claimed) = (self.jobs.queue.clone(), claim.clone());
-        stage::blocking(move || queue.note_pull(&claimed, &noted))
+        pipeline::blocking(move || queue.note_pull(&claimed, &noted))
             .await
             .map_err(|error| Failure::passing(&error))?;
         failpoint::here!("delivery-before-finish");
@@ -211,10 +211,10 @@ impl Arguments {
             return Ok(None);
         }
         let this = self.clone();
-        stage::blocking(move || {
+        pipeline::blocking(move || {
             let repository = this.repository()?;
             let known = this.way.way.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let Some(remote) = repository.remote().map_err(|error| git::with_hint(&error))? else {
+            let Some(remote) = repository.remote().map_err(|error| with_hint(&error))? else {
                 return Ok(None);
             };
             if let Some(way) = known.filter(|way| way.is_to(&remote)) {
@@ -246,7 +246,7 @@ impl Arguments {
         let pushed = repository.push_branch(&way.wire(), &branch.name, commit, expected);
         let is_there = match pushed {
             Ok(Pushed::Created | Pushed::Updated | Pushed::AlreadyThere) => true,
-            Err(forge::Error::Remote { trouble: Trouble::Stale, .. }) => {
+            Err(git::Error::Remote { trouble: Trouble::Stale, .. }) => {
                 repository.fetch(&way.wire()).map_err(of_forge)?;
                 let there = repository.remote_tip(&branch.name).map_err(of_forge)?;
                 match there {
@@ -285,7 +285,7 @@ impl Arguments {
         input: Option<Input>,
     ) -> Result<(String, String), Failure> {
         let repository = self.repository()?;
-        let base = repository.default_branch().map_err(|error| git::with_hint(&error))?.name;
+        let base = repository.default_branch().map_err(|error| with_hint(&error))?.name;
         let files = way.files_at(&branch.commit);
         let (microdollars, estimated) =
             self.jobs.queue.spent_on(claim.capture.id).map_err(|error| Failure::passing(&error))?;
@@ -295,14 +295,18 @@ impl Arguments {
                 about.project.clone_from(&found.session.project);
                 (about.begun, about.ended) = (found.session.begun, found.session.ended);
                 about.by.clone_from(&found.by);
-                pull::body(&found, &plan, &about, &files)
+                pull_request_text::body(&found, &plan, &about, &files)
             }
             _ => {
                 let cwd = claim.capture.cwd.as_deref().and_then(Path::file_name);
                 about.project = cwd.map(|name| name.to_string_lossy().into_owned());
                 about.is_import = claim.capture.origin == queue::IMPORT;
                 let files_of = repository.branch_files(&branch.name);
-                pull::body_of_files(&files_of.map_err(|error| git::with_hint(&error))?, &about, &files)
+                pull_request_text::body_of_files(
+                    &files_of.map_err(|error| with_hint(&error))?,
+                    &about,
+                    &files,
+                )
             }
         };
         Ok((body, base))
@@ -310,7 +314,7 @@ impl Arguments {
 
     async fn decide(&self, claim: &Claim, state: PullState) -> Result<(), Failure> {
         let (queue, id) = (self.jobs.queue.clone(), claim.capture.id);
-        stage::blocking(move || queue.set_pull_state(id, state))
+        pipeline::blocking(move || queue.set_pull_state(id, state))
             .await
             .map_err(|error| Failure::passing(&error))
     }
@@ -347,33 +351,34 @@ fn parcel(claim: &Claim) -> Result<Parcel, Failure> {
         return Err(Failure { permanent: true, ..Failure::of("the capture has no branch") });
     };
     let commit: CommitId = id.parse().map_err(|_| Failure::of(format!("{id} is no commit")))?;
-    let input: Option<Input> = if claim.input.is_empty() { None } else { Some(stage::decode(&claim.input)?) };
+    let input: Option<Input> =
+        if claim.input.is_empty() { None } else { Some(pipeline::decode(&claim.input)?) };
     let time = match &input {
         Some(Input::Planned { plan, .. }) => plan.time,
         _ => added,
     };
     let title = match claim.capture.origin.as_str() {
-        queue::IMPORT => pull::title_of_import(time),
-        _ => pull::title(time),
+        queue::IMPORT => pull_request_text::title_of_import(time),
+        _ => pull_request_text::title(time),
     };
     Ok(Parcel { branch: Branch { name, commit: id, units }, commit, title, input })
 }
 
 /// What a person has decided on a branch that the remote has never had.
 fn decided(repository: &Repository, branch: &Branch, commit: CommitId) -> Result<Option<PullState>, Failure> {
-    let default = repository.default_branch().map_err(|error| git::with_hint(&error))?;
+    let default = repository.default_branch().map_err(|error| with_hint(&error))?;
     for tip in [default.local, default.remote].into_iter().flatten() {
-        if repository.contains(tip, commit).map_err(|error| git::with_hint(&error))? {
+        if repository.contains(tip, commit).map_err(|error| with_hint(&error))? {
             return Ok(Some(PullState::Merged));
         }
     }
-    let tip = repository.tip(&branch.name).map_err(|error| git::with_hint(&error))?;
+    let tip = repository.tip(&branch.name).map_err(|error| with_hint(&error))?;
     // Deleted without having been merged.
     Ok(tip.is_none().then_some(PullState::Closed))
 }
 
 pub(crate) fn open(root: &Path, default_branch: Option<&str>) -> Result<Repository, Failure> {
-    let repository = Repository::open(root).map_err(|error| git::with_hint(&error))?;
+    let repository = Repository::open(root).map_err(|error| with_hint(&error))?;
     Ok(repository.with_default_branch(default_branch))
 }
 
@@ -472,7 +477,7 @@ impl Way {
 }
 
 fn told(error: &(dyn std::error::Error + 'static), hint: Option<&str>) -> String {
-    let message = stage::chain(error);
+    let message = pipeline::chain(error);
     match hint {
         Some(hint) => format!("{message} ({hint})"),
         None => message,
@@ -480,10 +485,10 @@ fn told(error: &(dyn std::error::Error + 'static), hint: Option<&str>) -> String
 }
 
 /// What git's trouble with the remote means for a capture.
-pub(crate) fn of_forge(error: forge::Error) -> Failure {
+pub(crate) fn of_forge(error: git::Error) -> Failure {
     let failure = Failure::of(told(&error, error.hint()));
     match &error {
-        forge::Error::Remote { trouble, .. } => match trouble {
+        git::Error::Remote { trouble, .. } => match trouble {
             Trouble::Offline | Trouble::TooLate | Trouble::Denied | Trouble::NotFound | Trouble::Empty => {
                 Failure { everyone: true, ..failure }
             }
@@ -518,7 +523,7 @@ pub(crate) fn redeliver(
     queue: &Queue,
     settings: &Settings,
 ) -> Result<usize, Failure> {
-    if !settings.enabled || repository.remote().map_err(|error| git::with_hint(&error))?.is_none() {
+    if !settings.enabled || repository.remote().map_err(|error| with_hint(&error))?.is_none() {
         return Ok(0);
     }
     queue.redeliver().map_err(|error| Failure::passing(&error))

@@ -11,9 +11,9 @@ use queue::Stage;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::Semaphore;
 
-use crate::address::Address;
 use crate::indexing;
-use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
+use crate::mailbox::Mailbox;
+use crate::pipeline::{self, Failure, Found, Jobs, Step, Worked};
 
 /// The most texts in one message: small, so that what comes between two messages is short.
 const BATCH_MAX: usize = 8;
@@ -44,7 +44,7 @@ pub struct Trouble {
 impl From<&embed::Error> for Trouble {
     fn from(error: &embed::Error) -> Self {
         let after = error.is_temporary().then(|| error.after().unwrap_or(PROVIDER_PAUSE));
-        Self { message: stage::chain(error), after }
+        Self { message: pipeline::chain(error), after }
     }
 }
 
@@ -53,8 +53,8 @@ pub struct Arguments {
     /// The queue to work on; `None` where only questions are answered.
     pub jobs: Option<Jobs>,
     pub model: Model,
-    pub bell: Address<Message>,
-    pub next: Address<indexing::Message>,
+    pub bell: Mailbox<Message>,
+    pub next: Mailbox<indexing::Message>,
 }
 
 pub struct State {
@@ -220,7 +220,7 @@ impl Actor for Embedding {
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         if let Some(jobs) = &mut arguments.jobs {
-            jobs.take_over(Stage::Embedding, arguments.bell.vitals())?;
+            jobs.take_over(Stage::Embedding, arguments.bell.health())?;
         }
         Ok(State { arguments, passages: Arc::new(Semaphore::new(1)) })
     }
@@ -231,8 +231,8 @@ impl Actor for Embedding {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let _busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let _busy = health.begin();
         match message {
             Message::Wake => {
                 state.arguments.bell.answer();
@@ -251,15 +251,15 @@ impl State {
     async fn embed_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let Some(jobs) = self.arguments.jobs.clone() else { return Ok(Worked::Idle) };
         let (model, passages) = (self.arguments.model.clone(), Arc::clone(&self.passages));
-        let worked = stage::work_once(&jobs, Stage::Embedding, |claim| async move {
-            let mut found: Found = stage::decode(&claim.input)?;
+        let worked = pipeline::work_once(&jobs, Stage::Embedding, |claim| async move {
+            let mut found: Found = pipeline::decode(&claim.input)?;
             let texts: Vec<String> = found.texts();
             let _turn = passages.acquire_owned().await;
             found.model = model.name();
-            let vectors = stage::blocking(move || model.documents(&texts)).await;
+            let vectors = pipeline::blocking(move || model.documents(&texts)).await;
             found.vectors = vectors.map_err(|error| Failure::from(Trouble::from(&error)))?;
             failpoint::here!("embedding-before-advance");
-            Ok(Step::Next(Stage::Indexing, stage::encode(&found)?))
+            Ok(Step::Next(Stage::Indexing, pipeline::encode(&found)?))
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Indexing)) {
@@ -273,7 +273,7 @@ impl State {
     fn query(&self, text: String, name: String, reply: RpcReplyPort<Result<Vec<f32>, String>>) {
         let model = self.arguments.model.clone();
         tokio::task::spawn_blocking(move || {
-            let _ = reply.send(model.question(&text, &name).map_err(|error| stage::chain(&error)));
+            let _ = reply.send(model.question(&text, &name).map_err(|error| pipeline::chain(&error)));
         });
     }
 
@@ -281,7 +281,7 @@ impl State {
         let (model, passages) = (self.arguments.model.clone(), Arc::clone(&self.passages));
         tokio::spawn(async move {
             let _turn = passages.acquire_owned().await;
-            let vectors = stage::apart(move || model.documents(&texts)).await;
+            let vectors = pipeline::apart(move || model.documents(&texts)).await;
             let vectors = match vectors {
                 Ok(vectors) => vectors.map_err(|error| Trouble::from(&error)),
                 Err(_) => Err(Trouble { message: "the model panicked".to_owned(), after: None }),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extract::{Context, Extractor, Known};
+use extract::{ExtractionContext, Extractor, Known};
 use index::Index;
 use knowledge::Candidate;
 use queue::{Budget, Claim, Finish, Stage};
@@ -13,10 +13,10 @@ use ractor::{Actor, ActorProcessingErr, ActorRef};
 use transcript::Conversation;
 use transcript::redact::redact;
 
-use crate::address::Address;
 use crate::embedding;
+use crate::mailbox::Mailbox;
+use crate::pipeline::{self, Failure, Found, Jobs, Session, Step, Worked};
 use crate::purse::Purse;
-use crate::stage::{self, Failure, Found, Jobs, Session, Step, Worked};
 
 pub struct Extraction;
 
@@ -33,8 +33,8 @@ pub struct Arguments {
     pub index: Index,
     /// Candidates below it are rejected.
     pub confidence_min: f64,
-    pub bell: Address<Message>,
-    pub next: Address<embedding::Message>,
+    pub bell: Mailbox<Message>,
+    pub next: Mailbox<embedding::Message>,
 }
 
 pub struct State {
@@ -51,7 +51,7 @@ impl Actor for Extraction {
         _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.jobs.take_over(Stage::Extraction, arguments.bell.vitals())?;
+        arguments.jobs.take_over(Stage::Extraction, arguments.bell.health())?;
         Ok(State { arguments })
     }
 
@@ -61,8 +61,8 @@ impl Actor for Extraction {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let _busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let _busy = health.begin();
         match message {
             Message::Wake => {
                 state.arguments.bell.answer();
@@ -78,8 +78,8 @@ impl Actor for Extraction {
 impl State {
     async fn extract_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let arguments = self.arguments.clone();
-        let worked = stage::work_once(&self.arguments.jobs, Stage::Extraction, |claim| {
-            stage::apart_async(async move { extract(arguments, &claim).await })
+        let worked = pipeline::work_once(&self.arguments.jobs, Stage::Extraction, |claim| {
+            pipeline::apart_async(async move { extract(arguments, &claim).await })
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Embedding)) {
@@ -92,7 +92,7 @@ impl State {
 
 async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
     let Arguments { jobs, extractor, budget, index, confidence_min, .. } = arguments;
-    let mut conversation: Conversation = stage::decode(&claim.input)?;
+    let mut conversation: Conversation = pipeline::decode(&claim.input)?;
     let session = Session {
         project: conversation.project.clone(),
         begun: conversation.started,
@@ -102,12 +102,12 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
         conversation.session_id = claim.capture.session_id.as_str().to_owned();
     }
     let words = words(&conversation);
-    let known = stage::blocking(move || known(&index, &words)).await;
+    let known = pipeline::blocking(move || known(&index, &words)).await;
     let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
         Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
     });
     let ledger = Arc::new(Purse::new(jobs, claim.clone(), budget));
-    let context = Context { ledger, known, waited };
+    let context = ExtractionContext { ledger, known, waited };
     let extraction = extractor.extract(&conversation, &context).await.map_err(|error| match &error {
         extract::Error::Retry { after, .. } => Failure { after: *after, ..Failure::passing(&error) },
         extract::Error::Permanent { .. } => Failure::permanent(&error),
@@ -136,7 +136,7 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
     }
     let found = Found { session, candidates, rejected, by: extraction.by, ..Found::default() };
     failpoint::here!("extraction-before-keep");
-    Ok(Step::Next(Stage::Embedding, stage::encode(&found)?))
+    Ok(Step::Next(Stage::Embedding, pipeline::encode(&found)?))
 }
 
 /// Extractors see no secret and check what a model gives back. Here, before anything is kept, it is
@@ -173,7 +173,7 @@ fn known(index: &Index, said: &[String]) -> Vec<Known> {
     let units = match index.pin().and_then(|pinned| pinned.units()) {
         Ok(units) => units,
         Err(error) => {
-            tracing::warn!(error = stage::chain(&error), "failed to look up what is known");
+            tracing::warn!(error = pipeline::chain(&error), "failed to look up what is known");
             return Vec::new();
         }
     };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forge::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
+use git::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
 use index::Index;
 use jiff::Timestamp;
 use knowledge::{Bearing, Candidate, Document, Domain, How, Rejected, Related, SessionId, UnitId, text};
@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
 use transcript::Conversation;
 
-use crate::address::Address;
 use crate::delivery;
-use crate::pull;
-use crate::stage::{self, Failure, Found, Jobs, Step, Worked};
+use crate::mailbox::Mailbox;
+use crate::pipeline::{self, Failure, Found, Jobs, Step, Worked};
+use crate::pull_request_text;
 
 /// How long another process may hold the repository before the job is given back.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
@@ -40,8 +40,8 @@ pub struct Arguments {
     pub index: Index,
     /// Whether what is made is to be delivered, where there is a remote.
     pub delivers: bool,
-    pub bell: Address<Message>,
-    pub next: Address<delivery::Message>,
+    pub bell: Mailbox<Message>,
+    pub next: Mailbox<delivery::Message>,
 }
 
 pub struct State {
@@ -91,7 +91,7 @@ impl Actor for Git {
         _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.jobs.take_over(Stage::Git, arguments.bell.vitals())?;
+        arguments.jobs.take_over(Stage::Git, arguments.bell.health())?;
         Ok(State { arguments })
     }
 
@@ -101,8 +101,8 @@ impl Actor for Git {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let _busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let _busy = health.begin();
         match message {
             Message::Wake => {
                 state.arguments.bell.answer();
@@ -118,10 +118,10 @@ impl Actor for Git {
 impl State {
     async fn propose_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let arguments = self.arguments.clone();
-        let worked = stage::work_once(&self.arguments.jobs, Stage::Git, |claim| {
+        let worked = pipeline::work_once(&self.arguments.jobs, Stage::Git, |claim| {
             // The lock is taken inside of the closure: killing the actor does not stop the closure,
             // and must not release the lock that it works under.
-            stage::blocking(move || arguments.propose(&claim))
+            pipeline::blocking(move || arguments.propose(&claim))
         })
         .await?;
         failpoint::here!("git-after-finish");
@@ -139,7 +139,7 @@ impl Arguments {
             .with_default_branch(self.default_branch.as_deref());
         let lock_path = repository.lock_path().map_err(|error| with_hint(&error))?;
         let held = Lock::acquire_within(&lock_path, LOCK_PATIENCE).map_err(|error| with_hint(&error))?;
-        let (found, planned) = match stage::decode(&claim.input)? {
+        let (found, planned) = match pipeline::decode(&claim.input)? {
             Input::Checked(found) => (found, None),
             Input::Planned { found, plan } => (found, Some(plan)),
             Input::Anew { found, before, commit, plan } => {
@@ -156,7 +156,7 @@ impl Arguments {
         #[cfg(test)]
         self.jobs.faults.strike_thread(crate::testbed::Place::Planned, claim);
         let mut proposed = repository.propose(&held, &plan.proposal()?);
-        use forge::Error::{BranchTaken, NothingToEdit, PathTaken};
+        use git::Error::{BranchTaken, NothingToEdit, PathTaken};
         if let Err(BranchTaken { .. } | PathTaken { .. } | NothingToEdit { .. }) = &proposed {
             // Somebody else's branch has our name, or the base has moved under a plan that was never
             // carried out: the digest of the content tells ours apart.
@@ -168,7 +168,7 @@ impl Arguments {
         let proposed = proposed.map_err(|error| with_hint(&error))?;
         #[cfg(test)]
         self.jobs.faults.strike_thread(crate::testbed::Place::Proposed, claim);
-        if proposed.outcome == forge::Outcome::NothingNew {
+        if proposed.outcome == git::Outcome::NothingNew {
             let reason = "the brain has every file already".to_owned();
             return Ok(Step::End(Finish::Nothing { reason }));
         }
@@ -180,7 +180,7 @@ impl Arguments {
         };
         let has_remote = repository.remote().map_err(|error| with_hint(&error))?.is_some();
         if self.delivers && has_remote {
-            let input = stage::encode(&Input::Planned { found, plan })?;
+            let input = pipeline::encode(&Input::Planned { found, plan })?;
             return Ok(Step::NextOnBranch(Stage::Delivery, input, branch));
         }
         Ok(Step::End(done(branch)))
@@ -218,19 +218,19 @@ impl Arguments {
         self.keep_as(claim, &found, &plan, &input)?;
         failpoint::here!("git-anew-after-keep");
         match repository.replace(held, &plan.proposal()?, expected) {
-            Ok(proposed) if proposed.outcome != forge::Outcome::NothingNew => {
+            Ok(proposed) if proposed.outcome != git::Outcome::NothingNew => {
                 failpoint::here!("git-anew-before-advance");
                 let branch = Branch {
                     name: proposed.branch,
                     commit: proposed.commit.to_string(),
                     units: plan.files.len() as u32,
                 };
-                let input = stage::encode(&Input::Planned { found, plan })?;
+                let input = pipeline::encode(&Input::Planned { found, plan })?;
                 Ok(Step::NextOnBranch(Stage::Delivery, input, branch))
             }
             // All of it is on the default branch, or somebody has added to the branch here: the next sync
             // closes it, or tells them.
-            Ok(_) | Err(forge::Error::BranchMoved { .. } | forge::Error::NoSuchBranch { .. }) => {
+            Ok(_) | Err(git::Error::BranchMoved { .. } | git::Error::NoSuchBranch { .. }) => {
                 self.keep(claim, &found, &before)?;
                 Ok(Step::End(done(as_it_was())))
             }
@@ -240,7 +240,7 @@ impl Arguments {
 
     /// Whether a plan that was kept can be carried out as it is: not when somebody has edited since what it
     /// edits, unless its branch is there already.
-    fn still_stands(&self, repository: &Repository, plan: &Plan) -> Result<bool, forge::Error> {
+    fn still_stands(&self, repository: &Repository, plan: &Plan) -> Result<bool, git::Error> {
         if plan.files.iter().all(|file| !file.edits) || repository.tip(&plan.branch)?.is_some() {
             return Ok(true);
         }
@@ -263,7 +263,7 @@ impl Arguments {
         let taken = self
             .jobs
             .queue
-            .keep(claim, &stage::encode(input)?, &units)
+            .keep(claim, &pipeline::encode(input)?, &units)
             .map_err(|error| Failure::passing(&error))?;
         if taken.is_empty() {
             Ok(())
@@ -469,7 +469,7 @@ impl Told<'_> {
         let project = origin.project.map(|name| format!(" in {}", text::inert(&text::one_line(name, 60))));
         let mut message = format!(
             "{}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
-            pull::title(origin.time),
+            pull_request_text::title(origin.time),
             origin.session.short(),
             project.unwrap_or_default(),
             origin.by,
@@ -540,7 +540,7 @@ pub(crate) enum Bears {
 
 impl Plan {
     /// Compares with a commit of the default branch.
-    pub(crate) fn against(&self, repository: &Repository, tip: CommitId) -> Result<Bears, forge::Error> {
+    pub(crate) fn against(&self, repository: &Repository, tip: CommitId) -> Result<Bears, git::Error> {
         let base = self.base.parse::<CommitId>()?;
         let mut has_all = !self.files.is_empty();
         let mut conflicts = false;
@@ -687,7 +687,7 @@ fn mapping<'a>(entries: impl IntoIterator<Item = (&'a str, Value)>) -> Value {
     Value::Mapping(entries.into_iter().map(|(key, value)| (Value::from(key), value)).collect::<Mapping>())
 }
 
-pub(crate) fn with_hint(error: &forge::Error) -> Failure {
+pub(crate) fn with_hint(error: &git::Error) -> Failure {
     let mut failure = Failure::passing(error);
     if let Some(hint) = error.hint() {
         failure.message = format!("{} ({hint})", failure.message);

@@ -7,21 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brain::Brain;
-use index::{Index, Mode, ModelLabel, Pinned, Report, VectorCache};
+use index::{Index, Mode, ModelLabel, Report, Snapshot, VectorCache};
 use knowledge::{Bearing, Candidate, How, Rejected, UnitId};
 use queue::{Finish, Stage, Waiting};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::address::Address;
-use crate::building::Sign;
+use crate::brain_view::View;
+use crate::dedup::{self, Near, Place, Verdict};
 use crate::embedding::{self, Model};
-use crate::git;
-use crate::reflection::{self, Near, Place, Verdict};
-use crate::served::View;
-use crate::stage::{self, Failure, Found, Jobs, Step, Worked, chain};
-use crate::vitals::Busy;
+use crate::health::Busy;
+use crate::index_progress::Sign;
+use crate::mailbox::Mailbox;
+use crate::pipeline::{self, Failure, Found, Jobs, Step, Worked, chain};
 
 /// How long one batch of passages may take, the load of the model included.
 const BATCH_DEADLINE: Duration = Duration::from_secs(120);
@@ -77,11 +76,11 @@ pub struct Arguments {
     pub default_branch: Option<String>,
     pub index: Index,
     pub model: Model,
-    pub embedding: Address<embedding::Message>,
-    /// Where word is left of how far it has come; see [`crate::building`].
+    pub embedding: Mailbox<embedding::Message>,
+    /// Where word is left of how far it has come; see [`crate::index_progress`].
     pub sign: Arc<Path>,
-    pub bell: Address<Message>,
-    pub next: Option<Address<git::Message>>,
+    pub bell: Mailbox<Message>,
+    pub next: Option<Mailbox<crate::git::Message>>,
 }
 
 pub struct State {
@@ -99,7 +98,7 @@ impl Actor for Indexing {
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
         if let Some(jobs) = &mut arguments.jobs {
-            jobs.take_over(Stage::Indexing, arguments.bell.vitals())?;
+            jobs.take_over(Stage::Indexing, arguments.bell.health())?;
         }
         Ok(State { arguments })
     }
@@ -110,8 +109,8 @@ impl Actor for Indexing {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let busy = health.begin();
         match message {
             Message::Wake => {
                 state.arguments.bell.answer();
@@ -122,7 +121,7 @@ impl Actor for Indexing {
             Message::Refresh(Refresh { mode, progress, reply }) => {
                 let report = state.arguments.refresh(mode, progress, &busy).await;
                 if let Err(failure) = &report {
-                    vitals.failed(&failure.message);
+                    health.failed(&failure.message);
                 }
                 if let Some(reply) = reply {
                     let _ = reply.send(report.map_err(|failure| failure.message));
@@ -137,8 +136,8 @@ impl State {
     async fn compare_one(&mut self, busy: &Busy<'_>) -> Result<Worked, ActorProcessingErr> {
         let Some(jobs) = self.arguments.jobs.clone() else { return Ok(Worked::Idle) };
         let arguments = self.arguments.clone();
-        let worked = stage::work_once(&jobs, Stage::Indexing, |claim| async move {
-            let mut found: Found = stage::decode(&claim.input)?;
+        let worked = pipeline::work_once(&jobs, Stage::Indexing, |claim| async move {
+            let mut found: Found = pipeline::decode(&claim.input)?;
             arguments.refresh(Mode::Changed, None, busy).await?;
             let model = arguments.model.name();
             if found.model != model {
@@ -146,7 +145,7 @@ impl State {
                 found.vectors = arguments.embed(&found.texts()).await?;
                 found.model = model;
             }
-            stage::blocking(move || {
+            pipeline::blocking(move || {
                 let jobs = arguments.jobs.as_ref().ok_or_else(|| Failure::of("there is no queue"))?;
                 compare(jobs, &arguments.index, claim.capture.id, found)
             })
@@ -154,7 +153,7 @@ impl State {
         })
         .await?;
         if let (Worked::Passed(Some(Stage::Git)), Some(next)) = (worked, &self.arguments.next) {
-            next.ring(git::Message::Wake);
+            next.ring(crate::git::Message::Wake);
         }
         Ok(worked)
     }
@@ -176,7 +175,7 @@ impl Arguments {
         let begun = Instant::now();
         let plan = loop {
             let (this, reading) = (self.clone(), progress.clone());
-            match stage::blocking(move || this.plan(mode, reading)).await? {
+            match pipeline::blocking(move || this.plan(mode, reading)).await? {
                 Planned::Current => return Ok(None),
                 Planned::Changes(plan) => break plan,
                 // Not waited for in the closure, where nothing could end the waiting.
@@ -193,7 +192,7 @@ impl Arguments {
         busy.beat();
         let (cache, texts, mut vectors, label) = {
             let (this, texts) = (self.clone(), plan.texts().to_vec());
-            stage::blocking(move || {
+            pipeline::blocking(move || {
                 let label = this.model.label().map_err(|error| Failure::passing(&error))?;
                 let cache = VectorCache::open(this.model.cache());
                 let vectors = cache.get(&label, &texts);
@@ -213,7 +212,7 @@ impl Arguments {
             let computed = self.embed(&asked).await?;
             // Kept at once, so that a reindex that is cut short goes on where it was.
             let (cache, label, kept) = (Arc::clone(&cache), label.clone(), computed.clone());
-            stage::blocking(move || {
+            pipeline::blocking(move || {
                 let of_texts = asked.iter().map(String::as_str).zip(kept.iter().map(Vec::as_slice));
                 cache.put(&label, of_texts);
                 Ok::<_, Failure>(())
@@ -225,8 +224,9 @@ impl Arguments {
         let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
         tell(Advance::Publishing);
         failpoint::here!("indexing-before-publish");
-        let mut report =
-            stage::blocking(move || plan.publish(vectors)).await.map_err(|error| Failure::passing(&error))?;
+        let mut report = pipeline::blocking(move || plan.publish(vectors))
+            .await
+            .map_err(|error| Failure::passing(&error))?;
         report.embedded = missing.len();
         tracing::info!(
             generation = report.generation,
@@ -363,7 +363,7 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, mut found: Found) -> Result
             cosine: cosine(&vector, theirs),
             place: Place::SameSession,
         }));
-        match reflection::judge(&candidate, &near) {
+        match dedup::judge(&candidate, &near) {
             Verdict::Skip { reason } => {
                 found.rejected.push(Rejected { title: candidate.title, reason });
                 continue;
@@ -381,13 +381,13 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, mut found: Found) -> Result
     }
     (found.candidates, found.vectors) = kept.into_iter().unzip();
     failpoint::here!("indexing-before-advance");
-    Ok(Step::Next(Stage::Git, stage::encode(&git::Input::Checked(found))?))
+    Ok(Step::Next(Stage::Git, pipeline::encode(&crate::git::Input::Checked(found))?))
 }
 
 /// The units of the brain that are nearest to a candidate, each by its nearest chunk, and the one that the
 /// candidate itself names.
 pub(crate) fn near(
-    pinned: &Pinned,
+    pinned: &Snapshot,
     candidate: &Candidate,
     vector: &[f32],
 ) -> Result<Vec<Near>, index::Error> {
@@ -409,7 +409,7 @@ pub(crate) fn near(
 
 /// A unit of the brain with all that it says: what a candidate repeats may stand in another chunk than the
 /// one that is the most like it.
-fn in_brain(pinned: &Pinned, id: &UnitId, cosine: f64) -> Result<Option<Near>, index::Error> {
+fn in_brain(pinned: &Snapshot, id: &UnitId, cosine: f64) -> Result<Option<Near>, index::Error> {
     let Some(unit) = pinned.unit(id)? else { return Ok(None) };
     let mut text = format!("{}\n{}", unit.title, unit.description.unwrap_or_default());
     for chunk in pinned.chunks_of(id)? {

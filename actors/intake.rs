@@ -6,9 +6,9 @@ use std::sync::Arc;
 use queue::{Claim, Finish, Queue, Seen, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::address::Address;
 use crate::extraction;
-use crate::stage::{self, Failure, Jobs, Step, Worked};
+use crate::mailbox::Mailbox;
+use crate::pipeline::{self, Failure, Jobs, Step, Worked};
 
 pub struct Intake;
 
@@ -20,8 +20,8 @@ pub enum Message {
 #[derive(Clone)]
 pub struct Arguments {
     pub jobs: Jobs,
-    pub bell: Address<Message>,
-    pub next: Address<extraction::Message>,
+    pub bell: Mailbox<Message>,
+    pub next: Mailbox<extraction::Message>,
 }
 
 pub struct State {
@@ -38,7 +38,7 @@ impl Actor for Intake {
         _: ActorRef<Message>,
         mut arguments: Arguments,
     ) -> Result<State, ActorProcessingErr> {
-        arguments.jobs.take_over(Stage::Intake, arguments.bell.vitals())?;
+        arguments.jobs.take_over(Stage::Intake, arguments.bell.health())?;
         Ok(State { arguments })
     }
 
@@ -48,8 +48,8 @@ impl Actor for Intake {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let _busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let _busy = health.begin();
         match message {
             Message::Wake => {
                 state.arguments.bell.answer();
@@ -65,8 +65,8 @@ impl Actor for Intake {
 impl State {
     async fn read_one(&mut self) -> Result<Worked, ActorProcessingErr> {
         let queue = self.arguments.jobs.queue.clone();
-        let worked = stage::work_once(&self.arguments.jobs, Stage::Intake, |claim| {
-            stage::blocking(move || read(&queue, &claim))
+        let worked = pipeline::work_once(&self.arguments.jobs, Stage::Intake, |claim| {
+            pipeline::blocking(move || read(&queue, &claim))
         })
         .await?;
         if worked == Worked::Passed(Some(Stage::Extraction)) {
@@ -121,7 +121,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         };
         return Ok(Step::EndRead(Finish::Nothing { reason }, seen));
     }
-    let body = stage::encode(&reading.conversation)?;
+    let body = pipeline::encode(&reading.conversation)?;
     failpoint::here!("intake-before-advance");
     Ok(Step::NextWithLines(Stage::Extraction, body, reading.lines, seen))
 }

@@ -6,27 +6,27 @@
 //! `intake → extraction → embedding → indexing → git → delivery` is the way of a capture; each arrow
 //! is a committed stage. `retrieval` answers questions and shares only `embedding` with the others.
 
-pub mod address;
-pub mod building;
+pub mod brain_view;
+pub mod budget;
+mod dedup;
 pub mod delivery;
 pub mod embedding;
 pub mod extraction;
 pub mod git;
+pub mod health;
+pub mod index_progress;
 pub mod indexing;
 pub mod intake;
-pub mod judge;
-mod pull;
+pub mod mailbox;
+pub mod model_rerank;
+pub mod pipeline;
+mod pull_request_text;
 mod purse;
-mod reflection;
 pub mod retrieval;
-pub mod served;
 pub mod service;
-pub mod stage;
 pub mod supervisor;
 pub mod sweep;
 pub mod sync;
-pub mod till;
-pub mod vitals;
 
 #[cfg(test)]
 mod simulation;
@@ -35,11 +35,11 @@ mod testbed;
 #[cfg(test)]
 mod tests;
 
-pub use address::Address;
-pub use judge::Judge;
+pub use budget::{Reserved, Till};
+pub use health::{ActorReport, Health};
+pub use mailbox::Mailbox;
+pub use model_rerank::Judge;
 pub use service::{Drained, Roles, Service, Setup, StartError, drain};
-pub use till::{Reserved, Till};
-pub use vitals::{ActorReport, Vitals};
 
 /// Why a question to the service has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use extract::{Ledger, LedgerError, Reserved, Spending};
 use queue::{Budget, Claim, Reservation, Spent};
 
-use crate::stage::Jobs;
+use crate::pipeline::Jobs;
 
 pub(crate) struct Purse {
     jobs: Jobs,

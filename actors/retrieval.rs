@@ -4,16 +4,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use forge::{Repository, Reviewed, Standing};
-use index::{Index, Pinned, UnitRecord};
+use git::{Repository, Reviewed, Standing};
+use index::{Index, Snapshot, UnitRecord};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
-use retrieve::judge::{Docket, Verdict};
-use retrieve::{Answer, ByWords, Censor, Query, Review, Trace};
+use retrieve::model_rerank::{Ranking, RerankRequest};
+use retrieve::{Answer, ByWords, OutputFilter, Query, Review, Trace};
 
 use crate::Judge;
-use crate::address::Address;
 use crate::embedding::{self, Model};
-use crate::stage::chain;
+use crate::mailbox::Mailbox;
+use crate::pipeline::chain;
 
 /// How long the question's vector may take, the load of the model included; past it the words of
 /// the question alone are searched for.
@@ -30,7 +30,7 @@ pub enum Message {
 pub struct Arguments {
     pub index: Index,
     pub model: Model,
-    pub embedding: Address<embedding::Message>,
+    pub embedding: Mailbox<embedding::Message>,
     /// Of the brain.
     pub root: PathBuf,
     /// The branch of reviewed knowledge, when it is named.
@@ -39,7 +39,7 @@ pub struct Arguments {
     pub language: Language,
     /// Who may be asked for the final order.
     pub judge: Option<Judge>,
-    pub bell: Address<Message>,
+    pub bell: Mailbox<Message>,
 }
 
 pub struct State {
@@ -65,8 +65,8 @@ impl Actor for Retrieval {
         message: Message,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
-        let vitals = Arc::clone(state.arguments.bell.vitals());
-        let _busy = vitals.begin();
+        let health = Arc::clone(state.arguments.bell.health());
+        let _busy = health.begin();
         match message {
             // Questions are answered side by side, each by a task of its own.
             Message::Ask(query, reply) => {
@@ -74,7 +74,7 @@ impl Actor for Retrieval {
                 tokio::spawn(async move {
                     let answer = arguments.answer(query).await;
                     if let Err(error) = &answer {
-                        arguments.bell.vitals().failed(error);
+                        arguments.bell.health().failed(error);
                     }
                     let _ = reply.send(answer);
                 });
@@ -124,8 +124,8 @@ impl Arguments {
         let (found, docket) = self
             .apart(move |this, pinned| {
                 let found = this.search(pinned, &asked, &its_model, Some(by_words))?;
-                let docket =
-                    Docket::of(pinned, &asked, &found.trace, &Reader(this)).map_err(|error| chain(&error))?;
+                let docket = RerankRequest::of(pinned, &asked, &found.trace, &Reader(this))
+                    .map_err(|error| chain(&error))?;
                 Ok((found, docket))
             })
             .await?;
@@ -156,7 +156,7 @@ impl Arguments {
         .await
     }
 
-    fn find_words(&self, pinned: &Pinned, query: &Query) -> Result<ByWords, String> {
+    fn find_words(&self, pinned: &Snapshot, query: &Query) -> Result<ByWords, String> {
         let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
         retrieve::find_words(pinned, query, tokenizer).map_err(|error| chain(&error))
     }
@@ -164,7 +164,7 @@ impl Arguments {
     /// `model` is the one that the question's vector is of.
     fn search(
         &self,
-        pinned: &Pinned,
+        pinned: &Snapshot,
         query: &Query,
         model: &str,
         by_words: Option<ByWords>,
@@ -182,10 +182,10 @@ impl Arguments {
 
     fn pack(
         &self,
-        pinned: &Pinned,
+        pinned: &Snapshot,
         query: &Query,
         found: Found,
-        verdict: Option<&Verdict>,
+        verdict: Option<&Ranking>,
     ) -> Result<Answer, String> {
         let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
         retrieve::answer(pinned, query, found.trace, verdict, tokenizer, &Reader(self))
@@ -195,7 +195,7 @@ impl Arguments {
     /// Reads the present generation on a thread that may block.
     async fn apart<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Self, &Pinned) -> Result<T, String> + Send + 'static,
+        work: impl FnOnce(&Self, &Snapshot) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let this = self.clone();
         let worked = tokio::task::spawn_blocking(move || {
@@ -259,7 +259,7 @@ struct Found {
 /// Knows what was reviewed.
 struct Reader<'r>(&'r Arguments);
 
-impl Censor for Reader<'_> {
+impl OutputFilter for Reader<'_> {
     fn review(&self, unit: &UnitRecord) -> Review {
         let Self(arguments) = self;
         // What is not there was laid over the work tree.

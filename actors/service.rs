@@ -8,7 +8,7 @@ use brain::{Brain, Places};
 use extract::Extractor;
 use index::{Index, Mode, Report};
 use jiff::Timestamp;
-use queue::{Budget, FileLocks, Held, Queue, Spool, hand_over};
+use queue::{Budget, FileLocks, LockGuard, Queue, Spool, hand_over};
 use ractor::{Actor, ActorCell, ActorRef};
 use retrieve::{Answer, Query};
 use serde::{Deserialize, Serialize};
@@ -16,19 +16,19 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::address::{Address, address};
 use crate::delivery::{self, Delivery};
 use crate::embedding::{self, Embedding, Model};
 use crate::extraction::{self, Extraction};
-use crate::git::{self, Git};
+use crate::git::Git;
+use crate::health::{ActorReport, Health};
 use crate::indexing::{self, Advance, Indexing, Refresh};
 use crate::intake::{self, Intake};
+use crate::mailbox::{Mailbox, address};
+use crate::pipeline::{Jobs, chain};
 use crate::retrieval::{self, Retrieval};
-use crate::stage::{Jobs, chain};
 use crate::supervisor::{self, Child, Seat, Supervisor};
 use crate::sweep::{self, Sweeps};
 use crate::sync::Syncs;
-use crate::vitals::{ActorReport, Vitals};
 use crate::{AskError, Judge};
 
 /// How often a drainer leaves word for `nugget status`.
@@ -120,13 +120,13 @@ pub enum StartError {
 pub struct Service {
     supervisor: ActorRef<supervisor::Message>,
     ended: JoinHandle<()>,
-    vitals: Vec<(Arc<Vitals>, Presence)>,
+    health: Vec<(Arc<Health>, Presence)>,
     index: Index,
     model: Model,
     /// Rings every stage of a capture.
     bells: Vec<Bell>,
-    indexing: Address<indexing::Message>,
-    retrieval: Option<Address<retrieval::Message>>,
+    indexing: Mailbox<indexing::Message>,
+    retrieval: Option<Mailbox<retrieval::Message>>,
 }
 
 /// Who is at an actor's place at the moment.
@@ -183,8 +183,8 @@ impl Service {
             tree.seat(
                 git_seat,
                 || Git,
-                Some(|| git::Message::Wake),
-                git::Arguments {
+                Some(|| crate::git::Message::Wake),
+                crate::git::Arguments {
                     jobs: jobs.clone(),
                     root: setup.brain.root().to_owned(),
                     default_branch: setup.default_branch.clone(),
@@ -212,7 +212,7 @@ impl Service {
                 bell(extraction, || extraction::Message::Wake),
                 bell(embedding.clone(), || embedding::Message::Wake),
                 bell(indexing.clone(), || indexing::Message::Wake),
-                bell(git.clone(), || git::Message::Wake),
+                bell(git.clone(), || crate::git::Message::Wake),
                 bell(delivery, || delivery::Message::Wake),
             ];
             git_bell = Some(git);
@@ -264,7 +264,7 @@ impl Service {
         let (supervisor, ended) = Actor::spawn(None, Supervisor, arguments)
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        Ok(Self { supervisor, ended, vitals: tree.vitals, index, model, bells, indexing, retrieval })
+        Ok(Self { supervisor, ended, health: tree.health, index, model, bells, indexing, retrieval })
     }
 
     /// The index that the service reads and keeps.
@@ -311,7 +311,7 @@ impl Service {
 
     /// What each actor shows of itself.
     pub fn actors(&self) -> Vec<ActorReport> {
-        self.vitals.iter().map(|(vitals, present)| vitals.report(present().is_some())).collect()
+        self.health.iter().map(|(health, present)| health.report(present().is_some())).collect()
     }
 
     /// Tells every stage that there may be work.
@@ -327,7 +327,7 @@ impl Service {
     }
 
     fn is_busy(&self) -> bool {
-        self.vitals.iter().any(|(vitals, _)| vitals.is_busy())
+        self.health.iter().any(|(health, _)| health.is_busy())
     }
 
     /// The present life of an actor, or the supervisor.
@@ -336,7 +336,7 @@ impl Service {
         if name == "supervisor" {
             return Some(self.supervisor.get_cell());
         }
-        self.vitals.iter().find(|(vitals, _)| vitals.name() == name).and_then(|(_, present)| present())
+        self.health.iter().find(|(health, _)| health.name() == name).and_then(|(_, present)| present())
     }
 
     /// Lets every actor finish what it has in hand, then ends the tree.
@@ -347,7 +347,7 @@ impl Service {
     }
 }
 
-fn bell<M: ractor::Message>(address: Address<M>, wake: fn() -> M) -> Bell {
+fn bell<M: ractor::Message>(address: Mailbox<M>, wake: fn() -> M) -> Bell {
     Box::new(move || address.ring(wake()))
 }
 
@@ -355,13 +355,13 @@ fn bell<M: ractor::Message>(address: Address<M>, wake: fn() -> M) -> Bell {
 #[derive(Default)]
 struct Tree {
     children: Vec<Box<dyn Child>>,
-    vitals: Vec<(Arc<Vitals>, Presence)>,
+    health: Vec<(Arc<Health>, Presence)>,
 }
 
 /// A place in the tree that waits for its actor's arguments.
 struct Place<M> {
-    lease: crate::address::Lease<M>,
-    vitals: Arc<Vitals>,
+    lease: crate::mailbox::Lease<M>,
+    health: Arc<Health>,
 }
 
 impl Tree {
@@ -369,12 +369,12 @@ impl Tree {
         &mut self,
         name: &'static str,
         patience: Duration,
-    ) -> (Place<M>, Address<M>) {
-        let vitals = Arc::new(Vitals::new(name, patience));
-        let (lease, address) = address(Arc::clone(&vitals));
+    ) -> (Place<M>, Mailbox<M>) {
+        let health = Arc::new(Health::new(name, patience));
+        let (lease, address) = address(Arc::clone(&health));
         let there = address.clone();
-        self.vitals.push((Arc::clone(&vitals), Box::new(move || there.get().map(|actor| actor.get_cell()))));
-        (Place { lease, vitals }, address)
+        self.health.push((Arc::clone(&health), Box::new(move || there.get().map(|actor| actor.get_cell()))));
+        (Place { lease, health }, address)
     }
 
     fn seat<A>(
@@ -387,8 +387,8 @@ impl Tree {
         A: Actor,
         A::Arguments: Clone + Sync,
     {
-        let Place { lease, vitals } = place;
-        self.children.push(Box::new(Seat { actor, arguments, lease, vitals, wake }));
+        let Place { lease, health } = place;
+        self.children.push(Box::new(Seat { actor, arguments, lease, health, wake }));
     }
 }
 
@@ -412,7 +412,7 @@ pub struct Drained {
 ///
 /// `room` is the place in the waiting room that a hook has handed over. Returns at once when
 /// somebody else is about to look. Blocks; makes its own runtime.
-pub fn drain(setup: &Setup, room: Option<Held>) -> Result<Drained, StartError> {
+pub fn drain(setup: &Setup, room: Option<LockGuard>) -> Result<Drained, StartError> {
     // The model outlives a round: two rounds in a row load it once.
     let drainer = Drainer {
         setup,
@@ -434,7 +434,7 @@ pub(crate) struct Drainer<'a> {
 }
 
 impl Drainer<'_> {
-    pub(crate) fn drain(&self, room: Option<Held>) -> Result<Drained, StartError> {
+    pub(crate) fn drain(&self, room: Option<LockGuard>) -> Result<Drained, StartError> {
         let places = &self.setup.places;
         let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
         let mut drained = Drained::default();

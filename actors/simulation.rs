@@ -20,8 +20,8 @@ use queue::{ATTEMPTS_MAX, Claim, Stage, State};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::pipeline::Clock;
 use crate::service::{Drainer, Pace, Roles, Service};
-use crate::stage::Clock;
 use crate::sweep::Sweeps;
 use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch};
 

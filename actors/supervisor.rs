@@ -8,8 +8,8 @@ use std::time::Duration;
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
-use crate::address::Lease;
-use crate::vitals::Vitals;
+use crate::health::Health;
+use crate::mailbox::Lease;
 
 /// How long a shutdown may take before what is left is abandoned to the queue.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -54,7 +54,7 @@ struct Kept {
 
 /// What the supervisor has to know of an actor in order to keep it alive.
 pub trait Child: Send + Sync {
-    fn vitals(&self) -> &Arc<Vitals>;
+    fn health(&self) -> &Arc<Health>;
     /// Starts it under the parent and publishes its address.
     fn start(&self, parent: ActorCell) -> Starting<'_>;
     /// Takes its address back.
@@ -68,7 +68,7 @@ pub struct Seat<A: Actor> {
     pub actor: fn() -> A,
     pub arguments: A::Arguments,
     pub lease: Lease<A::Msg>,
-    pub vitals: Arc<Vitals>,
+    pub health: Arc<Health>,
     /// What makes it look for work, if it works from the queue.
     pub wake: Option<fn() -> A::Msg>,
 }
@@ -78,8 +78,8 @@ where
     A: Actor,
     A::Arguments: Clone + Sync,
 {
-    fn vitals(&self) -> &Arc<Vitals> {
-        &self.vitals
+    fn health(&self) -> &Arc<Health> {
+        &self.health
     }
 
     fn start(&self, parent: ActorCell) -> Starting<'_> {
@@ -90,7 +90,7 @@ where
             let cell = actor.get_cell();
             self.lease.publish(Some(actor.clone()));
             if let Some(wake) = self.wake {
-                self.lease.first_ring(&actor, &self.vitals, wake());
+                self.lease.first_ring(&actor, &self.health, wake());
             }
             Ok(cell)
         })
@@ -172,7 +172,7 @@ impl State {
                 kept.started = Instant::now();
             }
             Err(error) => {
-                kept.child.vitals().fell(&error.to_string());
+                kept.child.health().fell(&error.to_string());
                 kept.schedule(number, myself);
             }
         }
@@ -188,16 +188,16 @@ impl State {
             .enumerate()
             .find(|(_, kept)| kept.living.as_ref().is_some_and(|living| living.get_id() == id));
         let Some((number, kept)) = found else { return };
-        let vitals = kept.child.vitals();
+        let health = kept.child.health();
         let error = if std::mem::take(&mut kept.hung) {
-            format!("{} gave no sign of life for {:?}", vitals.name(), vitals.patience())
+            format!("{} gave no sign of life for {:?}", health.name(), health.patience())
         } else {
-            format!("{} fell: {error}", vitals.name())
+            format!("{} fell: {error}", health.name())
         };
-        tracing::error!(actor = vitals.name(), error, "an actor has fallen");
+        tracing::error!(actor = health.name(), error, "an actor has fallen");
         kept.living = None;
         kept.child.vacate();
-        kept.child.vitals().fell(&error);
+        kept.child.health().fell(&error);
         kept.schedule(number, myself);
     }
 
@@ -219,8 +219,8 @@ impl State {
     /// A hung actor cannot be waited for and never says so: it is killed, and its work claimed anew.
     fn watch(&mut self) {
         for kept in &mut self.children {
-            if let Some(living) = kept.living.as_ref().filter(|_| kept.child.vitals().is_hung()) {
-                tracing::error!(actor = kept.child.vitals().name(), "an actor hangs and is killed");
+            if let Some(living) = kept.living.as_ref().filter(|_| kept.child.health().is_hung()) {
+                tracing::error!(actor = kept.child.health().name(), "an actor hangs and is killed");
                 living.kill();
                 kept.hung = true;
             }

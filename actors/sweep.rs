@@ -16,7 +16,7 @@ use queue::{Announcement, Known, Queue, Record, SWEEP, Seen};
 use serde::{Deserialize, Serialize};
 use transcript::{Exclude, Ignore, Stamp};
 
-use crate::stage::chain;
+use crate::pipeline::chain;
 
 /// The name under which a sweep leaves word for `nugget status`.
 pub const SWEEP_REPORT: &str = "sweep";

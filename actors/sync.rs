@@ -9,7 +9,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forge::{CommitId, FastForward, Lock, Repository};
+use git::{CommitId, FastForward, Lock, Repository};
 use github::{GitHub, Slug};
 use jiff::Timestamp;
 use queue::{Capture, PullState, Queue, Stage};
@@ -18,8 +18,8 @@ use tokio::runtime::Runtime;
 
 use crate::Setup;
 use crate::delivery::{self, Way, of_forge, of_github, state_of};
-use crate::git::{self, Bears, Input};
-use crate::stage::{Failure, chain};
+use crate::git::{Bears, Input, with_hint};
+use crate::pipeline::{Failure, chain};
 
 /// The name under which a sync leaves word for `nugget status`.
 pub const SYNC_REPORT: &str = "sync";
@@ -103,11 +103,11 @@ impl From<queue::Error> for SyncError {
 /// [`Synced::trouble`].
 pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<Sync, SyncError> {
     let lock = setup.places.folder().join("sync.lock");
-    let Some(_one) = Lock::try_acquire(&lock).map_err(|error| git::with_hint(&error))? else {
+    let Some(_one) = Lock::try_acquire(&lock).map_err(|error| with_hint(&error))? else {
         return Ok(Sync::UnderWay);
     };
     let repository = delivery::open(setup.brain.root(), setup.default_branch.as_deref())?;
-    let remote = repository.remote().map_err(|error| git::with_hint(&error))?;
+    let remote = repository.remote().map_err(|error| with_hint(&error))?;
     let Some(remote) = remote.filter(|_| setup.delivery.enabled) else { return Ok(Sync::NoRemote) };
     // Kept also when it fails: who is offline must not ask at every turn.
     let synced = run(setup, &repository, remote, queue);
@@ -150,7 +150,7 @@ pub fn is_recent(queue: &Queue, within: Duration, now: Timestamp) -> Result<bool
 fn run(
     setup: &Setup,
     repository: &Repository,
-    remote: forge::Remote,
+    remote: git::Remote,
     queue: &Queue,
 ) -> Result<Synced, SyncError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -204,7 +204,7 @@ impl After<'_> {
 
     fn catch_up(&self, synced: &mut Synced) -> Result<(), Failure> {
         let held = self.lock()?;
-        match self.repository.catch_up(&held).map_err(|error| git::with_hint(&error))? {
+        match self.repository.catch_up(&held).map_err(|error| with_hint(&error))? {
             FastForward::Done { .. } => synced.moved = true,
             FastForward::AlreadyThere => {}
             FastForward::Refused(refusal) => synced.left = Some(refusal.to_string()),
@@ -213,18 +213,18 @@ impl After<'_> {
     }
 
     fn lock(&self) -> Result<Lock, Failure> {
-        let path = self.repository.lock_path().map_err(|error| git::with_hint(&error))?;
-        Lock::acquire_within(&path, LOCK_PATIENCE).map_err(|error| git::with_hint(&error))
+        let path = self.repository.lock_path().map_err(|error| with_hint(&error))?;
+        Lock::acquire_within(&path, LOCK_PATIENCE).map_err(|error| with_hint(&error))
     }
 
     /// Finds out what has become of each capture that nobody had decided on.
     async fn look(&self, undecided: &[Capture], synced: &mut Synced) -> Result<(), Failure> {
-        let default = self.repository.default_branch().map_err(|error| git::with_hint(&error))?;
+        let default = self.repository.default_branch().map_err(|error| with_hint(&error))?;
         let hub = self.way.github()?;
         let open = match hub {
             // One request, whatever their number, where there is any.
             Some((github, slug)) if undecided.iter().any(|capture| capture.pull_number.is_some()) => {
-                let open = github.open_pulls(slug, forge::BRANCH_PREFIX).await.map_err(of_github)?;
+                let open = github.open_pulls(slug, git::BRANCH_PREFIX).await.map_err(of_github)?;
                 open.into_iter().map(|pull| pull.number).collect()
             }
             _ => Vec::new(),
@@ -281,12 +281,12 @@ impl After<'_> {
     /// Whether the default branch has a capture's commit, or every file of it as it is.
     fn is_in(&self, capture: &Capture, tip: CommitId) -> Result<bool, Failure> {
         let Some(commit) = commit_of(capture) else { return Ok(false) };
-        if self.repository.contains(tip, commit).map_err(|error| git::with_hint(&error))? {
+        if self.repository.contains(tip, commit).map_err(|error| with_hint(&error))? {
             return Ok(true);
         }
         Ok(match self.planned(capture)? {
             Some(Input::Planned { plan, .. }) => {
-                let bears = plan.against(self.repository, tip).map_err(|error| git::with_hint(&error))?;
+                let bears = plan.against(self.repository, tip).map_err(|error| with_hint(&error))?;
                 bears == Bears::HasAll
             }
             _ => false,
@@ -311,11 +311,11 @@ impl After<'_> {
         else {
             return Ok(());
         };
-        let bears = plan.against(self.repository, tip).map_err(|error| git::with_hint(&error))?;
+        let bears = plan.against(self.repository, tip).map_err(|error| with_hint(&error))?;
         if bears == Bears::Apart {
             return Ok(());
         }
-        let there = |tip: Result<Option<CommitId>, forge::Error>| tip.map_err(|error| git::with_hint(&error));
+        let there = |tip: Result<Option<CommitId>, git::Error>| tip.map_err(|error| with_hint(&error));
         let at_remote = there(self.repository.remote_tip(&plan.branch))?;
         let here = there(self.repository.tip(&plan.branch))?;
         let is_ours = at_remote == Some(commit) && here.is_none_or(|here| here == commit);
@@ -336,7 +336,7 @@ impl After<'_> {
             }
             (_, true) => {
                 let input = Input::Anew { found, before: plan, commit: commit.to_string(), plan: None };
-                let input = crate::stage::encode(&input)?;
+                let input = crate::pipeline::encode(&input)?;
                 let reopened = self.queue.reopen(capture.id, Stage::Git, &input);
                 if reopened.map_err(|error| Failure::passing(&error))? {
                     synced.anew.push(capture.id);
@@ -353,24 +353,23 @@ impl After<'_> {
             return Ok(false);
         };
         let mut deleted = false;
-        if self.repository.remote_tip(branch).map_err(|error| git::with_hint(&error))? == Some(commit) {
+        if self.repository.remote_tip(branch).map_err(|error| with_hint(&error))? == Some(commit) {
             match self.repository.delete_remote_branch(&self.way.wire(), branch, commit) {
                 Ok(gone) => deleted |= gone,
                 // GitHub or a person was quicker.
-                Err(forge::Error::Remote {
-                    trouble: forge::Trouble::Stale | forge::Trouble::Protected,
-                    ..
+                Err(git::Error::Remote {
+                    trouble: git::Trouble::Stale | git::Trouble::Protected, ..
                 }) => {}
                 Err(error) => return Err(of_forge(error)),
             }
             failpoint::here!("sync-after-remote-delete");
         }
-        if self.repository.tip(branch).map_err(|error| git::with_hint(&error))? == Some(commit) {
+        if self.repository.tip(branch).map_err(|error| with_hint(&error))? == Some(commit) {
             let held = self.lock()?;
             match self.repository.delete_branch(&held, branch, commit) {
                 Ok(gone) => deleted |= gone,
-                Err(forge::Error::CheckedOut { .. } | forge::Error::BranchMoved { .. }) => {}
-                Err(error) => return Err(git::with_hint(&error)),
+                Err(git::Error::CheckedOut { .. } | git::Error::BranchMoved { .. }) => {}
+                Err(error) => return Err(with_hint(&error)),
             }
         }
         Ok(deleted)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use brain::{Brain, Places};
 use extract::{Extraction, Extractor};
-use forge::{Identity, NewFile, Repository};
+use git::{Identity, NewFile, Repository};
 use jiff::Timestamp;
 use knowledge::{Bearing, Candidate, Evidence, How, SessionId, UnitId};
 use queue::{Added, Announcement, Capture, Claim, Queue, Spool, Stage};
@@ -19,8 +19,8 @@ use transcript::Conversation;
 
 use crate::Setup;
 use crate::embedding::Model;
+use crate::pipeline::Jobs;
 use crate::service::{Drainer, Pace, Parts};
-use crate::stage::Jobs;
 
 /// A brain in git, its queue, and what a tree of actors over them is made of.
 pub(crate) struct Testbed {
@@ -256,7 +256,7 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
     async fn extract(
         &self,
         conversation: &Conversation,
-        _: &extract::Context,
+        _: &extract::ExtractionContext,
     ) -> Result<Extraction, extract::Error> {
         let attempt = {
             let mut attempts = self.attempts.lock().unwrap();

@@ -11,11 +11,11 @@ use queue::{ATTEMPTS_MAX, Capture, Stage, State};
 use retrieve::Query;
 use tokio::time::Instant;
 
+use crate::health::ActorReport;
+use crate::pipeline::Clock;
 use crate::service::{DRAINER_REPORT, DrainerReport, Roles, Service, StartError};
 use crate::simulation::in_virtual_time;
-use crate::stage::Clock;
 use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch, teacher, vector_of};
-use crate::vitals::ActorReport;
 
 /// Longer than anything here takes, also on a machine that builds beside the tests.
 const DEADLINE: Duration = Duration::from_secs(120);

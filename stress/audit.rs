@@ -180,7 +180,7 @@ fn leftovers(machine: &Machine, deaths: Deaths) -> Result<()> {
     }
     let living = machine.processes();
     ensure!(living.is_empty(), "processes are left: {living:?}");
-    let forge = forge::Repository::open(&machine.brain())?.lock_path()?;
+    let forge = git::Repository::open(&machine.brain())?.lock_path()?;
     for lock in [state.join("wait.lock"), state.join("drain.lock"), index.join("index.lock"), forge] {
         ensure!(!queue::is_held(&lock), "{} is held by nobody who lives", lock.display());
     }

@@ -33,7 +33,7 @@ use clap::{Parser, Subcommand};
 const HELP: &str = "\
 Examples:
   cargo test --features failpoints --test stress -- storm --sessions 64 --kills 200
-  cargo test --features failpoints --test stress -- storm --seed 7 --kills 0 --point forge-before-ref
+  cargo test --features failpoints --test stress -- storm --seed 7 --kills 0 --point git-before-ref
   cargo test --test stress -- readers --swaps 1000
   cargo test --test stress -- backlog --captures 10000
   cargo test --features failpoints --test stress -- delivery --captures 200

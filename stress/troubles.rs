@@ -136,7 +136,7 @@ fn clock(machine: &mut Machine, random: &mut Random, sign: i64) -> Result<String
     let marks = machine.path("marks");
     fs::create_dir(&marks)?;
     let marks_folder = marks.display().to_string();
-    let fatal = [("FAILPOINTS", "forge-before-ref=return"), ("FAILPOINT_MARKS", marks_folder.as_str())];
+    let fatal = [("FAILPOINTS", "git-before-ref=return"), ("FAILPOINT_MARKS", marks_folder.as_str())];
     ensure!(machine.hook(&broken, &fatal)? == Hooked::Acknowledged, "a hook was refused");
     let died = || Ok(fs::read_dir(&marks)?.count() == 1 && machine.processes().is_empty());
     machine.until("a drainer has died at its work", PATIENCE, died)?;

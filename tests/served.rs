@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use actors::served::View;
+use actors::brain_view::View;
 use brain::{Brain, Files};
-use forge::{Lock, Repository, Wire};
+use git::{Lock, Repository, Wire};
 use index::{Index, Mode, ModelLabel};
 use knowledge::CountTokens;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use forge::{
+use git::{
     CommitId, Credentials, Error, FastForward, Fetched, Identity, Lock, NewFile, Outcome, Proposal, Pushed,
     Refusal, Remote, Repository, Trouble, Wire,
 };
@@ -83,7 +83,7 @@ impl World {
 
     fn clone(&self, name: &str) -> Brain {
         let repository =
-            forge::clone(&self.url(), &self.path(name), Some(&self.credentials()), DEADLINE).unwrap();
+            git::clone(&self.url(), &self.path(name), Some(&self.credentials()), DEADLINE).unwrap();
         Brain { repository, credentials: self.credentials() }
     }
 
@@ -729,7 +729,7 @@ fn names_of_branches_are_data() {
 fn a_clone_comes_whole_or_not_at_all() {
     let world = World::new(true);
     let clone =
-        |name: &str| forge::clone(&world.url(), &world.path(name), Some(&world.credentials()), DEADLINE);
+        |name: &str| git::clone(&world.url(), &world.path(name), Some(&world.credentials()), DEADLINE);
     std::fs::create_dir(world.path("empty")).unwrap();
     clone("empty").unwrap();
     assert!(matches!(clone("empty"), Err(Error::FolderTaken { .. })));
@@ -743,7 +743,7 @@ fn a_clone_comes_whole_or_not_at_all() {
     assert_eq!(trouble(clone("none").map(|_| ())).0, Trouble::NotFound);
     world.http().fail(None);
     let secret = world.url().replace("http://", "http://me:hunter2@");
-    let refused = forge::clone(&secret, &world.path("none"), None, DEADLINE);
+    let refused = git::clone(&secret, &world.path("none"), None, DEADLINE);
     assert!(matches!(refused, Err(Error::SecretInUrl)));
     // What a killed one left is removed.
     write(&world.path(".none.nugget-clone"), "brain/half.md", "half\n");

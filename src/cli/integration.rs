@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, USAGE};
+use crate::error::{CliError, USAGE};
 use crate::json_edit::{self, Added, Entry};
 use crate::plugin;
 
@@ -111,9 +111,9 @@ pub(crate) struct Plan {
 
 impl Site {
     /// The files of a scope; `project` is the folder that the command runs in.
-    pub(crate) fn of(scope: Scope, project: &Path) -> Result<Self, Fault> {
+    pub(crate) fn of(scope: Scope, project: &Path) -> Result<Self, CliError> {
         let missing =
-            || Fault::new("there is no home folder").code(USAGE).hint("set HOME or CLAUDE_CONFIG_DIR");
+            || CliError::new("there is no home folder").code(USAGE).hint("set HOME or CLAUDE_CONFIG_DIR");
         let (folder, servers) = match scope {
             Scope::User => {
                 let folder = transcript::client_folder().ok_or_else(missing)?;
@@ -143,7 +143,7 @@ impl Site {
     }
 
     /// What has to change so that nugget is there, called as `program`.
-    pub(crate) fn plan(&self, how: How, program: &Program) -> Result<Plan, Fault> {
+    pub(crate) fn plan(&self, how: How, program: &Program) -> Result<Plan, CliError> {
         let record = self.read_record()?;
         let mut changes = Vec::new();
         for (path, entries) in self.entries(how, program)? {
@@ -176,7 +176,7 @@ impl Site {
             && folder.exists()
             && !is_ours(folder)
         {
-            return Err(Fault::new(format!("{} is there already and is not nugget's", folder.display()))
+            return Err(CliError::new(format!("{} is there already and is not nugget's", folder.display()))
                 .hint("move it away, or use `nugget install --as settings`"));
         }
         let files_differ = plugin.as_ref().is_some_and(|(folder, files)| {
@@ -192,7 +192,7 @@ impl Site {
     }
 
     /// Does what was planned: copies and the record first, so that whatever is done can be undone.
-    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<(), Fault> {
+    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<(), CliError> {
         let old = self.read_record()?;
         let mut folders = old.as_ref().map(|record| record.folders.clone()).unwrap_or_default();
         let parents =
@@ -253,7 +253,7 @@ impl Site {
     }
 
     /// What has to change so that nothing of nugget's is there, and the plugin's folder if there is one.
-    pub(crate) fn restore(&self) -> Result<(Vec<Change>, Option<PathBuf>), Fault> {
+    pub(crate) fn restore(&self) -> Result<(Vec<Change>, Option<PathBuf>), CliError> {
         let record = self.read_record()?;
         let plugin =
             record.as_ref().and_then(|record| record.plugin.clone()).unwrap_or_else(|| self.plugin());
@@ -273,7 +273,7 @@ impl Site {
     }
 
     /// Does what [`Site::restore`] has found, and forgets that nugget was ever there.
-    pub(crate) fn take_out(&self, changes: &[Change], plugin: Option<&Path>) -> Result<(), Fault> {
+    pub(crate) fn take_out(&self, changes: &[Change], plugin: Option<&Path>) -> Result<(), CliError> {
         let folders = self.read_record()?.map(|record| record.folders).unwrap_or_default();
         for change in changes {
             self.write(change)?;
@@ -293,7 +293,7 @@ impl Site {
         }
     }
 
-    fn entries(&self, how: How, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, Fault> {
+    fn entries(&self, how: How, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, CliError> {
         let permission = |tool: &str| Entry {
             path: ["permissions", "allow"].map(str::to_owned).to_vec(),
             key: None,
@@ -333,7 +333,7 @@ impl Site {
     }
 
     /// What a file holds besides what was added to it.
-    fn theirs(&self, path: &Path) -> Result<Option<String>, Fault> {
+    fn theirs(&self, path: &Path) -> Result<Option<String>, CliError> {
         let text = read(path)?;
         match self
             .read_record()?
@@ -344,7 +344,7 @@ impl Site {
         }
     }
 
-    fn change(&self, path: &Path, entries: &[Entry], record: Option<&Record>) -> Result<Change, Fault> {
+    fn change(&self, path: &Path, entries: &[Entry], record: Option<&Record>) -> Result<Change, CliError> {
         let before = read(path)?;
         let edited = record.and_then(|record| record.files.iter().find(|edited| edited.path == path));
         let wrong = |error: json_edit::Error| broken(path, &error);
@@ -382,7 +382,7 @@ impl Site {
     }
 
     /// A file without what was added to it: as it was, if nobody has changed it since.
-    fn without(&self, edited: &Edited, text: Option<&str>) -> Result<Option<String>, Fault> {
+    fn without(&self, edited: &Edited, text: Option<&str>) -> Result<Option<String>, CliError> {
         let Some(text) = text else { return Ok(None) };
         let original = self.copy(edited)?;
         if blake3_of(text.as_bytes()) == edited.after {
@@ -399,7 +399,7 @@ impl Site {
         Ok(if was_blank && is_blank && !edited.added.is_empty() { original } else { Some(text) })
     }
 
-    fn copy(&self, edited: &Edited) -> Result<Option<String>, Fault> {
+    fn copy(&self, edited: &Edited) -> Result<Option<String>, CliError> {
         match &edited.copy {
             Some(name) => read(&self.record.join(name)),
             None => Ok(None),
@@ -407,7 +407,7 @@ impl Site {
     }
 
     /// What is usually added, for when the record is lost: containers stay.
-    fn usual(&self) -> Result<Vec<Edited>, Fault> {
+    fn usual(&self) -> Result<Vec<Edited>, CliError> {
         let programs = [Some(Program::Named), Program::here().ok()];
         let mut all: Vec<Edited> = Vec::new();
         for program in programs.iter().flatten() {
@@ -437,9 +437,9 @@ impl Site {
         Ok(all)
     }
 
-    fn write(&self, change: &Change) -> Result<(), Fault> {
+    fn write(&self, change: &Change) -> Result<(), CliError> {
         if read(&change.path)? != change.before {
-            return Err(Fault::new(format!("{} was changed meanwhile", change.path.display()))
+            return Err(CliError::new(format!("{} was changed meanwhile", change.path.display()))
                 .hint("nothing was written to it; run the command again"));
         }
         match &change.after {
@@ -452,11 +452,11 @@ impl Site {
         }
     }
 
-    fn read_record(&self) -> Result<Option<Record>, Fault> {
+    fn read_record(&self) -> Result<Option<Record>, CliError> {
         let path = self.record.join("record.json");
         let Some(text) = read(&path)? else { return Ok(None) };
         let record = serde_json::from_str(&text).map_err(|error| {
-            Fault::new(format!("{} cannot be read: {error}", path.display()))
+            CliError::new(format!("{} cannot be read: {error}", path.display()))
                 .hint("take nugget's entries out by hand and delete that folder")
         })?;
         Ok(Some(record))
@@ -471,7 +471,7 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    pub(crate) fn here() -> Result<Self, Fault> {
+    pub(crate) fn here() -> Result<Self, CliError> {
         let here = fs::canonicalize(std::env::current_exe()?)?;
         let found = find_on_path("nugget").and_then(|path| fs::canonicalize(path).ok());
         Ok(if found.as_ref() == Some(&here) { Self::Named } else { Self::At(here) })
@@ -509,7 +509,7 @@ pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Whether the settings have a hook for the event that calls nugget and is not the one given.
-fn has_own_hook(path: &Path, text: Option<&str>, event: &str, ours: &Value) -> Result<bool, Fault> {
+fn has_own_hook(path: &Path, text: Option<&str>, event: &str, ours: &Value) -> Result<bool, CliError> {
     let groups =
         json_edit::look(text.unwrap_or_default(), &["hooks", event]).map_err(|error| broken(path, &error))?;
     let groups =
@@ -534,7 +534,7 @@ fn is_ours(folder: &Path) -> bool {
 }
 
 /// Takes the plugin's own files away, and the folders that are empty then.
-fn remove_plugin(folder: &Path) -> Result<(), Fault> {
+fn remove_plugin(folder: &Path) -> Result<(), CliError> {
     let files = plugin::FILES.iter().map(|(path, _)| *path).chain([plugin::PATH_FILE]);
     let mut folders = vec![folder.to_owned()];
     for file in files {
@@ -551,18 +551,20 @@ fn remove_plugin(folder: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn remove_file(path: &Path) -> Result<(), Fault> {
+fn remove_file(path: &Path) -> Result<(), CliError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, &error)),
         _ => Ok(()),
     }
 }
 
-fn read(path: &Path) -> Result<Option<String>, Fault> {
+fn read(path: &Path) -> Result<Option<String>, CliError> {
     match fs::read(path) {
         Ok(bytes) => match String::from_utf8(bytes) {
             Ok(text) => Ok(Some(text)),
-            Err(_) => Err(Fault::new(format!("{} is not UTF-8", path.display())).hint("nothing was changed")),
+            Err(_) => {
+                Err(CliError::new(format!("{} is not UTF-8", path.display())).hint("nothing was changed"))
+            }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed("read", path, &error)),
@@ -571,12 +573,12 @@ fn read(path: &Path) -> Result<Option<String>, Fault> {
 
 /// Writes a whole file, or nothing: another one beside it takes its place. Behind a link it is the file that
 /// the link leads to, and a file that is there keeps its mode.
-fn put(path: &Path, text: &str, mode: u32) -> Result<(), Fault> {
+fn put(path: &Path, text: &str, mode: u32) -> Result<(), CliError> {
     let real = behind_links(path)?;
     let wrong = |error: io::Error| failed("write", &real, &error);
     let mode = match fs::metadata(&real) {
         Ok(meta) if meta.permissions().readonly() => {
-            return Err(Fault::new(format!("{} is read-only", real.display()))
+            return Err(CliError::new(format!("{} is read-only", real.display()))
                 .hint("let yourself write to it, then run the command again"));
         }
         Ok(meta) => meta.permissions().mode() & 0o7777,
@@ -592,7 +594,7 @@ fn put(path: &Path, text: &str, mode: u32) -> Result<(), Fault> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(wrong)
 }
 
-fn behind_links(path: &Path) -> Result<PathBuf, Fault> {
+fn behind_links(path: &Path) -> Result<PathBuf, CliError> {
     let mut at = path.to_owned();
     for _ in 0..40 {
         match fs::read_link(&at) {
@@ -600,21 +602,21 @@ fn behind_links(path: &Path) -> Result<PathBuf, Fault> {
             Err(_) => return Ok(at),
         }
     }
-    Err(Fault::new(format!("{} is a link that leads in a circle", path.display())))
+    Err(CliError::new(format!("{} is a link that leads in a circle", path.display())))
 }
 
-fn make_parent(path: &Path) -> Result<(), Fault> {
+fn make_parent(path: &Path) -> Result<(), CliError> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
 }
 
-fn failed(what: &str, path: &Path, error: &io::Error) -> Fault {
-    Fault::new(format!("failed to {what} {}: {error}", path.display()))
+fn failed(what: &str, path: &Path, error: &io::Error) -> CliError {
+    CliError::new(format!("failed to {what} {}: {error}", path.display()))
         .hint("what was done so far is noted: `nugget uninstall` takes it back")
 }
 
-pub(crate) fn broken(path: &Path, error: &json_edit::Error) -> Fault {
-    Fault::new(format!("{} is left alone: {error}", path.display()))
+pub(crate) fn broken(path: &Path, error: &json_edit::Error) -> CliError {
+    CliError::new(format!("{} is left alone: {error}", path.display()))
         .hint("mend it there, then run the command again")
 }
 

@@ -2,21 +2,21 @@
 //!
 //! Nothing below this crate writes to the terminal, and nothing here decides how the work is done.
 
+mod allocator;
 mod commands;
-mod fault;
+mod context;
+mod error;
+mod extractor;
+#[cfg(feature = "failpoints")]
+mod fake_extractor;
 mod integration;
 mod json_edit;
-mod memory;
 mod output;
 mod plugin;
-mod program;
 mod project;
-mod reading;
 mod remote;
-mod screen;
-#[cfg(feature = "failpoints")]
-mod scripted;
-mod session;
+mod subprocess;
+mod tui;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::fault::Fault;
+use crate::error::CliError;
 
 const HELP: &str = "\
 Examples:
@@ -103,9 +103,9 @@ enum Command {
     /// List the units
     List(commands::list::Arguments),
     /// Try dead captures again, and waiting ones now
-    Retry(commands::ledger::Retry),
+    Retry(commands::retry::Retry),
     /// Strike a capture from the ledger
-    ForgetCapture(commands::ledger::Forget),
+    ForgetCapture(commands::retry::Forget),
     /// Show what models have cost, and what is left of the budget
     Spend(commands::spend::Arguments),
     /// Print the settings in force and where each comes from
@@ -135,7 +135,7 @@ enum Command {
 
 /// Runs the program with its arguments and says how it ended.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    memory::settle();
+    allocator::settle();
     if std::env::var_os(commands::completions::VARIABLE).is_some() {
         clap_complete::CompleteEnv::with_factory(command).var(commands::completions::VARIABLE).complete();
     }
@@ -160,41 +160,41 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode, Fault> {
-    let door = session::Door::new(brain, verbose);
+fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode, CliError> {
+    let context = context::Context::new(brain, verbose);
     // Those that nobody watches log to a file, and say so to who watches all the same.
     if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Index(_)) {
-        door.log_to_stderr();
+        context.log_to_stderr();
     }
     match command {
-        Command::Demo(arguments) => arguments.run(&door),
-        Command::Init(arguments) => arguments.run(&door),
-        Command::Install(arguments) => arguments.run(&door),
-        Command::Uninstall(arguments) => arguments.run(&door),
-        Command::SessionStart(arguments) => arguments.run(door),
-        Command::UserPrompt(arguments) => arguments.run(door),
-        Command::Clone(arguments) => arguments.run(&door),
-        Command::Doctor(arguments) => arguments.run(&door),
-        Command::CaptureSession(arguments) => arguments.run(&door),
-        Command::Status(arguments) => arguments.run(&door),
-        Command::Sync(arguments) => arguments.run(&door),
-        Command::Ask(arguments) => arguments.run(&door),
-        Command::Serve(arguments) => arguments.run(&door),
-        Command::Index(arguments) => arguments.run(&door),
-        Command::Show(arguments) => arguments.run(&door),
-        Command::Why(arguments) => arguments.run(&door),
-        Command::List(arguments) => arguments.run(&door),
-        Command::Retry(arguments) => arguments.run(&door),
-        Command::ForgetCapture(arguments) => arguments.run(&door),
-        Command::Spend(arguments) => arguments.run(&door),
-        Command::Config(arguments) => arguments.run(&door),
-        Command::Runtime(arguments) => arguments.run(&door),
-        Command::Eval(arguments) => arguments.run(&door),
-        Command::Import(arguments) => arguments.run(&door),
-        Command::Export(arguments) => arguments.run(&door),
+        Command::Demo(arguments) => arguments.run(&context),
+        Command::Init(arguments) => arguments.run(&context),
+        Command::Install(arguments) => arguments.run(&context),
+        Command::Uninstall(arguments) => arguments.run(&context),
+        Command::SessionStart(arguments) => arguments.run(context),
+        Command::UserPrompt(arguments) => arguments.run(context),
+        Command::Clone(arguments) => arguments.run(&context),
+        Command::Doctor(arguments) => arguments.run(&context),
+        Command::CaptureSession(arguments) => arguments.run(&context),
+        Command::Status(arguments) => arguments.run(&context),
+        Command::Sync(arguments) => arguments.run(&context),
+        Command::Ask(arguments) => arguments.run(&context),
+        Command::Serve(arguments) => arguments.run(&context),
+        Command::Index(arguments) => arguments.run(&context),
+        Command::Show(arguments) => arguments.run(&context),
+        Command::Why(arguments) => arguments.run(&context),
+        Command::List(arguments) => arguments.run(&context),
+        Command::Retry(arguments) => arguments.run(&context),
+        Command::ForgetCapture(arguments) => arguments.run(&context),
+        Command::Spend(arguments) => arguments.run(&context),
+        Command::Config(arguments) => arguments.run(&context),
+        Command::Runtime(arguments) => arguments.run(&context),
+        Command::Eval(arguments) => arguments.run(&context),
+        Command::Import(arguments) => arguments.run(&context),
+        Command::Export(arguments) => arguments.run(&context),
         Command::Completions(arguments) => arguments.run(),
         Command::Man(arguments) => arguments.run(),
-        Command::Drain(arguments) => arguments.run(&door),
+        Command::Drain(arguments) => arguments.run(&context),
     }
 }
 

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
 
-use crate::fault::Fault;
+use crate::error::CliError;
 
 /// Writes to stdout. A closed pipe ends the output and is no failure: `nugget list | head`.
-pub(crate) fn print(text: &str) -> Result<(), Fault> {
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -18,7 +18,7 @@ pub(crate) fn print(text: &str) -> Result<(), Fault> {
     }
 }
 
-pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Fault> {
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use forge::{Credentials, Place, Pushed, Scheme, Wire};
+use git::{Credentials, Place, Pushed, Scheme, Wire};
 use github::{Found, GitHub, Site, Slug};
 
-use crate::fault::Fault;
+use crate::error::CliError;
 
 /// How long one call of GitHub's API may take while a person waits.
 pub(crate) const API_DEADLINE: Duration = Duration::from_secs(20);
@@ -55,10 +55,10 @@ pub(crate) struct Hub {
 
 impl Hub {
     /// Finds the repository, or makes it when that is asked for.
-    pub(crate) fn find(slug: &Slug, api: &str, create: bool, private: bool) -> Result<Self, Fault> {
+    pub(crate) fn find(slug: &Slug, api: &str, create: bool, private: bool) -> Result<Self, CliError> {
         let site = Site::home(api)?;
         let Some(found) = site.token()? else {
-            return Err(Fault::new(format!("there is no token for {}", site.host())).hint(NO_TOKEN_HINT));
+            return Err(CliError::new(format!("there is no token for {}", site.host())).hint(NO_TOKEN_HINT));
         };
         let (repository, is_created) = runtime()?.block_on(async {
             let github = GitHub::new(&site.settings(API_DEADLINE), &found.token)?;
@@ -67,17 +67,17 @@ impl Hub {
                 Err(github::Error::NotFound { .. }) if create => {
                     Ok((github.create_repository(slug, private).await?, true))
                 }
-                Err(error @ github::Error::NotFound { .. }) => Err(Fault::from(error).hint(
+                Err(error @ github::Error::NotFound { .. }) => Err(CliError::from(error).hint(
                     "give --create to make it, private; or check its name, and that the token may see it",
                 )),
-                Err(error) => Err(Fault::from(error)),
+                Err(error) => Err(CliError::from(error)),
             }
         })?;
         if repository.archived {
             return Err(github::Error::Archived { slug: repository.slug.to_string() }.into());
         }
         if !repository.can_push {
-            return Err(Fault::new(format!("the token may not push to {}", repository.slug))
+            return Err(CliError::new(format!("the token may not push to {}", repository.slug))
                 .hint("give it write access to contents and pull requests"));
         }
         Ok(Self { repository, is_created })
@@ -116,14 +116,14 @@ pub(crate) enum First {
     Apart {
         branch: String,
     },
-    Unreached(Fault),
+    Unreached(CliError),
 }
 
 /// Pushes the default branch to a remote that is empty. Nothing is ever forced.
-pub(crate) fn push_first(repository: &forge::Repository, api: &str) -> First {
-    let go = || -> Result<First, Fault> {
+pub(crate) fn push_first(repository: &git::Repository, api: &str) -> First {
+    let go = || -> Result<First, CliError> {
         let Some(remote) = repository.remote()? else {
-            return Err(Fault::new("git shows no remote `origin`"));
+            return Err(CliError::new("git shows no remote `origin`"));
         };
         let credentials = credentials_for(remote.place().as_ref(), api)?;
         let wire = Wire { remote: &remote, credentials: credentials.as_ref(), deadline: GIT_DEADLINE };
@@ -176,6 +176,6 @@ impl First {
 }
 
 /// For a few requests.
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }

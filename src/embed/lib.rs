@@ -9,9 +9,9 @@ mod memory;
 mod onnx;
 mod remote;
 mod runtime;
-mod sessions;
+mod session_pool;
+mod token_table;
 mod tokenizer;
-mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,17 +20,17 @@ pub use memory::{give_back, give_back_all};
 pub use remote::{Provider, RemoteModel};
 use remote::{Purpose, Remote};
 pub use runtime::Runtime;
-use sessions::{Sessions, Urgency};
+use session_pool::{Sessions, Urgency};
+pub use token_table::WordTable;
 pub use tokenizer::Tokenizer;
-pub use words::WordTable;
 
-/// The built-in model: all-MiniLM-L6-v2 with int8 weights and f32 arithmetic; see `model/README.md`. It is given
+/// The built-in model: all-MiniLM-L6-v2 with int8 weights and f32 arithmetic; see `weights/README.md`. It is given
 /// the vectors of words, not their numbers.
-static BUILT_IN_MODEL: &[u8] = include_bytes!("model/minilm-w8.onnx");
+static BUILT_IN_MODEL: &[u8] = include_bytes!("weights/minilm-w8.onnx");
 /// The vectors of its words. Half of the model's bytes, and a text needs a row for each of its tokens: so it is
 /// not a constant of the graph, which a runtime reads and keeps as a whole.
-static BUILT_IN_WORDS: &[u8] = include_bytes!("model/minilm-words.bin");
-static BUILT_IN_TOKENIZER: &[u8] = include_bytes!("model/tokenizer-256-nopad.json");
+static BUILT_IN_WORDS: &[u8] = include_bytes!("weights/minilm-words.bin");
+static BUILT_IN_TOKENIZER: &[u8] = include_bytes!("weights/tokenizer-256-nopad.json");
 /// What its vectors are labelled with.
 pub const BUILT_IN_NAME: &str = "all-MiniLM-L6-v2/w8";
 /// How long the built-in model's vectors are.
@@ -148,11 +148,11 @@ pub enum Error {
     #[error("there is no key for {provider}: set {} or `embed.key_file`", provider.key_variable())]
     NoKey { provider: Provider },
     #[error("{provider} refuses the key: check {} or `embed.key_file`", provider.key_variable())]
-    KeyRefused { provider: Provider, source: model::Error },
+    KeyRefused { provider: Provider, source: llm::Error },
     #[error("how long the vectors of {model} are is not known: set `embed.dimensions`")]
     UnknownDimensions { model: String },
     #[error("{provider} at {url} gives no vectors")]
-    Provider { provider: Provider, url: String, source: model::Error },
+    Provider { provider: Provider, url: String, source: llm::Error },
 }
 
 impl Error {

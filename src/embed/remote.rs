@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::mpsc as reply;
 use std::time::Duration;
 
-use model::Key;
-use model::http::{Auth, Endpoint, retried};
+use llm::Key;
+use llm::http::{Auth, Endpoint, retried};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -129,9 +129,9 @@ impl RemoteModel {
         Ok(key)
     }
 
-    fn failed(&self, source: model::Error) -> Error {
+    fn failed(&self, source: llm::Error) -> Error {
         match &source {
-            model::Error::Status { status: 401 | 403, .. } => {
+            llm::Error::Status { status: 401 | 403, .. } => {
                 Error::KeyRefused { provider: self.provider, source }
             }
             _ => Error::Provider { provider: self.provider, url: self.url.clone(), source },
@@ -196,7 +196,7 @@ pub(crate) struct Remote {
 struct Request {
     body: Value,
     deadline: Duration,
-    reply: reply::Sender<Result<String, model::Error>>,
+    reply: reply::Sender<Result<String, llm::Error>>,
 }
 
 impl Remote {

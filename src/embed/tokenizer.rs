@@ -352,7 +352,7 @@ mod tests {
             "https://example.com/a/b?c=d&e=f#g 0x7fff 1.5e-3 ~/.config/nugget.toml",
             "|---|---|\r\n| a | b |\r\n```rust\nlet x: Vec<u8> = vec![1, 2];\n```",
             &long,
-            include_str!("model/README.md"),
+            include_str!("weights/README.md"),
             // Words that differ in what is behind the end of one.
             "a a\u{0} ab abc abcdefghijklmnop abcdefghijklmnopq abcdefghijklmno a ab abc",
         ];

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use knowledge::text::one_line;
-use model::Usage;
+use llm::Usage;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::modelled::{Asked, Backend, Cost, Question, Trouble};
+use crate::model_extractor::{Asked, Backend, Cost, Question, Trouble};
 
 const OUTPUT_BYTES_MAX: u64 = 8 << 20;
 const STDERR_BYTES_MAX: u64 = 64 << 10;

@@ -20,8 +20,8 @@ use knowledge::Rejected;
 use knowledge::text::one_line;
 use transcript::{Conversation, What};
 
-use crate::gate::{CANDIDATES_MAX, REJECTED_MAX};
-use crate::{Context, Error, Extraction, Extractor};
+use crate::filter::{CANDIDATES_MAX, REJECTED_MAX};
+use crate::{Error, Extraction, ExtractionContext, Extractor};
 use finding::Findings;
 pub(crate) use merge::{Recalled, is_same_lesson};
 use session::Session;
@@ -39,7 +39,7 @@ impl Extractor for Heuristic {
         NAME
     }
 
-    async fn extract(&self, conversation: &Conversation, _: &Context) -> Result<Extraction, Error> {
+    async fn extract(&self, conversation: &Conversation, _: &ExtractionContext) -> Result<Extraction, Error> {
         Ok(extract(conversation))
     }
 }

@@ -9,7 +9,7 @@ pub struct Spending {
     pub model: String,
     /// `claude-api`, `claude-p`.
     pub backend: String,
-    pub usage: model::Usage,
+    pub usage: llm::Usage,
     /// By the list of prices, also where a subscription pays.
     pub microdollars: u64,
 }

@@ -12,23 +12,23 @@ use knowledge::{Candidate, Rejected};
 use serde::{Deserialize, Serialize};
 use transcript::Conversation;
 
-mod answer;
-mod api;
-mod auto;
 pub mod claude_code;
 mod condense;
-mod gate;
+mod fallback;
+mod filter;
 mod heuristic;
 mod ledger;
-mod modelled;
+mod messages_api;
+mod model_extractor;
+mod parse;
 mod prompt;
 
-pub use api::Api;
-pub use auto::Auto;
 pub use claude_code::ClaudeCode;
+pub use fallback::Auto;
 pub use heuristic::Heuristic;
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
-pub use modelled::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble, questions};
+pub use messages_api::Api;
+pub use model_extractor::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble, questions};
 
 /// Finds knowledge in a conversation.
 #[async_trait]
@@ -38,12 +38,16 @@ pub trait Extractor: Send + Sync {
 
     /// # Errors
     /// [`Error::Retry`] when it may work later, [`Error::Permanent`] when it never will.
-    async fn extract(&self, conversation: &Conversation, context: &Context) -> Result<Extraction, Error>;
+    async fn extract(
+        &self,
+        conversation: &Conversation,
+        context: &ExtractionContext,
+    ) -> Result<Extraction, Error>;
 }
 
 /// What an extractor is told besides the conversation.
 #[derive(Clone)]
-pub struct Context {
+pub struct ExtractionContext {
     /// Where calls of models are paid from, and where their answers are kept.
     pub ledger: Arc<dyn Ledger>,
     /// What the brain holds already, the nearest first. Relations may point to these and to no other.
@@ -53,15 +57,15 @@ pub struct Context {
 }
 
 /// Without a brain and without a budget.
-impl Default for Context {
+impl Default for ExtractionContext {
     fn default() -> Self {
         Self { ledger: Arc::new(NoLedger), known: Vec::new(), waited: Duration::ZERO }
     }
 }
 
-impl fmt::Debug for Context {
+impl fmt::Debug for ExtractionContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context")
+        f.debug_struct("ExtractionContext")
             .field("known", &self.known)
             .field("waited", &self.waited)
             .finish_non_exhaustive()

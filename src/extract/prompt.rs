@@ -2,13 +2,13 @@
 
 use knowledge::text::one_line;
 use knowledge::{How, Relation, UnitType};
-use model::Tool;
+use llm::Tool;
 use serde_json::json;
 use transcript::Conversation;
 
 use crate::Known;
 use crate::condense::{Condensed, Part};
-use crate::gate::CANDIDATES_MAX;
+use crate::filter::CANDIDATES_MAX;
 
 const KNOWN_MAX: usize = 200;
 const RECALLED_CHARS_MAX: usize = 6_000;

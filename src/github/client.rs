@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::thing::{NewPull, Opened, Pull, Repository, Slug, Viewer, answer};
+use crate::http::{Answer, Ask, Wire, encoded};
 use crate::token::Token;
-use crate::wire::{Answer, Ask, Wire, encoded};
+use crate::types::{NewPull, Opened, Pull, Repository, Slug, Viewer, answer};
 
 /// The most that GitHub gives in one page.
 const PAGE: usize = 100;

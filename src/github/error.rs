@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::thing::Slug;
+use crate::types::Slug;
 
 /// How much of the server's own words is shown.
 const TOLD_CHARS_MAX: usize = 300;
@@ -158,12 +158,12 @@ pub(crate) struct Refusal {
     pub(crate) now: i64,
     /// Whether there is an `x-github-sso` that asks for something.
     pub(crate) wants_sso: bool,
-    pub(crate) told: Told,
+    pub(crate) told: ErrorBody,
 }
 
 /// The body of such an answer, by GitHub's manual; or whatever a proxy has put there.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct ErrorBody {
     message: String,
     errors: Vec<Detail>,
 }
@@ -176,7 +176,7 @@ pub(crate) struct Detail {
     message: String,
 }
 
-impl Told {
+impl ErrorBody {
     /// `clean` takes out what must not be shown.
     pub(crate) fn read(body: &[u8], clean: impl Fn(&str) -> String) -> Self {
         #[derive(Deserialize)]

@@ -6,13 +6,13 @@
 
 mod client;
 mod error;
-mod site;
-mod thing;
+mod host;
+mod http;
 mod token;
-mod wire;
+mod types;
 
 pub use client::{GitHub, Settings};
 pub use error::{Error, Retry};
-pub use site::Site;
-pub use thing::{NewPull, Opened, Pull, PullState, Repository, Slug, Viewer};
+pub use host::Site;
 pub use token::{Found, Source, Token, find_token, forget_tokens};
+pub use types::{NewPull, Opened, Pull, PullState, Repository, Slug, Viewer};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::ChunkRow;
 
-/// A set of chunks that a pinned generation is narrowed to, by [`crate::Pinned::restrict`]. Cheap to clone.
+/// A set of chunks that a pinned generation is narrowed to, by [`crate::Snapshot::restrict`]. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     rows: Arc<HashSet<ChunkRow>>,

@@ -7,21 +7,21 @@
 
 mod aside;
 mod cache;
+mod catalog;
 pub mod chunk;
-mod files;
+mod file_table;
 mod filter;
-mod glance;
-mod graph;
-mod overview;
+mod hnsw;
+mod status;
 
-mod plan;
+mod builder;
+mod identifiers;
 mod rank;
-mod read;
 mod reviewers;
 mod schema;
+mod snapshot;
 mod store;
 mod vectors;
-mod words;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,15 +33,15 @@ use serde::{Deserialize, Serialize};
 
 /// The same work on many items by all processors, for those who search as for those who index.
 pub use brain::parallel;
+pub use builder::{Mode, Plan, PrechunkedUnit, Progress, Report};
 pub use cache::VectorCache;
+pub use catalog::{Overview, UnitGlance};
 pub use filter::Filter;
-pub use glance::{Glance, glance};
-pub use graph::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
-pub use overview::{Overview, UnitGlance};
-pub use plan::{Given, Mode, Plan, Progress, Report};
-pub use read::{ChunkRecord, ChunkRow, Edge, Hit, Pinned, Problem, UnitRecord, WithNeighbours};
+pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
+pub use snapshot::{ChunkRecord, ChunkRow, Edge, Hit, Problem, Snapshot, UnitRecord, WithNeighbours};
+pub use status::{Glance, glance};
 
-use crate::read::Vectored;
+use crate::snapshot::Vectored;
 use crate::store::{BuilderLock, Limits, Store};
 
 /// What vectors are labelled with: those of another model cannot be compared with these.
@@ -147,7 +147,7 @@ impl Index {
     ///
     /// # Errors
     /// When the index cannot be read. Of two units with one id publishing fails.
-    pub fn plan_given(&self, units: Vec<Given>, model: &ModelLabel) -> Result<Plan, Error> {
+    pub fn plan_given(&self, units: Vec<PrechunkedUnit>, model: &ModelLabel) -> Result<Plan, Error> {
         let lock = BuilderLock::wait(self.store.folder())?;
         Plan::given(self.store.clone(), lock, units, model)
     }
@@ -158,7 +158,7 @@ impl Index {
     /// # Errors
     /// When the brain cannot be listed or the index not be read.
     pub fn is_current(&self, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
-        files::is_current(&self.store, brain, model)
+        file_table::is_current(&self.store, brain, model)
     }
 
     /// The commit up to which [`Index::note_reviewers`] was told who has reviewed what.
@@ -189,8 +189,8 @@ impl Index {
     ///
     /// # Errors
     /// When the index cannot be read; a damaged one is marked, and the next plan remakes it.
-    pub fn pin(&self) -> Result<Pinned, Error> {
-        Pinned::new(self.store.clone(), Vectored::Yes)
+    pub fn pin(&self) -> Result<Snapshot, Error> {
+        Snapshot::new(self.store.clone(), Vectored::Yes)
     }
 
     /// As [`Index::pin`], for a search by words alone: the vectors are not read, which takes longer than
@@ -198,8 +198,8 @@ impl Index {
     ///
     /// # Errors
     /// Those of [`Index::pin`].
-    pub fn pin_words(&self) -> Result<Pinned, Error> {
-        Pinned::new(self.store.clone(), Vectored::No)
+    pub fn pin_words(&self) -> Result<Snapshot, Error> {
+        Snapshot::new(self.store.clone(), Vectored::No)
     }
 }
 

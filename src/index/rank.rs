@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use rusqlite::ffi::{self, Fts5Context, Fts5ExtensionApi, fts5_api, sqlite3_context, sqlite3_value};
 
-use crate::read::{ChunkRow, Hit};
+use crate::snapshot::{ChunkRow, Hit};
 
 const K1: f64 = 1.2;
 const B: f64 = 0.75;

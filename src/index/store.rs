@@ -13,8 +13,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::Error;
-use crate::files::FileRows;
-use crate::graph::Graph;
+use crate::file_table::FileRows;
+use crate::hnsw::Graph;
 use crate::rank::{self, Lengths};
 use crate::schema::{self, State};
 use crate::vectors::VectorSet;
@@ -108,7 +108,7 @@ const ASIDE_UNITS_MIN: usize = if cfg!(test) || failpoint::ON { 0 } else { 256 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { graph: crate::graph::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN, aside: ASIDE_UNITS_MIN }
+        Self { graph: crate::hnsw::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN, aside: ASIDE_UNITS_MIN }
     }
 }
 

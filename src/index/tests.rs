@@ -146,7 +146,7 @@ fn the_index_can_be_shared_and_a_plan_moved_to_another_thread() {
     fn moved<T: Send>() {}
     shared::<Index>();
     moved::<Plan>();
-    moved::<Pinned>();
+    moved::<Snapshot>();
 }
 
 #[test]
@@ -521,8 +521,10 @@ fn a_builder_killed_just_before_its_first_generation_takes_its_place_leaves_noth
 fn a_generation_of_given_units_is_no_start_for_one_of_files() {
     let bench = Bench::new();
     let document = knowledge::Document::parse(unit("a", "alpha")).unwrap();
-    let given =
-        Given { unit: document.unit("a.md").unwrap(), pieces: chunk::split("About a", "beta", &Words) };
+    let given = PrechunkedUnit {
+        unit: document.unit("a.md").unwrap(),
+        pieces: chunk::split("About a", "beta", &Words),
+    };
     publish(bench.index.plan_given(vec![given], &model()).unwrap());
     assert_eq!(bench.find("beta"), ["a"]);
     bench.unit("a", "alpha");

@@ -17,7 +17,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 
 use crate::Error;
-use crate::read::{ChunkRow, Hit};
+use crate::snapshot::{ChunkRow, Hit};
 use crate::store::io_error;
 
 const MAGIC: &[u8; 8] = b"nuggetv\0";

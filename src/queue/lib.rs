@@ -4,31 +4,31 @@
 //! leaves its stage only in the transaction that keeps the stage's result. This crate never does
 //! the work and never starts a process.
 
-mod beginning;
 mod capture;
-mod delivered;
-mod glance;
+mod delivery;
 mod handover;
 mod locks;
-mod proposed;
+mod proposals;
 mod schema;
-mod seen;
+mod session_summary;
 mod spend;
 mod spool;
+mod stats;
 mod store;
+mod transcripts;
 
-pub use beginning::{Brought, Glance, glance};
 pub use capture::{
     ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, PullState, Stage, State, Tally,
 };
-pub use delivered::{Branch, IMPORT, Pause, Pull};
+pub use delivery::{Branch, IMPORT, Pause, Pull};
 pub use handover::{Handover, hand_over};
-pub use locks::{FileLocks, Held, is_held, lock_from_stdin};
-pub use proposed::{Origin, Proposed, Waiting};
-pub use seen::{DAY, Known, Record, SWEEP, Seen, decline};
+pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
+pub use proposals::{Origin, Proposed, Waiting};
+pub use session_summary::{Brought, Glance, glance};
 pub use spend::{BUDGET_SPAN, Budget, Reservation, Spending, Spent};
 pub use spool::Spool;
 pub use store::{Added, Queue, announce};
+pub use transcripts::{DAY, Known, Record, SWEEP, Seen, decline};
 
 use std::path::PathBuf;
 

@@ -20,11 +20,11 @@ pub struct FileLocks {
 
 /// A lock that is held until dropped.
 #[derive(Debug)]
-pub struct Held {
+pub struct LockGuard {
     file: Option<File>,
 }
 
-impl Held {
+impl LockGuard {
     fn of(file: File) -> Self {
         Self { file: Some(file) }
     }
@@ -36,7 +36,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         // Unlocked by name and not only by closing: the standard input is a duplicate of it.
         if let Some(file) = &self.file {
@@ -51,7 +51,7 @@ impl FileLocks {
     }
 
     /// Enters the waiting room if it is empty; an error is told from a full room.
-    pub fn try_wait(&self) -> Result<Option<Held>, Error> {
+    pub fn try_wait(&self) -> Result<Option<LockGuard>, Error> {
         try_lock(&self.wait)
     }
 
@@ -62,19 +62,19 @@ impl FileLocks {
 }
 
 impl Handover for FileLocks {
-    type WaitingRoom = Held;
-    type Drain = Held;
+    type WaitingRoom = LockGuard;
+    type Drain = LockGuard;
 
-    fn try_waiting_room(&self) -> Option<Held> {
+    fn try_waiting_room(&self) -> Option<LockGuard> {
         self.try_wait().ok().flatten()
     }
 
-    fn drain(&self) -> Held {
+    fn drain(&self) -> LockGuard {
         // A file system that refuses to lock for a moment must not make two drainers; it is asked
         // until it answers, which costs nothing as nobody waits for this process.
         loop {
             match open(&self.drain).and_then(|file| fs2::FileExt::lock_exclusive(&file).map(|()| file)) {
-                Ok(file) => return Held::of(file),
+                Ok(file) => return LockGuard::of(file),
                 Err(_) => std::thread::sleep(std::time::Duration::from_millis(200)),
             }
         }
@@ -82,7 +82,7 @@ impl Handover for FileLocks {
 }
 
 /// The lock that a parent has handed over as standard input, if it has.
-pub fn lock_from_stdin(path: &Path) -> Option<Held> {
+pub fn lock_from_stdin(path: &Path) -> Option<LockGuard> {
     let file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
     let same = |a: &File, b: &Path| -> Option<bool> {
         use std::os::unix::fs::MetadataExt as _;
@@ -90,7 +90,7 @@ pub fn lock_from_stdin(path: &Path) -> Option<Held> {
         Some(a.dev() == b.dev() && a.ino() == b.ino())
     };
     // Whoever holds it already has it again at once; if it was never locked it is taken now.
-    (same(&file, path)? && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| Held::of(file))
+    (same(&file, path)? && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| LockGuard::of(file))
 }
 
 /// Whether another holds the lock. A file that cannot be opened is held by nobody.
@@ -104,11 +104,11 @@ pub fn is_held(path: &Path) -> bool {
     })
 }
 
-fn try_lock(path: &Path) -> Result<Option<Held>, Error> {
+fn try_lock(path: &Path) -> Result<Option<LockGuard>, Error> {
     let wrong = |source| Error::File { path: path.to_owned(), source };
     let file = open(path).map_err(wrong)?;
     match fs2::FileExt::try_lock_exclusive(&file) {
-        Ok(()) => Ok(Some(Held::of(file))),
+        Ok(()) => Ok(Some(LockGuard::of(file))),
         Err(error) if error.kind() == fs2::lock_contended_error().kind() => Ok(None),
         Err(source) => Err(wrong(source)),
     }

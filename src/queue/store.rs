@@ -10,10 +10,10 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 use crate::capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
-use crate::delivered::{self, Branch};
-use crate::proposed::{self, Proposed};
+use crate::delivery::{self, Branch};
+use crate::proposals::{self, Proposed};
 use crate::schema::{self, Patience};
-use crate::seen::{self, Seen};
+use crate::transcripts::{self, Seen};
 use crate::{Error, Spool};
 
 /// The first wait before a retry; each further one is about twice as long, give or take half.
@@ -106,7 +106,7 @@ impl Queue {
             return Ok(None);
         }
         self.write(|transaction| {
-            if delivered::is_paused(transaction, stage, now_ms)? {
+            if delivery::is_paused(transaction, stage, now_ms)? {
                 return Ok(None);
             }
             loop {
@@ -196,7 +196,7 @@ impl Queue {
             }
             advance(transaction, claim, next, result)?;
             if let Some(seen) = seen {
-                seen::keep_read(transaction, seen, claim.capture.id)?;
+                transcripts::keep_read(transaction, seen, claim.capture.id)?;
             }
             Ok(taken)
         })
@@ -224,7 +224,7 @@ impl Queue {
             if !taken.is_empty() {
                 return Ok(taken);
             }
-            proposed::keep(transaction, id, units)?;
+            proposals::keep(transaction, id, units)?;
             transaction.execute("INSERT OR REPLACE INTO results VALUES (?1, ?2)", params![id, result])?;
             Ok(taken)
         })
@@ -269,7 +269,7 @@ impl Queue {
         self.write(|transaction| {
             check(transaction, claim)?;
             if let Some(seen) = seen {
-                seen::keep_read(transaction, seen, id)?;
+                transcripts::keep_read(transaction, seen, id)?;
             }
             match finish {
                 Finish::Done { branch, commit, units } => {
@@ -329,7 +329,7 @@ impl Queue {
 
     /// Makes claimable again what a fallen life of a stage had in hand, and keeps what it fell of:
     /// should the capture bring down every life, that is why it is dead.
-    pub fn reclaim_fallen(&self, stage: Stage, why: &str) -> Result<usize, Error> {
+    pub fn release_failed(&self, stage: Stage, why: &str) -> Result<usize, Error> {
         self.write(|transaction| {
             Ok(transaction.execute(
                 "UPDATE captures SET claim = NULL, reason = ?2
@@ -403,12 +403,12 @@ impl Queue {
         let mut statement = connection.prepare_cached(&format!(
             "SELECT 1 FROM captures WHERE outcome IS NULL AND (not_before_ms <= ?1 OR not_before_ms > ?2)
              AND {} LIMIT 1",
-            delivered::NOT_PAUSED
+            delivery::NOT_PAUSED
         ))?;
         Ok(statement.exists(params![
             now_ms,
             now_ms + RETRY_MAX.as_millis() as i64 * 2,
-            now_ms + delivered::PAUSE_SPAN_MS
+            now_ms + delivery::PAUSE_SPAN_MS
         ])?)
     }
 
@@ -419,12 +419,12 @@ impl Queue {
         let mut statement = connection.prepare_cached(&format!(
             "SELECT 1 FROM captures WHERE outcome IS NULL AND claim IS NULL
              AND (not_before_ms <= ?1 OR not_before_ms > ?2) AND {} LIMIT 1",
-            delivered::NOT_PAUSED
+            delivery::NOT_PAUSED
         ))?;
         Ok(statement.exists(params![
             now_ms,
             now_ms + RETRY_MAX.as_millis() as i64 * 2,
-            now_ms + delivered::PAUSE_SPAN_MS
+            now_ms + delivery::PAUSE_SPAN_MS
         ])?)
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use index::{ChunkRow, Edge, Hit, Pinned};
+use index::{ChunkRow, Edge, Hit, Snapshot};
 use knowledge::{Relation, UnitId};
 
 use crate::Error;
@@ -41,7 +41,7 @@ pub(crate) struct Path {
     pub(crate) weight: f64,
 }
 
-pub(crate) fn expand(pinned: &Pinned, fused: &[Hit], vector: Option<&[f32]>) -> Result<Expanded, Error> {
+pub(crate) fn expand(pinned: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -> Result<Expanded, Error> {
     let mut hits = fused.to_vec();
     let mut present: HashSet<ChunkRow> = fused.iter().map(|hit| hit.chunk).collect();
     for hit in fused.iter().take(NEIGHBOURS_OF) {

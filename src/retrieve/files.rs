@@ -1,6 +1,6 @@
 //! The paths that a question comes with: a mild hint, which neither makes an answer nor unmakes one.
 
-use index::{Hit, Pinned};
+use index::{Hit, Snapshot};
 use knowledge::text;
 
 use crate::Error;
@@ -89,7 +89,7 @@ impl Files {
     }
 
     /// The chunks that hold their words, best first.
-    pub(crate) fn search(&self, pinned: &Pinned) -> Result<Vec<Hit>, Error> {
+    pub(crate) fn search(&self, pinned: &Snapshot) -> Result<Vec<Hit>, Error> {
         if self.signals.is_empty() {
             return Ok(Vec::new());
         }

@@ -4,29 +4,29 @@
 //! what a model reads; and `judge` for a model that is asked for the final order. It never calls a model
 //! itself: the query's vector and the judge's scores are given. It reads no clock.
 
-mod analyse;
 mod expand;
 mod files;
 mod fuse;
-pub mod judge;
+mod lexical;
+pub mod model_rerank;
 mod pack;
+mod query;
 mod render;
 mod rerank;
 mod search;
 #[cfg(test)]
 mod tests;
-mod words;
 
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use index::{Hit, Pinned, UnitRecord};
+use index::{Hit, Snapshot, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{CountTokens, Domain, UnitId, UnitType};
 use serde::Serialize;
 
-pub use analyse::Analysis;
+pub use query::Analysis;
 pub use render::render;
 pub use rerank::{Features, Scored};
 
@@ -213,7 +213,7 @@ pub struct Trace {
 }
 
 /// The language of the model: how it counts, and how alike it holds two words to be.
-pub trait Lexicon: CountTokens + Sync {
+pub trait TokenModel: CountTokens + Sync {
     /// The tokens of one word.
     fn pieces(&self, word: &str) -> Arc<[u32]>;
 
@@ -222,7 +222,7 @@ pub trait Lexicon: CountTokens + Sync {
     fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>>;
 }
 
-impl Lexicon for embed::Tokenizer {
+impl TokenModel for embed::Tokenizer {
     fn pieces(&self, word: &str) -> Arc<[u32]> {
         Self::pieces(self, word)
     }
@@ -242,7 +242,7 @@ pub enum Error {
 ///
 /// # Errors
 /// When the index cannot be read.
-pub fn retrieve(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Answer, Error> {
+pub fn retrieve(pinned: &Snapshot, query: &Query, lexicon: &dyn TokenModel) -> Result<Answer, Error> {
     answer(pinned, query, trace(pinned, query, lexicon)?, None, lexicon, &AsIs)
 }
 
@@ -251,12 +251,12 @@ pub fn retrieve(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result
 /// # Errors
 /// When the index cannot be read.
 pub fn answer(
-    pinned: &Pinned,
+    pinned: &Snapshot,
     query: &Query,
     mut trace: Trace,
-    verdict: Option<&judge::Verdict>,
-    lexicon: &dyn Lexicon,
-    censor: &dyn Censor,
+    verdict: Option<&model_rerank::Ranking>,
+    lexicon: &dyn TokenModel,
+    censor: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
     let begun = Instant::now();
     let mut answer = pack::pack(pinned, query, &trace, verdict, lexicon, censor)?;
@@ -267,7 +267,7 @@ pub fn answer(
 }
 
 /// Looks over what is about to be shown or sent.
-pub trait Censor {
+pub trait OutputFilter {
     /// The text without what must not leave the brain: a person may have written a secret into it.
     fn clean<'t>(&self, text: &'t str) -> Cow<'t, str> {
         transcript::redact::redact(text)
@@ -283,13 +283,13 @@ pub trait Censor {
 /// Secrets are taken out, and of reviews nothing is known.
 pub struct AsIs;
 
-impl Censor for AsIs {}
+impl OutputFilter for AsIs {}
 
 /// All stages but the packing, each with what it found.
 ///
 /// # Errors
 /// When the index cannot be read.
-pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Trace, Error> {
+pub fn trace(pinned: &Snapshot, query: &Query, lexicon: &dyn TokenModel) -> Result<Trace, Error> {
     trace_with(pinned, query, find_words(pinned, query, lexicon)?, lexicon)
 }
 
@@ -297,7 +297,7 @@ pub fn trace(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<Tr
 pub struct ByWords {
     analysis: Analysis,
     bm25: Vec<Hit>,
-    asked: words::Asked,
+    asked: lexical::QueryTerms,
     generation: u64,
     model: Option<String>,
     stages: Vec<StageReport>,
@@ -314,12 +314,12 @@ impl ByWords {
 ///
 /// # Errors
 /// When the index cannot be read.
-pub fn find_words(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Result<ByWords, Error> {
+pub fn find_words(pinned: &Snapshot, query: &Query, lexicon: &dyn TokenModel) -> Result<ByWords, Error> {
     let mut clock = Clock { begun: Instant::now(), stages: Vec::new() };
-    let analysis = analyse::analyse(&query.text);
+    let analysis = query::analyse(&query.text);
     clock.lap("analyse", analysis.terms.len());
-    let terms = words::Term::all(pinned, &analysis)?;
-    let asked = words::Asked::new(pinned, &terms, lexicon);
+    let terms = lexical::Term::all(pinned, &analysis)?;
+    let asked = lexical::QueryTerms::new(pinned, &terms, lexicon);
     clock.lap("rarity", terms.len());
     let bm25 = search::by_words(pinned, &terms)?;
     clock.lap("bm25", bm25.len());
@@ -333,10 +333,10 @@ pub fn find_words(pinned: &Pinned, query: &Query, lexicon: &dyn Lexicon) -> Resu
 /// # Errors
 /// When the index cannot be read.
 pub fn trace_with(
-    pinned: &Pinned,
+    pinned: &Snapshot,
     query: &Query,
     by_words: ByWords,
-    lexicon: &dyn Lexicon,
+    lexicon: &dyn TokenModel,
 ) -> Result<Trace, Error> {
     let by_words = if by_words.generation == pinned.generation() {
         by_words

@@ -4,15 +4,16 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use index::{Pinned, UnitRecord};
+use index::{Snapshot, UnitRecord};
 use knowledge::{Relation, UnitId, text};
 
 use crate::expand::Path;
 use crate::files::Files;
-use crate::judge::Verdict;
+use crate::model_rerank::Ranking;
 use crate::rerank::{Scored, age_days};
 use crate::{
-    Answer, BUDGET_TOKENS_MIN, Censor, Depth, Error, FoundUnit, LOCAL, Lexicon, Passage, Query, Trace, render,
+    Answer, BUDGET_TOKENS_MIN, Depth, Error, FoundUnit, LOCAL, OutputFilter, Passage, Query, TokenModel,
+    Trace, render,
 };
 
 /// Passages with less than this part of the best one's score stay out, room or not: more is not better for
@@ -56,7 +57,7 @@ impl Ranked<'_> {
 
 /// The units that bear on the question, best first by the local order.
 pub(crate) fn shortlist<'t>(
-    pinned: &Pinned,
+    pinned: &Snapshot,
     query: &Query,
     trace: &'t Trace,
 ) -> Result<Vec<Ranked<'t>>, Error> {
@@ -102,12 +103,12 @@ pub(crate) fn shortlist<'t>(
 }
 
 pub(crate) fn pack(
-    pinned: &Pinned,
+    pinned: &Snapshot,
     query: &Query,
     trace: &Trace,
-    verdict: Option<&Verdict>,
-    lexicon: &dyn Lexicon,
-    censor: &dyn Censor,
+    verdict: Option<&Ranking>,
+    lexicon: &dyn TokenModel,
+    censor: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
     let mut units = shortlist(pinned, query, trace)?;
     if let Some(verdict) = verdict {
@@ -146,10 +147,10 @@ pub(crate) fn pack(
 }
 
 struct Packer<'p> {
-    pinned: &'p Pinned,
+    pinned: &'p Snapshot,
     query: &'p Query,
-    lexicon: &'p dyn Lexicon,
-    censor: &'p dyn Censor,
+    lexicon: &'p dyn TokenModel,
+    censor: &'p dyn OutputFilter,
     answer: Answer,
     /// Of the budget.
     left: usize,
@@ -353,7 +354,7 @@ fn position(chunk_id: &str) -> u32 {
 }
 
 /// A unit in a sentence: its description, else the first of its text.
-pub(crate) fn summary(pinned: &Pinned, record: &UnitRecord) -> Result<String, Error> {
+pub(crate) fn summary(pinned: &Snapshot, record: &UnitRecord) -> Result<String, Error> {
     if let Some(description) = record.description.as_deref().filter(|text| !text.trim().is_empty()) {
         return Ok(text::one_line(description, SUMMARY_CHARS_MAX));
     }

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use index::{ChunkRecord, ChunkRow, Pinned, UnitRecord};
+use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{UnitId, rank};
 use serde::Serialize;
 
 use crate::expand::{Expanded, Path};
-use crate::{ByWords, Error, Lexicon};
+use crate::{ByWords, Error, TokenModel};
 
 /// What each feature weighs, found by random search over all questions of six sets (documentation, code, web
 /// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
@@ -154,12 +154,12 @@ impl Features {
 }
 
 pub(crate) fn rerank(
-    pinned: &Pinned,
+    pinned: &Snapshot,
     now: Timestamp,
     by_words: &ByWords,
     vector: Option<&[f32]>,
     expanded: &Expanded,
-    lexicon: &dyn Lexicon,
+    lexicon: &dyn TokenModel,
 ) -> Result<Vec<Scored>, Error> {
     let ByWords { analysis, bm25, asked, .. } = by_words;
     let words_only = vector.is_none();

@@ -1,16 +1,16 @@
 //! The two searches: by meaning, over the vectors, and by words, over the full-text index.
 
-use index::{Hit, Pinned};
+use index::{Hit, Snapshot};
 
 use crate::Error;
-use crate::words::Term;
+use crate::lexical::Term;
 
 /// How many candidates each search gives. Both lists of 50 hold .959 of what is relevant, on average over six
 /// sets; with the neighbours that the expansion adds it is .970. Lists of 75 and 100 come to .977 and .984, and
 /// the final order gains nothing by them (nDCG@10 .736 each time) while it costs up to twice the time.
 const CANDIDATES_MAX: usize = 50;
 
-pub(crate) fn by_meaning(pinned: &Pinned, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
+pub(crate) fn by_meaning(pinned: &Snapshot, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
     match vector {
         Some(vector) => Ok(pinned.nearest(vector, CANDIDATES_MAX)?),
         None => Ok(Vec::new()),
@@ -27,7 +27,7 @@ pub(crate) fn by_meaning(pinned: &Pinned, vector: Option<&[f32]>) -> Result<Vec<
 const ENTRIES: std::ops::RangeInclusive<u64> = 6_000..=16_000;
 const ENTRIES_PART: f64 = 0.4;
 
-pub(crate) fn by_words(pinned: &Pinned, terms: &[Term]) -> Result<Vec<Hit>, Error> {
+pub(crate) fn by_words(pinned: &Snapshot, terms: &[Term]) -> Result<Vec<Hit>, Error> {
     let entries = (pinned.chunks_count() as f64 * ENTRIES_PART) as u64;
     let terms = selective(terms, entries.clamp(*ENTRIES.start(), *ENTRIES.end()));
     Ok(pinned.bm25(&terms, CANDIDATES_MAX)?)

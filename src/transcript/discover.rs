@@ -9,7 +9,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::scan;
+use crate::json_scan;
 
 /// The most transcripts that one walk lists. Far above what a client keeps; a folder with more is
 /// a mistake, and its first ones are as good as any.
@@ -89,7 +89,7 @@ pub fn client_folder() -> Option<PathBuf> {
 
 /// What the head of a transcript tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Glance {
+pub struct Head {
     /// The folder that the session began in.
     pub cwd: Option<PathBuf>,
     /// Whether a person or a model has said anything; true as well when the head does not tell.
@@ -98,9 +98,9 @@ pub struct Glance {
 
 /// Looks at the head of a transcript. The folder's name cannot tell where a session ran: its
 /// encoding loses which characters were slashes.
-pub fn glance(path: &Path) -> io::Result<Glance> {
+pub fn glance(path: &Path) -> io::Result<Head> {
     let mut lines = BufReader::new(File::open(path)?.take(GLANCE_BYTES_MAX));
-    let mut glance = Glance::default();
+    let mut glance = Head::default();
     let mut line = Vec::new();
     let mut bytes = 0;
     while glance.cwd.is_none() || !glance.has_conversation {
@@ -112,10 +112,10 @@ pub fn glance(path: &Path) -> io::Result<Glance> {
             break;
         }
         bytes += count as u64;
-        let Some(kind) = scan::value_of(&line, "type").and_then(scan::text) else { continue };
+        let Some(kind) = json_scan::value_of(&line, "type").and_then(json_scan::text) else { continue };
         glance.has_conversation |= matches!(kind.as_str(), "user" | "assistant");
         if glance.cwd.is_none() {
-            let cwd = scan::value_of(&line, "cwd").and_then(scan::text);
+            let cwd = json_scan::value_of(&line, "cwd").and_then(json_scan::text);
             glance.cwd = cwd.filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
         }
     }
@@ -175,7 +175,7 @@ mod tests {
         let path = folder.path().join("t.jsonl");
         let check = |text: &str, cwd: Option<&str>, has_conversation: bool| {
             fs::write(&path, text).unwrap();
-            let expected = Glance { cwd: cwd.map(PathBuf::from), has_conversation };
+            let expected = Head { cwd: cwd.map(PathBuf::from), has_conversation };
             assert_eq!(glance(&path).unwrap(), expected, "{}", &text[..text.len().min(200)]);
         };
         let user = r#"{"type":"user","uuid":"u","cwd":"/a/b","message":{"cwd":"/no"}}"#;

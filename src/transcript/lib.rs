@@ -9,15 +9,15 @@ mod conversation;
 mod discover;
 mod exclude;
 mod ignore;
+mod json_scan;
 mod line;
 mod reader;
 pub mod redact;
-mod scan;
 
 pub use self::ignore::Ignore;
 pub use clean::whole as clean;
 pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
-pub use discover::{FOUND_MAX, Glance, Stamp, client_folder, discover, glance};
+pub use discover::{FOUND_MAX, Head, Stamp, client_folder, discover, glance};
 pub use exclude::Exclude;
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::clean::{self, Unclosed};
 use crate::conversation::{Conversation, Event, Input, What};
 use crate::ignore::Ignore;
-use crate::scan;
+use crate::json_scan;
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
 const ASSISTANT_BYTES_MAX: usize = 64 << 10;
@@ -115,7 +115,7 @@ impl Lines {
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return skipped("blank");
         }
-        let Some(kind) = scan::value_of(bytes, "type").and_then(scan::text) else {
+        let Some(kind) = json_scan::value_of(bytes, "type").and_then(json_scan::text) else {
             return Found::Malformed { reason: "no JSON object with a type" };
         };
         let kind = match kind.as_str() {
@@ -127,7 +127,8 @@ impl Lines {
                 sub => return skipped(&format!("attachment/{}", sub.unwrap_or_default())),
             },
             "system" => {
-                let subtype = scan::value_of(bytes, "subtype").and_then(scan::text).unwrap_or_default();
+                let subtype =
+                    json_scan::value_of(bytes, "subtype").and_then(json_scan::text).unwrap_or_default();
                 return skipped(&format!("system/{subtype}"));
             }
             other => return skipped(other),
@@ -199,7 +200,8 @@ impl Lines {
     }
 
     fn read_user(&mut self, line: &Line<'_>, uuid: &str) -> Read {
-        let content = line.message.and_then(|message| scan::value_of(message.get().as_bytes(), "content"));
+        let content =
+            line.message.and_then(|message| json_scan::value_of(message.get().as_bytes(), "content"));
         let blocks = blocks(content);
         let results: Vec<_> = blocks
             .iter()
@@ -215,7 +217,7 @@ impl Lines {
         if flag(line.is_compact_summary) || flag(line.repeats_compact_summary) {
             return Read::nothing(skipped("user/compact_summary"));
         }
-        let mut text = content.and_then(scan::text).unwrap_or_default();
+        let mut text = content.and_then(json_scan::text).unwrap_or_default();
         for block in &blocks {
             if let Some(more) = string(block.text) {
                 text = if text.is_empty() { more.into_owned() } else { format!("{text}\n\n{more}") };
@@ -257,7 +259,7 @@ impl Lines {
     fn read_result(&mut self, line: &Line<'_>, block: &Block<'_>, read: &mut Read) {
         let id = string(block.tool_use_id).unwrap_or_default();
         let mut text =
-            block.content.and_then(|content| scan::text(content.get().as_bytes())).unwrap_or_default();
+            block.content.and_then(|content| json_scan::text(content.get().as_bytes())).unwrap_or_default();
         for part in blocks(block.content.map(|content| content.get().as_bytes())) {
             if let Some(more) = string(part.text) {
                 if !text.is_empty() {
@@ -285,7 +287,7 @@ impl Lines {
             text = rest;
         }
         let interrupted = line.tool_use_result.is_some_and(|result| {
-            scan::value_of(result.get().as_bytes(), "interrupted").is_some_and(|value| value == b"true")
+            json_scan::value_of(result.get().as_bytes(), "interrupted").is_some_and(|value| value == b"true")
         });
         let exit_code = exit_code(&text);
         let text = text.strip_prefix("<tool_use_error>").unwrap_or(&text);
@@ -302,9 +304,10 @@ impl Lines {
         if flag(line.is_api_error_message) {
             return Read::nothing(skipped("assistant/api_error"));
         }
-        let content = line.message.and_then(|message| scan::value_of(message.get().as_bytes(), "content"));
+        let content =
+            line.message.and_then(|message| json_scan::value_of(message.get().as_bytes(), "content"));
         let mut read = Read::nothing(skipped("assistant/empty"));
-        if let Some(text) = content.and_then(scan::text) {
+        if let Some(text) = content.and_then(json_scan::text) {
             self.push_assistant(&text, &mut read);
         }
         for block in blocks(content) {
@@ -336,8 +339,8 @@ impl Lines {
         let input = block.input.map(|input| input.get().as_bytes());
         let field = |name: &str, bytes_max: usize| {
             input
-                .and_then(|input| scan::value_of(input, name))
-                .and_then(scan::text)
+                .and_then(|input| json_scan::value_of(input, name))
+                .and_then(json_scan::text)
                 .map(|text| clean::cut(&text, bytes_max))
         };
         let command = field("command", COMMAND_BYTES_MAX);
@@ -425,8 +428,10 @@ fn not_a_human(line: &Line<'_>, begins: &str) -> Option<&'static str> {
     if let Some((_, kind)) = ELEMENTS.iter().find(|(start, _)| begins.starts_with(start)) {
         return Some(kind);
     }
-    let origin =
-        line.origin.and_then(|origin| scan::value_of(origin.get().as_bytes(), "kind")).and_then(scan::text);
+    let origin = line
+        .origin
+        .and_then(|origin| json_scan::value_of(origin.get().as_bytes(), "kind"))
+        .and_then(json_scan::text);
     match origin.as_deref() {
         Some("human") | None => {}
         Some("task-notification") => return Some("user/task_notification"),
@@ -444,10 +449,11 @@ fn not_a_human(line: &Line<'_>, begins: &str) -> Option<&'static str> {
 
 /// What a person typed while the model worked reaches it as an attachment.
 fn read_queued(line: &Line<'_>) -> Read {
-    let field =
-        |name: &str| line.attachment.and_then(|attachment| scan::value_of(attachment.get().as_bytes(), name));
-    let typed = field("commandMode").and_then(scan::text).is_none_or(|mode| mode == "prompt");
-    let mut text = field("prompt").and_then(scan::text).unwrap_or_default();
+    let field = |name: &str| {
+        line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), name))
+    };
+    let typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
+    let mut text = field("prompt").and_then(json_scan::text).unwrap_or_default();
     for block in blocks(field("prompt")) {
         text.push_str(&string(block.text).unwrap_or_default());
     }
@@ -461,9 +467,9 @@ fn read_queued(line: &Line<'_>) -> Read {
 fn read_hook(line: &Line<'_>) -> Read {
     let mut read = Read::nothing(Found::Own);
     let content =
-        line.attachment.and_then(|attachment| scan::value_of(attachment.get().as_bytes(), "content"));
+        line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), "content"));
     let texts = content.and_then(|content| {
-        let one = scan::text(content).map(|text| vec![text]);
+        let one = json_scan::text(content).map(|text| vec![text]);
         one.or_else(|| serde_json::from_slice::<Vec<String>>(content).ok())
     });
     read.recalled.extend(
@@ -510,7 +516,7 @@ fn flag(raw: Option<&RawValue>) -> bool {
 }
 
 fn sub_kind(bytes: &[u8], outer: &str, inner: &str) -> Option<String> {
-    scan::value_of(scan::value_of(bytes, outer)?, inner).and_then(scan::text)
+    json_scan::value_of(json_scan::value_of(bytes, outer)?, inner).and_then(json_scan::text)
 }
 
 /// Names of kinds come from the file: short and plain, or `other`.

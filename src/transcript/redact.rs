@@ -6,14 +6,14 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-mod own;
+mod builtin_rules;
+mod entropy;
 mod rules;
 mod view;
-mod words;
 
+use entropy::{decoded, is_drawn};
 use rules::{Finding, RULES};
 use view::View;
-use words::{decoded, is_drawn};
 
 /// How often a text is searched again for what a removal has brought to light. Each time something
 /// goes, so this is a bound and no limit.

@@ -23,7 +23,7 @@ use crate::machine::{Machine, Random};
 pub(crate) const MADE: &str =
     "text made from a seed; vectors put together from the real model's vectors of single words";
 
-static TOKENIZER: &[u8] = include_bytes!("../../src/embed/model/tokenizer-256-nopad.json");
+static TOKENIZER: &[u8] = include_bytes!("../../src/embed/weights/tokenizer-256-nopad.json");
 /// Where whole words begin in the tokenizer's list, most frequent first.
 const FIRST_WORD: u64 = 1996;
 /// Words of a topic.

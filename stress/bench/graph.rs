@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result, ensure};
 use embed::Embedder;
-use index::{Given, Index, VectorCache, chunk};
+use index::{Index, PrechunkedUnit, VectorCache, chunk};
 use knowledge::{Domain, Unit, UnitId, UnitType};
 use serde_json::{Value, json};
 
@@ -188,7 +188,7 @@ fn embed_all(embedder: &Embedder, cache: &Path, texts: &[String]) -> Result<Vec<
 }
 
 /// A unit of one chunk.
-fn given(nth: usize, text: &str) -> Result<Given> {
+fn given(nth: usize, text: &str) -> Result<PrechunkedUnit> {
     let id = UnitId::verbatim(format!("w{nth}"));
     let piece =
         chunk::Piece { level: 1, breadcrumb: String::new(), text: text.to_owned(), tokens: 1, span: 0..0 };
@@ -207,5 +207,5 @@ fn given(nth: usize, text: &str) -> Result<Given> {
         status: None,
         body: String::new(),
     };
-    Ok(Given { unit, pieces: vec![piece] })
+    Ok(PrechunkedUnit { unit, pieces: vec![piece] })
 }

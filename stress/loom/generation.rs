@@ -1,5 +1,5 @@
 //! Publishing a generation of the index to readers that pin one: a model of `Plan::publish` with its
-//! `tidy` in `src/index/plan.rs`, and of `Pinned::new` with its `vectors_of` in `src/index/read.rs`.
+//! `tidy` in `src/index/plan.rs`, and of `Snapshot::new` with its `vectors_of` in `src/index/read.rs`.
 //!
 //! A builder writes the vectors under a name that is new, then commits the row that names them, then
 //! removes all files but this generation's and the one's before. A reader pins the row, then reads

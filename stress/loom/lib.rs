@@ -1,7 +1,7 @@
 //! The protocols between processes and between actors, run by loom through every interleaving with
 //! a few preemptions:
 //!
-//!     RUSTFLAGS="--cfg loom" cargo test -p models --target-dir target/loom --release
+//!     RUSTFLAGS="--cfg loom" cargo test -p loom-models --target-dir target/loom --release
 //!
 //! [`hand_over`] runs the production code; [`generation`] and [`doorbell`] are models of it, step for
 //! step, and say of which. Each broken variant is a control: it must fail, or the model sees nothing.

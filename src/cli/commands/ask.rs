@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use actors::{Roles, Service};
 use brain::{Config, Places};
 use jiff::Timestamp;
-use model::Usage;
+use llm::Usage;
 use retrieve::{Answer, Depth, LOCAL, Query};
 use serde_json::json;
 
-use crate::fault::{self, Fault, USAGE};
+use crate::context::Context;
+use crate::error::{self, CliError, USAGE};
+use crate::extractor;
 use crate::output;
-use crate::reading;
-use crate::session::Door;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest question, in characters: more than a model reads of it.
@@ -71,22 +71,22 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let mut clock = Clock::new();
-        door.log_to_stderr();
-        let mut config = door.config()?;
+        context.log_to_stderr();
+        let mut config = context.config()?;
         for (name, value, flag) in
             [("retrieve.limit", self.limit, "--limit"), ("retrieve.budget_tokens", self.budget, "--budget")]
         {
             if let Some(value) = value {
                 config
                     .set_flag(name, value.to_string(), flag)
-                    .map_err(|error| fault::of_settings(&[error]))?;
+                    .map_err(|error| error::of_settings(&[error]))?;
             }
         }
         let question = self.question()?;
-        let brain = door.brain(&config)?;
-        let mut setup = door.setup(&config, &brain)?;
+        let brain = context.brain(&config)?;
+        let mut setup = context.setup(&config, &brain)?;
         if self.no_llm {
             setup.judge = None;
         }
@@ -115,7 +115,7 @@ impl Arguments {
     }
 
     /// The question, as much of it as is used.
-    fn question(&self) -> Result<String, Fault> {
+    fn question(&self) -> Result<String, CliError> {
         let mut text = self.question.clone();
         if text == "-" {
             let mut bytes = Vec::new();
@@ -133,7 +133,9 @@ impl Arguments {
             ));
         }
         if question.is_empty() {
-            return Err(Fault::new("the question is empty").code(USAGE).hint("nugget ask \"how do we …?\""));
+            return Err(CliError::new("the question is empty")
+                .code(USAGE)
+                .hint("nugget ask \"how do we …?\""));
         }
         Ok(question)
     }
@@ -152,7 +154,7 @@ impl Arguments {
         }
     }
 
-    fn show(&self, question: &str, answer: &Answer, written: Option<&str>) -> Result<ExitCode, Fault> {
+    fn show(&self, question: &str, answer: &Answer, written: Option<&str>) -> Result<ExitCode, CliError> {
         if self.json {
             output::print_json(&json!({
                 "question": question,
@@ -245,12 +247,12 @@ async fn try_write(
     question: &str,
     answer: &Answer,
 ) -> Result<Option<String>, String> {
-    let client = reading::client(config, config.seconds("model.deadline_seconds"));
+    let client = extractor::client(config, config.seconds("model.deadline_seconds"));
     let Some(client) = client.map_err(|error| error.to_string())? else { return Ok(None) };
     // The passages are without their secrets already.
     let question = transcript::redact::redact(question);
     let user = format!("<passages>\n{}\n</passages>\n\nThe question: {question}", retrieve::render(answer));
-    let reserved = reading::till(config, places)
+    let reserved = extractor::till(config, places)
         .reserve(client.model(), SYSTEM.len() + user.len(), ANSWER_TOKENS_MAX)
         .await?;
     match client.ask(SYSTEM, &user, ANSWER_TOKENS_MAX).await {
@@ -270,6 +272,6 @@ async fn try_write(
     }
 }
 
-pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Fault> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, CliError> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }

@@ -13,9 +13,9 @@ use queue::{Added, Announcement, Capture, Queue, Spool, State};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::fault::{DEAD, Fault, USAGE};
+use crate::context::{Context, ensure_drainer, exclude};
+use crate::error::{CliError, DEAD, USAGE};
 use crate::output;
-use crate::session::{Door, ensure_drainer, exclude};
 
 /// How long the hook's line may take to come. Clients have been seen to leave stdin open for ever.
 const STDIN_DEADLINE: Duration = Duration::from_millis(800);
@@ -80,20 +80,20 @@ struct HookInput {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         // Our own calls of a model must not be captured, nor those of someone who said no.
         if std::env::var_os("NUGGET_DISABLE").is_some_and(|value| !value.is_empty() && value != "0") {
             if self.transcript.is_none() {
-                let _ = decline(door);
+                let _ = decline(context);
             }
             return Ok(ExitCode::SUCCESS);
         }
         if self.dry_run {
             let announcement = self.announcement()?;
-            return super::dry_run::run(door, &announcement, self.json);
+            return super::dry_run::run(context, &announcement, self.json);
         }
         let is_hook = self.transcript.is_none() && !self.wait;
-        match self.queue(door) {
+        match self.queue(context) {
             Err(fault) if is_hook && fault.code != USAGE => {
                 fault.print();
                 Ok(ExitCode::SUCCESS)
@@ -102,17 +102,17 @@ impl Arguments {
         }
     }
 
-    fn announcement(&self) -> Result<Announcement, Fault> {
+    fn announcement(&self) -> Result<Announcement, CliError> {
         match &self.transcript {
             Some(path) => of_file(path),
             None => of_hook(),
         }
     }
 
-    fn queue(&self, door: &Door) -> Result<ExitCode, Fault> {
+    fn queue(&self, context: &Context) -> Result<ExitCode, CliError> {
         let announcement = self.announcement()?;
         // A hook goes on with whatever settings can be understood.
-        let config = if self.transcript.is_some() { door.config()? } else { door.config_as_it_is().0 };
+        let config = if self.transcript.is_some() { context.config()? } else { context.config_as_it_is().0 };
         if self.transcript.is_none()
             && let Some(by) = project(&announcement).and_then(|path| excluded(&config, &path))
         {
@@ -120,7 +120,7 @@ impl Arguments {
             output::print(&format!("session {session} is left alone: {by} covers its project\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let brain = door.brain(&config)?;
+        let brain = context.brain(&config)?;
         let places = Places::of(brain.root());
         places.create()?;
         let now = Timestamp::now();
@@ -129,7 +129,7 @@ impl Arguments {
             Ok(added) => Some(added),
             Err(error) => {
                 Spool::new(places.spool()).put(&announcement).map_err(|spool| {
-                    Fault::new(format!(
+                    CliError::new(format!(
                         "the session is not queued: {error}; nor could it be spooled: {spool}"
                     ))
                     .hint("check that there is room on the disk; the transcript is untouched")
@@ -163,10 +163,10 @@ impl Arguments {
     }
 
     /// Shows the capture's stages until it has ended.
-    fn follow(&self, brain: &Brain, places: &Places, added: Option<Added>) -> Result<ExitCode, Fault> {
+    fn follow(&self, brain: &Brain, places: &Places, added: Option<Added>) -> Result<ExitCode, CliError> {
         let queue = Queue::open(&places.queue())?;
         let Some(added) = added else {
-            return Err(Fault::new("the session is kept in the spool, and cannot be followed from there")
+            return Err(CliError::new("the session is kept in the spool, and cannot be followed from there")
                 .hint("`nugget status` shows it once the queue has it"));
         };
         let spinner = output::spinner();
@@ -211,9 +211,9 @@ impl Arguments {
 }
 
 /// Sees to it that no sweep takes up what this hook was told to leave alone.
-fn decline(door: &Door) -> Result<(), Fault> {
+fn decline(context: &Context) -> Result<(), CliError> {
     let announcement = of_hook()?;
-    let brain = door.brain(&door.config_as_it_is().0)?;
+    let brain = context.brain(&context.config_as_it_is().0)?;
     let places = Places::of(brain.root());
     // No transcript, nothing that a sweep could find.
     let transcript = std::fs::canonicalize(&announcement.transcript)?;
@@ -272,14 +272,13 @@ fn told(brain: &Brain, capture: &Capture) -> String {
     }
 }
 
-fn of_file(path: &Path) -> Result<Announcement, Fault> {
-    let wrong = |error: std::io::Error| Fault::new(format!("failed to read {}: {error}", path.display()));
+fn of_file(path: &Path) -> Result<Announcement, CliError> {
+    let wrong = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
     let path = std::fs::canonicalize(path)
         .map_err(|error| wrong(error).hint("transcripts lie in ~/.claude/projects/*/*.jsonl"))?;
     if path.is_dir() {
-        return Err(
-            Fault::new(format!("{} is a folder", path.display())).hint("give one transcript, a .jsonl file")
-        );
+        return Err(CliError::new(format!("{} is a folder", path.display()))
+            .hint("give one transcript, a .jsonl file"));
     }
     let file = std::fs::File::open(&path).map_err(|error| wrong(error).hint("check its permissions"))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
@@ -314,22 +313,22 @@ fn session_id(file: std::fs::File) -> Option<String> {
     None
 }
 
-fn of_hook() -> Result<Announcement, Fault> {
+fn of_hook() -> Result<Announcement, CliError> {
     const HINT: &str =
         "it is one line of JSON with session_id and transcript_path; or give --transcript FILE";
     if std::io::stdin().is_terminal() {
-        return Err(Fault::new("no transcript is given")
+        return Err(CliError::new("no transcript is given")
             .code(USAGE)
             .hint("give --transcript FILE, or the hook's JSON on stdin"));
     }
     let Some(line) = read_line(STDIN_DEADLINE) else {
-        return of_environment().ok_or_else(|| Fault::new("no line came on stdin in time").hint(HINT));
+        return of_environment().ok_or_else(|| CliError::new("no line came on stdin in time").hint(HINT));
     };
     let input: HookInput = serde_json::from_slice(&line)
-        .map_err(|error| Fault::new(format!("the hook's line cannot be read: {error}")).hint(HINT))?;
+        .map_err(|error| CliError::new(format!("the hook's line cannot be read: {error}")).hint(HINT))?;
     if input.session_id.is_empty() || input.session_id.len() > 200 || !input.transcript_path.is_absolute() {
         return Err(
-            Fault::new("the hook's line names no session with an absolute transcript path").hint(HINT)
+            CliError::new("the hook's line names no session with an absolute transcript path").hint(HINT)
         );
     }
     Ok(Announcement {

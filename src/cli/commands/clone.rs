@@ -5,15 +5,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::{Brain, Config, Origin};
-use forge::{Place, Scheme};
+use git::{Place, Scheme};
 use github::{GitHub, Site, Slug};
 use serde_json::json;
 
 use super::init::{self, Default, Made};
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
 use crate::output;
 use crate::remote::{self, API_DEADLINE};
-use crate::session::Door;
 
 /// A brain with its history may be large, and the way to it slow.
 const DEADLINE: Duration = Duration::from_secs(1800);
@@ -42,9 +42,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        door.log_to_stderr();
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        context.log_to_stderr();
         let api = config.string("github.api");
         let url = match self.from.parse::<Slug>() {
             Ok(slug) if !std::path::Path::new(&self.from).exists() => url_on_github(&slug, &api)?,
@@ -55,7 +55,7 @@ impl Arguments {
         let credentials = remote::credentials_for(place.as_ref(), &api)?;
         let bar = output::spinner();
         bar.set_message("cloning");
-        let cloned = forge::clone(&url, &folder, credentials.as_ref(), DEADLINE);
+        let cloned = git::clone(&url, &folder, credentials.as_ref(), DEADLINE);
         bar.finish_and_clear();
         let repository = cloned?;
 
@@ -84,7 +84,7 @@ impl Arguments {
         if let Some(first) = &first {
             text.push_str(&format!("{}\n", first.told("origin")));
         }
-        text.push_str(&init::told_default(door, &config, &made.brain, default));
+        text.push_str(&init::told_default(context, &config, &made.brain, default));
         text.push_str(init::NEXT);
         output::print(&text)?;
         Ok(ExitCode::SUCCESS)
@@ -92,7 +92,7 @@ impl Arguments {
 }
 
 /// Where git gets it from. With a token GitHub is asked, who knows what it is called today.
-fn url_on_github(slug: &Slug, api: &str) -> Result<String, Fault> {
+fn url_on_github(slug: &Slug, api: &str) -> Result<String, CliError> {
     let site = Site::home(api)?;
     match site.token()? {
         Some(found) => {

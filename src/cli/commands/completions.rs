@@ -8,7 +8,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use queue::{Queue, State};
 
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output;
 
 /// The variable by which a script asks. Not the library's usual `COMPLETE`: a hook that inherits one from
@@ -42,7 +42,7 @@ enum Shell {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self) -> Result<ExitCode, CliError> {
         let shell: &dyn EnvCompleter = match self.shell {
             Shell::Bash => &Bash,
             Shell::Zsh => &Zsh,

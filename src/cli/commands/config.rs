@@ -6,10 +6,10 @@ use brain::Config;
 use brain::config::{KEYS, variable_of};
 use serde_json::{Map, json};
 
-use crate::fault::{self, Fault};
+use crate::context::{Context, embed_settings};
+use crate::error::{self, CliError};
+use crate::extractor;
 use crate::output;
-use crate::reading;
-use crate::session::{Door, embed_settings};
 
 #[derive(clap::Args)]
 #[command(
@@ -22,8 +22,8 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let (config, errors) = door.config_as_it_is();
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let (config, errors) = context.config_as_it_is();
         if self.json {
             let settings: Map<String, serde_json::Value> = KEYS
                 .iter()
@@ -35,7 +35,7 @@ impl Arguments {
             output::print_json(&json!({
                 "file": config.file(),
                 "settings": settings,
-                "sessions_are_read_by": reading::destination(&config),
+                "sessions_are_read_by": extractor::destination(&config),
                 "texts_are_embedded_by": embedder(&config),
             }))?;
         } else {
@@ -45,14 +45,14 @@ impl Arguments {
                 let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
                 text.push_str(&format!("{} = {value}  ({origin})\n    {}\n", key.name, key.help));
             }
-            let destination = output::safe(&reading::destination(&config));
+            let destination = output::safe(&extractor::destination(&config));
             output::print(&format!(
                 "{text}\nfile: {}\nsessions are read by {destination}\ntexts are embedded by {}\n",
                 config.file().display(),
                 output::safe(&embedder(&config)),
             ))?;
         }
-        if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(fault::of_settings(&errors)) }
+        if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(error::of_settings(&errors)) }
     }
 }
 

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
 use crate::output;
-use crate::session::Door;
 
 /// A debugging session as Claude Code writes it down, and what a later one might ask.
 const TRANSCRIPT: &str = include_str!("../../../tests/fixtures/transcripts/synthetic/flywheel.jsonl");
@@ -23,11 +23,11 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, _: &Door) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self, _: &Context) -> Result<ExitCode, CliError> {
         let scratch = tempfile::Builder::new().prefix("nugget-demo-").tempdir()?;
         let folder = match &self.keep {
             Some(folder) if folder.exists() => {
-                return Err(Fault::new(format!("{} exists already", folder.display()))
+                return Err(CliError::new(format!("{} exists already", folder.display()))
                     .hint("give a folder that does not"));
             }
             Some(folder) => {
@@ -46,7 +46,7 @@ struct Demo {
 }
 
 impl Demo {
-    fn run(&self) -> Result<(), Fault> {
+    fn run(&self) -> Result<(), CliError> {
         let brain = self.folder.join("brain");
         let transcript = self.folder.join("5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913.jsonl");
         std::fs::write(&transcript, TRANSCRIPT)?;
@@ -60,9 +60,9 @@ impl Demo {
         let captures = self.json(&["status", "--json"])?;
         let branch = captures["captures"][0]["branch"].as_str().unwrap_or_default().to_owned();
         if branch.is_empty() {
-            return Err(Fault::new("the capture made no branch"));
+            return Err(CliError::new("the capture made no branch"));
         }
-        let repository = forge::Repository::open(&brain)?;
+        let repository = git::Repository::open(&brain)?;
         tell(3, &format!("what it learned waits on the branch {branch}"))?;
         for (path, content) in repository.branch_files(&branch)? {
             let content = String::from_utf8_lossy(&content);
@@ -70,9 +70,9 @@ impl Demo {
             output::print(&format!("  {path}\n{}\n\n", shown.join("\n")))?;
         }
         tell(4, "you review it, and merge (git merge, or a pull request)")?;
-        let held = forge::Lock::acquire(&repository.lock_path()?)?;
+        let held = git::Lock::acquire(&repository.lock_path()?)?;
         match repository.fast_forward(&held, &branch)? {
-            forge::FastForward::Refused(reason) => return Err(Fault::new(format!("not merged: {reason}"))),
+            git::FastForward::Refused(reason) => return Err(CliError::new(format!("not merged: {reason}"))),
             _ => output::print("  merged\n\n")?,
         }
         drop(held);
@@ -90,7 +90,7 @@ impl Demo {
     }
 
     /// Runs one command as a person would and shows both.
-    fn step(&self, number: u32, what: &str, arguments: &[&str]) -> Result<(), Fault> {
+    fn step(&self, number: u32, what: &str, arguments: &[&str]) -> Result<(), CliError> {
         tell(number, what)?;
         output::print(&format!("  $ nugget {}\n", shown(arguments, &self.folder)))?;
         let output = self.nugget(arguments)?;
@@ -101,12 +101,12 @@ impl Demo {
         output::print("\n")
     }
 
-    fn json(&self, arguments: &[&str]) -> Result<serde_json::Value, Fault> {
+    fn json(&self, arguments: &[&str]) -> Result<serde_json::Value, CliError> {
         Ok(serde_json::from_slice(&self.nugget(arguments)?.stdout)?)
     }
 
     /// Another process of this program, with a home of its own.
-    fn nugget(&self, arguments: &[&str]) -> Result<Output, Fault> {
+    fn nugget(&self, arguments: &[&str]) -> Result<Output, CliError> {
         let mut command = Command::new(std::env::current_exe()?);
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("NUGGET_") {
@@ -128,7 +128,7 @@ impl Demo {
             .output()?;
         if !output.status.success() {
             std::io::stderr().write_all(&output.stderr)?;
-            return Err(Fault::new(format!(
+            return Err(CliError::new(format!(
                 "nugget {} has failed",
                 arguments.first().copied().unwrap_or_default()
             )));
@@ -137,7 +137,7 @@ impl Demo {
     }
 }
 
-fn tell(number: u32, what: &str) -> Result<(), Fault> {
+fn tell(number: u32, what: &str) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
     output::print(&format!("{bold}{number}. {what}{bold:#}\n"))
 }

@@ -8,19 +8,19 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::{Brain, Config, Places};
-use forge::{Lag, Wire};
+use git::{Lag, Wire};
 use github::{Found, GitHub, Site, Slug};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool, State};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::fault::{self, FAILED, Fault};
+use crate::context::{Context, embed_settings};
+use crate::error::{self, CliError, FAILED};
+use crate::extractor;
 use crate::output;
-use crate::program::version_of;
-use crate::reading;
 use crate::remote;
-use crate::session::{Door, embed_settings};
+use crate::subprocess::version_of;
 
 /// How long each look at the network, and each program, may take. They run side by side.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -61,9 +61,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        door.log_to_stderr();
-        let checks = checks(door, self.offline);
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        context.log_to_stderr();
+        let checks = checks(context, self.offline);
         let worst = checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok);
         if self.json {
             output::print_json(&json!({ "level": worst, "checks": checks }))?;
@@ -151,15 +151,15 @@ fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
 
-fn checks(door: &Door, offline: bool) -> Vec<Check> {
-    let (config, errors) = door.config_as_it_is();
-    let root = door.root(&config);
+fn checks(context: &Context, offline: bool) -> Vec<Check> {
+    let (config, errors) = context.config_as_it_is();
+    let root = context.root(&config);
     let brain = Brain::open(&root);
     let repository = brain.as_ref().ok().map(|brain| {
         let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
-        Ok(forge::Repository::open(brain.root())?.with_default_branch(branch.as_deref()))
+        Ok(git::Repository::open(brain.root())?.with_default_branch(branch.as_deref()))
     });
-    let repository: Option<Result<forge::Repository, forge::Error>> = repository;
+    let repository: Option<Result<git::Repository, git::Error>> = repository;
     let api = config.string("github.api");
     let far = Far::find(repository.as_ref().and_then(|found| found.as_ref().ok()), &api);
     // What waits for others is begun first and all at once.
@@ -197,7 +197,7 @@ fn checks(door: &Door, offline: bool) -> Vec<Check> {
 fn settings(config: &Config, errors: &[brain::config::ConfigError]) -> Check {
     let file = config.file();
     if !errors.is_empty() {
-        return Check::failure("settings", fault::of_settings(errors).line());
+        return Check::failure("settings", error::of_settings(errors).line());
     }
     match file.is_file() {
         true => Check::ok("settings", file.display().to_string()),
@@ -234,7 +234,7 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
         }
     };
     if let Err(error) = brain.manifest() {
-        return Check::failure("brain", Fault::from(error).line());
+        return Check::failure("brain", CliError::from(error).line());
     }
     match brain.files() {
         Ok(files) => Check::ok(
@@ -242,12 +242,12 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
             format!("{}, {}", brain.root().display(), counted(files.len() as u64, "unit", "units")),
         ),
         Err(error) => {
-            Check::failure("brain", Fault::from(error).line()).mend("see that you may read that folder")
+            Check::failure("brain", CliError::from(error).line()).mend("see that you may read that folder")
         }
     }
 }
 
-fn branch(repository: Option<&Result<forge::Repository, forge::Error>>) -> Option<Check> {
+fn branch(repository: Option<&Result<git::Repository, git::Error>>) -> Option<Check> {
     let name = "branch";
     let lag = match repository? {
         Ok(repository) => repository.lag(),
@@ -275,7 +275,7 @@ fn branch(repository: Option<&Result<forge::Repository, forge::Error>>) -> Optio
     })
 }
 
-fn of_forge(name: &'static str, error: &forge::Error) -> Check {
+fn of_forge(name: &'static str, error: &git::Error) -> Check {
     let mut told = error.to_string();
     if let Some(source) = std::error::Error::source(error) {
         told = format!("{told}: {source}");
@@ -290,7 +290,7 @@ fn of_forge(name: &'static str, error: &forge::Error) -> Check {
 /// The brain's remote, and the GitHub and token that belong to it.
 #[derive(Default)]
 struct Far {
-    remote: Option<forge::Remote>,
+    remote: Option<git::Remote>,
     site: Option<(Site, Slug)>,
     found: Option<Found>,
     error: Option<String>,
@@ -306,14 +306,14 @@ struct Asked {
 
 impl Far {
     /// Reads git's configuration and looks for the token; no network.
-    fn find(repository: Option<&forge::Repository>, api: &str) -> Self {
+    fn find(repository: Option<&git::Repository>, api: &str) -> Self {
         let mut far = Self::default();
-        match repository.map(forge::Repository::remote) {
+        match repository.map(git::Repository::remote) {
             Some(Ok(remote)) => far.remote = remote,
             Some(Err(error)) => (far.error, far.hint) = (Some(error.to_string()), error.hint()),
             None => {}
         }
-        let Some(place) = far.remote.as_ref().and_then(forge::Remote::place) else { return far };
+        let Some(place) = far.remote.as_ref().and_then(git::Remote::place) else { return far };
         let looked = remote::site_of(&place, api).and_then(|site| {
             let found = site.as_ref().map_or(Ok(None), |(site, _)| site.token())?;
             Ok((site, found))
@@ -325,14 +325,11 @@ impl Far {
         far
     }
 
-    fn reach(
-        &self,
-        repository: Option<&Result<forge::Repository, forge::Error>>,
-    ) -> Result<usize, forge::Error> {
+    fn reach(&self, repository: Option<&Result<git::Repository, git::Error>>) -> Result<usize, git::Error> {
         let (Some(Ok(repository)), Some(remote)) = (repository, &self.remote) else { return Ok(0) };
         let place = remote.place();
         let takes_token =
-            place.is_some_and(|place| matches!(place.scheme, forge::Scheme::Https | forge::Scheme::Http));
+            place.is_some_and(|place| matches!(place.scheme, git::Scheme::Https | git::Scheme::Http));
         let credentials = self.found.as_ref().filter(|_| takes_token).map(remote::credentials_of);
         let wire = Wire { remote, credentials: credentials.as_ref(), deadline: DEADLINE };
         repository.branches_at(&wire).map(|branches| branches.len())
@@ -403,7 +400,7 @@ impl Far {
         }
     }
 
-    fn told_remote(&self, reached: Option<Result<usize, forge::Error>>, offline: bool) -> Check {
+    fn told_remote(&self, reached: Option<Result<usize, git::Error>>, offline: bool) -> Check {
         let name = "remote";
         let Some(remote) = &self.remote else {
             return Check::warning(name, "none: knowledge stays on this machine")
@@ -423,11 +420,10 @@ impl Far {
                 let check = of_forge(name, &error);
                 // Being offline is no fault of anybody's: all waits and is sent later.
                 match error {
-                    forge::Error::Remote {
-                        trouble: forge::Trouble::Offline | forge::Trouble::TooLate,
-                        ..
-                    } => Check { level: Level::Warning, ..check }
-                        .mend("nothing is lost; it is sent when the remote answers"),
+                    git::Error::Remote { trouble: git::Trouble::Offline | git::Trouble::TooLate, .. } => {
+                        Check { level: Level::Warning, ..check }
+                            .mend("nothing is lost; it is sent when the remote answers")
+                    }
                     _ => check,
                 }
             }
@@ -630,7 +626,7 @@ fn queue(places: &Places) -> Check {
             Check::ok(name, told)
         })
     };
-    look().unwrap_or_else(|error| Check::failure(name, Fault::from(error).line()))
+    look().unwrap_or_else(|error| Check::failure(name, CliError::from(error).line()))
 }
 
 fn index(brain: &Brain, embed: &embed::Settings) -> Check {
@@ -671,7 +667,7 @@ fn index(brain: &Brain, embed: &embed::Settings) -> Check {
 fn model(config: &Config) -> Check {
     let settings = embed_settings(config);
     let told = format!("{}, model {}", embed::runtime_of(&settings).0, embed::model_name(&settings));
-    let readers = format!("sessions are read by {}", reading::destination(config));
+    let readers = format!("sessions are read by {}", extractor::destination(config));
     match embed::check(&settings) {
         Ok(()) => Check::ok("model", format!("{told}; {readers}")),
         Err(error) => Check::failure("model", error.to_string()).mend("nugget config shows what is set"),

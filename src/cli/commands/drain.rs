@@ -4,8 +4,8 @@ use std::process::{ExitCode, Stdio};
 
 use brain::Places;
 
-use crate::fault::Fault;
-use crate::session::{Door, spawn_drainer};
+use crate::context::{Context, spawn_drainer};
+use crate::error::CliError;
 
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
@@ -15,9 +15,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let (config, _) = door.config_as_it_is();
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let (config, _) = context.config_as_it_is();
+        let brain = context.brain(&config)?;
         if self.detach {
             // A session of its own has no terminal that could hang it up, and no group that a
             // client could kill. It fails only where this is done already.
@@ -28,10 +28,10 @@ impl Arguments {
         }
         let places = Places::of(brain.root());
         places.create()?;
-        let _logs = door.log_to_file(&places);
+        let _logs = context.log_to_file(&places);
         let room = queue::lock_from_stdin(&places.wait_lock());
         failpoint::here!("drain-with-room");
-        let setup = door.setup(&config, &brain)?;
+        let setup = context.setup(&config, &brain)?;
         actors::drain(&setup, room)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -3,26 +3,30 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use actors::served::View;
+use actors::brain_view::View;
 use actors::{extraction, git};
-use extract::{Context, Extractor as _, Heuristic, Known, questions};
+use extract::{ExtractionContext, Extractor as _, Heuristic, Known, questions};
 use jiff::Timestamp;
 use queue::Announcement;
 use serde_json::json;
 
 use super::capture_session::excluded;
 use super::show::{Shelf, read_all};
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::extractor;
 use crate::output;
-use crate::reading;
-use crate::session::Door;
 
 /// Reads the transcript and prints; nothing is written, not even in the folders of state.
-pub(crate) fn run(door: &Door, announcement: &Announcement, as_json: bool) -> Result<ExitCode, Fault> {
-    let config = door.config()?;
+pub(crate) fn run(
+    context: &Context,
+    announcement: &Announcement,
+    as_json: bool,
+) -> Result<ExitCode, CliError> {
+    let config = context.config()?;
     let path = &announcement.transcript;
     let reading = transcript::read(path, &|_| false).map_err(|error| {
-        Fault::new(error.to_string()).hint("transcripts lie in ~/.claude/projects/*/*.jsonl")
+        CliError::new(error.to_string()).hint("transcripts lie in ~/.claude/projects/*/*.jsonl")
     })?;
     let conversation = reading.conversation;
     let cwd = conversation.cwd.as_deref().map(Path::new).or(announcement.cwd.as_deref());
@@ -42,7 +46,7 @@ pub(crate) fn run(door: &Door, announcement: &Announcement, as_json: bool) -> Re
         return Ok(ExitCode::SUCCESS);
     }
     // Without a brain there is nothing that a model would be told of.
-    let shelf = door
+    let shelf = context
         .brain(&config)
         .and_then(|brain| read_all(&View::of(&brain)))
         .unwrap_or_else(|_| Shelf::default());
@@ -52,15 +56,15 @@ pub(crate) fn run(door: &Door, announcement: &Announcement, as_json: bool) -> Re
         description: unit.description.unwrap_or_default(),
     });
     let known = extraction::told(known.collect(), &conversation);
-    let destination = reading::destination(&config);
+    let destination = extractor::destination(&config);
     let asked = match config.string("extract.backend").as_str() {
         _ if conversation.events.is_empty() => Vec::new(),
         "heuristic" => Vec::new(),
-        _ => questions(&conversation, &known, reading::limits(&config)),
+        _ => questions(&conversation, &known, extractor::limits(&config)),
     };
     let extraction = super::ask::runtime()?
-        .block_on(Heuristic.extract(&conversation, &Context::default()))
-        .map_err(|error| Fault::new(error.to_string()))?;
+        .block_on(Heuristic.extract(&conversation, &ExtractionContext::default()))
+        .map_err(|error| CliError::new(error.to_string()))?;
     let confidence_min = config.number("extract.confidence_min") as f64 / 100.0;
     let (good, weak): (Vec<_>, Vec<_>) =
         extraction.candidates.into_iter().partition(|candidate| candidate.confidence >= confidence_min);

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use embed::{Embedder, Tokenizer};
-use index::{ChunkRow, Filter, Given, Index, ModelLabel, Pinned, VectorCache, chunk};
+use index::{ChunkRow, Filter, Index, ModelLabel, PrechunkedUnit, Snapshot, VectorCache, chunk};
 use jiff::Timestamp;
 use knowledge::{Domain, Unit, UnitId, UnitType, unit};
 use retrieve::{Query, Trace};
@@ -19,9 +19,9 @@ use serde_json::{Map, Value, json};
 
 use self::measure::{Figures, MEASURES, Stage, Tally};
 use self::set::Set;
-use crate::fault::Fault;
+use crate::context::{self, Context};
+use crate::error::CliError;
 use crate::output;
-use crate::session::{self, Door};
 
 /// How many texts are embedded, and kept in the cache, at a time.
 const BATCH: usize = 32;
@@ -77,20 +77,20 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        door.log_to_stderr();
-        let config = door.config()?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        context.log_to_stderr();
+        let config = context.config()?;
         // All are read before the first is asked: what is wrong with the last is told at once.
         let sets = self.folders.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
         let unrelated = self.unrelated.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
         let mut per_query = match &self.per_query {
             Some(path) => {
-                let failed = |error| Fault::new(format!("failed to create {}: {error}", path.display()));
+                let failed = |error| CliError::new(format!("failed to create {}: {error}", path.display()));
                 Some(BufWriter::new(File::create(path).map_err(failed)?))
             }
             None => None,
         };
-        let settings = session::embed_settings(&config);
+        let settings = context::embed_settings(&config);
         let embedder = Embedder::load(&settings).map_err(fault)?;
         let stages = if self.stage.is_empty() { Stage::ALL.to_vec() } else { self.stage };
         let mut reports = Vec::with_capacity(sets.len());
@@ -105,7 +105,7 @@ impl Arguments {
                 .map(|(name, other)| {
                     Ok(Unrelated { name: name.clone(), ..nothing(other, &embedder, &built)? })
                 })
-                .collect::<Result<Vec<_>, Fault>>()?;
+                .collect::<Result<Vec<_>, CliError>>()?;
             reports.push(Report { name, set, built, tally, unrelated, seconds_asking });
         }
         if let Some(mut file) = per_query {
@@ -121,7 +121,7 @@ impl Arguments {
     }
 }
 
-fn read(folder: &Path) -> Result<(String, Set), Fault> {
+fn read(folder: &Path) -> Result<(String, Set), CliError> {
     let set = Set::read(folder)?;
     for warning in &set.warnings {
         output::note(&format!("warning: {}", output::safe(warning)));
@@ -141,7 +141,7 @@ struct Built {
 }
 
 impl Built {
-    fn new(set: &Set, embedder: &Embedder, folder: &Path) -> Result<Self, Fault> {
+    fn new(set: &Set, embedder: &Embedder, folder: &Path) -> Result<Self, CliError> {
         let begun = Instant::now();
         let (units, items_of_units) = units(set, embedder.tokenizer());
         let ids: Vec<UnitId> = units.iter().map(|given| given.unit.id.clone()).collect();
@@ -181,7 +181,7 @@ impl Built {
 }
 
 /// The units that the items make up, and for each unit the item that each of its pieces is of.
-fn units(set: &Set, tokenizer: &Tokenizer) -> (Vec<Given>, Vec<Vec<usize>>) {
+fn units(set: &Set, tokenizer: &Tokenizer) -> (Vec<PrechunkedUnit>, Vec<Vec<usize>>) {
     let mut members: Vec<Vec<usize>> = Vec::new();
     let mut places: HashMap<&str, usize> = HashMap::new();
     for (number, item) in set.items.iter().enumerate() {
@@ -226,7 +226,7 @@ fn units(set: &Set, tokenizer: &Tokenizer) -> (Vec<Given>, Vec<Vec<usize>>) {
             status: None,
             body: String::new(),
         };
-        units.push(Given { unit, pieces });
+        units.push(PrechunkedUnit { unit, pieces });
         items_of_units.push(items);
     }
     (units, items_of_units)
@@ -237,7 +237,7 @@ fn vectors(
     texts: &[String],
     label: &ModelLabel,
     embedder: &Embedder,
-) -> Result<(Vec<Vec<f32>>, usize), Fault> {
+) -> Result<(Vec<Vec<f32>>, usize), CliError> {
     let cache = VectorCache::open(&brain::places::vector_cache());
     let mut vectors = cache.get(label, texts);
     let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
@@ -277,7 +277,7 @@ fn ask(
     embedder: &Embedder,
     built: &Built,
     mut per_query: Option<&mut BufWriter<File>>,
-) -> Result<Tally, Fault> {
+) -> Result<Tally, CliError> {
     let mut tally = Tally::default();
     let bar = output::progress_bar("asking");
     bar.set_length(set.queries.len() as u64);
@@ -316,7 +316,7 @@ struct Unrelated {
     nothing: usize,
 }
 
-fn nothing(other: &Set, embedder: &Embedder, built: &Built) -> Result<Unrelated, Fault> {
+fn nothing(other: &Set, embedder: &Embedder, built: &Built) -> Result<Unrelated, CliError> {
     let pinned = built.index.pin().map_err(indexed)?;
     let mut nothing = 0;
     let bar = output::progress_bar("asking what is not there");
@@ -336,13 +336,13 @@ fn answered(trace: &Trace) -> bool {
 }
 
 /// The time that the question's vector took, and what each stage found.
-fn search(pinned: &Pinned, embedder: &Embedder, text: &str) -> Result<(u64, Trace), Fault> {
+fn search(pinned: &Snapshot, embedder: &Embedder, text: &str) -> Result<(u64, Trace), CliError> {
     let begun = Instant::now();
     let vector = embedder.embed_query(text).ok();
     let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     let query = Query { vector, ..Query::new(text, Timestamp::UNIX_EPOCH) };
     let trace = retrieve::trace(pinned, &query, embedder.tokenizer())
-        .map_err(|error| Fault::new(format!("the search failed: {error}")))?;
+        .map_err(|error| CliError::new(format!("the search failed: {error}")))?;
     Ok((micros, trace))
 }
 
@@ -580,11 +580,11 @@ fn name(folder: &Path) -> String {
     folder.file_name().map_or_else(|| "set".to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
-fn indexed(error: index::Error) -> Fault {
+fn indexed(error: index::Error) -> CliError {
     actors::StartError::Index(error).into()
 }
 
-fn fault(error: embed::Error) -> Fault {
-    Fault::new(format!("the embedding model failed: {error}"))
+fn fault(error: embed::Error) -> CliError {
+    CliError::new(format!("the embedding model failed: {error}"))
         .hint("`nugget config` shows which model is set")
 }

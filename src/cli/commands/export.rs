@@ -5,16 +5,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use actors::served::View;
+use actors::brain_view::View;
 use brain::Files;
 use jiff::Timestamp;
 use knowledge::{Document, Unit};
 use serde_json::{Value, json};
 
 use super::show::{Shelf, read_all};
-use crate::fault::{Fault, USAGE};
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
 use crate::output;
-use crate::session::Door;
 
 /// The page without its data.
 const PAGE: &str = include_str!("export/page.html");
@@ -54,9 +54,9 @@ enum Format {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let view = View::of(&brain);
         let Shelf { units, problems } = read_all(&view)?;
         let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
@@ -72,7 +72,7 @@ impl Arguments {
             (Format::Html, None) => output::print(&page(&name, &units)?)?,
             (Format::Html, Some(path)) => write(path, &page(&name, &units)?)?,
             (Format::Okf, None) => {
-                return Err(Fault::new("okf is a folder: where to?").code(USAGE).hint("give -o DIR"));
+                return Err(CliError::new("okf is a folder: where to?").code(USAGE).hint("give -o DIR"));
             }
             (Format::Okf, Some(folder)) => bundle(&view, &name, &units, folder)?,
         }
@@ -122,7 +122,7 @@ fn clean(text: &str) -> String {
 
 /// The page with its data. In the data there is no `<`, `>` or `&`, so that it cannot end its element or begin
 /// another, whatever the units hold; the page puts all of it in as text, never as HTML.
-fn page(name: &str, units: &[(String, Unit)]) -> Result<String, Fault> {
+fn page(name: &str, units: &[(String, Unit)]) -> Result<String, CliError> {
     let data = serde_json::to_string(&everything(name, units))?;
     let mut safe = String::with_capacity(data.len());
     for c in data.chars() {
@@ -132,23 +132,23 @@ fn page(name: &str, units: &[(String, Unit)]) -> Result<String, Fault> {
         }
     }
     let (head, tail) =
-        PAGE.split_once(DATA).ok_or_else(|| Fault::new("the page has no place for its data"))?;
+        PAGE.split_once(DATA).ok_or_else(|| CliError::new("the page has no place for its data"))?;
     Ok(format!("{head}{safe}{tail}"))
 }
 
 /// Writes a folder in which every file but the reserved `index.md` is a unit with a type.
-fn bundle(brain: &dyn Files, name: &str, units: &[(String, Unit)], folder: &Path) -> Result<(), Fault> {
+fn bundle(brain: &dyn Files, name: &str, units: &[(String, Unit)], folder: &Path) -> Result<(), CliError> {
     let failed = |error: std::io::Error| {
-        Fault::new(format!("failed to write to {}: {error}", folder.display()))
+        CliError::new(format!("failed to write to {}: {error}", folder.display()))
             .hint("give a folder that you may write to")
     };
     if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
-        return Err(Fault::new(format!("{} is not empty; nothing was written", folder.display()))
+        return Err(CliError::new(format!("{} is not empty; nothing was written", folder.display()))
             .hint("give a folder that is empty or not there"));
     }
     for (path, unit) in units {
         let mut document = Document::parse(brain.read(path)?)
-            .map_err(|error| Fault::new(format!("{path}:{}: {}", error.line, error.what)))?;
+            .map_err(|error| CliError::new(format!("{path}:{}: {}", error.line, error.what)))?;
         if document.get("type").is_none() {
             document.set("type", &unit.kind.as_str().into());
             document.set("title", &unit.title.as_str().into());
@@ -184,14 +184,14 @@ fn contents(name: &str, units: &[(String, Unit)]) -> String {
 }
 
 /// Writes a file whole or not at all.
-fn write(path: &Path, text: &str) -> Result<(), Fault> {
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
     let failed = |error: std::io::Error| {
-        Fault::new(format!("failed to write {}: {error}", path.display()))
+        CliError::new(format!("failed to write {}: {error}", path.display()))
             .hint("give a file in a folder that you may write to")
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return Err(Fault::new(format!("there is no folder {}", folder.display()))
+        return Err(CliError::new(format!("there is no folder {}", folder.display()))
             .hint("make it, or give a file in another one"));
     }
     let mut file = tempfile::Builder::new()

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::Places;
-use forge::{Identity, Lock, NewFile, Outcome, Proposal, Repository};
+use git::{Identity, Lock, NewFile, Outcome, Proposal, Repository};
 use jiff::Timestamp;
 use knowledge::{Document, Domain, UnitId, text};
 use queue::Queue;
@@ -21,9 +21,9 @@ use serde_yaml::{Mapping, Value};
 use self::known::{Known, Verdict, digest};
 use self::notes::{Kind, Part};
 use self::sources::Source;
-use crate::fault::{Fault, MISSING};
+use crate::context::{Context, delivery_settings, ensure_drainer, exclude};
+use crate::error::{CliError, MISSING};
 use crate::output;
-use crate::session::{Door, delivery_settings, ensure_drainer, exclude};
 
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
@@ -97,9 +97,9 @@ struct LeftOut {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let places = Places::of(brain.root());
         let named = brain.manifest()?.default_branch;
         let repository = Repository::open(brain.root())?.with_default_branch(named.as_deref());
@@ -326,10 +326,10 @@ fn update(
     part: &Part,
     source: &Source,
     repository: &Repository,
-    base: forge::CommitId,
+    base: git::CommitId,
     path: &str,
     now: Timestamp,
-) -> Result<Result<Proposed, String>, Fault> {
+) -> Result<Result<Proposed, String>, CliError> {
     let content = repository.read_at(base, path)?.and_then(|bytes| String::from_utf8(bytes).ok());
     let Some(mut document) = content.and_then(|text| Document::parse(text).ok()) else {
         return Ok(Err(format!("its unit {path} is not on the branch of knowledge")));
@@ -412,6 +412,8 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// What is named on the line and is not there.
-fn missing(what: &str, why: &str) -> Fault {
-    Fault::new(format!("{what}: {why}")).code(MISSING).hint("give a file, a folder, claude-md or auto-memory")
+fn missing(what: &str, why: &str) -> CliError {
+    CliError::new(format!("{what}: {why}"))
+        .code(MISSING)
+        .hint("give a file, a folder, claude-md or auto-memory")
 }

@@ -12,9 +12,9 @@ use indicatif::ProgressBar;
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::fault::Fault;
+use crate::context::{Context, spawn_indexer};
+use crate::error::CliError;
 use crate::output;
-use crate::session::{Door, spawn_indexer};
 
 /// A first index of a large brain takes its time: a thousand units take some three minutes.
 const DEADLINE: Duration = Duration::from_secs(6 * 3600);
@@ -42,14 +42,14 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
-        let setup = door.setup(&config, &brain)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
+        let setup = context.setup(&config, &brain)?;
         if self.background {
-            return in_background(door, &setup);
+            return in_background(context, &setup);
         }
-        door.log_to_stderr();
+        context.log_to_stderr();
         embed::check(&setup.embed)?;
         let mode = if self.rebuild { Mode::Rebuild } else { Mode::Changed };
         let (report, problems, counts) = super::ask::runtime()?.block_on(async {
@@ -66,7 +66,7 @@ impl Arguments {
             let counts = (pinned.generation(), pinned.units_count(), pinned.chunks_count());
             drop(pinned);
             service.shutdown().await;
-            Ok::<_, Fault>((report, problems, counts))
+            Ok::<_, CliError>((report, problems, counts))
         })?;
         let (generation, units, chunks) = counts;
         if self.json {
@@ -109,10 +109,10 @@ impl Arguments {
 }
 
 /// Makes the index without anybody watching; one process does it for a brain.
-fn in_background(door: &Door, setup: &Setup) -> Result<ExitCode, Fault> {
+fn in_background(context: &Context, setup: &Setup) -> Result<ExitCode, CliError> {
     // It fails only where this process leads a session already.
     let _ = rustix::process::setsid();
-    let _logs = door.log_to_file(&setup.places);
+    let _logs = context.log_to_file(&setup.places);
     let mut options = File::options();
     let lock =
         options.create(true).truncate(false).write(true).mode(0o600).open(setup.places.reindex_lock())?;
@@ -123,7 +123,7 @@ fn in_background(door: &Door, setup: &Setup) -> Result<ExitCode, Fault> {
         let service = Service::start(setup, Roles::Read).await?;
         let report = service.refresh(Mode::Changed, None, DEADLINE).await;
         service.shutdown().await;
-        Ok::<_, Fault>(report)
+        Ok::<_, CliError>(report)
     })?;
     if let Err(error) = &refreshed {
         tracing::error!(%error, "the index could not be made");

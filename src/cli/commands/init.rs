@@ -4,14 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use brain::{Brain, Config, Initialized, Origin};
-use forge::{Identity, Init, NewFile};
+use git::{Identity, Init, NewFile};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::fault::{FAILED, Fault};
+use crate::context::Context;
+use crate::error::{CliError, FAILED};
 use crate::output;
 use crate::remote::{self, First, Hub};
-use crate::session::Door;
 
 const AFTER: &str = "\
 A folder of notes or a repository that is there is adopted: no file is
@@ -53,10 +53,10 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        door.log_to_stderr();
-        let root = self.path.clone().unwrap_or_else(|| door.root(&config));
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        context.log_to_stderr();
+        let root = self.path.clone().unwrap_or_else(|| context.root(&config));
         let api = config.string("github.api");
         // Before anything is made here, so that a wrong name or token leaves nothing behind.
         let hub = match &self.github {
@@ -119,7 +119,7 @@ impl Arguments {
             text.push_str(&format!("{}\n", first.told("origin")));
         }
         if changed {
-            text.push_str(&told_default(door, &config, brain, default));
+            text.push_str(&told_default(context, &config, brain, default));
             text.push_str(NEXT);
         }
         output::print(&text)?;
@@ -133,18 +133,18 @@ pub(crate) const NEXT: &str = "next: `nugget install` makes it part of Claude Co
 /// A brain with its repository, and what of it is new.
 pub(crate) struct Made {
     pub(crate) brain: Brain,
-    pub(crate) repository: forge::Repository,
+    pub(crate) repository: git::Repository,
     written: Vec<String>,
     notes: usize,
     is_repository_new: bool,
-    commit: Option<forge::CommitId>,
+    commit: Option<git::CommitId>,
 }
 
 impl Made {
     /// Makes a brain of what is there, or of nothing.
-    pub(crate) fn at(root: &Path) -> Result<Self, Fault> {
+    pub(crate) fn at(root: &Path) -> Result<Self, CliError> {
         let made = Brain::init(root)?;
-        let found = forge::Repository::init(made.brain.root())?;
+        let found = git::Repository::init(made.brain.root())?;
         let is_repository_new = matches!(found, Init::Created(_));
         let repository = found.into_repository();
         let commit = repository.commit_all_new(
@@ -188,29 +188,29 @@ pub(crate) enum Default {
 }
 
 /// The first brain becomes the one that every command finds; a further one only on request.
-pub(crate) fn made_default(config: &Config, brain: &Brain) -> Result<Default, Fault> {
+pub(crate) fn made_default(config: &Config, brain: &Brain) -> Result<Default, CliError> {
     if config.get("brain").1 == Origin::Default {
-        config.write_brain(brain.root()).map_err(|error| Fault::new(format!("{error}")))?;
+        config.write_brain(brain.root()).map_err(|error| CliError::new(format!("{error}")))?;
         return Ok(Default::Made);
     }
     let is_it = |path: PathBuf| std::fs::canonicalize(path).is_ok_and(|path| path == brain.root());
     Ok(if config.path("brain").is_some_and(is_it) { Default::Already } else { Default::Other })
 }
 
-pub(crate) fn told_default(door: &Door, config: &Config, brain: &Brain, default: Default) -> String {
+pub(crate) fn told_default(context: &Context, config: &Config, brain: &Brain, default: Default) -> String {
     match default {
         Default::Made => format!("set as your brain in {}\n", config.file().display()),
         Default::Already => String::new(),
         Default::Other => format!(
             "your brain is still {}: give --brain {} to use this one\n",
-            door.root(config).display(),
+            context.root(config).display(),
             brain.root().display()
         ),
     }
 }
 
 /// What the first commit holds: the files that make the folder a brain, and no note of the user's.
-fn own_files(brain: &Brain) -> Result<Vec<NewFile>, Fault> {
+fn own_files(brain: &Brain) -> Result<Vec<NewFile>, CliError> {
     [brain::BRAIN_YAML, ".gitignore", "domains/.gitkeep"]
         .into_iter()
         .filter(|path| brain.root().join(path).is_file())

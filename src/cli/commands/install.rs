@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
 use crate::integration::{How, Plan, Program, Scope, Site, broken, calls_nugget, find_on_path};
 use crate::output;
-use crate::program::version_of;
-use crate::session::Door;
+use crate::subprocess::version_of;
 use crate::{json_edit, plugin};
 
 /// How long the client may take to say its version.
@@ -50,16 +50,18 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
         let site = Site::of(self.scope, &std::env::current_dir()?)?;
         let client = config.path("extract.claude").or_else(|| find_on_path("claude"));
         let version = client.as_deref().and_then(release_of);
         let how = match (self.how.as_str(), self.scope) {
             ("plugin", Scope::Project) => {
-                return Err(Fault::new("a project's sessions are served by its settings, not by a plugin")
-                    .code(crate::fault::USAGE)
-                    .hint("leave out --as, or use --scope user"));
+                return Err(CliError::new(
+                    "a project's sessions are served by its settings, not by a plugin",
+                )
+                .code(crate::error::USAGE)
+                .hint("leave out --as, or use --scope user"));
             }
             ("plugin", _) => How::Plugin,
             ("auto", Scope::User) if version.is_some_and(|version| version >= plugin::CLIENT_MIN) => {
@@ -96,7 +98,7 @@ impl Arguments {
             output::note(&format!("note: {note}"));
         }
         if plan.is_new && !self.dry_run {
-            let next = match brain::Brain::open(&door.root(&config)) {
+            let next = match brain::Brain::open(&context.root(&config)) {
                 Ok(_) => "sessions that begin from now on have it; `nugget uninstall` takes it out",
                 Err(_) => "nugget init, which makes your brain",
             };
@@ -121,7 +123,7 @@ fn told(plan: &Plan) -> String {
 }
 
 /// What in the settings keeps nugget from working, or makes it work twice.
-fn notes(site: &Site, how: How) -> Result<Vec<String>, Fault> {
+fn notes(site: &Site, how: How) -> Result<Vec<String>, CliError> {
     let text = match std::fs::read_to_string(&site.settings) {
         Ok(text) => text,
         Err(_) => return Ok(Vec::new()),

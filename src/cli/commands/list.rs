@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use actors::served::View;
+use actors::brain_view::View;
 use serde_json::json;
 
 use super::show::{Shelf, read_all};
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
 use crate::output;
-use crate::session::Door;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json")]
@@ -25,9 +25,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let Shelf { mut units, problems } = read_all(&View::of(&brain))?;
         let all = units.len();
         units.retain(|(_, unit)| {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output;
 
 const AFTER: &str = "\
@@ -19,7 +19,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self) -> Result<ExitCode, CliError> {
         let command = crate::command();
         let Some(folder) = self.folder else {
             let mut page = Vec::new();
@@ -28,7 +28,7 @@ impl Arguments {
             return Ok(ExitCode::SUCCESS);
         };
         let failed = |error: std::io::Error| {
-            Fault::new(format!("failed to write to {}: {error}", folder.display()))
+            CliError::new(format!("failed to write to {}: {error}", folder.display()))
                 .hint("give a folder that you may write to")
         };
         std::fs::create_dir_all(&folder).map_err(failed)?;

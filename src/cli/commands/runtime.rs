@@ -10,9 +10,9 @@ use brain::places;
 use embed::{Embedder, ModelChoice, Runtime, Settings};
 use serde_json::json;
 
-use crate::fault::{Fault, USAGE};
+use crate::context::{Context, embed_settings};
+use crate::error::{CliError, USAGE};
 use crate::output;
-use crate::session::{Door, embed_settings};
 
 /// What is fetched. The digests are those that the registries publish for exactly these files.
 const VERSION: &str = "1.30.0";
@@ -93,9 +93,9 @@ enum Via {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        door.log_to_stderr();
-        let config = door.config()?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        context.log_to_stderr();
+        let config = context.config()?;
         let settings = embed_settings(&config);
         match self.command {
             None => show(&settings, self.json)?,
@@ -105,7 +105,7 @@ impl Arguments {
     }
 }
 
-fn show(settings: &Settings, as_json: bool) -> Result<(), Fault> {
+fn show(settings: &Settings, as_json: bool) -> Result<(), CliError> {
     let (runtime, passed_over) = embed::runtime_of(settings);
     let is_remote = matches!(settings.model, ModelChoice::Remote(_));
     let times = if is_remote { None } else { Some(measured(settings)?) };
@@ -140,7 +140,7 @@ fn show(settings: &Settings, as_json: bool) -> Result<(), Fault> {
 }
 
 /// How long loading the model takes, and a question after the first one.
-fn measured(settings: &Settings) -> Result<(Duration, Duration), Fault> {
+fn measured(settings: &Settings) -> Result<(Duration, Duration), CliError> {
     const QUESTION: &str = "how do we keep workers from piling up when the queue grows?";
     let begun = Instant::now();
     let embedder = Embedder::load(settings)?;
@@ -151,10 +151,10 @@ fn measured(settings: &Settings) -> Result<(Duration, Duration), Fault> {
     Ok((load, begun.elapsed()))
 }
 
-fn install(via: Option<Via>, dry_run: bool) -> Result<(), Fault> {
+fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
     let machine = (std::env::consts::OS, std::env::consts::ARCH);
     let Some(build) = BUILDS.iter().find(|build| build.machine == machine) else {
-        return Err(Fault::new(format!("no library is known for {} on {}", machine.0, machine.1))
+        return Err(CliError::new(format!("no library is known for {} on {}", machine.0, machine.1))
             .hint("the built-in runtime serves; name a library of your own with `embed.runtime_library`"));
     };
     let folder = places::runtime_folder();
@@ -193,7 +193,7 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), Fault> {
     spinner.finish_and_clear();
     let library = fetched?;
     if embed::probe(&library).is_none() {
-        return Err(Fault::new(format!(
+        return Err(CliError::new(format!(
             "what was fetched is no ONNX Runtime library: {}",
             file_name(&library)
         ))
@@ -219,9 +219,9 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), Fault> {
 }
 
 /// pip refuses a file whose digest is another.
-fn by_pip(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
+fn by_pip(build: &Build, scratch: &Path) -> Result<PathBuf, CliError> {
     let Some(mut command) = pip() else {
-        return Err(Fault::new("there is no pip here")
+        return Err(CliError::new("there is no pip here")
             .code(USAGE)
             .hint("install pip, try --via npm, or name a library of your own with `embed.runtime_library`"));
     };
@@ -240,7 +240,7 @@ fn by_pip(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
 }
 
 /// npm says the digest of what it has fetched; it must be the known one.
-fn by_npm(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
+fn by_npm(build: &Build, scratch: &Path) -> Result<PathBuf, CliError> {
     let mut command = scrubbed("npm");
     command
         .args(["pack", "--json", "--ignore-scripts", "--pack-destination"])
@@ -248,7 +248,7 @@ fn by_npm(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
         .arg(format!("onnxruntime-node@{VERSION}"));
     let output = match run(command) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(Fault::new("there is no npm here").code(USAGE).hint(
+            return Err(CliError::new("there is no npm here").code(USAGE).hint(
                 "install npm, try --via pip, or name a library of your own with `embed.runtime_library`",
             ));
         }
@@ -257,7 +257,7 @@ fn by_npm(build: &Build, scratch: &Path) -> Result<PathBuf, Fault> {
     let packed: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let text = |name: &str| packed[0][name].as_str().unwrap_or_default().to_owned();
     if text("integrity") != NPM_INTEGRITY {
-        return Err(Fault::new("what npm has fetched has another digest than the published one")
+        return Err(CliError::new("what npm has fetched has another digest than the published one")
             .hint("nothing was installed; try --via pip"));
     }
     let archive = scratch.join(file_name(Path::new(&text("filename"))));
@@ -298,14 +298,14 @@ fn run(mut command: Command) -> std::io::Result<Output> {
     command.output()
 }
 
-fn must_work(output: Output, program: &str, other: &str) -> Result<Output, Fault> {
+fn must_work(output: Output, program: &str, other: &str) -> Result<Output, CliError> {
     if output.status.success() {
         return Ok(output);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     let said = stderr.lines().rfind(|line| line.to_lowercase().contains("err"));
     let said = said.or(stderr.lines().next_back()).unwrap_or("it says nothing");
-    Err(Fault::new(format!("{program} could not fetch ONNX Runtime {VERSION}: {}", output::safe(said)))
+    Err(CliError::new(format!("{program} could not fetch ONNX Runtime {VERSION}: {}", output::safe(said)))
         .hint(format!("nothing was installed; try --via {other}, or name a library of your own with `embed.runtime_library`")))
 }
 

@@ -9,8 +9,8 @@ use actors::{Setup, sweep};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
 
-use crate::fault::Fault;
-use crate::session::{Door, ensure_drainer};
+use crate::context::{Context, ensure_drainer};
+use crate::error::CliError;
 
 /// Sweeps of servers are at least this far apart.
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
@@ -36,11 +36,11 @@ Example, by hand:
 pub(crate) struct Arguments {}
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
-        let setup = door.setup(&config, &brain)?;
-        let _logs = door.log_to_both(&setup.places);
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
+        let setup = context.setup(&config, &brain)?;
+        let _logs = context.log_to_both(&setup.places);
         let settings = mcp::Settings {
             limit: config.number("retrieve.limit") as usize,
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
@@ -57,7 +57,7 @@ impl Arguments {
         let served = runtime.block_on(mcp::serve(&setup, settings));
         // A read of stdin may still wait in a thread of its own; nothing is left to be done.
         runtime.shutdown_background();
-        served.map_err(|error| Fault::new(format!("the server has ended: {error}")))?;
+        served.map_err(|error| CliError::new(format!("the server has ended: {error}")))?;
         Ok(ExitCode::SUCCESS)
     }
 }

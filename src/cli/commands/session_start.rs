@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use transcript::redact::redact;
 
 use super::capture_session::{excluded, read_line};
-use crate::fault::{Fault, USAGE};
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
 use crate::output;
 use crate::project::{Project, normal};
-use crate::session::Door;
 
 /// What the start of the process may have taken of the time before its clock runs.
 const STARTED_WITHIN: Duration = Duration::from_millis(15);
@@ -73,8 +73,8 @@ pub(super) struct HookInput {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: Door) -> Result<ExitCode, Fault> {
-        let config = door.config_as_it_is().0;
+    pub(crate) fn run(self, context: Context) -> Result<ExitCode, CliError> {
+        let config = context.config_as_it_is().0;
         if config.string("session_start.enabled") == "off" {
             return Ok(ExitCode::SUCCESS);
         }
@@ -82,7 +82,7 @@ impl Arguments {
             if input.hook_event_name.as_deref() == Some("PreCompact") {
                 return Some(COMPACTING.to_owned());
             }
-            said(&door, &config, &input).map(|said| said.to_string())
+            said(&context, &config, &input).map(|said| said.to_string())
         })
     }
 }
@@ -91,9 +91,9 @@ impl Arguments {
 pub(super) fn in_time(
     deadline_ms: u64,
     work: impl FnOnce(HookInput) -> Option<String> + Send + 'static,
-) -> Result<ExitCode, Fault> {
+) -> Result<ExitCode, CliError> {
     if std::io::stdin().is_terminal() {
-        return Err(Fault::new("this is a hook of Claude Code")
+        return Err(CliError::new("this is a hook of Claude Code")
             .code(USAGE)
             .hint("`nugget install` puts it there; it reads one line of JSON on stdin"));
     }
@@ -119,13 +119,13 @@ pub(super) fn folder(input: &HookInput) -> Option<PathBuf> {
     started.map(PathBuf::from).or_else(|| input.cwd.clone())
 }
 
-fn said(door: &Door, config: &Config, input: &HookInput) -> Option<Value> {
+fn said(context: &Context, config: &Config, input: &HookInput) -> Option<Value> {
     let folder = folder(input)?;
     if excluded(config, &folder).is_some() {
         return None;
     }
     let is_compact = input.source.as_deref() == Some("compact");
-    let root = door.root(config);
+    let root = context.root(config);
     let Ok(brain) = Brain::open(&root) else {
         let told = "nugget has no brain yet, so this session is not captured: run `nugget init`.";
         return (!root.exists() && !is_compact).then(|| json!({ "systemMessage": told }));
@@ -139,7 +139,7 @@ fn said(door: &Door, config: &Config, input: &HookInput) -> Option<Value> {
     let waiting = waiting(&brain, &glance);
     // What a compacted session was told before is gone from its context.
     let told = if is_compact { Vec::new() } else { told_before(&places, &input.session_id) };
-    let (context, shown) = context(&known, &waiting, &glance, config);
+    let (context, shown) = render_context(&known, &waiting, &glance, config);
     remember(&places, &input.session_id, told.into_iter().chain(shown));
     let mut said = serde_json::Map::new();
     if !context.is_empty() {
@@ -321,7 +321,7 @@ fn waiting<'g>(brain: &Brain, glance: &'g Glance) -> Vec<&'g Brought> {
     if glance.brought.is_empty() {
         return Vec::new();
     }
-    let repository = forge::Repository::open(brain.root());
+    let repository = git::Repository::open(brain.root());
     let waits = |brought: &&Brought| match brought.pull_state.as_deref() {
         Some("open") => true,
         Some(_) => false,
@@ -348,7 +348,12 @@ fn last_session(glance: &Glance, waiting: &[&Brought], now: Timestamp) -> Option
 }
 
 /// What the model is told, within the budget, and the units that are named in it.
-fn context(known: &Known, waiting: &[&Brought], glance: &Glance, config: &Config) -> (String, Vec<String>) {
+fn render_context(
+    known: &Known,
+    waiting: &[&Brought],
+    glance: &Glance,
+    config: &Config,
+) -> (String, Vec<String>) {
     let budget = config.number("session_start.tokens") as usize;
     let mut text = String::new();
     let mut shown = Vec::new();

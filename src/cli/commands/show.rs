@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use actors::served::View;
+use actors::brain_view::View;
 use brain::{Brain, Files};
 use index::Index;
 use knowledge::{Document, Unit, UnitId};
 use serde_json::json;
 
-use crate::fault::{Fault, MISSING};
+use crate::context::Context;
+use crate::error::{CliError, MISSING};
 use crate::output;
-use crate::session::Door;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  nugget show bounded-worker-pools")]
@@ -24,13 +24,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let view = View::of(&brain);
         let shelf = read_all(&view)?;
         let Some((path, unit)) = shelf.units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
-            return Err(Fault::new(format!("there is no unit {:?}", self.id))
+            return Err(CliError::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
                 .hint("`nugget list` shows all ids; a unit on a branch has to be merged first"));
         };
@@ -61,7 +61,7 @@ pub(crate) struct Shelf {
     pub problems: Vec<String>,
 }
 
-pub(crate) fn read_all(brain: &dyn Files) -> Result<Shelf, Fault> {
+pub(crate) fn read_all(brain: &dyn Files) -> Result<Shelf, CliError> {
     let mut shelf = Shelf::default();
     for file in brain.files()? {
         let text = match brain.read(&file.path) {

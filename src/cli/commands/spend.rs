@@ -9,10 +9,10 @@ use jiff::Timestamp;
 use queue::{BUDGET_SPAN, Queue, Spending};
 use serde_json::json;
 
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::extractor;
 use crate::output;
-use crate::reading;
-use crate::session::Door;
 
 const AFTER: &str = "\
 Reading a session may call a model: the Claude API with a key, or `claude -p`.
@@ -40,9 +40,9 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let places = Places::of(brain.root());
         let now = Timestamp::now();
         let queue = if places.queue().is_file() { Some(Queue::open(&places.queue())?) } else { None };
@@ -52,13 +52,13 @@ impl Arguments {
         };
         let calls = since(DAY * self.days)?;
         let recent = Total::of(&since(BUDGET_SPAN)?);
-        let budget = reading::budget(&config);
+        let budget = extractor::budget(&config);
         if self.json {
             output::print_json(&json!({
                 "calls": calls,
                 "last_24_hours": { "tokens": recent.tokens, "microdollars": recent.microdollars },
                 "budget": { "tokens": budget.tokens, "microdollars": budget.microdollars },
-                "prices_as_of": model::PRICES_AS_OF,
+                "prices_as_of": llm::PRICES_AS_OF,
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -92,7 +92,7 @@ impl Arguments {
             budget.tokens,
             dollars(recent.microdollars),
             dollars(budget.microdollars),
-            output::safe(&reading::destination(&config)),
+            output::safe(&extractor::destination(&config)),
         ));
         output::print(&text)?;
         Ok(ExitCode::SUCCESS)

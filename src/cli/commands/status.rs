@@ -1,18 +1,18 @@
 //! `nugget status`: what became of the sessions, at a glance.
 
 mod remote;
-mod told;
+mod view;
 mod watch;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use actors::building::{self, Building};
-use actors::served::View;
+use actors::brain_view::View;
+use actors::index_progress::{self, Building};
 use actors::service::{DRAINER_REPORT, DrainerReport};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use brain::{Brain, Config, Files as _, Places};
-use forge::Repository;
+use git::Repository;
 use index::Glance;
 use jiff::Timestamp;
 use queue::{BUDGET_SPAN, Budget, Capture, FileLocks, PullState, Queue, Spool, Stage, State, Tally};
@@ -20,9 +20,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::remote::Remote;
-use crate::fault::Fault;
-use crate::session::{Door, embed_settings};
-use crate::{output, reading};
+use crate::context::{Context, embed_settings};
+use crate::error::CliError;
+use crate::{extractor, output};
 
 /// What `--json` prints, as a JSON Schema.
 const SCHEMA: &str = include_str!("../status.schema.json");
@@ -58,13 +58,13 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         if self.schema {
             output::print(SCHEMA)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let embed = embed_settings(&config);
         let embedder = format!("{}, model {}", embed::runtime_of(&embed).0, embed::model_name(&embed));
         let look = || Picture::take(&brain, &config, self.limit, &embedder);
@@ -136,10 +136,10 @@ enum ReviewState {
 }
 
 impl Picture {
-    fn take(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, Fault> {
+    fn take(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, CliError> {
         let places = Places::of(brain.root());
         let now = Timestamp::now();
-        let Budget { tokens: budget_tokens, microdollars: budget_microdollars } = reading::budget(config);
+        let Budget { tokens: budget_tokens, microdollars: budget_microdollars } = extractor::budget(config);
         let mut picture = Self {
             now,
             brain: brain.clone(),
@@ -156,7 +156,7 @@ impl Picture {
             troubles: Vec::new(),
             spend: Spend { tokens: 0, microdollars: 0, budget_tokens, budget_microdollars },
             index: None,
-            building: building::look(&places.indexing()),
+            building: index_progress::look(&places.indexing()),
             embedder: embedder.to_owned(),
         };
         // The files of a large brain take as long as all the rest.
@@ -169,13 +169,14 @@ impl Picture {
                 picture.look_into(&Queue::open(&places.queue())?, limit)?;
                 picture.reviews = reviews(brain, &picture.captures);
             }
-            let index = index.join().map_err(|_| Fault::new("the look at the brain's files has crashed"))?;
-            Ok::<_, Fault>(index?)
+            let index =
+                index.join().map_err(|_| CliError::new("the look at the brain's files has crashed"))?;
+            Ok::<_, CliError>(index?)
         })?;
         Ok(picture)
     }
 
-    fn look_into(&mut self, queue: &Queue, limit: usize) -> Result<(), Fault> {
+    fn look_into(&mut self, queue: &Queue, limit: usize) -> Result<(), CliError> {
         self.tally = queue.tally()?;
         self.depths = queue.depths()?;
         self.next_retry = queue.next_due()?.filter(|due| *due > self.now);
@@ -256,7 +257,7 @@ fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
             (Some(PullState::Merged), _) | (_, Ok(true)) => ReviewState::Merged,
             (Some(PullState::Closed), _) => ReviewState::Closed,
             (Some(PullState::Open), _) | (None, Ok(false)) => ReviewState::Waiting,
-            (None, Err(forge::Error::NoSuchBranch { .. })) => ReviewState::Gone,
+            (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
             (None, Err(_)) => return None,
         };
         Some(Review { capture: capture.id, branch, state })

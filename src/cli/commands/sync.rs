@@ -9,9 +9,9 @@ use jiff::{SignedDuration, Timestamp, civil};
 use queue::{Known, Queue, Stage};
 use serde_json::{Value, json};
 
-use crate::fault::{Fault, USAGE};
+use crate::context::{Context, ensure_drainer, sweep_settings};
+use crate::error::{CliError, USAGE};
 use crate::output;
-use crate::session::{Door, ensure_drainer, sweep_settings};
 
 /// How many sessions are listed for a person.
 const LISTED_MAX: usize = 20;
@@ -51,17 +51,17 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let now = Timestamp::now();
         let reach = match &self.since {
             Some(text) => Reach::Since(moment(text, now).ok_or_else(|| {
-                Fault::new(format!("{text:?} is no time")).code(USAGE).hint("7d, 12h, 2026-11-01, …")
+                CliError::new(format!("{text:?} is no time")).code(USAGE).hint("7d, 12h, 2026-11-01, …")
             })?),
             None if self.all => Reach::All,
             None => Reach::Usual,
         };
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let places = Places::of(brain.root());
         let settings = sweep_settings(&config);
         let mut synced = None;
@@ -76,7 +76,7 @@ impl Arguments {
             places.create()?;
             let queue = Queue::open(&places.queue())?;
             let swept = sweep::sweep_as_far_as(&settings, &brain, &queue, reach, now)?;
-            let setup = door.setup(&config, &brain)?;
+            let setup = context.setup(&config, &brain)?;
             let spinner = output::spinner();
             spinner.set_message("looking at the remote");
             synced = Some(sync(&setup, &queue, now));
@@ -112,7 +112,7 @@ impl Arguments {
             output::print(&text)?;
         }
         match synced {
-            Some(Err(error)) => Err(Fault::new(format!("the remote was not looked at: {error}"))
+            Some(Err(error)) => Err(CliError::new(format!("the remote was not looked at: {error}"))
                 .hint("what waits for it is kept, and tried again by itself")),
             _ => Ok(ExitCode::SUCCESS),
         }

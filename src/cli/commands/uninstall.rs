@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::install::short;
-use crate::fault::Fault;
+use crate::context::Context;
+use crate::error::CliError;
 use crate::integration::{Scope, Site};
 use crate::output;
-use crate::session::Door;
 
 const AFTER: &str = "\
 A file that nobody has changed since gets the very bytes back that it had. From
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, _: &Door) -> Result<ExitCode, Fault> {
+    pub(crate) fn run(self, _: &Context) -> Result<ExitCode, CliError> {
         let site = Site::of(self.scope, &std::env::current_dir()?)?;
         let (changes, plugin) = site.restore()?;
         let is_there = !changes.is_empty() || plugin.is_some();

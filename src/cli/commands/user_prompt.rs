@@ -17,8 +17,8 @@ use serde_json::json;
 
 use super::capture_session::excluded;
 use super::session_start::{HookInput, folder, in_time, remember, tokens, told_before};
-use crate::fault::Fault;
-use crate::session::{Door, embed_settings};
+use crate::context::{Context, embed_settings};
+use crate::error::CliError;
 
 /// Units that one prompt is told of.
 const UNITS_MAX: usize = 3;
@@ -38,12 +38,12 @@ above the floor of relevance, none twice in a session, within 150 ms (user_promp
 pub(crate) struct Arguments {}
 
 impl Arguments {
-    pub(crate) fn run(self, door: Door) -> Result<ExitCode, Fault> {
-        let config = door.config_as_it_is().0;
+    pub(crate) fn run(self, context: Context) -> Result<ExitCode, CliError> {
+        let config = context.config_as_it_is().0;
         if config.string("user_prompt.enabled") != "on" {
             return Ok(ExitCode::SUCCESS);
         }
-        in_time(config.number("user_prompt.deadline_ms"), move |input| said(&door, &config, &input))
+        in_time(config.number("user_prompt.deadline_ms"), move |input| said(&context, &config, &input))
     }
 }
 
@@ -57,7 +57,7 @@ fn is_proven(scored: &retrieve::Scored) -> bool {
     scored.relevant && scored.features.words >= WORDS_MIN && scored.features.bm25 >= BM25_MIN
 }
 
-fn said(door: &Door, config: &Config, input: &HookInput) -> Option<String> {
+fn said(context: &Context, config: &Config, input: &HookInput) -> Option<String> {
     let prompt = input.prompt.as_deref()?.trim();
     if prompt.chars().count() < PROMPT_CHARS_MIN || prompt.starts_with('/') {
         return None;
@@ -65,7 +65,7 @@ fn said(door: &Door, config: &Config, input: &HookInput) -> Option<String> {
     if folder(input).is_some_and(|folder| excluded(config, &folder).is_some()) {
         return None;
     }
-    let brain = Brain::open(&door.root(config)).ok()?;
+    let brain = Brain::open(&context.root(config)).ok()?;
     let places = Places::of(brain.root());
     let told = told_before(&places, &input.session_id);
     let derived = brain.root().join(brain::DERIVED_FOLDER);

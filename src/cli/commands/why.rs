@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use actors::served::View;
+use actors::brain_view::View;
 use brain::Places;
 use knowledge::text::one_line;
 use queue::{Origin, Queue};
@@ -12,9 +12,9 @@ use serde_json::json;
 use transcript::{Event, What};
 
 use super::show::read_all;
-use crate::fault::{Fault, MISSING};
+use crate::context::Context;
+use crate::error::{CliError, MISSING};
 use crate::output;
-use crate::session::Door;
 
 /// How much of one event is printed.
 const EVENT_CHARS_MAX: usize = 600;
@@ -56,15 +56,15 @@ struct Line {
 }
 
 impl Arguments {
-    pub(crate) fn run(self, door: &Door) -> Result<ExitCode, Fault> {
-        let config = door.config()?;
-        let brain = door.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+        let config = context.config()?;
+        let brain = context.brain(&config)?;
         let shelf = read_all(&View::of(&brain))?;
         let unit = shelf.units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
         let ledger = Places::of(brain.root()).queue();
         let origins = if ledger.exists() { Queue::open(&ledger)?.origins(&self.id)? } else { Vec::new() };
         if unit.is_none() && origins.is_empty() {
-            return Err(Fault::new(format!("there is no unit {:?}", self.id))
+            return Err(CliError::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
                 .hint("`nugget list` shows all ids that are merged"));
         }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use transcript::{Conversation, Event, What};
 
 use super::{CANDIDATES_MAX, extract};
-use crate::{Context, Extraction, Extractor, Heuristic};
+use crate::{Extraction, ExtractionContext, Extractor, Heuristic};
 
 #[derive(Deserialize)]
 struct Expected {
@@ -505,7 +505,8 @@ fn a_short_answer_to_a_weighed_choice_is_a_decision_with_its_alternative() {
 
 #[tokio::test]
 async fn the_extractor_is_called_heuristic_and_signs_its_work() {
-    let extraction = Heuristic.extract(&Conversation::default(), &Context::default()).await.unwrap();
+    let extraction =
+        Heuristic.extract(&Conversation::default(), &ExtractionContext::default()).await.unwrap();
     assert_eq!((Heuristic.name(), extraction.by.as_str()), ("heuristic", "heuristic"));
     let row = serde_json::to_string(&extraction).unwrap();
     assert_eq!(serde_json::from_str::<Extraction>(&row).unwrap(), extraction);

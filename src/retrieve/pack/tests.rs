@@ -200,7 +200,7 @@ fn no_way_of_writing_leaves_the_quotation() {
 #[test]
 fn what_a_person_wrote_down_by_mistake_is_taken_out_before_it_is_counted() {
     struct Censored;
-    impl Censor for Censored {
+    impl OutputFilter for Censored {
         fn clean<'t>(&self, text: &'t str) -> std::borrow::Cow<'t, str> {
             text.replace("hunter2", "[redacted: password, which is a good deal longer]").into()
         }

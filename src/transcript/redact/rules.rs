@@ -10,8 +10,8 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::own;
-use super::words::{entropy, is_mixed, is_placeholder};
+use super::builtin_rules;
+use super::entropy::{entropy, is_mixed, is_placeholder};
 
 /// How far before a rule's word its match may begin, and how far behind it it may end, in bytes. A
 /// secret that goes on behind that is taken whole all the same.
@@ -160,7 +160,7 @@ impl Rules {
                 rules_of_word[word].push(number);
             }
         };
-        for own in own::rules() {
+        for own in builtin_rules::rules() {
             let rule = Rule {
                 kind: own.kind,
                 pattern: own.pattern,

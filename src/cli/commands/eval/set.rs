@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::fault::{Fault, MISSING};
+use crate::error::{CliError, MISSING};
 
 #[derive(Debug)]
 pub(super) struct Set {
@@ -48,9 +48,9 @@ pub(super) struct Query {
 }
 
 impl Set {
-    pub(super) fn read(folder: &Path) -> Result<Self, Fault> {
+    pub(super) fn read(folder: &Path) -> Result<Self, CliError> {
         if !folder.is_dir() {
-            return Err(Fault::new(format!("{} is no folder", folder.display()))
+            return Err(CliError::new(format!("{} is no folder", folder.display()))
                 .code(MISSING)
                 .hint("give the folder that holds corpus.jsonl, queries.jsonl and qrels.tsv"));
         }
@@ -115,7 +115,7 @@ impl Set {
         warn(&qrels, &of_nobody, "there is no such question");
         if items.is_empty() || asked.is_empty() {
             let empty = if items.is_empty() { &corpus } else { &qrels };
-            return Err(Fault::new(format!("{} has nothing to evaluate with", empty.display())));
+            return Err(CliError::new(format!("{} has nothing to evaluate with", empty.display())));
         }
         Ok(Self { items, queries: asked, warnings, absent })
     }
@@ -126,9 +126,9 @@ impl Set {
 }
 
 /// The lines that are not empty, with their numbers from 1.
-fn lines(path: &Path) -> Result<Vec<(usize, String)>, Fault> {
+fn lines(path: &Path) -> Result<Vec<(usize, String)>, CliError> {
     let text = fs::read_to_string(path).map_err(|error| {
-        Fault::new(format!("failed to read {}: {error}", path.display()))
+        CliError::new(format!("failed to read {}: {error}", path.display()))
             .code(MISSING)
             .hint("a set is a folder with corpus.jsonl, queries.jsonl and qrels.tsv")
     })?;
@@ -137,7 +137,7 @@ fn lines(path: &Path) -> Result<Vec<(usize, String)>, Fault> {
     Ok(lines.filter(|(_, line)| !line.trim().is_empty()).collect())
 }
 
-fn json_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, Fault> {
+fn json_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, CliError> {
     let parse = |(at, line): (usize, String)| {
         let parsed = serde_json::from_str(&line).map_err(|error| malformed(path, at, &error.to_string()))?;
         Ok((at, parsed))
@@ -145,8 +145,8 @@ fn json_lines<T: DeserializeOwned>(path: &Path) -> Result<Vec<(usize, T)>, Fault
     lines(path)?.into_iter().map(parse).collect()
 }
 
-fn malformed(path: &Path, line: usize, what: &str) -> Fault {
-    Fault::new(format!("{}:{line}: {what}", path.display()))
+fn malformed(path: &Path, line: usize, what: &str) -> CliError {
+    CliError::new(format!("{}:{line}: {what}", path.display()))
 }
 
 /// A name may be written as a number.

@@ -5,14 +5,14 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use actors::served::View;
+use actors::brain_view::View;
 use brain::{Brain, Files as _};
-use forge::Repository;
+use git::Repository;
 use knowledge::{Document, Unit, UnitId, text};
 
 use super::notes::Part;
 use crate::commands::show::{Shelf, read_all};
-use crate::fault::Fault;
+use crate::error::CliError;
 
 /// From this part of its runs of words on, a text says nothing that the other does not say.
 const LIKENESS: f64 = 0.85;
@@ -54,7 +54,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn of(brain: &Brain, repository: &Repository, record: &Path) -> Result<Self, Fault> {
+    pub(super) fn of(brain: &Brain, repository: &Repository, record: &Path) -> Result<Self, CliError> {
         let mut known = Self { record: read_record(record), ..Self::default() };
         let view = View::of(brain);
         let Shelf { units, .. } = read_all(&view)?;
@@ -240,7 +240,7 @@ pub(super) fn record<'a>(
     path: &PathBuf,
     branch: &str,
     digests: impl Iterator<Item = &'a str>,
-) -> Result<(), Fault> {
+) -> Result<(), CliError> {
     let mut record = read_record(path);
     record.extend(digests.map(|digest| (digest.to_owned(), branch.to_owned())));
     let folder = path.parent().ok_or_else(|| io::Error::other("the record has no folder"))?;

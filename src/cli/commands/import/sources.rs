@@ -10,7 +10,7 @@ use transcript::{Exclude, Ignore};
 
 use super::notes::Kind;
 use super::{LeftOut, missing};
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output::safe;
 
 /// The largest file that is read: what people write has a few kilobytes.
@@ -47,7 +47,7 @@ pub(super) fn find(
     exclude: &Exclude,
     brain: &Path,
     left_out: &mut Vec<LeftOut>,
-) -> Result<Vec<Source>, Fault> {
+) -> Result<Vec<Source>, CliError> {
     let mut finder = Finder { exclude, left_out, found: Vec::new(), seen: HashSet::new() };
     for name in named {
         match name.to_str() {
@@ -130,14 +130,14 @@ impl Finder<'_> {
         }
     }
 
-    fn path(&mut self, path: &Path, brain: &Path) -> Result<(), Fault> {
+    fn path(&mut self, path: &Path, brain: &Path) -> Result<(), CliError> {
         let shown = shown(path);
         let real = std::fs::canonicalize(path).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => missing(&shown, "there is no such file or folder"),
             _ => missing(&shown, &error.to_string()),
         })?;
         if real.starts_with(std::fs::canonicalize(brain).unwrap_or_else(|_| brain.to_owned())) {
-            return Err(Fault::new(format!("{shown} lies in the brain already"))
+            return Err(CliError::new(format!("{shown} lies in the brain already"))
                 .hint("`nugget init --path DIR` adopts a folder of notes as it is"));
         }
         if real.is_dir() {

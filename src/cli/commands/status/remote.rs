@@ -5,13 +5,13 @@ use jiff::Timestamp;
 use queue::{Pause, Queue, Stage};
 use serde_json::{Value, json};
 
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output;
 
 /// The brain's remote, as far as it is known without asking it.
 pub(super) struct Remote {
     pub(super) url: String,
-    pub(super) lag: Option<forge::Lag>,
+    pub(super) lag: Option<git::Lag>,
     pub(super) synced: Option<Timestamp>,
     pub(super) trouble: Option<String>,
     pub(super) waits: Option<Pause>,
@@ -20,7 +20,7 @@ pub(super) struct Remote {
 impl Remote {
     pub(super) fn look(brain: &Brain) -> Option<Self> {
         let name = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
-        let repository = forge::Repository::open(brain.root()).ok()?.with_default_branch(name.as_deref());
+        let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(name.as_deref());
         let url = repository.remote().ok()??.shown();
         Some(Self { url, lag: repository.lag().ok(), synced: None, trouble: None, waits: None })
     }
@@ -42,7 +42,7 @@ impl Remote {
     }
 
     /// What the ledger knows of the last look and of what is put off.
-    pub(super) fn look_into(&mut self, queue: &Queue) -> Result<(), Fault> {
+    pub(super) fn look_into(&mut self, queue: &Queue) -> Result<(), CliError> {
         let last = actors::sync::last(queue)?;
         self.trouble = last.as_ref().and_then(|(_, synced)| synced.trouble.clone());
         self.synced = last.map(|(at, _)| at);

@@ -10,15 +10,15 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
 use super::Picture;
-use crate::fault::Fault;
+use crate::error::CliError;
 use crate::output;
-use crate::screen::Screen;
+use crate::tui::Screen;
 
 /// How often it looks.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Looks and shows until somebody has seen enough.
-pub(super) fn watch(look: impl Fn() -> Result<Picture, Fault>) -> Result<(), Fault> {
+pub(super) fn watch(look: impl Fn() -> Result<Picture, CliError>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let watched = runtime.block_on(async {
         // Before the screen is taken, so that no signal finds it taken and nobody listening.

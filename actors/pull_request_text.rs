@@ -1,0 +1,564 @@
+//! What a reviewer reads: the title of a pull request, and a body that a busy person takes in within ten
+//! seconds, with the details folded away.
+//!
+//! Texts out of a session stand in it, and act on nothing: each is one line, [`text::inert`], and escaped,
+//! so that no markdown, HTML, mention, closing word or command in it means anything. GitHub may make the
+//! body the message of a squashed merge, so it is written as if it were one. This file does no IO.
+
+use jiff::Timestamp;
+use knowledge::{Document, How, text};
+
+use crate::git::{File, Plan};
+use crate::pipeline::Found;
+
+/// The most that GitHub takes, in characters.
+pub(crate) const BODY_CHARS_MAX: usize = 65_536;
+/// What is put on a pull request, where the repository has it.
+pub(crate) const LABELS: [&str; 2] = ["nugget", "knowledge"];
+const TITLE_CHARS_MAX: usize = 100;
+const EXCERPT_CHARS_MAX: usize = 240;
+/// Evidence that is shown of one unit.
+const EXCERPTS_MAX: usize = 6;
+
+/// What a pull request says of its session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct About {
+    pub project: Option<String>,
+    pub begun: Option<Timestamp>,
+    pub ended: Option<Timestamp>,
+    /// Who found the units: `heuristic`, or a model's name.
+    pub by: String,
+    /// What calls of models have cost, in millionths of a dollar.
+    pub microdollars: u64,
+    /// Whether some of that is estimated.
+    pub estimated: bool,
+    /// Whether a person brought it in, and no session.
+    pub is_import: bool,
+}
+
+/// Title of commit and pull request.
+pub(crate) fn title(time: Timestamp) -> String {
+    format!("Knowledge from session {}", time.strftime("%Y-%m-%d %H:%M"))
+}
+
+/// Title of an import's pull request.
+pub(crate) fn title_of_import(time: Timestamp) -> String {
+    format!("Knowledge imported {}", time.strftime("%Y-%m-%d %H:%M"))
+}
+
+/// The body for units that were planned. `files` is the address of the commit's files, with a slash at
+/// its end: links lead there.
+pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> String {
+    let mut body = Body::default();
+    let candidate =
+        |file: &File, at: usize| file.holds.get(at).and_then(|&number| found.candidates.get(number));
+    let (edited, new): (Vec<&File>, Vec<&File>) = plan.files.iter().partition(|file| file.edits);
+    let (merged, replaced): (Vec<&File>, Vec<&File>) =
+        edited.into_iter().partition(|file| !file.holds.is_empty());
+    let added = new.iter().filter_map(|file| {
+        let one = candidate(file, 0)?;
+        let link = link(&one.title, files, &file.path);
+        let (kind, domain) = (shown(one.kind.as_str(), 30), shown(domain_of(&file.path), 60));
+        Some(format!("- **{kind}** {link} · {domain} · confidence {:.2}", one.confidence))
+    });
+    body.section("Added", added.collect());
+    let merged = merged.iter().flat_map(|file| {
+        file.holds.iter().filter_map(|&number| found.candidates.get(number)).map(|one| {
+            let (kind, unit) = (shown(one.kind.as_str(), 30), link(stem(&file.path), files, &file.path));
+            let title = shown(&one.title, TITLE_CHARS_MAX);
+            format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence)
+        })
+    });
+    body.section("Merged into units that are there", merged.collect());
+    let replaced = replaced.iter().map(|file| {
+        let id = stem(&file.path);
+        let by = found.candidates.iter().find(|one| {
+            one.bearing
+                .as_ref()
+                .is_some_and(|bearing| bearing.how == How::Replaces && bearing.id.as_str() == id)
+        });
+        let by = by.map(|one| format!(" by {}", shown(&one.title, TITLE_CHARS_MAX))).unwrap_or_default();
+        format!("- {}{by}", link(id, files, &file.path))
+    });
+    body.section("Superseded", replaced.collect());
+    if !found.rejected.is_empty() {
+        body.lines.push(format!("**Skipped**: {} (at the end)", counted(found.rejected.len(), "candidate")));
+        body.lines.push(String::new());
+    }
+    let units = found.candidates.len();
+    body.finish(&format!("{} of knowledge", counted(units, "unit")), about, |fold| {
+        let evidence: Vec<String> = found
+            .candidates
+            .iter()
+            .filter(|one| !one.evidence.is_empty())
+            .flat_map(|one| {
+                let title = format!("- {}", shown(&one.title, TITLE_CHARS_MAX));
+                let excerpts = one.evidence.iter().take(EXCERPTS_MAX);
+                let excerpts =
+                    excerpts.map(|evidence| format!("  - {}", code(&evidence.excerpt, EXCERPT_CHARS_MAX)));
+                std::iter::once(title).chain(excerpts).collect::<Vec<_>>()
+            })
+            .collect();
+        fold.details("What each rests on", &evidence);
+        let skipped: Vec<String> = found
+            .rejected
+            .iter()
+            .map(|one| format!("- {}: {}", shown(&one.title, TITLE_CHARS_MAX), shown(&one.reason, 200)))
+            .collect();
+        fold.details("What was skipped, and why", &skipped);
+    })
+}
+
+/// The body when nothing is known any more but the branch: the files that it adds or changes.
+pub(crate) fn body_of_files(branch: &[(String, Vec<u8>)], about: &About, files: &str) -> String {
+    let mut body = Body::default();
+    let lines: Vec<String> = branch
+        .iter()
+        .map(|(path, content)| {
+            let text = String::from_utf8_lossy(content).into_owned();
+            match Document::parse(text).ok().and_then(|document| document.unit(path).ok()) {
+                Some(unit) => {
+                    let confidence = format!(" · confidence {:.2}", unit.confidence);
+                    format!(
+                        "- **{}** {} · {}{}",
+                        shown(unit.kind.as_str(), 30),
+                        link(&unit.title, files, path),
+                        shown(unit.domain.as_str(), 60),
+                        confidence,
+                    )
+                }
+                None => format!("- {}", link(path, files, path)),
+            }
+        })
+        .collect();
+    let count = counted(lines.len(), "unit");
+    body.section("Units", lines);
+    let what = match about.is_import {
+        true => format!("{count} of knowledge, imported as they were written"),
+        false => format!("{count} of knowledge"),
+    };
+    body.finish(&what, about, |_| {})
+}
+
+#[derive(Default)]
+struct Body {
+    lines: Vec<String>,
+}
+
+impl Body {
+    fn section(&mut self, heading: &str, lines: Vec<String>) {
+        if !lines.is_empty() {
+            self.lines.push(format!("**{heading}**"));
+            self.lines.push(String::new());
+            self.lines.extend(lines);
+            self.lines.push(String::new());
+        }
+    }
+
+    fn finish(self, what: &str, about: &About, fold: impl FnOnce(&mut Fold)) -> String {
+        let mut head = what.to_owned();
+        if let Some(project) = &about.project {
+            head.push_str(&format!(" from work on **{}**", shown(project, 60)));
+        }
+        let spent = match (about.microdollars, about.estimated) {
+            (0, _) => "nothing spent".to_owned(),
+            (microdollars, estimated) => {
+                let about = if estimated { "about " } else { "" };
+                format!("{about}${:.3} spent", microdollars as f64 / 1e6)
+            }
+        };
+        let lasted = about.begun.zip(about.ended).map(|(begun, ended)| lasted(begun, ended));
+        let by = (!about.by.is_empty()).then(|| format!("found by {}", shown(&about.by, 60)));
+        let facts: Vec<String> = [lasted, by, Some(spent)].into_iter().flatten().collect();
+        let mut text = format!("{head} ({}).\n\n", facts.join(", "));
+        // What is too much for GitHub is cut at the end of a line.
+        let end = "\nMerge it to keep this, close it to let it go.\n";
+        let mut left = BODY_CHARS_MAX - CUT.chars().count() - end.chars().count() - text.chars().count();
+        for line in &self.lines {
+            match left.checked_sub(line.chars().count() + 1) {
+                Some(rest) => left = rest,
+                None => return text + CUT + end,
+            }
+            text.push_str(line);
+            text.push('\n');
+        }
+        let mut folded = Fold { text: String::new(), left };
+        fold(&mut folded);
+        let text = text + &folded.text;
+        format!("{}\n{end}", text.trim_end())
+    }
+}
+
+const CUT: &str = "\n… and more: see the files.\n";
+
+struct Fold {
+    text: String,
+    left: usize,
+}
+
+impl Fold {
+    fn details(&mut self, summary: &str, lines: &[String]) {
+        let head = format!("<details><summary>{summary}</summary>\n\n");
+        let foot = "\n</details>\n\n";
+        let frame = head.chars().count() + foot.chars().count() + CUT.chars().count();
+        let Some(mut left) = self.left.checked_sub(frame).filter(|_| !lines.is_empty()) else { return };
+        self.text.push_str(&head);
+        for line in lines {
+            match left.checked_sub(line.chars().count() + 1) {
+                Some(rest) => left = rest,
+                None => {
+                    self.text.push_str(CUT);
+                    break;
+                }
+            }
+            self.text.push_str(line);
+            self.text.push('\n');
+        }
+        self.text.push_str(foot);
+        self.left = left;
+    }
+}
+
+/// In the place of a text that is empty: a lone `-` would make a heading of the line above.
+const NOTHING: &str = "…";
+
+/// A text of others, as it may stand within a line: nothing in it means anything to markdown.
+fn shown(of: &str, chars_max: usize) -> String {
+    let line = text::inert(&text::one_line(of, chars_max));
+    if line.is_empty() {
+        return NOTHING.to_owned();
+    }
+    let mut shown = String::with_capacity(line.len());
+    // At its beginning it might make a list or a heading of what it stands in.
+    let number = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    for (at, c) in line.char_indices() {
+        if "\\`*_[]<>&~$|".contains(c)
+            || (at == 0 && "#+-=:".contains(c))
+            || (at == number && ".)".contains(c))
+        {
+            shown.push('\\');
+        }
+        shown.push(c);
+    }
+    shown
+}
+
+/// A text of others as code, where markdown, mentions and references mean nothing.
+fn code(of: &str, chars_max: usize) -> String {
+    let line = text::inert(&text::one_line(of, chars_max));
+    // No run of backticks in it is as long as its fence.
+    let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    match line.is_empty() {
+        true => NOTHING.to_owned(),
+        false => format!("{fence} {line} {fence}"),
+    }
+}
+
+/// `path` is of our own making or a file of the brain's; whatever cannot stand in an address is encoded.
+fn link(of: &str, files: &str, path: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
+    let mut address = files.to_owned();
+    for byte in path.as_bytes() {
+        match plain(byte) {
+            true => address.push(char::from(*byte)),
+            false => address.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    match files.is_empty() {
+        true => shown(of, TITLE_CHARS_MAX),
+        false => format!("[{}]({address})", shown(of, TITLE_CHARS_MAX)),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn lasted(begun: Timestamp, ended: Timestamp) -> String {
+    let minutes = ended.duration_since(begun).as_secs().max(0) / 60;
+    match minutes {
+        0 => "under a minute long".to_owned(),
+        1..=89 => format!("{} long", counted(minutes as usize, "minute")),
+        _ => format!("{:.1} hours long", minutes as f64 / 60.0),
+    }
+}
+
+fn domain_of(path: &str) -> &str {
+    path.split('/').nth(1).unwrap_or_default()
+}
+
+fn stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".md").unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use knowledge::{Bearing, Candidate, Evidence, Rejected, UnitId};
+    use proptest::prelude::*;
+    use pulldown_cmark::{Event, Options, Parser, Tag};
+
+    const FILES: &str = "https://github.com/me/brain/blob/0123abc/";
+
+    fn candidate(title: &str, excerpt: &str) -> Candidate {
+        Candidate {
+            kind: "bug".into(),
+            domain: "testing".into(),
+            title: title.into(),
+            description: "d".into(),
+            body: "b".into(),
+            tags: Vec::new(),
+            confidence: 0.75,
+            related: Vec::new(),
+            evidence: vec![Evidence { line: "u1".into(), excerpt: excerpt.into() }],
+            bearing: None,
+        }
+    }
+
+    fn file(path: &str, edits: bool, holds: &[usize]) -> File {
+        File { path: path.into(), content: String::new(), edits, holds: holds.to_vec() }
+    }
+
+    fn plan(files: Vec<File>) -> Plan {
+        let time = "2026-11-20T14:12:00Z".parse().unwrap();
+        Plan { branch: "nugget/s".into(), base: "b".into(), files, message: "m".into(), time }
+    }
+
+    fn about(project: &str) -> About {
+        About {
+            project: Some(project.into()),
+            begun: Some("2026-11-20T13:47:00Z".parse().unwrap()),
+            ended: Some("2026-11-20T14:12:00Z".parse().unwrap()),
+            by: "claude-haiku-4-5".into(),
+            microdollars: 31_400,
+            ..About::default()
+        }
+    }
+
+    #[test]
+    fn a_busy_person_reads_it_in_ten_seconds() {
+        let mut replacing = candidate("Leases beat time-outs", "we use a lease now");
+        replacing.bearing = Some(Bearing { id: UnitId::verbatim("use-a-timeout"), how: How::Replaces });
+        let found = Found {
+            candidates: vec![
+                candidate("Acknowledge after the commit", "the message was lost"),
+                replacing,
+                candidate("Retries need jitter", "all came at once"),
+            ],
+            rejected: vec![Rejected { title: "Use tabs".into(), reason: "no evidence".into() }],
+            ..Found::default()
+        };
+        let plan = plan(vec![
+            file("domains/messaging/bugs/acknowledge-after-the-commit.md", false, &[0]),
+            file("domains/messaging/bugs/leases-beat-time-outs.md", false, &[1]),
+            file("domains/messaging/patterns/retry.md", true, &[2]),
+            file("domains/messaging/patterns/use-a-timeout.md", true, &[]),
+        ]);
+        insta::assert_snapshot!(body(&found, &plan, &about("my app"), FILES), @r"
+        3 units of knowledge from work on **my app** (25 minutes long, found by claude-haiku-4-5, $0.031 spent).
+
+        **Added**
+
+        - **bug** [Acknowledge after the commit](https://github.com/me/brain/blob/0123abc/domains/messaging/bugs/acknowledge-after-the-commit.md) · messaging · confidence 0.75
+        - **bug** [Leases beat time-outs](https://github.com/me/brain/blob/0123abc/domains/messaging/bugs/leases-beat-time-outs.md) · messaging · confidence 0.75
+
+        **Merged into units that are there**
+
+        - **bug** Retries need jitter → [retry](https://github.com/me/brain/blob/0123abc/domains/messaging/patterns/retry.md) · confidence 0.75
+
+        **Superseded**
+
+        - [use-a-timeout](https://github.com/me/brain/blob/0123abc/domains/messaging/patterns/use-a-timeout.md) by Leases beat time-outs
+
+        **Skipped**: 1 candidate (at the end)
+
+        <details><summary>What each rests on</summary>
+
+        - Acknowledge after the commit
+          - ` the message was lost `
+        - Leases beat time-outs
+          - ` we use a lease now `
+        - Retries need jitter
+          - ` all came at once `
+
+        </details>
+
+        <details><summary>What was skipped, and why</summary>
+
+        - Use tabs: no evidence
+
+        </details>
+
+        Merge it to keep this, close it to let it go.
+        ");
+        assert_eq!(title(plan.time), "Knowledge from session 2026-11-20 14:12");
+    }
+
+    #[test]
+    fn a_branch_without_its_plan_tells_what_its_files_say() {
+        let unit =
+            "---\nid: x\ntype: belief\ndomain: ops\ntitle: Back up *first*\nconfidence: 0.6\n---\n\n# X\n";
+        let files = vec![
+            ("domains/ops/beliefs/x.md".to_owned(), unit.as_bytes().to_vec()),
+            ("notes (old).md".to_owned(), b"plain".to_vec()),
+        ];
+        insta::assert_snapshot!(body_of_files(&files, &About::default(), FILES), @r"
+        2 units of knowledge (nothing spent).
+
+        **Units**
+
+        - **belief** [Back up \*first\*](https://github.com/me/brain/blob/0123abc/domains/ops/beliefs/x.md) · ops · confidence 0.60
+        - **note** [notes (old)](https://github.com/me/brain/blob/0123abc/notes%20%28old%29.md) · general · confidence 0.80
+
+        Merge it to keep this, close it to let it go.
+        ");
+    }
+
+    #[test]
+    fn the_body_is_cut_where_github_would_refuse_it_and_is_whole_markdown_all_the_same() {
+        for (units, excerpt, is_cut) in [(900, 20, true), (120, 240, true), (3, 10, false)] {
+            let long = "日本語 ".repeat(excerpt);
+            let candidates: Vec<Candidate> = (0..units)
+                .map(|number| candidate(&format!("Title {number} of many that are long"), &long))
+                .collect();
+            let files =
+                (0..units).map(|number| file(&format!("domains/d/bugs/unit-{number}.md"), false, &[number]));
+            let plan = plan(files.collect());
+            let rejected =
+                (0..units).map(|_| Rejected { title: long.clone(), reason: long.clone() }).collect();
+            let found = Found { candidates, rejected, ..Found::default() };
+            let body = body(&found, &plan, &about("p"), FILES);
+            assert!(body.chars().count() <= BODY_CHARS_MAX, "{}", body.chars().count());
+            assert_eq!(body.matches("<details>").count(), body.matches("</details>").count());
+            assert!(body.ends_with("let it go.\n"));
+            assert_eq!(body.contains("and more"), is_cut, "{units}");
+        }
+    }
+
+    /// What GitHub would act upon, looked for in what a reader sees outside of code.
+    fn acts(seen: &str) -> Option<String> {
+        let chars: Vec<char> = seen.chars().collect();
+        for (at, &c) in chars.iter().enumerate() {
+            let next = chars.get(at + 1).copied().unwrap_or(' ');
+            if (c == '@' || c == '#') && next.is_ascii_alphanumeric() {
+                return Some(chars[at..].iter().take(12).collect());
+            }
+        }
+        let lower = seen.to_ascii_lowercase();
+        [
+            "://",
+            "www.",
+            "-by:",
+            "[skip ci]",
+            "[ci skip]",
+            "[no ci]",
+            "[skip actions]",
+            "***no_ci***",
+            "skip-checks:",
+        ]
+        .into_iter()
+        .find(|sign| lower.contains(sign))
+        .map(str::to_owned)
+    }
+
+    /// Checks that a body has no HTML but ours, no links but to its files, and nothing that acts.
+    fn check(body: &str) -> Result<(), TestCaseError> {
+        let options = Options::ENABLE_STRIKETHROUGH
+            | Options::ENABLE_TABLES
+            | Options::ENABLE_FOOTNOTES
+            | Options::ENABLE_MATH;
+        let mut seen = String::new();
+        let ours = ["<details>", "</details>"];
+        let mut in_code = false;
+        for event in Parser::new_ext(body, options) {
+            match event {
+                Event::Html(html) => {
+                    let html = html.trim();
+                    let is_ours =
+                        ours.iter().any(|ours| html.starts_with(ours)) && html.matches('<').count() <= 3;
+                    prop_assert!(is_ours, "{html}");
+                }
+                Event::InlineHtml(html) => prop_assert!(false, "{html}"),
+                Event::Start(Tag::Link { dest_url, .. }) => {
+                    prop_assert!(dest_url.starts_with(FILES), "{dest_url}")
+                }
+                Event::Start(
+                    tag @ (Tag::Image { .. } | Tag::CodeBlock(_) | Tag::Heading { .. } | Tag::Table(_)),
+                ) => {
+                    prop_assert!(false, "{tag:?}");
+                }
+                Event::InlineMath(math) | Event::DisplayMath(math) => prop_assert!(false, "{math}"),
+                Event::FootnoteReference(name) => prop_assert!(false, "{name}"),
+                Event::Rule => prop_assert!(false, "a rule"),
+                Event::Text(text) if !in_code => seen.push_str(&text),
+                Event::Code(_) | Event::SoftBreak | Event::HardBreak | Event::End(_) => seen.push('\n'),
+                _ => {}
+            }
+            in_code = false;
+        }
+        prop_assert_eq!(acts(&seen), None, "seen: {}", seen);
+        // As the message of a squashed merge it is read raw.
+        let raw = body.replace(FILES, "");
+        prop_assert_eq!(acts(&raw), None, "raw: {}", raw);
+        for line in body.lines() {
+            prop_assert!(!line.to_ascii_lowercase().starts_with("co-authored"), "{line}");
+        }
+        Ok(())
+    }
+
+    /// Texts of what means something to markdown, GitHub or git.
+    fn hostile() -> impl Strategy<Value = String> {
+        let piece = prop_oneof![
+            Just("@octocat".to_owned()),
+            Just("fixes #12".to_owned()),
+            Just("GH-12".to_owned()),
+            Just("https://github.com/o/r/issues/1".to_owned()),
+            Just("www.example.org".to_owned()),
+            Just("&commat;octocat".to_owned()),
+            Just("&#64;octocat &#x40;octocat".to_owned()),
+            Just("<script>alert(1)</script>".to_owned()),
+            Just("</details>".to_owned()),
+            Just("<!--".to_owned()),
+            Just("-->".to_owned()),
+            Just("](https://evil.example)".to_owned()),
+            Just("![x](y)".to_owned()),
+            Just("```\n".to_owned()),
+            Just("`".to_owned()),
+            Just("\n\n# Heading\n".to_owned()),
+            Just("\n---\n".to_owned()),
+            Just("\r\n> quote".to_owned()),
+            Just("| a | b |\n|---|---|".to_owned()),
+            Just("[skip ci]".to_owned()),
+            Just("[ci-skip]".to_owned()),
+            Just("***NO_CI***".to_owned()),
+            Just("\n\nCo-authored-by: A <a@b.c>".to_owned()),
+            Just("\nskip-checks: true".to_owned()),
+            Just("$x$ $$y$$".to_owned()),
+            Just("[^1] ~~x~~ _y_ **z**".to_owned()),
+            Just("\\".to_owned()),
+            Just("0123abc4".to_owned()),
+            Just("\u{200b}\u{202e}".to_owned()),
+            "[ -~]{0,12}",
+            any::<String>().prop_map(|text| text.chars().take(12).collect()),
+        ];
+        proptest::collection::vec(piece, 0..8).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
+
+        #[test]
+        fn no_text_of_a_session_breaks_out_or_acts(title in hostile(), excerpt in hostile(), reason in hostile(), project in hostile()) {
+            let found = Found {
+                candidates: vec![candidate(&title, &excerpt), candidate(&excerpt, &title)],
+                rejected: vec![Rejected { title: project.clone(), reason }],
+                by: title.clone(),
+                ..Found::default()
+            };
+            let plan = plan(vec![file("domains/d/bugs/a.md", false, &[0]), file("domains/d/bugs/b.md", true, &[1])]);
+            check(&body(&found, &plan, &about(&project), FILES))?;
+        }
+    }
+}

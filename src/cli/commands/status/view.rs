@@ -1,0 +1,524 @@
+//! The picture in words, for a person with a terminal of 80 columns.
+
+use actors::ActorReport;
+use actors::index_progress::Building;
+use jiff::Timestamp;
+use queue::{Capture, State, Tally};
+use ratatui::style::{Color, Style};
+
+use super::{Picture, ReviewState};
+use crate::output::{self, Line, Part, safe};
+
+const DIM: Style = Style::new().dim();
+const GOOD: Style = Style::new().fg(Color::Green);
+const BUSY: Style = Style::new().fg(Color::Cyan);
+const WARN: Style = Style::new().fg(Color::Yellow);
+const BAD: Style = Style::new().fg(Color::Red).bold();
+
+/// The longest name of a project, in places; a longer one is cut.
+const PROJECT_WIDTH: usize = 16;
+/// How many branches that wait for a review are named.
+const REVIEWS_MAX: usize = 5;
+
+impl Picture {
+    /// All of it, in lines for a terminal of this width.
+    pub(super) fn lines(&self, width: usize) -> Vec<Line> {
+        let mut lines = vec![fact("brain", plain(home(&self.brain.root().display().to_string())))];
+        lines.push(fact("captures", self.tally_told()));
+        lines.extend(self.stages().map(|told| fact("stages", told)));
+        lines.push(fact("drainer", vec![self.drainer_told()]));
+        if let Some(next) = self.next_retry {
+            let wait = output::age(self.now, next);
+            lines.push(fact("next", vec![Part::styled(format!("a retry in {wait}"), WARN)]));
+        }
+        lines.push(fact("spent", vec![self.spend_told()]));
+        lines.push(fact("index", self.index_told()));
+        for told in self.building.iter().flat_map(|building| building_told(building, self.now)) {
+            lines.push(fact("", vec![Part::styled(told, BUSY)]));
+        }
+        lines.push(fact("vectors", plain(format!("by {}", safe(&self.embedder)))));
+        if let Some((at, report)) = &self.sweep {
+            let age = output::age(*at, self.now);
+            let (queued, found) = (report.queued, report.found);
+            lines.push(fact(
+                "sweep",
+                plain(format!("{age} ago: {queued} queued of {found} sessions on disk")),
+            ));
+        }
+        if let Some(remote) = &self.remote {
+            let (head, troubles) = remote.told(self.now);
+            lines.push(fact("remote", plain(head)));
+            for trouble in troubles {
+                let told = wrap(&trouble, width.saturating_sub(10).max(20)).into_iter().take(3);
+                lines.extend(told.map(|line| fact("", vec![Part::styled(line, WARN)])));
+            }
+        }
+        let mut block = |heading: Option<&'static str>, block: Vec<Line>| {
+            if !block.is_empty() {
+                lines.push(Line::default());
+                lines.extend(heading.map(|heading| Line::from(Part::styled(heading, DIM))));
+                lines.extend(block);
+            }
+        };
+        block(None, self.drainer.as_ref().map_or_else(Vec::new, |(_, report)| actors(&report.actors, width)));
+        block(None, self.table(width));
+        block(Some("TO REVIEW"), self.to_review());
+        block(Some("LAST ERRORS"), self.last_errors(width));
+        lines.iter().map(|line| cut(line, width)).collect()
+    }
+
+    fn tally_told(&self) -> Vec<Part> {
+        let Tally { queued, running, retrying, done, nothing, dead } = self.tally;
+        let counts = [
+            // What needs somebody comes first.
+            (dead, "dead", BAD),
+            (retrying, "retrying", WARN),
+            (self.spooled as u64, "spooled", WARN),
+            (running, "running", BUSY),
+            (queued, "queued", Style::new()),
+            (done, "done", GOOD),
+            (nothing, "nothing to save", Style::new()),
+        ];
+        let mut parts = Vec::new();
+        for (count, word, style) in counts.into_iter().filter(|(count, ..)| *count > 0) {
+            if !parts.is_empty() {
+                parts.push(Part::raw(", "));
+            }
+            parts.push(Part::styled(format!("{count} {word}"), style));
+        }
+        if parts.is_empty() { plain("none yet") } else { parts }
+    }
+
+    /// What waits where, when anything does.
+    fn stages(&self) -> Option<Vec<Part>> {
+        let waiting: Vec<String> = self
+            .depths
+            .iter()
+            .filter(|(_, depth)| *depth > 0)
+            .map(|(stage, depth)| format!("{stage} {depth}"))
+            .collect();
+        (!waiting.is_empty()).then(|| plain(waiting.join(" · ")))
+    }
+
+    fn drainer_told(&self) -> Part {
+        match (&self.drainer, self.running) {
+            (Some((pid, report)), _) => {
+                let age = output::age(report.since, self.now);
+                Part::styled(format!("running for {age} (process {pid})"), BUSY)
+            }
+            (None, true) => Part::styled("running", BUSY),
+            (None, false) if self.tally.unfinished() > 0 => Part::styled(
+                "not running: the next session that ends starts it, or `nugget retry --all`",
+                WARN,
+            ),
+            (None, false) => Part::raw("not running, nothing to do"),
+        }
+    }
+
+    fn spend_told(&self) -> Part {
+        let spend = &self.spend;
+        if spend.tokens == 0 && spend.microdollars == 0 {
+            return Part::raw("nothing in the last 24 hours");
+        }
+        let dollars = |microdollars: u64| format!("${:.2}", microdollars as f64 / 1e6);
+        let told = format!(
+            "{} of {} in the last 24 hours, {} of {} tokens",
+            dollars(spend.microdollars),
+            dollars(spend.budget_microdollars),
+            thousands(spend.tokens),
+            thousands(spend.budget_tokens),
+        );
+        let is_nearly_spent = spend.microdollars * 10 >= spend.budget_microdollars * 9
+            || spend.tokens * 10 >= spend.budget_tokens * 9;
+        Part::styled(told, if is_nearly_spent { WARN } else { Style::new() })
+    }
+
+    fn index_told(&self) -> Vec<Part> {
+        let Some(index) = &self.index else {
+            return vec![Part::styled("none yet: the next question makes it, or `nugget index`", WARN)];
+        };
+        let mut parts = vec![Part::raw(format!(
+            "generation {}: {}, ",
+            index.generation,
+            counted(index.units as u64, "unit")
+        ))];
+        parts.push(match index.behind {
+            0 => Part::styled("up to date", GOOD),
+            behind => Part::styled(format!("{} behind", counted(behind as u64, "file")), WARN),
+        });
+        if index.problems > 0 {
+            let told = format!(", {} unreadable", thousands(index.problems as u64));
+            parts.push(Part::styled(told, WARN));
+        }
+        parts
+    }
+
+    fn table(&self, width: usize) -> Vec<Line> {
+        if self.captures.is_empty() {
+            return Vec::new();
+        }
+        let head = ["ID", "AGE", "STATE", "SESSION", "PROJECT", "RESULT"];
+        let mut rows = vec![head.map(|name| Part::styled(name, DIM)).to_vec()];
+        rows.extend(self.captures.iter().map(|capture| {
+            let project = capture.cwd.as_deref().and_then(std::path::Path::file_name);
+            let project = project.map_or_else(|| "-".into(), |name| name.to_string_lossy());
+            let project = knowledge::text::one_line(&project, PROJECT_WIDTH);
+            vec![
+                Part::raw(capture.id.to_string()),
+                Part::raw(output::age(capture.added, self.now)),
+                Part::styled(capture.state.to_string(), style_of(capture.state)),
+                Part::raw(capture.session_id.short()),
+                Part::raw(output::fit(&project, PROJECT_WIDTH)),
+                Part::raw(self.result(capture)),
+            ]
+        }));
+        output::columns(rows, width)
+    }
+
+    fn result(&self, capture: &Capture) -> String {
+        let reason = || safe(capture.reason.as_deref().unwrap_or_default());
+        match capture.state {
+            State::Done => {
+                let units = counted(capture.units.into(), "unit");
+                let review = self.reviews.iter().find(|review| review.capture == capture.id);
+                let pull = capture.pull_number.map(|number| format!(" (#{number})")).unwrap_or_default();
+                match review.map(|review| review.state) {
+                    Some(ReviewState::Waiting) => format!("{units} to review{pull}"),
+                    Some(ReviewState::Merged) => format!("{units}, merged{pull}"),
+                    Some(ReviewState::Closed) => format!("{units}, refused{pull}"),
+                    Some(ReviewState::Gone) => format!("{units}, the branch is gone"),
+                    None => format!("{units} on {}", capture.branch.as_deref().unwrap_or_default()),
+                }
+            }
+            State::Nothing | State::Dead => reason(),
+            State::Retrying => {
+                let wait = capture.next_attempt.filter(|next| *next > self.now);
+                let wait = wait
+                    .map_or_else(|| "now".to_owned(), |next| format!("in {}", output::age(self.now, next)));
+                format!("{} again {wait}: {}", capture.stage, reason())
+            }
+            State::Queued | State::Running => format!("at {}", capture.stage),
+        }
+    }
+
+    /// The pull requests and branches that wait, whole, so that they can be followed or copied.
+    fn to_review(&self) -> Vec<Line> {
+        let waiting: Vec<_> =
+            self.reviews.iter().filter(|review| review.state == ReviewState::Waiting).collect();
+        let mut lines: Vec<Line> = waiting
+            .iter()
+            .take(REVIEWS_MAX)
+            .map(|review| {
+                let capture = self.captures.iter().find(|capture| capture.id == review.capture);
+                let page = capture.and_then(|capture| capture.pull_url.as_deref());
+                Line::from(format!("{:>4}  {}", review.capture, safe(page.unwrap_or(&review.branch))))
+            })
+            .collect();
+        if waiting.len() > REVIEWS_MAX {
+            lines.push(Line::from(format!("      and {} more", waiting.len() - REVIEWS_MAX)));
+        }
+        lines
+    }
+
+    /// The latest failures, each in as many lines as it needs, within reason.
+    fn last_errors(&self, width: usize) -> Vec<Line> {
+        let mut lines = Vec::new();
+        for capture in &self.troubles {
+            let age = output::age(capture.finished.or(capture.started).unwrap_or(capture.added), self.now);
+            let mend = match capture.state {
+                State::Dead => format!("; `nugget retry {}` tries again", capture.id),
+                _ => String::new(),
+            };
+            let reason = safe(capture.reason.as_deref().unwrap_or("no reason was given"));
+            let told = format!("{age} ago at {}: {reason}{mend}", capture.stage);
+            for (at, part) in wrap(&told, width.saturating_sub(6).max(20)).into_iter().take(3).enumerate() {
+                let number = if at == 0 { format!("{:>4}  ", capture.id) } else { " ".repeat(6) };
+                lines.push(Line::from(vec![Part::styled(number, style_of(capture.state)), Part::raw(part)]));
+            }
+        }
+        lines
+    }
+}
+
+fn actors(actors: &[ActorReport], width: usize) -> Vec<Line> {
+    let head = ["ACTOR", "STATE", "MAILBOX", "RESTARTS", "LAST ERROR"];
+    let mut rows = vec![head.map(|name| Part::styled(name, DIM)).to_vec()];
+    rows.extend(actors.iter().map(|actor| {
+        let state = match actor.state.as_str() {
+            "busy" => BUSY,
+            "down" => BAD,
+            _ => Style::new(),
+        };
+        vec![
+            Part::raw(actor.name.clone()),
+            Part::styled(actor.state.clone(), state),
+            Part::raw(actor.mailbox.to_string()),
+            Part::styled(actor.restarts.to_string(), if actor.restarts > 0 { WARN } else { Style::new() }),
+            Part::raw(safe(actor.last_error.as_deref().unwrap_or_default())),
+        ]
+    }));
+    output::columns(rows, width)
+}
+
+/// What is being made; of another model in lines of their own, as names of models are long.
+fn building_told(building: &Building, now: Timestamp) -> Vec<String> {
+    let Building { pid, since, model, present, done, of } = building;
+    let age = output::age(*since, now);
+    let mut told = vec![format!("{done} of {of} texts embedded in {age} (process {pid})")];
+    if let Some(present) = present.as_ref().filter(|present| *present != model) {
+        told.push(format!("anew by {}", safe(model)));
+        told.push(format!("until then that of {} answers", safe(present)));
+    }
+    told
+}
+
+fn style_of(state: State) -> Style {
+    match state {
+        State::Queued => Style::new(),
+        State::Running => BUSY,
+        State::Retrying => WARN,
+        State::Done => GOOD,
+        State::Nothing => DIM,
+        State::Dead => BAD,
+    }
+}
+
+fn fact(name: &'static str, parts: Vec<Part>) -> Line {
+    let mut line = vec![Part::styled(format!("{name:<9} "), DIM)];
+    line.extend(parts);
+    Line::from(line)
+}
+
+fn plain(text: impl Into<String>) -> Vec<Part> {
+    vec![Part::raw(text.into())]
+}
+
+fn counted(count: u64, what: &str) -> String {
+    format!("{} {what}{}", thousands(count), if count == 1 { "" } else { "s" })
+}
+
+/// `1,234,567`.
+fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut told = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            told.push(',');
+        }
+        told.push(digit);
+    }
+    told
+}
+
+/// A path as its owner writes it.
+fn home(path: &str) -> String {
+    let home = std::env::var("HOME").unwrap_or_default();
+    match path.strip_prefix(&home) {
+        Some(rest) if !home.is_empty() && rest.starts_with('/') => safe(&format!("~{rest}")),
+        _ => safe(path),
+    }
+}
+
+/// A line without what has no room.
+fn cut(line: &Line, width: usize) -> Line {
+    if line.width() <= width {
+        return line.clone();
+    }
+    let mut room = width;
+    let mut parts = Vec::new();
+    for part in &line.spans {
+        if part.width() >= room {
+            // With its ellipsis also when it would just fit: there is more behind it.
+            let text = output::fit(&format!("{} ", part.content), room);
+            parts.push(Part::styled(text, part.style));
+            break;
+        }
+        room -= part.width();
+        parts.push(part.clone());
+    }
+    Line::from(parts)
+}
+
+/// A text in lines of no more than `width` characters, broken between words where there are any.
+fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split_whitespace() {
+        let Some(line) = lines.last_mut() else { break };
+        let used = output::width(line);
+        if used == 0 {
+            line.push_str(word);
+        } else if used + 1 + output::width(word) <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use actors::service::DrainerReport;
+    use actors::sweep::SweepReport;
+    use brain::Brain;
+    use index::Glance;
+    use queue::Stage;
+
+    use super::super::{Remote, Review, Spend};
+    use super::*;
+
+    fn capture(id: i64, state: State, stage: Stage, minutes: i64, reason: Option<&str>) -> Capture {
+        let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
+        let added = now - jiff::SignedDuration::from_mins(minutes);
+        Capture {
+            id,
+            session_id: knowledge::SessionId::verbatim(format!("{id:08x}-0000-4000-8000-000000000000")),
+            transcript: PathBuf::from("/t.jsonl"),
+            cwd: Some(PathBuf::from(if id % 2 == 0 {
+                "/home/me/web-shop"
+            } else {
+                "/home/me/日本語のプロジェクトの名前"
+            })),
+            origin: "hook".to_owned(),
+            state,
+            stage,
+            attempts: 1,
+            branch: (state == State::Done).then(|| format!("nugget/session-20261120-1300{id:02}-{id:08x}")),
+            commit: None,
+            units: if state == State::Done { 3 } else { 0 },
+            pushed: None,
+            pull_number: (id == 8).then_some(31),
+            pull_url: (id == 8).then(|| "https://github.com/me/brain/pull/31".to_owned()),
+            pull_state: (id == 8).then_some(queue::PullState::Open),
+            reason: reason.map(str::to_owned),
+            added,
+            started: Some(added),
+            finished: state.is_final().then_some(added),
+            next_attempt: (state == State::Retrying).then(|| now + jiff::SignedDuration::from_secs(40)),
+        }
+    }
+
+    /// One of everything.
+    fn picture(brain: Brain) -> Picture {
+        let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
+        let overloaded = "the API is overloaded (529): it asked to be left alone for half a minute, \u{1b}[31mand it gets what it wants\u{1b}[0m";
+        let captures = vec![
+            capture(12, State::Queued, Stage::Intake, 0, None),
+            capture(11, State::Running, Stage::Extraction, 1, None),
+            capture(10, State::Retrying, Stage::Extraction, 4, Some(overloaded)),
+            capture(9, State::Dead, Stage::Git, 95, Some("the repository is locked by another program")),
+            capture(8, State::Done, Stage::Git, 300, None),
+            capture(7, State::Done, Stage::Git, 4000, None),
+            capture(
+                6,
+                State::Nothing,
+                Stage::Extraction,
+                9000,
+                Some("no decision, fix or rule was stated in 3 turns"),
+            ),
+        ];
+        let review = |capture: i64, state| Review {
+            capture,
+            branch: format!("nugget/session-20261120-1300{capture:02}-{capture:08x}"),
+            state,
+        };
+        let actor = |name: &str, state: &str, mailbox, restarts, error: Option<&str>| ActorReport {
+            name: name.to_owned(),
+            state: state.to_owned(),
+            mailbox,
+            handled: 7,
+            restarts,
+            last_error: error.map(str::to_owned),
+        };
+        Picture {
+            now,
+            brain,
+            tally: Tally { queued: 1, running: 1, retrying: 1, done: 2, nothing: 1, dead: 1 },
+            depths: vec![(Stage::Intake, 1), (Stage::Extraction, 2), (Stage::Embedding, 0)],
+            spooled: 1,
+            next_retry: Some(now + jiff::SignedDuration::from_secs(40)),
+            sweep: Some((
+                now - jiff::SignedDuration::from_mins(3),
+                SweepReport { found: 31, queued: 2, skipped: std::collections::BTreeMap::new() },
+            )),
+            remote: Some(Remote {
+                url: "https://github.com/me/brain".to_owned(),
+                lag: None,
+                synced: Some(now - jiff::SignedDuration::from_mins(2)),
+                trouble: Some("the remote cannot be reached".to_owned()),
+                waits: None,
+            }),
+            running: true,
+            drainer: Some((
+                4711,
+                DrainerReport {
+                    since: now - jiff::SignedDuration::from_secs(90),
+                    actors: vec![
+                        actor("embedding", "idle", 0, 0, None),
+                        actor(
+                            "extraction",
+                            "busy",
+                            2,
+                            1,
+                            Some("the API is overloaded (529), as it has been for all of this afternoon"),
+                        ),
+                        actor("git", "down", 1, 0, None),
+                    ],
+                },
+            )),
+            troubles: captures[2..4].to_vec(),
+            captures,
+            reviews: vec![review(8, ReviewState::Waiting), review(7, ReviewState::Merged)],
+            spend: Spend {
+                tokens: 1_234_567,
+                microdollars: 1_900_000,
+                budget_tokens: 2_000_000,
+                budget_microdollars: 2_000_000,
+            },
+            index: Some(Glance {
+                generation: 14,
+                built: Some(now),
+                model: "m".to_owned(),
+                units: 1_204,
+                chunks: 4_000,
+                problems: 1,
+                behind: 3,
+            }),
+            building: Some(Building {
+                pid: 4712,
+                since: now - jiff::SignedDuration::from_secs(12),
+                model: "voyage-4".to_owned(),
+                present: Some("all-MiniLM-L6-v2/w8".to_owned()),
+                done: 120,
+                of: 4_000,
+            }),
+            embedder: "voyage-4 by Voyage".to_owned(),
+        }
+    }
+
+    #[test]
+    fn everything_at_once_fits_into_80_columns_and_stays_readable_in_40() {
+        let folder = tempfile::tempdir().unwrap();
+        let brain = Brain::init(&folder.path().join("brain")).unwrap().brain;
+        let root = brain.root().display().to_string();
+        let picture = picture(brain);
+        for width in [40, 80, 200] {
+            let lines = picture.lines(width);
+            let wide: Vec<_> = lines.iter().skip(1).filter(|line| line.width() > width.max(62)).collect();
+            assert!(wide.is_empty(), "{wide:?}");
+        }
+        let text: String = picture.lines(80).iter().map(|line| format!("{line}\n")).collect();
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert!(first.starts_with("brain     ") && !first.trim_end_matches('…').is_empty(), "{first} {root}");
+        insta::assert_snapshot!("status_of_everything", rest);
+    }
+
+    #[test]
+    fn a_line_breaks_between_words_and_a_long_count_is_grouped() {
+        assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
+        assert_eq!([thousands(7), thousands(1_000), thousands(1_234_567)], ["7", "1,000", "1,234,567"]);
+    }
+}

@@ -1,0 +1,69 @@
+//! An extractor for the stress tests: takes its time, and fails now and then, by a seed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use extract::{Error, Extraction, ExtractionContext, Extractor};
+use transcript::Conversation;
+
+/// `seed=7,delay_ms=0..40,fail=0.1`: which, how long an answer takes, how often there is none.
+const VARIABLE: &str = "SCRIPTED_EXTRACTION";
+
+struct Scripted {
+    inner: Arc<dyn Extractor>,
+    state: AtomicU64,
+    delay_ms: (u64, u64),
+    /// From 0 to 1.
+    fail: f64,
+}
+
+/// Puts the script of the environment, if there is one, before an extractor.
+pub(crate) fn wrap(inner: Arc<dyn Extractor>) -> Arc<dyn Extractor> {
+    let Ok(script) = std::env::var(VARIABLE) else { return inner };
+    let value = |key: &str| script.split(',').find_map(|part| part.strip_prefix(key)?.strip_prefix('='));
+    let (from, to) = value("delay_ms").and_then(|range| range.split_once("..")).unwrap_or(("0", "0"));
+    let number = |text: &str| text.parse::<u64>().unwrap_or(0);
+    // Each drainer goes through the seed's sequence at another place.
+    let seed = value("seed").map_or(0, number) ^ (u64::from(std::process::id()) << 32);
+    Arc::new(Scripted {
+        inner,
+        state: AtomicU64::new(seed),
+        delay_ms: (number(from), number(to)),
+        fail: value("fail").and_then(|text| text.parse().ok()).unwrap_or(0.0),
+    })
+}
+
+impl Scripted {
+    /// From 0 to 1 (SplitMix64, Steele et al., 2014).
+    fn random(&self) -> f64 {
+        let step = 0x9e37_79b9_7f4a_7c15;
+        let mut z = self.state.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[async_trait]
+impl Extractor for Scripted {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    async fn extract(
+        &self,
+        conversation: &Conversation,
+        context: &ExtractionContext,
+    ) -> Result<Extraction, Error> {
+        let (from, to) = self.delay_ms;
+        let delay = from as f64 + self.random() * to.saturating_sub(from) as f64;
+        tokio::time::sleep(Duration::from_micros((delay * 1000.0) as u64)).await;
+        if self.random() < self.fail {
+            let what = "the script says that this attempt fails".to_owned();
+            return Err(Error::Retry { what, after: None, source: None });
+        }
+        self.inner.extract(conversation, context).await
+    }
+}

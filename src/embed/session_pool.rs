@@ -1,0 +1,297 @@
+//! The open copies of the model. A session runs one text at a time, so there are a few, opened when needed,
+//! and a query gets the next free one before any document that waits.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use ort::session::{Session, SessionInputValue};
+use ort::value::TensorRef;
+
+use crate::runtime::{Backend, Runtime, backend};
+use crate::token_table::built_in_rows;
+use crate::{BUILT_IN_DIMENSIONS, BUILT_IN_MODEL, BUILT_IN_NAME, Error, ModelChoice, Pooling, Settings};
+
+pub(crate) struct Sessions {
+    backend: &'static Backend,
+    source: Source,
+    model: String,
+    feeds: Vec<Feed>,
+    output: String,
+    pooling: Pooling,
+    sessions_max: usize,
+    pool: Mutex<Pool>,
+    freed: Condvar,
+}
+
+/// Who waits: a person for a query, or nobody for a document of the index.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    Now,
+    Later,
+}
+
+enum Source {
+    BuiltIn,
+    File(PathBuf),
+}
+
+/// What one input of the model is given.
+#[derive(Clone, Copy)]
+enum Feed {
+    Ids,
+    /// The built-in model's own: its words' vectors.
+    Words,
+    Ones(&'static str),
+    Zeros(&'static str),
+}
+
+#[derive(Default)]
+struct Pool {
+    free: Vec<Session>,
+    /// Sessions that are open or being opened.
+    open: usize,
+    queries_waiting: usize,
+}
+
+impl Sessions {
+    /// Opens the first session, so that a model that does not work is told at once.
+    pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
+        let (source, model, pooling) = match &settings.model {
+            ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
+                (Source::BuiltIn, BUILT_IN_NAME.to_owned(), Pooling::None)
+            }
+            ModelChoice::Onnx(own) => {
+                // The runtimes word a missing file differently, and as if it were a bad model.
+                std::fs::File::open(&own.path).map_err(|source| Error::Read {
+                    what: "model",
+                    path: own.path.clone(),
+                    source,
+                })?;
+                (Source::File(own.path.clone()), own.path.display().to_string(), own.pooling)
+            }
+        };
+        let backend = backend(settings)?;
+        let first = open_session(backend, &source, &model, settings.for_one_question)?;
+        let feeds = feeds(&first, &source).map_err(|what| Error::Inputs { model: model.clone(), what })?;
+        let output = output(&first, pooling).map_err(|what| Error::Outputs { model: model.clone(), what })?;
+        let pool = Mutex::new(Pool { free: vec![first], open: 1, queries_waiting: 0 });
+        let sessions_max = settings.sessions_max.max(1);
+        Ok(Self { backend, source, model, feeds, output, pooling, sessions_max, pool, freed: Condvar::new() })
+    }
+
+    pub(crate) fn runtime(&self) -> Runtime {
+        self.backend.runtime.clone()
+    }
+
+    /// Runs the model on one text, given as its token ids. The vector is pooled, not normalised.
+    pub(crate) fn run(&self, ids: &[i64], urgency: Urgency) -> Result<Vec<f32>, Error> {
+        let mut lease = self.lease(urgency)?;
+        let session =
+            lease.session.as_mut().ok_or_else(|| Error::Runtime("a session was lost".to_owned()))?;
+        let failed = |source| Error::Run { model: self.model.clone(), source };
+        let shape = [1, ids.len()];
+        let (ones, zeros) = (vec![1_i64; ids.len()], vec![0_i64; ids.len()]);
+        let words = match self.source {
+            Source::BuiltIn => built_in_rows(ids).ok_or_else(|| Error::Inputs {
+                model: self.model.clone(),
+                what: "a token is not in its vocabulary".to_owned(),
+            })?,
+            Source::File(_) => Vec::new(),
+        };
+        let mut inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = Vec::with_capacity(self.feeds.len());
+        for feed in &self.feeds {
+            let (name, values) = match *feed {
+                Feed::Ids => ("input_ids", ids),
+                Feed::Words => {
+                    let shape = [1, ids.len(), BUILT_IN_DIMENSIONS];
+                    let tensor = TensorRef::from_array_view((shape, &words[..])).map_err(failed)?;
+                    inputs.push((WORDS.into(), tensor.into()));
+                    continue;
+                }
+                Feed::Ones(name) => (name, &ones[..]),
+                Feed::Zeros(name) => (name, &zeros[..]),
+            };
+            inputs.push((name.into(), TensorRef::from_array_view((shape, values)).map_err(failed)?.into()));
+        }
+        let outputs = session.run(inputs).map_err(failed)?;
+        let missing =
+            || Error::Outputs { model: self.model.clone(), what: "its output is missing".to_owned() };
+        let tensor = outputs.get(&self.output).ok_or_else(missing)?;
+        let (shape, values) = tensor.try_extract_tensor::<f32>().map_err(failed)?;
+        let pooled = pool(self.pooling, shape, values, ids.len());
+        pooled.map_err(|what| Error::Outputs { model: self.model.clone(), what })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn open_now(&self) -> usize {
+        self.lock().open
+    }
+
+    #[cfg(test)]
+    pub(crate) fn queries_waiting(&self) -> usize {
+        self.lock().queries_waiting
+    }
+
+    pub(crate) fn lease(&self, urgency: Urgency) -> Result<Lease<'_>, Error> {
+        let mut pool = self.lock();
+        loop {
+            if urgency == Urgency::Now || pool.queries_waiting == 0 {
+                if let Some(session) = pool.free.pop() {
+                    return Ok(Lease { sessions: self, session: Some(session) });
+                }
+                if pool.open < self.sessions_max {
+                    pool.open += 1;
+                    drop(pool);
+                    // From here on the lease counts as open, and gives its place back if opening fails.
+                    let mut lease = Lease { sessions: self, session: None };
+                    lease.session = Some(open_session(self.backend, &self.source, &self.model, false)?);
+                    return Ok(lease);
+                }
+            }
+            let waits = usize::from(urgency == Urgency::Now);
+            pool.queries_waiting += waits;
+            pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
+            pool.queries_waiting -= waits;
+        }
+    }
+
+    /// Closes the sessions that nobody uses. The next text opens one again.
+    pub(crate) fn put_away(&self) {
+        let mut pool = self.lock();
+        let free = std::mem::take(&mut pool.free);
+        pool.open -= free.len();
+        drop(pool);
+        drop(free);
+        self.freed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A session in use; goes back to the pool when dropped, also by a panic.
+pub(crate) struct Lease<'s> {
+    sessions: &'s Sessions,
+    session: Option<Session>,
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let mut pool = self.sessions.lock();
+        match self.session.take() {
+            Some(session) => pool.free.push(session),
+            None => pool.open -= 1,
+        }
+        drop(pool);
+        // All, for the one that would be woken alone may be a document that must let a query pass.
+        self.sessions.freed.notify_all();
+    }
+}
+
+fn open_session(backend: &Backend, source: &Source, model: &str, soon: bool) -> Result<Session, Error> {
+    let commit = || -> ort::Result<Session> {
+        // tract works only on an optimised graph. With ONNX Runtime optimising costs 45 ms once and saves 10 ms
+        // of every text.
+        let level = match backend.runtime {
+            Runtime::OnnxRuntime { .. } if soon => GraphOptimizationLevel::Disable,
+            _ => GraphOptimizationLevel::All,
+        };
+        let mut builder =
+            Session::builder(&backend.environment)?.with_optimization_level(level).map_err(recovered)?;
+        if backend.runtime != Runtime::Tract {
+            builder = builder.with_intra_threads(1).map_err(recovered)?;
+        }
+        match source {
+            Source::BuiltIn => builder.commit_from_memory(BUILT_IN_MODEL),
+            Source::File(path) => builder.commit_from_file(path),
+        }
+    };
+    commit().map_err(|source| Error::NotAModel {
+        model: model.to_owned(),
+        runtime: backend.runtime.to_string(),
+        source,
+    })
+}
+
+fn recovered(error: ort::Error<SessionBuilder>) -> ort::Error {
+    ort::Error::new(error.to_string())
+}
+
+/// The input of the built-in model that takes its words' vectors.
+const WORDS: &str = "inputs_embeds";
+
+fn feeds(session: &Session, source: &Source) -> Result<Vec<Feed>, String> {
+    let names: Vec<&str> = session.inputs().iter().map(|input| input.name()).collect();
+    let is_built_in = matches!(source, Source::BuiltIn);
+    if !is_built_in && !names.contains(&"input_ids") {
+        return Err(format!("it has no input `input_ids`, but `{}`", names.join("`, `")));
+    }
+    names
+        .iter()
+        .map(|&name| match name {
+            "input_ids" => Ok(Feed::Ids),
+            WORDS if is_built_in => Ok(Feed::Words),
+            "attention_mask" => Ok(Feed::Ones("attention_mask")),
+            "token_type_ids" => Ok(Feed::Zeros("token_type_ids")),
+            other => Err(format!("nobody knows what its input `{other}` wants")),
+        })
+        .collect()
+}
+
+fn output(session: &Session, pooling: Pooling) -> Result<String, String> {
+    let names: Vec<&str> = session.outputs().iter().map(|output| output.name()).collect();
+    let wanted: &[&str] = match pooling {
+        Pooling::None => &["sentence_embedding"],
+        Pooling::Mean | Pooling::Cls => &["last_hidden_state", "token_embeddings"],
+    };
+    match wanted.iter().find(|wanted| names.contains(wanted)) {
+        Some(name) => Ok((*name).to_owned()),
+        // With one output there is nothing to choose from; its shape is checked when it comes.
+        None if names.len() == 1 => Ok(names[0].to_owned()),
+        None => Err(format!("it has no output `{}`, but `{}`", wanted.join("` or `"), names.join("`, `"))),
+    }
+}
+
+/// `[1, tokens, dimensions]` or, already pooled, `[1, dimensions]` to `[dimensions]`.
+fn pool(pooling: Pooling, shape: &[i64], values: &[f32], tokens: usize) -> Result<Vec<f32>, String> {
+    let shape: Vec<usize> = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect();
+    match (pooling, shape.as_slice()) {
+        (Pooling::None, [1, dimensions]) if *dimensions > 0 => Ok(values.to_vec()),
+        (Pooling::Cls, [1, rows, dimensions]) if *rows == tokens && *dimensions > 0 => {
+            Ok(values[..*dimensions].to_vec())
+        }
+        (Pooling::Mean, [1, rows, dimensions]) if *rows == tokens && *dimensions > 0 => {
+            let mut mean = vec![0.0_f32; *dimensions];
+            for row in values.chunks_exact(*dimensions) {
+                for (sum, x) in mean.iter_mut().zip(row) {
+                    *sum += x / tokens as f32;
+                }
+            }
+            Ok(mean)
+        }
+        (_, shape) => Err(format!("{shape:?} for {tokens} tokens does not fit the pooling `{pooling:?}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pooling_takes_the_mean_or_the_first_token() {
+        let values = [1.0, 2.0, 3.0, 6.0];
+        assert_eq!(pool(Pooling::Mean, &[1, 2, 2], &values, 2).unwrap(), [2.0, 4.0]);
+        assert_eq!(pool(Pooling::Cls, &[1, 2, 2], &values, 2).unwrap(), [1.0, 2.0]);
+        assert_eq!(pool(Pooling::None, &[1, 4], &values, 2).unwrap(), values);
+    }
+
+    #[test]
+    fn an_output_of_another_shape_is_refused() {
+        assert!(pool(Pooling::Mean, &[1, 4], &[0.0; 4], 2).is_err());
+        assert!(pool(Pooling::None, &[1, 2, 2], &[0.0; 4], 2).is_err());
+        assert!(pool(Pooling::Cls, &[1, 2, 2], &[0.0; 4], 3).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! How the checkout stands to what was fetched, and catching up with it.
+
+use crate::error::{During as _, Error};
+use crate::fast_forward::{FastForward, Refusal, Source};
+use crate::lock::Lock;
+use crate::repository::{Branch, CommitId, Repository, remote_name, tip};
+
+/// How the checkout stands to the remote's default branch, as last fetched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lag {
+    /// The default branch, short.
+    pub branch: String,
+    /// How many fetched commits the local default branch (`HEAD`, where there is none) has not, up to
+    /// [`COMMITS_MAX`](Self::COMMITS_MAX).
+    pub behind: usize,
+    /// How many commits it has that were not fetched, up to the same number.
+    pub ahead: usize,
+    pub local: Option<CommitId>,
+    /// `None` when nothing was fetched yet.
+    pub remote: Option<CommitId>,
+    /// When it is behind, why [`Repository::catch_up`] would leave it as it is.
+    pub blocked: Option<Refusal>,
+}
+
+impl Lag {
+    /// How far commits are counted.
+    pub const COMMITS_MAX: usize = 10_000;
+}
+
+impl Repository {
+    /// How the checkout stands to what was fetched. Reads only; no network.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn lag(&self) -> Result<Lag, Error> {
+        let git = self.git()?;
+        let default = self.default_branch_of(&git)?;
+        let (local, remote) = (default.local, default.remote);
+        let here = match local {
+            Some(local) => Some(local),
+            None => tip(&git, "HEAD")?,
+        };
+        let (behind, ahead) = match (here, remote) {
+            (Some(here), Some(remote)) if here != remote => {
+                (commits_beyond(&git, here, remote)?, commits_beyond(&git, remote, here)?)
+            }
+            _ => (0, 0),
+        };
+        let branch = default.name.clone();
+        let blocked = match remote.filter(|_| behind > 0) {
+            Some(_) if local.is_none() => Some(Refusal::OtherBranchCheckedOut(checked_out(&git))),
+            Some(to) => {
+                let source = self.source(&git, &default, to);
+                self.refusal(git, default, &source)?
+            }
+            None => None,
+        };
+        Ok(Lag { branch, behind, ahead, local, remote, blocked })
+    }
+
+    /// Moves the checked-out default branch forward to what was fetched, where that loses nothing of the
+    /// user's; see [`fast_forward`](Self::fast_forward). The remote's branch may remove files too.
+    ///
+    /// # Errors
+    /// As [`fast_forward`](Self::fast_forward).
+    pub fn catch_up(&self, held: &Lock) -> Result<FastForward, Error> {
+        let git = self.git()?;
+        let default = self.default_branch_of(&git)?;
+        let Some(to) = default.remote else { return Ok(FastForward::AlreadyThere) };
+        if default.local.is_none() {
+            return Ok(FastForward::Refused(Refusal::OtherBranchCheckedOut(checked_out(&git))));
+        }
+        let source = self.source(&git, &default, to);
+        self.merge(held, git, default, &source)
+    }
+
+    fn source(&self, git: &gix::Repository, default: &Branch, to: CommitId) -> Source {
+        Source { name: format!("{}/{}", remote_name(git), default.name), to, is_reviewed: true }
+    }
+}
+
+/// The branch that `HEAD` names, if any.
+fn checked_out(git: &gix::Repository) -> Option<String> {
+    let head = git.head_name().ok()??;
+    Some(head.shorten().to_string())
+}
+
+/// How many commits `to` has that `from` has not.
+fn commits_beyond(git: &gix::Repository, from: CommitId, to: CommitId) -> Result<usize, Error> {
+    let counting = || format!("compare {from} with {to}");
+    let walk = git.rev_walk([to.0]).with_hidden([from.0]).all().during(counting)?;
+    let mut count = 0;
+    for commit in walk.take(Lag::COMMITS_MAX) {
+        commit.during(counting)?;
+        count += 1;
+    }
+    Ok(count)
+}

@@ -1,0 +1,240 @@
+//! A commit as objects in memory, and their way to the disk.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use gix::bstr::ByteSlice as _;
+use gix::objs::tree::{Editor, EntryKind};
+use gix::objs::{Kind, Write as _, WriteTo};
+
+use crate::error::{During as _, Error};
+use crate::path::{self, Hidden};
+use crate::propose::{Identity, NewFile};
+use crate::repository::{CommitId, entry, tree_of};
+
+/// A commit that is not written yet, with every object that its base does not have.
+pub(crate) struct Draft {
+    pub commit: gix::ObjectId,
+    pub tree: gix::ObjectId,
+    /// How many files it adds to its base or changes.
+    pub files: usize,
+    /// Blobs first, then trees from the leaves up, then the commit: each after those it names.
+    objects: Vec<Object>,
+}
+
+struct Object {
+    id: gix::ObjectId,
+    kind: Kind,
+    data: Vec<u8>,
+}
+
+/// Who made a commit and when, author and committer alike.
+pub(crate) struct Stamp<'a> {
+    pub by: &'a Identity,
+    pub at: jiff::Timestamp,
+    pub message: &'a str,
+}
+
+/// How long a garbage collection that began before our reference existed is waited for. Those of a
+/// brain take a fraction of a second.
+const COLLECTION_WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Draft {
+    /// Lays the files upon a commit, or upon nothing. Nothing is written.
+    ///
+    /// # Errors
+    /// [`Error::PathTaken`] when a new one exists with other content, or lies below a file, or is asked
+    /// for twice; [`Error::NothingToEdit`], [`Error::InvalidPath`], [`Error::InvalidCommit`].
+    pub(crate) fn new(
+        git: &gix::Repository,
+        base: Option<CommitId>,
+        files: &[NewFile],
+        hidden: Hidden,
+        stamp: &Stamp<'_>,
+    ) -> Result<Self, Error> {
+        let base_tree = match base {
+            Some(commit) => tree_of(git, commit)?,
+            None => git.empty_tree(),
+        };
+        let root = base_tree.decode().during(|| "read the base's tree".to_owned())?;
+        let mut editor = Editor::new(root.into(), &git.objects, git.object_hash());
+        let mut draft = Self {
+            commit: git.object_hash().null(),
+            tree: git.object_hash().null(),
+            files: 0,
+            objects: vec![],
+        };
+        let (mut seen, mut folders) = (BTreeSet::new(), BTreeSet::new());
+        for file in files {
+            path::check(&file.path, hidden)?;
+            let taken = || Error::PathTaken { path: file.path.clone() };
+            if folders.contains(file.path.as_str()) || !seen.insert(file.path.as_str()) {
+                return Err(taken());
+            }
+            for (at, _) in file.path.match_indices('/') {
+                let folder = &file.path[..at];
+                let is_file = entry(&base_tree, folder)?.is_some_and(|found| !found.mode().is_tree());
+                if is_file || seen.contains(folder) {
+                    return Err(taken());
+                }
+                folders.insert(folder);
+            }
+            let id = gix::objs::compute_hash(git.object_hash(), Kind::Blob, &file.content)
+                .during(|| format!("hash {}", file.path))?;
+            match entry(&base_tree, &file.path)? {
+                Some(same) if same.mode().is_blob() && same.object_id() == id => continue,
+                Some(found) if file.edits && found.mode().is_blob() => {}
+                Some(_) => return Err(taken()),
+                None if file.edits => return Err(Error::NothingToEdit { path: file.path.clone() }),
+                None => {}
+            }
+            editor
+                .upsert(file.path.split('/').map(|part| part.as_bytes().as_bstr()), EntryKind::Blob, id)
+                .during(|| format!("lay {} upon the base's tree", file.path))?;
+            draft.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
+            draft.files += 1;
+        }
+        draft.tree =
+            editor.write(|tree| draft.objects.add(git, tree)).during(|| "build the tree".to_owned())?;
+        let signature = signature(stamp)?;
+        let commit = gix::objs::Commit {
+            tree: draft.tree,
+            parents: base.iter().map(|base| base.0).collect(),
+            author: signature.clone(),
+            committer: signature,
+            encoding: None,
+            message: message(stamp.message)?.into(),
+            extra_headers: Vec::new(),
+        };
+        draft.commit = draft.objects.add(git, &commit).during(|| "build the commit".to_owned())?;
+        Ok(draft)
+    }
+
+    /// Writes every object and syncs it and its folder, so that no reference can outlive a power cut
+    /// that takes what it names.
+    ///
+    /// Each is written as a loose object even where one is there: what is there may be torn by a
+    /// power cut during an earlier attempt, or old, unreferenced and about to be pruned.
+    pub(crate) fn write(&self, git: &gix::Repository) -> Result<(), Error> {
+        write(git, self.objects.iter())
+    }
+
+    /// Writes again what a garbage collection took that had begun before our reference was there: it
+    /// knows nothing of it and removes what it saw unreferenced. Waits for its end.
+    ///
+    /// `git prune` run by itself announces nothing; against that stands the short time alone.
+    pub(crate) fn outlast_collector(
+        &self,
+        reopen: impl Fn() -> Result<gix::Repository, Error>,
+    ) -> Result<(), Error> {
+        let start = Instant::now();
+        let git = reopen()?;
+        let collector = running_collector(git.common_dir());
+        loop {
+            let running = collector.is_some() && running_collector(git.common_dir()) == collector;
+            // Opened anew, so that no pack is believed in which is gone.
+            let git = reopen()?;
+            let lost: Vec<_> = self.objects.iter().filter(|object| !git.has_object(object.id)).collect();
+            if !lost.is_empty() {
+                tracing::info!(objects = lost.len(), "wrote objects again that a garbage collection took");
+                write(&git, lost.into_iter())?;
+            }
+            if !running {
+                return Ok(());
+            }
+            if start.elapsed() > COLLECTION_WAIT_MAX {
+                tracing::warn!("a garbage collection of the brain is taking long; went on beside it");
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+trait AddObject {
+    fn add(&mut self, git: &gix::Repository, object: &dyn WriteTo) -> Result<gix::ObjectId, gix::Error>;
+}
+
+impl AddObject for Vec<Object> {
+    fn add(&mut self, git: &gix::Repository, object: &dyn WriteTo) -> Result<gix::ObjectId, gix::Error> {
+        let mut data = Vec::new();
+        object.write_to(&mut data).map_err(gix::Error::from_error)?;
+        let id = gix::objs::compute_hash(git.object_hash(), object.kind(), &data)?;
+        self.push(Object { id, kind: object.kind(), data });
+        Ok(id)
+    }
+}
+
+fn write<'a>(git: &gix::Repository, objects: impl Iterator<Item = &'a Object>) -> Result<(), Error> {
+    let folder = git.objects.store_ref().path().to_owned();
+    let loose = gix::odb::loose::Store::at(&folder, git.object_hash());
+    let mut paths = Vec::new();
+    for object in objects {
+        // `git prune` removes folders that it emptied, so one may go between its making and its use.
+        let mut attempts = 0;
+        while let Err(error) = loose.write_buf(object.kind, &object.data) {
+            attempts += 1;
+            if attempts == 5 {
+                return Err(error).during(|| format!("write object {}", object.id));
+            }
+        }
+        paths.push(loose.object_path(&object.id));
+        failpoint::here!("git-amid-objects");
+    }
+    let mut folders: BTreeSet<PathBuf> =
+        paths.iter().filter_map(|path| path.parent()).map(PathBuf::from).collect();
+    folders.insert(folder);
+    for path in paths.iter().chain(&folders) {
+        sync(path)?;
+    }
+    Ok(())
+}
+
+/// Syncs a file or folder; one that is gone needs none: git moved it elsewhere, synced by git.
+pub(crate) fn sync(path: &Path) -> Result<(), Error> {
+    match std::fs::File::open(path).and_then(|file| file.sync_all()) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("sync", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+/// What `gc.pid` says, if the garbage collection that it names is running on this machine.
+fn running_collector(common_dir: &Path) -> Option<String> {
+    let content = std::fs::read_to_string(common_dir.join("gc.pid")).ok()?;
+    let (process, host) = content.trim().split_once(' ')?;
+    let process = rustix::process::Pid::from_raw(process.parse().ok()?)?;
+    let here = rustix::system::uname();
+    let is_here = here.nodename().to_bytes() == host.as_bytes();
+    let lives = rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH);
+    (is_here && lives).then_some(content)
+}
+
+fn signature(stamp: &Stamp<'_>) -> Result<gix::actor::Signature, Error> {
+    let Identity { name, email } = stamp.by;
+    let field = |what, text: &str| {
+        let text = text.trim();
+        let bad = |c: char| matches!(c, '<' | '>') || c.is_control();
+        if text.is_empty() || text.contains(bad) {
+            let reason = format!("{text:?} is empty or has control characters or angle brackets");
+            return Err(Error::InvalidCommit { what, reason });
+        }
+        Ok(text.into())
+    };
+    // Whole seconds in UTC are all that git keeps; those before 1970 it does not take.
+    let time = gix::date::Time { seconds: stamp.at.as_second().max(0), offset: 0 };
+    Ok(gix::actor::Signature {
+        name: field("author's name", name)?,
+        email: field("author's address", email)?,
+        time,
+    })
+}
+
+/// The message as it is committed: one line feed at its end.
+pub(crate) fn message(text: &str) -> Result<String, Error> {
+    let text = text.trim();
+    if text.is_empty() || text.contains('\0') {
+        return Err(Error::InvalidCommit { what: "message", reason: "it is empty or has a NUL".to_owned() });
+    }
+    Ok(format!("{text}\n"))
+}

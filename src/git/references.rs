@@ -1,0 +1,278 @@
+//! Writing references so that a killed process leaves nothing that would stop the user's git.
+//!
+//! gix's transactions lock `packed-refs` for a look at it, and a lock of git's or gix's that a killed process
+//! left behind is nobody's to remove. Ours are marked; see [`crate::ref_lock`].
+
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use gix::ObjectId;
+
+use crate::error::{During as _, Error};
+use crate::lock::Lock;
+use crate::objects::sync;
+use crate::propose::{Identity, reference_name};
+use crate::ref_lock::{MarkedLock, sweep_one};
+use crate::repository::{CommitId, Repository, remote_name, tip};
+
+/// How long git is waited for: at a reference, and while it packs them all.
+const REFERENCE_WAIT_MAX: Duration = Duration::from_secs(2);
+const PACKED_WAIT_MAX: Duration = Duration::from_secs(10);
+
+impl Repository {
+    /// A branch of the remote, as last fetched or pushed. No network.
+    ///
+    /// # Errors
+    /// When git's references cannot be read.
+    pub fn remote_tip(&self, branch: &str) -> Result<Option<CommitId>, Error> {
+        let git = self.git()?;
+        tip(&git, &format!("refs/remotes/{}/{branch}", remote_name(&git)))
+    }
+
+    /// Deletes a local branch of nugget's. `false` when it is gone already.
+    ///
+    /// # Errors
+    /// [`Error::ForeignBranch`]; [`Error::BranchMoved`] when it is not at `expected`;
+    /// [`Error::CheckedOut`] when a work tree has it, or is at a rebase or bisection of it; failures of the
+    /// disk.
+    pub fn delete_branch(&self, held: &Lock, branch: &str, expected: CommitId) -> Result<bool, Error> {
+        let git = self.git()?;
+        let reference = reference_name(branch)?;
+        sweep_one(&git.common_dir().join("packed-refs"), held)?;
+        if is_in_use(&git, branch) {
+            return Err(Error::CheckedOut { branch: branch.to_owned() });
+        }
+        match delete(&git, held, &reference, expected.0)? {
+            Edited::Done => Ok(true),
+            Edited::Found(None) => Ok(false),
+            Edited::Found(Some(_)) => Err(Error::BranchMoved { branch: branch.to_owned() }),
+        }
+    }
+}
+
+/// What became of an edit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Edited {
+    Done,
+    /// The reference was not as expected but at this commit, or not there; nothing was changed.
+    Found(Option<ObjectId>),
+}
+
+/// What the reflogs are told, where the repository keeps them.
+pub(crate) struct Entry<'a> {
+    pub by: &'a Identity,
+    pub seconds: i64,
+    pub message: &'a str,
+    /// Whether `HEAD` names the reference, so that its log tells of it as well.
+    pub is_head: bool,
+}
+
+/// Sets a reference that is at `expected` (`None`: not there) to a commit, on the disk when it returns.
+pub(crate) fn update(
+    git: &gix::Repository,
+    held: &Lock,
+    reference: &str,
+    expected: Option<ObjectId>,
+    commit: ObjectId,
+    entry: Option<&Entry<'_>>,
+) -> Result<Edited, Error> {
+    let path = git.common_dir().join(reference);
+    let _lock = lock(git, held, &path, REFERENCE_WAIT_MAX)?;
+    let found = direct(git, reference)?;
+    if found != expected {
+        return Ok(Edited::Found(found));
+    }
+    if let Some(entry) = entry {
+        log(git, reference, found, commit, entry)?;
+    }
+    replace(git, &path, format!("{commit}\n").as_bytes())?;
+    Ok(Edited::Done)
+}
+
+/// Makes a reference name another one, as `refs/remotes/origin/HEAD` does.
+pub(crate) fn point(git: &gix::Repository, held: &Lock, reference: &str, target: &str) -> Result<(), Error> {
+    let path = git.common_dir().join(reference);
+    let _lock = lock(git, held, &path, REFERENCE_WAIT_MAX)?;
+    replace(git, &path, format!("ref: {target}\n").as_bytes())
+}
+
+/// Deletes a reference that is at `expected`, and its log.
+pub(crate) fn delete(
+    git: &gix::Repository,
+    held: &Lock,
+    reference: &str,
+    expected: ObjectId,
+) -> Result<Edited, Error> {
+    let path = git.common_dir().join(reference);
+    let _lock = lock(git, held, &path, REFERENCE_WAIT_MAX)?;
+    let found = direct(git, reference)?;
+    if found != Some(expected) {
+        return Ok(Edited::Found(found));
+    }
+    // The packed one first, as git does: else it would come back to life for a moment.
+    unpack(git, held, reference)?;
+    remove_file(&path)?;
+    path.parent().map_or(Ok(()), sync)?;
+    remove_file(&git.common_dir().join("logs").join(reference))?;
+    Ok(Edited::Done)
+}
+
+/// What a reference names by itself; a symbolic one names no commit.
+fn direct(git: &gix::Repository, reference: &str) -> Result<Option<ObjectId>, Error> {
+    let found = git.try_find_reference(reference).during(|| format!("read {reference}"))?;
+    Ok(found.and_then(|found| found.try_id().map(gix::Id::detach)))
+}
+
+fn lock(git: &gix::Repository, held: &Lock, path: &Path, patience: Duration) -> Result<MarkedLock, Error> {
+    MarkedLock::take(git.common_dir(), path, held, patience)?.map_err(|path| Error::ReferenceLocked { path })
+}
+
+/// Puts a file in another's place, synced before it gets its name: a reference that a power cut left empty
+/// would stop git itself.
+fn replace(git: &gix::Repository, path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let temporary = git.common_dir().join("nugget-reference.tmp");
+    // A killed process may have left one.
+    remove_file(&temporary)?;
+    let write = || -> std::io::Result<()> {
+        let mut file = std::fs::File::create_new(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(Error::io("write", &temporary))?;
+    let mut renamed = std::fs::rename(&temporary, path);
+    if renamed.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory) {
+        // What a branch left whose name went on where this one ends.
+        remove_empty_folders(path);
+        renamed = std::fs::rename(&temporary, path);
+    }
+    renamed.map_err(Error::io("replace", path))?;
+    let refs = git.common_dir().join("refs");
+    path.ancestors().skip(1).take_while(|folder| folder.starts_with(&refs)).try_for_each(sync)
+}
+
+fn remove_empty_folders(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty_folders(&entry.path());
+        }
+    }
+    // One that is not empty stays, and is told of by what follows.
+    let _ = std::fs::remove_dir(folder);
+}
+
+fn remove_file(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(Error::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Takes a reference out of `packed-refs`, under git's lock on it, where it is there.
+fn unpack(git: &gix::Repository, held: &Lock, reference: &str) -> Result<(), Error> {
+    let path = git.common_dir().join("packed-refs");
+    let read = || match std::fs::read(&path) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::io("read", &path)(error)),
+    };
+    if without(&read()?, reference).is_none() {
+        return Ok(());
+    }
+    let _lock = lock(git, held, &path, PACKED_WAIT_MAX)?;
+    match without(&read()?, reference) {
+        Some(bytes) => {
+            replace(git, &path, &bytes)?;
+            path.parent().map_or(Ok(()), sync)
+        }
+        None => Ok(()),
+    }
+}
+
+/// `packed-refs` without one reference and the line that tells what it peels to; `None` when it is not there.
+fn without(packed: &[u8], reference: &str) -> Option<Vec<u8>> {
+    let mut kept = Vec::with_capacity(packed.len());
+    let (mut found, mut is_below) = (false, false);
+    for line in packed.split_inclusive(|&byte| byte == b'\n') {
+        let name = line.trim_ascii_end().get(41..);
+        let is_it = !line.starts_with(b"#") && !line.starts_with(b"^") && name == Some(reference.as_bytes());
+        is_below = is_it || (is_below && line.starts_with(b"^"));
+        found |= is_it;
+        if !is_below {
+            kept.extend_from_slice(line);
+        }
+    }
+    found.then_some(kept)
+}
+
+/// Adds a line to the reflogs, as git would: always to one that is there, else where it keeps them.
+fn log(
+    git: &gix::Repository,
+    reference: &str,
+    from: Option<ObjectId>,
+    to: ObjectId,
+    entry: &Entry<'_>,
+) -> Result<(), Error> {
+    let from = from.unwrap_or_else(|| git.object_hash().null());
+    let Identity { name, email } = entry.by;
+    let message = knowledge::text::one_line(entry.message, 500);
+    let line = format!("{from} {to} {name} <{email}> {} +0000\t{message}\n", entry.seconds.max(0));
+    let configuration = git.config_snapshot();
+    let makes = match configuration.string("core.logAllRefUpdates") {
+        Some(value) if value.eq_ignore_ascii_case(b"always") => true,
+        Some(_) => configuration.boolean("core.logAllRefUpdates").unwrap_or(false),
+        None => !git.is_bare(),
+    };
+    let mut logs: Vec<PathBuf> = vec![git.common_dir().join("logs").join(reference)];
+    if entry.is_head {
+        logs.push(git.git_dir().join("logs/HEAD"));
+    }
+    for path in logs {
+        if makes && let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        }
+        let mut options = std::fs::OpenOptions::new();
+        match options.append(true).create(makes).open(&path) {
+            Ok(mut file) => file.write_all(line.as_bytes()).map_err(Error::io("write", &path))?,
+            Err(error) if error.kind() == ErrorKind::NotFound && !makes => {}
+            Err(error) => return Err(Error::io("open", &path)(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a work tree has the branch checked out, or will go back to it after a rebase or a bisection.
+pub(crate) fn is_in_use(git: &gix::Repository, branch: &str) -> bool {
+    let linked = std::fs::read_dir(git.common_dir().join("worktrees")).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = linked.map(|entry| entry.path()).collect();
+    folders.push(git.common_dir().to_owned());
+    let full = format!("refs/heads/{branch}");
+    folders.iter().any(|folder| {
+        let says = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        says("HEAD").trim_end() == format!("ref: {full}")
+            || ["rebase-merge/head-name", "rebase-apply/head-name"]
+                .iter()
+                .any(|file| says(file).trim() == full)
+            || says("BISECT_START").trim() == branch
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packed_reference_is_taken_out_with_its_peeled_line_and_no_other() {
+        let id = "1111111111111111111111111111111111111111";
+        let packed = format!(
+            "# pack-refs with: peeled fully-peeled sorted \n{id} refs/heads/a\n{id} refs/heads/nugget/a\n^{id}\n\
+             {id} refs/heads/nugget/ab\n^{id}\n"
+        );
+        let left = without(packed.as_bytes(), "refs/heads/nugget/a").unwrap();
+        let expected = packed.replace(&format!("{id} refs/heads/nugget/a\n^{id}\n"), "");
+        assert_eq!(String::from_utf8(left).unwrap(), expected);
+        assert_eq!(without(packed.as_bytes(), "refs/heads/nugget"), None);
+    }
+}

@@ -1,0 +1,162 @@
+//! A look at the index that opens no more than its database, for a process that has milliseconds.
+
+use std::path::Path;
+use std::time::Duration;
+
+use knowledge::UnitId;
+use rusqlite::{Connection, OpenFlags, Params, Row};
+
+use crate::schema::{self, State};
+use crate::store::DATABASE;
+use crate::{Error, identifiers};
+
+/// A builder's short exclusive moments are not waited for longer than this.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Passages that a search by words looks at.
+const PASSAGES_MAX: usize = 60;
+
+/// The newest generation, to be looked at and not searched by meaning. It reads no vectors, changes nothing
+/// and mends nothing.
+pub struct Overview {
+    connection: Connection,
+    path: std::path::PathBuf,
+}
+
+/// What the index knows of a unit, borrowed from its row.
+#[derive(Clone, Copy, Debug)]
+pub struct UnitGlance<'a> {
+    pub id: &'a str,
+    pub title: &'a str,
+    pub kind: &'a str,
+    pub domain: &'a str,
+    /// A JSON array of strings.
+    pub tags: &'a str,
+    pub confidence: f64,
+    pub source: &'a str,
+    pub status: Option<&'a str>,
+    pub last_modified: Option<&'a str>,
+}
+
+impl Overview {
+    /// Opens the index in a brain's derived folder; `None` when there is none that this version can read.
+    ///
+    /// # Errors
+    /// When the database cannot be opened.
+    pub fn open(folder: &Path) -> Result<Option<Self>, Error> {
+        let path = folder.join(DATABASE);
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let wrong = |source| Error::Sqlite { path: path.clone(), source };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&path, flags).map_err(wrong)?;
+        connection.busy_timeout(PATIENCE).map_err(wrong)?;
+        if schema::inspect(&connection).map_err(wrong)? != State::Ours {
+            return Ok(None);
+        }
+        // One generation for all that is asked.
+        connection.execute_batch("BEGIN").map_err(wrong)?;
+        Ok(Some(Self { connection, path }))
+    }
+
+    /// Shows every unit, in no order.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn for_each_unit(&self, mut look: impl FnMut(UnitGlance<'_>)) -> Result<(), Error> {
+        let sql =
+            "SELECT id, title, type, domain, tags, confidence, source, status, last_modified FROM units";
+        self.rows(sql, [], |row| {
+            let text = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str()?));
+            let maybe = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str_or_null()?));
+            look(UnitGlance {
+                id: text(0)?,
+                title: text(1)?,
+                kind: text(2)?,
+                domain: text(3)?,
+                tags: text(4)?,
+                confidence: row.get(5)?,
+                source: text(6)?,
+                status: maybe(7)?,
+                last_modified: maybe(8)?,
+            });
+            Ok(())
+        })
+    }
+
+    /// The units that others refer to, with how many do.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn for_each_referred(&self, mut look: impl FnMut(&str, u32)) -> Result<(), Error> {
+        let sql = "SELECT target_id, count(*) FROM relationships GROUP BY target_id";
+        self.rows(sql, [], |row| {
+            look(row.get_ref(0)?.as_str()?, row.get(1)?);
+            Ok(())
+        })
+    }
+
+    /// How many passages hold each of the terms, and how many there are.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn frequencies(&self, terms: &[String]) -> Result<(Vec<u64>, u64), Error> {
+        let mut found = Vec::with_capacity(terms.len());
+        for term in terms {
+            let mut count = 0;
+            if let Some(query) = identifiers::any_of(std::slice::from_ref(term)) {
+                let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
+                self.rows(sql, [query], |row| {
+                    count = row.get::<_, i64>(0)?.unsigned_abs();
+                    Ok(())
+                })?;
+            }
+            found.push(count);
+        }
+        let mut chunks = 0;
+        self.rows("SELECT chunks FROM generation", [], |row| {
+            chunks = row.get::<_, i64>(0)?.unsigned_abs();
+            Ok(())
+        })?;
+        Ok((found, chunks))
+    }
+
+    /// The units with the passages that match the terms best, each with the score of its best (BM25, higher
+    /// is better), best first.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn by_words(&self, terms: &[String]) -> Result<Vec<(UnitId, f64)>, Error> {
+        let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
+        let sql = "SELECT chunks.unit_id, best.score FROM
+                       (SELECT rowid, -rank AS score FROM chunks_fts WHERE chunks_fts MATCH ?1
+                            AND rank MATCH 'bm25(1.0, 1.0, 1.0)' ORDER BY rank LIMIT ?2) AS best
+                   JOIN chunks ON chunks.row = best.rowid ORDER BY best.score DESC";
+        let mut found: Vec<(UnitId, f64)> = Vec::new();
+        self.rows(sql, (query, PASSAGES_MAX), |row| {
+            let id = row.get_ref(0)?.as_str()?;
+            if found.iter().all(|(unit, _)| unit.as_str() != id) {
+                found.push((UnitId::verbatim(id), row.get(1)?));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    fn rows<P: Params>(
+        &self,
+        sql: &str,
+        params: P,
+        mut read: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
+        let all = || -> rusqlite::Result<()> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut rows = statement.query(params)?;
+            while let Some(row) = rows.next()? {
+                read(row)?;
+            }
+            Ok(())
+        };
+        all().map_err(|source| Error::Sqlite { path: self.path.clone(), source })
+    }
+}

@@ -1,0 +1,613 @@
+//! Reading: one pinned generation.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use knowledge::{Domain, Relation, UnitId, UnitType};
+use rusqlite::types::FromSql;
+use rusqlite::{OptionalExtension as _, Params, Row};
+use serde::{Deserialize, Serialize};
+
+use crate::hnsw::Graph;
+use crate::store::{self, Identity, Pooled, Store};
+use crate::vectors::{self, Packer, VectorSet, Vectors};
+use crate::{Error, Filter, ModelLabel, identifiers, rank, schema};
+
+/// The number of a chunk in the index. It stands for one text and one vector for as long as the
+/// database lives, and is never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ChunkRow(pub i64);
+
+/// A chunk with its score; higher is better.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hit {
+    pub chunk: ChunkRow,
+    pub score: f64,
+}
+
+/// A piece of a unit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ChunkRecord {
+    pub row: ChunkRow,
+    /// `<unit id>#<position>`.
+    pub id: String,
+    pub unit: UnitId,
+    /// 0 for the first of its unit.
+    pub position: u32,
+    /// The level of the heading that it begins under; 1 for the text under the title.
+    pub level: u8,
+    /// The unit's title and the headings above, `Go Concurrency > Worker Pools > Bounded`.
+    pub breadcrumb: String,
+    /// As it is in the file, without the breadcrumb.
+    pub text: String,
+    /// Tokens of `text`.
+    pub tokens: u32,
+}
+
+/// A chunk, and those before and after it in its unit.
+pub type WithNeighbours = (ChunkRecord, Vec<ChunkRow>);
+
+/// What the index knows of a unit; its body is in its chunks and its file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct UnitRecord {
+    pub id: UnitId,
+    pub path: String,
+    pub title: String,
+    #[serde(rename = "type")]
+    pub kind: UnitType,
+    pub domain: Domain,
+    pub tags: Vec<String>,
+    pub confidence: f64,
+    pub source: String,
+    pub description: Option<String>,
+    pub status: Option<String>,
+    pub created: Option<Timestamp>,
+    pub last_modified: Option<Timestamp>,
+    /// Who has let its file into the default branch, as [`Index::note_reviewers`](crate::Index::note_reviewers)
+    /// was told.
+    pub reviewed_by: Option<String>,
+}
+
+/// A relation of a unit with another that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Edge {
+    pub other: UnitId,
+    pub relation: Relation,
+    /// Whether it is the unit asked about that states the relation.
+    pub outgoing: bool,
+}
+
+/// A file that is not in the index, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    pub path: String,
+    /// 1 for the first.
+    pub line: usize,
+    pub what: String,
+}
+
+/// The one row of the table of generations.
+struct Generation {
+    number: u64,
+    model: ModelLabel,
+    chunks: usize,
+    file: String,
+    hash: String,
+    packed_chunks: usize,
+    packed_row_max: i64,
+    built: String,
+}
+
+/// One whole generation: a connection in a read transaction, and the vectors of that generation.
+pub struct Snapshot {
+    store: Arc<Store>,
+    /// Of the database.
+    identity: Identity,
+    connection: Pooled,
+    generation: u64,
+    /// When it was made: the numbers begin anew with the database.
+    built: String,
+    model: Option<ModelLabel>,
+    units: usize,
+    chunks: usize,
+    vectors: Arc<VectorSet>,
+    filter: Option<Filter>,
+}
+
+/// Whether a pinned generation has its vectors.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Vectored {
+    Yes,
+    No,
+}
+
+impl Snapshot {
+    pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
+        let pinned = store::while_vanishing(store.folder(), || {
+            let (identity, connection) = store.reader()?;
+            Self::once(Arc::clone(&store), identity, connection, vectored)
+        });
+        match pinned {
+            // A builder was killed before it had made the tables. The next one begins anew; until then there is
+            // nothing to be found.
+            Err(Error::Sqlite { source, .. }) if schema::is_unmade(&source) => {
+                let (identity, connection) = store.nothing()?;
+                Self::once(store, identity, connection, vectored)
+            }
+            pinned => pinned,
+        }
+    }
+
+    fn once(
+        store: Arc<Store>,
+        identity: Identity,
+        connection: Pooled,
+        vectored: Vectored,
+    ) -> Result<Self, Error> {
+        // From here on `drop` ends the transaction, whatever fails below.
+        let mut pinned = Self {
+            identity,
+            connection,
+            generation: 0,
+            built: String::new(),
+            model: None,
+            units: 0,
+            chunks: 0,
+            vectors: Arc::new(VectorSet::empty()),
+            filter: None,
+            store,
+        };
+        pinned.sql(pinned.connection.execute_batch("BEGIN"))?;
+        let sql =
+            "SELECT number, model, dimensions, units, chunks, vectors_file, vectors_hash, packed_chunks,
+                   packed_row_max, built FROM generation";
+        let found = pinned.all(sql, [], |row| {
+            let generation = Generation {
+                number: row.get(0)?,
+                model: ModelLabel { name: row.get(1)?, dimensions: row.get(2)? },
+                chunks: row.get(4)?,
+                file: row.get(5)?,
+                hash: row.get(6)?,
+                packed_chunks: row.get(7)?,
+                packed_row_max: row.get(8)?,
+                built: row.get(9)?,
+            };
+            Ok((generation, row.get(3)?))
+        })?;
+        if let Some((generation, units)) = found.into_iter().next() {
+            pinned.generation = generation.number;
+            pinned.units = units;
+            pinned.chunks = generation.chunks;
+            if vectored == Vectored::Yes {
+                pinned.vectors = pinned.vectors_of(&generation)?;
+                pinned.chunks = pinned.vectors.len();
+            }
+            pinned.model = Some(generation.model);
+            pinned.built = generation.built;
+        }
+        Ok(pinned)
+    }
+
+    /// The number of the generation; 0 before the first.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// What the vectors were made by; `None` before the first generation.
+    pub fn model(&self) -> Option<&ModelLabel> {
+        self.model.as_ref()
+    }
+
+    /// From here on only these chunks are found, counted and stepped to; `None`: all. What is asked for by
+    /// its row or id is given all the same.
+    pub fn restrict(&mut self, filter: Option<Filter>) {
+        self.filter = filter;
+    }
+
+    /// A filter for the chunks of the units that `keep` says yes to: those of a domain, for one.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn filter_units(&self, keep: impl Fn(&UnitRecord) -> bool) -> Result<Filter, Error> {
+        let kept = self.units()?.into_iter().filter(|unit| keep(unit)).map(|unit| unit.id);
+        let kept: std::collections::HashSet<UnitId> = kept.collect();
+        let rows = self.all("SELECT row, unit_id FROM chunks", [], |row| {
+            Ok((ChunkRow(row.get(0)?), UnitId::verbatim(row.get::<_, String>(1)?)))
+        })?;
+        Ok(rows.into_iter().filter(|(_, unit)| kept.contains(unit)).map(|(row, _)| row).collect())
+    }
+
+    fn admits(&self, chunk: ChunkRow) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.admits(chunk))
+    }
+
+    pub fn chunks_count(&self) -> usize {
+        self.filter.as_ref().map_or(self.chunks, Filter::len)
+    }
+
+    pub fn units_count(&self) -> usize {
+        self.units
+    }
+
+    /// The chunks that hold any of the terms, best first, at most `limit`. The score is BM25 (k1 =
+    /// 1.2, b = 0.75), positive. A term may be anything, it is never read as an operator; an
+    /// identifier matches however it is written (`parseConfig`, `parse_config`).
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn bm25(&self, terms: &[String], limit: usize) -> Result<Vec<Hit>, Error> {
+        let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
+        let mut hits = match self.store.lengths(self.identity, &self.connection)? {
+            Some(lengths) => self.sql(rank::matches(&self.connection, &query, lengths))?,
+            None => {
+                let sql = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?1";
+                self.all(sql, [query], |row| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? }))?
+            }
+        };
+        // The filter is no table, so that a reader need not write one: what it leaves out is stepped over.
+        hits.retain(|hit| self.admits(hit.chunk));
+        let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));
+        if limit < hits.len() {
+            hits.select_nth_unstable_by(limit, by_score);
+            hits.truncate(limit);
+        }
+        hits.sort_unstable_by(by_score);
+        Ok(hits)
+    }
+
+    /// The chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
+    /// Exact, but for the largest brains (100,000 chunks and more), where a graph proposes.
+    ///
+    /// # Errors
+    /// When the vector has other dimensions than the index, or is zero or not finite.
+    pub fn nearest(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
+        let Some(model) = &self.model else { return Ok(Vec::new()) };
+        let query = vectors::normalised(vector, model.dimensions)?;
+        let filter = self.filter.as_ref();
+        let admits = |row| filter.is_none_or(|filter| filter.admits(ChunkRow(row)));
+        // A graph proposes the nearest of all, of which few may be among the admitted.
+        let graph = if self.filter.is_some() { None } else { self.graph()? };
+        let Some(graph) = graph else { return Ok(self.vectors.scan(&query, limit, i64::MIN, admits)) };
+        let mut hits = self.vectors.scan(&query, limit, graph.row_max, admits);
+        hits.extend(graph.candidates(&query, limit)?.into_iter().filter_map(|row| {
+            let chunk = ChunkRow(row);
+            self.vectors.similarity(chunk, &query).map(|score| Hit { chunk, score })
+        }));
+        hits.sort_unstable_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
+        hits.truncate(limit);
+        Ok(hits)
+    }
+
+    /// A chunk's vector: `[dimensions]` f32, L2-normalised to within f16's precision.
+    pub fn vector(&self, chunk: ChunkRow) -> Option<Vec<f32>> {
+        self.vectors.vector(chunk)
+    }
+
+    /// The cosine of a chunk with an L2-normalised vector; `None` for a chunk or dimensions that
+    /// are not of this generation.
+    pub fn similarity(&self, chunk: ChunkRow, vector: &[f32]) -> Option<f64> {
+        self.vectors.similarity(chunk, vector)
+    }
+
+    /// # Errors
+    /// When there is no such chunk in this generation.
+    pub fn chunk(&self, chunk: ChunkRow) -> Result<ChunkRecord, Error> {
+        let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
+                   FROM chunks WHERE row = ?1";
+        self.all(sql, [chunk.0], chunk_record)?.pop().ok_or(Error::NoSuchChunk { row: chunk.0 })
+    }
+
+    /// Several chunks, in the order in which they were asked for.
+    ///
+    /// # Errors
+    /// When one of them is not in this generation.
+    pub fn chunks(&self, chunks: &[ChunkRow]) -> Result<Vec<ChunkRecord>, Error> {
+        chunks.iter().map(|chunk| self.chunk(*chunk)).collect()
+    }
+
+    /// Several chunks, in the order in which they were asked for, each with its [`Snapshot::neighbours`]: one
+    /// look-up for each instead of two.
+    ///
+    /// # Errors
+    /// When one of them is not in this generation.
+    pub fn chunks_with_neighbours(&self, chunks: &[ChunkRow]) -> Result<Vec<WithNeighbours>, Error> {
+        let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens,
+                       (SELECT near.row FROM chunks AS near
+                        WHERE near.unit_id = this.unit_id AND near.position = this.position - 1),
+                       (SELECT near.row FROM chunks AS near
+                        WHERE near.unit_id = this.unit_id AND near.position = this.position + 1)
+                   FROM chunks AS this WHERE row = ?1";
+        let read = || -> rusqlite::Result<Vec<Option<WithNeighbours>>> {
+            let mut statement = self.connection.prepare_cached(sql)?;
+            let mut one = |chunk: &ChunkRow| {
+                let found = statement.query_row([chunk.0], |row| {
+                    let near: [Option<i64>; 2] = [row.get(7)?, row.get(8)?];
+                    let near = near.into_iter().flatten().map(ChunkRow).filter(|row| self.admits(*row));
+                    Ok((chunk_record(row)?, near.collect()))
+                });
+                found.optional()
+            };
+            chunks.iter().map(&mut one).collect()
+        };
+        let found = self.sql(read())?;
+        let there = |(found, chunk): (Option<_>, &ChunkRow)| found.ok_or(Error::NoSuchChunk { row: chunk.0 });
+        found.into_iter().zip(chunks).map(there).collect()
+    }
+
+    /// A unit's chunks, in order; none for a unit that is not there.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn chunks_of(&self, unit: &UnitId) -> Result<Vec<ChunkRecord>, Error> {
+        let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
+                   FROM chunks WHERE unit_id = ?1 ORDER BY position";
+        let mut chunks = self.all(sql, [unit.as_str()], chunk_record)?;
+        chunks.retain(|chunk| self.admits(chunk.row));
+        Ok(chunks)
+    }
+
+    /// The chunk before and the one after, in the same unit.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn neighbours(&self, chunk: ChunkRow) -> Result<Vec<ChunkRow>, Error> {
+        let sql = "SELECT near.row FROM chunks AS this
+                   JOIN chunks AS near ON near.unit_id = this.unit_id
+                       AND near.position IN (this.position - 1, this.position + 1)
+                   WHERE this.row = ?1 ORDER BY near.position";
+        let mut near = self.all(sql, [chunk.0], |row| row.get(0).map(ChunkRow))?;
+        near.retain(|row| self.admits(*row));
+        Ok(near)
+    }
+
+    /// How many chunks hold the term, as [`Snapshot::bm25`] would find them: stemmed, and whichever
+    /// way an identifier is written.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn document_frequency(&self, term: &str) -> Result<u64, Error> {
+        let Some(query) = identifiers::any_of(&[term.to_owned()]) else { return Ok(0) };
+        if self.filter.is_some() {
+            let sql = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?1";
+            let rows = self.all(sql, [query], |row| row.get(0).map(ChunkRow))?;
+            return Ok(rows.into_iter().filter(|row| self.admits(*row)).count() as u64);
+        }
+        let generation = (self.generation, self.built.clone());
+        if let Some(known) = self.store.cached_frequencies().get(&generation, &query) {
+            return Ok(known);
+        }
+        let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
+        let count = self.all(sql, [&query], |row| row.get(0))?.pop().unwrap_or(0);
+        self.store.cached_frequencies().put(&generation, query, count);
+        Ok(count)
+    }
+
+    /// The unit's relations in both directions: its own first, then those that others state of it.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn related(&self, unit: &UnitId) -> Result<Vec<Edge>, Error> {
+        let sql = "SELECT target_id, relation_type, 1 FROM relationships
+                       JOIN units ON units.id = target_id WHERE source_id = ?1
+                   UNION ALL
+                   SELECT source_id, relation_type, 0 FROM relationships WHERE target_id = ?1
+                   ORDER BY 3 DESC, 1, 2";
+        self.all(sql, [unit.as_str()], |row| {
+            let relation: String = row.get(1)?;
+            Ok(Edge {
+                other: UnitId::verbatim(row.get::<_, String>(0)?),
+                relation: relation.as_str().into(),
+                outgoing: row.get(2)?,
+            })
+        })
+    }
+
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn unit(&self, unit: &UnitId) -> Result<Option<UnitRecord>, Error> {
+        Ok(self.all(UNIT_BY_ID, [unit.as_str()], unit_record)?.pop())
+    }
+
+    /// All units, by id.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn units(&self) -> Result<Vec<UnitRecord>, Error> {
+        self.all(UNITS, [], unit_record)
+    }
+
+    /// The files that are not in the index, by path.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn problems(&self) -> Result<Vec<Problem>, Error> {
+        let sql = "SELECT path, problem_line, problem FROM files WHERE problem IS NOT NULL ORDER BY path";
+        self.all(sql, [], |row| Ok(Problem { path: row.get(0)?, line: row.get(1)?, what: row.get(2)? }))
+    }
+
+    fn all<T, P: Params>(
+        &self,
+        sql: &str,
+        params: P,
+        read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, Error> {
+        let rows = self
+            .connection
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.query_map(params, read)?.collect::<rusqlite::Result<_>>());
+        self.sql(rows)
+    }
+
+    fn sql<T>(&self, result: rusqlite::Result<T>) -> Result<T, Error> {
+        result.map_err(self.store.sqlite())
+    }
+
+    /// The generation's vectors: cached, or those of its file with what was added and is gone since.
+    fn vectors_of(&self, generation: &Generation) -> Result<Arc<VectorSet>, Error> {
+        let key = format!("{} {} {}", generation.number, generation.hash, generation.built);
+        let mut cached = self.store.cached_vectors();
+        if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.key == key) {
+            return Ok(vectors.clone());
+        }
+        let known = cached.as_ref().map(|vectors| vectors.packed.clone());
+        let packed = match known.filter(|packed| packed.hash == generation.hash) {
+            Some(packed) => packed,
+            None => Arc::new(self.packed(generation)?),
+        };
+        let gone = self.all("SELECT row FROM gone ORDER BY row", [], |row| row.get(0))?;
+        let tail = self.sql(pack(
+            &self.connection,
+            generation.model.dimensions,
+            0,
+            Part::After(generation.packed_row_max),
+        ))??;
+        let vectors = VectorSet::new(key, packed, gone, &tail.finish()).unwrap_or_else(VectorSet::empty);
+        if vectors.len() != generation.chunks {
+            self.store.mark_damaged();
+        }
+        let vectors = Arc::new(vectors);
+        *cached = Some(vectors.clone());
+        Ok(vectors)
+    }
+
+    /// The vectors of the generation's file, else from the database.
+    fn packed(&self, generation: &Generation) -> Result<Vectors, Error> {
+        let Generation { file, hash, packed_chunks, packed_row_max, .. } = generation;
+        let path = self.store.folder().join(file);
+        if let Some(vectors) = std::fs::read(&path).ok().and_then(|bytes| Vectors::parse(hash, &bytes)) {
+            return Ok(vectors);
+        }
+        tracing::warn!(file = %path.display(), "remaking a vector file that is missing or damaged");
+        let part = Part::Until(*packed_row_max);
+        let bytes =
+            self.sql(pack(&self.connection, generation.model.dimensions, *packed_chunks, part))??.finish();
+        if let Some(vectors) = Vectors::parse(hash, &bytes) {
+            // A reader may do so: the name stands for these very bytes. Without it the
+            // answers are the same and the next process does this again.
+            if let Err(error) = vectors::write_whole(self.store.folder(), file, &bytes) {
+                tracing::warn!(%error, "failed to put a vector file back");
+            }
+            return Ok(vectors);
+        }
+        self.store.mark_damaged();
+        Ok(Vectors::parse(&vectors::hash(&bytes), &bytes).unwrap_or_else(Vectors::empty))
+    }
+
+    fn graph(&self) -> Result<Option<Arc<Graph>>, Error> {
+        if self.vectors.len() < self.store.limits.graph {
+            return Ok(None);
+        }
+        let sql = "SELECT file, hash, row_max FROM graph";
+        let row = self.all(sql, [], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
+        })?;
+        let Some((file, hash, row_max)) = row.into_iter().next() else { return Ok(None) };
+        let mut cached = self.store.cached_graph();
+        match cached.as_ref() {
+            Some((name, graph)) if *name == file => Ok(graph.clone()),
+            _ => {
+                let path = self.store.folder().join(&file);
+                let graph = Graph::read(&path, &hash, row_max, self.vectors.dimensions()).map(Arc::new);
+                if graph.is_none() {
+                    // Removed, so that the builder makes another; the exact search needs none.
+                    tracing::warn!(file = %path.display(), "a vector graph is missing or damaged");
+                    let _ = std::fs::remove_file(&path);
+                }
+                *cached = Some((file, graph.clone()));
+                Ok(graph)
+            }
+        }
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.connection.execute_batch("ROLLBACK")
+        {
+            tracing::warn!(%error, "failed to end a read transaction");
+        }
+    }
+}
+
+/// Which rows are packed.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    /// Those of the vector file: up to its last row, also what is gone since.
+    Until(i64),
+    After(i64),
+}
+
+/// Embeddings for the form of the vector file; `chunks`: how many there will be, as far as is known.
+pub(crate) fn pack(
+    connection: &rusqlite::Connection,
+    dimensions: usize,
+    chunks: usize,
+    part: Part,
+) -> rusqlite::Result<Result<Packer, Error>> {
+    let mut packer = Packer::new(dimensions, chunks);
+    let (sql, row) = match part {
+        Part::Until(row) => (
+            "SELECT row, embedding FROM chunks WHERE row <= ?1
+             UNION ALL SELECT row, embedding FROM gone WHERE row <= ?1 ORDER BY row",
+            row,
+        ),
+        Part::After(row) => ("SELECT row, embedding FROM chunks WHERE row > ?1 ORDER BY row", row),
+    };
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([row])?;
+    while let Some(row) = rows.next()? {
+        let embedding = row.get_ref(1)?;
+        if let Err(error) = packer.push(row.get(0)?, embedding.as_blob()?) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(packer))
+}
+
+const UNITS: &str =
+    "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
+    created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path ORDER BY id";
+const UNIT_BY_ID: &str =
+    "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
+    created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path WHERE id = ?1";
+
+fn chunk_record(row: &Row<'_>) -> rusqlite::Result<ChunkRecord> {
+    let unit: String = row.get(1)?;
+    let position: u32 = row.get(2)?;
+    Ok(ChunkRecord {
+        row: ChunkRow(row.get(0)?),
+        id: format!("{unit}#{position}"),
+        unit: UnitId::verbatim(unit),
+        position,
+        level: row.get(3)?,
+        breadcrumb: row.get(4)?,
+        text: row.get(5)?,
+        tokens: row.get(6)?,
+    })
+}
+
+fn unit_record(row: &Row<'_>) -> rusqlite::Result<UnitRecord> {
+    fn text<T: FromSql>(row: &Row<'_>, index: usize) -> rusqlite::Result<T> {
+        row.get(index)
+    }
+    let time = |index| -> rusqlite::Result<Option<Timestamp>> {
+        Ok(text::<Option<String>>(row, index)?.and_then(|time| time.parse().ok()))
+    };
+    Ok(UnitRecord {
+        id: UnitId::verbatim(text::<String>(row, 0)?),
+        path: row.get(1)?,
+        title: row.get(2)?,
+        kind: text::<String>(row, 3)?.as_str().into(),
+        domain: Domain::verbatim(text::<String>(row, 4)?),
+        tags: serde_json::from_str(&text::<String>(row, 5)?).unwrap_or_default(),
+        confidence: row.get(6)?,
+        source: row.get(7)?,
+        description: row.get(8)?,
+        status: row.get(9)?,
+        created: time(10)?,
+        last_modified: time(11)?,
+        reviewed_by: row.get(12)?,
+    })
+}
