@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extract::{ExtractionContext, Extractor, Known};
+use extract::{ExtractionContext, Extractor, KnownUnit};
 use index::Index;
 use knowledge::Candidate;
 use queue::{Budget, Claim, Finish, Stage};
@@ -109,7 +109,9 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
     let ledger = Arc::new(Purse::new(jobs, claim.clone(), budget));
     let context = ExtractionContext { ledger, known, waited };
     let extraction = extractor.extract(&conversation, &context).await.map_err(|error| match &error {
-        extract::Error::Retry { after, .. } => Failure { after: *after, ..Failure::passing(&error) },
+        extract::Error::Retry { retry_after, .. } => {
+            Failure { after: *retry_after, ..Failure::passing(&error) }
+        }
         extract::Error::Permanent { .. } => Failure::permanent(&error),
     })?;
     let (mut candidates, mut rejected) = (Vec::new(), extraction.rejected);
@@ -127,14 +129,14 @@ async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
         }
     }
     if candidates.is_empty() {
-        let mut reason = extraction.nothing.unwrap_or_else(|| match rejected.len() {
+        let mut reason = extraction.empty_reason.unwrap_or_else(|| match rejected.len() {
             0 => "no knowledge was found".to_owned(),
             count => format!("{count} candidates were rejected, the first: {}", rejected[0].reason),
         });
         cleaned(&mut reason);
         return Ok(Step::End(Finish::Nothing { reason }));
     }
-    let found = Found { session, candidates, rejected, by: extraction.by, ..Found::default() };
+    let found = Found { session, candidates, rejected, by: extraction.extractor, ..Found::default() };
     failpoint::here!("extraction-before-keep");
     Ok(Step::Next(Stage::Embedding, pipeline::encode(&found)?))
 }
@@ -169,7 +171,7 @@ fn words(conversation: &Conversation) -> Vec<String> {
 }
 
 /// What the brain holds already. Without an index a model is told of nothing, and relates nothing.
-fn known(index: &Index, said: &[String]) -> Vec<Known> {
+fn known(index: &Index, said: &[String]) -> Vec<KnownUnit> {
     let units = match index.pin().and_then(|pinned| pinned.units()) {
         Ok(units) => units,
         Err(error) => {
@@ -177,7 +179,7 @@ fn known(index: &Index, said: &[String]) -> Vec<Known> {
             return Vec::new();
         }
     };
-    let units = units.into_iter().map(|unit| Known {
+    let units = units.into_iter().map(|unit| KnownUnit {
         id: unit.id.as_str().to_owned(),
         title: unit.title,
         description: unit.description.unwrap_or_default(),
@@ -186,15 +188,15 @@ fn known(index: &Index, said: &[String]) -> Vec<Known> {
 }
 
 /// What a model would be told of, of all that the brain holds.
-pub fn told(units: Vec<Known>, conversation: &Conversation) -> Vec<Known> {
+pub fn told(units: Vec<KnownUnit>, conversation: &Conversation) -> Vec<KnownUnit> {
     nearest(units, &words(conversation))
 }
 
 /// All of a small brain, and of a large one what shares the most words with what people said.
-fn nearest(units: Vec<Known>, said: &[String]) -> Vec<Known> {
+fn nearest(units: Vec<KnownUnit>, said: &[String]) -> Vec<KnownUnit> {
     let canonical = said.iter().map(|text| knowledge::text::canonical(text)).collect::<Vec<_>>().join(" ");
     let said: HashSet<&str> = canonical.split(' ').filter(|word| word.chars().count() > 3).collect();
-    let mut known: Vec<(usize, Known)> = units
+    let mut known: Vec<(usize, KnownUnit)> = units
         .into_iter()
         .map(|unit| {
             let about = knowledge::text::canonical(&format!("{} {}", unit.title, unit.description));

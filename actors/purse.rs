@@ -39,11 +39,11 @@ impl Ledger for Purse {
         Ok(self.jobs.queue.release_spend(reservation)?)
     }
 
-    fn kept(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+    fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError> {
         Ok(self.jobs.queue.kept_answer(&self.claim, question)?)
     }
 
-    fn keep(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError> {
+    fn save_answer(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError> {
         Ok(self.jobs.queue.keep_answer(&self.claim, question, answer)?)
     }
 }

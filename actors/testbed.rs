@@ -269,14 +269,18 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             Act::Teach => {}
             Act::TeachAfter(wait) => tokio::time::sleep(wait).await,
             Act::Nothing => {
-                let nothing = Some("nothing was learned".to_owned());
-                return Ok(Extraction { by, nothing, ..Extraction::default() });
+                let empty_reason = Some("nothing was learned".to_owned());
+                return Ok(Extraction { extractor: by, empty_reason, ..Extraction::default() });
             }
             Act::Retry(after) => {
-                return Err(extract::Error::Retry { what: "too busy".to_owned(), after, source: None });
+                return Err(extract::Error::Retry {
+                    message: "too busy".to_owned(),
+                    retry_after: after,
+                    source: None,
+                });
             }
             Act::Permanent => {
-                return Err(extract::Error::Permanent { what: "not allowed".to_owned(), source: None });
+                return Err(extract::Error::Permanent { message: "not allowed".to_owned(), source: None });
             }
             Act::Panic => panic!("the extractor is broken"),
             Act::Hang => std::future::pending().await,
@@ -305,7 +309,7 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             evidence: vec![Evidence { line: "1".into(), excerpt: title.to_owned() }],
             bearing: bearing(title),
         });
-        Ok(Extraction { candidates: candidates.collect(), by, ..Extraction::default() })
+        Ok(Extraction { candidates: candidates.collect(), extractor: by, ..Extraction::default() })
     }
 }
 

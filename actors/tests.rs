@@ -113,7 +113,7 @@ fn assert_done_once(bed: &Testbed, id: i64, undisturbed: &Capture) {
 
 #[test]
 fn a_capture_passes_all_stages_and_makes_one_branch() {
-    let mut bed = Testbed::new(extract::Heuristic);
+    let mut bed = Testbed::new(extract::HeuristicExtractor);
     bed.model.fake = None;
     let transcript =
         concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/transcripts/synthetic/adr_outbox.jsonl");

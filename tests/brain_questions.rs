@@ -72,7 +72,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         places: Places::of(brain.root()),
         brain,
         embed: embed::Settings::default(),
-        extractor: Arc::new(extract::Heuristic),
+        extractor: Arc::new(extract::HeuristicExtractor),
         budget: queue::Budget { tokens: 0, microdollars: 0 },
         judge: None,
         confidence_min: 0.5,

@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use actors::{Judge, Till};
 use brain::{Config, Places};
-use extract::{Api, Auto, Backend, ClaudeCode, Extractor, Heuristic, Limits, Modelled, claude_code};
+use extract::{
+    Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, MessagesApi,
+    ModelExtractor, claude_code,
+};
 use queue::Budget;
 
 use crate::error::CliError;
@@ -16,15 +19,15 @@ const NOT_LOGGED_IN: &str = "`extract.backend` is claude-p, and it is not instal
 /// The extractor that the settings ask for. Nothing is asked of anybody yet.
 pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError> {
     let limits = limits(config);
-    let modelled = |backend: Arc<dyn Backend>| Modelled::new(backend, limits);
+    let modelled = |backend: Arc<dyn Backend>| ModelExtractor::new(backend, limits);
     let extractor: Arc<dyn Extractor> = match config.string("extract.backend").as_str() {
-        "heuristic" => Arc::new(Heuristic),
-        "claude-p" => Arc::new(Auto::only(Some(modelled(claude(config))), NOT_LOGGED_IN)),
+        "heuristic" => Arc::new(HeuristicExtractor),
+        "claude-p" => Arc::new(FallbackExtractor::strict(Some(modelled(claude(config))), NOT_LOGGED_IN)),
         "claude-api" => {
             let api = key(config)?.map(|key| api(config, key)).transpose()?;
-            Arc::new(Auto::only(api.map(modelled), NO_KEY))
+            Arc::new(FallbackExtractor::strict(api.map(modelled), NO_KEY))
         }
-        _ => Arc::new(Auto::preferring(vec![match key(config) {
+        _ => Arc::new(FallbackExtractor::with_models(vec![match key(config) {
             Ok(Some(key)) => modelled(api(config, key)?),
             Ok(None) => modelled(claude(config)),
             // A capture must not fail for a file that is not there; `nugget config` says what is wrong.
@@ -121,7 +124,7 @@ fn api(config: &Config, key: llm::Key) -> Result<Arc<dyn Backend>, llm::Error> {
         key,
         deadline: deadline(config),
     })?;
-    Ok(Arc::new(Api::new(client)))
+    Ok(Arc::new(MessagesApi::new(client)))
 }
 
 fn claude(config: &Config) -> Arc<dyn Backend> {

@@ -62,7 +62,7 @@ impl Extractor for Scripted {
         tokio::time::sleep(Duration::from_micros((delay * 1000.0) as u64)).await;
         if self.random() < self.fail {
             let what = "the script says that this attempt fails".to_owned();
-            return Err(Error::Retry { what, after: None, source: None });
+            return Err(Error::Retry { message: what, retry_after: None, source: None });
         }
         self.inner.extract(conversation, context).await
     }

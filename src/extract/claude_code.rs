@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::model_extractor::{Asked, Backend, Cost, Question, Trouble};
+use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Question};
 
 const OUTPUT_BYTES_MAX: u64 = 8 << 20;
 const STDERR_BYTES_MAX: u64 = 64 << 10;
@@ -197,7 +197,7 @@ impl Backend for ClaudeCode {
         }
     }
 
-    async fn ask(&self, question: &Question) -> Asked {
+    async fn ask(&self, question: &Question) -> BackendAnswer {
         let schema = question.tool.schema.to_string();
         let arguments = [
             "-p",
@@ -218,13 +218,16 @@ impl Backend for ClaudeCode {
         ];
         match self.run(&arguments, &question.user, self.settings.deadline).await {
             Ok(ran) => understood(&ran),
-            Err(Failed::Start(error)) => Asked {
-                cost: Cost::Nothing,
-                result: Err(Trouble::Lasting(format!("it cannot be started: {error}"))),
+            Err(Failed::Start(error)) => BackendAnswer {
+                cost: Cost::Free,
+                result: Err(BackendError::Permanent(format!("it cannot be started: {error}"))),
             },
             Err(Failed::Deadline(deadline)) => {
                 let what = format!("no answer within {deadline:?}");
-                Asked { cost: Cost::Unknown, result: Err(Trouble::Busy { what, after: None }) }
+                BackendAnswer {
+                    cost: Cost::Unknown,
+                    result: Err(BackendError::Busy { message: what, retry_after: None }),
+                }
             }
         }
     }
@@ -254,21 +257,21 @@ struct Printed {
     models: serde_json::Map<String, Value>,
 }
 
-fn understood(ran: &Ran) -> Asked {
+fn understood(ran: &Ran) -> BackendAnswer {
     let printed: Printed = match serde_json::from_slice(&ran.stdout) {
         Ok(printed) => printed,
         Err(_) => {
             let stderr = one_line(&String::from_utf8_lossy(&ran.stderr), 200);
             let trouble = if ran.status.success() {
-                Trouble::Malformed("it printed no JSON".to_owned())
+                BackendError::Malformed("it printed no JSON".to_owned())
             } else {
-                Trouble::Lasting(format!("it ended with {}: {stderr}", ran.status))
+                BackendError::Permanent(format!("it ended with {}: {stderr}", ran.status))
             };
-            return Asked { cost: Cost::Unknown, result: Err(trouble) };
+            return BackendAnswer { cost: Cost::Unknown, result: Err(trouble) };
         }
     };
     let cost = match printed.usage.tokens() {
-        0 => Cost::Nothing,
+        0 => Cost::Free,
         _ => {
             let microdollars = printed.total_cost_usd.filter(|dollars| (0.0..1e6).contains(dollars));
             Cost::Known {
@@ -286,23 +289,23 @@ fn understood(ran: &Ran) -> Asked {
     let result = if printed.is_error || !ran.status.success() {
         let is_full = printed.terminal_reason.as_deref() == Some("prompt_too_long");
         Err(match printed.api_error_status {
-            Some(413) => Trouble::TooLarge(said()),
-            Some(400) if is_full => Trouble::TooLarge(said()),
-            Some(408 | 429 | 500..=599) => Trouble::Busy { what: said(), after: None },
-            Some(_) => Trouble::Lasting(said()),
+            Some(413) => BackendError::TooLarge(said()),
+            Some(400) if is_full => BackendError::TooLarge(said()),
+            Some(408 | 429 | 500..=599) => BackendError::Busy { message: said(), retry_after: None },
+            Some(_) => BackendError::Permanent(said()),
             // The client's own limits and failures of the network carry no status.
-            None if is_full => Trouble::TooLarge(said()),
-            None => Trouble::Busy { what: said(), after: None },
+            None if is_full => BackendError::TooLarge(said()),
+            None => BackendError::Busy { message: said(), retry_after: None },
         })
     } else {
         match (printed.stop_reason.as_deref(), printed.structured_output) {
-            (Some("refusal"), _) => Err(Trouble::Refused),
-            (Some("max_tokens"), _) => Err(Trouble::TooLarge("its answer was cut off".to_owned())),
+            (Some("refusal"), _) => Err(BackendError::Refused),
+            (Some("max_tokens"), _) => Err(BackendError::TooLarge("its answer was cut off".to_owned())),
             (_, Some(value)) => Ok(value),
-            (_, None) => Err(Trouble::Malformed("it gave no structured output".to_owned())),
+            (_, None) => Err(BackendError::Malformed("it gave no structured output".to_owned())),
         }
     };
-    Asked { cost, result }
+    BackendAnswer { cost, result }
 }
 
 /// Where the client runs, below the folder that nugget keeps its state in.

@@ -9,7 +9,7 @@ use transcript::Conversation;
 
 use crate::filter::{CANDIDATES_MAX, reject};
 use crate::heuristic;
-use crate::model_extractor::{Modelled, Reading};
+use crate::model_extractor::{ModelExtractor, Reading};
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 
 /// How long a session waits for a model that is busy or out of reach.
@@ -18,25 +18,25 @@ const WAITS_FOR_MODEL: Duration = Duration::from_secs(6 * 60 * 60);
 const SAID_AS: &str = "(how this session was read)";
 
 /// Models in the order in which they are preferred, then the rules.
-pub struct Auto {
-    models: Vec<Modelled>,
+pub struct FallbackExtractor {
+    models: Vec<ModelExtractor>,
     /// What to say when the model that was asked for by name is not at hand; its failure is an error.
     strict: Option<&'static str>,
 }
 
-impl Auto {
+impl FallbackExtractor {
     /// The first model that is ready reads; the rules do where none is or where it fails for good.
-    pub fn preferring(models: Vec<Modelled>) -> Self {
+    pub fn with_models(models: Vec<ModelExtractor>) -> Self {
         Self { models, strict: None }
     }
 
     /// This model and no other, or `otherwise` as the reason why a capture is a dead letter. The
     /// rules take over only when the budget is spent.
-    pub fn only(model: Option<Modelled>, otherwise: &'static str) -> Self {
+    pub fn strict(model: Option<ModelExtractor>, otherwise: &'static str) -> Self {
         Self { models: model.into_iter().collect(), strict: Some(otherwise) }
     }
 
-    async fn ready(&self) -> Option<&Modelled> {
+    async fn ready(&self) -> Option<&ModelExtractor> {
         for model in &self.models {
             if model.backend().is_ready().await {
                 return Some(model);
@@ -47,25 +47,25 @@ impl Auto {
 
     async fn read_by(
         &self,
-        model: &Modelled,
+        model: &ModelExtractor,
         conversation: &Conversation,
         context: &ExtractionContext,
     ) -> Result<Extraction, Error> {
         let name = model.backend().name();
-        let Reading { mut extraction, unread, why, over_budget } = match model
-            .read(conversation, context)
-            .await
-        {
-            Ok(reading) => reading,
-            Err(Error::Retry { what, .. }) if context.waited > WAITS_FOR_MODEL && self.strict.is_none() => {
-                return Ok(by_rules(conversation, &format!("{what}, for more than six hours")));
-            }
-            // Asked for by name, it is tried to the end; then a person must look.
-            Err(Error::Retry { what, source, .. }) if context.waited > WAITS_FOR_MODEL => {
-                return Err(Error::Retry { what, after: None, source });
-            }
-            Err(error) => return Err(error),
-        };
+        let Reading { mut extraction, unread, why, over_budget } =
+            match model.read(conversation, context).await {
+                Ok(reading) => reading,
+                Err(Error::Retry { message, .. })
+                    if context.waited > WAITS_FOR_MODEL && self.strict.is_none() =>
+                {
+                    return Ok(by_rules(conversation, &format!("{message}, for more than six hours")));
+                }
+                // Asked for by name, it is tried to the end; then a person must look.
+                Err(Error::Retry { message, source, .. }) if context.waited > WAITS_FOR_MODEL => {
+                    return Err(Error::Retry { message, retry_after: None, source });
+                }
+                Err(error) => return Err(error),
+            };
         if unread.is_empty() {
             return Ok(extraction);
         }
@@ -74,7 +74,7 @@ impl Auto {
         tracing::warn!(backend = name, why, all, "a session was not read by the model");
         if self.strict.is_some() && !over_budget {
             if all {
-                return Err(Error::Permanent { what: why, source: None });
+                return Err(Error::Permanent { message: why, source: None });
             }
             say(&mut extraction, &format!("a part of it was read by nobody: {why}"));
             return Ok(extraction);
@@ -101,7 +101,7 @@ impl Auto {
 }
 
 #[async_trait]
-impl Extractor for Auto {
+impl Extractor for FallbackExtractor {
     fn name(&self) -> &str {
         "auto"
     }
@@ -117,7 +117,7 @@ impl Extractor for Auto {
         }
         match (self.ready().await, self.strict) {
             (Some(model), _) => self.read_by(model, conversation, context).await,
-            (None, Some(otherwise)) => Err(Error::Permanent { what: otherwise.to_owned(), source: None }),
+            (None, Some(otherwise)) => Err(Error::Permanent { message: otherwise.to_owned(), source: None }),
             (None, None) => Ok(heuristic::extract(conversation)),
         }
     }
@@ -133,8 +133,8 @@ fn by_rules(conversation: &Conversation, why: &str) -> Extraction {
 fn say(extraction: &mut Extraction, what: &str) {
     extraction.rejected.truncate(crate::filter::REJECTED_MAX - 1);
     reject(&mut extraction.rejected, SAID_AS, what);
-    if let Some(nothing) = &mut extraction.nothing {
-        nothing.push_str(&format!(" ({what})"));
+    if let Some(reason) = &mut extraction.empty_reason {
+        reason.push_str(&format!(" ({what})"));
     }
 }
 

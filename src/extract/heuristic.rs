@@ -31,10 +31,10 @@ const NAME: &str = "heuristic";
 
 /// The extractor that needs nothing: no key, no network, no model.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Heuristic;
+pub struct HeuristicExtractor;
 
 #[async_trait]
-impl Extractor for Heuristic {
+impl Extractor for HeuristicExtractor {
     fn name(&self) -> &str {
         NAME
     }
@@ -64,8 +64,8 @@ pub(crate) fn extract(conversation: &Conversation) -> Extraction {
         findings.found.into_iter().map(|finding| finding.into_candidate(&session)).collect();
     let mut rejected = findings.rejected;
     rejected.truncate(REJECTED_MAX);
-    let nothing = candidates.is_empty().then(|| reason_for_nothing(conversation, &rejected));
-    Extraction { candidates, rejected, nothing, by: NAME.to_owned() }
+    let empty_reason = candidates.is_empty().then(|| reason_for_nothing(conversation, &rejected));
+    Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned() }
 }
 
 /// "Let's keep spreading kindness" has the form of a decision. A rule given as an order stays whatever

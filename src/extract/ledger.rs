@@ -36,10 +36,10 @@ pub trait Ledger: Send + Sync {
     fn release(&self, reservation: i64) -> Result<(), LedgerError>;
 
     /// What was made of the answer to the same question, when this capture was tried before.
-    fn kept(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError>;
+    fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError>;
 
     /// Keeps what was made of an answer, so that the next attempt need not pay for it again.
-    fn keep(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError>;
+    fn save_answer(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError>;
 }
 
 /// Pays for everything and remembers nothing; for trials.
@@ -59,11 +59,11 @@ impl Ledger for NoLedger {
         Ok(())
     }
 
-    fn kept(&self, _: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+    fn saved_answer(&self, _: &str) -> Result<Option<Vec<u8>>, LedgerError> {
         Ok(None)
     }
 
-    fn keep(&self, _: &str, _: &[u8]) -> Result<(), LedgerError> {
+    fn save_answer(&self, _: &str, _: &[u8]) -> Result<(), LedgerError> {
         Ok(())
     }
 }

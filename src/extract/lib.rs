@@ -24,11 +24,13 @@ mod parse;
 mod prompt;
 
 pub use claude_code::ClaudeCode;
-pub use fallback::Auto;
-pub use heuristic::Heuristic;
+pub use fallback::FallbackExtractor;
+pub use heuristic::HeuristicExtractor;
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
-pub use messages_api::Api;
-pub use model_extractor::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble, questions};
+pub use messages_api::MessagesApi;
+pub use model_extractor::{
+    Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question, build_questions,
+};
 
 /// Finds knowledge in a conversation.
 #[async_trait]
@@ -51,7 +53,7 @@ pub struct ExtractionContext {
     /// Where calls of models are paid from, and where their answers are kept.
     pub ledger: Arc<dyn Ledger>,
     /// What the brain holds already, the nearest first. Relations may point to these and to no other.
-    pub known: Vec<Known>,
+    pub known: Vec<KnownUnit>,
     /// How long this capture has been waiting since it was first tried.
     pub waited: Duration,
 }
@@ -74,7 +76,7 @@ impl fmt::Debug for ExtractionContext {
 
 /// A unit of the brain, in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownUnit {
     pub id: String,
     pub title: String,
     /// What it is about, in a sentence; empty where it does not say.
@@ -89,25 +91,27 @@ pub struct Extraction {
     /// What was looked at and left out, with the reason.
     pub rejected: Vec<Rejected>,
     /// Why there is no candidate, when there is none.
-    pub nothing: Option<String>,
+    #[serde(rename = "nothing")]
+    pub empty_reason: Option<String>,
     /// The name of the extractor that found this.
-    pub by: String,
+    #[serde(rename = "by")]
+    pub extractor: String,
 }
 
 /// Why a conversation could not be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Busy, offline or over a limit; `after` is when the other side said to come back.
-    #[error("{what}")]
+    /// Busy, offline or over a limit; `retry_after` is when the other side said to come back.
+    #[error("{message}")]
     Retry {
-        what: String,
-        after: Option<Duration>,
+        message: String,
+        retry_after: Option<Duration>,
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-    #[error("{what}")]
+    #[error("{message}")]
     Permanent {
-        what: String,
+        message: String,
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },

@@ -3,22 +3,22 @@
 use async_trait::async_trait;
 use llm::{Client, Request, Stop};
 
-use crate::model_extractor::{Asked, Backend, Cost, Question, Trouble};
+use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Question};
 
 /// Asks the Messages API with a key. The session leaves this machine.
 #[derive(Clone, Debug)]
-pub struct Api {
+pub struct MessagesApi {
     client: Client,
 }
 
-impl Api {
+impl MessagesApi {
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 }
 
 #[async_trait]
-impl Backend for Api {
+impl Backend for MessagesApi {
     fn name(&self) -> &'static str {
         "claude-api"
     }
@@ -27,38 +27,42 @@ impl Backend for Api {
         self.client.model()
     }
 
-    async fn ask(&self, question: &Question) -> Asked {
+    async fn ask(&self, question: &Question) -> BackendAnswer {
         let Question { system, tool, user, output_tokens_max } = question;
         let request = Request { system, tool, user, output_tokens_max: *output_tokens_max };
         match self.client.call(&request).await {
             Ok(answer) => {
                 let result = match (answer.stop, answer.input) {
-                    (Stop::OutputLimit, _) => Err(Trouble::TooLarge("its answer was cut off".to_owned())),
-                    (Stop::ContextFull, _) => {
-                        Err(Trouble::TooLarge("the session was too long for it".to_owned()))
+                    (Stop::OutputLimit, _) => {
+                        Err(BackendError::TooLarge("its answer was cut off".to_owned()))
                     }
-                    (Stop::Refusal, _) => Err(Trouble::Refused),
+                    (Stop::ContextFull, _) => {
+                        Err(BackendError::TooLarge("the session was too long for it".to_owned()))
+                    }
+                    (Stop::Refusal, _) => Err(BackendError::Refused),
                     (Stop::Done, Some(input)) => Ok(input),
-                    (Stop::Done, None) => Err(Trouble::Malformed("it did not call the tool".to_owned())),
+                    (Stop::Done, None) => Err(BackendError::Malformed("it did not call the tool".to_owned())),
                 };
-                Asked {
+                BackendAnswer {
                     cost: Cost::Known { model: answer.model, usage: answer.usage, microdollars: None },
                     result,
                 }
             }
             Err(error) => {
-                let cost = if error.may_have_cost() { Cost::Unknown } else { Cost::Nothing };
+                let cost = if error.may_have_cost() { Cost::Unknown } else { Cost::Free };
                 let mut what = error.to_string();
                 if let Some(source) = std::error::Error::source(&error) {
                     what = format!("{what}: {source}");
                 }
                 let trouble = match &error {
-                    _ if error.is_temporary() => Trouble::Busy { what, after: error.after() },
-                    _ if error.is_too_large() => Trouble::TooLarge(what),
-                    llm::Error::Answer(_) => Trouble::Malformed(what),
-                    _ => Trouble::Lasting(what),
+                    _ if error.is_temporary() => {
+                        BackendError::Busy { message: what, retry_after: error.after() }
+                    }
+                    _ if error.is_too_large() => BackendError::TooLarge(what),
+                    llm::Error::Answer(_) => BackendError::Malformed(what),
+                    _ => BackendError::Permanent(what),
                 };
-                Asked { cost, result: Err(trouble) }
+                BackendAnswer { cost, result: Err(trouble) }
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::condense::{Condensed, Part, tokens};
 use crate::filter::{self, reject};
 use crate::ledger::{Ledger, LedgerError, Reserved, Spending};
 use crate::parse::{self, Checked};
-use crate::{Error, Extraction, ExtractionContext, Known, prompt};
+use crate::{Error, Extraction, ExtractionContext, KnownUnit, prompt};
 
 /// What can answer a question.
 #[async_trait]
@@ -33,7 +33,7 @@ pub trait Backend: Send + Sync {
     }
 
     /// Asks once, within a deadline of its own.
-    async fn ask(&self, question: &Question) -> Asked;
+    async fn ask(&self, question: &Question) -> BackendAnswer;
 }
 
 #[derive(Clone, Debug)]
@@ -46,15 +46,15 @@ pub struct Question {
 
 /// What came of a question.
 #[derive(Debug)]
-pub struct Asked {
+pub struct BackendAnswer {
     pub cost: Cost,
     /// What the tool was called with, unchecked.
-    pub result: Result<Value, Trouble>,
+    pub result: Result<Value, BackendError>,
 }
 
 #[derive(Debug)]
 pub enum Cost {
-    Nothing,
+    Free,
     /// It may be on the bill; the estimate stays.
     Unknown,
     /// `microdollars` is what the backend itself says, where it does.
@@ -67,18 +67,18 @@ pub enum Cost {
 
 /// Why there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum BackendError {
     /// Later, perhaps.
     Busy {
-        what: String,
-        after: Option<Duration>,
+        message: String,
+        retry_after: Option<Duration>,
     },
     /// A smaller question may do.
     TooLarge(String),
     Refused,
     Malformed(String),
     /// No other question will fare better: a wrong key, no such model.
-    Lasting(String),
+    Permanent(String),
 }
 
 /// How much is asked at once.
@@ -99,7 +99,7 @@ impl Default for Limits {
 }
 
 /// A backend with what it takes to read whole sessions.
-pub struct Modelled {
+pub struct ModelExtractor {
     backend: Arc<dyn Backend>,
     limits: Limits,
     /// One for all sessions: a server that is busy is busy for all.
@@ -140,7 +140,7 @@ enum Outcome {
     },
 }
 
-impl Modelled {
+impl ModelExtractor {
     pub fn new(backend: Arc<dyn Backend>, limits: Limits) -> Self {
         let pause = ExponentialBackoffBuilder::new()
             .with_initial_interval(Duration::from_secs(2))
@@ -179,7 +179,11 @@ impl Modelled {
             }
             if begun.elapsed() > self.limits.sitting && asked > 0 {
                 let what = format!("the model goes on with part {number} of {count}");
-                return Err(Error::Retry { what, after: Some(Duration::from_millis(100)), source: None });
+                return Err(Error::Retry {
+                    message: what,
+                    retry_after: Some(Duration::from_millis(100)),
+                    source: None,
+                });
             }
             match self.part(conversation, &condensed, &job.part, (number, count), context).await? {
                 Outcome::Read { checked, is_new } => {
@@ -216,15 +220,20 @@ impl Modelled {
         why.dedup();
         let candidates =
             filter::consolidate(conversation, found, |line| condensed.is_human(line), &mut rejected);
-        let nothing = candidates.is_empty().then(|| match rejected.first() {
+        let empty_reason = candidates.is_empty().then(|| match rejected.first() {
             None => "the model found nothing in it that is worth a review".to_owned(),
             Some(first) => format!(
                 "nothing that the model proposed was good enough: \"{}\" was left out ({})",
                 first.title, first.reason
             ),
         });
-        let by = self.backend.name().to_owned();
-        Ok(Reading { extraction: Extraction { candidates, rejected, nothing, by }, unread, why, over_budget })
+        let extractor = self.backend.name().to_owned();
+        Ok(Reading {
+            extraction: Extraction { candidates, rejected, empty_reason, extractor },
+            unread,
+            why,
+            over_budget,
+        })
     }
 
     async fn part(
@@ -239,7 +248,7 @@ impl Modelled {
         let digest = digest(&*self.backend, &question);
         if let Some(kept) = on_ledger(context, {
             let digest = digest.clone();
-            move |ledger| ledger.kept(&digest)
+            move |ledger| ledger.saved_answer(&digest)
         })
         .await?
             && let Ok(checked) = serde_json::from_slice(&kept)
@@ -261,25 +270,29 @@ impl Modelled {
                         continue;
                     }
                 },
-                Err(Trouble::Malformed(what)) => {
+                Err(BackendError::Malformed(what)) => {
                     malformed = Some(what);
                     continue;
                 }
-                Err(Trouble::Busy { what, after }) => {
-                    let after = after.or_else(|| self.pause().next_backoff());
-                    return Err(Error::Retry { what: format!("{name}: {what}"), after, source: None });
+                Err(BackendError::Busy { message, retry_after }) => {
+                    let retry_after = retry_after.or_else(|| self.pause().next_backoff());
+                    return Err(Error::Retry {
+                        message: format!("{name}: {message}"),
+                        retry_after,
+                        source: None,
+                    });
                 }
-                Err(Trouble::TooLarge(what)) => return Ok(Outcome::TooLarge(format!("{name}: {what}"))),
-                Err(Trouble::Refused) => {
+                Err(BackendError::TooLarge(what)) => return Ok(Outcome::TooLarge(format!("{name}: {what}"))),
+                Err(BackendError::Refused) => {
                     return Ok(Outcome::Unread(format!("{name}: the model declined to read it")));
                 }
-                Err(Trouble::Lasting(what)) => {
+                Err(BackendError::Permanent(what)) => {
                     return Ok(Outcome::Stop { why: format!("{name}: {what}"), over_budget: false });
                 }
             };
             self.pause().reset();
             let kept = serde_json::to_vec(&checked).map_err(|error| failed(Box::new(error)))?;
-            on_ledger(context, move |ledger| ledger.keep(&digest, &kept)).await?;
+            on_ledger(context, move |ledger| ledger.save_answer(&digest, &kept)).await?;
             return Ok(Outcome::Read { checked, is_new: true });
         }
         let what = malformed.unwrap_or_default();
@@ -292,16 +305,16 @@ impl Modelled {
         &self,
         question: &Question,
         context: &ExtractionContext,
-    ) -> Result<Result<Result<Value, Trouble>, String>, Error> {
+    ) -> Result<Result<Result<Value, BackendError>, String>, Error> {
         let estimate = self.estimate(question);
         let reservation = match on_ledger(context, move |ledger| ledger.reserve(&estimate)).await? {
             Reserved::Granted(reservation) => reservation,
             Reserved::OverBudget(why) => return Ok(Err(why)),
         };
-        let Asked { cost, result } = self.backend.ask(question).await;
+        let BackendAnswer { cost, result } = self.backend.ask(question).await;
         match cost {
             Cost::Unknown => {}
-            Cost::Nothing => on_ledger(context, move |ledger| ledger.release(reservation)).await?,
+            Cost::Free => on_ledger(context, move |ledger| ledger.release(reservation)).await?,
             Cost::Known { model, usage, microdollars } => {
                 let microdollars = microdollars.unwrap_or_else(|| llm::microdollars(&model, &usage));
                 let spent = Spending { model, backend: self.backend.name().to_owned(), usage, microdollars };
@@ -331,7 +344,7 @@ impl Modelled {
 }
 
 /// What a model would be asked about a session, part by part, without asking it.
-pub fn questions(conversation: &Conversation, known: &[Known], limits: Limits) -> Vec<Question> {
+pub fn build_questions(conversation: &Conversation, known: &[KnownUnit], limits: Limits) -> Vec<Question> {
     let condensed = Condensed::of(conversation, limits.part_tokens / 2);
     let parts = condensed.parts(limits.part_tokens);
     let count = parts.len();
@@ -345,7 +358,7 @@ fn question(
     condensed: &Condensed<'_>,
     part: &Part,
     place: (usize, usize),
-    known: &[Known],
+    known: &[KnownUnit],
     limits: Limits,
 ) -> Question {
     // What a person has written into the brain goes out with it.
@@ -382,8 +395,8 @@ async fn on_ledger<T: Send + 'static>(
 
 fn failed(source: LedgerError) -> Error {
     Error::Retry {
-        what: "failed to use the ledger of model calls".to_owned(),
-        after: None,
+        message: "failed to use the ledger of model calls".to_owned(),
+        retry_after: None,
         source: Some(source),
     }
 }

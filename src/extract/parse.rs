@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use transcript::redact::redact;
 
-use crate::Known;
+use crate::KnownUnit;
 use crate::condense::{Condensed, Part};
 use crate::filter::{orders_its_reader, reject};
 
@@ -38,7 +38,7 @@ pub(crate) fn check(
     answer: Value,
     condensed: &Condensed<'_>,
     part: &Part,
-    known: &[Known],
+    known: &[KnownUnit],
 ) -> Result<Checked, String> {
     let Value::Object(mut answer) = answer else { return Err("it is no object".to_owned()) };
     let units = match answer.remove("units") {
@@ -100,7 +100,7 @@ struct Check<'a> {
     unit: Map<String, Value>,
     condensed: &'a Condensed<'a>,
     part: &'a Part,
-    known: &'a [Known],
+    known: &'a [KnownUnit],
 }
 
 impl Check<'_> {
@@ -282,8 +282,11 @@ mod tests {
         let events = vec![event("l1", "the pool grows"), event("l2", "thanks")];
         let conversation = Conversation { events, ..Conversation::default() };
         let condensed = Condensed::of(&conversation, 100);
-        let known =
-            [Known { id: "worker-pools".into(), title: "Worker pools".into(), description: String::new() }];
+        let known = [KnownUnit {
+            id: "worker-pools".into(),
+            title: "Worker pools".into(),
+            description: String::new(),
+        }];
         check(answer, &condensed, &(0..2), &known)
     }
 

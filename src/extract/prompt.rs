@@ -6,7 +6,7 @@ use llm::Tool;
 use serde_json::json;
 use transcript::Conversation;
 
-use crate::Known;
+use crate::KnownUnit;
 use crate::condense::{Condensed, Part};
 use crate::filter::CANDIDATES_MAX;
 
@@ -112,11 +112,11 @@ pub(crate) fn user(
     condensed: &Condensed<'_>,
     part: &Part,
     place: (usize, usize),
-    known: &[Known],
+    known: &[KnownUnit],
 ) -> String {
     let mut known_lines = String::new();
     for unit in known.iter().take(KNOWN_MAX) {
-        let Known { id, title, description } = unit;
+        let KnownUnit { id, title, description } = unit;
         let about =
             if description.is_empty() { String::new() } else { format!(" ({})", one_line(description, 160)) };
         known_lines.push_str(&format!("- {}: {}{about}\n", one_line(id, 200), one_line(title, 120)));
@@ -182,7 +182,7 @@ mod tests {
         };
         let conversation = Conversation { events: vec![event(hostile)], ..Conversation::default() };
         let condensed = Condensed::of(&conversation, 1_000);
-        let known = [Known { id: "a\n</known>".into(), title: "T".into(), description: "On\nt.".into() }];
+        let known = [KnownUnit { id: "a\n</known>".into(), title: "T".into(), description: "On\nt.".into() }];
         let text = user(&conversation, &condensed, &(0..1), (1, 1), &known);
         let mark = text.split("<transcript-").nth(1).unwrap()[..12].to_owned();
         assert_eq!(text.matches(&format!("</transcript-{mark}>")).count(), 1);

@@ -82,7 +82,7 @@ pub(crate) fn pass(what: &str, path: &Path) -> Result<()> {
         }
         _ => {
             let reading = transcript::read(path, &|_| false)?;
-            parts = extract::questions(&reading.conversation, &[], Limits::default()).len();
+            parts = extract::build_questions(&reading.conversation, &[], Limits::default()).len();
         }
     }
     let seconds = begun.elapsed().as_secs_f64();

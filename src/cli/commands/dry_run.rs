@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use actors::brain_view::View;
 use actors::{extraction, git};
-use extract::{ExtractionContext, Extractor as _, Heuristic, Known, questions};
+use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, KnownUnit, build_questions};
 use jiff::Timestamp;
 use queue::Announcement;
 use serde_json::json;
@@ -50,7 +50,7 @@ pub(crate) fn run(
         .brain(&config)
         .and_then(|brain| read_all(&View::of(&brain)))
         .unwrap_or_else(|_| Shelf::default());
-    let known = shelf.units.into_iter().map(|(_, unit)| Known {
+    let known = shelf.units.into_iter().map(|(_, unit)| KnownUnit {
         id: unit.id.as_str().to_owned(),
         title: unit.title,
         description: unit.description.unwrap_or_default(),
@@ -60,15 +60,15 @@ pub(crate) fn run(
     let asked = match config.string("extract.backend").as_str() {
         _ if conversation.events.is_empty() => Vec::new(),
         "heuristic" => Vec::new(),
-        _ => questions(&conversation, &known, extractor::limits(&config)),
+        _ => build_questions(&conversation, &known, extractor::limits(&config)),
     };
     let extraction = super::ask::runtime()?
-        .block_on(Heuristic.extract(&conversation, &ExtractionContext::default()))
+        .block_on(HeuristicExtractor.extract(&conversation, &ExtractionContext::default()))
         .map_err(|error| CliError::new(error.to_string()))?;
     let confidence_min = config.number("extract.confidence_min") as f64 / 100.0;
     let (good, weak): (Vec<_>, Vec<_>) =
         extraction.candidates.into_iter().partition(|candidate| candidate.confidence >= confidence_min);
-    let files = git::preview(&good, &extraction.by, &conversation, Timestamp::now());
+    let files = git::preview(&good, &extraction.extractor, &conversation, Timestamp::now());
     if as_json {
         let sent: Vec<_> = asked
             .iter()
@@ -106,7 +106,7 @@ pub(crate) fn run(
     match files.len() {
         0 => text.push_str(&format!(
             "\nRULES ALONE WOULD SAVE NOTHING: {}\n",
-            extraction.nothing.as_deref().unwrap_or("no candidate is sure enough")
+            extraction.empty_reason.as_deref().unwrap_or("no candidate is sure enough")
         )),
         1 => text.push_str("\nRULES ALONE WOULD SAVE 1 FILE, on a branch for review\n"),
         files => text.push_str(&format!("\nRULES ALONE WOULD SAVE {files} FILES, on a branch for review\n")),

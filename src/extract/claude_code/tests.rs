@@ -46,7 +46,7 @@ impl Fake {
         })
     }
 
-    async fn ask(&self) -> Asked {
+    async fn ask(&self) -> BackendAnswer {
         let question = Question {
             system: prompt::SYSTEM,
             tool: prompt::tool(),
@@ -122,35 +122,38 @@ fn the_client_gets_what_it_needs_of_the_environment_and_no_key() {
 #[tokio::test]
 async fn each_way_to_fail_is_understood() {
     let asked = Fake::printing("print_json_schema_model_ignored_tool.json", 0).ask().await;
-    assert!(matches!(asked.result, Err(Trouble::Malformed(_))), "{asked:?}");
+    assert!(matches!(asked.result, Err(BackendError::Malformed(_))), "{asked:?}");
     assert!(
         matches!(asked.cost, Cost::Known { microdollars: Some(101_464), .. }),
         "it was paid for all the same"
     );
 
     let asked = Fake::printing("print_json_api_400.json", 1).ask().await;
-    assert!(matches!(asked.result, Err(Trouble::TooLarge(_))), "{asked:?}");
-    assert!(matches!(asked.cost, Cost::Nothing));
+    assert!(matches!(asked.result, Err(BackendError::TooLarge(_))), "{asked:?}");
+    assert!(matches!(asked.cost, Cost::Free));
 
     let asked = Fake::printing("print_json_api_401_after_177s.json", 1).ask().await;
     assert!(
-        matches!(&asked.result, Err(Trouble::Lasting(what)) if what.contains("Invalid API key")),
+        matches!(&asked.result, Err(BackendError::Permanent(what)) if what.contains("Invalid API key")),
         "{asked:?}"
     );
 
     let limit = r#"echo '{"is_error":true,"api_error_status":429,"result":"limit reached"}'; exit 1"#;
-    assert!(matches!(Fake::new(limit).ask().await.result, Err(Trouble::Busy { .. })));
-    assert!(matches!(Fake::new("echo not json").ask().await.result, Err(Trouble::Malformed(_))));
-    assert!(matches!(Fake::new("head -c 20000000 /dev/zero").ask().await.result, Err(Trouble::Malformed(_))));
+    assert!(matches!(Fake::new(limit).ask().await.result, Err(BackendError::Busy { .. })));
+    assert!(matches!(Fake::new("echo not json").ask().await.result, Err(BackendError::Malformed(_))));
+    assert!(matches!(
+        Fake::new("head -c 20000000 /dev/zero").ask().await.result,
+        Err(BackendError::Malformed(_))
+    ));
     let old = "echo 'error: unknown option --safe-mode' >&2; exit 1";
     match Fake::new(old).ask().await.result {
-        Err(Trouble::Lasting(what)) => assert!(what.contains("unknown option"), "{what}"),
+        Err(BackendError::Permanent(what)) => assert!(what.contains("unknown option"), "{what}"),
         other => panic!("{other:?}"),
     }
     let fake = Fake::new("");
     std::fs::remove_file(fake.folder.path().join("claude")).unwrap();
     let asked = fake.ask().await;
-    assert!(matches!(asked.result, Err(Trouble::Lasting(_))) && matches!(asked.cost, Cost::Nothing));
+    assert!(matches!(asked.result, Err(BackendError::Permanent(_))) && matches!(asked.cost, Cost::Free));
 }
 
 #[tokio::test]
@@ -161,7 +164,7 @@ async fn at_the_deadline_it_is_ended_with_all_that_it_started() {
     let client = fake.client(Duration::from_secs(3));
     let asked = client.ask(&question).await;
     assert!(
-        matches!(asked.result, Err(Trouble::Busy { .. })) && matches!(asked.cost, Cost::Unknown),
+        matches!(asked.result, Err(BackendError::Busy { .. })) && matches!(asked.cost, Cost::Unknown),
         "{asked:?}"
     );
     assert!(begun.elapsed() < Duration::from_secs(30));

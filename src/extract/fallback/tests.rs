@@ -9,14 +9,14 @@ use llm::Usage;
 use serde_json::{Value, json};
 use transcript::{Conversation, Event, What};
 
-use super::{Auto, SAID_AS};
-use crate::model_extractor::{Asked, Backend, Cost, Limits, Modelled, Question, Trouble};
+use super::{FallbackExtractor, SAID_AS};
+use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question};
 use crate::{Error, Extraction, ExtractionContext, Extractor, Ledger, LedgerError, Reserved, Spending};
 
 /// Gives its answers in turn and keeps the questions.
 #[derive(Default)]
 struct Scripted {
-    answers: Mutex<VecDeque<Result<Value, Trouble>>>,
+    answers: Mutex<VecDeque<Result<Value, BackendError>>>,
     asked: Mutex<Vec<Question>>,
     is_away: bool,
 }
@@ -35,12 +35,12 @@ impl Backend for Scripted {
         !self.is_away
     }
 
-    async fn ask(&self, question: &Question) -> Asked {
+    async fn ask(&self, question: &Question) -> BackendAnswer {
         self.asked.lock().unwrap().push(question.clone());
         let result = self.answers.lock().unwrap().pop_front().expect("an answer for each question");
         let usage = Usage { input_tokens: 900, output_tokens: 100, ..Usage::default() };
         let model = self.model().to_owned();
-        Asked { cost: Cost::Known { model, usage, microdollars: None }, result }
+        BackendAnswer { cost: Cost::Known { model, usage, microdollars: None }, result }
     }
 }
 
@@ -73,11 +73,11 @@ impl Ledger for Purse {
         Ok(())
     }
 
-    fn kept(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+    fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError> {
         Ok(self.kept.lock().unwrap().get(question).cloned())
     }
 
-    fn keep(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError> {
+    fn save_answer(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError> {
         self.kept.lock().unwrap().insert(question.to_owned(), answer.to_vec());
         Ok(())
     }
@@ -103,7 +103,7 @@ fn session(turns: usize) -> Conversation {
     Conversation { events, ..Conversation::default() }
 }
 
-fn units(title: &str, line: usize) -> Result<Value, Trouble> {
+fn units(title: &str, line: usize) -> Result<Value, BackendError> {
     let body =
         format!("## When it applies\n\n{title}: whenever it does, which is often.\n\n## What to do\n\nThat.");
     Ok(json!({ "units": [{
@@ -113,22 +113,26 @@ fn units(title: &str, line: usize) -> Result<Value, Trouble> {
 }
 
 struct Run {
-    auto: Auto,
+    auto: FallbackExtractor,
     scripted: Arc<Scripted>,
     purse: Arc<Purse>,
     conversation: Conversation,
 }
 
 impl Run {
-    fn new(turns: usize, answers: Vec<Result<Value, Trouble>>) -> Self {
+    fn new(turns: usize, answers: Vec<Result<Value, BackendError>>) -> Self {
         Self::with(turns, answers, Purse::default(), false)
     }
 
-    fn with(turns: usize, answers: Vec<Result<Value, Trouble>>, purse: Purse, strict: bool) -> Self {
+    fn with(turns: usize, answers: Vec<Result<Value, BackendError>>, purse: Purse, strict: bool) -> Self {
         let scripted = Arc::new(Scripted { answers: Mutex::new(answers.into()), ..Scripted::default() });
         let limits = Limits { part_tokens: 800, output_tokens_max: 100, ..Limits::default() };
-        let model = Modelled::new(Arc::clone(&scripted) as Arc<dyn Backend>, limits);
-        let auto = if strict { Auto::only(Some(model), OTHERWISE) } else { Auto::preferring(vec![model]) };
+        let model = ModelExtractor::new(Arc::clone(&scripted) as Arc<dyn Backend>, limits);
+        let auto = if strict {
+            FallbackExtractor::strict(Some(model), OTHERWISE)
+        } else {
+            FallbackExtractor::with_models(vec![model])
+        };
         Self { auto, scripted, purse: Arc::new(purse), conversation: session(turns) }
     }
 
@@ -150,15 +154,18 @@ fn said(extraction: &Extraction) -> &str {
     extraction.rejected.iter().find(|rejected| rejected.title == SAID_AS).map_or("", |said| &said.reason)
 }
 
-fn busy(after: Option<u64>) -> Result<Value, Trouble> {
-    Err(Trouble::Busy { what: "slow down".into(), after: after.map(Duration::from_secs) })
+fn busy(after: Option<u64>) -> Result<Value, BackendError> {
+    Err(BackendError::Busy { message: "slow down".into(), retry_after: after.map(Duration::from_secs) })
 }
 
 #[tokio::test]
 async fn a_model_reads_a_session_and_signs_it() {
     let run = Run::new(1, vec![units("Keys make a retry safe", 1)]);
     let extraction = run.go(Duration::ZERO).await.unwrap();
-    assert_eq!((titles(&extraction), extraction.by.as_str()), (vec!["Keys make a retry safe"], "claude-api"));
+    assert_eq!(
+        (titles(&extraction), extraction.extractor.as_str()),
+        (vec!["Keys make a retry safe"], "claude-api")
+    );
     assert_eq!(extraction.candidates[0].evidence[0].line, "line-0");
     assert_eq!(*run.purse.rows.lock().unwrap(), [1_000], "what it cost is in the place of the estimate");
 }
@@ -170,7 +177,7 @@ async fn a_busy_server_puts_the_session_back_and_what_was_read_is_not_paid_again
         vec![units("Close the idle sockets early", 1), busy(Some(7)), units("Pin every compiler version", 4)],
     );
     match run.go(Duration::ZERO).await.unwrap_err() {
-        Error::Retry { after, .. } => assert_eq!(after, Some(Duration::from_secs(7))),
+        Error::Retry { retry_after, .. } => assert_eq!(retry_after, Some(Duration::from_secs(7))),
         error => panic!("{error}"),
     }
     let asked_first = run.asked();
@@ -186,7 +193,7 @@ async fn without_a_word_from_the_server_the_wait_grows() {
     let mut waits = Vec::new();
     for _ in 0..5 {
         match run.go(Duration::ZERO).await.unwrap_err() {
-            Error::Retry { after, .. } => waits.push(after.expect("a snooze is no attempt")),
+            Error::Retry { retry_after, .. } => waits.push(retry_after.expect("a snooze is no attempt")),
             error => panic!("{error}"),
         }
     }
@@ -197,27 +204,27 @@ async fn without_a_word_from_the_server_the_wait_grows() {
 async fn a_session_does_not_wait_for_ever() {
     let run = Run::new(1, vec![busy(None)]);
     let extraction = run.go(Duration::from_secs(7 * 60 * 60)).await.unwrap();
-    assert_eq!((extraction.by.as_str(), extraction.candidates.len()), ("heuristic", 1));
+    assert_eq!((extraction.extractor.as_str(), extraction.candidates.len()), ("heuristic", 1));
     assert!(said(&extraction).contains("for more than six hours"), "{extraction:?}");
     let strict = Run::with(1, vec![busy(Some(3))], Purse::default(), true);
     let error = strict.go(Duration::from_secs(7 * 60 * 60)).await.unwrap_err();
-    assert!(matches!(error, Error::Retry { after: None, .. }), "its attempts are counted from now on");
+    assert!(matches!(error, Error::Retry { retry_after: None, .. }), "its attempts are counted from now on");
 }
 
 #[tokio::test]
 async fn a_malformed_answer_is_asked_for_once_more() {
-    let garbage = || Err(Trouble::Malformed("garbage".into()));
+    let garbage = || Err(BackendError::Malformed("garbage".into()));
     let run = Run::new(1, vec![garbage(), units("It came at the second time", 1)]);
     assert_eq!(titles(&run.go(Duration::ZERO).await.unwrap()), ["It came at the second time"]);
     let run = Run::new(1, vec![Ok(json!({ "other": 1 })), garbage()]);
     let extraction = run.go(Duration::ZERO).await.unwrap();
-    assert_eq!((extraction.by.as_str(), run.asked()), ("heuristic", 2));
+    assert_eq!((extraction.extractor.as_str(), run.asked()), ("heuristic", 2));
     assert!(said(&extraction).contains("the model's answer cannot be used (garbage)"), "{extraction:?}");
 }
 
 #[tokio::test]
 async fn a_cut_off_answer_is_asked_for_in_smaller_parts_once() {
-    let too_large = || Err(Trouble::TooLarge("cut off".into()));
+    let too_large = || Err(BackendError::TooLarge("cut off".into()));
     // Two filler turns of 360 tokens are one part.
     let mut run = Run::new(
         3,
@@ -238,17 +245,22 @@ async fn a_cut_off_answer_is_asked_for_in_smaller_parts_once() {
 
 #[tokio::test]
 async fn a_refusal_and_a_wrong_key_leave_it_to_the_rules() {
-    for trouble in [Trouble::Refused, Trouble::Lasting("401: invalid x-api-key".into())] {
+    for trouble in [BackendError::Refused, BackendError::Permanent("401: invalid x-api-key".into())] {
         let run = Run::new(1, vec![Err(trouble.clone())]);
         let extraction = run.go(Duration::ZERO).await.unwrap();
-        assert_eq!((extraction.by.as_str(), extraction.candidates.len()), ("heuristic", 1), "{trouble:?}");
+        assert_eq!(
+            (extraction.extractor.as_str(), extraction.candidates.len()),
+            ("heuristic", 1),
+            "{trouble:?}"
+        );
         assert!(said(&extraction).starts_with("read by rules and not by a model: claude-api: "));
         let strict = Run::with(1, vec![Err(trouble)], Purse::default(), true);
         assert!(matches!(strict.go(Duration::ZERO).await, Err(Error::Permanent { .. })));
     }
-    let run = Run::new(4, vec![units("One part could be read", 1), Err(Trouble::Lasting("gone".into()))]);
+    let run =
+        Run::new(4, vec![units("One part could be read", 1), Err(BackendError::Permanent("gone".into()))]);
     let extraction = run.go(Duration::ZERO).await.unwrap();
-    assert_eq!((run.asked(), extraction.by.as_str()), (2, "claude-api"));
+    assert_eq!((run.asked(), extraction.extractor.as_str()), (2, "claude-api"));
     assert_eq!(extraction.candidates.len(), 2, "the rules read the rest: {extraction:#?}");
 }
 
@@ -258,7 +270,7 @@ async fn over_the_budget_no_question_is_asked_and_the_rules_read() {
         let purse = Purse { tokens_max: Some(10), ..Purse::default() };
         let run = Run::with(1, vec![], purse, strict);
         let extraction = run.go(Duration::ZERO).await.unwrap();
-        assert_eq!((run.asked(), extraction.by.as_str()), (0, "heuristic"));
+        assert_eq!((run.asked(), extraction.extractor.as_str()), (0, "heuristic"));
         assert!(said(&extraction).contains("the budget is spent"), "{extraction:?}");
     }
 }
@@ -266,11 +278,13 @@ async fn over_the_budget_no_question_is_asked_and_the_rules_read() {
 #[tokio::test]
 async fn without_a_model_that_is_ready_the_rules_read_and_nothing_is_said() {
     let scripted = Arc::new(Scripted { is_away: true, ..Scripted::default() });
-    let model = || Modelled::new(Arc::clone(&scripted) as Arc<dyn Backend>, Limits::default());
+    let model = || ModelExtractor::new(Arc::clone(&scripted) as Arc<dyn Backend>, Limits::default());
     let context = ExtractionContext::default();
-    let extraction = Auto::preferring(vec![model()]).extract(&session(1), &context).await.unwrap();
-    assert_eq!((extraction.by.as_str(), said(&extraction)), ("heuristic", ""));
-    let error = Auto::only(Some(model()), OTHERWISE).extract(&session(1), &context).await.unwrap_err();
+    let extraction =
+        FallbackExtractor::with_models(vec![model()]).extract(&session(1), &context).await.unwrap();
+    assert_eq!((extraction.extractor.as_str(), said(&extraction)), ("heuristic", ""));
+    let error =
+        FallbackExtractor::strict(Some(model()), OTHERWISE).extract(&session(1), &context).await.unwrap_err();
     assert!(error.to_string() == OTHERWISE, "{error}");
     assert!(scripted.asked.lock().unwrap().is_empty());
 }
@@ -280,7 +294,10 @@ async fn a_long_sitting_is_broken_off_and_goes_on_where_it_was() {
     let scripted = Arc::new(Scripted::default());
     let count = Mutex::new(0);
     let limits = Limits { part_tokens: 800, sitting: Duration::ZERO, ..Limits::default() };
-    let auto = Auto::preferring(vec![Modelled::new(Arc::clone(&scripted) as Arc<dyn Backend>, limits)]);
+    let auto = FallbackExtractor::with_models(vec![ModelExtractor::new(
+        Arc::clone(&scripted) as Arc<dyn Backend>,
+        limits,
+    )]);
     let purse = Arc::new(Purse::default());
     let conversation = session(9);
     for _ in 0..20 {
@@ -290,11 +307,11 @@ async fn a_long_sitting_is_broken_off_and_goes_on_where_it_was() {
         *count.lock().unwrap() += 1;
         match auto.extract(&conversation, &context).await {
             Ok(extraction) => {
-                assert!(extraction.nothing.unwrap().contains("nothing in it"));
+                assert!(extraction.empty_reason.unwrap().contains("nothing in it"));
                 break;
             }
-            Err(Error::Retry { what, after, .. }) => {
-                assert!(what.contains("goes on with part") && after.is_some(), "{what}");
+            Err(Error::Retry { message, retry_after, .. }) => {
+                assert!(message.contains("goes on with part") && retry_after.is_some(), "{message}");
             }
             Err(error) => panic!("{error}"),
         }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use transcript::{Conversation, Event, What};
 
 use super::{CANDIDATES_MAX, extract};
-use crate::{Extraction, ExtractionContext, Extractor, Heuristic};
+use crate::{Extraction, ExtractionContext, Extractor, HeuristicExtractor};
 
 #[derive(Deserialize)]
 struct Expected {
@@ -161,11 +161,11 @@ fn a_session_without_a_lesson_says_why_there_is_none() {
     for name in ["nothing_chat", "trap_sarcasm"] {
         let extraction = extract(&stories()[name].0);
         assert!(extraction.candidates.is_empty());
-        assert!(extraction.nothing.is_some(), "{name}");
+        assert!(extraction.empty_reason.is_some(), "{name}");
     }
-    let chat = extract(&stories()["nothing_chat"].0).nothing.unwrap();
+    let chat = extract(&stories()["nothing_chat"].0).empty_reason.unwrap();
     assert_eq!(chat, "no decision, fix or rule was stated in 3 turns");
-    assert_eq!(extract(&Conversation::default()).nothing.unwrap(), "nothing was said");
+    assert_eq!(extract(&Conversation::default()).empty_reason.unwrap(), "nothing was said");
 }
 
 /// In this real session nugget itself answered that the project uses tabs. The model repeats it as a
@@ -290,7 +290,7 @@ fn a_persons_rule_with_the_recalled_values_is_not_proposed_again_and_the_reason_
     ] {
         let extraction = told_and_typed(&TOLD, words);
         assert!(extraction.candidates.is_empty(), "{extraction:#?}");
-        let nothing = extraction.nothing.unwrap();
+        let nothing = extraction.empty_reason.unwrap();
         assert!(
             nothing.contains("it repeats what was recalled: \"Always run `importer-check --lane 3` before"),
             "{nothing}"
@@ -506,8 +506,8 @@ fn a_short_answer_to_a_weighed_choice_is_a_decision_with_its_alternative() {
 #[tokio::test]
 async fn the_extractor_is_called_heuristic_and_signs_its_work() {
     let extraction =
-        Heuristic.extract(&Conversation::default(), &ExtractionContext::default()).await.unwrap();
-    assert_eq!((Heuristic.name(), extraction.by.as_str()), ("heuristic", "heuristic"));
+        HeuristicExtractor.extract(&Conversation::default(), &ExtractionContext::default()).await.unwrap();
+    assert_eq!((HeuristicExtractor.name(), extraction.extractor.as_str()), ("heuristic", "heuristic"));
     let row = serde_json::to_string(&extraction).unwrap();
     assert_eq!(serde_json::from_str::<Extraction>(&row).unwrap(), extraction);
 }
