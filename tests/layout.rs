@@ -1,6 +1,6 @@
 //! The house keeps its shape: arrows between crates, no leftovers, no forgotten tests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 fn root() -> &'static Path {
@@ -152,4 +152,324 @@ fn only_forge_and_the_door_start_processes() {
             "{name} starts a process"
         );
     }
+}
+
+/// Files that are still part of a circle of `use`s. The table only shrinks: a file that is in no circle any more
+/// must be removed from it, and none is added.
+const FILES_IN_CIRCLES: &[&str] = &[
+    "actors/delivery.rs",
+    "actors/embedding.rs",
+    "actors/extraction.rs",
+    "actors/git.rs",
+    "actors/indexing.rs",
+    "actors/intake.rs",
+    "actors/pull_request_text.rs",
+    "actors/retrieval.rs",
+    "actors/service.rs",
+    "actors/sync.rs",
+    "src/cli/commands/ask.rs",
+    "src/cli/commands/capture_session.rs",
+    "src/cli/commands/dry_run.rs",
+    "src/cli/commands/import.rs",
+    "src/cli/commands/import/sources.rs",
+    "src/cli/commands/index.rs",
+    "src/cli/commands/man.rs",
+    "src/cli/commands/status.rs",
+    "src/cli/commands/status/watch.rs",
+    "src/cli/lib.rs",
+    "src/embed/lib.rs",
+    "src/embed/remote.rs",
+    "src/embed/runtime.rs",
+    "src/embed/session_pool.rs",
+    "src/embed/token_table.rs",
+    "src/git/error.rs",
+    "src/git/lock.rs",
+    "src/git/objects.rs",
+    "src/git/path.rs",
+    "src/git/propose.rs",
+    "src/git/ref_lock.rs",
+    "src/git/references.rs",
+    "src/git/repository.rs",
+    "src/github/client.rs",
+    "src/github/error.rs",
+    "src/github/host.rs",
+    "src/github/http.rs",
+    "src/github/types.rs",
+    "src/index/builder.rs",
+    "src/index/file_table.rs",
+    "src/index/filter.rs",
+    "src/index/hnsw.rs",
+    "src/index/lib.rs",
+    "src/index/rank.rs",
+    "src/index/reviewers.rs",
+    "src/index/snapshot.rs",
+    "src/index/store.rs",
+    "src/index/vectors.rs",
+    "src/llm/http.rs",
+    "src/llm/lib.rs",
+    "src/queue/delivery.rs",
+    "src/queue/proposals.rs",
+    "src/queue/store.rs",
+    "src/queue/transcripts.rs",
+    "src/retrieve/expand.rs",
+    "src/retrieve/files.rs",
+    "src/retrieve/lexical.rs",
+    "src/retrieve/lib.rs",
+    "src/retrieve/model_rerank.rs",
+    "src/retrieve/pack.rs",
+    "src/retrieve/render.rs",
+    "src/retrieve/rerank.rs",
+    "src/retrieve/search.rs",
+    "src/transcript/redact/builtin_rules.rs",
+    "src/transcript/redact/rules.rs",
+];
+
+/// The modules of one crate, and which of them each module uses.
+#[derive(Default)]
+struct ModuleGraph {
+    /// Module path (`["git", "remote"]`; empty for the crate root) to its file.
+    files: BTreeMap<Vec<String>, PathBuf>,
+    /// The names that a module re-exports, and the modules that they come from.
+    reexports: BTreeMap<(Vec<String>, String), Vec<String>>,
+    uses: BTreeMap<Vec<String>, BTreeSet<Vec<String>>>,
+}
+
+impl ModuleGraph {
+    /// Reads the product modules below `lib.rs`; modules for tests are left out.
+    fn read(folder: &Path) -> Self {
+        let mut graph = Self::default();
+        let mut sources = BTreeMap::new();
+        let mut open = vec![(Vec::new(), folder.join("lib.rs"), folder.to_owned())];
+        while let Some((module, file, children)) = open.pop() {
+            let source = product_source(&std::fs::read_to_string(&file).unwrap());
+            for child in declared_children(&source) {
+                let (flat, nested) = (children.join(format!("{child}.rs")), children.join(&child));
+                let path = [module.as_slice(), std::slice::from_ref(&child)].concat();
+                let file = if flat.is_file() { flat } else { nested.join("mod.rs") };
+                open.push((path, file, nested));
+            }
+            graph.files.insert(module.clone(), file);
+            sources.insert(module, source);
+        }
+        for (module, source) in &sources {
+            for path in paths_in(source, &declared_children(source)) {
+                if path.is_reexport {
+                    let target = graph.absolute(module, &path.segments);
+                    if let Some(name) = target.last().cloned() {
+                        graph.reexports.insert((module.clone(), name), target);
+                    }
+                }
+            }
+        }
+        for (module, source) in &sources {
+            for path in paths_in(source, &declared_children(source)) {
+                let target = graph.module_of(graph.absolute(module, &path.segments));
+                let reexports_child =
+                    path.is_reexport && target.len() > module.len() && target.starts_with(module);
+                if target != *module && !reexports_child {
+                    graph.uses.entry(module.clone()).or_default().insert(target);
+                }
+            }
+        }
+        graph
+    }
+
+    fn absolute(&self, module: &[String], segments: &[String]) -> Vec<String> {
+        let mut at = module.to_vec();
+        for segment in segments {
+            match segment.as_str() {
+                "crate" => at.clear(),
+                "super" => drop(at.pop()),
+                "self" => {}
+                name => at.push(name.to_owned()),
+            }
+        }
+        at
+    }
+
+    /// The module that defines what a path names.
+    fn module_of(&self, path: Vec<String>) -> Vec<String> {
+        let mut at = Vec::new();
+        for (position, name) in path.iter().enumerate() {
+            if let Some(target) = self.reexports.get(&(at.clone(), name.clone()))
+                && !self.files.contains_key(&path[..=position])
+            {
+                return self.module_of([target.as_slice(), &path[position + 1..]].concat());
+            }
+            if !self.files.contains_key(&path[..=position]) {
+                break;
+            }
+            at.push(name.clone());
+        }
+        at
+    }
+
+    /// Every module that is reached from a module, over any number of uses.
+    fn reached_from(&self, module: &[String]) -> BTreeSet<&Vec<String>> {
+        let mut reached = BTreeSet::new();
+        let mut open: Vec<&Vec<String>> = self.uses.get(module).into_iter().flatten().collect();
+        while let Some(next) = open.pop() {
+            if reached.insert(next) {
+                open.extend(self.uses.get(next).into_iter().flatten());
+            }
+        }
+        reached
+    }
+}
+
+/// A source without comments and without its tests, which stand at its end.
+fn product_source(source: &str) -> String {
+    let mut product = String::new();
+    let mut lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
+    while let Some(line) = lines.next() {
+        if line.trim() == "#[cfg(test)]" {
+            let item = lines.next().unwrap_or_default();
+            if item.starts_with("mod ") && item.ends_with('{') {
+                break;
+            }
+            // The rest of the item, when it is longer than its line.
+            if !item.ends_with([';', '}', ',']) {
+                let indent = item.len() - item.trim_start().len();
+                lines
+                    .by_ref()
+                    .find(|line| !line.is_empty() && line.len() - line.trim_start().len() <= indent);
+            }
+            continue;
+        }
+        product.push_str(line);
+        product.push('\n');
+    }
+    product
+}
+
+fn declared_children(source: &str) -> Vec<String> {
+    let declared = source.lines().filter_map(|line| {
+        let item = line
+            .trim_start_matches("pub ")
+            .trim_start_matches("pub(crate) ")
+            .trim_start_matches("pub(super) ");
+        item.strip_prefix("mod ")?.strip_suffix(';')
+    });
+    declared.map(str::to_owned).collect()
+}
+
+/// A path within the crate, as it is written.
+struct WrittenPath {
+    segments: Vec<String>,
+    is_reexport: bool,
+}
+
+/// The paths of a source that begin at the crate, at a parent, or at one of its own children.
+fn paths_in(source: &str, children: &[String]) -> Vec<WrittenPath> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut paths = Vec::new();
+    let mut at = 0;
+    while let Some(found) = source[at..].find("::") {
+        let end = at + found;
+        let start = source[..end].rfind(|c| !is_name(c)).map_or(0, |before| before + 1);
+        let first = &source[start..end];
+        let is_ours =
+            matches!(first, "crate" | "super" | "self") || children.iter().any(|child| child == first);
+        if !is_ours || source[..start].ends_with("::") {
+            at = end + 2;
+            continue;
+        }
+        let statement = source[..start].rsplit([';', '}']).next().unwrap_or_default().trim();
+        let is_reexport =
+            statement.lines().last().is_some_and(|line| line.starts_with("pub") && line.contains("use"));
+        let length = read_tree(&source[start..], &mut Vec::new(), &mut |segments| {
+            paths.push(WrittenPath { segments: segments.to_vec(), is_reexport });
+        });
+        at = start + length;
+    }
+    paths
+}
+
+/// Reads `a::b::{c, d::E}`; returns its length in bytes.
+fn read_tree(source: &str, prefix: &mut Vec<String>, found: &mut impl FnMut(&[String])) -> usize {
+    let depth = prefix.len();
+    let mut at = 0;
+    loop {
+        let rest = &source[at..];
+        let length = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+        if length == 0 {
+            break;
+        }
+        prefix.push(rest[..length].to_owned());
+        at += length;
+        let Some(rest) = source[at..].strip_prefix("::") else { break };
+        at += 2;
+        if rest.starts_with('{') {
+            at += 1;
+            loop {
+                at += source[at..].len() - source[at..].trim_start_matches([' ', '\n', ',']).len();
+                if source[at..].is_empty() || source[at..].starts_with('}') {
+                    at = (at + 1).min(source.len());
+                    break;
+                }
+                let length = read_tree(&source[at..], prefix, found);
+                // Something that is no path, as a `*`.
+                at += length.max(1);
+            }
+            prefix.truncate(depth);
+            return at;
+        }
+    }
+    if prefix.len() > depth {
+        found(prefix);
+    }
+    prefix.truncate(depth);
+    at
+}
+
+#[test]
+fn files_of_a_crate_use_each_other_without_circles() {
+    let mut in_circles = BTreeSet::new();
+    for (folder, _) in ARROWS {
+        let graph = ModuleGraph::read(&root().join(folder));
+        for (module, file) in &graph.files {
+            let others = graph.reached_from(module);
+            if others.contains(module) {
+                let circle: Vec<String> = others
+                    .into_iter()
+                    .filter(|other| graph.reached_from(other).contains(module))
+                    .map(|other| other.join("::"))
+                    .collect();
+                let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+                println!("{name}: {}", circle.join(", "));
+                in_circles.insert(name);
+            }
+        }
+    }
+    let known: BTreeSet<String> = FILES_IN_CIRCLES.iter().map(|&name| name.to_owned()).collect();
+    let new: Vec<_> = in_circles.difference(&known).collect();
+    assert!(new.is_empty(), "new circles: {new:#?}");
+    let gone: Vec<_> = known.difference(&in_circles).collect();
+    assert!(gone.is_empty(), "in no circle any more, remove them from the table: {gone:#?}");
+}
+
+#[test]
+fn the_module_graph_reads_nested_uses_parents_and_reexports() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    write("lib.rs", "mod a;\npub mod b;\nmod c;\npub use c::{Deep, Other};\n#[cfg(test)]\nmod fixtures;\n");
+    write("a.rs", "use crate::{Deep, b::{self, X}};\n// crate::c::Comment\nfn f() { crate::b::g(); }\n");
+    write("b.rs", "mod child;\nuse child::Y;\n#[cfg(test)]\nmod tests {\n    use crate::a::X;\n}\n");
+    write("b/child.rs", "use super::X;\n");
+    write("c.rs", "use crate::a::A;\n");
+    let graph = ModuleGraph::read(folder.path());
+    let uses = |name: &str| -> Vec<String> {
+        let module: Vec<String> = name.split("::").map(str::to_owned).collect();
+        graph.uses.get(&module).into_iter().flatten().map(|used| used.join("::")).collect()
+    };
+    assert_eq!(uses("a"), ["b", "c"]);
+    assert_eq!(uses("b"), ["b::child"]);
+    assert_eq!(uses("b::child"), ["b"]);
+    assert_eq!(uses("c"), ["a"]);
+    assert!(!graph.files.contains_key(&vec!["fixtures".to_owned()]));
+    assert!(graph.reached_from(&["a".to_owned()]).contains(&vec!["a".to_owned()]));
 }
