@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use brain::{Brain, BrainFile, Error, Files};
-use git::{Repository, Reviewers, Served};
+use git::{Overlay, Repository, Reviewers};
 
 use crate::pipeline::chain;
 
@@ -14,7 +14,7 @@ pub struct View {
     brain: Brain,
     repository: Option<Repository>,
     /// `None` when that is just what lies in the work tree.
-    served: Option<Served>,
+    served: Option<Overlay>,
     /// Listed once: a look at what has changed and the plan that follows it need the same.
     files: OnceLock<Vec<BrainFile>>,
 }
@@ -31,7 +31,7 @@ impl View {
         let repository =
             Repository::open(brain.root()).map(|repository| repository.with_default_branch(default_branch));
         let served = match &repository {
-            Ok(repository) => repository.served(),
+            Ok(repository) => repository.overlay(),
             Err(_) => Ok(None),
         };
         let served = served.unwrap_or_else(|error| {
@@ -53,12 +53,12 @@ impl View {
     fn list(&self) -> Result<Vec<BrainFile>, Error> {
         let mut files = self.brain.files()?;
         let Some(served) = &self.served else { return Ok(files) };
-        let laid: BTreeMap<&str, _> = served.laid().filter(|(path, _)| brain::is_unit_path(path)).collect();
+        let laid: BTreeMap<&str, _> = served.files().filter(|(path, _)| brain::is_unit_path(path)).collect();
         files.retain(|file| !laid.contains_key(file.path.as_str()));
         files.extend(laid.into_iter().filter_map(|(path, blob)| {
             let blob = blob?;
             // In place of a time, before all times: what is the same blob has not changed.
-            let modified_ns = -i128::from(blob.stamp() >> 1) - 1;
+            let modified_ns = -i128::from(blob.id_prefix() >> 1) - 1;
             Some(BrainFile { path: path.to_owned(), size: blob.size, modified_ns })
         }));
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use git::{CommitId, Credentials, Pushed, Remote, Repository, Scheme, Trouble, Wire};
-use github::{GitHub, NewPull, Retry, Site, Slug};
+use git::{CommitId, Credentials, Pushed, Remote, RemoteFailure, RemoteSession, Repository, Scheme};
+use github::{GitHub, Host, NewPull, Retry, Slug};
 use queue::{Branch, Capture, Claim, Finish, Pull, PullState, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
@@ -243,11 +243,11 @@ impl Arguments {
         failpoint::here!("delivery-before-push");
         let expected = capture.pushed.as_deref().map(str::parse::<CommitId>).transpose();
         let expected = expected.map_err(|error| Failure::passing(&error))?;
-        let pushed = repository.push_branch(&way.wire(), &branch.name, commit, expected);
+        let pushed = repository.push_branch(&way.session(), &branch.name, commit, expected);
         let is_there = match pushed {
             Ok(Pushed::Created | Pushed::Updated | Pushed::AlreadyThere) => true,
-            Err(git::Error::Remote { trouble: Trouble::Stale, .. }) => {
-                repository.fetch(&way.wire()).map_err(of_forge)?;
+            Err(git::Error::Remote { failure: RemoteFailure::Stale, .. }) => {
+                repository.fetch(&way.session()).map_err(of_forge)?;
                 let there = repository.remote_tip(&branch.name).map_err(of_forge)?;
                 match there {
                     // A reviewer has added to it since an attempt that was killed.
@@ -415,14 +415,15 @@ impl Way {
     /// When the settings or the token cannot be used.
     pub(crate) fn find(remote: Remote, api: &str) -> Result<Self, Failure> {
         let none = |remote| Ok(Self { remote, credentials: None, hub: None });
-        let Some(place) = remote.place().filter(|place| place.scheme != Scheme::File) else {
+        let Some(place) = remote.parsed_url().filter(|place| place.scheme != Scheme::File) else {
             return none(remote);
         };
         let host = match place.port.filter(|_| place.scheme != Scheme::Ssh) {
             Some(port) => format!("{}:{port}", place.host),
             None => place.host.clone(),
         };
-        let (Some(site), Ok(slug)) = (Site::of(&host, api).map_err(of_github)?, place.path.parse::<Slug>())
+        let (Some(site), Ok(slug)) =
+            (Host::for_remote(&host, api).map_err(of_github)?, place.path.parse::<Slug>())
         else {
             return none(remote);
         };
@@ -441,8 +442,8 @@ impl Way {
         Ok(Self { remote, credentials, hub: Some(Hub { slug, github, page }) })
     }
 
-    pub(crate) fn wire(&self) -> Wire<'_> {
-        Wire { remote: &self.remote, credentials: self.credentials.as_ref(), deadline: GIT_DEADLINE }
+    pub(crate) fn session(&self) -> RemoteSession<'_> {
+        RemoteSession { remote: &self.remote, credentials: self.credentials.as_ref(), deadline: GIT_DEADLINE }
     }
 
     /// The API of the repository; `None` for another forge.
@@ -463,11 +464,11 @@ impl Way {
     }
 
     pub(crate) fn shown(&self) -> String {
-        self.remote.shown()
+        self.remote.display_url()
     }
 
     fn is_to(&self, remote: &Remote) -> bool {
-        self.remote.name == remote.name && self.remote.shown() == remote.shown()
+        self.remote.name == remote.name && self.remote.display_url() == remote.display_url()
     }
 
     /// Where a commit's files are shown, with a slash at the end; empty where nobody knows.
@@ -488,12 +489,14 @@ fn told(error: &(dyn std::error::Error + 'static), hint: Option<&str>) -> String
 pub(crate) fn of_forge(error: git::Error) -> Failure {
     let failure = Failure::of(told(&error, error.hint()));
     match &error {
-        git::Error::Remote { trouble, .. } => match trouble {
-            Trouble::Offline | Trouble::TooLate | Trouble::Denied | Trouble::NotFound | Trouble::Empty => {
-                Failure { everyone: true, ..failure }
-            }
+        git::Error::Remote { failure: cause, .. } => match cause {
+            RemoteFailure::Offline
+            | RemoteFailure::TooLate
+            | RemoteFailure::Denied
+            | RemoteFailure::NotFound
+            | RemoteFailure::Empty => Failure { everyone: true, ..failure },
             // Of this one branch: a rule that it does not satisfy, or something that passes.
-            Trouble::Protected | Trouble::Stale | Trouble::Other => failure,
+            RemoteFailure::Protected | RemoteFailure::Stale | RemoteFailure::Other => failure,
         },
         _ => failure,
     }

@@ -283,7 +283,7 @@ impl Arguments {
             }
         };
         let by_path = reviewers.by_path.iter().map(|(path, by)| (path.as_str(), by.as_deref()));
-        let noted = self.index.note_reviewers(&reviewers.commit.to_string(), reviewers.is_whole, by_path);
+        let noted = self.index.note_reviewers(&reviewers.commit.to_string(), reviewers.is_complete, by_path);
         if let Err(error) = noted {
             tracing::debug!(error = chain(&error), "failed to note who has reviewed what");
         }

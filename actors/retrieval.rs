@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use git::{Repository, Reviewed, Standing};
+use git::{ContentState, Repository, ReviewSnapshot};
 use index::{Index, Snapshot, UnitRecord};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
@@ -266,13 +266,13 @@ impl OutputFilter for Reader<'_> {
         let content = std::fs::read(arguments.root.join(&unit.path)).ok();
         let open = || {
             let repository = Repository::open(&arguments.root).ok()?;
-            repository.with_default_branch(arguments.default_branch.as_deref()).reviewed().ok()
+            repository.with_default_branch(arguments.default_branch.as_deref()).review_snapshot().ok()
         };
         let standing =
-            arguments.reviews.with(open, |reviewed| reviewed.standing(&unit.path, content.as_deref()));
+            arguments.reviews.with(open, |reviewed| reviewed.content_state(&unit.path, content.as_deref()));
         match standing {
-            Some(Ok(Standing::Merged)) => Review::Merged,
-            Some(Ok(Standing::Uncommitted)) => Review::UncommittedEdit,
+            Some(Ok(ContentState::Merged)) => Review::Merged,
+            Some(Ok(ContentState::Uncommitted)) => Review::UncommittedEdit,
             Some(Err(error)) => {
                 tracing::debug!(error = chain(&error), "a unit's review is not known");
                 Review::Accepted
@@ -293,14 +293,14 @@ pub struct Reviews(Arc<Mutex<Option<Opened>>>);
 struct Opened {
     at: Instant,
     /// `None` for a brain that is no repository, or has no branch yet.
-    reviewed: Option<Reviewed>,
+    reviewed: Option<ReviewSnapshot>,
 }
 
 impl Reviews {
     fn with<T>(
         &self,
-        open: impl FnOnce() -> Option<Reviewed>,
-        look: impl FnOnce(&Reviewed) -> T,
+        open: impl FnOnce() -> Option<ReviewSnapshot>,
+        look: impl FnOnce(&ReviewSnapshot) -> T,
     ) -> Option<T> {
         let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = opened.take().filter(|opened| opened.at.elapsed() < REVIEWED_FOR);

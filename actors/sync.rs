@@ -163,7 +163,7 @@ fn run(
         Way::find(remote, &setup.delivery.api)?
     };
     failpoint::here!("sync-before-fetch");
-    let fetched = repository.fetch(&way.wire()).map_err(of_forge)?;
+    let fetched = repository.fetch(&way.session()).map_err(of_forge)?;
     failpoint::here!("sync-after-fetch");
     let mut synced = Synced {
         remote: way.shown(),
@@ -354,11 +354,12 @@ impl After<'_> {
         };
         let mut deleted = false;
         if self.repository.remote_tip(branch).map_err(|error| with_hint(&error))? == Some(commit) {
-            match self.repository.delete_remote_branch(&self.way.wire(), branch, commit) {
+            match self.repository.delete_remote_branch(&self.way.session(), branch, commit) {
                 Ok(gone) => deleted |= gone,
                 // GitHub or a person was quicker.
                 Err(git::Error::Remote {
-                    trouble: git::Trouble::Stale | git::Trouble::Protected, ..
+                    failure: git::RemoteFailure::Stale | git::RemoteFailure::Protected,
+                    ..
                 }) => {}
                 Err(error) => return Err(of_forge(error)),
             }

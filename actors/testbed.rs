@@ -53,7 +53,7 @@ impl Testbed {
             edits: false,
         };
         let files: Vec<NewFile> = made.written.iter().map(file).collect();
-        repository.commit_all_new(&files, "Begin", epoch(), &Identity::default()).unwrap().unwrap();
+        repository.create_initial_commit(&files, "Begin", epoch(), &Identity::default()).unwrap().unwrap();
         let places = Places::at(folder.path().join("state"));
         places.create().unwrap();
         let jobs = Jobs::new(Queue::open(&places.queue()).unwrap());

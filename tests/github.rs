@@ -56,7 +56,7 @@ fn count(api: &GithubApi, beginning: &str) -> usize {
 #[tokio::test]
 async fn a_branch_gets_one_pull_request_however_often_it_is_asked_for() {
     let (api, client) = started();
-    assert_eq!(client.pull_of(&slug(), BRANCH).await.unwrap(), None);
+    assert_eq!(client.find_pull(&slug(), BRANCH).await.unwrap(), None);
     let first = client.open_pull(&slug(), &new_pull()).await.unwrap();
     assert!(first.created);
     assert_eq!(first.pull.state, PullState::Open);
@@ -342,7 +342,7 @@ async fn what_became_of_a_pull_request_is_told_with_who_merged_it() {
             panic!()
         };
         assert_eq!(by.as_deref(), Some("reviewer"));
-        let listed = client.pull_of(&slug(), &branch).await.unwrap().unwrap();
+        let listed = client.find_pull(&slug(), &branch).await.unwrap().unwrap();
         assert!(matches!(listed.state, PullState::Merged { by: None, .. }));
     }
     let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();

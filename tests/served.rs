@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use actors::brain_view::View;
 use brain::{Brain, Files};
-use git::{Lock, Repository, Wire};
+use git::{Lock, RemoteSession, Repository};
 use index::{Index, Mode, ModelLabel};
 use knowledge::CountTokens;
 
@@ -54,8 +54,8 @@ impl World {
 
     fn fetch(&self) {
         let remote = self.repository().remote().unwrap().unwrap();
-        let wire = Wire { remote: &remote, credentials: None, deadline: Duration::from_secs(60) };
-        self.repository().fetch(&wire).unwrap();
+        let session = RemoteSession { remote: &remote, credentials: None, deadline: Duration::from_secs(60) };
+        self.repository().fetch(&session).unwrap();
     }
 
     /// The served units, by name, with what each says.
@@ -73,7 +73,7 @@ impl World {
     fn check(&self, expected: &[(&str, &str)]) {
         let expected: BTreeMap<String, String> =
             expected.iter().map(|(name, says)| ((*name).to_owned(), (*says).to_owned())).collect();
-        assert_eq!(self.served(), expected);
+        assert_eq!(self.overlay(), expected);
     }
 }
 
@@ -100,7 +100,7 @@ fn commit(root: &Path, message: &str) {
 #[test]
 fn a_checkout_at_the_newest_commit_is_served_as_it_lies_there() {
     let world = World::new();
-    assert!(world.repository().served().unwrap().is_none(), "nothing is laid over it");
+    assert!(world.repository().overlay().unwrap().is_none(), "nothing is laid over it");
     let brain = Brain::open(&world.brain()).unwrap();
     let mut times: Vec<Duration> = (0..19)
         .map(|_| {
@@ -212,7 +212,7 @@ fn where_both_have_gone_on_both_are_served() {
     world.check(&here_and_there);
     // In the midst of a merge with a conflict the user's file is served as it lies there.
     assert!(!try_git(&world.brain(), &["merge", "origin/main"]).status.success());
-    let served = world.served();
+    let served = world.overlay();
     assert_eq!(served["b"], "theirs");
     assert_eq!(served["there"], "theirs");
     assert!(std::fs::read_to_string(path_of(&world.brain(), "a")).unwrap().contains("<<<<<<<"));
@@ -234,7 +234,7 @@ fn ends_of_lines_and_a_brain_without_git_are_no_edits() {
     });
     world.check(&[("a", "theirs"), ("b", "first"), ("c", "first")]);
     std::fs::rename(world.brain().join(".git"), world.sandbox.path().join("moved")).unwrap();
-    assert_eq!(world.served().len(), 3);
+    assert_eq!(world.overlay().len(), 3);
 }
 
 struct Words;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use git::{
     CommitId, Credentials, Error, FastForward, Fetched, Identity, Lock, NewFile, Outcome, Proposal, Pushed,
-    Refusal, Remote, Repository, Trouble, Wire,
+    Refusal, Remote, RemoteFailure, RemoteSession, Repository,
 };
 
 use crate::support::git_http::{BASIC, Fault, GitHttp, PASSWORD, USER};
@@ -124,17 +124,26 @@ impl Brain {
         self.repository.remote().unwrap().unwrap()
     }
 
-    fn on_wire<T>(&self, deadline: Duration, act: impl FnOnce(&Repository, &Wire<'_>) -> T) -> T {
+    fn with_session<T>(
+        &self,
+        deadline: Duration,
+        act: impl FnOnce(&Repository, &RemoteSession<'_>) -> T,
+    ) -> T {
         let remote = self.remote();
-        act(&self.repository, &Wire { remote: &remote, credentials: Some(&self.credentials), deadline })
+        act(
+            &self.repository,
+            &RemoteSession { remote: &remote, credentials: Some(&self.credentials), deadline },
+        )
     }
 
     fn fetch(&self) -> Result<Fetched, Error> {
-        self.on_wire(DEADLINE, |repository, wire| repository.fetch(wire))
+        self.with_session(DEADLINE, |repository, session| repository.fetch(session))
     }
 
     fn push(&self, branch: &str, commit: CommitId, expected: Option<CommitId>) -> Result<Pushed, Error> {
-        self.on_wire(DEADLINE, |repository, wire| repository.push_branch(wire, branch, commit, expected))
+        self.with_session(DEADLINE, |repository, session| {
+            repository.push_branch(session, branch, commit, expected)
+        })
     }
 
     fn lock(&self) -> Lock {
@@ -213,14 +222,14 @@ fn picture(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     bytes
 }
 
-fn trouble<T: std::fmt::Debug>(result: Result<T, Error>) -> (Trouble, String) {
+fn trouble<T: std::fmt::Debug>(result: Result<T, Error>) -> (RemoteFailure, String) {
     match result {
-        Err(Error::Remote { trouble, told }) => {
+        Err(Error::Remote { failure, message: told }) => {
             for secret in [PASSWORD, BASIC] {
                 assert!(!told.contains(secret), "{told}");
             }
             assert!(!told.contains('\n'), "{told:?}");
-            (trouble, told)
+            (failure, told)
         }
         other => panic!("{other:?}"),
     }
@@ -313,7 +322,7 @@ fn a_branch_at_the_remote_is_replaced_only_where_it_is_as_expected() {
         a.push(BRANCH, first, None).unwrap();
         // The other machine has the same name with other content.
         let other = b.propose(BRANCH, "# Other\n");
-        assert_eq!(trouble(b.push(BRANCH, other, None)).0, Trouble::Stale);
+        assert_eq!(trouble(b.push(BRANCH, other, None)).0, RemoteFailure::Stale);
         assert_eq!(world.there(BRANCH), first.to_string());
 
         // Rebuilt on a new base.
@@ -330,17 +339,17 @@ fn a_branch_at_the_remote_is_replaced_only_where_it_is_as_expected() {
 
         // A person adds to it.
         let theirs = world.merge_there(BRANCH, "note-2.md", "theirs\n");
-        assert_eq!(trouble(a.push(BRANCH, first, Some(again.commit))).0, Trouble::Stale);
-        let deleted = a.on_wire(DEADLINE, |repository, wire| {
-            repository.delete_remote_branch(wire, BRANCH, again.commit)
+        assert_eq!(trouble(a.push(BRANCH, first, Some(again.commit))).0, RemoteFailure::Stale);
+        let deleted = a.with_session(DEADLINE, |repository, session| {
+            repository.delete_remote_branch(session, BRANCH, again.commit)
         });
-        assert_eq!(trouble(deleted).0, Trouble::Stale);
+        assert_eq!(trouble(deleted).0, RemoteFailure::Stale);
         assert_eq!(world.there(BRANCH), theirs);
         a.fetch().unwrap();
         let theirs = a.repository.remote_tip(BRANCH).unwrap().unwrap();
         for is_there in [true, false] {
-            let deleted = a.on_wire(DEADLINE, |repository, wire| {
-                repository.delete_remote_branch(wire, BRANCH, theirs).unwrap()
+            let deleted = a.with_session(DEADLINE, |repository, session| {
+                repository.delete_remote_branch(session, BRANCH, theirs).unwrap()
             });
             assert_eq!(deleted, is_there);
             assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), None);
@@ -358,9 +367,10 @@ fn only_branches_of_nugget_are_pushed_or_deleted() {
         ["main", "feature", "nugget/", "nugget/a..b", "nugget/x:refs/heads/main", "-x", "nugget/x y"]
     {
         assert!(matches!(a.push(branch, commit, None), Err(Error::ForeignBranch { .. })), "{branch}");
-        let delete =
-            |repository: &Repository, wire: &Wire<'_>| repository.delete_remote_branch(wire, branch, commit);
-        assert!(matches!(a.on_wire(DEADLINE, delete), Err(Error::ForeignBranch { .. })), "{branch}");
+        let delete = |repository: &Repository, session: &RemoteSession<'_>| {
+            repository.delete_remote_branch(session, branch, commit)
+        };
+        assert!(matches!(a.with_session(DEADLINE, delete), Err(Error::ForeignBranch { .. })), "{branch}");
         let deleted = a.repository.delete_branch(&a.lock(), branch, commit);
         assert!(matches!(deleted, Err(Error::ForeignBranch { .. })), "{branch}");
     }
@@ -401,7 +411,7 @@ fn a_remote_that_refuses_a_branch_says_why() {
         let commit = a.propose(BRANCH, "# Ours\n");
         script(&world.remote().join("hooks/pre-receive"), "echo 'these branches are protected' >&2\nexit 1");
         let (trouble, told) = trouble(a.push(BRANCH, commit, None));
-        assert_eq!(trouble, Trouble::Protected, "{told}");
+        assert_eq!(trouble, RemoteFailure::Protected, "{told}");
         assert!(told.contains("these branches are protected"), "{told}");
         assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), None);
         std::fs::remove_file(world.remote().join("hooks/pre-receive")).unwrap();
@@ -415,13 +425,13 @@ fn every_trouble_of_a_server_is_told_apart_and_without_a_secret() {
     let a = world.brain("a");
     let commit = a.propose(BRANCH, "# Ours\n");
     let faults = [
-        (Fault::Status(401, "who?"), Trouble::Denied),
-        (Fault::Status(403, "no"), Trouble::Denied),
-        (Fault::Status(404, "none"), Trouble::NotFound),
-        (Fault::Status(429, "slowly"), Trouble::Offline),
-        (Fault::Status(500, "oh"), Trouble::Offline),
-        (Fault::Status(503, "later"), Trouble::Offline),
-        (Fault::Cut, Trouble::Offline),
+        (Fault::Status(401, "who?"), RemoteFailure::Denied),
+        (Fault::Status(403, "no"), RemoteFailure::Denied),
+        (Fault::Status(404, "none"), RemoteFailure::NotFound),
+        (Fault::Status(429, "slowly"), RemoteFailure::Offline),
+        (Fault::Status(500, "oh"), RemoteFailure::Offline),
+        (Fault::Status(503, "later"), RemoteFailure::Offline),
+        (Fault::Cut, RemoteFailure::Offline),
     ];
     for (fault, expected) in faults {
         world.http().fail(Some(fault.clone()));
@@ -433,8 +443,8 @@ fn every_trouble_of_a_server_is_told_apart_and_without_a_secret() {
     }
     world.http().fail(Some(Fault::Hang));
     let begun = Instant::now();
-    let late = a.on_wire(Duration::from_millis(700), |repository, wire| repository.fetch(wire));
-    assert_eq!(trouble(late).0, Trouble::TooLate);
+    let late = a.with_session(Duration::from_millis(700), |repository, session| repository.fetch(session));
+    assert_eq!(trouble(late).0, RemoteFailure::TooLate);
     assert!(begun.elapsed() < DEADLINE, "it hung");
     world.http().fail(None);
     assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
@@ -442,12 +452,12 @@ fn every_trouble_of_a_server_is_told_apart_and_without_a_secret() {
     // Nobody listens there.
     let gone = world.http().url.clone();
     git(a.root(), &["remote", "set-url", "origin", "http://127.0.0.1:9/brain.git"]);
-    assert_eq!(trouble(a.fetch()).0, Trouble::Offline, "{gone}");
+    assert_eq!(trouble(a.fetch()).0, RemoteFailure::Offline, "{gone}");
     git(
         a.root(),
         &["remote", "set-url", "origin", &format!("file://{}/none.git", world.folder.path().display())],
     );
-    assert_eq!(trouble(a.fetch()).0, Trouble::NotFound);
+    assert_eq!(trouble(a.fetch()).0, RemoteFailure::NotFound);
     fsck(a.root());
 }
 
@@ -457,12 +467,12 @@ fn a_wrong_password_is_told_and_a_right_one_is_the_users_own_without_ours() {
     let a = world.brain("a");
     let wrong = Credentials { username: USER.to_owned(), password: "canary-wrong-77".to_owned() };
     let (remote, deadline) = (a.remote(), DEADLINE);
-    let fetch = |credentials| a.repository.fetch(&Wire { remote: &remote, credentials, deadline });
+    let fetch = |credentials| a.repository.fetch(&RemoteSession { remote: &remote, credentials, deadline });
     let (trouble_told, told) = trouble(fetch(Some(&wrong)));
-    assert_eq!(trouble_told, Trouble::Denied, "{told}");
+    assert_eq!(trouble_told, RemoteFailure::Denied, "{told}");
     assert!(!told.contains("canary-wrong"), "{told}");
     let (trouble_told, told) = trouble(fetch(None));
-    assert_eq!(trouble_told, Trouble::Denied, "{told}");
+    assert_eq!(trouble_told, RemoteFailure::Denied, "{told}");
     // The user's helper, and what it is told.
     let helper = format!(
         "!f() {{ echo \"$1\" >> '{}'; test \"$1\" = get && printf 'username={USER}\\npassword={PASSWORD}\\n'; }}; f",
@@ -480,9 +490,9 @@ fn a_wrong_password_is_told_and_a_right_one_is_the_users_own_without_ours() {
     let url = format!("{}/none.git", world.http().url.replace("http://", "http://me:canary-in-url@"));
     git(a.root(), &["remote", "set-url", "origin", &url]);
     let remote = a.remote();
-    assert!(!format!("{remote:?} {}", remote.shown()).contains("canary"));
-    let wire = Wire { remote: &remote, credentials: None, deadline };
-    let (_, told) = trouble(a.repository.fetch(&wire));
+    assert!(!format!("{remote:?} {}", remote.display_url()).contains("canary"));
+    let session = RemoteSession { remote: &remote, credentials: None, deadline };
+    let (_, told) = trouble(a.repository.fetch(&session));
     assert!(!told.contains("canary"), "{told}");
 }
 
@@ -497,7 +507,7 @@ fn a_redirect_elsewhere_gets_no_password() {
         world.http().fail(Some(Fault::Redirect(elsewhere.url.replace("127.0.0.1", "localhost"))));
         world.merge_there("main", "news.md", &format!("{asks_password}\n"));
         let (trouble, told) = trouble(a.fetch());
-        assert_eq!(trouble, Trouble::NotFound, "{told}");
+        assert_eq!(trouble, RemoteFailure::NotFound, "{told}");
         assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
     }
 }
@@ -517,7 +527,8 @@ fn no_secret_is_in_a_process_list_or_in_gits_configuration() {
     world.http().fail(Some(Fault::Hang));
     let asked = world.http().requests().len();
     std::thread::scope(|scope| {
-        let fetch = || a.on_wire(Duration::from_secs(5), |repository, wire| repository.fetch(wire));
+        let fetch =
+            || a.with_session(Duration::from_secs(5), |repository, session| repository.fetch(session));
         let fetching = scope.spawn(fetch);
         until("git has asked", || world.http().requests().len() > asked);
         let lines = command_lines();
@@ -525,7 +536,7 @@ fn no_secret_is_in_a_process_list_or_in_gits_configuration() {
         assert!(!lines.contains(PASSWORD) && !lines.contains(BASIC), "{lines}");
         let environment = std::fs::read_to_string(a.root().join(".git/config")).unwrap();
         assert!(!environment.contains(PASSWORD) && !environment.contains("credential"), "{environment}");
-        assert_eq!(trouble(fetching.join().unwrap()).0, Trouble::TooLate);
+        assert_eq!(trouble(fetching.join().unwrap()).0, RemoteFailure::TooLate);
     });
     world.http().fail(None);
     let commit = a.propose(BRANCH, "# Ours\n");
@@ -629,8 +640,9 @@ fn a_renamed_default_branch_is_followed_and_a_configured_one_is_kept() {
         git(&world.remote(), &["branch", "knowledge", "trunk~"]);
         let repository = Repository::open(a.root()).unwrap().with_default_branch(Some("knowledge"));
         let remote = a.remote();
-        let wire = Wire { remote: &remote, credentials: Some(&a.credentials), deadline: DEADLINE };
-        let fetched = repository.fetch(&wire).unwrap();
+        let session =
+            RemoteSession { remote: &remote, credentials: Some(&a.credentials), deadline: DEADLINE };
+        let fetched = repository.fetch(&session).unwrap();
         assert_eq!(fetched.default_branch, "knowledge");
         assert_eq!(fetched.tip.unwrap().to_string(), world.there("knowledge"));
         assert_eq!(
@@ -655,15 +667,17 @@ fn an_empty_remote_gets_the_default_branch_when_asked_and_nothing_before_it() {
         let fetched = a.fetch().unwrap();
         assert_eq!(fetched, Fetched { default_branch: "main".to_owned(), tip: None, moved: false });
         let commit = a.propose(BRANCH, "# Ours\n");
-        assert_eq!(trouble(a.push(BRANCH, commit, None)).0, Trouble::Empty);
+        assert_eq!(trouble(a.push(BRANCH, commit, None)).0, RemoteFailure::Empty);
         assert_eq!(git(&world.remote(), &["for-each-ref"]), "");
 
-        let push = |brain: &Brain| brain.on_wire(DEADLINE, |repository, wire| repository.push_default(wire));
+        let push = |brain: &Brain| {
+            brain.with_session(DEADLINE, |repository, session| repository.push_default(session))
+        };
         assert_eq!(push(&a).unwrap(), Pushed::Created);
         assert_eq!(push(&a).unwrap(), Pushed::AlreadyThere);
         assert_eq!(git(&world.remote(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
         // A brain of its own is never forced upon it.
-        assert_eq!(trouble(push(&b)).0, Trouble::Stale);
+        assert_eq!(trouble(push(&b)).0, RemoteFailure::Stale);
         assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
         assert!(a.fetch().unwrap().tip.is_some());
         assert_eq!(a.repository.lag().unwrap().behind, 0);
@@ -740,7 +754,7 @@ fn a_clone_comes_whole_or_not_at_all() {
     );
 
     world.http().fail(Some(Fault::Status(404, "none")));
-    assert_eq!(trouble(clone("none").map(|_| ())).0, Trouble::NotFound);
+    assert_eq!(trouble(clone("none").map(|_| ())).0, RemoteFailure::NotFound);
     world.http().fail(None);
     let secret = world.url().replace("http://", "http://me:hunter2@");
     let refused = git::clone(&secret, &world.path("none"), None, DEADLINE);
@@ -764,8 +778,10 @@ fn a_remote_is_found_and_told_without_its_secrets() {
     let place = |url: &str| {
         git(a.root(), &["remote", "set-url", "origin", url]);
         let remote = a.remote();
-        let told = remote.shown();
-        remote.place().map(|place| (format!("{:?}", place.scheme), place.host, place.port, place.path, told))
+        let told = remote.display_url();
+        remote
+            .parsed_url()
+            .map(|place| (format!("{:?}", place.scheme), place.host, place.port, place.path, told))
     };
     let expected = |scheme: &str, host: &str, port, path: &str, told: &str| {
         Some((scheme.to_owned(), host.to_owned(), port, path.to_owned(), told.to_owned()))

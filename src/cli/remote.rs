@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use git::{Credentials, Place, Pushed, Scheme, Wire};
-use github::{Found, GitHub, Site, Slug};
+use git::{Credentials, Pushed, RemoteSession, RemoteUrl, Scheme};
+use github::{FoundToken, GitHub, Host, Slug};
 
 use crate::error::CliError;
 
@@ -17,7 +17,7 @@ pub(crate) const NO_TOKEN_HINT: &str =
 
 /// The GitHub that a place is on, and what it is called there; `None` for another forge or a folder.
 /// `api` is the setting `github.api`.
-pub(crate) fn site_of(place: &Place, api: &str) -> Result<Option<(Site, Slug)>, github::Error> {
+pub(crate) fn site_of(place: &RemoteUrl, api: &str) -> Result<Option<(Host, Slug)>, github::Error> {
     if place.scheme == Scheme::File {
         return Ok(None);
     }
@@ -25,18 +25,18 @@ pub(crate) fn site_of(place: &Place, api: &str) -> Result<Option<(Site, Slug)>, 
         Some(port) => format!("{}:{port}", place.host),
         None => place.host.clone(),
     };
-    Ok(Site::of(&host, api)?.zip(place.path.parse().ok()))
+    Ok(Host::for_remote(&host, api)?.zip(place.path.parse().ok()))
 }
 
 /// For git over https: the same token.
-pub(crate) fn credentials_of(found: &Found) -> Credentials {
+pub(crate) fn credentials_of(found: &FoundToken) -> Credentials {
     let (username, password) = found.credentials();
     Credentials { username: username.to_owned(), password: password.to_owned() }
 }
 
 /// What git needs for a place, where that is a GitHub and there is a token.
 pub(crate) fn credentials_for(
-    place: Option<&Place>,
+    place: Option<&RemoteUrl>,
     api: &str,
 ) -> Result<Option<Credentials>, github::Error> {
     let Some(place) = place.filter(|place| matches!(place.scheme, Scheme::Https | Scheme::Http)) else {
@@ -56,7 +56,7 @@ pub(crate) struct Hub {
 impl Hub {
     /// Finds the repository, or makes it when that is asked for.
     pub(crate) fn find(slug: &Slug, api: &str, create: bool, private: bool) -> Result<Self, CliError> {
-        let site = Site::home(api)?;
+        let site = Host::from_setting(api)?;
         let Some(found) = site.token()? else {
             return Err(CliError::new(format!("there is no token for {}", site.host())).hint(NO_TOKEN_HINT));
         };
@@ -125,10 +125,11 @@ pub(crate) fn push_first(repository: &git::Repository, api: &str) -> First {
         let Some(remote) = repository.remote()? else {
             return Err(CliError::new("git shows no remote `origin`"));
         };
-        let credentials = credentials_for(remote.place().as_ref(), api)?;
-        let wire = Wire { remote: &remote, credentials: credentials.as_ref(), deadline: GIT_DEADLINE };
-        if repository.fetch(&wire)?.tip.is_none() {
-            let pushed = repository.push_default(&wire)?;
+        let credentials = credentials_for(remote.parsed_url().as_ref(), api)?;
+        let session =
+            RemoteSession { remote: &remote, credentials: credentials.as_ref(), deadline: GIT_DEADLINE };
+        if repository.fetch(&session)?.tip.is_none() {
+            let pushed = repository.push_default(&session)?;
             let branch = repository.default_branch()?.name;
             return Ok(if pushed == Pushed::AlreadyThere { First::There } else { First::Pushed { branch } });
         }

@@ -15,7 +15,7 @@ use knowledge::text;
 use rustix::process::{Pid, Signal};
 
 use crate::error::Error;
-use crate::remote_failure::{self, Trouble};
+use crate::remote_failure::{self, RemoteFailure};
 
 /// The most that is kept of what git prints, in bytes; the rest is read and forgotten.
 const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -199,7 +199,7 @@ impl Program {
     /// Runs git to its end.
     ///
     /// # Errors
-    /// [`Error::NoGit`]; [`Trouble::TooLate`] when `until` passes: it is then killed, with all that it
+    /// [`Error::NoGit`]; [`RemoteFailure::TooLate`] when `until` passes: it is then killed, with all that it
     /// started. That git failed is no error here.
     pub(crate) fn run(mut self, until: Instant) -> Result<Ended, Error> {
         self.command.env("GIT_CONFIG_COUNT", self.configuration.len().to_string());
@@ -221,7 +221,7 @@ impl Program {
             kill(&mut child);
             let words = String::from_utf8_lossy(&collect(&words)).into_owned();
             let ended = Ended { is_success: false, output: Vec::new(), words, secrets: self.secrets };
-            return Err(Error::Remote { trouble: Trouble::TooLate, told: ended.told() });
+            return Err(Error::Remote { failure: RemoteFailure::TooLate, message: ended.told() });
         };
         let words = String::from_utf8_lossy(&collect(&words)).into_owned();
         Ok(Ended { is_success, output: collect(&output), words, secrets: self.secrets })
@@ -229,13 +229,13 @@ impl Program {
 }
 
 impl Ended {
-    /// What git printed, or the trouble that it had.
+    /// What git printed, or the failure that it had.
     pub(crate) fn ok(self) -> Result<Vec<u8>, Error> {
-        if self.is_success { Ok(self.output) } else { Err(self.trouble()) }
+        if self.is_success { Ok(self.output) } else { Err(self.failure()) }
     }
 
-    pub(crate) fn trouble(&self) -> Error {
-        Error::Remote { trouble: remote_failure::of_words(&self.words), told: self.told() }
+    pub(crate) fn failure(&self) -> Error {
+        Error::Remote { failure: remote_failure::of_words(&self.words), message: self.told() }
     }
 
     /// git's words on one line, what was fatal first, without secrets.

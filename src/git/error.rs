@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::remote_failure::Trouble;
+use crate::remote_failure::RemoteFailure;
 use crate::repository::CommitId;
 
 #[derive(Debug, thiserror::Error)]
@@ -39,11 +39,11 @@ pub enum Error {
     #[error("the remote {name} is there already, as {url}")]
     RemoteTaken { name: String, url: String },
     /// git could not reach the remote, or was refused there.
-    #[error("{trouble}: {told}")]
+    #[error("{failure}: {message}")]
     Remote {
-        trouble: Trouble,
+        failure: RemoteFailure,
         /// git's own words on one line, without secrets.
-        told: String,
+        message: String,
     },
     #[error("failed to run git")]
     NoGit {
@@ -101,7 +101,7 @@ impl Error {
                 Some("leave it out of the URL, where others can read it: git's credential helper keeps it")
             }
             Self::RemoteTaken { .. } => Some("change it with `git remote set-url`, if that is what you want"),
-            Self::Remote { trouble, .. } => trouble.hint(),
+            Self::Remote { failure, .. } => failure.hint(),
             Self::NoGit { .. } => Some("install git (2.31 or later) and see that it is on the PATH"),
             Self::CheckedOut { .. } => Some("switch to another branch in the brain"),
             Self::FolderTaken { .. } => Some("give an empty folder, or one that does not exist"),

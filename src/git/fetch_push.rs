@@ -19,8 +19,8 @@ use crate::propose::{BRANCH_PREFIX, reference_name};
 use crate::ref_lock::{lock_of, sweep, sweep_one};
 use crate::references::{delete, point, update};
 use crate::remote_config::check_url;
-use crate::remote_failure::{self, Trouble};
-use crate::remote_url::{Place, Remote};
+use crate::remote_failure::{self, RemoteFailure};
+use crate::remote_url::{Remote, RemoteUrl};
 use crate::repository::{CommitId, Repository, branches, remote_head, tip};
 
 /// A name and a password or token, for https and for http on this machine. They reach git in its
@@ -39,7 +39,7 @@ impl fmt::Debug for Credentials {
 
 /// How the remote is spoken to.
 #[derive(Clone, Copy, Debug)]
-pub struct Wire<'a> {
+pub struct RemoteSession<'a> {
     pub remote: &'a Remote,
     /// `None` leaves it to the user's own credential helpers and ssh keys. Nobody is ever asked.
     pub credentials: Option<&'a Credentials>,
@@ -68,7 +68,7 @@ pub enum Pushed {
 }
 
 /// The name under which git knows the remote: one that nobody has configured.
-const WIRE: &str = "nugget-wire";
+const REMOTE_NAME: &str = "nugget-wire";
 
 /// How long the lock over the repository's writers is waited for, to note what was fetched or pushed.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(10);
@@ -101,7 +101,7 @@ impl Repository {
         let ended = program.run(Instant::now() + CONFIGURATION_WAIT_MAX)?;
         // That there is no such key is no failure.
         if !ended.is_success && !ended.told().is_empty() {
-            return Err(ended.trouble());
+            return Err(ended.failure());
         }
         let printed = String::from_utf8_lossy(&ended.output).into_owned();
         let mut remotes: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
@@ -152,28 +152,28 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Remote`], [`Error::NoGit`], [`Error::LockTimeout`], and failures of the disk.
-    pub fn fetch(&self, wire: &Wire<'_>) -> Result<Fetched, Error> {
-        let until = Instant::now() + wire.deadline;
+    pub fn fetch(&self, session: &RemoteSession<'_>) -> Result<Fetched, Error> {
+        let until = Instant::now() + session.deadline;
         let git = self.git()?;
         let mut attempts = 0;
         loop {
             // Read before the remote is asked: a branch that another process pushes meanwhile is not among
             // these, and is not taken for one that is gone there.
-            let known = Known::read(&git, &wire.remote.name, self.preferred())?;
-            let there = self.ask(&git, wire, &known, until)?;
+            let known = Known::read(&git, &session.remote.name, self.preferred())?;
+            let there = self.ask(&git, session, &known, until)?;
             let news: Vec<&String> = there
                 .wanted()
                 .filter(|(name, id)| known.tips.get(*name) != Some(*id))
                 .map(|(name, _)| name)
                 .collect();
             if !news.is_empty() {
-                self.download(&git, wire, &news, until)?;
+                self.download(&git, session, &news, until)?;
             }
             // A branch that has moved between question and download may be there only in its new state.
             let git = self.git()?;
             let is_whole = there.wanted().all(|(_, id)| git.has_object(*id));
             if is_whole || attempts == 2 {
-                return self.note_fetched(&git, wire, &known, &there);
+                return self.note_fetched(&git, session, &known, &there);
             }
             attempts += 1;
         }
@@ -183,9 +183,9 @@ impl Repository {
     ///
     /// # Errors
     /// [`Error::Remote`] and [`Error::NoGit`].
-    pub fn branches_at(&self, wire: &Wire<'_>) -> Result<Vec<String>, Error> {
-        let until = Instant::now() + wire.deadline;
-        Ok(self.listed(&self.git()?, wire, until)?.into_keys().collect())
+    pub fn list_remote_branches(&self, session: &RemoteSession<'_>) -> Result<Vec<String>, Error> {
+        let until = Instant::now() + session.deadline;
+        Ok(self.listed(&self.git()?, session, until)?.into_keys().collect())
     }
 
     /// Pushes a commit to a branch of nugget's at the remote. With `expected` it takes the place of that
@@ -196,26 +196,26 @@ impl Repository {
     /// Takes the repository's lock for a moment at the end, so the caller must not hold it.
     ///
     /// # Errors
-    /// [`Error::ForeignBranch`]; [`Error::Remote`] with [`Trouble::Stale`] when the branch there is not as
-    /// expected, [`Trouble::Empty`], and others; as [`fetch`](Self::fetch).
+    /// [`Error::ForeignBranch`]; [`Error::Remote`] with [`RemoteFailure::Stale`] when the branch there is not as
+    /// expected, [`RemoteFailure::Empty`], and others; as [`fetch`](Self::fetch).
     pub fn push_branch(
         &self,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         branch: &str,
         commit: CommitId,
         expected: Option<CommitId>,
     ) -> Result<Pushed, Error> {
-        let until = Instant::now() + wire.deadline;
+        let until = Instant::now() + session.deadline;
         let reference = reference_name(branch)?;
         let git = self.git()?;
-        let remote = &wire.remote.name;
+        let remote = &session.remote.name;
         let is_known = self.default_branch_of(&git).is_ok_and(|default| default.remote.is_some());
-        if !is_known && self.fetch(wire)?.tip.is_none() {
-            let told = Trouble::Empty.to_string();
-            return Err(Error::Remote { trouble: Trouble::Empty, told });
+        if !is_known && self.fetch(session)?.tip.is_none() {
+            let failure = RemoteFailure::Empty;
+            return Err(Error::Remote { failure, message: failure.to_string() });
         }
         let lease = expected.map(|expected| expected.to_string()).unwrap_or_default();
-        let pushed = self.push(&git, wire, &format!("{commit}:{reference}"), &reference, &lease, until)?;
+        let pushed = self.push(&git, session, &format!("{commit}:{reference}"), &reference, &lease, until)?;
         self.note(&format!("refs/remotes/{remote}/{branch}"), Some(commit.0))?;
         Ok(pushed)
     }
@@ -224,16 +224,16 @@ impl Repository {
     /// branch of that name is.
     ///
     /// # Errors
-    /// Those of [`default_branch`](Self::default_branch); [`Trouble::Stale`] when the remote has the branch
+    /// Those of [`default_branch`](Self::default_branch); [`RemoteFailure::Stale`] when the remote has the branch
     /// with another commit; as [`fetch`](Self::fetch).
-    pub fn push_default(&self, wire: &Wire<'_>) -> Result<Pushed, Error> {
-        let until = Instant::now() + wire.deadline;
+    pub fn push_default(&self, session: &RemoteSession<'_>) -> Result<Pushed, Error> {
+        let until = Instant::now() + session.deadline;
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
         let Some(commit) = default.local else { return Err(Error::Unborn { branch: default.name }) };
         let reference = format!("refs/heads/{}", default.name);
-        let pushed = self.push(&git, wire, &format!("{commit}:{reference}"), &reference, "", until)?;
-        self.note(&format!("refs/remotes/{}/{}", wire.remote.name, default.name), Some(commit.0))?;
+        let pushed = self.push(&git, session, &format!("{commit}:{reference}"), &reference, "", until)?;
+        self.note(&format!("refs/remotes/{}/{}", session.remote.name, default.name), Some(commit.0))?;
         Ok(pushed)
     }
 
@@ -244,26 +244,26 @@ impl Repository {
     /// As [`push_branch`](Self::push_branch).
     pub fn delete_remote_branch(
         &self,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         branch: &str,
         expected: CommitId,
     ) -> Result<bool, Error> {
-        let until = Instant::now() + wire.deadline;
+        let until = Instant::now() + session.deadline;
         let reference = reference_name(branch)?;
         let git = self.git()?;
         let lease = expected.to_string();
-        let deleted = match self.push(&git, wire, &format!(":{reference}"), &reference, &lease, until) {
+        let deleted = match self.push(&git, session, &format!(":{reference}"), &reference, &lease, until) {
             Ok(_) => true,
             // To a lease, a branch that is gone is as stale as one that has moved.
-            Err(error @ Error::Remote { trouble: Trouble::Stale, .. }) => {
-                if self.listed(&git, wire, until)?.contains_key(branch) {
+            Err(error @ Error::Remote { failure: RemoteFailure::Stale, .. }) => {
+                if self.listed(&git, session, until)?.contains_key(branch) {
                     return Err(error);
                 }
                 false
             }
             Err(error) => return Err(error),
         };
-        self.note(&format!("refs/remotes/{}/{branch}", wire.remote.name), None)?;
+        self.note(&format!("refs/remotes/{}/{branch}", session.remote.name), None)?;
         Ok(deleted)
     }
 
@@ -271,31 +271,31 @@ impl Repository {
     fn push(
         &self,
         git: &gix::Repository,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         refspec: &str,
         reference: &str,
         lease: &str,
         until: Instant,
     ) -> Result<Pushed, Error> {
-        let mut program = self.program(git, wire, until);
+        let mut program = self.program(git, session, until);
         program.arguments(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed"]);
-        program.arguments([format!("--force-with-lease={reference}:{lease}").as_str(), WIRE, refspec]);
+        program.arguments([format!("--force-with-lease={reference}:{lease}").as_str(), REMOTE_NAME, refspec]);
         let ended = program.run(until)?;
         answer_to(&ended, reference)
     }
 
-    fn program(&self, git: &gix::Repository, wire: &Wire<'_>, until: Instant) -> Program {
-        let mut program = Program::new(self.root(), Some(git.git_dir()), wire.credentials.is_some());
-        for (setting, value) in &wire.remote.settings {
-            program.configure(format!("remote.{WIRE}.{setting}"), value);
+    fn program(&self, git: &gix::Repository, session: &RemoteSession<'_>, until: Instant) -> Program {
+        let mut program = Program::new(self.root(), Some(git.git_dir()), session.credentials.is_some());
+        for (setting, value) in &session.remote.settings {
+            program.configure(format!("remote.{REMOTE_NAME}.{setting}"), value);
             if setting.ends_with("url") {
                 hide_url(&mut program, value);
             }
         }
-        program.configure(format!("remote.{WIRE}.followRemoteHEAD"), "never");
-        hide_url(&mut program, &wire.remote.url);
-        let ssh = wire.remote.ssh_command.as_deref();
-        connect(&mut program, wire.remote.place().as_ref(), wire.credentials, ssh, until);
+        program.configure(format!("remote.{REMOTE_NAME}.followRemoteHEAD"), "never");
+        hide_url(&mut program, &session.remote.url);
+        let ssh = session.remote.ssh_command.as_deref();
+        connect(&mut program, session.remote.parsed_url().as_ref(), session.credentials, ssh, until);
         program
     }
 
@@ -303,11 +303,11 @@ impl Repository {
     fn listed(
         &self,
         git: &gix::Repository,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         until: Instant,
     ) -> Result<BTreeMap<String, ObjectId>, Error> {
-        let mut program = self.program(git, wire, until);
-        program.arguments(["ls-remote", "--heads", WIRE]);
+        let mut program = self.program(git, session, until);
+        program.arguments(["ls-remote", "--heads", REMOTE_NAME]);
         let printed = program.run(until)?.ok()?;
         let mut branches = BTreeMap::new();
         for line in printed.lines() {
@@ -325,11 +325,11 @@ impl Repository {
     fn ask(
         &self,
         git: &gix::Repository,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         known: &Known,
         until: Instant,
     ) -> Result<There, Error> {
-        let mut branches = self.listed(git, wire, until)?;
+        let mut branches = self.listed(git, session, until)?;
         let preferred = self.preferred().filter(|name| branches.contains_key(*name)).map(str::to_owned);
         let mut asked = false;
         let default = match preferred {
@@ -340,7 +340,7 @@ impl Repository {
                     Some(name) => Some(name),
                     None => {
                         asked = true;
-                        let named = self.ask_head(git, wire, until)?;
+                        let named = self.ask_head(git, session, until)?;
                         let candidates =
                             [named.as_deref(), known.default.as_deref(), Some("main"), Some("master")];
                         let is_one =
@@ -366,11 +366,11 @@ impl Repository {
     fn ask_head(
         &self,
         git: &gix::Repository,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         until: Instant,
     ) -> Result<Option<String>, Error> {
-        let mut program = self.program(git, wire, until);
-        program.arguments(["ls-remote", "--symref", WIRE, "HEAD"]);
+        let mut program = self.program(git, session, until);
+        program.arguments(["ls-remote", "--symref", REMOTE_NAME, "HEAD"]);
         let printed = program.run(until)?.ok()?;
         let name = printed.lines().find_map(|line| {
             let (target, name) = line.to_str().ok()?.strip_prefix("ref: ")?.split_once('\t')?;
@@ -384,11 +384,11 @@ impl Repository {
     fn download(
         &self,
         git: &gix::Repository,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         branches: &[&String],
         until: Instant,
     ) -> Result<(), Error> {
-        let mut program = self.program(git, wire, until);
+        let mut program = self.program(git, session, until);
         program.arguments([
             "fetch",
             "--quiet",
@@ -402,7 +402,7 @@ impl Repository {
             "--no-write-commit-graph",
             "--refmap=",
         ]);
-        program.arguments(["--no-prune", "--stdin", WIRE]);
+        program.arguments(["--no-prune", "--stdin", REMOTE_NAME]);
         let refspecs: String = branches.iter().map(|name| format!("refs/heads/{name}\n")).collect();
         program.input(refspecs.into_bytes());
         program.run(until)?.ok()?;
@@ -412,11 +412,11 @@ impl Repository {
     fn note_fetched(
         &self,
         git: &gix::Repository,
-        wire: &Wire<'_>,
+        session: &RemoteSession<'_>,
         known: &Known,
         there: &There,
     ) -> Result<Fetched, Error> {
-        let remote = &wire.remote.name;
+        let remote = &session.remote.name;
         let folder = git.common_dir().join("refs/remotes").join(remote);
         let full = |name: &str| format!("refs/remotes/{remote}/{name}");
         let tip = there.default.as_ref().and_then(|name| there.branches.get(name)).copied();
@@ -534,7 +534,7 @@ pub fn clone(
         asked.arguments(["config", "--get", "core.sshCommand"]);
         let configured = asked.run(until)?.output;
         let ssh_command = configured.trim().to_str().ok().filter(|command| !command.is_empty());
-        connect(&mut program, Place::of(url).as_ref(), credentials, ssh_command, until);
+        connect(&mut program, RemoteUrl::parse(url).as_ref(), credentials, ssh_command, until);
         program.configure("init.templateDir", "");
         program.configure("clone.defaultRemoteName", "origin");
         program.arguments(["clone", "--quiet", "--no-recurse-submodules", "--template=", "--"]);
@@ -642,21 +642,23 @@ fn answer_to(ended: &Ended, reference: &str) -> Result<Pushed, Error> {
             " " | "+" | "-" => return Ok(Pushed::Updated),
             "=" => return Ok(Pushed::AlreadyThere),
             _ => {
-                let trouble = match remote_failure::of_words(summary) {
+                let failure = match remote_failure::of_words(summary) {
                     // A refusal of this reference by the remote, whatever it calls its rules.
-                    Trouble::Other | Trouble::NotFound if summary.starts_with("[remote rejected]") => {
-                        Trouble::Protected
+                    RemoteFailure::Other | RemoteFailure::NotFound
+                        if summary.starts_with("[remote rejected]") =>
+                    {
+                        RemoteFailure::Protected
                     }
-                    trouble => trouble,
+                    failure => failure,
                 };
                 let words = ended.told();
                 let separator = if words.is_empty() { "" } else { "; " };
-                let told = ended.hide(&format!("{summary}{separator}{words}"));
-                return Err(Error::Remote { trouble, told });
+                let message = ended.hide(&format!("{summary}{separator}{words}"));
+                return Err(Error::Remote { failure, message });
             }
         }
     }
-    Err(ended.trouble())
+    Err(ended.failure())
 }
 
 /// How git gets to the remote and who it is there.
@@ -665,7 +667,7 @@ fn answer_to(ended: &Ended, reference: &str) -> Result<Pushed, Error> {
 /// and follows no redirect from there. A repository that has moved is told as not found.
 fn connect(
     program: &mut Program,
-    place: Option<&Place>,
+    place: Option<&RemoteUrl>,
     credentials: Option<&Credentials>,
     ssh_command: Option<&str>,
     until: Instant,
@@ -682,7 +684,7 @@ fn connect(
     }
     // No helper of the user's is asked or told.
     program.configure("credential.helper", "");
-    let Some(origin) = place.and_then(Place::origin_for_passwords) else { return };
+    let Some(origin) = place.and_then(RemoteUrl::origin_for_passwords) else { return };
     let helper = "!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \
                   \"$NUGGET_GIT_USERNAME\" \"$NUGGET_GIT_PASSWORD\"; }; f";
     program

@@ -24,7 +24,7 @@ impl Repository {
     /// # Errors
     /// [`Error::InvalidPath`], [`Error::PathTaken`], [`Error::InvalidCommit`], and failures of the
     /// disk.
-    pub fn commit_all_new(
+    pub fn create_initial_commit(
         &self,
         files: &[NewFile],
         message: &str,

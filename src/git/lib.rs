@@ -2,7 +2,7 @@
 //! knowledge, the way to its remote, and the lock that makes it one writer.
 //!
 //! It never touches the work tree, the index, `HEAD` or a branch of the user's, with three exceptions:
-//! the first commit of a brain that has none ([`Repository::commit_all_new`]), and two merges that lose
+//! the first commit of a brain that has none ([`Repository::create_initial_commit`]), and two merges that lose
 //! nothing: of a proposal when asked ([`Repository::fast_forward`]), and of what was merged at the remote
 //! ([`Repository::catch_up`]). What it does to a remote is below `refs/heads/nugget/`, but for the first
 //! push of a new brain's default branch ([`Repository::push_default`]), which forces nothing.
@@ -32,13 +32,13 @@ mod tests;
 
 pub use error::Error;
 pub use fast_forward::{FastForward, Refusal};
-pub use fetch_push::{Credentials, Fetched, Pushed, Wire, clone};
+pub use fetch_push::{Credentials, Fetched, Pushed, RemoteSession, clone};
 pub use lag::Lag;
 pub use lock::Lock;
-pub use overlay::{Blob, Served};
+pub use overlay::{Blob, Overlay};
 pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
-pub use remote_failure::Trouble;
-pub use remote_url::{Place, Remote, Scheme};
-pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, Init, Repository, Reviewed, Standing};
+pub use remote_failure::RemoteFailure;
+pub use remote_url::{Remote, RemoteUrl, Scheme};
+pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, ContentState, Init, Repository, ReviewSnapshot};
 pub use review_branches::PendingBranch;
 pub use reviewers::Reviewers;

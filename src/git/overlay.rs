@@ -10,10 +10,10 @@ use crate::fast_forward::{Found, common_ancestor, hash, open_plain};
 use crate::repository::{Branch, CommitId, Repository, entry, files_beyond, lines, read_blob, tip, tree_of};
 
 /// What lies over the work tree, at one moment.
-pub struct Served {
+pub struct Overlay {
     /// The newest reviewed commit.
     pub commit: CommitId,
-    laid: BTreeMap<String, Option<Blob>>,
+    files: BTreeMap<String, Option<Blob>>,
     git: gix::ThreadSafeRepository,
 }
 
@@ -27,24 +27,24 @@ pub struct Blob {
 
 impl Blob {
     /// The first eight bytes of its name: two blobs that have the same are the same, but for an attack.
-    pub fn stamp(&self) -> u64 {
+    pub fn id_prefix(&self) -> u64 {
         let (first, _) = self.id.as_bytes().split_at(8);
         first.iter().fold(0, |stamp, byte| stamp << 8 | u64::from(*byte))
     }
 }
 
-impl Served {
+impl Overlay {
     /// The paths at which something else is served than what lies in the work tree; `None` for nothing.
-    pub fn laid(&self) -> impl Iterator<Item = (&str, Option<Blob>)> {
-        self.laid.iter().map(|(path, blob)| (path.as_str(), *blob))
+    pub fn files(&self) -> impl Iterator<Item = (&str, Option<Blob>)> {
+        self.files.iter().map(|(path, blob)| (path.as_str(), *blob))
     }
 
-    /// The content of a file that is laid over the work tree; `None` when none is.
+    /// The content of a file that is files over the work tree; `None` when none is.
     ///
     /// # Errors
     /// [`Error::TooLarge`], and when it cannot be read.
     pub fn read(&self, path: &str) -> Result<Option<Vec<u8>>, Error> {
-        match self.laid.get(path) {
+        match self.files.get(path) {
             Some(Some(blob)) => read_blob(&self.git.to_thread_local(), self.commit, path, blob.id).map(Some),
             _ => Ok(None),
         }
@@ -62,7 +62,7 @@ impl Repository {
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
-    pub fn served(&self) -> Result<Option<Served>, Error> {
+    pub fn overlay(&self) -> Result<Option<Overlay>, Error> {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
         let head = tip(&git, "HEAD")?;
@@ -86,7 +86,7 @@ impl Repository {
                 }
             }
         }
-        let mut laid = BTreeMap::new();
+        let mut files = BTreeMap::new();
         for (path, id) in wanted {
             let checked_out = head.as_ref().map(|head| blob_at(head, &path)).transpose()?.flatten();
             if checked_out != id && self.is_unedited(&git, &path, checked_out)? {
@@ -94,10 +94,10 @@ impl Repository {
                     git.find_header(id).during(|| format!("read {path}")).map(|found| found.size())
                 };
                 let blob = id.map(|id| size(id).map(|size| Blob { id, size })).transpose()?;
-                laid.insert(path, blob);
+                files.insert(path, blob);
             }
         }
-        Ok(Some(Served { commit, laid, git: git.clone().into_sync() }))
+        Ok(Some(Overlay { commit, files, git: git.clone().into_sync() }))
     }
 
     /// The newest reviewed commit, and where the remote's has gone another way since: from which commit, to

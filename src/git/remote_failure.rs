@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Why a remote could not be used, as far as what to do about it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Trouble {
+pub enum RemoteFailure {
     /// It cannot be reached, or cannot answer at present: try again later.
     Offline,
     /// It wants other credentials, or none would do.
@@ -22,7 +22,7 @@ pub enum Trouble {
     Other,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for RemoteFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Offline => "the remote cannot be reached",
@@ -37,7 +37,7 @@ impl fmt::Display for Trouble {
     }
 }
 
-impl Trouble {
+impl RemoteFailure {
     /// What a person can do about it, where there is something.
     pub fn hint(self) -> Option<&'static str> {
         match self {
@@ -52,8 +52,8 @@ impl Trouble {
     }
 }
 
-/// The trouble that git's standard error tells of, in English.
-pub(crate) fn of_words(words: &str) -> Trouble {
+/// The failure that git's standard error tells of, in English.
+pub(crate) fn of_words(words: &str) -> RemoteFailure {
     let words = words.to_ascii_lowercase();
     let says = |any: &[&str]| any.iter().any(|some| words.contains(some));
     // From the most telling to what git adds to everything: after a refusal it says that it "could not
@@ -73,7 +73,7 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "host key verification failed",
         "write access to repository not granted",
     ]) {
-        return Trouble::Denied;
+        return RemoteFailure::Denied;
     }
     if says(&[
         "pre-receive hook declined",
@@ -85,7 +85,7 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "branch is currently checked out",
         "deny updating",
     ]) {
-        return Trouble::Protected;
+        return RemoteFailure::Protected;
     }
     if says(&[
         "stale info",
@@ -96,7 +96,7 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "failed to update ref",
         "incorrect old value",
     ]) {
-        return Trouble::Stale;
+        return RemoteFailure::Stale;
     }
     if says(&[
         "could not resolve",
@@ -121,7 +121,7 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "rpc failed",
         "transfer closed",
     ]) {
-        return Trouble::Offline;
+        return RemoteFailure::Offline;
     }
     if says(&[
         "repository not found",
@@ -137,10 +137,10 @@ pub(crate) fn of_words(words: &str) -> Trouble {
         "does not exist",
         "no such file or directory",
     ]) {
-        return Trouble::NotFound;
+        return RemoteFailure::NotFound;
     }
     if says(&["the remote end hung up"]) {
-        return Trouble::Offline;
+        return RemoteFailure::Offline;
     }
-    Trouble::Other
+    RemoteFailure::Other
 }

@@ -18,13 +18,13 @@ pub struct Remote {
 
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote").field("name", &self.name).field("url", &self.shown()).finish()
+        f.debug_struct("Remote").field("name", &self.name).field("url", &self.display_url()).finish()
     }
 }
 
 /// What a remote's URL says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RemoteUrl {
     /// In lower case; empty for a folder.
     pub host: String,
     pub port: Option<u16>,
@@ -44,19 +44,19 @@ pub enum Scheme {
 
 impl Remote {
     /// The URL as it may be shown: without user name, password, token or query.
-    pub fn shown(&self) -> String {
+    pub fn display_url(&self) -> String {
         knowledge::text::one_line(&without_secret(&self.url), 300)
     }
 
     /// Where it is; `None` for a form of URL that only a helper program of git's understands.
-    pub fn place(&self) -> Option<Place> {
-        Place::of(&self.url)
+    pub fn parsed_url(&self) -> Option<RemoteUrl> {
+        RemoteUrl::parse(&self.url)
     }
 }
 
-impl Place {
+impl RemoteUrl {
     /// What a URL says; `None` for a form that only a helper program of git's understands.
-    pub fn of(url: &str) -> Option<Self> {
+    pub fn parse(url: &str) -> Option<Self> {
         let file = |path: &str| {
             Some(Self { host: String::new(), port: None, path: path.to_owned(), scheme: Scheme::File })
         };

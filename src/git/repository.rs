@@ -238,13 +238,13 @@ impl Repository {
     ///
     /// # Errors
     /// As [`Self::default_branch`].
-    pub fn reviewed(&self) -> Result<Reviewed, Error> {
+    pub fn review_snapshot(&self) -> Result<ReviewSnapshot, Error> {
         let mut git = self.git()?;
         git.object_cache_size_if_unset(TREES_KEPT_BYTES);
         let branch = self.default_branch_of(&git)?;
         let merged = branch.local.into_iter().chain(branch.remote).collect();
         let head = git.head_id().ok().map(|id| CommitId(id.detach()));
-        Ok(Reviewed { git, merged, head })
+        Ok(ReviewSnapshot { git, merged, head })
     }
 
     /// The commit of a local branch.
@@ -283,7 +283,7 @@ impl Repository {
 
 /// What was merged, here or at the remote, and what is checked out, at one moment. The repository is opened
 /// once for many files, for that is what takes the time.
-pub struct Reviewed {
+pub struct ReviewSnapshot {
     git: gix::Repository,
     merged: Vec<CommitId>,
     head: Option<CommitId>,
@@ -291,21 +291,21 @@ pub struct Reviewed {
 
 /// Where a content is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum ContentState {
     /// In the branch of knowledge.
     Merged,
     /// Not there: an edit of the user's own. What is committed elsewhere only is not served.
     Uncommitted,
 }
 
-impl Reviewed {
+impl ReviewSnapshot {
     /// Where what is served of a path is found: with this content of the work tree's, give or take the ends of
     /// its lines, or, where the work tree has no file (`None`) or that of the checked-out commit, as it was
-    /// reviewed; see [`served`](Repository::served).
+    /// reviewed; see [`overlay`](Repository::overlay).
     ///
     /// # Errors
     /// When a commit cannot be read.
-    pub fn standing(&self, path: &str, content: Option<&[u8]>) -> Result<Standing, Error> {
+    pub fn content_state(&self, path: &str, content: Option<&[u8]>) -> Result<ContentState, Error> {
         let content = content.map(|content| Content::of(&self.git, path, content)).transpose()?;
         let is_held = |commit: CommitId| match &content {
             Some(content) => content.is_held_by(&self.git, commit, path),
@@ -314,7 +314,7 @@ impl Reviewed {
         let mut is_known = false;
         for commit in &self.merged {
             match is_held(*commit)? {
-                Some(true) => return Ok(Standing::Merged),
+                Some(true) => return Ok(ContentState::Merged),
                 Some(false) => is_known = true,
                 None => {}
             }
@@ -324,7 +324,7 @@ impl Reviewed {
             let head = self.head.filter(|_| content.is_some());
             Ok(head.map(is_held).transpose()?.flatten() == Some(true))
         };
-        Ok(if is_known && is_checked_out()? { Standing::Merged } else { Standing::Uncommitted })
+        Ok(if is_known && is_checked_out()? { ContentState::Merged } else { ContentState::Uncommitted })
     }
 }
 

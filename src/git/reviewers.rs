@@ -12,7 +12,7 @@ pub struct Reviewers {
     /// Up to this commit.
     pub commit: CommitId,
     /// Whether it tells of every file, and not only of those that have changed since it was last asked.
-    pub is_whole: bool,
+    pub is_complete: bool,
     /// By path; `None` where nobody but nugget is known to have had a hand in it.
     pub by_path: BTreeMap<String, Option<String>>,
 }
@@ -39,13 +39,13 @@ impl Repository {
         if since == Some(commit) {
             return Ok(None);
         }
-        let mut reviewers = Reviewers { commit, is_whole: true, by_path: BTreeMap::new() };
+        let mut reviewers = Reviewers { commit, is_complete: true, by_path: BTreeMap::new() };
         let mut next = Some(commit);
         for _ in 0..COMMITS_MAX {
             // In a shallow clone the history ends in commits that are not there.
             let Some(id) = next.filter(|id| git.has_object(id.0)) else { break };
             if Some(id) == since {
-                reviewers.is_whole = false;
+                reviewers.is_complete = false;
                 break;
             }
             let reading = || format!("read commit {id}");

@@ -15,11 +15,11 @@ use crate::*;
 pub(crate) const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
 
 /// A folder that is removed at the end, with repositories and the lock in it.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     folder: TempDir,
 }
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -150,10 +150,10 @@ pub(crate) fn state(root: &Path) -> BTreeMap<String, Vec<u8>> {
 }
 
 /// Proposes in a repository in some state and checks the result with git.
-fn check_untouched(place: &Place, root: &Path) -> Proposed {
+fn check_untouched(sandbox: &Sandbox, root: &Path) -> Proposed {
     let before = state(root);
     let repository = Repository::open(root).unwrap();
-    let proposed = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let proposed = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert_eq!(proposed.outcome, Outcome::Created);
     assert_eq!(state(root), before, "the user's state changed");
     fsck(root);
@@ -168,9 +168,9 @@ fn check_untouched(place: &Place, root: &Path) -> Proposed {
 
 #[test]
 fn a_clean_repository_is_untouched() {
-    let place = Place::new();
-    let root = place.repository("brain");
-    let proposed = check_untouched(&place, &root);
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
+    let proposed = check_untouched(&sandbox, &root);
     let shown = git(&root, &["show", "-s", "--format=%an|%ae|%cn|%ce|%at|%ct|%B", BRANCH]);
     let who = "nugget|nugget@localhost|nugget|nugget@localhost";
     let when = proposal(BRANCH).time.as_second();
@@ -185,37 +185,37 @@ fn a_clean_repository_is_untouched() {
 
 #[test]
 fn a_dirty_work_tree_is_untouched() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     write(&root, "README.md", "edited\n");
     write(&root, "untracked.md", "new\n");
     std::fs::remove_file(root.join("brain.yaml")).unwrap();
-    check_untouched(&place, &root);
+    check_untouched(&sandbox, &root);
 }
 
 #[test]
 fn staged_changes_are_untouched() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     write(&root, "README.md", "staged\n");
     // At the path of one of the proposal's files, even.
     write(&root, "domains/coding/bugs/session-20261120-1412-9f8b-bug.md", "the user's\n");
     git(&root, &["add", "-A"]);
     write(&root, "README.md", "edited since\n");
-    check_untouched(&place, &root);
+    check_untouched(&sandbox, &root);
 }
 
 #[test]
 fn a_detached_head_is_untouched() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     git(&root, &["checkout", "-q", "HEAD~1"]);
-    check_untouched(&place, &root);
+    check_untouched(&sandbox, &root);
 }
 
 /// `main` and `side` change the same line.
-fn with_conflict(place: &Place) -> PathBuf {
-    let root = place.repository("brain");
+fn with_conflict(sandbox: &Sandbox) -> PathBuf {
+    let root = sandbox.repository("brain");
     git(&root, &["checkout", "-q", "-b", "side", "HEAD~1"]);
     write(&root, "README.md", "side\n");
     commit_all(&root, "side");
@@ -224,11 +224,11 @@ fn with_conflict(place: &Place) -> PathBuf {
 
 #[test]
 fn a_stopped_rebase_is_untouched_and_can_go_on() {
-    let place = Place::new();
-    let root = with_conflict(&place);
+    let sandbox = Sandbox::new();
+    let root = with_conflict(&sandbox);
     git_fails(&root, &["rebase", "main"]);
     assert!(root.join(".git/rebase-merge").is_dir());
-    check_untouched(&place, &root);
+    check_untouched(&sandbox, &root);
     write(&root, "README.md", "both\n");
     git(&root, &["add", "README.md"]);
     git(&root, &["rebase", "--continue"]);
@@ -237,65 +237,65 @@ fn a_stopped_rebase_is_untouched_and_can_go_on() {
 
 #[test]
 fn a_stopped_merge_is_untouched() {
-    let place = Place::new();
-    let root = with_conflict(&place);
+    let sandbox = Sandbox::new();
+    let root = with_conflict(&sandbox);
     git_fails(&root, &["merge", "main"]);
     assert!(root.join(".git/MERGE_HEAD").is_file());
-    check_untouched(&place, &root);
+    check_untouched(&sandbox, &root);
 }
 
 #[test]
 fn a_bare_repository_is_untouched() {
-    let place = Place::new();
-    place.repository("brain");
-    git(place.folder.path(), &["clone", "-q", "--bare", "brain", "bare"]);
-    check_untouched(&place, &place.path("bare"));
+    let sandbox = Sandbox::new();
+    sandbox.repository("brain");
+    git(sandbox.folder.path(), &["clone", "-q", "--bare", "brain", "bare"]);
+    check_untouched(&sandbox, &sandbox.path("bare"));
 }
 
 #[test]
 fn a_linked_work_tree_is_untouched() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     git(&root, &["worktree", "add", "-q", "-b", "elsewhere", "../linked"]);
-    let linked = place.path("linked");
+    let linked = sandbox.path("linked");
     write(&linked, "README.md", "edited\n");
-    check_untouched(&place, &linked);
+    check_untouched(&sandbox, &linked);
     assert_eq!(Repository::open(&root).unwrap().pending_branches().unwrap().len(), 1);
 }
 
 #[test]
 fn a_shallow_clone_is_untouched() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let url = format!("file://{}", root.display());
-    git(place.folder.path(), &["clone", "-q", "--depth=1", &url, "shallow"]);
-    let shallow = place.path("shallow");
+    git(sandbox.folder.path(), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    let shallow = sandbox.path("shallow");
     assert!(shallow.join(".git/shallow").is_file());
-    check_untouched(&place, &shallow);
+    check_untouched(&sandbox, &shallow);
     let repository = Repository::open(&shallow).unwrap();
     assert!(!repository.is_merged(BRANCH).unwrap());
     assert_eq!(repository.branch_files(BRANCH).unwrap().len(), 3);
-    let again = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let again = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert_eq!(again.outcome, Outcome::AlreadyThere);
 }
 
 #[test]
 fn hooks_and_hostile_configuration_run_nothing() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = Place::new();
-    let root = place.repository("brain");
-    let witness = place.path("witness");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
+    let witness = sandbox.path("witness");
     for hook in ["pre-commit", "post-commit", "reference-transaction", "post-checkout", "commit-msg"] {
-        write(&place.path("hooks"), hook, &format!("#!/bin/sh\ntouch '{}'\n", witness.display()));
-        let path = place.path("hooks").join(hook);
+        write(&sandbox.path("hooks"), hook, &format!("#!/bin/sh\ntouch '{}'\n", witness.display()));
+        let path = sandbox.path("hooks").join(hook);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
     }
     let touch = format!("touch {}", witness.display());
-    git(&root, &["config", "core.hooksPath", place.path("hooks").to_str().unwrap()]);
+    git(&root, &["config", "core.hooksPath", sandbox.path("hooks").to_str().unwrap()]);
     git(&root, &["config", "core.fsmonitor", &touch]);
     git(&root, &["config", "filter.evil.clean", &touch]);
     write(&root, ".git/info/attributes", "* filter=evil\n");
-    Repository::open(&root).unwrap().propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    Repository::open(&root).unwrap().propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert!(!witness.exists());
     // The control: git itself does run one of them.
     git(&root, &["update-ref", "refs/heads/control", "main"]);
@@ -305,8 +305,8 @@ fn hooks_and_hostile_configuration_run_nothing() {
 #[test]
 fn the_lock_file_of_a_killed_process_is_removed_whatever_the_clock_does() {
     use std::time::{Duration, SystemTime};
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let ten_years = Duration::from_secs(10 * 365 * 86400);
     for (branch, time) in
@@ -315,11 +315,11 @@ fn the_lock_file_of_a_killed_process_is_removed_whatever_the_clock_does() {
         let left = format!(".git/refs/heads/{branch}.lock");
         write(&root, &left, "");
         std::fs::File::open(root.join(&left)).unwrap().set_modified(time).unwrap();
-        let proposed = repository.propose(&place.lock(), &proposal(branch)).unwrap();
+        let proposed = repository.propose(&sandbox.lock(), &proposal(branch)).unwrap();
         assert_eq!(proposed.outcome, Outcome::Created);
     }
     // One that git itself may hold at this moment is not ours to remove.
-    let held = place.lock();
+    let held = sandbox.lock();
     let living = ".git/refs/heads/nugget/living.lock";
     write(&root, living, "");
     crate::propose::clear_stale_locks(&root.join(".git/refs/heads/nugget"), &held);
@@ -328,12 +328,12 @@ fn the_lock_file_of_a_killed_process_is_removed_whatever_the_clock_does() {
 
 #[test]
 fn the_same_proposal_is_the_same_commit_and_is_made_once() {
-    let place = Place::new();
-    let lock = place.lock();
+    let sandbox = Sandbox::new();
+    let lock = sandbox.lock();
     let commits: Vec<_> = ["one", "two"]
         .iter()
         .map(|name| {
-            let repository = Repository::open(&place.repository(name)).unwrap();
+            let repository = Repository::open(&sandbox.repository(name)).unwrap();
             let first = repository.propose(&lock, &proposal(BRANCH)).unwrap();
             let again = repository.propose(&lock, &proposal(BRANCH)).unwrap();
             assert_eq!((first.outcome, again.outcome), (Outcome::Created, Outcome::AlreadyThere));
@@ -346,38 +346,38 @@ fn the_same_proposal_is_the_same_commit_and_is_made_once() {
 
 #[test]
 fn a_repeated_proposal_is_found_though_main_moved_on_and_a_reviewer_edited() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
-    let first = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let first = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     write(&root, "more.md", "more\n");
     commit_all(&root, "main moves");
     git(&root, &["checkout", "-q", BRANCH]);
     write(&root, "domains/coding/bugs/session-20261120-1412-9f8b-bug.md", "better words\n");
     commit_all(&root, "review");
-    let again = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let again = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert_eq!((again.commit, again.outcome), (first.commit, Outcome::AlreadyThere));
     // Another session's knowledge under this name is refused.
     let mut other = proposal(BRANCH);
     other.files[0].content = b"other".to_vec();
-    let error = repository.propose(&place.lock(), &other).unwrap_err();
+    let error = repository.propose(&sandbox.lock(), &other).unwrap_err();
     assert!(matches!(&error, Error::BranchTaken { branch } if branch == BRANCH), "{error}");
     // Once merged and deleted there is nothing left to propose.
     git(&root, &["checkout", "-q", "main"]);
     git(&root, &["merge", "-q", "--no-edit", &format!("{BRANCH}~1")]);
     git(&root, &["branch", "-q", "-D", BRANCH]);
-    let after = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let after = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert_eq!(after.outcome, Outcome::NothingNew);
     assert_eq!(repository.tip(BRANCH).unwrap(), None);
 }
 
 #[test]
 fn a_proposal_never_changes_a_file() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let check = |files: Vec<NewFile>, taken: &str| {
-        let error = repository.propose(&place.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap_err();
+        let error = repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap_err();
         assert!(matches!(&error, Error::PathTaken { path } if path == taken), "{error}");
     };
     check(vec![file("README.md", "other\n")], "README.md");
@@ -389,37 +389,37 @@ fn a_proposal_never_changes_a_file() {
     check(vec![file("a/b", "x"), file("a.md", "x"), file("a-z", "x"), file("a", "y")], "a");
     // The same content is no change, and is left out.
     let files = vec![file("README.md", "read me\n"), file("new.md", "new\n")];
-    repository.propose(&place.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+    repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
     assert_eq!(git(&root, &["diff", "--name-status", "main", BRANCH]), "A\tnew.md");
     let files = vec![file(".git/hooks/post-checkout", "x")];
     let error =
-        repository.propose(&place.lock(), &Proposal { files, ..proposal("nugget/other") }).unwrap_err();
+        repository.propose(&sandbox.lock(), &Proposal { files, ..proposal("nugget/other") }).unwrap_err();
     assert!(matches!(error, Error::InvalidPath { .. }), "{error}");
     fsck(&root);
 }
 
 #[test]
 fn only_branches_of_nugget_are_written() {
-    let place = Place::new();
-    let repository = Repository::open(&place.repository("brain")).unwrap();
+    let sandbox = Sandbox::new();
+    let repository = Repository::open(&sandbox.repository("brain")).unwrap();
     for branch in
         ["main", "nugget", "nugget/", "nugget/../main", "nugget/a..b", "nugget/x.lock", "nugget//x", "x"]
     {
-        let error = repository.propose(&place.lock(), &proposal(branch)).unwrap_err();
+        let error = repository.propose(&sandbox.lock(), &proposal(branch)).unwrap_err();
         assert!(matches!(error, Error::ForeignBranch { .. }), "{branch}: {error}");
     }
     git(repository.root(), &["branch", "nugget"]);
-    let error = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap_err();
+    let error = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap_err();
     assert!(matches!(&error, Error::BranchTaken { branch } if branch == "nugget"), "{error}");
     git(repository.root(), &["pack-refs", "--all"]);
-    let error = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap_err();
+    let error = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap_err();
     assert!(matches!(&error, Error::BranchTaken { branch } if branch == "nugget"), "{error}");
 }
 
 #[test]
 fn a_commit_that_git_would_refuse_is_not_made() {
-    let place = Place::new();
-    let repository = Repository::open(&place.repository("brain")).unwrap();
+    let sandbox = Sandbox::new();
+    let repository = Repository::open(&sandbox.repository("brain")).unwrap();
     let author = |name: &str, email: &str| Identity { name: name.to_owned(), email: email.to_owned() };
     let good = proposal(BRANCH);
     let bad = [
@@ -430,20 +430,20 @@ fn a_commit_that_git_would_refuse_is_not_made() {
         Proposal { author: author("a", "x\ny"), ..good.clone() },
     ];
     for proposal in bad {
-        let error = repository.propose(&place.lock(), &proposal).unwrap_err();
+        let error = repository.propose(&sandbox.lock(), &proposal).unwrap_err();
         assert!(matches!(error, Error::InvalidCommit { .. }), "{error}");
     }
     let early = Proposal { time: Timestamp::from_second(-5).unwrap(), ..good };
-    repository.propose(&place.lock(), &early).unwrap();
+    repository.propose(&sandbox.lock(), &early).unwrap();
     fsck(repository.root());
 }
 
 #[test]
 fn killed_before_the_branch_a_repeated_proposal_makes_the_same_commit() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
-    let first = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let first = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     // What is left of it: objects of which a power cut emptied some and took others, some packed by
     // a collection in between, and git's lock file.
     let objects = git(&root, &["rev-list", "--objects", BRANCH, "^main"]);
@@ -462,21 +462,21 @@ fn killed_before_the_branch_a_repeated_proposal_makes_the_same_commit() {
     }
     let reference = root.join(format!(".git/refs/heads/{BRANCH}"));
     std::fs::rename(&reference, reference.with_extension("lock")).unwrap();
-    let again = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    let again = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert_eq!((again.commit, again.outcome), (first.commit, Outcome::Created));
     fsck(&root);
 }
 
 #[test]
 fn locks_of_killed_processes_are_cleared_and_others_are_not() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let stale = root.join(".git/refs/heads/nugget/deep/old.lock");
     write(&root, ".git/refs/heads/nugget/deep/old.lock", "");
     write(&root, ".git/refs/heads/main.lock", "");
     write(&root, ".git/index.lock", "");
-    let lock = place.lock();
+    let lock = sandbox.lock();
     let fresh = root.join(".git/refs/heads/nugget/fresh.lock");
     // Made while the lock is held, so by somebody who is alive: a person's git.
     write(&root, ".git/refs/heads/nugget/fresh.lock", "");
@@ -489,10 +489,10 @@ fn locks_of_killed_processes_are_cleared_and_others_are_not() {
 
 #[test]
 fn a_hundred_proposals_race_and_none_is_lost() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
-    let lock = place.path("state/repository.lock");
+    let lock = sandbox.path("state/repository.lock");
     // 50 branches, each proposed by two threads of four.
     let created: usize = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
@@ -516,8 +516,8 @@ fn a_hundred_proposals_race_and_none_is_lost() {
 
 #[test]
 fn a_garbage_collection_beside_us_takes_nothing() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let done = AtomicBool::new(false);
     let deadline = Instant::now() + Duration::from_secs(60);
@@ -533,7 +533,7 @@ fn a_garbage_collection_beside_us_takes_nothing() {
         });
         for n in 0..40 {
             let branch = format!("nugget/beside-{n}");
-            let proposed = repository.propose(&place.lock(), &proposal(&branch)).unwrap();
+            let proposed = repository.propose(&sandbox.lock(), &proposal(&branch)).unwrap();
             assert_eq!(proposed.outcome, Outcome::Created);
             if n % 4 == 0 {
                 // Makes garbage, and empties folders of references and objects.
@@ -550,8 +550,8 @@ fn a_garbage_collection_beside_us_takes_nothing() {
 
 #[test]
 fn a_repository_around_the_brain_is_not_the_brains() {
-    let place = Place::new();
-    let outer = place.repository("outer");
+    let sandbox = Sandbox::new();
+    let outer = sandbox.repository("outer");
     let inner = outer.join("brain");
     std::fs::create_dir(&inner).unwrap();
     let error = Repository::open(&inner).unwrap_err();
@@ -568,11 +568,11 @@ fn a_repository_around_the_brain_is_not_the_brains() {
 
 #[test]
 fn a_format_that_cannot_be_written_is_refused_at_once() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (option, feature) in
         [("--object-format=sha256", "sha256 objects"), ("--ref-format=reftable", "reftable references")]
     {
-        let root = place.path(feature);
+        let root = sandbox.path(feature);
         std::fs::create_dir(&root).unwrap();
         git(&root, &["init", "-q", option]);
         let error = Repository::open(&root).unwrap_err();
@@ -582,22 +582,22 @@ fn a_format_that_cannot_be_written_is_refused_at_once() {
             write(&root, "README.md", "x");
             commit_all(&root, "one");
             git(&root, &["worktree", "add", "-q", "../linked"]);
-            let error = Repository::open(&place.path("linked")).unwrap_err();
+            let error = Repository::open(&sandbox.path("linked")).unwrap_err();
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         }
     }
     // A damaged one is not taken for none, upon which `init` would act.
-    let root = place.repository("damaged");
+    let root = sandbox.repository("damaged");
     write(&root, ".git/config", "[core\n");
     assert!(matches!(Repository::init(&root), Err(Error::Git { .. })));
 }
 
 #[test]
 fn the_first_commit_leaves_a_clean_status() {
-    let place = Place::new();
-    let root = place.path("new/brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.path("new/brain");
     let repository = Repository::init_with(&root, &["init.defaultBranch=trunk"]).unwrap().into_repository();
-    let error = repository.propose(&place.lock(), &proposal(BRANCH)).unwrap_err();
+    let error = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap_err();
     assert!(matches!(&error, Error::Unborn { branch } if branch == "trunk"), "{error}");
     assert!(error.hint().is_some());
 
@@ -607,7 +607,8 @@ fn the_first_commit_leaves_a_clean_status() {
         write(&root, &file.path, std::str::from_utf8(&file.content).unwrap());
     }
     let time = "2026-11-20T14:00:00Z".parse().unwrap();
-    let first = repository.commit_all_new(&files, "Begin", time, &Identity::default()).unwrap().unwrap();
+    let first =
+        repository.create_initial_commit(&files, "Begin", time, &Identity::default()).unwrap().unwrap();
     assert_eq!(git(&root, &["status", "--porcelain=v2", "--branch"]).lines().count(), 2);
     assert_eq!(git(&root, &["diff-files"]), "", "the index knows the files' stamps");
     assert_eq!(git(&root, &["rev-parse", "--symbolic-full-name", "HEAD"]), "refs/heads/trunk");
@@ -615,19 +616,20 @@ fn the_first_commit_leaves_a_clean_status() {
     assert!(git(&root, &["reflog", "HEAD"]).ends_with("commit (initial): Begin"));
     fsck(&root);
     assert_eq!(repository.default_branch().unwrap().name, "trunk");
-    repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
 
     // With a commit there is nothing to begin.
     let before = state(&root);
-    let again = repository.commit_all_new(&[file("x", "y")], "Again", time, &Identity::default()).unwrap();
+    let again =
+        repository.create_initial_commit(&[file("x", "y")], "Again", time, &Identity::default()).unwrap();
     assert_eq!(again, None);
     assert_eq!(state(&root), before);
 }
 
 #[test]
 fn what_the_user_has_staged_before_the_first_commit_stays_staged() {
-    let place = Place::new();
-    let root = place.path("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.path("brain");
     let repository = Repository::init(&root).unwrap().into_repository();
     write(&root, "mine.md", "mine\n");
     git(&root, &["add", "mine.md"]);
@@ -635,19 +637,19 @@ fn what_the_user_has_staged_before_the_first_commit_stays_staged() {
     let time = "2026-11-20T14:00:00Z".parse().unwrap();
     write(&root, "brain.yaml", "name: x\n");
     let files = [file("brain.yaml", "name: x\n")];
-    assert_eq!(repository.commit_all_new(&files, "Begin", time, &Identity::default()).unwrap(), None);
+    assert_eq!(repository.create_initial_commit(&files, "Begin", time, &Identity::default()).unwrap(), None);
     assert_eq!(std::fs::read(root.join(".git/index")).unwrap(), index);
     // An index of an earlier attempt that was killed holds only our files, and is no obstacle.
     git(&root, &["rm", "-q", "--cached", "mine.md"]);
     git(&root, &["add", "brain.yaml"]);
-    assert!(repository.commit_all_new(&files, "Begin", time, &Identity::default()).unwrap().is_some());
+    assert!(repository.create_initial_commit(&files, "Begin", time, &Identity::default()).unwrap().is_some());
     assert_eq!(git(&root, &["status", "--porcelain"]), "?? mine.md");
 }
 
 #[test]
 fn the_default_branch_does_not_depend_on_what_is_checked_out() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let name = || repository.default_branch().map(|branch| branch.name);
     git(&root, &["checkout", "-q", "-b", "feature"]);
@@ -679,12 +681,12 @@ fn the_default_branch_does_not_depend_on_what_is_checked_out() {
 
 #[test]
 fn pending_branches_are_those_with_something_unmerged() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     for (n, name) in ["nugget/c", "nugget/a", "nugget/b"].into_iter().enumerate() {
         let time = format!("2026-11-2{n}T14:12:00Z").parse().unwrap();
-        repository.propose(&place.lock(), &Proposal { time, ..proposal(name) }).unwrap();
+        repository.propose(&sandbox.lock(), &Proposal { time, ..proposal(name) }).unwrap();
     }
     let names = || -> Vec<String> {
         repository.pending_branches().unwrap().into_iter().map(|pending| pending.name).collect()
@@ -721,8 +723,8 @@ fn pending_branches_are_those_with_something_unmerged() {
 
 #[test]
 fn a_commit_is_read_without_a_work_tree() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     std::os::unix::fs::symlink("/etc/passwd", root.join("link.md")).unwrap();
     write(&root, "large.md", &"x".repeat(BLOB_BYTES_MAX as usize + 1));
     commit_all(&root, "odd files");
@@ -745,8 +747,8 @@ fn a_commit_is_read_without_a_work_tree() {
 #[test]
 fn a_lock_excludes_and_its_file_is_private_and_stays() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = Place::new();
-    let path = place.path("deep/er/x.lock");
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("deep/er/x.lock");
     let held = Lock::acquire(&path).unwrap();
     assert!(Lock::try_acquire(&path).unwrap().is_none());
     let error = Lock::acquire_within(&path, Duration::from_millis(5)).unwrap_err();
@@ -761,8 +763,8 @@ fn a_lock_excludes_and_its_file_is_private_and_stays() {
 
 #[test]
 fn a_child_process_does_not_keep_the_lock() {
-    let place = Place::new();
-    let path = place.path("x.lock");
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("x.lock");
     let held = Lock::acquire(&path).unwrap();
     let mut child = Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
     drop(held);
@@ -773,8 +775,8 @@ fn a_child_process_does_not_keep_the_lock() {
 
 #[test]
 fn whoever_waits_for_a_removed_lock_file_gets_the_one_that_replaced_it() {
-    let place = Place::new();
-    let path = place.path("x.lock");
+    let sandbox = Sandbox::new();
+    let path = sandbox.path("x.lock");
     let held = Lock::acquire(&path).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| Lock::acquire(&path).unwrap());
@@ -798,15 +800,15 @@ fn whoever_waits_for_a_removed_lock_file_gets_the_one_that_replaced_it() {
 /// What a proposal costs; printed with `--nocapture`.
 #[test]
 fn a_proposal_costs_milliseconds() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     for n in 0..1000 {
         write(&root, &format!("domains/coding/patterns/unit-{n}.md"), &format!("unit {n}\n"));
     }
     commit_all(&root, "a thousand units");
     git(&root, &["gc", "-q"]);
     let repository = Repository::open(&root).unwrap();
-    let lock = place.lock();
+    let lock = sandbox.lock();
     let mut times: Vec<_> = (0..40)
         .map(|n| {
             let start = Instant::now();
@@ -827,8 +829,8 @@ fn a_proposal_costs_milliseconds() {
 #[test]
 fn a_remote_is_added_once_and_every_other_byte_stays() {
     use std::os::unix::fs::PermissionsExt as _;
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     git(&root, &["config", "nugget.note", "ü # \"quoted\""]);
     let path = root.join(".git/config");
     let mut before = std::fs::read(&path).unwrap();
@@ -836,8 +838,8 @@ fn a_remote_is_added_once_and_every_other_byte_stays() {
     std::fs::write(&path, &before).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     let repository = Repository::open(&root).unwrap();
-    let bare = place.path("with blanks; \"quotes\" \\ and # more.git");
-    git(place.folder.path(), &["init", "-q", "--bare", bare.to_str().unwrap()]);
+    let bare = sandbox.path("with blanks; \"quotes\" \\ and # more.git");
+    git(sandbox.folder.path(), &["init", "-q", "--bare", bare.to_str().unwrap()]);
     let url = bare.to_str().unwrap();
     assert!(repository.add_remote("origin", url).unwrap());
     let after = std::fs::read(&path).unwrap();
@@ -867,8 +869,8 @@ fn a_remote_is_added_once_and_every_other_byte_stays() {
 
 #[test]
 fn a_remote_waits_for_gits_own_lock_on_the_configuration() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let path = root.join(".git/config");
     let before = std::fs::read(&path).unwrap();
@@ -902,42 +904,42 @@ fn edit(path: &str, content: &str) -> NewFile {
 
 #[test]
 fn an_edit_takes_the_place_of_what_is_there_and_of_nothing_else() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     write(&root, "notes/a.md", "one\n");
     write(&root, "notes/b.md", "two\n");
     commit_all(&root, "notes");
     let repository = Repository::open(&root).unwrap();
     let with = |files| Proposal { files, ..proposal(BRANCH) };
 
-    let nothing = repository.propose(&place.lock(), &with(vec![edit("notes/none.md", "x\n")]));
+    let nothing = repository.propose(&sandbox.lock(), &with(vec![edit("notes/none.md", "x\n")]));
     assert!(matches!(&nothing, Err(Error::NothingToEdit { path }) if path == "notes/none.md"), "{nothing:?}");
-    let unasked = repository.propose(&place.lock(), &with(vec![file("notes/a.md", "x\n")]));
+    let unasked = repository.propose(&sandbox.lock(), &with(vec![file("notes/a.md", "x\n")]));
     assert!(matches!(&unasked, Err(Error::PathTaken { .. })), "{unasked:?}");
     assert!(repository.tip(BRANCH).unwrap().is_none());
 
     let both = with(vec![edit("notes/a.md", "one\nand more\n"), file("notes/c.md", "three\n")]);
-    let proposed = repository.propose(&place.lock(), &both).unwrap();
+    let proposed = repository.propose(&sandbox.lock(), &both).unwrap();
     assert_eq!(proposed.outcome, Outcome::Created);
     assert_eq!(git(&root, &["show", &format!("{BRANCH}:notes/a.md")]), "one\nand more");
     assert_eq!(git(&root, &["diff", "--name-status", "main", BRANCH]), "M\tnotes/a.md\nA\tnotes/c.md");
     // Main moves on under it, and the attempt is still found.
     write(&root, "notes/a.md", "one, by hand\n");
     commit_all(&root, "by hand");
-    let again = repository.propose(&place.lock(), &both).unwrap();
+    let again = repository.propose(&sandbox.lock(), &both).unwrap();
     assert_eq!((again.outcome, again.commit), (Outcome::AlreadyThere, proposed.commit));
     fsck(&root);
 }
 
 #[test]
 fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     write(&root, "notes/a.md", "one\n");
     commit_all(&root, "notes");
     let repository = Repository::open(&root).unwrap();
     let files = vec![edit("notes/a.md", "one\nand more\n")];
-    repository.propose(&place.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
+    repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
     assert!(!repository.is_merged(BRANCH).unwrap(), "the file is there, as it was");
     assert_eq!(repository.pending_branches().unwrap().len(), 1);
     git(&root, &["merge", "-q", "--squash", BRANCH]);
@@ -948,40 +950,40 @@ fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
 
 #[test]
 fn a_branch_is_made_while_git_packs_its_references_or_was_killed_at_it() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
-    repository.propose(&place.lock(), &proposal("nugget/a")).unwrap();
+    repository.propose(&sandbox.lock(), &proposal("nugget/a")).unwrap();
     git(&root, &["pack-refs", "--all"]);
     write(&root, ".git/packed-refs.lock", "");
-    let proposed = repository.propose(&place.lock(), &proposal("nugget/b")).unwrap();
+    let proposed = repository.propose(&sandbox.lock(), &proposal("nugget/b")).unwrap();
     assert_eq!(git(&root, &["rev-parse", "nugget/b"]), proposed.commit.to_string());
     assert!(root.join(".git/packed-refs.lock").exists(), "it is not ours");
     // A packed branch is a branch.
-    let again = repository.propose(&place.lock(), &proposal("nugget/a")).unwrap();
+    let again = repository.propose(&sandbox.lock(), &proposal("nugget/a")).unwrap();
     assert_eq!(again.outcome, Outcome::AlreadyThere);
     std::fs::remove_file(root.join(".git/packed-refs.lock")).unwrap();
     fsck(&root);
 }
 
 /// A clone whose remote is a folder beside it.
-fn with_remote(place: &Place) -> (PathBuf, Repository) {
-    place.repository("there");
-    git(&place.path(""), &["clone", "-q", "there", "here"]);
-    let root = place.path("here");
+fn with_remote(sandbox: &Sandbox) -> (PathBuf, Repository) {
+    sandbox.repository("there");
+    git(&sandbox.path(""), &["clone", "-q", "there", "here"]);
+    let root = sandbox.path("here");
     (root.clone(), Repository::open(&root).unwrap())
 }
 
 fn fetch(repository: &Repository) -> Fetched {
     let remote = repository.remote().unwrap().unwrap();
-    let wire = Wire { remote: &remote, credentials: None, deadline: Duration::from_secs(60) };
-    repository.fetch(&wire).unwrap()
+    let session = RemoteSession { remote: &remote, credentials: None, deadline: Duration::from_secs(60) };
+    repository.fetch(&session).unwrap()
 }
 
 #[test]
 fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
-    let place = Place::new();
-    let (root, repository) = with_remote(&place);
+    let sandbox = Sandbox::new();
+    let (root, repository) = with_remote(&sandbox);
     let marked = "held by nugget\n";
     let stale = |path: &str, content: &str| {
         write(&root, path, content);
@@ -1007,27 +1009,27 @@ fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
     for path in [".git/refs/heads/main.lock", ".git/index.lock"] {
         stale(path, marked);
     }
-    assert_eq!(repository.catch_up(&place.lock()).unwrap(), FastForward::AlreadyThere);
+    assert_eq!(repository.catch_up(&sandbox.lock()).unwrap(), FastForward::AlreadyThere);
     assert!(!is_there(".git/refs/heads/main.lock") && !is_there(".git/index.lock"));
     stale(".git/packed-refs.lock", marked);
-    repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert!(!is_there(".git/packed-refs.lock"));
     // The mark of a process that was killed between making it and taking it away is the lock itself.
     stale(".git/nugget-lock.tmp", marked);
     std::fs::hard_link(root.join(".git/nugget-lock.tmp"), root.join(".git/refs/heads/main.lock")).unwrap();
-    write(&place.path("there"), "news.md", "news\n");
-    commit_all(&place.path("there"), "news");
+    write(&sandbox.path("there"), "news.md", "news\n");
+    commit_all(&sandbox.path("there"), "news");
     assert!(fetch(&repository).moved);
-    assert!(matches!(repository.catch_up(&place.lock()).unwrap(), FastForward::Done { .. }));
+    assert!(matches!(repository.catch_up(&sandbox.lock()).unwrap(), FastForward::Done { .. }));
     assert!(!is_there(".git/refs/heads/main.lock") && !is_there(".git/nugget-lock.tmp"));
     assert_eq!(git(&root, &["status", "--porcelain"]), "");
 }
 
 #[test]
 fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
-    let place = Place::new();
-    let (root, repository) = with_remote(&place);
-    let there = place.path("there");
+    let sandbox = Sandbox::new();
+    let (root, repository) = with_remote(&sandbox);
+    let there = sandbox.path("there");
     git(&there, &["mv", "domains/coding/patterns/first.md", "renamed.md"]);
     write(&there, "README.md", "edited there\n");
     write(&there, ".github/workflows/check.yml", "on: push\n");
@@ -1038,18 +1040,18 @@ fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
     let before = state(&root);
     let expected = Refusal::Changed("domains/coding/patterns/first.md".to_owned());
     assert_eq!(repository.lag().unwrap().blocked, Some(expected.clone()));
-    assert_eq!(repository.catch_up(&place.lock()).unwrap(), FastForward::Refused(expected));
+    assert_eq!(repository.catch_up(&sandbox.lock()).unwrap(), FastForward::Refused(expected));
     assert_eq!(state(&root), before);
     // Gone from the index, and kept by the user.
     write(&root, "domains/coding/patterns/first.md", "first\n");
     git(&root, &["rm", "-q", "--cached", "domains/coding/patterns/first.md"]);
-    let refused = repository.catch_up(&place.lock()).unwrap();
+    let refused = repository.catch_up(&sandbox.lock()).unwrap();
     assert!(matches!(refused, FastForward::Refused(Refusal::Staged(_))), "{refused:?}");
     git(&root, &["add", "-A"]);
     // An untracked file of the user's in the same folder stays.
     write(&root, "domains/coding/patterns/mine.md", "mine\n");
     assert_eq!(repository.lag().unwrap().blocked, None);
-    assert!(matches!(repository.catch_up(&place.lock()).unwrap(), FastForward::Done { .. }));
+    assert!(matches!(repository.catch_up(&sandbox.lock()).unwrap(), FastForward::Done { .. }));
     assert_eq!(git(&root, &["status", "--porcelain"]), "?? domains/");
     assert!(!root.join("domains/coding/patterns/first.md").exists() && root.join("renamed.md").is_file());
     assert_eq!(git(&root, &["rev-parse", "main"]), git(&there, &["rev-parse", "main"]));
@@ -1060,17 +1062,17 @@ fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
 #[test]
 fn a_removal_killed_in_the_middle_is_completed_by_a_repetition() {
     for is_in_index in [false, true] {
-        let place = Place::new();
-        let (root, repository) = with_remote(&place);
-        git(&place.path("there"), &["rm", "-q", "-r", "domains"]);
-        commit_all(&place.path("there"), "removed");
+        let sandbox = Sandbox::new();
+        let (root, repository) = with_remote(&sandbox);
+        git(&sandbox.path("there"), &["rm", "-q", "-r", "domains"]);
+        commit_all(&sandbox.path("there"), "removed");
         fetch(&repository);
         // What a killed one leaves: the file is gone, then also its entry in the index.
         std::fs::remove_dir_all(root.join("domains")).unwrap();
         if is_in_index {
             git(&root, &["add", "-A"]);
         }
-        assert!(matches!(repository.catch_up(&place.lock()).unwrap(), FastForward::Done { .. }));
+        assert!(matches!(repository.catch_up(&sandbox.lock()).unwrap(), FastForward::Done { .. }));
         assert_eq!(git(&root, &["status", "--porcelain"]), "");
         fsck(&root);
     }

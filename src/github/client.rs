@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::http::{Answer, Ask, Wire, encoded};
+use crate::http::{Answer, Ask, HttpClient, encoded};
 use crate::token::Token;
 use crate::types::{NewPull, Opened, Pull, Repository, Slug, Viewer, answer};
 
@@ -30,7 +30,7 @@ pub struct Settings {
 /// A client of one GitHub with one token. Clones share the connection and the count of requests.
 #[derive(Clone, Debug)]
 pub struct GitHub {
-    wire: Arc<Wire>,
+    http: Arc<HttpClient>,
     known: Arc<Mutex<Known>>,
 }
 
@@ -48,7 +48,7 @@ impl GitHub {
     /// # Errors
     /// [`Error::InvalidApi`] when no token may be sent there; [`Error::Client`].
     pub fn new(settings: &Settings, token: &Token) -> Result<Self, Error> {
-        Ok(Self { wire: Arc::new(Wire::new(settings, token)?), known: Arc::default() })
+        Ok(Self { http: Arc::new(HttpClient::new(settings, token)?), known: Arc::default() })
     }
 
     /// Whose token it is. The token of a GitHub Actions run belongs to nobody: [`Error::Forbidden`].
@@ -103,7 +103,7 @@ impl GitHub {
         });
         let what = format!("a new repository {slug}");
         let ask = Ask { method: Method::POST, path, body: Some(body), slug: None, what };
-        match self.wire.ask(&ask).await {
+        match self.http.ask(&ask).await {
             Ok(answer) if answer.is_success() => answer.json::<answer::Repository>(&ask.what)?.read(),
             // Somebody was quicker, or it was us and the answer was lost.
             Ok(answer) if answer.status() == 422 => match self.repository(slug).await {
@@ -119,7 +119,7 @@ impl GitHub {
     ///
     /// # Errors
     /// As for every call: see [`Error`].
-    pub async fn pull_of(&self, slug: &Slug, branch: &str) -> Result<Option<Pull>, Error> {
+    pub async fn find_pull(&self, slug: &Slug, branch: &str) -> Result<Option<Pull>, Error> {
         let what = format!("the pull requests of {branch}");
         let mut today = self.today(slug);
         loop {
@@ -155,7 +155,7 @@ impl GitHub {
     /// # Errors
     /// [`Error::NothingNew`], [`Error::BaseMissing`], [`Error::BranchMissing`]; [`Error::NotShownYet`].
     pub async fn open_pull(&self, slug: &Slug, new: &NewPull) -> Result<Opened, Error> {
-        if let Some(pull) = self.pull_of(slug, &new.branch).await? {
+        if let Some(pull) = self.find_pull(slug, &new.branch).await? {
             return Ok(Opened { pull, created: false });
         }
         let today = self.today(slug);
@@ -163,23 +163,23 @@ impl GitHub {
         let what = format!("a pull request for {}", new.branch);
         let path = repository_path(&today, "/pulls");
         let ask = Ask { method: Method::POST, path, body: Some(body), slug: Some(slug), what };
-        let answer = match self.wire.ask(&ask).await {
+        let answer = match self.http.ask(&ask).await {
             Ok(answer) if answer.is_success() => answer.json::<answer::Pull>(&ask.what).map(Some),
             Ok(answer) => {
-                let refusal = self.wire.refusal(&answer);
-                refusal.read_of_pull(self.wire.host(), slug, &new.branch, &new.base).map_or(Ok(None), Err)
+                let refusal = self.http.refusal(&answer);
+                refusal.read_of_pull(self.http.host(), slug, &new.branch, &new.base).map_or(Ok(None), Err)
             }
             Err(error) => Err(error),
         };
         match answer {
             Ok(Some(pull)) => Ok(Opened { pull: pull.into(), created: true }),
             // Somebody was quicker: another machine, or a person.
-            Ok(None) => match self.pull_of(slug, &new.branch).await? {
+            Ok(None) => match self.find_pull(slug, &new.branch).await? {
                 Some(pull) => Ok(Opened { pull, created: false }),
                 None => Err(Error::NotShownYet { what: ask.what }),
             },
             // Perhaps it was made and only the answer was lost: there was none a moment ago.
-            Err(error) if error.leaves_doubt() => match self.pull_of(slug, &new.branch).await {
+            Err(error) if error.leaves_doubt() => match self.find_pull(slug, &new.branch).await {
                 Ok(Some(pull)) => Ok(Opened { pull, created: true }),
                 _ => Err(error),
             },
@@ -231,7 +231,7 @@ impl GitHub {
         let what = format!("pull request {slug}#{number}");
         let path = repository_path(&self.today(slug), &format!("/pulls/{number}"));
         let ask = Ask { method: Method::PATCH, path, body: Some(body), slug: Some(slug), what };
-        Ok(self.wire.get_through(&ask).await?.json::<answer::Pull>(&ask.what)?.into())
+        Ok(self.http.get_through(&ask).await?.json::<answer::Pull>(&ask.what)?.into())
     }
 
     /// Adds a comment, unless one with this marker is there already; says whether it was added. The
@@ -258,7 +258,7 @@ impl GitHub {
         let what = format!("a comment on pull request {slug}#{number}");
         let path = repository_path(&self.today(slug), &format!("/issues/{number}/comments"));
         let body = Some(json!({ "body": format!("{text}\n\n{marker}") }));
-        match self.wire.get_through(&Ask { method: Method::POST, path, body, slug: Some(slug), what }).await {
+        match self.http.get_through(&Ask { method: Method::POST, path, body, slug: Some(slug), what }).await {
             Ok(_) => Ok(true),
             Err(error) if error.leaves_doubt() => match self.has_comment(slug, number, &marker).await {
                 Ok(true) => Ok(true),
@@ -307,7 +307,7 @@ impl GitHub {
         let path = repository_path(&today, &format!("/issues/{number}/labels"));
         let body = Some(json!({ "labels": wanted }));
         let ask = Ask { method: Method::POST, path, body, slug: Some(slug), what };
-        self.wire.get_through(&ask).await.map(drop)
+        self.http.get_through(&ask).await.map(drop)
     }
 
     /// Deletes a branch of nugget's, wherever it points: `false` when there is none. Who knows where it
@@ -323,28 +323,28 @@ impl GitHub {
         let path = repository_path(&self.today(slug), &format!("/git/refs/heads/{}", parts.join("/")));
         let what = format!("branch {branch}");
         let ask = Ask { method: Method::DELETE, path, body: None, slug: Some(slug), what };
-        let answer = self.wire.ask(&ask).await?;
-        match self.wire.refusal(&answer) {
+        let answer = self.http.ask(&ask).await?;
+        match self.http.refusal(&answer) {
             _ if answer.is_success() => Ok(true),
             refusal if refusal.says_there_is_no_ref() => Ok(false),
-            refusal => Err(refusal.read(self.wire.host(), Some(slug), &ask.what)),
+            refusal => Err(refusal.read(self.http.host(), Some(slug), &ask.what)),
         }
     }
 
     /// How many requests this client and its clones have made.
     pub fn requests(&self) -> u64 {
-        self.wire.requests()
+        self.http.requests()
     }
 
     /// How many seconds the server's clock was ahead of ours at its last answer, refusals included;
     /// `None` before the first.
     pub fn skew_seconds(&self) -> Option<i64> {
-        self.wire.skew_seconds()
+        self.http.skew_seconds()
     }
 
     async fn get(&self, path: String, slug: Option<&Slug>, what: &str) -> Result<Answer, Error> {
         let ask = Ask { method: Method::GET, path, body: None, slug, what: what.to_owned() };
-        self.wire.get_through(&ask).await
+        self.http.get_through(&ask).await
     }
 
     /// A list to its end, to the limit of pages, or to the first page with what is looked for. `path`
@@ -371,7 +371,7 @@ impl GitHub {
     }
 
     fn read(&self, answer: &Answer, ask: &Ask<'_>) -> Error {
-        self.wire.refusal(answer).read(self.wire.host(), ask.slug, &ask.what)
+        self.http.refusal(answer).read(self.http.host(), ask.slug, &ask.what)
     }
 
     /// What the repository is called today, as far as is known.

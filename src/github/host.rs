@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::client::Settings;
 use crate::error::Error;
-use crate::token::{Found, find};
+use crate::token::{FoundToken, find};
 
 /// github.com, a company's tenant on ghe.com, or a GitHub Enterprise Server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
+pub struct Host {
     /// As git names it, with the port if there is one.
     host: String,
     api: String,
@@ -17,7 +17,7 @@ pub struct Site {
     is_named: bool,
 }
 
-impl Site {
+impl Host {
     /// The GitHub behind a remote's host (`github.com`, `127.0.0.1:8080`); `None` when that host is
     /// another kind of forge. `api` is the setting `github.api`, empty when there is none: it speaks
     /// for its own host, and for a host without a dot, which is a name of the user's own in ssh's
@@ -25,7 +25,7 @@ impl Site {
     ///
     /// # Errors
     /// [`Error::InvalidApi`] when `api` is an address to which no token may be sent.
-    pub fn of(host: &str, api: &str) -> Result<Option<Self>, Error> {
+    pub fn for_remote(host: &str, api: &str) -> Result<Option<Self>, Error> {
         let host = host.to_ascii_lowercase();
         let host = match host.as_str() {
             // Where ssh is to be had on port 443.
@@ -56,7 +56,7 @@ impl Site {
     ///
     /// # Errors
     /// [`Error::InvalidApi`].
-    pub fn home(api: &str) -> Result<Self, Error> {
+    pub fn from_setting(api: &str) -> Result<Self, Error> {
         if api.is_empty() {
             let (host, api) = ("github.com".to_owned(), "https://api.github.com".to_owned());
             return Ok(Self { host, api, is_named: false });
@@ -88,7 +88,7 @@ impl Site {
     ///
     /// # Errors
     /// [`Error::InvalidToken`] when a variable or program gives something that cannot be one.
-    pub fn token(&self) -> Result<Option<Found>, Error> {
+    pub fn token(&self) -> Result<Option<FoundToken>, Error> {
         find(&self.host, self.is_named, self.api.starts_with("http:"))
     }
 }
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     fn api_of(host: &str, api: &str) -> Option<String> {
-        Site::of(host, api).unwrap().map(|site| site.api)
+        Host::for_remote(host, api).unwrap().map(|site| site.api)
     }
 
     #[test]
@@ -174,9 +174,9 @@ mod tests {
             ("https://ghe.example.com/api/v3/", "ghe.example.com"),
             ("http://127.0.0.1:4000/api/v3", "127.0.0.1:4000"),
         ] {
-            assert_eq!(Site::home(api).unwrap().host(), host);
+            assert_eq!(Host::from_setting(api).unwrap().host(), host);
         }
-        assert!(Site::home("http://ghe.example.com").is_err());
+        assert!(Host::from_setting("http://ghe.example.com").is_err());
     }
 
     #[test]
@@ -190,7 +190,7 @@ mod tests {
             "file:///etc",
             "https://ghe.example.com/?a=b",
         ] {
-            let error = Site::of("ghe.example.com", bad).unwrap_err();
+            let error = Host::for_remote("ghe.example.com", bad).unwrap_err();
             assert!(matches!(error, Error::InvalidApi { .. }), "{bad}");
         }
         for good in

@@ -31,7 +31,7 @@ const NO_SKEW: i64 = i64::MIN;
 
 /// The way to one GitHub with one token.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct HttpClient {
     crab: Octocrab,
     base: Uri,
     host: String,
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
     pub(crate) was_redirected: bool,
 }
 
-impl Wire {
+impl HttpClient {
     pub(crate) fn new(settings: &Settings, token: &Token) -> Result<Self, Error> {
         let host = checked(&settings.api)?;
         let base = settings.api.trim_end_matches('/').parse();

@@ -13,6 +13,6 @@ mod types;
 
 pub use client::{GitHub, Settings};
 pub use error::{Error, Retry};
-pub use host::Site;
-pub use token::{Found, Source, Token, find_token, forget_tokens};
+pub use host::Host;
+pub use token::{FoundToken, Source, Token, find_token, forget_tokens};
 pub use types::{NewPull, Opened, Pull, PullState, Repository, Slug, Viewer};

@@ -84,23 +84,23 @@ impl fmt::Display for Source {
 
 /// A token and where it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundToken {
     pub token: Token,
     pub from: Source,
 }
 
-impl Found {
+impl FoundToken {
     /// Name and password for git over https, which takes every kind of token with this name.
     pub fn credentials(&self) -> (&'static str, &str) {
         ("x-access-token", self.token.reveal())
     }
 }
 
-/// The token for a GitHub that the user has named no API for. See [`crate::Site::token`].
+/// The token for a GitHub that the user has named no API for. See [`crate::Host::token`].
 ///
 /// # Errors
 /// [`Error::InvalidToken`] when a variable or program gives something that cannot be one.
-pub fn find_token(host: &str) -> Result<Option<Found>, Error> {
+pub fn find_token(host: &str) -> Result<Option<FoundToken>, Error> {
     find(&host.to_ascii_lowercase(), false, false)
 }
 
@@ -110,16 +110,16 @@ pub fn forget_tokens() {
 }
 
 /// What the programs have answered for a host, and when.
-type Answered = HashMap<String, (Instant, Option<Found>)>;
+type Answered = HashMap<String, (Instant, Option<FoundToken>)>;
 
 static CACHE: LazyLock<Mutex<Answered>> = LazyLock::new(Mutex::default);
 
 /// `is_named`: the user has set `github.api` for this host, so that all variables are meant for it.
-pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<Found>, Error> {
+pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<FoundToken>, Error> {
     for source in variables(host, is_named) {
         let value = source.variable().and_then(|name| std::env::var(name).ok());
         if let Some(value) = value.filter(|value| !value.trim().is_empty()) {
-            return Ok(Some(Found { token: Token::new(&value, source)?, from: source.clone() }));
+            return Ok(Some(FoundToken { token: Token::new(&value, source)?, from: source.clone() }));
         }
     }
     // Held while the programs run: several that ask at once shall not open a keyring each.
@@ -150,17 +150,17 @@ fn variables(host: &str, is_named: bool) -> &'static [Source] {
     }
 }
 
-fn of_gh(host: &str) -> Result<Option<Found>, Error> {
+fn of_gh(host: &str) -> Result<Option<FoundToken>, Error> {
     let output = run("gh", &["auth", "token", "--hostname", host], "");
     let text = output.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     if text.trim().is_empty() {
         return Ok(None);
     }
     let from = Source::GhCommand;
-    Ok(Some(Found { token: Token::new(&text, &from)?, from }))
+    Ok(Some(FoundToken { token: Token::new(&text, &from)?, from }))
 }
 
-fn of_helper(host: &str, is_http: bool) -> Result<Option<Found>, Error> {
+fn of_helper(host: &str, is_http: bool) -> Result<Option<FoundToken>, Error> {
     let protocol = if is_http { "http" } else { "https" };
     let asked = format!("protocol={protocol}\nhost={host}\n\n");
     let output = run("git", &["credential", "fill"], &asked).unwrap_or_default();
@@ -174,7 +174,7 @@ fn of_helper(host: &str, is_http: bool) -> Result<Option<Found>, Error> {
     match value("password").filter(|password| !password.is_empty() && is_ours && !has_expired) {
         Some(password) => {
             let from = Source::CredentialHelper;
-            Ok(Some(Found { token: Token::new(password, &from)?, from }))
+            Ok(Some(FoundToken { token: Token::new(password, &from)?, from }))
         }
         None => Ok(None),
     }
@@ -290,7 +290,7 @@ mod tests {
         }
         let token = Token::new(" canary-4711\n", &from).unwrap();
         assert_eq!(token.reveal(), "canary-4711");
-        let found = Found { token, from };
+        let found = FoundToken { token, from };
         assert!(!format!("{found:?}").contains("canary"));
     }
 

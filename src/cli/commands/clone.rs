@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::{Brain, Config, Origin};
-use git::{Place, Scheme};
-use github::{GitHub, Site, Slug};
+use git::{RemoteUrl, Scheme};
+use github::{GitHub, Host, Slug};
 use serde_json::json;
 
 use super::init::{self, Default, Made};
@@ -50,7 +50,7 @@ impl Arguments {
             Ok(slug) if !std::path::Path::new(&self.from).exists() => url_on_github(&slug, &api)?,
             _ => local(&self.from),
         };
-        let place = Place::of(&url);
+        let place = RemoteUrl::parse(&url);
         let folder = self.folder.clone().unwrap_or_else(|| folder_for(&config, place.as_ref()));
         let credentials = remote::credentials_for(place.as_ref(), &api)?;
         let bar = output::spinner();
@@ -93,7 +93,7 @@ impl Arguments {
 
 /// Where git gets it from. With a token GitHub is asked, who knows what it is called today.
 fn url_on_github(slug: &Slug, api: &str) -> Result<String, CliError> {
-    let site = Site::home(api)?;
+    let site = Host::from_setting(api)?;
     match site.token()? {
         Some(found) => {
             let repository = remote::runtime()?.block_on(async {
@@ -117,7 +117,7 @@ fn local(from: &str) -> String {
     }
 }
 
-fn folder_for(config: &Config, place: Option<&Place>) -> PathBuf {
+fn folder_for(config: &Config, place: Option<&RemoteUrl>) -> PathBuf {
     let usual = brain::places::default_brain();
     if config.get("brain").1 == Origin::Default && !usual.exists() {
         return usual;

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::{Brain, Config, Places};
-use git::{Lag, Wire};
-use github::{Found, GitHub, Site, Slug};
+use git::{Lag, RemoteSession};
+use github::{FoundToken, GitHub, Host, Slug};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool, State};
 use serde::Serialize;
@@ -291,8 +291,8 @@ fn of_forge(name: &'static str, error: &git::Error) -> Check {
 #[derive(Default)]
 struct Far {
     remote: Option<git::Remote>,
-    site: Option<(Site, Slug)>,
-    found: Option<Found>,
+    site: Option<(Host, Slug)>,
+    found: Option<FoundToken>,
     error: Option<String>,
     hint: Option<&'static str>,
 }
@@ -313,7 +313,7 @@ impl Far {
             Some(Err(error)) => (far.error, far.hint) = (Some(error.to_string()), error.hint()),
             None => {}
         }
-        let Some(place) = far.remote.as_ref().and_then(git::Remote::place) else { return far };
+        let Some(place) = far.remote.as_ref().and_then(git::Remote::parsed_url) else { return far };
         let looked = remote::site_of(&place, api).and_then(|site| {
             let found = site.as_ref().map_or(Ok(None), |(site, _)| site.token())?;
             Ok((site, found))
@@ -327,12 +327,12 @@ impl Far {
 
     fn reach(&self, repository: Option<&Result<git::Repository, git::Error>>) -> Result<usize, git::Error> {
         let (Some(Ok(repository)), Some(remote)) = (repository, &self.remote) else { return Ok(0) };
-        let place = remote.place();
+        let place = remote.parsed_url();
         let takes_token =
             place.is_some_and(|place| matches!(place.scheme, git::Scheme::Https | git::Scheme::Http));
         let credentials = self.found.as_ref().filter(|_| takes_token).map(remote::credentials_of);
-        let wire = Wire { remote, credentials: credentials.as_ref(), deadline: DEADLINE };
-        repository.branches_at(&wire).map(|branches| branches.len())
+        let session = RemoteSession { remote, credentials: credentials.as_ref(), deadline: DEADLINE };
+        repository.list_remote_branches(&session).map(|branches| branches.len())
     }
 
     /// `None` where there is no GitHub or no token.
@@ -406,7 +406,7 @@ impl Far {
             return Check::warning(name, "none: knowledge stays on this machine")
                 .mend("nugget init --github OWNER/NAME --create");
         };
-        let shown = remote.shown();
+        let shown = remote.display_url();
         match reached {
             None if offline => Check::ok(name, format!("{shown}; not tried")),
             None => Check::failure(name, format!("{shown}: a look has fallen over")),
@@ -420,10 +420,11 @@ impl Far {
                 let check = of_forge(name, &error);
                 // Being offline is no fault of anybody's: all waits and is sent later.
                 match error {
-                    git::Error::Remote { trouble: git::Trouble::Offline | git::Trouble::TooLate, .. } => {
-                        Check { level: Level::Warning, ..check }
-                            .mend("nothing is lost; it is sent when the remote answers")
-                    }
+                    git::Error::Remote {
+                        failure: git::RemoteFailure::Offline | git::RemoteFailure::TooLate,
+                        ..
+                    } => Check { level: Level::Warning, ..check }
+                        .mend("nothing is lost; it is sent when the remote answers"),
                     _ => check,
                 }
             }

@@ -147,7 +147,7 @@ impl Made {
         let found = git::Repository::init(made.brain.root())?;
         let is_repository_new = matches!(found, Init::Created(_));
         let repository = found.into_repository();
-        let commit = repository.commit_all_new(
+        let commit = repository.create_initial_commit(
             &own_files(&made.brain)?,
             "Begin the brain\n",
             Timestamp::now(),

@@ -3,14 +3,14 @@
 use std::time::Instant;
 
 use super::*;
-use crate::tests::{BRANCH, Place, commit_all, fsck, git, git_fails, proposal, state, write};
+use crate::tests::{BRANCH, Sandbox, commit_all, fsck, git, git_fails, proposal, state, write};
 use crate::{Identity, NewFile, Proposal};
 
 /// A repository with a proposal that waits, and the path of one of its files.
-fn with_proposal(place: &Place) -> (PathBuf, Repository, String) {
-    let root = place.repository("brain");
+fn with_proposal(sandbox: &Sandbox) -> (PathBuf, Repository, String) {
+    let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
-    repository.propose(&place.lock(), &proposal(BRANCH)).unwrap();
+    repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     (root, repository, proposal(BRANCH).files[0].path.clone())
 }
 
@@ -22,12 +22,12 @@ fn review(root: &Path, change: impl Fn()) {
     git(root, &["checkout", "-q", "main"]);
 }
 
-fn prepared(repository: &Repository, place: &Place) -> Merge {
+fn prepared(repository: &Repository, sandbox: &Sandbox) -> Merge {
     let git = repository.git().unwrap();
     let default = repository.default_branch_of(&git).unwrap();
     let to = tip(&git, &reference_name(BRANCH).unwrap()).unwrap().unwrap();
     let source = Source { name: BRANCH.to_owned(), to, is_reviewed: false };
-    let merge = Merge::prepare(repository, Some(&place.lock()), git, default, &source).unwrap();
+    let merge = Merge::prepare(repository, Some(&sandbox.lock()), git, default, &source).unwrap();
     merge.unwrap_or_else(|_| panic!("it is refused"))
 }
 
@@ -49,9 +49,9 @@ fn check_merged(root: &Path, from: &str, outcome: FastForward) {
     fsck(root);
 }
 
-fn check_refused(place: &Place, root: &Path, expected: impl Fn(&Refusal) -> bool) {
+fn check_refused(sandbox: &Sandbox, root: &Path, expected: impl Fn(&Refusal) -> bool) {
     let before = state(root);
-    let outcome = Repository::open(root).unwrap().fast_forward(&place.lock(), BRANCH).unwrap();
+    let outcome = Repository::open(root).unwrap().fast_forward(&sandbox.lock(), BRANCH).unwrap();
     let FastForward::Refused(reason) = outcome else { panic!("{outcome:?}") };
     assert!(expected(&reason), "{reason:?}");
     assert!(!reason.to_string().is_empty());
@@ -60,8 +60,8 @@ fn check_refused(place: &Place, root: &Path, expected: impl Fn(&Refusal) -> bool
 
 #[test]
 fn a_merge_leaves_what_git_would_leave() {
-    let place = Place::new();
-    let (root, repository, _) = with_proposal(&place);
+    let sandbox = Sandbox::new();
+    let (root, repository, _) = with_proposal(&sandbox);
     review(&root, || {
         write(&root, "README.md", "edited by a reviewer\n");
         write(&root, "a.md", "first in the index\n");
@@ -71,25 +71,25 @@ fn a_merge_leaves_what_git_would_leave() {
     // The tree that the index caches must not outlive the merge.
     git(&root, &["write-tree"]);
     write(&root, ".git/info/exclude", "*.ignored\n");
-    let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+    let outcome = repository.fast_forward(&sandbox.lock(), BRANCH).unwrap();
     check_merged(&root, &from, outcome);
     assert_eq!(std::fs::read_to_string(root.join("README.md")).unwrap(), "edited by a reviewer\n");
     // The user goes on from there.
     write(&root, "mine.md", "mine\n");
     commit_all(&root, "mine");
     assert_eq!(git(&root, &["diff", "--name-status", BRANCH, "main"]), "A\tmine.md");
-    assert_eq!(repository.fast_forward(&place.lock(), BRANCH).unwrap(), FastForward::AlreadyThere);
+    assert_eq!(repository.fast_forward(&sandbox.lock(), BRANCH).unwrap(), FastForward::AlreadyThere);
     fsck(&root);
 }
 
 #[test]
 fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
     for steps in 0..4 {
-        let place = Place::new();
-        let (root, repository, path) = with_proposal(&place);
+        let sandbox = Sandbox::new();
+        let (root, repository, path) = with_proposal(&sandbox);
         review(&root, || write(&root, "README.md", "edited by a reviewer\n"));
         let from = git(&root, &["rev-parse", "main"]);
-        let mut merge = prepared(&repository, &place);
+        let mut merge = prepared(&repository, &sandbox);
         if steps == 1 {
             let tree = merge.tree.as_mut().unwrap();
             let change = &tree.changes[1];
@@ -116,7 +116,7 @@ fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
         };
         assert!(status.starts_with(expected), "{steps}: {status}");
         assert_eq!(root.join(&path).exists(), steps >= 2);
-        let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+        let outcome = repository.fast_forward(&sandbox.lock(), BRANCH).unwrap();
         if steps == 1 {
             assert_eq!(git(&root, &["status", "--porcelain"]), "", "the half written file is gone");
         }
@@ -175,11 +175,11 @@ fn what_is_not_committed_is_never_lost() {
     ];
     for (what, spoil) in spoils {
         println!("{what}");
-        let place = Place::new();
-        let (root, _, path) = with_proposal(&place);
+        let sandbox = Sandbox::new();
+        let (root, _, path) = with_proposal(&sandbox);
         review(&root, || write(&root, "README.md", "edited by a reviewer\n"));
         spoil(&root, &path);
-        check_refused(&place, &root, |reason| match what {
+        check_refused(&sandbox, &root, |reason| match what {
             "staged" | "staged new" | "meant to be added" | "staged deletion" | "no index" => {
                 matches!(reason, Refusal::Staged(_))
             }
@@ -193,9 +193,9 @@ fn what_is_not_committed_is_never_lost() {
 
 #[test]
 fn a_merge_needs_the_default_branch_at_rest() {
-    let place = Place::new();
-    let (root, repository, _) = with_proposal(&place);
-    let lock = place.lock();
+    let sandbox = Sandbox::new();
+    let (root, repository, _) = with_proposal(&sandbox);
+    let lock = sandbox.lock();
     let error = repository.fast_forward(&lock, "main").unwrap_err();
     assert!(matches!(error, Error::ForeignBranch { .. }), "{error}");
     let error = repository.fast_forward(&lock, "nugget/none").unwrap_err();
@@ -203,25 +203,27 @@ fn a_merge_needs_the_default_branch_at_rest() {
     drop(lock);
 
     git(&root, &["checkout", "-q", "-b", "feature"]);
-    check_refused(&place, &root, |reason| *reason == Refusal::OtherBranchCheckedOut(Some("feature".into())));
+    check_refused(&sandbox, &root, |reason| {
+        *reason == Refusal::OtherBranchCheckedOut(Some("feature".into()))
+    });
     git(&root, &["checkout", "-q", "--detach"]);
-    check_refused(&place, &root, |reason| *reason == Refusal::OtherBranchCheckedOut(None));
+    check_refused(&sandbox, &root, |reason| *reason == Refusal::OtherBranchCheckedOut(None));
     git(&root, &["checkout", "-q", "main"]);
 
     git(&root, &["bisect", "start"]);
-    check_refused(&place, &root, |reason| matches!(reason, Refusal::InProgress(_)));
+    check_refused(&sandbox, &root, |reason| matches!(reason, Refusal::InProgress(_)));
     git(&root, &["bisect", "reset"]);
     write(&root, ".git/index.lock", "");
-    check_refused(&place, &root, |reason| matches!(reason, Refusal::IndexLocked(_)));
+    check_refused(&sandbox, &root, |reason| matches!(reason, Refusal::IndexLocked(_)));
     std::fs::remove_file(root.join(".git/index.lock")).unwrap();
 
     git(&root, &["worktree", "add", "-q", "--force", "../linked", "main"]);
-    check_refused(&place, &root, |reason| *reason == Refusal::CheckedOutElsewhere);
+    check_refused(&sandbox, &root, |reason| *reason == Refusal::CheckedOutElsewhere);
     git(&root, &["worktree", "remove", "../linked"]);
 
     write(&root, "mine.md", "mine\n");
     commit_all(&root, "mine");
-    check_refused(&place, &root, |reason| *reason == Refusal::NotAFastForward);
+    check_refused(&sandbox, &root, |reason| *reason == Refusal::NotAFastForward);
     git_fails(&root, &["merge", "--ff-only", BRANCH]);
 }
 
@@ -241,76 +243,76 @@ fn a_branch_that_does_more_than_write_notes_is_left_to_the_user() {
         },
     ];
     for change in reviews {
-        let place = Place::new();
-        let (root, _, _) = with_proposal(&place);
+        let sandbox = Sandbox::new();
+        let (root, _, _) = with_proposal(&sandbox);
         review(&root, || change(&root));
-        check_refused(&place, &root, |reason| matches!(reason, Refusal::Beyond(..)));
+        check_refused(&sandbox, &root, |reason| matches!(reason, Refusal::Beyond(..)));
     }
 }
 
 #[test]
 fn a_linked_work_tree_a_shallow_clone_and_a_packed_branch_are_merged_into() {
-    let place = Place::new();
-    let (root, repository, _) = with_proposal(&place);
+    let sandbox = Sandbox::new();
+    let (root, repository, _) = with_proposal(&sandbox);
     let from = git(&root, &["rev-parse", "main"]);
     git(&root, &["pack-refs", "--all", "--prune"]);
     git(&root, &["checkout", "-q", "--detach"]);
     git(&root, &["worktree", "add", "-q", "../linked", "main"]);
-    let linked = place.path("linked");
-    let outcome = Repository::open(&linked).unwrap().fast_forward(&place.lock(), BRANCH).unwrap();
+    let linked = sandbox.path("linked");
+    let outcome = Repository::open(&linked).unwrap().fast_forward(&sandbox.lock(), BRANCH).unwrap();
     assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
     assert_eq!(git(&linked, &["status", "--porcelain"]), "");
     git(&root, &["worktree", "remove", "../linked"]);
     git(&root, &["branch", "-f", "main", &from]);
     git(&root, &["checkout", "-q", "main"]);
-    let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+    let outcome = repository.fast_forward(&sandbox.lock(), BRANCH).unwrap();
     check_merged(&root, &from, outcome);
 
     let url = format!("file://{}", root.display());
-    git(&place.path(""), &["clone", "-q", "--depth=1", &url, "shallow"]);
-    let shallow = place.path("shallow");
+    git(&sandbox.path(""), &["clone", "-q", "--depth=1", &url, "shallow"]);
+    let shallow = sandbox.path("shallow");
     let repository = Repository::open(&shallow).unwrap();
     let name = "nugget/shallow-1";
-    repository.propose(&place.lock(), &proposal(name)).unwrap();
-    let outcome = repository.fast_forward(&place.lock(), name).unwrap();
+    repository.propose(&sandbox.lock(), &proposal(name)).unwrap();
+    let outcome = repository.fast_forward(&sandbox.lock(), name).unwrap();
     assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
     assert_eq!(git(&shallow, &["status", "--porcelain"]), "");
 }
 
 #[test]
 fn a_bare_repository_has_only_its_branch_moved() {
-    let place = Place::new();
-    with_proposal(&place);
-    git(&place.path(""), &["clone", "-q", "--bare", "brain", "bare"]);
-    let root = place.path("bare");
+    let sandbox = Sandbox::new();
+    with_proposal(&sandbox);
+    git(&sandbox.path(""), &["clone", "-q", "--bare", "brain", "bare"]);
+    let root = sandbox.path("bare");
     let repository = Repository::open(&root).unwrap();
-    let outcome = repository.fast_forward(&place.lock(), BRANCH).unwrap();
+    let outcome = repository.fast_forward(&sandbox.lock(), BRANCH).unwrap();
     assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
     assert_eq!(git(&root, &["rev-parse", "main"]), git(&root, &["rev-parse", BRANCH]));
     assert!(!root.join("index").exists() && !root.join("domains").exists());
-    assert_eq!(repository.fast_forward(&place.lock(), BRANCH).unwrap(), FastForward::AlreadyThere);
+    assert_eq!(repository.fast_forward(&sandbox.lock(), BRANCH).unwrap(), FastForward::AlreadyThere);
     fsck(&root);
 }
 
 #[test]
 fn a_branch_that_moves_meanwhile_is_not_moved_back() {
-    let place = Place::new();
-    let (root, repository, _) = with_proposal(&place);
-    let mut merge = prepared(&repository, &place);
+    let sandbox = Sandbox::new();
+    let (root, repository, _) = with_proposal(&sandbox);
+    let mut merge = prepared(&repository, &sandbox);
     git_fails(&root, &["commit", "-q", "--allow-empty", "-m", "beside us"]);
     merge.write_files().unwrap();
     merge.write_index().unwrap();
     git(&root, &["update-ref", "refs/heads/main", "main~1"]);
     let moved = git(&root, &["rev-parse", "main"]);
-    assert!(merge.move_branch(&place.lock()).is_err());
+    assert!(merge.move_branch(&sandbox.lock()).is_err());
     assert_eq!(git(&root, &["rev-parse", "main"]), moved);
 }
 
 /// What a merge costs; printed with `--nocapture`.
 #[test]
 fn a_merge_costs_milliseconds() {
-    let place = Place::new();
-    let root = place.repository("brain");
+    let sandbox = Sandbox::new();
+    let root = sandbox.repository("brain");
     for n in 0..1000 {
         write(&root, &format!("domains/coding/patterns/unit-{n}.md"), &format!("unit {n}\n"));
     }
@@ -322,9 +324,9 @@ fn a_merge_costs_milliseconds() {
             let file = NewFile { path: format!("notes/{n}.md"), content: b"note\n".to_vec(), edits: false };
             let author = Identity::default();
             let proposal = Proposal { files: vec![file], author, ..proposal(&branch) };
-            repository.propose(&place.lock(), &proposal).unwrap();
+            repository.propose(&sandbox.lock(), &proposal).unwrap();
             let start = Instant::now();
-            let outcome = repository.fast_forward(&place.lock(), &branch).unwrap();
+            let outcome = repository.fast_forward(&sandbox.lock(), &branch).unwrap();
             assert!(matches!(outcome, FastForward::Done { .. }), "{outcome:?}");
             start.elapsed()
         })

@@ -21,7 +21,7 @@ impl Remote {
     pub(super) fn look(brain: &Brain) -> Option<Self> {
         let name = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
         let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(name.as_deref());
-        let url = repository.remote().ok()??.shown();
+        let url = repository.remote().ok()??.display_url();
         Some(Self { url, lag: repository.lag().ok(), synced: None, trouble: None, waits: None })
     }
 
