@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use llm::Usage;
-use queue::{Budget, Queue, Reservation, Spent};
+use queue::{Budget, CallCost, Queue, Reservation};
 
 use crate::pipeline::{blocking, chain};
 use crate::purse::dollars;
@@ -50,7 +50,7 @@ impl Till {
         let estimate = spent(model, &usage);
         blocking(move || {
             let queue = Queue::open(&this.queue).map_err(|error| chain(&error))?;
-            match queue.reserve(None, &estimate, &this.budget, Timestamp::now()) {
+            match queue.reserve_spend(None, &estimate, &this.budget, Timestamp::now()) {
                 Ok(Reservation::Granted(number)) => Ok(Reserved { queue, number }),
                 Ok(Reservation::OverBudget { tokens, microdollars }) => Err(format!(
                     "the budget for 24 hours has no room for it: {tokens} of {} tokens and ${:.2} of ${:.2} are spent",
@@ -91,8 +91,8 @@ impl Reserved {
     }
 }
 
-fn spent(model: &str, usage: &Usage) -> Spent {
-    Spent {
+fn spent(model: &str, usage: &Usage) -> CallCost {
+    CallCost {
         model: model.to_owned(),
         backend: BACKEND.to_owned(),
         input_tokens: usage.input_tokens,

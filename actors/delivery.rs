@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use git::{CommitId, Credentials, Pushed, Remote, RemoteFailure, RemoteSession, Repository, Scheme};
 use github::{GitHub, Host, NewPull, Retry, Slug};
-use queue::{Branch, Capture, Claim, Finish, Pull, PullState, Queue, Stage};
+use queue::{Branch, Capture, Claim, Finish, PullRequest, PullState, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use tokio::time::Instant;
 
@@ -196,9 +196,9 @@ impl Arguments {
                 tracing::warn!(error = pipeline::chain(&error), "failed to label a pull request");
             }
         }
-        let noted = Pull { number: made.number, url: made.url, state: state_of(&made.state) };
+        let noted = PullRequest { number: made.number, url: made.url, state: state_of(&made.state) };
         let (queue, claimed) = (self.jobs.queue.clone(), claim.clone());
-        pipeline::blocking(move || queue.note_pull(&claimed, &noted))
+        pipeline::blocking(move || queue.record_pull_request(&claimed, &noted))
             .await
             .map_err(|error| Failure::passing(&error))?;
         failpoint::here!("delivery-before-finish");
@@ -261,7 +261,7 @@ impl Arguments {
         };
         failpoint::here!("delivery-after-push");
         if is_there {
-            let noted = self.jobs.queue.note_pushed(claim, &branch.commit);
+            let noted = self.jobs.queue.record_push(claim, &branch.commit);
             noted.map_err(|error| Failure::passing(&error))?;
             failpoint::here!("delivery-after-note");
             return Ok(Sent::There);
@@ -288,7 +288,7 @@ impl Arguments {
         let base = repository.default_branch().map_err(|error| with_hint(&error))?.name;
         let files = way.files_at(&branch.commit);
         let (microdollars, estimated) =
-            self.jobs.queue.spent_on(claim.capture.id).map_err(|error| Failure::passing(&error))?;
+            self.jobs.queue.capture_cost(claim.capture.id).map_err(|error| Failure::passing(&error))?;
         let mut about = About { microdollars, estimated, ..About::default() };
         let body = match input {
             Some(Input::Planned { found, plan }) => {
@@ -300,7 +300,7 @@ impl Arguments {
             _ => {
                 let cwd = claim.capture.cwd.as_deref().and_then(Path::file_name);
                 about.project = cwd.map(|name| name.to_string_lossy().into_owned());
-                about.is_import = claim.capture.origin == queue::IMPORT;
+                about.is_import = claim.capture.origin == queue::ORIGIN_IMPORT;
                 let files_of = repository.branch_files(&branch.name);
                 pull_request_text::body_of_files(
                     &files_of.map_err(|error| with_hint(&error))?,
@@ -358,7 +358,7 @@ fn parcel(claim: &Claim) -> Result<Parcel, Failure> {
         _ => added,
     };
     let title = match claim.capture.origin.as_str() {
-        queue::IMPORT => pull_request_text::title_of_import(time),
+        queue::ORIGIN_IMPORT => pull_request_text::title_of_import(time),
         _ => pull_request_text::title(time),
     };
     Ok(Parcel { branch: Branch { name, commit: id, units }, commit, title, input })

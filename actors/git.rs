@@ -10,7 +10,7 @@ use git::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
 use index::Index;
 use jiff::Timestamp;
 use knowledge::{Bearing, Candidate, Document, Domain, How, Rejected, Related, SessionId, UnitId, text};
-use queue::{Branch, Claim, Finish, Proposed, Queue, Stage};
+use queue::{Branch, Claim, Finish, ProposedUnit, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
@@ -259,11 +259,11 @@ impl Arguments {
     }
 
     fn keep_as(&self, claim: &Claim, found: &Found, plan: &Plan, input: &Input) -> Result<(), Failure> {
-        let units: Vec<Proposed> = plan.files.iter().map(|file| file.proposed(found)).collect();
+        let units: Vec<ProposedUnit> = plan.files.iter().map(|file| file.proposed(found)).collect();
         let taken = self
             .jobs
             .queue
-            .keep(claim, &pipeline::encode(input)?, &units)
+            .save_result(claim, &pipeline::encode(input)?, &units)
             .map_err(|error| Failure::passing(&error))?;
         if taken.is_empty() {
             Ok(())
@@ -504,11 +504,11 @@ impl Told<'_> {
 }
 
 impl File {
-    fn proposed(&self, found: &Found) -> Proposed {
+    fn proposed(&self, found: &Found) -> ProposedUnit {
         let held = self.holds.iter().filter_map(|&number| found.candidates.get(number));
         let evidence = held.clone().flat_map(|candidate| &candidate.evidence);
         let first = self.holds.first().filter(|_| !self.edits);
-        Proposed {
+        ProposedUnit {
             name: stem(&self.path).to_owned(),
             is_new: !self.edits,
             title: held

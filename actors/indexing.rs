@@ -9,7 +9,7 @@ use std::time::Duration;
 use brain::Brain;
 use index::{Index, Mode, ModelLabel, Report, Snapshot, VectorCache};
 use knowledge::{Bearing, Candidate, How, Rejected, UnitId};
-use queue::{Finish, Stage, Waiting};
+use queue::{EarlierProposal, Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -340,8 +340,8 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, mut found: Found) -> Result
             .map(|unit| unit.id)
             .collect(),
     };
-    let is_waiting = |waiting: &Waiting| !merged.contains(&UnitId::verbatim(&waiting.name));
-    let waiting: Vec<Waiting> =
+    let is_waiting = |waiting: &EarlierProposal| !merged.contains(&UnitId::verbatim(&waiting.name));
+    let waiting: Vec<EarlierProposal> =
         waiting.into_iter().filter(|waiting| waiting.model == found.model && is_waiting(waiting)).collect();
     let vectors = std::mem::take(&mut found.vectors);
     let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();

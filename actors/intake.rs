@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use queue::{Claim, Finish, Queue, Seen, Stage};
+use queue::{Claim, Finish, Queue, Stage, TranscriptStamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::extraction;
@@ -101,7 +101,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         malformed = tally.malformed,
         "read a transcript"
     );
-    let seen = reading.stamp.map(|stamp| Seen {
+    let seen = reading.stamp.map(|stamp| TranscriptStamp {
         transcript: stamp.path,
         size: stamp.size,
         modified_ms: stamp.modified_ms,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use knowledge::{Candidate, Rejected};
-use queue::{Branch, Claim, Finish, Queue, Seen, Stage};
+use queue::{Branch, Claim, Finish, Queue, Stage, TranscriptStamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
@@ -46,7 +46,7 @@ impl Jobs {
     pub(crate) fn take_over_all(&self) -> Result<(), queue::Error> {
         let mut living = Stage::ALL.map(|stage| self.living(stage));
         living.iter_mut().for_each(|living| **living += 1);
-        self.queue.reclaim(None).map(drop)
+        self.queue.release_claims(None).map(drop)
     }
 
     /// Takes over from the last life of a stage's actor: what that had claimed is claimable again.
@@ -60,7 +60,7 @@ impl Jobs {
         self.life = *living;
         let taken = match health.last_fall() {
             Some(why) => self.queue.release_failed(stage, &why),
-            None => self.queue.reclaim(Some(stage)),
+            None => self.queue.release_claims(Some(stage)),
         };
         taken.map(drop)
     }
@@ -103,10 +103,10 @@ pub(crate) enum Step {
     /// The same, with the branch that was made.
     NextOnBranch(Stage, Vec<u8>, Branch),
     /// The same, taking these lines of the transcript for the capture.
-    NextWithLines(Stage, Vec<u8>, Vec<String>, Option<Seen>),
+    NextWithLines(Stage, Vec<u8>, Vec<String>, Option<TranscriptStamp>),
     End(Finish),
     /// The same at intake, when the transcript was read and held nothing.
-    EndRead(Finish, Option<Seen>),
+    EndRead(Finish, Option<TranscriptStamp>),
 }
 
 /// Why a stage could not do its job.
@@ -222,7 +222,7 @@ fn settle(
         }
         Ok(Step::End(finish)) => settle(queue, claim, Ok(Step::EndRead(finish, None)), now),
         Ok(Step::EndRead(finish, seen)) => {
-            queue.finish_read(claim, &finish, seen.as_ref(), now)?;
+            queue.finish_with_transcript(claim, &finish, seen.as_ref(), now)?;
             tracing::info!(capture = id, session = %claim.capture.session_id, ?finish, "a capture has ended");
             Ok(Worked::Passed(None))
         }
@@ -233,7 +233,7 @@ fn settle(
         }
         Err(failure) if failure.everyone => {
             let stage = claim.capture.stage;
-            let until = queue.put_off(claim, &failure.message, failure.after, now)?;
+            let until = queue.pause(claim, &failure.message, failure.after, now)?;
             tracing::warn!(capture = id, %stage, %until, error = failure.message, "a stage is put off");
             Ok(Worked::Failed)
         }

@@ -1,7 +1,7 @@
 //! The purse of one capture: the queue's ledger, as an extractor sees it.
 
 use extract::{Ledger, LedgerError, Reserved, Spending};
-use queue::{Budget, Claim, Reservation, Spent};
+use queue::{Budget, CallCost, Claim, Reservation};
 
 use crate::pipeline::Jobs;
 
@@ -20,15 +20,22 @@ impl Purse {
 impl Ledger for Purse {
     fn reserve(&self, estimate: &Spending) -> Result<Reserved, LedgerError> {
         let spent = spent(estimate);
-        Ok(match self.jobs.queue.reserve(Some(&self.claim), &spent, &self.budget, self.jobs.clock.now())? {
-            Reservation::Granted(reservation) => Reserved::Granted(reservation),
-            Reservation::OverBudget { tokens, microdollars } => Reserved::OverBudget(format!(
-                "the next call could exceed the budget for 24 hours ({tokens} of {} tokens and ${:.2} of ${:.2} are spent)",
-                self.budget.tokens,
-                dollars(microdollars),
-                dollars(self.budget.microdollars),
-            )),
-        })
+        Ok(
+            match self.jobs.queue.reserve_spend(
+                Some(&self.claim),
+                &spent,
+                &self.budget,
+                self.jobs.clock.now(),
+            )? {
+                Reservation::Granted(reservation) => Reserved::Granted(reservation),
+                Reservation::OverBudget { tokens, microdollars } => Reserved::OverBudget(format!(
+                    "the next call could exceed the budget for 24 hours ({tokens} of {} tokens and ${:.2} of ${:.2} are spent)",
+                    self.budget.tokens,
+                    dollars(microdollars),
+                    dollars(self.budget.microdollars),
+                )),
+            },
+        )
     }
 
     fn settle(&self, reservation: i64, settled: &Spending) -> Result<(), LedgerError> {
@@ -40,11 +47,11 @@ impl Ledger for Purse {
     }
 
     fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError> {
-        Ok(self.jobs.queue.kept_answer(&self.claim, question)?)
+        Ok(self.jobs.queue.saved_answer(&self.claim, question)?)
     }
 
     fn save_answer(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError> {
-        Ok(self.jobs.queue.keep_answer(&self.claim, question, answer)?)
+        Ok(self.jobs.queue.save_answer(&self.claim, question, answer)?)
     }
 }
 
@@ -52,9 +59,9 @@ pub(crate) fn dollars(microdollars: u64) -> f64 {
     microdollars as f64 / 1e6
 }
 
-fn spent(spending: &Spending) -> Spent {
+fn spent(spending: &Spending) -> CallCost {
     let Spending { model, backend, usage, microdollars } = spending;
-    Spent {
+    CallCost {
         model: model.clone(),
         backend: backend.clone(),
         input_tokens: usage.input_tokens,

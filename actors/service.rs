@@ -450,7 +450,7 @@ impl Drainer<'_> {
                 }
             },
             || {
-                self.absorb();
+                self.add_spooled();
                 // A round that failed is not tried again at once; the next hook or server is.
                 error.borrow().is_none() && self.jobs.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
             },
@@ -481,7 +481,7 @@ impl Drainer<'_> {
     pub(crate) fn prepare(&self) -> Result<Option<Sweeps>, StartError> {
         // Whoever had these in hand is gone: the lock says so, whatever any clock says.
         self.jobs.take_over_all()?;
-        self.absorb();
+        self.add_spooled();
         let queue = &self.jobs.queue;
         self.redeliver();
         let mut sweeps = Sweeps::default();
@@ -537,8 +537,8 @@ impl Drainer<'_> {
                 return Err(StartError::Actors("their supervisor has ended".to_owned()));
             }
             let now = clock.now();
-            self.absorb();
-            if let Err(error) = queue.keep_log_small() {
+            self.add_spooled();
+            if let Err(error) = queue.truncate_large_log() {
                 tracing::warn!(error = chain(&error), "the queue's log could not be emptied");
             }
             sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
@@ -570,8 +570,8 @@ impl Drainer<'_> {
         self.report(since, service)
     }
 
-    fn absorb(&self) {
-        if let Err(error) = self.jobs.queue.absorb(&self.spool, self.jobs.clock.now()) {
+    fn add_spooled(&self) {
+        if let Err(error) = self.jobs.queue.add_spooled(&self.spool, self.jobs.clock.now()) {
             tracing::warn!(error = chain(&error), "failed to take in the spool");
         }
     }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use brain::{BRAIN_YAML, Brain};
 use jiff::Timestamp;
 use knowledge::SessionId;
-use queue::{Announcement, Known, Queue, Record, SWEEP, Seen};
+use queue::{Announcement, KnownTranscripts, ORIGIN_SWEEP, Queue, TranscriptStamp, TranscriptStatus};
 use serde::{Deserialize, Serialize};
-use transcript::{Exclude, Ignore, Stamp};
+use transcript::{Exclude, FileStamp, Ignore};
 
 use crate::pipeline::chain;
 
@@ -118,7 +118,7 @@ pub struct Candidate {
     /// Its capture, once it is queued.
     pub capture: Option<i64>,
     #[serde(skip)]
-    seen: Seen,
+    seen: TranscriptStamp,
 }
 
 /// What a sweep has found.
@@ -130,7 +130,7 @@ pub struct Swept {
     pub queued: Vec<Candidate>,
     pub skipped: BTreeMap<Skip, u64>,
     #[serde(skip)]
-    passed_over: Vec<(Seen, String)>,
+    passed_over: Vec<(TranscriptStamp, String)>,
 }
 
 /// What the last sweep leaves for `nugget status`.
@@ -168,7 +168,7 @@ pub fn sweep_as_far_as(
     reach: Reach,
     now: Timestamp,
 ) -> Result<Swept, queue::Error> {
-    let mut known = queue.known(now)?;
+    let mut known = queue.known_transcripts(now)?;
     if known.since.is_none() {
         known.since = Some(queue.since(made(brain).unwrap_or(now))?);
     }
@@ -176,7 +176,13 @@ pub fn sweep_as_far_as(
 }
 
 /// Looks at the transcripts and changes nothing: what a sweep would queue.
-pub fn look(settings: &Settings, brain: &Brain, known: &Known, reach: Reach, now: Timestamp) -> Swept {
+pub fn look(
+    settings: &Settings,
+    brain: &Brain,
+    known: &KnownTranscripts,
+    reach: Reach,
+    now: Timestamp,
+) -> Swept {
     let since = match reach {
         Reach::All => Timestamp::MIN,
         Reach::Since(since) => since,
@@ -184,7 +190,7 @@ pub fn look(settings: &Settings, brain: &Brain, known: &Known, reach: Reach, now
     };
     let usual = reach == Reach::Usual;
     let room = if usual { settings.daily_cap.saturating_sub(known.swept_today) as usize } else { usize::MAX };
-    let mut stamps: Vec<Stamp> =
+    let mut stamps: Vec<FileStamp> =
         settings.folders.iter().flat_map(|folder| transcript::discover(folder)).collect();
     // Newest first: if the cap cuts, it cuts what matters least.
     stamps.sort_by(|a, b| (b.modified_ms, &b.path).cmp(&(a.modified_ms, &a.path)));
@@ -223,10 +229,10 @@ fn carry_out(
     reach: Reach,
     now: Timestamp,
 ) -> Result<Swept, queue::Error> {
-    queue.pass_over(&swept.passed_over)?;
+    queue.skip_transcripts(&swept.passed_over)?;
     // What a person asks for beyond the usual is not what the cap counts.
-    let origin = if reach == Reach::Usual { SWEEP } else { "command" };
-    let found: Vec<(Announcement, Seen)> = swept
+    let origin = if reach == Reach::Usual { ORIGIN_SWEEP } else { "command" };
+    let found: Vec<(Announcement, TranscriptStamp)> = swept
         .queued
         .iter()
         .map(|candidate| {
@@ -269,8 +275,8 @@ pub fn is_recent(queue: &Queue, within: Duration, now: Timestamp) -> bool {
 /// Why a transcript is left alone, as far as that can be told without opening it.
 fn judge(
     settings: &Settings,
-    known: &Known,
-    stamp: &Stamp,
+    known: &KnownTranscripts,
+    stamp: &FileStamp,
     since: Timestamp,
     usual: bool,
     now: Timestamp,
@@ -278,21 +284,21 @@ fn judge(
     if !is_idle(stamp.modified_ms, settings.idle, now) {
         return Some(Skip::Active);
     }
-    match known.of(stamp.session_id(), &seen(stamp)) {
-        Record::Waiting => return Some(Skip::Waiting),
-        Record::Read => return Some(Skip::Unchanged),
-        Record::Dead => return Some(Skip::Dead),
-        Record::Declined => return Some(Skip::Declined),
+    match known.status(stamp.session_id(), &seen(stamp)) {
+        TranscriptStatus::Waiting => return Some(Skip::Waiting),
+        TranscriptStatus::Read => return Some(Skip::Unchanged),
+        TranscriptStatus::Dead => return Some(Skip::Dead),
+        TranscriptStatus::Declined => return Some(Skip::Declined),
         // Struck from the ledger so that it may be captured anew, but not unasked.
-        Record::Forgotten if usual => return Some(Skip::Forgotten),
-        Record::PassedOver(reason) => match reason.strip_prefix(EXCLUDED) {
+        TranscriptStatus::Forgotten if usual => return Some(Skip::Forgotten),
+        TranscriptStatus::Skipped(reason) => match reason.strip_prefix(EXCLUDED) {
             // Under another setting it is looked at again.
             Some(by) if by == settings.exclude.as_str() => return Some(Skip::Excluded),
             Some(_) => {}
             None if reason == OWN => return Some(Skip::Own),
             None => return Some(Skip::Empty),
         },
-        Record::Forgotten | Record::New => {}
+        TranscriptStatus::Forgotten | TranscriptStatus::New => {}
     }
     let concerns_us = match usual {
         true => is_since(stamp.modified_ms, since, now),
@@ -311,20 +317,24 @@ fn is_idle(modified_ms: i64, idle: Duration, now: Timestamp) -> bool {
 /// clock that was wrong, or is read by one: then the last day's sessions are right as well, and
 /// nothing is written down anew that the next jump would make wrong.
 fn is_since(modified_ms: i64, beginning: Timestamp, now: Timestamp) -> bool {
-    let is_of_today = || u128::from(now.as_millisecond().abs_diff(modified_ms)) < queue::DAY.as_millis();
+    let is_of_today =
+        || u128::from(now.as_millisecond().abs_diff(modified_ms)) < queue::SWEEP_CAP_SPAN.as_millis();
     modified_ms >= beginning.as_millisecond() || (beginning > now && is_of_today())
 }
 
 /// Looks into a transcript: a candidate, or why it is none and what to remember of that.
-fn glance(settings: &Settings, stamp: Stamp) -> Result<Candidate, (Skip, Option<(Seen, String)>)> {
+fn glance(
+    settings: &Settings,
+    stamp: FileStamp,
+) -> Result<Candidate, (Skip, Option<(TranscriptStamp, String)>)> {
     let seen = seen(&stamp);
-    let Ok(glance) = transcript::glance(&stamp.path) else { return Err((Skip::Unreadable, None)) };
+    let Ok(glance) = transcript::read_head(&stamp.path) else { return Err((Skip::Unreadable, None)) };
     let cwd = glance.cwd.as_deref();
     let reason = if cwd.is_some_and(|cwd| cwd.starts_with(&settings.state)) {
         Some((Skip::Own, OWN.to_owned()))
     } else if cwd.is_some_and(|cwd| settings.exclude.covers(cwd)) {
         Some((Skip::Excluded, format!("{EXCLUDED}{}", settings.exclude.as_str())))
-    } else if cwd.is_some_and(|cwd| Ignore::of(cwd).covers_everything()) {
+    } else if cwd.is_some_and(|cwd| Ignore::load(cwd).covers_everything()) {
         // Not by the setting, so it is looked at again by the next sweep: the file may be gone.
         Some((Skip::Excluded, format!("{EXCLUDED}.nuggetignore")))
     } else if !glance.has_conversation {
@@ -346,8 +356,8 @@ fn glance(settings: &Settings, stamp: Stamp) -> Result<Candidate, (Skip, Option<
     })
 }
 
-fn seen(stamp: &Stamp) -> Seen {
-    Seen { transcript: stamp.path.clone(), size: stamp.size, modified_ms: stamp.modified_ms }
+fn seen(stamp: &FileStamp) -> TranscriptStamp {
+    TranscriptStamp { transcript: stamp.path.clone(), size: stamp.size, modified_ms: stamp.modified_ms }
 }
 
 /// When the brain was made here: the birth of its first file, where the file system tells it.

@@ -191,11 +191,11 @@ impl After<'_> {
     fn follow(&self, runtime: &Runtime, synced: &mut Synced) -> Result<(), Failure> {
         self.catch_up(synced)?;
         synced.delivered_late = delivery::redeliver(self.repository, self.queue, &self.setup.delivery)?;
-        let undecided = self.queue.undecided().map_err(|error| Failure::passing(&error))?;
-        if undecided.is_empty() {
+        let awaiting_decision = self.queue.awaiting_decision().map_err(|error| Failure::passing(&error))?;
+        if awaiting_decision.is_empty() {
             return Ok(());
         }
-        let looked = runtime.block_on(self.look(&undecided, synced));
+        let looked = runtime.block_on(self.look(&awaiting_decision, synced));
         if let Ok(Some((github, _))) = self.way.github() {
             synced.requests = github.requests();
         }
@@ -218,12 +218,12 @@ impl After<'_> {
     }
 
     /// Finds out what has become of each capture that nobody had decided on.
-    async fn look(&self, undecided: &[Capture], synced: &mut Synced) -> Result<(), Failure> {
+    async fn look(&self, awaiting_decision: &[Capture], synced: &mut Synced) -> Result<(), Failure> {
         let default = self.repository.default_branch().map_err(|error| with_hint(&error))?;
         let hub = self.way.github()?;
         let open = match hub {
             // One request, whatever their number, where there is any.
-            Some((github, slug)) if undecided.iter().any(|capture| capture.pull_number.is_some()) => {
+            Some((github, slug)) if awaiting_decision.iter().any(|capture| capture.pull_number.is_some()) => {
                 let open = github.open_pulls(slug, git::BRANCH_PREFIX).await.map_err(of_github)?;
                 open.into_iter().map(|pull| pull.number).collect()
             }
@@ -231,7 +231,7 @@ impl After<'_> {
         };
         let mut look_ups = 0;
         let mut first = Ok(());
-        for capture in undecided {
+        for capture in awaiting_decision {
             let looked = async {
                 let state = match (capture.pull_number, hub) {
                     (Some(number), Some(_)) if open.contains(&number) => PullState::Open,
@@ -294,7 +294,7 @@ impl After<'_> {
     }
 
     fn planned(&self, capture: &Capture) -> Result<Option<Input>, Failure> {
-        let kept = self.queue.kept(capture.id).map_err(|error| Failure::passing(&error))?;
+        let kept = self.queue.saved_result(capture.id).map_err(|error| Failure::passing(&error))?;
         Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 

@@ -147,7 +147,7 @@ impl Testbed {
     }
 
     pub(crate) fn announce(&self, session: &str) -> i64 {
-        let (Added::New(id) | Added::Waiting(id)) =
+        let (Added::New(id) | Added::AlreadyQueued(id)) =
             self.queue().add(&self.announcement(session), self.jobs.clock.now()).unwrap();
         id
     }

@@ -594,7 +594,7 @@ fn a_unit_that_a_later_session_completes_is_edited_and_keeps_what_it_said() {
     let sessions: Vec<_> = sessions.iter().map(|source| source["session"].as_str().unwrap()).collect();
     assert_eq!(sessions, ["s1", "s2"]);
     assert!(bed.git(&["log", "-1", "--format=%B", &branch]).contains("Completed:\n- domains/"));
-    let origins = bed.queue().origins("lesson-of-s1").unwrap();
+    let origins = bed.queue().evidence("lesson-of-s1").unwrap();
     let sessions: Vec<_> = origins.iter().map(|origin| origin.session.as_str()).collect();
     assert_eq!(sessions, ["s1", "s2"]);
 }

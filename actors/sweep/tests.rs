@@ -64,7 +64,7 @@ impl Fixture {
         while let Some(claim) = self.queue.claim(Stage::Intake, self.now).unwrap() {
             let stamp = transcript::read(&claim.capture.transcript, &|_| false).unwrap().stamp.unwrap();
             let nothing = Finish::Nothing { reason: "n".into() };
-            self.queue.finish_read(&claim, &nothing, Some(&seen(&stamp)), self.now).unwrap();
+            self.queue.finish_with_transcript(&claim, &nothing, Some(&seen(&stamp)), self.now).unwrap();
         }
     }
 }
@@ -126,7 +126,11 @@ fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
     assert_eq!(fixture.queue.tally().unwrap().queued, 20);
     let swept = fixture.by_hand(Reach::Since(fixture.now - SignedDuration::from_hours(27)));
     assert_eq!(swept.queued.len(), 180 - 20 - 40 + 1, "by hand there is no cap");
-    assert_eq!(fixture.queue.known(fixture.now).unwrap().swept_today, 20, "nor does it use the cap up");
+    assert_eq!(
+        fixture.queue.known_transcripts(fixture.now).unwrap().swept_today,
+        20,
+        "nor does it use the cap up"
+    );
 }
 
 #[test]
@@ -149,7 +153,7 @@ fn the_first_sweep_of_a_brain_begins_with_its_making() {
     let now = Timestamp::now();
     let swept = sweep(&fixture.settings, &fixture.brain, &queue, now).unwrap();
     assert_eq!(swept.found, 0);
-    let since = queue.known(now).unwrap().since.unwrap();
+    let since = queue.known_transcripts(now).unwrap().since.unwrap();
     assert!(now.duration_since(since).unsigned_abs() < Duration::from_secs(600), "{since}");
 }
 
@@ -229,7 +233,7 @@ fn a_dry_look_changes_nothing() {
     let fixture = fixture();
     fixture.transcript("a", "/w", 30);
     let before = fs::read(fixture.queue.path()).unwrap();
-    let known = fixture.queue.known(fixture.now).unwrap();
+    let known = fixture.queue.known_transcripts(fixture.now).unwrap();
     let swept = look(&fixture.settings, &fixture.brain, &known, Reach::All, fixture.now);
     assert_eq!((sessions(&swept), swept.queued[0].capture), (vec!["a"], None));
     assert_eq!(fixture.queue.tally().unwrap().unfinished(), 0);

@@ -295,7 +295,7 @@ fn remote_model(config: &Config, provider: Provider) -> RemoteModel {
 /// not find it.
 pub(crate) fn ensure_drainer(places: &Places, brain: &Brain) -> Result<(), CliError> {
     let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
-    let Some(place) = locks.try_wait()? else { return Ok(()) };
+    let Some(place) = locks.try_standby_lock()? else { return Ok(()) };
     failpoint::here!("hook-before-spawn");
     spawn_drainer(place.into_stdin(), brain, &["--detach"])?;
     Ok(())

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use knowledge::Evidence;
 use knowledge::text::one_line;
-use transcript::{Conversation, Event, Input, What};
+use transcript::{Conversation, Event, EventKind, ToolInput};
 
 use crate::heuristic::reports_failure;
 
@@ -53,24 +53,24 @@ impl<'a> Condensed<'a> {
         let mut results: HashMap<&str, usize> = HashMap::new();
         let mut calls: HashMap<&str, usize> = HashMap::new();
         for (at, event) in conversation.events.iter().enumerate() {
-            match &event.what {
-                What::ToolCall { id, .. } => drop(calls.entry(id).or_insert(at)),
-                What::ToolResult { id, .. } => drop(results.entry(id).or_insert(at)),
+            match &event.kind {
+                EventKind::ToolCall { id, .. } => drop(calls.entry(id).or_insert(at)),
+                EventKind::ToolResult { id, .. } => drop(results.entry(id).or_insert(at)),
                 _ => {}
             }
         }
         let mut pieces = Vec::new();
         for (at, event) in conversation.events.iter().enumerate() {
-            let result = match &event.what {
-                What::ToolCall { id, .. } => results.get(id.as_str()).filter(|&&result| result > at),
+            let result = match &event.kind {
+                EventKind::ToolCall { id, .. } => results.get(id.as_str()).filter(|&&result| result > at),
                 // Told with its call.
-                What::ToolResult { id, .. } if calls.get(id.as_str()).is_some_and(|&call| call < at) => {
+                EventKind::ToolResult { id, .. } if calls.get(id.as_str()).is_some_and(|&call| call < at) => {
                     continue;
                 }
                 _ => None,
             };
-            let (head, body) = rendered(event, result.map(|&at| (at, &conversation.events[at].what)));
-            let said_by_human = matches!(event.what, What::Human { .. });
+            let (head, body) = rendered(event, result.map(|&at| (at, &conversation.events[at].kind)));
+            let said_by_human = matches!(event.kind, EventKind::Human { .. });
             for (number, stretch) in stretches(&body, piece_tokens_max).into_iter().enumerate() {
                 let continued = if number == 0 { "" } else { " (continued)" };
                 let mut text = format!("[{}] {head}{continued}\n", at + 1);
@@ -141,10 +141,10 @@ impl<'a> Condensed<'a> {
             piece.event + 1 == number
                 || piece.text.lines().next().is_some_and(|line| line.ends_with(&format!("[{number}]")))
         });
-        let said = match &event.what {
-            What::Human { text } | What::Assistant { text } => text.clone(),
-            What::ToolCall { summary, .. } => summary.clone(),
-            What::ToolResult { output, .. } => last_lines(output, EXCERPT_CHARS_MAX),
+        let said = match &event.kind {
+            EventKind::Human { text } | EventKind::Assistant { text } => text.clone(),
+            EventKind::ToolCall { summary, .. } => summary.clone(),
+            EventKind::ToolResult { output, .. } => last_lines(output, EXCERPT_CHARS_MAX),
         };
         let excerpt = one_line(&said, EXCERPT_CHARS_MAX);
         is_shown.then(|| Evidence { line: event.line.clone(), excerpt })
@@ -155,7 +155,7 @@ impl<'a> Condensed<'a> {
         self.conversation
             .events
             .iter()
-            .any(|event| event.line == line && matches!(event.what, What::Human { .. }))
+            .any(|event| event.line == line && matches!(event.kind, EventKind::Human { .. }))
     }
 
     fn summary_before(&self, part: &Part) -> Option<String> {
@@ -166,16 +166,16 @@ impl<'a> Condensed<'a> {
         let before = &self.conversation.events[..first];
         let human: Vec<&str> = before
             .iter()
-            .filter_map(|event| match &event.what {
-                What::Human { text } => Some(text.as_str()),
+            .filter_map(|event| match &event.kind {
+                EventKind::Human { text } => Some(text.as_str()),
                 _ => None,
             })
             .collect();
         let (mut commands, mut failed) = (0, 0);
         for event in before {
-            match &event.what {
-                What::ToolCall { input: Input { command: Some(_), .. }, .. } => commands += 1,
-                What::ToolResult { ok: false, .. } => failed += 1,
+            match &event.kind {
+                EventKind::ToolCall { input: ToolInput { command: Some(_), .. }, .. } => commands += 1,
+                EventKind::ToolResult { ok: false, .. } => failed += 1,
                 _ => {}
             }
         }
@@ -189,7 +189,8 @@ impl<'a> Condensed<'a> {
         summary.push_str(&format!(" {commands} commands were run, {failed} calls failed."));
         let mut files: Vec<&str> = Vec::new();
         for event in before.iter().rev() {
-            if let What::ToolCall { input: Input { file: Some(file), new: Some(_), .. }, .. } = &event.what
+            if let EventKind::ToolCall { input: ToolInput { file: Some(file), new: Some(_), .. }, .. } =
+                &event.kind
                 && !files.contains(&file.as_str())
                 && files.len() < FILES_NAMED_MAX
             {
@@ -205,16 +206,16 @@ impl<'a> Condensed<'a> {
 }
 
 /// An event's first line, without its number, and what is indented below it.
-fn rendered(event: &Event, result: Option<(usize, &What)>) -> (String, String) {
+fn rendered(event: &Event, result: Option<(usize, &EventKind)>) -> (String, String) {
     let by = if event.sidechain { "subagent " } else { "" };
-    match &event.what {
-        What::Human { text } => ("human:".to_owned(), text.clone()),
-        What::Assistant { text } => (format!("{by}assistant:"), head_and_tail(text, PROSE_CHARS_MAX)),
-        What::ToolCall { summary, input, by_human, .. } => {
+    match &event.kind {
+        EventKind::Human { text } => ("human:".to_owned(), text.clone()),
+        EventKind::Assistant { text } => (format!("{by}assistant:"), head_and_tail(text, PROSE_CHARS_MAX)),
+        EventKind::ToolCall { summary, input, by_human, .. } => {
             let by = if *by_human { "human ran " } else { by };
             let mut body = edit(input);
             let outcome = match result {
-                Some((at, What::ToolResult { ok, exit_code, output, .. })) => {
+                Some((at, EventKind::ToolResult { ok, exit_code, output, .. })) => {
                     let (outcome, output) = outcome(*ok, *exit_code, output);
                     body.push_str(&output);
                     format!("{outcome} [{}]", at + 1)
@@ -223,7 +224,7 @@ fn rendered(event: &Event, result: Option<(usize, &What)>) -> (String, String) {
             };
             (format!("{by}{} → {outcome}", one_line(summary, SUMMARY_CHARS_MAX)), body)
         }
-        What::ToolResult { ok, exit_code, output, .. } => {
+        EventKind::ToolResult { ok, exit_code, output, .. } => {
             let (outcome, output) = outcome(*ok, *exit_code, output);
             (format!("{by}result of an earlier call: {outcome}"), output)
         }
@@ -242,7 +243,7 @@ fn outcome(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
 }
 
 /// What an edit took out and put in: the mend of a bug is often nowhere else.
-fn edit(input: &Input) -> String {
+fn edit(input: &ToolInput) -> String {
     let mut lines = String::new();
     for (sign, text) in [('-', &input.old), ('+', &input.new)] {
         let Some(text) = text.as_deref().filter(|text| input.file.is_some() && !text.is_empty()) else {
@@ -304,22 +305,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn event(at: usize, what: What) -> Event {
-        Event { line: format!("line-{at}"), at: None, sidechain: false, what }
+    fn event(at: usize, kind: EventKind) -> Event {
+        Event { line: format!("line-{at}"), at: None, sidechain: false, kind }
     }
 
-    fn human(text: &str) -> What {
-        What::Human { text: text.to_owned() }
+    fn human(text: &str) -> EventKind {
+        EventKind::Human { text: text.to_owned() }
     }
 
-    fn conversation(whats: Vec<What>) -> Conversation {
-        let events = whats.into_iter().enumerate().map(|(at, what)| event(at, what)).collect();
+    fn conversation(kinds: Vec<EventKind>) -> Conversation {
+        let events = kinds.into_iter().enumerate().map(|(at, kind)| event(at, kind)).collect();
         Conversation { events, ..Conversation::default() }
     }
 
-    fn run(id: &str, command: &str) -> What {
-        let input = Input { command: Some(command.to_owned()), ..Input::default() };
-        What::ToolCall {
+    fn run(id: &str, command: &str) -> EventKind {
+        let input = ToolInput { command: Some(command.to_owned()), ..ToolInput::default() };
+        EventKind::ToolCall {
             id: id.into(),
             name: "Bash".into(),
             summary: format!("Bash: {command}"),
@@ -328,8 +329,8 @@ mod tests {
         }
     }
 
-    fn ended(id: &str, ok: bool, output: &str) -> What {
-        What::ToolResult { id: id.into(), ok, exit_code: (!ok).then_some(101), output: output.into() }
+    fn ended(id: &str, ok: bool, output: &str) -> EventKind {
+        EventKind::ToolResult { id: id.into(), ok, exit_code: (!ok).then_some(101), output: output.into() }
     }
 
     /// What stands below the events that begin with a word, as it was before it was indented.
@@ -352,7 +353,7 @@ mod tests {
             human("please\nfix [2] it"),
             run("a", "cargo test"),
             ended("a", false, "error[E0308]: mismatched types"),
-            What::Assistant { text: "It was the type.".into() },
+            EventKind::Assistant { text: "It was the type.".into() },
         ]);
         let condensed = Condensed::of(&conversation, 1_000);
         assert_eq!(
@@ -434,7 +435,7 @@ mod tests {
         ) {
             let whats = turns
                 .iter()
-                .map(|(by_human, text)| if *by_human { human(text) } else { What::Assistant { text: text.clone() } });
+                .map(|(by_human, text)| if *by_human { human(text) } else { EventKind::Assistant { text: text.clone() } });
             let conversation = conversation(whats.collect());
             let condensed = Condensed::of(&conversation, budget / 2);
             let parts = condensed.parts(budget);

@@ -18,7 +18,7 @@ mod vocabulary;
 use async_trait::async_trait;
 use knowledge::Rejected;
 use knowledge::text::one_line;
-use transcript::{Conversation, What};
+use transcript::{Conversation, EventKind};
 
 use crate::filter::{CANDIDATES_MAX, REJECTED_MAX};
 use crate::{Error, Extraction, ExtractionContext, Extractor};
@@ -85,7 +85,7 @@ fn reason_for_nothing(conversation: &Conversation, rejected: &[Rejected]) -> Str
     let turns = if turns == 1 { "1 turn".to_owned() } else { format!("{turns} turns") };
     match rejected {
         [] if conversation.events.is_empty() => "nothing was said".to_owned(),
-        [] if !conversation.events.iter().any(|event| matches!(event.what, What::Human { .. })) => {
+        [] if !conversation.events.iter().any(|event| matches!(event.kind, EventKind::Human { .. })) => {
             "no person said anything in it".to_owned()
         }
         [] => format!("no decision, fix or rule was stated in {turns}"),

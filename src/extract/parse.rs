@@ -254,7 +254,7 @@ fn dropped(lines: usize, units: usize) -> Option<String> {
 mod tests {
     use super::*;
     use serde_json::json;
-    use transcript::{Conversation, Event, What};
+    use transcript::{Conversation, Event, EventKind};
 
     const BODY: &str =
         "## When it applies\n\nWhen a pool grows without bound under load.\n\n## What to do\n\nBound it.";
@@ -277,7 +277,7 @@ mod tests {
             line: line.into(),
             at: None,
             sidechain: false,
-            what: What::Human { text: text.into() },
+            kind: EventKind::Human { text: text.into() },
         };
         let events = vec![event("l1", "the pool grows"), event("l2", "thanks")];
         let conversation = Conversation { events, ..Conversation::default() };

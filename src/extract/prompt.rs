@@ -169,7 +169,7 @@ fn first_absent(mut marks: impl Iterator<Item = String>, texts: &[&str]) -> Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use transcript::{Event, What};
+    use transcript::{Event, EventKind};
 
     #[test]
     fn nothing_in_a_session_can_close_the_marks_around_it() {
@@ -178,7 +178,7 @@ mod tests {
             line: "l".into(),
             at: None,
             sidechain: false,
-            what: What::Human { text: text.into() },
+            kind: EventKind::Human { text: text.into() },
         };
         let conversation = Conversation { events: vec![event(hostile)], ..Conversation::default() };
         let condensed = Condensed::of(&conversation, 1_000);

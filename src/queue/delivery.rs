@@ -23,7 +23,7 @@ pub(crate) const NOT_PAUSED: &str = "NOT EXISTS (SELECT 1 FROM pauses WHERE paus
     AND pauses.until_ms > ?1 AND pauses.until_ms <= ?3)";
 
 /// The origin of a branch that an import has made.
-pub const IMPORT: &str = "import";
+pub const ORIGIN_IMPORT: &str = "import";
 
 /// The branch that holds a capture's units.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Branch {
 
 /// A capture's pull request, as it was last seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pull {
+pub struct PullRequest {
     pub number: u64,
     pub url: String,
     pub state: PullState,
@@ -62,7 +62,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Stale`], or when the queue cannot be written.
-    pub fn put_off(
+    pub fn pause(
         &self,
         claim: &Claim,
         why: &str,
@@ -157,7 +157,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Stale`], or when the queue cannot be written.
-    pub fn note_pushed(&self, claim: &Claim, commit: &str) -> Result<(), Error> {
+    pub fn record_push(&self, claim: &Claim, commit: &str) -> Result<(), Error> {
         self.write(|transaction| {
             check(transaction, claim)?;
             transaction.execute(
@@ -172,7 +172,7 @@ impl Queue {
     ///
     /// # Errors
     /// [`Error::Stale`], or when the queue cannot be written.
-    pub fn note_pull(&self, claim: &Claim, pull: &Pull) -> Result<(), Error> {
+    pub fn record_pull_request(&self, claim: &Claim, pull: &PullRequest) -> Result<(), Error> {
         self.write(|transaction| {
             check(transaction, claim)?;
             transaction.execute(
@@ -208,7 +208,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the queue cannot be read.
-    pub fn undecided(&self) -> Result<Vec<Capture>, Error> {
+    pub fn awaiting_decision(&self) -> Result<Vec<Capture>, Error> {
         self.select("WHERE outcome = 'done' AND pushed IS NOT NULL AND coalesce(pull_state, 'open') = 'open' ORDER BY id")
     }
 
@@ -236,7 +236,7 @@ impl Queue {
                 "INSERT INTO captures (session_id, transcript, origin, stage, outcome, branch, commit_id, units,
                      added_ms, finished_ms)
                  VALUES (?1, '', ?1, 'delivery', ?2, ?3, ?4, ?5, ?6, iif(?2 IS NULL, NULL, ?6))",
-                params![IMPORT, ended, name, commit, units, now.as_millisecond()],
+                params![ORIGIN_IMPORT, ended, name, commit, units, now.as_millisecond()],
             )?;
             Ok(transaction.last_insert_rowid())
         })
@@ -277,7 +277,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the queue cannot be read.
-    pub fn kept(&self, id: i64) -> Result<Option<Vec<u8>>, Error> {
+    pub fn saved_result(&self, id: i64) -> Result<Option<Vec<u8>>, Error> {
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached("SELECT body FROM results WHERE capture_id = ?1")?;
         Ok(statement.query_row([id], |row| row.get(0)).optional()?)
@@ -383,7 +383,7 @@ mod tests {
         for _ in 0..20 {
             let claim = fixture.deliver();
             assert_eq!(claim.capture.id, ids[0], "always the oldest");
-            let until = fixture.queue.put_off(&claim, "offline", None, fixture.now).unwrap();
+            let until = fixture.queue.pause(&claim, "offline", None, fixture.now).unwrap();
             assert!(fixture.queue.claim(Stage::Delivery, fixture.now).unwrap().is_none());
             assert!(!fixture.queue.is_due(fixture.now).unwrap());
             assert!(!fixture.queue.is_claimable(fixture.now).unwrap());
@@ -416,7 +416,7 @@ mod tests {
         let fixture = fixture();
         let id = fixture.with_branch("s1");
         let claim = fixture.deliver();
-        fixture.queue.put_off(&claim, "401", Some(Duration::from_secs(600)), fixture.now).unwrap();
+        fixture.queue.pause(&claim, "401", Some(Duration::from_secs(600)), fixture.now).unwrap();
         fixture.add("s2");
         assert!(fixture.queue.is_due(fixture.now).unwrap());
         assert!(!fixture.queue.waits_for_delivery(fixture.now).unwrap());
@@ -430,7 +430,7 @@ mod tests {
         let mut fixture = fixture();
         fixture.with_branch("s1");
         let claim = fixture.deliver();
-        fixture.queue.put_off(&claim, "offline", None, fixture.now).unwrap();
+        fixture.queue.pause(&claim, "offline", None, fixture.now).unwrap();
         fixture.now = "2016-11-20T14:12:00Z".parse().unwrap();
         assert!(fixture.queue.is_due(fixture.now).unwrap());
         fixture.deliver();
@@ -445,28 +445,28 @@ mod tests {
             (claim.input.as_slice(), claim.capture.branch.as_deref()),
             (&b"parcel"[..], Some("nugget/s1"))
         );
-        fixture.queue.note_pushed(&claim, "c0").unwrap();
-        let pull = Pull { number: 7, url: "https://example.org/7".into(), state: PullState::Open };
-        fixture.queue.note_pull(&claim, &pull).unwrap();
+        fixture.queue.record_push(&claim, "c0").unwrap();
+        let pull = PullRequest { number: 7, url: "https://example.org/7".into(), state: PullState::Open };
+        fixture.queue.record_pull_request(&claim, &pull).unwrap();
         fixture.queue.finish(&claim, &done(&claim), fixture.now).unwrap();
         let capture = fixture.capture(id);
         assert_eq!(
             (capture.state, capture.pushed.as_deref(), capture.pull_number, capture.pull_state),
             (State::Done, Some("c0"), Some(7), Some(PullState::Open))
         );
-        assert_eq!(fixture.queue.kept(id).unwrap().as_deref(), Some(&b"parcel"[..]));
-        assert_eq!(fixture.queue.undecided().unwrap(), [capture]);
+        assert_eq!(fixture.queue.saved_result(id).unwrap().as_deref(), Some(&b"parcel"[..]));
+        assert_eq!(fixture.queue.awaiting_decision().unwrap(), [capture]);
 
         assert!(fixture.queue.reopen(id, Stage::Git, b"anew").unwrap());
         assert!(!fixture.queue.reopen(id, Stage::Git, b"anew").unwrap(), "it is under way");
         let claim = fixture.queue.claim(Stage::Git, fixture.now).unwrap().unwrap();
         assert_eq!(claim.input, b"anew");
         fixture.queue.finish(&claim, &done(&claim), fixture.now).unwrap();
-        assert!(fixture.queue.kept(id).unwrap().is_some());
+        assert!(fixture.queue.saved_result(id).unwrap().is_some());
         fixture.queue.set_pull_state(id, PullState::Merged).unwrap();
-        assert_eq!(fixture.queue.kept(id).unwrap(), None);
+        assert_eq!(fixture.queue.saved_result(id).unwrap(), None);
         assert!(!fixture.queue.reopen(id, Stage::Git, b"anew").unwrap());
-        assert_eq!(fixture.queue.undecided().unwrap(), []);
+        assert_eq!(fixture.queue.awaiting_decision().unwrap(), []);
     }
 
     #[test]
@@ -474,10 +474,10 @@ mod tests {
         let fixture = fixture();
         fixture.with_branch("s1");
         let late = fixture.deliver();
-        fixture.queue.reclaim(Some(Stage::Delivery)).unwrap();
+        fixture.queue.release_claims(Some(Stage::Delivery)).unwrap();
         fixture.deliver();
-        assert!(matches!(fixture.queue.note_pushed(&late, "c"), Err(Error::Stale { .. })));
-        assert!(matches!(fixture.queue.put_off(&late, "x", None, fixture.now), Err(Error::Stale { .. })));
+        assert!(matches!(fixture.queue.record_push(&late, "c"), Err(Error::Stale { .. })));
+        assert!(matches!(fixture.queue.pause(&late, "x", None, fixture.now), Err(Error::Stale { .. })));
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
         let fixture = fixture();
         fixture.with_branch("s");
         let claim = fixture.deliver();
-        fixture.queue.put_off(&claim, "offline", None, fixture.now).unwrap();
+        fixture.queue.pause(&claim, "offline", None, fixture.now).unwrap();
         let second = fixture.add("s");
         assert_eq!(fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap().capture.id, second);
     }
@@ -498,7 +498,10 @@ mod tests {
         let now = fixture.queue.add_import(&branch("c1"), true, fixture.now).unwrap();
         assert_eq!(fixture.queue.add_import(&branch("c1"), true, fixture.now).unwrap(), now);
         let claim = fixture.deliver();
-        assert_eq!((claim.capture.id, claim.capture.origin.as_str(), claim.capture.units), (now, IMPORT, 3));
+        assert_eq!(
+            (claim.capture.id, claim.capture.origin.as_str(), claim.capture.units),
+            (now, ORIGIN_IMPORT, 3)
+        );
         fixture.queue.finish(&claim, &done(&claim), fixture.now).unwrap();
         let later = fixture.queue.add_import(&branch("c2"), false, fixture.now).unwrap();
         assert_eq!(fixture.capture(later).state, State::Done);
@@ -530,9 +533,9 @@ mod tests {
         for expected in [1, 3] {
             let claim = queue.claim(Stage::Delivery, now).unwrap().unwrap();
             assert_eq!((claim.capture.id, claim.input.len()), (expected, 0));
-            queue.note_pushed(&claim, "c").unwrap();
+            queue.record_push(&claim, "c").unwrap();
             queue.finish(&claim, &done(&claim), now).unwrap();
         }
-        assert_eq!((queue.undelivered().unwrap(), queue.undecided().unwrap().len()), (0, 2));
+        assert_eq!((queue.undelivered().unwrap(), queue.awaiting_decision().unwrap().len()), (0, 2));
     }
 }

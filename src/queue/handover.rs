@@ -9,14 +9,14 @@
 
 /// The two locks. A guard unlocks when dropped; the death of its process drops it as well.
 pub trait Handover {
-    type WaitingRoom;
-    type Drain;
+    type StandbyLock;
+    type DrainLock;
 
     /// Enters the waiting room if it is empty.
-    fn try_waiting_room(&self) -> Option<Self::WaitingRoom>;
+    fn try_standby(&self) -> Option<Self::StandbyLock>;
 
     /// Waits until nobody else drains.
-    fn drain(&self) -> Self::Drain;
+    fn lock_drain(&self) -> Self::DrainLock;
 }
 
 /// Drains until nothing is pending or somebody else waits to.
@@ -25,17 +25,17 @@ pub trait Handover {
 /// `work` drains the queue; `is_pending` looks whether there is anything left.
 pub fn hand_over<H: Handover>(
     locks: &H,
-    room: Option<H::WaitingRoom>,
+    room: Option<H::StandbyLock>,
     mut work: impl FnMut(),
     mut is_pending: impl FnMut() -> bool,
 ) {
-    let mut room = room.or_else(|| locks.try_waiting_room());
+    let mut room = room.or_else(|| locks.try_standby());
     while let Some(place) = room {
-        let drain = locks.drain();
+        let drain = locks.lock_drain();
         // Before the first look: whoever commits from here on must find the room empty.
         drop(place);
         work();
         drop(drain);
-        room = if is_pending() { locks.try_waiting_room() } else { None };
+        room = if is_pending() { locks.try_standby() } else { None };
     }
 }

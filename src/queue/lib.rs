@@ -20,15 +20,17 @@ mod transcripts;
 pub use capture::{
     ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, PullState, Stage, State, Tally,
 };
-pub use delivery::{Branch, IMPORT, Pause, Pull};
+pub use delivery::{Branch, ORIGIN_IMPORT, Pause, PullRequest};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
-pub use proposals::{Origin, Proposed, Waiting};
-pub use session_summary::{Brought, Glance, glance};
-pub use spend::{BUDGET_SPAN, Budget, Reservation, Spending, Spent};
+pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit};
+pub use session_summary::{RecentBranch, SessionSummary, read_session_summary};
+pub use spend::{BUDGET_SPAN, Budget, CallCost, ModelCall, Reservation};
 pub use spool::Spool;
 pub use store::{Added, Queue, announce};
-pub use transcripts::{DAY, Known, Record, SWEEP, Seen, decline};
+pub use transcripts::{
+    KnownTranscripts, ORIGIN_SWEEP, SWEEP_CAP_SPAN, TranscriptStamp, TranscriptStatus, decline,
+};
 
 use std::path::PathBuf;
 

@@ -51,7 +51,7 @@ impl FileLocks {
     }
 
     /// Enters the waiting room if it is empty; an error is told from a full room.
-    pub fn try_wait(&self) -> Result<Option<LockGuard>, Error> {
+    pub fn try_standby_lock(&self) -> Result<Option<LockGuard>, Error> {
         try_lock(&self.wait)
     }
 
@@ -62,14 +62,14 @@ impl FileLocks {
 }
 
 impl Handover for FileLocks {
-    type WaitingRoom = LockGuard;
-    type Drain = LockGuard;
+    type StandbyLock = LockGuard;
+    type DrainLock = LockGuard;
 
-    fn try_waiting_room(&self) -> Option<LockGuard> {
-        self.try_wait().ok().flatten()
+    fn try_standby(&self) -> Option<LockGuard> {
+        self.try_standby_lock().ok().flatten()
     }
 
-    fn drain(&self) -> LockGuard {
+    fn lock_drain(&self) -> LockGuard {
         // A file system that refuses to lock for a moment must not make two drainers; it is asked
         // until it answers, which costs nothing as nobody waits for this process.
         loop {
@@ -126,13 +126,13 @@ mod tests {
     fn a_lock_is_held_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let locks = FileLocks::new(folder.path().join("wait"), folder.path().join("drain"));
-        let place = locks.try_wait().unwrap().unwrap();
-        assert!(locks.try_wait().unwrap().is_none());
+        let place = locks.try_standby_lock().unwrap().unwrap();
+        assert!(locks.try_standby_lock().unwrap().is_none());
         assert!(is_held(&folder.path().join("wait")));
         drop(place);
         assert!(!is_held(&folder.path().join("wait")));
         assert!(!locks.is_draining());
-        let drain = locks.drain();
+        let drain = locks.lock_drain();
         assert!(locks.is_draining());
         drop(drain);
         assert!(!locks.is_draining());
@@ -142,9 +142,9 @@ mod tests {
     fn a_lock_that_is_given_away_stays_held() {
         let folder = tempfile::tempdir().unwrap();
         let locks = FileLocks::new(folder.path().join("wait"), folder.path().join("drain"));
-        let stdin = locks.try_wait().unwrap().unwrap().into_stdin();
-        assert!(locks.try_wait().unwrap().is_none());
+        let stdin = locks.try_standby_lock().unwrap().unwrap().into_stdin();
+        assert!(locks.try_standby_lock().unwrap().is_none());
         drop(stdin);
-        assert!(locks.try_wait().unwrap().is_some());
+        assert!(locks.try_standby_lock().unwrap().is_some());
     }
 }

@@ -9,7 +9,7 @@ use crate::{Capture, Error};
 
 /// A unit that a capture adds or changes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Proposed {
+pub struct ProposedUnit {
     /// The unit's id.
     pub name: String,
     /// Whether the capture gives it this name; else it changes a unit that is there.
@@ -25,7 +25,7 @@ pub struct Proposed {
 
 /// A unit that some capture has proposed, merged since or not.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Waiting {
+pub struct EarlierProposal {
     pub name: String,
     pub title: String,
     pub model: String,
@@ -34,7 +34,7 @@ pub struct Waiting {
 
 /// One line that a unit rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct EvidenceLine {
     pub capture: i64,
     pub session: SessionId,
     pub transcript: std::path::PathBuf,
@@ -49,7 +49,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the queue cannot be read.
-    pub fn proposed_by_others(&self, capture: i64, limit: usize) -> Result<Vec<Waiting>, Error> {
+    pub fn proposed_by_others(&self, capture: i64, limit: usize) -> Result<Vec<EarlierProposal>, Error> {
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(
             "SELECT name, title, model, vector FROM names
@@ -59,7 +59,7 @@ impl Queue {
             let bytes: Vec<u8> = row.get(3)?;
             let (numbers, _) = bytes.as_chunks();
             let vector = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-            Ok(Waiting { name: row.get(0)?, title: row.get(1)?, model: row.get(2)?, vector })
+            Ok(EarlierProposal { name: row.get(0)?, title: row.get(1)?, model: row.get(2)?, vector })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -68,7 +68,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the queue cannot be read.
-    pub fn origins(&self, unit: &str) -> Result<Vec<Origin>, Error> {
+    pub fn evidence(&self, unit: &str) -> Result<Vec<EvidenceLine>, Error> {
         let rows: Vec<(i64, String, String)> = {
             let connection = self.connection()?;
             let mut statement = connection.prepare_cached(
@@ -84,7 +84,7 @@ impl Queue {
                 captures.extend(self.capture(id)?);
             }
             let Some(capture) = captures.last().filter(|capture| capture.id == id) else { continue };
-            origins.push(Origin {
+            origins.push(EvidenceLine {
                 capture: id,
                 session: capture.session_id.clone(),
                 transcript: capture.transcript.clone(),
@@ -98,7 +98,7 @@ impl Queue {
 }
 
 /// Puts these in the place of what the capture had proposed before.
-pub(crate) fn keep(transaction: &Transaction<'_>, capture: i64, units: &[Proposed]) -> Result<(), Error> {
+pub(crate) fn keep(transaction: &Transaction<'_>, capture: i64, units: &[ProposedUnit]) -> Result<(), Error> {
     transaction.execute("DELETE FROM names WHERE capture_id = ?1", [capture])?;
     transaction.execute("DELETE FROM evidence WHERE capture_id = ?1", [capture])?;
     for unit in units {

@@ -15,7 +15,7 @@ const NAMES_MAX: usize = 2_000;
 
 /// A capture that has put units on a branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brought {
+pub struct RecentBranch {
     pub branch: String,
     pub units: u32,
     /// Its pull request, where there is one.
@@ -29,9 +29,9 @@ pub struct Brought {
 
 /// What the ledger says to somebody who begins to work in a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Glance {
+pub struct SessionSummary {
     /// The latest captures that brought something, newest first.
-    pub brought: Vec<Brought>,
+    pub branches: Vec<RecentBranch>,
     /// How many captures became dead letters lately.
     pub dead: u64,
     /// How many captures have not ended.
@@ -48,7 +48,12 @@ pub struct Glance {
 ///
 /// # Errors
 /// When the queue cannot be read.
-pub fn glance(path: &Path, project: &Path, since: Timestamp, limit: usize) -> Result<Option<Glance>, Error> {
+pub fn read_session_summary(
+    path: &Path,
+    project: &Path,
+    since: Timestamp,
+    limit: usize,
+) -> Result<Option<SessionSummary>, Error> {
     if !path.is_file() {
         return Ok(None);
     }
@@ -64,35 +69,38 @@ pub fn glance(path: &Path, project: &Path, since: Timestamp, limit: usize) -> Re
     let dead: i64 = connection.query_row(dead, [since.as_millisecond()], |row| row.get(0))?;
     let unfinished = "SELECT count(*) FROM captures WHERE outcome IS NULL";
     let unfinished: i64 = connection.query_row(unfinished, [], |row| row.get(0))?;
-    let mut glance =
-        Glance { dead: dead.unsigned_abs(), unfinished: unfinished.unsigned_abs(), ..Glance::default() };
+    let mut summary = SessionSummary {
+        dead: dead.unsigned_abs(),
+        unfinished: unfinished.unsigned_abs(),
+        ..SessionSummary::default()
+    };
     let mut statement = connection.prepare(&format!(
         "SELECT *, {HERE} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
          ORDER BY id DESC LIMIT ?2"
     ))?;
-    let rows = statement.query_map(params![project, limit as i64], brought)?;
-    glance.brought = rows.collect::<Result<_, _>>()?;
+    let rows = statement.query_map(params![project, limit as i64], read_branch)?;
+    summary.branches = rows.collect::<Result<_, _>>()?;
     let mut statement = connection.prepare(&format!(
         "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {HERE} ORDER BY capture_id DESC LIMIT ?2"
     ))?;
     let rows = statement.query_map(params![project, NAMES_MAX as i64], |row| row.get(0))?;
-    glance.units = rows.collect::<Result<_, _>>()?;
+    summary.units = rows.collect::<Result<_, _>>()?;
     let mut statement = connection.prepare(
         "SELECT unit, count(DISTINCT capture_id) FROM evidence GROUP BY unit HAVING count(DISTINCT capture_id) > 1",
     )?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    glance.confirmed = rows.collect::<Result<_, _>>()?;
-    Ok(Some(glance))
+    summary.confirmed = rows.collect::<Result<_, _>>()?;
+    Ok(Some(summary))
 }
 
 /// Whether a capture's session worked in the project or below it.
 const HERE: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
 
-fn brought(row: &Row<'_>) -> rusqlite::Result<Brought> {
+fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
     // Columns that later versions of the table may have.
     let maybe = |name: &str| row.get::<_, Option<String>>(name).ok().flatten();
     let finished: Option<i64> = row.get("finished_ms")?;
-    Ok(Brought {
+    Ok(RecentBranch {
         branch: row.get("branch")?,
         units: row.get("units")?,
         pull_url: maybe("pull_url"),
@@ -105,14 +113,14 @@ fn brought(row: &Row<'_>) -> rusqlite::Result<Brought> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Announcement, Finish, Proposed, Queue, Stage};
+    use crate::{Announcement, Finish, ProposedUnit, Queue, Stage};
 
     #[test]
     fn a_glance_sees_what_this_projects_sessions_have_brought() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("queue.db");
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
-        assert_eq!(glance(&path, Path::new("/p"), now, 5).unwrap(), None);
+        assert_eq!(read_session_summary(&path, Path::new("/p"), now, 5).unwrap(), None);
         let queue = Queue::open(&path).unwrap();
         for (number, cwd) in ["/p/shop/src", "/p/shopping", "/p/shop"].into_iter().enumerate() {
             let announcement = Announcement {
@@ -124,27 +132,27 @@ mod tests {
             };
             queue.add(&announcement, now).unwrap();
             let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
-            let unit = Proposed {
+            let unit = ProposedUnit {
                 name: format!("unit-{number}"),
                 is_new: true,
                 evidence: vec![("line".into(), "words".into())],
-                ..Proposed::default()
+                ..ProposedUnit::default()
             };
-            let same = Proposed { name: "unit-0".into(), is_new: false, ..unit.clone() };
+            let same = ProposedUnit { name: "unit-0".into(), is_new: false, ..unit.clone() };
             let units = if number == 0 { vec![unit] } else { vec![unit, same] };
-            assert!(queue.keep(&claim, b"", &units).unwrap().is_empty());
+            assert!(queue.save_result(&claim, b"", &units).unwrap().is_empty());
             let finish = match number {
                 2 => Finish::Dead { reason: "no".into() },
                 _ => Finish::Done { branch: format!("nugget/{number}"), commit: "c".into(), units: 1 },
             };
             queue.finish(&claim, &finish, now).unwrap();
         }
-        let glance = super::glance(&path, Path::new("/p/shop"), now, 5).unwrap().unwrap();
-        let brought: Vec<_> =
-            glance.brought.iter().map(|brought| (brought.branch.as_str(), brought.is_here)).collect();
-        assert_eq!(brought, [("nugget/1", false), ("nugget/0", true)]);
-        assert_eq!((glance.dead, glance.unfinished), (1, 0));
-        assert_eq!(glance.units, ["unit-2", "unit-0"]);
-        assert_eq!(glance.confirmed, [("unit-0".to_owned(), 3)]);
+        let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, 5).unwrap().unwrap();
+        let branches: Vec<_> =
+            summary.branches.iter().map(|brought| (brought.branch.as_str(), brought.is_here)).collect();
+        assert_eq!(branches, [("nugget/1", false), ("nugget/0", true)]);
+        assert_eq!((summary.dead, summary.unfinished), (1, 0));
+        assert_eq!(summary.units, ["unit-2", "unit-0"]);
+        assert_eq!(summary.confirmed, [("unit-0".to_owned(), 3)]);
     }
 }

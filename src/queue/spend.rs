@@ -26,7 +26,7 @@ pub struct Budget {
 
 /// One call of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Spent {
+pub struct CallCost {
     pub model: String,
     pub backend: String,
     pub input_tokens: u64,
@@ -36,7 +36,7 @@ pub struct Spent {
     pub microdollars: u64,
 }
 
-impl Spent {
+impl CallCost {
     pub fn tokens(&self) -> u64 {
         self.input_tokens + self.output_tokens + self.cache_write_tokens + self.cache_read_tokens
     }
@@ -44,14 +44,14 @@ impl Spent {
 
 /// A row of the ledger.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Spending {
+pub struct ModelCall {
     pub at: Timestamp,
     /// The capture that it was for; its number stays when it is struck from the ledger.
     pub capture: Option<i64>,
     /// Whether this is still the estimate: the call is under way, or nobody knows how it ended.
     pub estimated: bool,
     #[serde(flatten)]
-    pub spent: Spent,
+    pub spent: CallCost,
 }
 
 /// Whether there is room for a call.
@@ -65,10 +65,10 @@ pub enum Reservation {
 
 impl Queue {
     /// Enters a call at the most that it may cost, if the budget has room for it.
-    pub fn reserve(
+    pub fn reserve_spend(
         &self,
         claim: Option<&Claim>,
-        estimate: &Spent,
+        estimate: &CallCost,
         budget: &Budget,
         now: Timestamp,
     ) -> Result<Reservation, Error> {
@@ -109,7 +109,7 @@ impl Queue {
     }
 
     /// Puts what a call has cost in the place of its estimate.
-    pub fn settle_spend(&self, reservation: i64, spent: &Spent) -> Result<(), Error> {
+    pub fn settle_spend(&self, reservation: i64, spent: &CallCost) -> Result<(), Error> {
         self.write(|transaction| {
             transaction.execute(
                 "UPDATE spend SET estimated = 0, model = ?2, backend = ?3, input_tokens = ?4, output_tokens = ?5,
@@ -138,7 +138,7 @@ impl Queue {
     }
 
     /// The calls since then, oldest first.
-    pub fn spending(&self, since: Timestamp) -> Result<Vec<Spending>, Error> {
+    pub fn model_calls(&self, since: Timestamp) -> Result<Vec<ModelCall>, Error> {
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(
             "SELECT at_ms, capture_id, estimated, model, backend, input_tokens, output_tokens, cache_write_tokens,
@@ -148,11 +148,11 @@ impl Queue {
         let mut calls = Vec::new();
         while let Some(row) = rows.next()? {
             let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
-            calls.push(Spending {
+            calls.push(ModelCall {
                 at: timestamp(row.get(0)?)?,
                 capture: row.get(1)?,
                 estimated: row.get(2)?,
-                spent: Spent {
+                spent: CallCost {
                     model: row.get(3)?,
                     backend: row.get(4)?,
                     input_tokens: count(5)?,
@@ -171,7 +171,7 @@ impl Queue {
     ///
     /// # Errors
     /// When the queue cannot be read.
-    pub fn spent_on(&self, capture: i64) -> Result<(u64, bool), Error> {
+    pub fn capture_cost(&self, capture: i64) -> Result<(u64, bool), Error> {
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(
             "SELECT coalesce(sum(microdollars), 0), coalesce(max(estimated), 0) FROM spend WHERE capture_id = ?1",
@@ -180,7 +180,7 @@ impl Queue {
     }
 
     /// What was made of a model's answer to a question that this capture has asked before.
-    pub fn kept_answer(&self, claim: &Claim, question: &str) -> Result<Option<Vec<u8>>, Error> {
+    pub fn saved_answer(&self, claim: &Claim, question: &str) -> Result<Option<Vec<u8>>, Error> {
         let connection = self.connection()?;
         let mut statement =
             connection.prepare_cached("SELECT body FROM answers WHERE capture_id = ?1 AND question = ?2")?;
@@ -188,7 +188,7 @@ impl Queue {
     }
 
     /// Keeps it until the capture ends, so that no attempt pays for it again.
-    pub fn keep_answer(&self, claim: &Claim, question: &str, body: &[u8]) -> Result<(), Error> {
+    pub fn save_answer(&self, claim: &Claim, question: &str, body: &[u8]) -> Result<(), Error> {
         self.write(|transaction| {
             transaction.execute(
                 "INSERT OR REPLACE INTO answers VALUES (?1, ?2, ?3)",
@@ -221,20 +221,20 @@ mod tests {
         Fixture { _folder: folder, queue, now: "2026-11-20T14:12:00Z".parse().unwrap() }
     }
 
-    fn call(tokens: u64) -> Spent {
-        Spent {
+    fn call(tokens: u64) -> CallCost {
+        CallCost {
             model: "m".into(),
             backend: "claude-api".into(),
             input_tokens: tokens,
             microdollars: tokens * 2,
-            ..Spent::default()
+            ..CallCost::default()
         }
     }
 
     const BUDGET: Budget = Budget { tokens: 100, microdollars: 1_000 };
 
     fn reserve(fixture: &Fixture, tokens: u64) -> Reservation {
-        fixture.queue.reserve(None, &call(tokens), &BUDGET, fixture.now).unwrap()
+        fixture.queue.reserve_spend(None, &call(tokens), &BUDGET, fixture.now).unwrap()
     }
 
     #[test]
@@ -247,9 +247,9 @@ mod tests {
         assert!(matches!(reserve(&fixture, 1), Reservation::OverBudget { .. }));
         fixture.queue.release_spend(second).unwrap();
         let dollars = Budget { tokens: 1_000_000, microdollars: 61 };
-        let refused = fixture.queue.reserve(None, &call(1), &dollars, fixture.now).unwrap();
+        let refused = fixture.queue.reserve_spend(None, &call(1), &dollars, fixture.now).unwrap();
         assert_eq!(refused, Reservation::OverBudget { tokens: 30, microdollars: 60 });
-        let calls = fixture.queue.spending(fixture.now).unwrap();
+        let calls = fixture.queue.model_calls(fixture.now).unwrap();
         assert_eq!(calls.len(), 1);
         assert_eq!((calls[0].estimated, &calls[0].spent), (false, &call(30)));
     }
@@ -295,11 +295,11 @@ mod tests {
         };
         fixture.queue.add(&announcement, fixture.now).unwrap();
         let claim = fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap();
-        fixture.queue.keep_answer(&claim, "q", b"one").unwrap();
-        fixture.queue.keep_answer(&claim, "q", b"two").unwrap();
-        assert_eq!(fixture.queue.kept_answer(&claim, "q").unwrap().as_deref(), Some(&b"two"[..]));
-        assert_eq!(fixture.queue.kept_answer(&claim, "other").unwrap(), None);
+        fixture.queue.save_answer(&claim, "q", b"one").unwrap();
+        fixture.queue.save_answer(&claim, "q", b"two").unwrap();
+        assert_eq!(fixture.queue.saved_answer(&claim, "q").unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(fixture.queue.saved_answer(&claim, "other").unwrap(), None);
         fixture.queue.finish(&claim, &Finish::Nothing { reason: "r".into() }, fixture.now).unwrap();
-        assert_eq!(fixture.queue.kept_answer(&claim, "q").unwrap(), None);
+        assert_eq!(fixture.queue.saved_answer(&claim, "q").unwrap(), None);
     }
 }

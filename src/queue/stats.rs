@@ -8,7 +8,7 @@ use crate::{Capture, Error, Queue, Stage};
 
 impl Queue {
     /// How many unfinished captures stand before or in each stage, in the order of the stages.
-    pub fn depths(&self) -> Result<Vec<(Stage, u64)>, Error> {
+    pub fn stage_depths(&self) -> Result<Vec<(Stage, u64)>, Error> {
         let connection = self.connection()?;
         let mut statement = connection
             .prepare_cached("SELECT stage, count(*) FROM captures WHERE outcome IS NULL GROUP BY stage")?;
@@ -25,7 +25,12 @@ impl Queue {
 
     /// The latest captures whose last attempt has failed: those that wait for another, and those that ended
     /// dead within `within`. Newest first.
-    pub fn troubles(&self, limit: usize, within: Duration, now: Timestamp) -> Result<Vec<Capture>, Error> {
+    pub fn recent_failures(
+        &self,
+        limit: usize,
+        within: Duration,
+        now: Timestamp,
+    ) -> Result<Vec<Capture>, Error> {
         let since_ms =
             now.as_millisecond().saturating_sub(i64::try_from(within.as_millis()).unwrap_or(i64::MAX));
         let ids: Vec<i64> = {

@@ -11,9 +11,9 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, Transaction
 
 use crate::capture::{ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, Stage, State, Tally};
 use crate::delivery::{self, Branch};
-use crate::proposals::{self, Proposed};
+use crate::proposals::{self, ProposedUnit};
 use crate::schema::{self, Patience};
-use crate::transcripts::{self, Seen};
+use crate::transcripts::{self, TranscriptStamp};
 use crate::{Error, Spool};
 
 /// The first wait before a retry; each further one is about twice as long, give or take half.
@@ -29,13 +29,13 @@ const LOG_BYTES_MAX: u64 = 6 << 20;
 pub enum Added {
     New(i64),
     /// The same session was waiting already; its capture will read the transcript as it is then.
-    Waiting(i64),
+    AlreadyQueued(i64),
 }
 
 impl Added {
     pub fn id(self) -> i64 {
         match self {
-            Self::New(id) | Self::Waiting(id) => id,
+            Self::New(id) | Self::AlreadyQueued(id) => id,
         }
     }
 }
@@ -83,7 +83,7 @@ impl Queue {
     }
 
     /// Takes in what hooks have left in the spool; a file goes once its row is committed.
-    pub fn absorb(&self, spool: &Spool, now: Timestamp) -> Result<usize, Error> {
+    pub fn add_spooled(&self, spool: &Spool, now: Timestamp) -> Result<usize, Error> {
         let wrong = |source| Error::File { path: self.path.clone(), source };
         let found = spool.list().map_err(wrong)?;
         for (path, announcement) in &found {
@@ -178,7 +178,7 @@ impl Queue {
         next: Stage,
         result: &[u8],
         lines: &[String],
-        seen: Option<&Seen>,
+        seen: Option<&TranscriptStamp>,
     ) -> Result<Vec<String>, Error> {
         self.write(|transaction| {
             let mut taken = Vec::new();
@@ -211,7 +211,12 @@ impl Queue {
     /// same; the names that it gives become this capture's.
     ///
     /// Returns the names that another capture has; nothing is kept then.
-    pub fn keep(&self, claim: &Claim, result: &[u8], units: &[Proposed]) -> Result<Vec<String>, Error> {
+    pub fn save_result(
+        &self,
+        claim: &Claim,
+        result: &[u8],
+        units: &[ProposedUnit],
+    ) -> Result<Vec<String>, Error> {
         let id = claim.capture.id;
         self.write(|transaction| {
             check(transaction, claim)?;
@@ -254,15 +259,15 @@ impl Queue {
 
     /// Ends a capture.
     pub fn finish(&self, claim: &Claim, finish: &Finish, now: Timestamp) -> Result<(), Error> {
-        self.finish_read(claim, finish, None, now)
+        self.finish_with_transcript(claim, finish, None, now)
     }
 
     /// [`finish`](Self::finish) for intake: keeps what the transcript was like as well.
-    pub fn finish_read(
+    pub fn finish_with_transcript(
         &self,
         claim: &Claim,
         finish: &Finish,
-        seen: Option<&Seen>,
+        seen: Option<&TranscriptStamp>,
         now: Timestamp,
     ) -> Result<(), Error> {
         let id = claim.capture.id;
@@ -317,7 +322,7 @@ impl Queue {
 
     /// Makes claimable again what an earlier life of a stage had in hand; of every stage when
     /// `None`, which only the holder of the drain lock may ask for.
-    pub fn reclaim(&self, stage: Option<Stage>) -> Result<usize, Error> {
+    pub fn release_claims(&self, stage: Option<Stage>) -> Result<usize, Error> {
         self.write(|transaction| {
             Ok(transaction.execute(
                 "UPDATE captures SET claim = NULL
@@ -481,7 +486,7 @@ impl Queue {
     /// Does as [`checkpoint`](Self::checkpoint) when the log has grown large. SQLite's own checkpoints never
     /// begin it anew while anybody reads, and with five stages at work somebody always does: over 10,000
     /// captures it grew to 181 MiB.
-    pub fn keep_log_small(&self) -> Result<(), Error> {
+    pub fn truncate_large_log(&self) -> Result<(), Error> {
         let mut log = self.path.clone().into_os_string();
         log.push("-wal");
         match std::fs::metadata(log) {
@@ -535,7 +540,7 @@ pub(crate) fn insert(
         .query_row(params![announcement.session.as_str(), transcript], |row| row.get(0))
         .optional()?;
     if let Some(id) = waiting {
-        return Ok(Added::Waiting(id));
+        return Ok(Added::AlreadyQueued(id));
     }
     transaction
         .prepare_cached(
@@ -753,7 +758,7 @@ mod tests {
     fn a_session_that_waits_already_is_not_queued_twice() {
         let fixture = fixture();
         let id = fixture.add("s1");
-        assert_eq!(fixture.queue.add(&announcement("s1"), fixture.now).unwrap(), Added::Waiting(id));
+        assert_eq!(fixture.queue.add(&announcement("s1"), fixture.now).unwrap(), Added::AlreadyQueued(id));
         let claim = fixture.claim(Stage::Intake).unwrap();
         let second = fixture.add("s1");
         assert_ne!(second, id, "what ends after the reading has begun is a capture of its own");
@@ -767,7 +772,7 @@ mod tests {
         let fixture = fixture();
         let id = fixture.add("s1");
         let late = fixture.claim(Stage::Intake).unwrap();
-        assert_eq!(fixture.queue.reclaim(Some(Stage::Intake)).unwrap(), 1);
+        assert_eq!(fixture.queue.release_claims(Some(Stage::Intake)).unwrap(), 1);
         let current = fixture.claim(Stage::Intake).unwrap();
         let nothing = Finish::Nothing { reason: "late".into() };
         assert!(matches!(fixture.queue.finish(&late, &nothing, fixture.now), Err(Error::Stale { .. })));
@@ -784,7 +789,7 @@ mod tests {
         fixture.add("healthy");
         for _ in 0..ATTEMPTS_MAX {
             assert_eq!(fixture.claim(Stage::Intake).unwrap().capture.id, id);
-            fixture.queue.reclaim(None).unwrap();
+            fixture.queue.release_claims(None).unwrap();
         }
         assert_eq!(fixture.claim(Stage::Intake).unwrap().capture.session_id.as_str(), "healthy");
         assert_eq!(fixture.state(id), State::Dead);
@@ -869,8 +874,8 @@ mod tests {
         spool.put(&announcement("s1")).unwrap();
         spool.put(&announcement("s2")).unwrap();
         std::fs::write(folder.path().join("spool/torn.json"), "{\"session\":").unwrap();
-        assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 2);
-        assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 0);
+        assert_eq!(fixture.queue.add_spooled(&spool, fixture.now).unwrap(), 2);
+        assert_eq!(fixture.queue.add_spooled(&spool, fixture.now).unwrap(), 0);
         assert_eq!(fixture.queue.tally().unwrap().queued, 2);
     }
 
@@ -886,7 +891,7 @@ mod tests {
         left(&format!("2.{gone}.new"), &whole[..20]);
         let mine = format!("3.{}.new", std::process::id());
         left(&mine, &whole[..20]);
-        assert_eq!(fixture.queue.absorb(&spool, fixture.now).unwrap(), 1);
+        assert_eq!(fixture.queue.add_spooled(&spool, fixture.now).unwrap(), 1);
         let names: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, [mine.as_str()], "its writer is still at it");

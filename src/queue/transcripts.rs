@@ -17,16 +17,16 @@ use crate::store::{Added, Queue, insert};
 use crate::{Error, store};
 
 /// The origin of what a sweep has found.
-pub const SWEEP: &str = "sweep";
+pub const ORIGIN_SWEEP: &str = "sweep";
 /// What a sweep's cap counts over.
-pub const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub const SWEEP_CAP_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
 /// How many rows one transaction adds: a hook that comes meanwhile waits for no more than that.
 const BATCH: usize = 100;
 const DECLINED: &str = "declined";
 
 /// What a transcript was like when somebody looked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct TranscriptStamp {
     /// Its real path.
     pub transcript: PathBuf,
     /// In bytes.
@@ -37,7 +37,7 @@ pub struct Seen {
 
 /// What the ledger says of a transcript.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum TranscriptStatus {
     /// Nobody has read it, or it has changed since.
     New,
     /// A capture has read it as it is.
@@ -51,18 +51,18 @@ pub enum Record {
     /// Its session was to be left alone, whatever was added to it since.
     Declined,
     /// A sweep has looked into it as it is, and passed it over for this reason.
-    PassedOver(String),
+    Skipped(String),
 }
 
 /// What the ledger knows of all transcripts, as of one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Known {
+pub struct KnownTranscripts {
     seen: HashMap<String, Row>,
     /// Sessions and transcripts of captures that have not ended.
     waiting: HashSet<String>,
     /// The same of those that died before the transcript was read.
     unread: HashSet<String>,
-    /// Captures that sweeps have added within a [`DAY`] of now.
+    /// Captures that sweeps have added within a [`SWEEP_CAP_SPAN`] of now.
     pub swept_today: u32,
     /// Since when sessions are this ledger's concern, once a sweep has said so.
     pub since: Option<Timestamp>,
@@ -77,44 +77,46 @@ struct Row {
     capture: Option<Option<String>>,
 }
 
-impl Known {
-    pub fn of(&self, session: &str, seen: &Seen) -> Record {
+impl KnownTranscripts {
+    pub fn status(&self, session: &str, seen: &TranscriptStamp) -> TranscriptStatus {
         let transcript = seen.transcript.to_string_lossy();
         let is_in = |set: &HashSet<String>| set.contains(session) || set.contains(transcript.as_ref());
         if is_in(&self.waiting) {
-            return Record::Waiting;
+            return TranscriptStatus::Waiting;
         }
         let row = self.seen.get(transcript.as_ref());
         if row.is_some_and(|row| row.passed_over.as_deref() == Some(DECLINED)) {
-            return Record::Declined;
+            return TranscriptStatus::Declined;
         }
         if is_in(&self.unread) {
-            return Record::Dead;
+            return TranscriptStatus::Dead;
         }
         match row.filter(|row| (row.size, row.modified_ms) == (seen.size, seen.modified_ms)) {
-            None => Record::New,
-            Some(Row { passed_over: Some(reason), .. }) => Record::PassedOver(reason.clone()),
-            Some(Row { capture: None, .. }) => Record::Forgotten,
-            Some(Row { capture: Some(outcome), .. }) if outcome.as_deref() == Some("dead") => Record::Dead,
-            Some(_) => Record::Read,
+            None => TranscriptStatus::New,
+            Some(Row { passed_over: Some(reason), .. }) => TranscriptStatus::Skipped(reason.clone()),
+            Some(Row { capture: None, .. }) => TranscriptStatus::Forgotten,
+            Some(Row { capture: Some(outcome), .. }) if outcome.as_deref() == Some("dead") => {
+                TranscriptStatus::Dead
+            }
+            Some(_) => TranscriptStatus::Read,
         }
     }
 }
 
 impl Queue {
     /// Reads what is known of transcripts; a few milliseconds for ten thousand of them.
-    pub fn known(&self, now: Timestamp) -> Result<Known, Error> {
+    pub fn known_transcripts(&self, now: Timestamp) -> Result<KnownTranscripts, Error> {
         let mut connection = self.connection()?;
         // All in one transaction, so that a capture which ends meanwhile is in one of the sets.
         let transaction = connection.transaction()?;
-        let mut known = Known {
+        let mut known = KnownTranscripts {
             swept_today: swept_today(&transaction, now)?,
             since: transaction
                 .query_row("SELECT value FROM counters WHERE name = 'since_ms'", [], |row| row.get(0))
                 .optional()?
                 .map(store::timestamp)
                 .transpose()?,
-            ..Known::default()
+            ..KnownTranscripts::default()
         };
         let sets = [
             ("outcome IS NULL", &mut known.waiting),
@@ -155,7 +157,7 @@ impl Queue {
     /// same meanwhile. Returns, for each, the capture that it has become, if it has.
     pub fn add_found(
         &self,
-        found: &[(Announcement, Seen)],
+        found: &[(Announcement, TranscriptStamp)],
         daily_cap: Option<u32>,
         now: Timestamp,
     ) -> Result<Vec<Option<i64>>, Error> {
@@ -173,7 +175,7 @@ impl Queue {
                         _ if is_taken_up(transaction, announcement, seen)? => None,
                         _ => match insert(transaction, announcement, now)? {
                             Added::New(id) => Some(id),
-                            Added::Waiting(_) => None,
+                            Added::AlreadyQueued(_) => None,
                         },
                     };
                     room -= u32::from(id.is_some());
@@ -187,7 +189,7 @@ impl Queue {
     }
 
     /// Remembers that transcripts were looked into and passed over, each with the reason.
-    pub fn pass_over(&self, passed: &[(Seen, String)]) -> Result<(), Error> {
+    pub fn skip_transcripts(&self, passed: &[(TranscriptStamp, String)]) -> Result<(), Error> {
         for batch in passed.chunks(BATCH) {
             self.write(|transaction| {
                 batch.iter().try_for_each(|(seen, reason)| keep(transaction, seen, None, Some(reason)))
@@ -215,7 +217,7 @@ impl Queue {
 /// Remembers, as a hook does it, that a session is to be left alone: no sweep takes it up, though
 /// its transcript may still grow. A later announcement of it counts again.
 pub fn decline(path: &Path, transcript: &Path) -> Result<(), Error> {
-    let seen = Seen { transcript: transcript.to_owned(), size: 0, modified_ms: 0 };
+    let seen = TranscriptStamp { transcript: transcript.to_owned(), size: 0, modified_ms: 0 };
     let mut connection = schema::open(path, Patience::Hook)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     keep(&transaction, &seen, None, Some(DECLINED))?;
@@ -223,13 +225,17 @@ pub fn decline(path: &Path, transcript: &Path) -> Result<(), Error> {
 }
 
 /// Keeps what a transcript was like as a capture read it.
-pub(crate) fn keep_read(transaction: &Transaction<'_>, seen: &Seen, capture: i64) -> Result<(), Error> {
+pub(crate) fn keep_read(
+    transaction: &Transaction<'_>,
+    seen: &TranscriptStamp,
+    capture: i64,
+) -> Result<(), Error> {
     keep(transaction, seen, Some(capture), None)
 }
 
 fn keep(
     transaction: &Transaction<'_>,
-    seen: &Seen,
+    seen: &TranscriptStamp,
     capture: Option<i64>,
     passed_over: Option<&str>,
 ) -> Result<(), Error> {
@@ -244,7 +250,7 @@ fn keep(
 fn is_taken_up(
     transaction: &Transaction<'_>,
     announcement: &Announcement,
-    seen: &Seen,
+    seen: &TranscriptStamp,
 ) -> Result<bool, Error> {
     let waiting = transaction
         .prepare_cached("SELECT 1 FROM captures WHERE session_id = ?1 AND outcome IS NULL")?
@@ -264,7 +270,9 @@ fn swept_today(transaction: &Transaction<'_>, now: Timestamp) -> Result<u32, Err
     // Both ways: rows that a clock in the future has left behind must not use up the cap for ever.
     Ok(transaction
         .prepare_cached("SELECT count(*) FROM captures WHERE origin = ?1 AND abs(added_ms - ?2) < ?3")?
-        .query_row(params![SWEEP, now.as_millisecond(), DAY.as_millis() as i64], |row| row.get(0))?)
+        .query_row(params![ORIGIN_SWEEP, now.as_millisecond(), SWEEP_CAP_SPAN.as_millis() as i64], |row| {
+            row.get(0)
+        })?)
 }
 
 #[cfg(test)]
@@ -286,16 +294,16 @@ mod tests {
         Fixture { _folder: folder, queue, now: "2026-11-20T14:12:00Z".parse().unwrap() }
     }
 
-    fn found(session: &str, size: u64) -> (Announcement, Seen) {
+    fn found(session: &str, size: u64) -> (Announcement, TranscriptStamp) {
         let transcript = PathBuf::from(format!("/t/{session}.jsonl"));
         let announcement = Announcement {
             session: SessionId::verbatim(session),
             transcript: transcript.clone(),
             cwd: None,
-            origin: SWEEP.to_owned(),
+            origin: ORIGIN_SWEEP.to_owned(),
             reason: None,
         };
-        (announcement, Seen { transcript, size, modified_ms: 7 })
+        (announcement, TranscriptStamp { transcript, size, modified_ms: 7 })
     }
 
     impl Fixture {
@@ -304,31 +312,33 @@ mod tests {
             self.queue.add_found(&found, cap, self.now).unwrap()
         }
 
-        fn record(&self, session: &str, size: u64) -> Record {
-            self.queue.known(self.now).unwrap().of(session, &found(session, size).1)
+        fn record(&self, session: &str, size: u64) -> TranscriptStatus {
+            self.queue.known_transcripts(self.now).unwrap().status(session, &found(session, size).1)
         }
 
         fn read(&self, session: &str, size: u64) {
             let claim = self.queue.claim(Stage::Intake, self.now).unwrap().unwrap();
             assert_eq!(claim.capture.session_id.as_str(), session);
             let nothing = Finish::Nothing { reason: "n".into() };
-            self.queue.finish_read(&claim, &nothing, Some(&found(session, size).1), self.now).unwrap();
+            self.queue
+                .finish_with_transcript(&claim, &nothing, Some(&found(session, size).1), self.now)
+                .unwrap();
         }
     }
 
     #[test]
     fn a_transcript_is_new_until_a_capture_has_read_it_and_again_when_it_has_changed() {
         let fixture = fixture();
-        assert_eq!(fixture.record("a", 1), Record::New);
+        assert_eq!(fixture.record("a", 1), TranscriptStatus::New);
         let id = fixture.add(&["a"], None)[0].unwrap();
-        assert_eq!(fixture.record("a", 1), Record::Waiting);
+        assert_eq!(fixture.record("a", 1), TranscriptStatus::Waiting);
         assert_eq!(fixture.add(&["a"], None), [None]);
         fixture.read("a", 1);
-        assert_eq!(fixture.record("a", 1), Record::Read);
+        assert_eq!(fixture.record("a", 1), TranscriptStatus::Read);
         assert_eq!(fixture.add(&["a"], None), [None]);
-        assert_eq!(fixture.record("a", 2), Record::New);
+        assert_eq!(fixture.record("a", 2), TranscriptStatus::New);
         fixture.queue.forget(id).unwrap();
-        assert_eq!(fixture.record("a", 1), Record::Forgotten);
+        assert_eq!(fixture.record("a", 1), TranscriptStatus::Forgotten);
     }
 
     #[test]
@@ -347,7 +357,7 @@ mod tests {
         for claim in [&first, &second] {
             // The first has gone on; what its late claim says of the file is not kept either.
             let seen = found("c", 1).1;
-            let late = fixture.queue.finish_read(
+            let late = fixture.queue.finish_with_transcript(
                 claim,
                 &Finish::Nothing { reason: "n".into() },
                 Some(&seen),
@@ -383,7 +393,7 @@ mod tests {
         assert_eq!((add(&fixture, 'e'), add(&fixture, 'f')), (3, 0), "ten years back");
         fixture.now = "2036-11-20T14:12:00Z".parse().unwrap();
         assert_eq!(add(&fixture, 'g'), 3, "ten years on");
-        assert_eq!(fixture.queue.known(fixture.now).unwrap().swept_today, 3);
+        assert_eq!(fixture.queue.known_transcripts(fixture.now).unwrap().swept_today, 3);
     }
 
     #[test]
@@ -412,27 +422,30 @@ mod tests {
         fixture.add(&["a"], None);
         let claim = fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap();
         fixture.queue.finish(&claim, &Finish::Dead { reason: "d".into() }, fixture.now).unwrap();
-        assert_eq!(fixture.record("a", 2), Record::Dead);
+        assert_eq!(fixture.record("a", 2), TranscriptStatus::Dead);
         fixture.queue.retry(Some(claim.capture.id)).unwrap();
-        assert_eq!(fixture.record("a", 2), Record::Waiting);
+        assert_eq!(fixture.record("a", 2), TranscriptStatus::Waiting);
         // One that died after its transcript was read: what comes later is another capture's.
         let claim = fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap();
         let seen = found("a", 2).1;
         fixture.queue.advance_with_lines(&claim, Stage::Extraction, b"", &[], Some(&seen)).unwrap();
         let claim = fixture.queue.claim(Stage::Extraction, fixture.now).unwrap().unwrap();
         fixture.queue.finish(&claim, &Finish::Dead { reason: "d".into() }, fixture.now).unwrap();
-        assert_eq!((fixture.record("a", 2), fixture.record("a", 3)), (Record::Dead, Record::New));
+        assert_eq!(
+            (fixture.record("a", 2), fixture.record("a", 3)),
+            (TranscriptStatus::Dead, TranscriptStatus::New)
+        );
     }
 
     #[test]
     fn what_was_passed_over_or_declined_is_remembered() {
         let fixture = fixture();
         let why = "excluded".to_owned();
-        fixture.queue.pass_over(&[(found("a", 1).1, why.clone())]).unwrap();
-        assert_eq!(fixture.record("a", 1), Record::PassedOver(why));
-        assert_eq!(fixture.record("a", 2), Record::New);
+        fixture.queue.skip_transcripts(&[(found("a", 1).1, why.clone())]).unwrap();
+        assert_eq!(fixture.record("a", 1), TranscriptStatus::Skipped(why));
+        assert_eq!(fixture.record("a", 2), TranscriptStatus::New);
         decline(fixture.queue.path(), Path::new("/t/b.jsonl")).unwrap();
-        assert_eq!(fixture.record("b", 5), Record::Declined);
+        assert_eq!(fixture.record("b", 5), TranscriptStatus::Declined);
         let first: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
         assert_eq!(fixture.queue.since(first).unwrap(), first);
         assert_eq!(fixture.queue.since(fixture.now).unwrap(), first);

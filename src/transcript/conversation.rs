@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::discover::Stamp;
+use crate::discover::FileStamp;
 
 /// What one reading of a transcript gave.
 #[derive(Clone, Debug, Default)]
-pub struct Reading {
+pub struct ParsedTranscript {
     pub conversation: Conversation,
-    pub tally: Tally,
+    pub tally: LineCounts,
     /// The `uuid` of every line that was taken now, in the order of the file; what `known` must
     /// answer `true` for at the next reading.
     pub lines: Vec<String>,
     /// What the file was like as it was opened; `None` for a stream.
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<FileStamp>,
     /// Whether the project's `.nuggetignore` covers all of it: then nothing was taken.
     pub is_ignored: bool,
 }
@@ -43,8 +43,8 @@ pub struct Conversation {
 impl Conversation {
     /// What people typed, in order.
     pub fn human_words(&self) -> impl Iterator<Item = &str> {
-        self.events.iter().filter_map(|event| match &event.what {
-            What::Human { text } => Some(text.as_str()),
+        self.events.iter().filter_map(|event| match &event.kind {
+            EventKind::Human { text } => Some(text.as_str()),
             _ => None,
         })
     }
@@ -60,14 +60,14 @@ pub struct Event {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sidechain: bool,
     #[serde(flatten)]
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// The model's thinking is not kept: it is often absent, never shown to the person, and full of
 /// guesses that the session later refutes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
-pub enum What {
+pub enum EventKind {
     /// A person's own words, never cut.
     Human { text: String },
     /// What the model answered.
@@ -78,7 +78,7 @@ pub enum What {
         name: String,
         /// One line: the tool and what it was called with.
         summary: String,
-        input: Input,
+        input: ToolInput,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_human: bool,
     },
@@ -97,7 +97,7 @@ pub enum What {
 /// The parts of a tool's input that tell what was done, each cut to a few kilobytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Input {
+pub struct ToolInput {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,7 +115,7 @@ pub struct Input {
 /// Where every line went:
 /// `lines == conversation + skipped_kinds' sum + malformed + own + known`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Tally {
+pub struct LineCounts {
     /// All bytes seen, the unfinished tail included.
     pub bytes: u64,
     /// Lines that end with a line feed.
@@ -135,7 +135,7 @@ pub struct Tally {
     pub partial_tail_bytes: u64,
 }
 
-impl Tally {
+impl LineCounts {
     /// The lines that were skipped as no conversation.
     pub fn skipped(&self) -> u64 {
         self.skipped_kinds.values().sum()

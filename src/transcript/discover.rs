@@ -19,7 +19,7 @@ const GLANCE_BYTES_MAX: u64 = 4 << 20;
 
 /// What a transcript was like when somebody looked: two looks that agree saw the same lines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Stamp {
+pub struct FileStamp {
     /// The file's real path, so that two ways to it are one file.
     pub path: PathBuf,
     /// In bytes.
@@ -28,8 +28,8 @@ pub struct Stamp {
     pub modified_ms: i64,
 }
 
-impl Stamp {
-    pub fn of(path: PathBuf, metadata: &Metadata) -> Self {
+impl FileStamp {
+    pub fn from_metadata(path: PathBuf, metadata: &Metadata) -> Self {
         let modified_ms = metadata.modified().map_or(0, |time| match time.duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
             Err(before) => i64::try_from(before.duration().as_millis()).map_or(i64::MIN, |ms| -ms),
@@ -48,7 +48,7 @@ impl Stamp {
 /// What subagents did is no session: `agent-*.jsonl` and deeper folders are left out, as are
 /// symbolic links and names that are not UTF-8, which no client writes. A folder that cannot be
 /// read has nothing to list.
-pub fn discover(client_folder: &Path) -> Vec<Stamp> {
+pub fn discover(client_folder: &Path) -> Vec<FileStamp> {
     let mut found = Vec::new();
     // The way to the projects may lead over links, as people keep settings elsewhere; below, none.
     let Ok(projects) = fs::canonicalize(client_folder.join("projects")) else { return found };
@@ -67,7 +67,7 @@ pub fn discover(client_folder: &Path) -> Vec<Stamp> {
             // Of the entry itself, not of what a link points at. Gone meanwhile is not there.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_file() {
-                found.push(Stamp::of(path, &metadata));
+                found.push(FileStamp::from_metadata(path, &metadata));
             }
             if found.len() >= FOUND_MAX {
                 return found;
@@ -98,7 +98,7 @@ pub struct Head {
 
 /// Looks at the head of a transcript. The folder's name cannot tell where a session ran: its
 /// encoding loses which characters were slashes.
-pub fn glance(path: &Path) -> io::Result<Head> {
+pub fn read_head(path: &Path) -> io::Result<Head> {
     let mut lines = BufReader::new(File::open(path)?.take(GLANCE_BYTES_MAX));
     let mut glance = Head::default();
     let mut line = Vec::new();
@@ -176,7 +176,7 @@ mod tests {
         let check = |text: &str, cwd: Option<&str>, has_conversation: bool| {
             fs::write(&path, text).unwrap();
             let expected = Head { cwd: cwd.map(PathBuf::from), has_conversation };
-            assert_eq!(glance(&path).unwrap(), expected, "{}", &text[..text.len().min(200)]);
+            assert_eq!(read_head(&path).unwrap(), expected, "{}", &text[..text.len().min(200)]);
         };
         let user = r#"{"type":"user","uuid":"u","cwd":"/a/b","message":{"cwd":"/no"}}"#;
         check(&format!("{{\"type\":\"mode\"}}\nnot json\n{user}\n"), Some("/a/b"), true);

@@ -26,7 +26,7 @@ pub struct Ignore {
 impl Ignore {
     /// The file in the folder that a session ran in or, within one repository, above it. One that
     /// is not there or cannot be read covers nothing; a line that is no pattern is passed over.
-    pub fn of(cwd: &Path) -> Self {
+    pub fn load(cwd: &Path) -> Self {
         for folder in cwd.ancestors().take(FOLDERS_MAX) {
             if let Some(text) = text(&folder.join(FILE)) {
                 return Self::new(folder, cwd, &text);
@@ -138,10 +138,10 @@ mod tests {
         fs::create_dir_all(project.join(".git")).unwrap();
         fs::create_dir_all(project.join("src/deep")).unwrap();
         fs::write(folder.path().join(FILE), "*").unwrap();
-        assert!(!Ignore::of(&project.join("src/deep")).covers_everything(), "above the repository");
+        assert!(!Ignore::load(&project.join("src/deep")).covers_everything(), "above the repository");
         fs::write(project.join(FILE), "# all\n*\n").unwrap();
-        assert!(Ignore::of(&project.join("src/deep")).covers_everything());
-        assert!(Ignore::of(&project).covers_everything());
-        assert!(!Ignore::of(Path::new("/nonexistent/x")).covers_everything());
+        assert!(Ignore::load(&project.join("src/deep")).covers_everything());
+        assert!(Ignore::load(&project).covers_everything());
+        assert!(!Ignore::load(Path::new("/nonexistent/x")).covers_everything());
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     /// `None` if the bytes do not begin an object.
-    pub(crate) fn of(bytes: &'a [u8]) -> Option<Self> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
         let at = skip_space(bytes, 0);
         (bytes.get(at) == Some(&b'{')).then_some(Self { bytes, at: at + 1, ended: false })
     }
@@ -55,7 +55,7 @@ impl<'a> Iterator for Entries<'a> {
 
 /// The bytes of the value under a top-level key.
 pub(crate) fn value_of<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    Entries::of(object)?.find(|(key, _)| is_key(key, name)).map(|(_, value)| value)
+    Entries::new(object)?.find(|(key, _)| is_key(key, name)).map(|(_, value)| value)
 }
 
 /// The text of a JSON string, if the bytes are one.

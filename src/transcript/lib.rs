@@ -16,8 +16,8 @@ pub mod redact;
 
 pub use self::ignore::Ignore;
 pub use clean::whole as clean;
-pub use conversation::{Conversation, Event, Input, Reading, Tally, What};
-pub use discover::{FOUND_MAX, Head, Stamp, client_folder, discover, glance};
+pub use conversation::{Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput};
+pub use discover::{FOUND_MAX, FileStamp, Head, client_folder, discover, read_head};
 pub use exclude::Exclude;
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 

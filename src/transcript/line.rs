@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::clean::{self, Unclosed};
-use crate::conversation::{Conversation, Event, Input, What};
+use crate::conversation::{Conversation, Event, EventKind, ToolInput};
 use crate::ignore::Ignore;
 use crate::json_scan;
 
@@ -180,7 +180,7 @@ impl Lines {
             line: uuid.clone().into_owned(),
             at,
             sidechain,
-            what,
+            kind: what,
         }));
         Found::Conversation { uuid: uuid.into_owned() }
     }
@@ -229,11 +229,11 @@ impl Lines {
         {
             self.bang = Some(uuid.to_owned());
             let command = clean::cut(command, COMMAND_BYTES_MAX);
-            return Read::one(What::ToolCall {
+            return Read::one(EventKind::ToolCall {
                 id: uuid.to_owned(),
                 name: "Bash".to_owned(),
                 summary: one_line(&format!("Bash: {command}"), 200),
-                input: Input { command: Some(command), ..Input::default() },
+                input: ToolInput { command: Some(command), ..ToolInput::default() },
                 by_human: true,
             });
         }
@@ -242,7 +242,7 @@ impl Lines {
             let stdout = clean::inside(begins, "bash-stdout").unwrap_or_default();
             let stderr = clean::inside(begins, "bash-stderr").unwrap_or_default();
             let output = [stdout, stderr].join("\n");
-            let what = What::ToolResult {
+            let what = EventKind::ToolResult {
                 id,
                 ok: !output.contains("Exit code "),
                 exit_code: None,
@@ -278,7 +278,7 @@ impl Lines {
             && text.starts_with("The user doesn't want to")
             && let Some((_, words)) = text.split_once("the user said:\n")
         {
-            read.whats.push(What::Human { text: clean::whole(words) });
+            read.whats.push(EventKind::Human { text: clean::whole(words) });
             return;
         }
         if self.ignored_calls.contains(id.as_ref()) {
@@ -292,7 +292,7 @@ impl Lines {
         let exit_code = exit_code(&text);
         let text = text.strip_prefix("<tool_use_error>").unwrap_or(&text);
         let text = text.strip_suffix("</tool_use_error>").unwrap_or(text);
-        read.whats.push(What::ToolResult {
+        read.whats.push(EventKind::ToolResult {
             id: id.into_owned(),
             ok: !failed && !interrupted,
             exit_code: if failed { exit_code } else { None },
@@ -329,7 +329,7 @@ impl Lines {
         let text = clean::cut(text, self.room(ASSISTANT_BYTES_MAX));
         self.kept_bytes += text.len();
         if !text.is_empty() {
-            read.whats.push(What::Assistant { text });
+            read.whats.push(EventKind::Assistant { text });
         }
     }
 
@@ -350,7 +350,7 @@ impl Lines {
             return;
         }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
-        let mut input = Input {
+        let mut input = ToolInput {
             file: ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name, 1 << 10)),
             old: field("old_string", EDIT_BYTES_MAX),
             new: ["new_string", "content", "new_source"].iter().find_map(|name| field(name, EDIT_BYTES_MAX)),
@@ -371,7 +371,7 @@ impl Lines {
             .map(String::len)
             .sum::<usize>();
         let name = one_line(&clean::whole(&name), 200);
-        read.whats.push(What::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
+        read.whats.push(EventKind::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
     }
 
     fn output(&mut self, text: &str) -> String {
@@ -387,7 +387,7 @@ impl Lines {
 
 /// What a line holds, and what it is if it holds nothing.
 struct Read {
-    whats: Vec<What>,
+    whats: Vec<EventKind>,
     recalled: Vec<String>,
     otherwise: Found,
 }
@@ -397,7 +397,7 @@ impl Read {
         Self { whats: Vec::new(), recalled: Vec::new(), otherwise }
     }
 
-    fn one(what: What) -> Self {
+    fn one(what: EventKind) -> Self {
         Self { whats: vec![what], ..Self::nothing(skipped("user/empty")) }
     }
 }
@@ -411,7 +411,7 @@ fn human(text: &str) -> Read {
         }
     }
     let text = clean::whole(&text);
-    if text.is_empty() { Read::nothing(skipped("user/empty")) } else { Read::one(What::Human { text }) }
+    if text.is_empty() { Read::nothing(skipped("user/empty")) } else { Read::one(EventKind::Human { text }) }
 }
 
 /// Who spoke, if it was not a person; as the kind under which the line is counted.

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use memchr::memchr;
 
-use crate::conversation::{Conversation, Reading, Tally};
-use crate::discover::Stamp;
+use crate::conversation::{Conversation, LineCounts, ParsedTranscript};
+use crate::discover::FileStamp;
 use crate::ignore::Ignore;
 use crate::line::{Found, Lines};
 
@@ -38,7 +38,7 @@ pub enum Error {
 ///
 /// # Errors
 /// Only when the file cannot be read; whatever stands in it is no error.
-pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Reading, Error> {
+pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<ParsedTranscript, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing { path: path.to_owned() },
         _ => Error::Unreadable { path: path.to_owned(), source },
@@ -51,9 +51,9 @@ pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Reading, Error>
     let metadata = file.metadata().map_err(failed)?;
     let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut reading =
-        read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem, known, &Ignore::of).map_err(failed)?;
-    reading.stamp = Some(Stamp::of(real, &metadata));
+    let mut reading = read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem, known, &Ignore::load)
+        .map_err(failed)?;
+    reading.stamp = Some(FileStamp::from_metadata(real, &metadata));
     Ok(reading)
 }
 
@@ -62,7 +62,7 @@ pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<Reading, Error>
 ///
 /// # Errors
 /// Those of [`read`].
-pub fn read_tail(path: &Path, bytes_max: u64) -> Result<Reading, Error> {
+pub fn read_tail(path: &Path, bytes_max: u64) -> Result<ParsedTranscript, Error> {
     let failed = |source: io::Error| match source.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing { path: path.to_owned() },
         _ => Error::Unreadable { path: path.to_owned(), source },
@@ -82,7 +82,7 @@ pub fn read_tail(path: &Path, bytes_max: u64) -> Result<Reading, Error> {
         _ => memchr(b'\n', &tail).map_or(&[][..], |at| &tail[at + 1..]),
     };
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    read_stream(whole, LINE_BYTES_MAX, &stem, &|_| false, &Ignore::of).map_err(failed)
+    read_stream(whole, LINE_BYTES_MAX, &stem, &|_| false, &Ignore::load).map_err(failed)
 }
 
 /// The same for any stream; `session_id` is for when no line tells it.
@@ -92,13 +92,13 @@ pub(crate) fn read_stream(
     session_id: &str,
     known: &dyn Fn(&str) -> bool,
     ignore: &dyn Fn(&Path) -> Ignore,
-) -> io::Result<Reading> {
-    let mut tally = Tally::default();
+) -> io::Result<ParsedTranscript> {
+    let mut tally = LineCounts::default();
     let mut lines = Lines::default();
     let mut conversation = Conversation::default();
     let mut taken = Vec::new();
     let mut seen = HashSet::new();
-    let malformed = |tally: &mut Tally, reason: &str| {
+    let malformed = |tally: &mut LineCounts, reason: &str| {
         tally.malformed += 1;
         *tally.malformed_reasons.entry(reason.to_owned()).or_default() += 1;
     };
@@ -133,7 +133,7 @@ pub(crate) fn read_stream(
         conversation = Conversation { session_id: conversation.session_id, ..Conversation::default() };
         taken.clear();
     }
-    Ok(Reading { conversation, tally, lines: taken, stamp: None, is_ignored })
+    Ok(ParsedTranscript { conversation, tally, lines: taken, stamp: None, is_ignored })
 }
 
 struct Extent {

@@ -6,30 +6,30 @@ use std::path::PathBuf;
 use proptest::prelude::*;
 
 use crate::reader::read_stream;
-use crate::{Error, Ignore, Reading, What, read};
+use crate::{Error, EventKind, Ignore, ParsedTranscript, read};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/transcripts").join(name)
 }
 
-fn read_fixture(name: &str) -> Reading {
+fn read_fixture(name: &str) -> ParsedTranscript {
     let reading = read(&fixture(name), &|_| false).unwrap();
     accounts_for_every_line(&reading);
     reading
 }
 
-fn read_text(text: &str) -> Reading {
+fn read_text(text: &str) -> ParsedTranscript {
     read_bytes(text.as_bytes(), &|_| false)
 }
 
-fn read_bytes(bytes: &[u8], known: &dyn Fn(&str) -> bool) -> Reading {
+fn read_bytes(bytes: &[u8], known: &dyn Fn(&str) -> bool) -> ParsedTranscript {
     let reading = read_stream(bytes, 1 << 20, "stem", known, &|_| Ignore::default()).unwrap();
     accounts_for_every_line(&reading);
     reading
 }
 
 #[track_caller]
-fn accounts_for_every_line(reading: &Reading) {
+fn accounts_for_every_line(reading: &ParsedTranscript) {
     let tally = &reading.tally;
     assert_eq!(
         tally.lines,
@@ -41,19 +41,19 @@ fn accounts_for_every_line(reading: &Reading) {
 }
 
 /// A conversation in one line for each event, for comparing.
-fn story(reading: &Reading) -> Vec<String> {
-    let tell = |what: &What| match what {
-        What::Human { text } => format!("human: {text}"),
-        What::Assistant { text } => format!("assistant: {text}"),
-        What::ToolCall { summary, by_human: true, .. } => format!("human ran {summary}"),
-        What::ToolCall { summary, .. } => format!("call {summary}"),
-        What::ToolResult { ok, exit_code, output, .. } => {
+fn story(reading: &ParsedTranscript) -> Vec<String> {
+    let tell = |what: &EventKind| match what {
+        EventKind::Human { text } => format!("human: {text}"),
+        EventKind::Assistant { text } => format!("assistant: {text}"),
+        EventKind::ToolCall { summary, by_human: true, .. } => format!("human ran {summary}"),
+        EventKind::ToolCall { summary, .. } => format!("call {summary}"),
+        EventKind::ToolResult { ok, exit_code, output, .. } => {
             let how = if *ok { "ok" } else { "failed" };
             let code = exit_code.map(|code| format!(" {code}")).unwrap_or_default();
             format!("{how}{code}: {}", output.replace('\n', "\\n"))
         }
     };
-    reading.conversation.events.iter().map(|event| tell(&event.what)).collect()
+    reading.conversation.events.iter().map(|event| tell(&event.kind)).collect()
 }
 
 #[test]

@@ -150,10 +150,10 @@ impl Drop for Drain {
 }
 
 impl Handover for Rc<Process> {
-    type WaitingRoom = Room;
-    type Drain = Drain;
+    type StandbyLock = Room;
+    type DrainLock = Drain;
 
-    fn try_waiting_room(&self) -> Option<Room> {
+    fn try_standby(&self) -> Option<Room> {
         if self.dead.get() || !try_lock(&self.world.room) {
             return None;
         }
@@ -161,7 +161,7 @@ impl Handover for Rc<Process> {
         Some(Room(Rc::clone(self)))
     }
 
-    fn drain(&self) -> Drain {
+    fn lock_drain(&self) -> Drain {
         self.ends_at(Point::Entered);
         while !self.dead.get() {
             if try_lock(&self.world.drain) {
@@ -182,7 +182,7 @@ fn as_built(process: &Rc<Process>) {
 
 /// As a hook does that takes the place and starts a worker which inherits it.
 fn by_inheritance(process: &Rc<Process>) {
-    if let Some(room) = process.try_waiting_room() {
+    if let Some(room) = process.try_standby() {
         hand_over(process, Some(room), || process.work(), || process.is_pending());
     }
 }
@@ -197,8 +197,8 @@ fn with_a_single_lock(process: &Rc<Process>) {
 }
 
 fn looking_before_it_leaves_the_room(process: &Rc<Process>) {
-    let Some(room) = process.try_waiting_room() else { return };
-    let drain = process.drain();
+    let Some(room) = process.try_standby() else { return };
+    let drain = process.lock_drain();
     process.work();
     drop(room);
     drop(drain);

@@ -153,7 +153,7 @@ impl Arguments {
         } else {
             output::print(&match added {
                 Some(Added::New(id)) => format!("queued session {} as capture {id}\n", session.short()),
-                Some(Added::Waiting(id)) => {
+                Some(Added::AlreadyQueued(id)) => {
                     format!("session {} is queued already, as capture {id}\n", session.short())
                 }
                 None => format!("the queue is busy; session {} is kept in the spool\n", session.short()),
@@ -226,7 +226,7 @@ pub(super) fn excluded(config: &Config, project: &Path) -> Option<&'static str> 
     if exclude(config).covers(project) {
         Some("capture.exclude")
     } else {
-        transcript::Ignore::of(project).covers_everything().then_some("its .nuggetignore")
+        transcript::Ignore::load(project).covers_everything().then_some("its .nuggetignore")
     }
 }
 
@@ -284,7 +284,7 @@ fn of_file(path: &Path) -> Result<Announcement, CliError> {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(Announcement {
         session: SessionId::verbatim(session_id(file).unwrap_or(stem)),
-        cwd: transcript::glance(&path).ok().and_then(|glance| glance.cwd),
+        cwd: transcript::read_head(&path).ok().and_then(|glance| glance.cwd),
         transcript: path,
         origin: "command".to_owned(),
         reason: None,

@@ -15,7 +15,7 @@ use index::{Overview, UnitGlance};
 use jiff::{SignedDuration, Timestamp};
 use knowledge::rank;
 use knowledge::text::one_line;
-use queue::{Brought, Glance};
+use queue::{RecentBranch, SessionSummary};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use transcript::redact::redact;
@@ -133,7 +133,7 @@ fn said(context: &Context, config: &Config, input: &HookInput) -> Option<Value> 
     let places = Places::of(brain.root());
     let project = Project::of(&folder);
     let now = Timestamp::now();
-    let glance = queue::glance(&places.queue(), &project.root, now - LATELY, 4 * BRANCHES_MAX);
+    let glance = queue::read_session_summary(&places.queue(), &project.root, now - LATELY, 4 * BRANCHES_MAX);
     let glance = glance.ok().flatten().unwrap_or_default();
     let known = known(&brain, &project, &glance, is_compact.then_some(input), now).unwrap_or_default();
     let waiting = waiting(&brain, &glance);
@@ -178,7 +178,7 @@ struct Title {
 fn known(
     brain: &Brain,
     project: &Project,
-    glance: &Glance,
+    glance: &SessionSummary,
     compacted: Option<&HookInput>,
     now: Timestamp,
 ) -> Result<Known, index::Error> {
@@ -317,24 +317,24 @@ fn terms_of(overview: &Overview, input: &HookInput) -> Result<Vec<String>, index
 }
 
 /// The latest branches that nobody has merged or turned down, newest first.
-fn waiting<'g>(brain: &Brain, glance: &'g Glance) -> Vec<&'g Brought> {
-    if glance.brought.is_empty() {
+fn waiting<'g>(brain: &Brain, glance: &'g SessionSummary) -> Vec<&'g RecentBranch> {
+    if glance.branches.is_empty() {
         return Vec::new();
     }
     let repository = git::Repository::open(brain.root());
-    let waits = |brought: &&Brought| match brought.pull_state.as_deref() {
+    let waits = |brought: &&RecentBranch| match brought.pull_state.as_deref() {
         Some("open") => true,
         Some(_) => false,
         None => repository
             .as_ref()
             .is_ok_and(|repository| repository.is_merged(&brought.branch).is_ok_and(|merged| !merged)),
     };
-    glance.brought.iter().take(BRANCHES_MAX).filter(waits).collect()
+    glance.branches.iter().take(BRANCHES_MAX).filter(waits).collect()
 }
 
 /// What came of the last session here, for the person.
-fn last_session(glance: &Glance, waiting: &[&Brought], now: Timestamp) -> Option<String> {
-    let last = glance.brought.iter().find(|brought| brought.is_here)?;
+fn last_session(glance: &SessionSummary, waiting: &[&RecentBranch], now: Timestamp) -> Option<String> {
+    let last = glance.branches.iter().find(|brought| brought.is_here)?;
     let ago = output::age(last.finished, now);
     let place = last.pull_url.as_deref().unwrap_or(&last.branch);
     let place = one_line(place, 200);
@@ -350,8 +350,8 @@ fn last_session(glance: &Glance, waiting: &[&Brought], now: Timestamp) -> Option
 /// What the model is told, within the budget, and the units that are named in it.
 fn render_context(
     known: &Known,
-    waiting: &[&Brought],
-    glance: &Glance,
+    waiting: &[&RecentBranch],
+    glance: &SessionSummary,
     config: &Config,
 ) -> (String, Vec<String>) {
     let budget = config.number("session_start.tokens") as usize;

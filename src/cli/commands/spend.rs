@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use brain::Places;
 use jiff::Timestamp;
-use queue::{BUDGET_SPAN, Queue, Spending};
+use queue::{BUDGET_SPAN, ModelCall, Queue};
 use serde_json::json;
 
 use crate::context::Context;
@@ -47,7 +47,7 @@ impl Arguments {
         let now = Timestamp::now();
         let queue = if places.queue().is_file() { Some(Queue::open(&places.queue())?) } else { None };
         let since = |span: Duration| match &queue {
-            Some(queue) => queue.spending(now.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH)),
+            Some(queue) => queue.model_calls(now.checked_sub(span).unwrap_or(Timestamp::UNIX_EPOCH)),
             None => Ok(Vec::new()),
         };
         let calls = since(DAY * self.days)?;
@@ -62,7 +62,7 @@ impl Arguments {
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut days: BTreeMap<(String, String), Vec<Spending>> = BTreeMap::new();
+        let mut days: BTreeMap<(String, String), Vec<ModelCall>> = BTreeMap::new();
         for call in calls {
             let day = call.at.strftime("%Y-%m-%d").to_string();
             days.entry((day, call.spent.model.clone())).or_default().push(call);
@@ -107,7 +107,7 @@ struct Total {
 }
 
 impl Total {
-    fn of(calls: &[Spending]) -> Self {
+    fn of(calls: &[ModelCall]) -> Self {
         calls.iter().fold(Self::default(), |total, call| Self {
             tokens: total.tokens + call.spent.tokens(),
             microdollars: total.microdollars + call.spent.microdollars,

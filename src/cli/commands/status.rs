@@ -178,11 +178,11 @@ impl Picture {
 
     fn look_into(&mut self, queue: &Queue, limit: usize) -> Result<(), CliError> {
         self.tally = queue.tally()?;
-        self.depths = queue.depths()?;
+        self.depths = queue.stage_depths()?;
         self.next_retry = queue.next_due()?.filter(|due| *due > self.now);
         self.captures = queue.captures(limit)?;
-        self.troubles = queue.troubles(TROUBLES_MAX, TROUBLES_WITHIN, self.now)?;
-        for call in queue.spending(self.now.checked_sub(BUDGET_SPAN).unwrap_or(Timestamp::UNIX_EPOCH))? {
+        self.troubles = queue.recent_failures(TROUBLES_MAX, TROUBLES_WITHIN, self.now)?;
+        for call in queue.model_calls(self.now.checked_sub(BUDGET_SPAN).unwrap_or(Timestamp::UNIX_EPOCH))? {
             self.spend.tokens += call.spent.tokens();
             self.spend.microdollars += call.spent.microdollars;
         }

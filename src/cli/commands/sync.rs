@@ -6,7 +6,7 @@ use actors::sweep::{self, Reach, Skip, Swept};
 use actors::sync::{Sync, sync};
 use brain::Places;
 use jiff::{SignedDuration, Timestamp, civil};
-use queue::{Known, Queue, Stage};
+use queue::{KnownTranscripts, Queue, Stage};
 use serde_json::{Value, json};
 
 use crate::context::{Context, ensure_drainer, sweep_settings};
@@ -68,8 +68,8 @@ impl Arguments {
         let swept = if self.dry_run {
             // Looking must not make anything: a brain without captures has no queue yet.
             let known = match places.queue().is_file() {
-                true => Queue::open(&places.queue())?.known(now)?,
-                false => Known::default(),
+                true => Queue::open(&places.queue())?.known_transcripts(now)?,
+                false => KnownTranscripts::default(),
             };
             sweep::look(&settings, &brain, &known, reach, now)
         } else {

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use actors::brain_view::View;
 use brain::Places;
 use knowledge::text::one_line;
-use queue::{Origin, Queue};
+use queue::{EvidenceLine, Queue};
 use serde::Serialize;
 use serde_json::json;
-use transcript::{Event, What};
+use transcript::{Event, EventKind};
 
 use super::show::read_all;
 use crate::context::Context;
@@ -62,7 +62,7 @@ impl Arguments {
         let shelf = read_all(&View::of(&brain))?;
         let unit = shelf.units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
         let ledger = Places::of(brain.root()).queue();
-        let origins = if ledger.exists() { Queue::open(&ledger)?.origins(&self.id)? } else { Vec::new() };
+        let origins = if ledger.exists() { Queue::open(&ledger)?.evidence(&self.id)? } else { Vec::new() };
         if unit.is_none() && origins.is_empty() {
             return Err(CliError::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
@@ -110,8 +110,8 @@ impl Arguments {
     }
 }
 
-fn tell(origins: Vec<Origin>, around: usize) -> Vec<Told> {
-    let mut captures: BTreeMap<i64, Vec<Origin>> = BTreeMap::new();
+fn tell(origins: Vec<EvidenceLine>, around: usize) -> Vec<Told> {
+    let mut captures: BTreeMap<i64, Vec<EvidenceLine>> = BTreeMap::new();
     for origin in origins {
         captures.entry(origin.capture).or_default().push(origin);
     }
@@ -159,12 +159,12 @@ fn near(events: &[Event], line: &str, around: usize) -> Vec<String> {
 }
 
 fn said(event: &Event) -> String {
-    let (who, text) = match &event.what {
-        What::Human { text } => ("you", text.as_str()),
-        What::Assistant { text } => ("claude", text.as_str()),
-        What::ToolCall { summary, .. } => ("tool", summary.as_str()),
-        What::ToolResult { ok: true, output, .. } => ("result", output.as_str()),
-        What::ToolResult { output, .. } => ("failed", output.as_str()),
+    let (who, text) = match &event.kind {
+        EventKind::Human { text } => ("you", text.as_str()),
+        EventKind::Assistant { text } => ("claude", text.as_str()),
+        EventKind::ToolCall { summary, .. } => ("tool", summary.as_str()),
+        EventKind::ToolResult { ok: true, output, .. } => ("result", output.as_str()),
+        EventKind::ToolResult { output, .. } => ("failed", output.as_str()),
     };
     format!("{who}: {}", one_line(text, EVENT_CHARS_MAX))
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use llm::Usage;
 use serde_json::{Value, json};
-use transcript::{Conversation, Event, What};
+use transcript::{Conversation, Event, EventKind};
 
 use super::{FallbackExtractor, SAID_AS};
 use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question};
@@ -97,7 +97,7 @@ fn session(turns: usize) -> Conversation {
             line: format!("line-{turn}"),
             at: None,
             sidechain: false,
-            what: What::Human { text },
+            kind: EventKind::Human { text },
         });
     }
     Conversation { events, ..Conversation::default() }

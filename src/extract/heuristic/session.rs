@@ -1,7 +1,7 @@
 //! A conversation laid out for the detectors: what was said in sentences, which commands ran and how
 //! they ended, which files were changed.
 
-use transcript::{Conversation, What};
+use transcript::{Conversation, EventKind};
 
 use super::prose::{self, Sentence};
 
@@ -48,10 +48,10 @@ impl<'a> Session<'a> {
         let mut session = Session { conversation, said: Vec::new(), runs: Vec::new(), edits: Vec::new() };
         for (at, event) in conversation.events.iter().enumerate() {
             let line = event.line.as_str();
-            match &event.what {
-                What::Human { text } => session.say(at, line, true, text),
-                What::Assistant { text } => session.say(at, line, false, text),
-                What::ToolCall { id, input, .. } => {
+            match &event.kind {
+                EventKind::Human { text } => session.say(at, line, true, text),
+                EventKind::Assistant { text } => session.say(at, line, false, text),
+                EventKind::ToolCall { id, input, .. } => {
                     if let Some(command) = &input.command {
                         session.run(at, line, id, command);
                     } else if let (Some(file), Some(new)) = (&input.file, &input.new) {
@@ -59,7 +59,7 @@ impl<'a> Session<'a> {
                         session.edits.push(Edit { event: at, line, file, old, new });
                     }
                 }
-                What::ToolResult { .. } => {}
+                EventKind::ToolResult { .. } => {}
             }
         }
         session
@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
     fn run(&mut self, event: usize, line: &'a str, call: &str, command: &'a str) {
         let results = self.conversation.events.iter().enumerate().skip(event + 1);
         for (ended, result) in results {
-            if let What::ToolResult { id, ok, output, .. } = &result.what
+            if let EventKind::ToolResult { id, ok, output, .. } = &result.kind
                 && id == call
             {
                 let ok = *ok && !reports_failure(output);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use knowledge::text::{canonical, visible};
 use knowledge::{Candidate, UnitType};
 use serde::Deserialize;
-use transcript::{Conversation, Event, What};
+use transcript::{Conversation, Event, EventKind};
 
 use super::{CANDIDATES_MAX, extract};
 use crate::{Extraction, ExtractionContext, Extractor, HeuristicExtractor};
@@ -209,7 +209,7 @@ fn typed(words: &[&str]) -> Extraction {
         line: format!("line-{at}"),
         at: None,
         sidechain: false,
-        what: What::Human { text: (*text).to_owned() },
+        kind: EventKind::Human { text: (*text).to_owned() },
     };
     let events = words.iter().enumerate().map(event).collect();
     extract(&Conversation { events, ..Conversation::default() })
@@ -224,7 +224,7 @@ fn a_correction_of_a_memory_is_new_although_it_repeats_most_of_it() {
         line: "a".to_owned(),
         at: None,
         sidechain: false,
-        what: What::Human { text: words.to_owned() },
+        kind: EventKind::Human { text: words.to_owned() },
     });
     assert_eq!(extract(&conversation).candidates.len(), 1);
 }
@@ -235,7 +235,7 @@ fn told_and_typed(recalled: &[&str], words: &str) -> Extraction {
         line: "a".to_owned(),
         at: None,
         sidechain: false,
-        what: What::Human { text: words.to_owned() },
+        kind: EventKind::Human { text: words.to_owned() },
     };
     extract(&Conversation {
         recalled: recalled.iter().map(|&text| text.to_owned()).collect(),
@@ -449,8 +449,8 @@ fn rules_are_told_from_orders_stories_and_jokes() {
 #[test]
 fn a_cause_is_told_with_what_it_caused() {
     let check = |words: &str, title: Option<&str>| {
-        let what = What::Assistant { text: words.to_owned() };
-        let event = Event { line: "a".to_owned(), at: None, sidechain: false, what };
+        let what = EventKind::Assistant { text: words.to_owned() };
+        let event = Event { line: "a".to_owned(), at: None, sidechain: false, kind: what };
         let extraction = extract(&Conversation { events: vec![event], ..Conversation::default() });
         let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
         assert_eq!(titles, Vec::from_iter(title), "{words}: {:?}", extraction.rejected);
@@ -487,13 +487,13 @@ fn small_talk_and_pasted_documents_are_no_knowledge() {
 /// What a person says in a few words after the model weighed the sides is still a decision.
 #[test]
 fn a_short_answer_to_a_weighed_choice_is_a_decision_with_its_alternative() {
-    let said = |at: usize, what| Event { line: format!("line-{at}"), at: None, sidechain: false, what };
+    let said = |at: usize, what| Event { line: format!("line-{at}"), at: None, sidechain: false, kind: what };
     let text =
         "SQLite would need no server, but one writer at a time. Postgres would need a container in CI.";
     let extraction = extract(&Conversation {
         events: vec![
-            said(0, What::Assistant { text: text.to_owned() }),
-            said(1, What::Human { text: "ok, let's go with SQLite for the job queue".to_owned() }),
+            said(0, EventKind::Assistant { text: text.to_owned() }),
+            said(1, EventKind::Human { text: "ok, let's go with SQLite for the job queue".to_owned() }),
         ],
         ..Conversation::default()
     });

@@ -219,7 +219,7 @@ impl Finder<'_> {
     fn is_left_alone(&mut self, project: &Path) -> bool {
         let by = if self.exclude.covers(project) {
             "capture.exclude"
-        } else if Ignore::of(project).covers_everything() {
+        } else if Ignore::load(project).covers_everything() {
             "its .nuggetignore"
         } else {
             return false;
@@ -271,7 +271,7 @@ fn projects_with_sessions() -> Vec<PathBuf> {
 fn cwd_of(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let transcripts = files.filter(|path| path.extension() == Some(OsStr::new("jsonl")));
-    transcripts.take(3).find_map(|path| transcript::glance(&path).ok()?.cwd)
+    transcripts.take(3).find_map(|path| transcript::read_head(&path).ok()?.cwd)
 }
 
 /// A path as its owner writes it; the name of the home folder is nobody's business.
