@@ -10,7 +10,7 @@ use git::{Overlay, Repository, Reviewers};
 use crate::pipeline::chain;
 
 /// The default branch's content and the user's own edits that are not committed, at one moment.
-pub struct View {
+pub struct BrainView {
     brain: Brain,
     repository: Option<Repository>,
     /// `None` when that is just what lies in the work tree.
@@ -19,15 +19,15 @@ pub struct View {
     files: OnceLock<Vec<BrainFile>>,
 }
 
-impl View {
+impl BrainView {
     /// With the default branch that the brain itself names, if any.
-    pub fn of(brain: &Brain) -> Self {
+    pub fn open(brain: &Brain) -> Self {
         let manifest = brain.manifest().ok();
-        Self::new(brain, manifest.and_then(|manifest| manifest.default_branch).as_deref())
+        Self::with_default_branch(brain, manifest.and_then(|manifest| manifest.default_branch).as_deref())
     }
 
     /// A brain without a repository, or with one that cannot be read, is served as it lies there.
-    pub fn new(brain: &Brain, default_branch: Option<&str>) -> Self {
+    pub fn with_default_branch(brain: &Brain, default_branch: Option<&str>) -> Self {
         let repository =
             Repository::open(brain.root()).map(|repository| repository.with_default_branch(default_branch));
         let served = match &repository {
@@ -66,7 +66,7 @@ impl View {
     }
 }
 
-impl Files for View {
+impl Files for BrainView {
     fn files(&self) -> Result<Vec<BrainFile>, Error> {
         if let Some(files) = self.files.get() {
             return Ok(files.clone());

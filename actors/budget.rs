@@ -16,7 +16,7 @@ const BYTES_PER_TOKEN_MIN: usize = 3;
 
 /// The ledger of a brain, opened when there is something to pay.
 #[derive(Clone, Debug)]
-pub struct Till {
+pub struct ApiBudget {
     queue: Arc<PathBuf>,
     budget: Budget,
 }
@@ -24,12 +24,12 @@ pub struct Till {
 /// What is set aside for one call, until it is settled. Dropped, it stays on the bill: whoever made the
 /// call may have died after it.
 #[derive(Debug)]
-pub struct Reserved {
+pub struct ApiReservation {
     queue: Queue,
     number: i64,
 }
 
-impl Till {
+impl ApiBudget {
     /// `queue` is the file of the brain's queue, whose ledger is the brain's only one.
     pub fn new(queue: PathBuf, budget: Budget) -> Self {
         Self { queue: Arc::new(queue), budget }
@@ -40,7 +40,12 @@ impl Till {
     ///
     /// # Errors
     /// When the budget has no room for it, or the ledger cannot be written; in words for a person.
-    pub async fn reserve(&self, model: &str, bytes: usize, output_tokens: u32) -> Result<Reserved, String> {
+    pub async fn reserve(
+        &self,
+        model: &str,
+        bytes: usize,
+        output_tokens: u32,
+    ) -> Result<ApiReservation, String> {
         let this = self.clone();
         let usage = Usage {
             input_tokens: bytes.div_ceil(BYTES_PER_TOKEN_MIN) as u64,
@@ -51,7 +56,7 @@ impl Till {
         blocking(move || {
             let queue = Queue::open(&this.queue).map_err(|error| chain(&error))?;
             match queue.reserve_spend(None, &estimate, &this.budget, Timestamp::now()) {
-                Ok(Reservation::Granted(number)) => Ok(Reserved { queue, number }),
+                Ok(Reservation::Granted(number)) => Ok(ApiReservation { queue, number }),
                 Ok(Reservation::OverBudget { tokens, microdollars }) => Err(format!(
                     "the budget for 24 hours has no room for it: {tokens} of {} tokens and ${:.2} of ${:.2} are spent",
                     this.budget.tokens,
@@ -65,7 +70,7 @@ impl Till {
     }
 }
 
-impl Reserved {
+impl ApiReservation {
     /// Puts what the call has cost in the place of the estimate.
     pub async fn settle(self, model: &str, usage: &Usage) {
         let spent = spent(model, usage);

@@ -129,7 +129,7 @@ impl Model {
 
     /// Loads the model ahead of the one question of this process, as quickly as it can be had. What fails is
     /// told to whoever asks.
-    pub fn warm_for_one(&self) {
+    pub fn preload_model(&self) {
         #[cfg(test)]
         if self.fake.is_some() {
             return;

@@ -188,7 +188,7 @@ fn known(index: &Index, said: &[String]) -> Vec<KnownUnit> {
 }
 
 /// What a model would be told of, of all that the brain holds.
-pub fn told(units: Vec<KnownUnit>, conversation: &Conversation) -> Vec<KnownUnit> {
+pub fn select_known_units(units: Vec<KnownUnit>, conversation: &Conversation) -> Vec<KnownUnit> {
     nearest(units, &words(conversation))
 }
 

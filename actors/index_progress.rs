@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// How far the next generation has come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Building {
+pub struct IndexProgress {
     pub pid: u32,
     pub since: Timestamp,
     /// The model that the next generation's vectors are of.
@@ -23,7 +23,7 @@ pub struct Building {
 }
 
 /// Who makes an index at the moment, by the sign at this path.
-pub fn look(path: &Path) -> Option<Building> {
+pub fn read(path: &Path) -> Option<IndexProgress> {
     if !queue::is_held(path) {
         return None;
     }
@@ -34,12 +34,13 @@ pub fn look(path: &Path) -> Option<Building> {
 /// The maker's end. It is a courtesy: whatever fails here is passed over.
 pub(crate) struct Sign {
     file: Option<File>,
-    word: Building,
+    word: IndexProgress,
 }
 
 impl Sign {
     pub(crate) fn raise(path: &Path, model: String, present: Option<String>, of: usize) -> Self {
-        let word = Building { pid: std::process::id(), since: Timestamp::now(), model, present, done: 0, of };
+        let word =
+            IndexProgress { pid: std::process::id(), since: Timestamp::now(), model, present, done: 0, of };
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path).ok();
         // Whoever looks holds it for a moment; there is never a second maker.
         let mut sign = Self { file: file.filter(|file| file.lock().is_ok()), word };
@@ -65,16 +66,16 @@ mod tests {
     fn a_sign_is_seen_for_as_long_as_its_maker_lives() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("indexing");
-        assert_eq!(look(&path), None);
+        assert_eq!(read(&path), None);
         let long = "a model with a long name".to_owned();
         drop(Sign::raise(&path, long, None, 1_000_000));
-        assert_eq!(look(&path), None);
+        assert_eq!(read(&path), None);
         let mut sign = Sign::raise(&path, "new".to_owned(), Some("old".to_owned()), 20);
         sign.tell(8);
-        let word = look(&path).unwrap();
+        let word = read(&path).unwrap();
         assert_eq!((word.model.as_str(), word.present.as_deref()), ("new", Some("old")));
         assert_eq!((word.done, word.of, word.pid), (8, 20, std::process::id()));
         drop(sign);
-        assert_eq!(look(&path), None);
+        assert_eq!(read(&path), None);
     }
 }

@@ -14,7 +14,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::brain_view::View;
+use crate::brain_view::BrainView;
 use crate::dedup::{self, Near, Place, Verdict};
 use crate::embedding::{self, Model};
 use crate::health::Busy;
@@ -47,14 +47,14 @@ pub enum Message {
 pub struct Refresh {
     pub mode: Mode,
     /// How far it has come, for a progress bar.
-    pub progress: Option<watch::Sender<Advance>>,
+    pub progress: Option<watch::Sender<RefreshProgress>>,
     /// `Ok(None)` when there was nothing to do.
     pub reply: Option<RpcReplyPort<Result<Option<Report>, String>>>,
 }
 
 /// How far a refresh has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Advance {
+pub enum RefreshProgress {
     #[default]
     Starting,
     Reading {
@@ -164,7 +164,7 @@ impl Arguments {
     async fn refresh(
         &self,
         mode: Mode,
-        progress: Option<watch::Sender<Advance>>,
+        progress: Option<watch::Sender<RefreshProgress>>,
         busy: &Busy<'_>,
     ) -> Result<Option<Report>, Failure> {
         let tell = |step| {
@@ -204,7 +204,7 @@ impl Arguments {
         let batch_max = self.model.batch_max();
         let mut sign = self.raise_sign(&label, missing.len()).await;
         for (turn, batch) in missing.chunks(batch_max).enumerate() {
-            tell(Advance::Embedding { done: turn * batch_max, of: missing.len() });
+            tell(RefreshProgress::Embedding { done: turn * batch_max, of: missing.len() });
             if let Some(sign) = &mut sign {
                 sign.tell(turn * batch_max);
             }
@@ -222,7 +222,7 @@ impl Arguments {
             busy.beat();
         }
         let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
-        tell(Advance::Publishing);
+        tell(RefreshProgress::Publishing);
         failpoint::here!("indexing-before-publish");
         let mut report = pipeline::blocking(move || plan.publish(vectors))
             .await
@@ -272,7 +272,7 @@ impl Arguments {
 impl Arguments {
     /// Keeps in the index who has merged what, where the default branch has moved on. A failure is told to
     /// the log alone: knowledge is served without it.
-    fn note_reviewers(&self, view: &View) {
+    fn note_reviewers(&self, view: &BrainView) {
         let Ok(known) = self.index.reviewed() else { return };
         let reviewers = match view.reviewers_since(known.as_deref()) {
             Ok(Some(reviewers)) => reviewers,
@@ -300,10 +300,10 @@ enum Planned {
 }
 
 impl Arguments {
-    fn plan(&self, mode: Mode, reading: Option<watch::Sender<Advance>>) -> Result<Planned, Failure> {
+    fn plan(&self, mode: Mode, reading: Option<watch::Sender<RefreshProgress>>) -> Result<Planned, Failure> {
         let label = self.model.label().map_err(|error| Failure::passing(&error))?;
         let tokenizer = self.model.tokenizer().map_err(|error| Failure::passing(&error))?;
-        let view = View::new(&self.brain, self.default_branch.as_deref());
+        let view = BrainView::with_default_branch(&self.brain, self.default_branch.as_deref());
         self.note_reviewers(&view);
         if mode == Mode::Changed
             && self.index.is_current(&view, &label).map_err(|error| Failure::passing(&error))?
@@ -312,7 +312,7 @@ impl Arguments {
         }
         let mut on_progress = |at: index::Progress| {
             if let Some(reading) = &reading {
-                reading.send_replace(Advance::Reading { done: at.files, of: at.files_total });
+                reading.send_replace(RefreshProgress::Reading { done: at.files, of: at.files_total });
             }
         };
         let plan = self.index.try_plan(&view, &label, tokenizer, mode, &mut on_progress);

@@ -35,11 +35,13 @@ mod testbed;
 #[cfg(test)]
 mod tests;
 
-pub use budget::{Reserved, Till};
+pub use budget::{ApiBudget, ApiReservation};
+pub use delivery::Settings as DeliverySettings;
+pub use git::preview as preview_unit_files;
 pub use health::{ActorReport, Health};
 pub use mailbox::Mailbox;
-pub use model_rerank::Judge;
-pub use service::{Drained, Roles, Service, Setup, StartError, drain};
+pub use model_rerank::ModelReranker;
+pub use service::{DrainSummary, Roles, Service, Setup, StartError, drain};
 
 /// Why a question to the service has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -7,19 +7,19 @@ use llm::{Client, Request, Stop};
 use retrieve::model_rerank::{self as questions, Ranking, RerankRequest};
 use tokio::time::{Instant, timeout_at};
 
-use crate::Till;
+use crate::ApiBudget;
 use crate::pipeline::chain;
 
 /// A model that may be asked.
 #[derive(Clone, Debug)]
-pub struct Judge {
+pub struct ModelReranker {
     pub client: Client,
-    pub till: Till,
+    pub budget: ApiBudget,
     /// For everything, from the question to the ledger to the verdict.
     pub deadline: Duration,
 }
 
-impl Judge {
+impl ModelReranker {
     /// The model's verdict, or in words for a person why there is none.
     pub(crate) async fn judge(&self, docket: RerankRequest) -> Result<Ranking, String> {
         let until = Instant::now() + self.deadline;
@@ -42,7 +42,7 @@ impl Judge {
             output_tokens_max: questions::OUTPUT_TOKENS_MAX,
         };
         let bytes = questions::SYSTEM.len() + tool.schema.to_string().len() + docket.message().len();
-        let reserved = self.till.reserve(self.client.model(), bytes, questions::OUTPUT_TOKENS_MAX).await?;
+        let reserved = self.budget.reserve(self.client.model(), bytes, questions::OUTPUT_TOKENS_MAX).await?;
         if Instant::now() >= until {
             reserved.release().await;
             return Err(self.late());

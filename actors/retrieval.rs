@@ -10,7 +10,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
 use retrieve::{Answer, ByWords, OutputFilter, Query, Review, Trace};
 
-use crate::Judge;
+use crate::ModelReranker;
 use crate::embedding::{self, Model};
 use crate::mailbox::Mailbox;
 use crate::pipeline::chain;
@@ -38,7 +38,7 @@ pub struct Arguments {
     pub reviews: Reviews,
     pub language: Language,
     /// Who may be asked for the final order.
-    pub judge: Option<Judge>,
+    pub judge: Option<ModelReranker>,
     pub bell: Mailbox<Message>,
 }
 

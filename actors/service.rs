@@ -21,15 +21,15 @@ use crate::embedding::{self, Embedding, Model};
 use crate::extraction::{self, Extraction};
 use crate::git::Git;
 use crate::health::{ActorReport, Health};
-use crate::indexing::{self, Advance, Indexing, Refresh};
+use crate::indexing::{self, Indexing, Refresh, RefreshProgress};
 use crate::intake::{self, Intake};
 use crate::mailbox::{Mailbox, address};
 use crate::pipeline::{Jobs, chain};
 use crate::retrieval::{self, Retrieval};
 use crate::supervisor::{self, Child, Seat, Supervisor};
-use crate::sweep::{self, Sweeps};
-use crate::sync::Syncs;
-use crate::{AskError, Judge};
+use crate::sweep::{self, BackgroundSweep};
+use crate::sync::BackgroundSync;
+use crate::{AskError, ModelReranker};
 
 /// How often a drainer leaves word for `nugget status`.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// a network may be gone for days, and the next hook or server looks again.
 const LINGER_FOR_REMOTE: u32 = 30;
 /// The name under which it does.
-pub const DRAINER_REPORT: &str = "drainer";
+pub const WORKER_REPORT: &str = "drainer";
 
 /// The waits that tests make shorter.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +83,7 @@ pub struct Setup {
     /// What calls of models may cost.
     pub budget: Budget,
     /// Who may be asked for the order of what was found; `None` for the local order.
-    pub judge: Option<Judge>,
+    pub reranker: Option<ModelReranker>,
     /// Candidates below it are rejected, from 0 to 1.
     pub confidence_min: f64,
     /// The branch of reviewed knowledge, when it is named.
@@ -231,7 +231,7 @@ impl Service {
                     default_branch: setup.default_branch.clone(),
                     reviews: retrieval::Reviews::default(),
                     language: retrieval::Language::default(),
-                    judge: setup.judge.clone(),
+                    judge: setup.reranker.clone(),
                     bell: bell.clone(),
                 },
             );
@@ -273,19 +273,19 @@ impl Service {
     }
 
     /// Loads the model in a thread of its own, beside what is done before the one question of this process.
-    pub fn warm_for_one(&self) {
+    pub fn preload_model(&self) {
         let model = self.model.clone();
-        tokio::task::spawn_blocking(move || model.warm_for_one());
+        tokio::task::spawn_blocking(move || model.preload_model());
     }
 
     /// Lets go of the model's weights; the next question or text loads them again.
-    pub fn put_model_away(&self) {
+    pub fn unload_model(&self) {
         self.model.put_away();
     }
 
     /// The model of the present generation, when the settings name another: until all is embedded anew, the
     /// present one answers.
-    pub fn other_model(&self) -> Option<String> {
+    pub fn outdated_index_model(&self) -> Option<String> {
         let pinned = self.index.pin().ok()?;
         let present = &pinned.model()?.name;
         (*present != self.model.name()).then(|| present.clone())
@@ -302,7 +302,7 @@ impl Service {
     pub async fn refresh(
         &self,
         mode: Mode,
-        progress: Option<watch::Sender<Advance>>,
+        progress: Option<watch::Sender<RefreshProgress>>,
         deadline: Duration,
     ) -> Result<Option<Report>, AskError> {
         let question = |reply| indexing::Message::Refresh(Refresh { mode, progress, reply: Some(reply) });
@@ -394,14 +394,14 @@ impl Tree {
 
 /// What a drainer says of itself, for `nugget status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DrainerReport {
+pub struct WorkerReport {
     pub since: Timestamp,
     pub actors: Vec<ActorReport>,
 }
 
 /// What [`drain`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct DrainSummary {
     /// How often it has had the drain lock.
     pub rounds: u32,
     /// Why the last round ended early, if it did.
@@ -412,7 +412,7 @@ pub struct Drained {
 ///
 /// `room` is the place in the waiting room that a hook has handed over. Returns at once when
 /// somebody else is about to look. Blocks; makes its own runtime.
-pub fn drain(setup: &Setup, room: Option<LockGuard>) -> Result<Drained, StartError> {
+pub fn drain(setup: &Setup, room: Option<LockGuard>) -> Result<DrainSummary, StartError> {
     // The model outlives a round: two rounds in a row load it once.
     let drainer = Drainer {
         setup,
@@ -434,10 +434,10 @@ pub(crate) struct Drainer<'a> {
 }
 
 impl Drainer<'_> {
-    pub(crate) fn drain(&self, room: Option<LockGuard>) -> Result<Drained, StartError> {
+    pub(crate) fn drain(&self, room: Option<LockGuard>) -> Result<DrainSummary, StartError> {
         let places = &self.setup.places;
         let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
-        let mut drained = Drained::default();
+        let mut drained = DrainSummary::default();
         let error = RefCell::new(None);
         hand_over(
             &locks,
@@ -478,13 +478,13 @@ impl Drainer<'_> {
     }
 
     /// Finds out whether there is anything to do; if so, with the sweeps that go on beside it.
-    pub(crate) fn prepare(&self) -> Result<Option<Sweeps>, StartError> {
+    pub(crate) fn prepare(&self) -> Result<Option<BackgroundSweep>, StartError> {
         // Whoever had these in hand is gone: the lock says so, whatever any clock says.
         self.jobs.take_over_all()?;
         self.add_spooled();
         let queue = &self.jobs.queue;
         self.redeliver();
-        let mut sweeps = Sweeps::default();
+        let mut sweeps = BackgroundSweep::default();
         if !self.has_work()? {
             // Nobody has to wait for anything: the sweep may bring the work.
             sweeps.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
@@ -514,7 +514,7 @@ impl Drainer<'_> {
         }
     }
 
-    async fn work(&self, sweeps: Sweeps) -> Result<(), StartError> {
+    async fn work(&self, sweeps: BackgroundSweep) -> Result<(), StartError> {
         let parts = Parts { jobs: Some(self.jobs.clone()), model: self.model.clone(), pace: self.pace };
         let service = Service::start_with(self.setup, Roles::Write, parts).await?;
         let worked = self.work_until_idle(&service, sweeps).await;
@@ -525,13 +525,13 @@ impl Drainer<'_> {
     pub(crate) async fn work_until_idle(
         &self,
         service: &Service,
-        mut sweeps: Sweeps,
+        mut sweeps: BackgroundSweep,
     ) -> Result<(), StartError> {
         let Jobs { queue, clock, .. } = &self.jobs;
         let since = clock.now();
         let mut last_work = Instant::now();
         let mut last_report: Option<Instant> = None;
-        let mut syncs = Syncs::default();
+        let mut syncs = BackgroundSync::default();
         loop {
             if service.has_ended() {
                 return Err(StartError::Actors("their supervisor has ended".to_owned()));
@@ -577,9 +577,9 @@ impl Drainer<'_> {
     }
 
     fn report(&self, since: Timestamp, service: &Service) -> Result<(), StartError> {
-        let report = DrainerReport { since, actors: service.actors() };
+        let report = WorkerReport { since, actors: service.actors() };
         if let Ok(body) = serde_json::to_string(&report) {
-            self.jobs.queue.report(DRAINER_REPORT, &body, self.jobs.clock.now())?;
+            self.jobs.queue.report(WORKER_REPORT, &body, self.jobs.clock.now())?;
         }
         Ok(())
     }

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::pipeline::Clock;
 use crate::service::{Drainer, Pace, Roles, Service};
-use crate::sweep::Sweeps;
+use crate::sweep::BackgroundSweep;
 use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch};
 
 thread_local! {
@@ -398,7 +398,7 @@ impl Simulation {
         world.is_dead.store(false, Ordering::SeqCst);
     }
 
-    async fn drain(&mut self, drainer: &Drainer<'_>, service: &Service, sweeps: Sweeps) -> String {
+    async fn drain(&mut self, drainer: &Drainer<'_>, service: &Service, sweeps: BackgroundSweep) -> String {
         let world = Arc::clone(&self.world);
         let supervisor = service.cell("supervisor").unwrap();
         let work = drainer.work_until_idle(service, sweeps);

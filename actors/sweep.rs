@@ -48,9 +48,9 @@ pub struct Settings {
 
 /// How far a sweep goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum SweepScope {
     /// What is done unasked: sessions since the brain was made, no more in a day than the cap.
-    Usual,
+    Automatic,
     /// By hand: all that was written to since then.
     Since(Timestamp),
     /// By hand: all there is.
@@ -60,7 +60,7 @@ pub enum Reach {
 /// Why a transcript is left where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Skip {
+pub enum SkipReason {
     /// Somebody has written to it a moment ago.
     Active,
     /// A capture has read it as it is.
@@ -86,9 +86,9 @@ pub enum Skip {
     Later,
 }
 
-impl Skip {
+impl SkipReason {
     /// The reason in words, after a count of sessions.
-    pub fn told(self) -> &'static str {
+    pub fn describe(self) -> &'static str {
         match self {
             Self::Active => "still in use",
             Self::Unchanged => "captured already",
@@ -123,12 +123,12 @@ pub struct Candidate {
 
 /// What a sweep has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Swept {
+pub struct SweepOutcome {
     /// All transcripts.
     pub found: u64,
     /// Newest first.
     pub queued: Vec<Candidate>,
-    pub skipped: BTreeMap<Skip, u64>,
+    pub skipped: BTreeMap<SkipReason, u64>,
     #[serde(skip)]
     passed_over: Vec<(TranscriptStamp, String)>,
 }
@@ -138,18 +138,18 @@ pub struct Swept {
 pub struct SweepReport {
     pub found: u64,
     pub queued: u64,
-    pub skipped: BTreeMap<Skip, u64>,
+    pub skipped: BTreeMap<SkipReason, u64>,
 }
 
-/// Sweeps as processes do of their own accord.
+/// BackgroundSweep as processes do of their own accord.
 pub fn sweep(
     settings: &Settings,
     brain: &Brain,
     queue: &Queue,
     now: Timestamp,
-) -> Result<Swept, queue::Error> {
+) -> Result<SweepOutcome, queue::Error> {
     let begun = Instant::now();
-    let swept = sweep_as_far_as(settings, brain, queue, Reach::Usual, now)?;
+    let swept = sweep_within(settings, brain, queue, SweepScope::Automatic, now)?;
     tracing::info!(
         found = swept.found,
         queued = swept.queued.len(),
@@ -160,48 +160,48 @@ pub fn sweep(
     Ok(swept)
 }
 
-/// Sweeps as far as somebody asks for it.
-pub fn sweep_as_far_as(
+/// BackgroundSweep as far as somebody asks for it.
+pub fn sweep_within(
     settings: &Settings,
     brain: &Brain,
     queue: &Queue,
-    reach: Reach,
+    reach: SweepScope,
     now: Timestamp,
-) -> Result<Swept, queue::Error> {
+) -> Result<SweepOutcome, queue::Error> {
     let mut known = queue.known_transcripts(now)?;
     if known.since.is_none() {
         known.since = Some(queue.since(made(brain).unwrap_or(now))?);
     }
-    carry_out(look(settings, brain, &known, reach, now), settings, queue, reach, now)
+    carry_out(plan(settings, brain, &known, reach, now), settings, queue, reach, now)
 }
 
 /// Looks at the transcripts and changes nothing: what a sweep would queue.
-pub fn look(
+pub fn plan(
     settings: &Settings,
     brain: &Brain,
     known: &KnownTranscripts,
-    reach: Reach,
+    reach: SweepScope,
     now: Timestamp,
-) -> Swept {
+) -> SweepOutcome {
     let since = match reach {
-        Reach::All => Timestamp::MIN,
-        Reach::Since(since) => since,
-        Reach::Usual => known.since.or_else(|| made(brain)).unwrap_or(now),
+        SweepScope::All => Timestamp::MIN,
+        SweepScope::Since(since) => since,
+        SweepScope::Automatic => known.since.or_else(|| made(brain)).unwrap_or(now),
     };
-    let usual = reach == Reach::Usual;
+    let usual = reach == SweepScope::Automatic;
     let room = if usual { settings.daily_cap.saturating_sub(known.swept_today) as usize } else { usize::MAX };
     let mut stamps: Vec<FileStamp> =
         settings.folders.iter().flat_map(|folder| transcript::discover(folder)).collect();
     // Newest first: if the cap cuts, it cuts what matters least.
     stamps.sort_by(|a, b| (b.modified_ms, &b.path).cmp(&(a.modified_ms, &a.path)));
     stamps.dedup_by(|a, b| a.path == b.path);
-    let mut swept = Swept { found: stamps.len() as u64, ..Swept::default() };
+    let mut swept = SweepOutcome { found: stamps.len() as u64, ..SweepOutcome::default() };
     let mut glances = 0;
     for stamp in stamps {
         let has_room = swept.queued.len() < room && (!usual || glances < GLANCES_MAX);
         let skip = match judge(settings, known, &stamp, since, usual, now) {
             Some(skip) => skip,
-            None if !has_room => Skip::Later,
+            None if !has_room => SkipReason::Later,
             None => {
                 glances += 1;
                 match glance(settings, stamp) {
@@ -223,15 +223,15 @@ pub fn look(
 
 /// Queues what was found and remembers what was passed over.
 fn carry_out(
-    mut swept: Swept,
+    mut swept: SweepOutcome,
     settings: &Settings,
     queue: &Queue,
-    reach: Reach,
+    reach: SweepScope,
     now: Timestamp,
-) -> Result<Swept, queue::Error> {
+) -> Result<SweepOutcome, queue::Error> {
     queue.skip_transcripts(&swept.passed_over)?;
     // What a person asks for beyond the usual is not what the cap counts.
-    let origin = if reach == Reach::Usual { ORIGIN_SWEEP } else { "command" };
+    let origin = if reach == SweepScope::Automatic { ORIGIN_SWEEP } else { "command" };
     let found: Vec<(Announcement, TranscriptStamp)> = swept
         .queued
         .iter()
@@ -246,7 +246,7 @@ fn carry_out(
             (announcement, candidate.seen.clone())
         })
         .collect();
-    let cap = (reach == Reach::Usual).then_some(settings.daily_cap);
+    let cap = (reach == SweepScope::Automatic).then_some(settings.daily_cap);
     let captures = queue.add_found(&found, cap, now)?;
     for (candidate, capture) in swept.queued.iter_mut().zip(captures) {
         candidate.capture = capture;
@@ -256,7 +256,7 @@ fn carry_out(
     swept.queued.retain(|candidate| candidate.capture.is_some());
     let lost = (before - swept.queued.len()) as u64;
     if lost > 0 {
-        *swept.skipped.entry(Skip::Waiting).or_default() += lost;
+        *swept.skipped.entry(SkipReason::Waiting).or_default() += lost;
     }
     let report =
         SweepReport { found: swept.found, queued: swept.queued.len() as u64, skipped: swept.skipped.clone() };
@@ -280,23 +280,23 @@ fn judge(
     since: Timestamp,
     usual: bool,
     now: Timestamp,
-) -> Option<Skip> {
+) -> Option<SkipReason> {
     if !is_idle(stamp.modified_ms, settings.idle, now) {
-        return Some(Skip::Active);
+        return Some(SkipReason::Active);
     }
     match known.status(stamp.session_id(), &seen(stamp)) {
-        TranscriptStatus::Waiting => return Some(Skip::Waiting),
-        TranscriptStatus::Read => return Some(Skip::Unchanged),
-        TranscriptStatus::Dead => return Some(Skip::Dead),
-        TranscriptStatus::Declined => return Some(Skip::Declined),
+        TranscriptStatus::Waiting => return Some(SkipReason::Waiting),
+        TranscriptStatus::Read => return Some(SkipReason::Unchanged),
+        TranscriptStatus::Dead => return Some(SkipReason::Dead),
+        TranscriptStatus::Declined => return Some(SkipReason::Declined),
         // Struck from the ledger so that it may be captured anew, but not unasked.
-        TranscriptStatus::Forgotten if usual => return Some(Skip::Forgotten),
+        TranscriptStatus::Forgotten if usual => return Some(SkipReason::Forgotten),
         TranscriptStatus::Skipped(reason) => match reason.strip_prefix(EXCLUDED) {
             // Under another setting it is looked at again.
-            Some(by) if by == settings.exclude.as_str() => return Some(Skip::Excluded),
+            Some(by) if by == settings.exclude.as_str() => return Some(SkipReason::Excluded),
             Some(_) => {}
-            None if reason == OWN => return Some(Skip::Own),
-            None => return Some(Skip::Empty),
+            None if reason == OWN => return Some(SkipReason::Own),
+            None => return Some(SkipReason::Empty),
         },
         TranscriptStatus::Forgotten | TranscriptStatus::New => {}
     }
@@ -304,7 +304,7 @@ fn judge(
         true => is_since(stamp.modified_ms, since, now),
         false => stamp.modified_ms >= since.as_millisecond(),
     };
-    (!concerns_us).then_some(Skip::Old)
+    (!concerns_us).then_some(SkipReason::Old)
 }
 
 /// Whether nobody has written for a while. A time far in the future is of another clock, and as
@@ -326,19 +326,19 @@ fn is_since(modified_ms: i64, beginning: Timestamp, now: Timestamp) -> bool {
 fn glance(
     settings: &Settings,
     stamp: FileStamp,
-) -> Result<Candidate, (Skip, Option<(TranscriptStamp, String)>)> {
+) -> Result<Candidate, (SkipReason, Option<(TranscriptStamp, String)>)> {
     let seen = seen(&stamp);
-    let Ok(glance) = transcript::read_head(&stamp.path) else { return Err((Skip::Unreadable, None)) };
+    let Ok(glance) = transcript::read_head(&stamp.path) else { return Err((SkipReason::Unreadable, None)) };
     let cwd = glance.cwd.as_deref();
     let reason = if cwd.is_some_and(|cwd| cwd.starts_with(&settings.state)) {
-        Some((Skip::Own, OWN.to_owned()))
+        Some((SkipReason::Own, OWN.to_owned()))
     } else if cwd.is_some_and(|cwd| settings.exclude.covers(cwd)) {
-        Some((Skip::Excluded, format!("{EXCLUDED}{}", settings.exclude.as_str())))
+        Some((SkipReason::Excluded, format!("{EXCLUDED}{}", settings.exclude.as_str())))
     } else if cwd.is_some_and(|cwd| Ignore::load(cwd).covers_everything()) {
         // Not by the setting, so it is looked at again by the next sweep: the file may be gone.
-        Some((Skip::Excluded, format!("{EXCLUDED}.nuggetignore")))
+        Some((SkipReason::Excluded, format!("{EXCLUDED}.nuggetignore")))
     } else if !glance.has_conversation {
-        Some((Skip::Empty, EMPTY.to_owned()))
+        Some((SkipReason::Empty, EMPTY.to_owned()))
     } else {
         None
     };
@@ -368,12 +368,12 @@ fn made(brain: &Brain) -> Option<Timestamp> {
 
 /// The sweeps of one drainer, beside its work.
 #[derive(Debug, Default)]
-pub(crate) struct Sweeps {
+pub(crate) struct BackgroundSweep {
     last: Option<Instant>,
     under_way: Option<JoinHandle<()>>,
 }
 
-impl Sweeps {
+impl BackgroundSweep {
     /// Starts a sweep if one is due, on a thread that nobody has to wait for.
     pub(crate) fn start_if_due(&mut self, settings: Option<&Settings>, brain: &Brain, queue: &Queue) {
         let Some(settings) = settings else { return };

@@ -23,7 +23,7 @@ use crate::pipeline::{Failure, chain};
 
 /// The name under which a sync leaves word for `nugget status`.
 pub const SYNC_REPORT: &str = "sync";
-/// Syncs of processes that start one after the other are at least this far apart.
+/// BackgroundSync of processes that start one after the other are at least this far apart.
 const APART_MIN: Duration = Duration::from_secs(30);
 /// How long a drainer with nothing else to do waits for its sync.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -38,7 +38,7 @@ pub(crate) const ADDED_TO_TEXT: &str = "What this branch edits has been edited o
 
 /// What a sync has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Synced {
+pub struct SyncReport {
     /// Where the remote is, without any secret.
     pub remote: String,
     /// The remote's default branch.
@@ -70,8 +70,8 @@ pub struct Synced {
 
 /// What came of wanting a sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sync {
-    Done(Box<Synced>),
+pub enum SyncOutcome {
+    Done(Box<SyncReport>),
     /// There is no remote, or nothing is to be sent to it.
     NoRemote,
     /// Another process is at it.
@@ -100,15 +100,15 @@ impl From<queue::Error> for SyncError {
 ///
 /// # Errors
 /// When the remote cannot be fetched, or repository or queue cannot be used. What fails after the fetch is
-/// [`Synced::trouble`].
-pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<Sync, SyncError> {
+/// [`SyncReport::trouble`].
+pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<SyncOutcome, SyncError> {
     let lock = setup.places.folder().join("sync.lock");
     let Some(_one) = Lock::try_acquire(&lock).map_err(|error| with_hint(&error))? else {
-        return Ok(Sync::UnderWay);
+        return Ok(SyncOutcome::UnderWay);
     };
     let repository = delivery::open(setup.brain.root(), setup.default_branch.as_deref())?;
     let remote = repository.remote().map_err(|error| with_hint(&error))?;
-    let Some(remote) = remote.filter(|_| setup.delivery.enabled) else { return Ok(Sync::NoRemote) };
+    let Some(remote) = remote.filter(|_| setup.delivery.enabled) else { return Ok(SyncOutcome::NoRemote) };
     // Kept also when it fails: who is offline must not ask at every turn.
     let synced = run(setup, &repository, remote, queue);
     if !synced.as_ref().is_ok_and(|synced| synced.trouble.is_none()) {
@@ -118,20 +118,20 @@ pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<Sync, SyncEr
     let report = match &synced {
         Ok(synced) => serde_json::to_string(synced),
         Err(SyncError(message)) => {
-            serde_json::to_string(&Synced { trouble: Some(message.clone()), ..Synced::default() })
+            serde_json::to_string(&SyncReport { trouble: Some(message.clone()), ..SyncReport::default() })
         }
     };
     if let Ok(report) = report {
         queue.report(SYNC_REPORT, &report, now)?;
     }
-    synced.map(|synced| Sync::Done(Box::new(synced)))
+    synced.map(|synced| SyncOutcome::Done(Box::new(synced)))
 }
 
 /// What the last sync has left word of, and when.
 ///
 /// # Errors
 /// When the queue cannot be read.
-pub fn last(queue: &Queue) -> Result<Option<(Timestamp, Synced)>, queue::Error> {
+pub fn last_report(queue: &Queue) -> Result<Option<(Timestamp, SyncReport)>, queue::Error> {
     let report = queue.last_report(SYNC_REPORT)?;
     Ok(report.and_then(|(_, at, body)| Some((at, serde_json::from_str(&body).ok()?))))
 }
@@ -152,7 +152,7 @@ fn run(
     repository: &Repository,
     remote: git::Remote,
     queue: &Queue,
-) -> Result<Synced, SyncError> {
+) -> Result<SyncReport, SyncError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -165,11 +165,11 @@ fn run(
     failpoint::here!("sync-before-fetch");
     let fetched = repository.fetch(&way.session()).map_err(of_forge)?;
     failpoint::here!("sync-after-fetch");
-    let mut synced = Synced {
+    let mut synced = SyncReport {
         remote: way.shown(),
         branch: fetched.default_branch,
         news: fetched.moved,
-        ..Synced::default()
+        ..SyncReport::default()
     };
     let after = After { setup, repository, way: &way, queue };
     if let Err(failure) = after.follow(&runtime, &mut synced) {
@@ -188,7 +188,7 @@ struct After<'a> {
 }
 
 impl After<'_> {
-    fn follow(&self, runtime: &Runtime, synced: &mut Synced) -> Result<(), Failure> {
+    fn follow(&self, runtime: &Runtime, synced: &mut SyncReport) -> Result<(), Failure> {
         self.catch_up(synced)?;
         synced.delivered_late = delivery::redeliver(self.repository, self.queue, &self.setup.delivery)?;
         let awaiting_decision = self.queue.awaiting_decision().map_err(|error| Failure::passing(&error))?;
@@ -202,7 +202,7 @@ impl After<'_> {
         looked
     }
 
-    fn catch_up(&self, synced: &mut Synced) -> Result<(), Failure> {
+    fn catch_up(&self, synced: &mut SyncReport) -> Result<(), Failure> {
         let held = self.lock()?;
         match self.repository.catch_up(&held).map_err(|error| with_hint(&error))? {
             FastForward::Done { .. } => synced.moved = true,
@@ -218,7 +218,7 @@ impl After<'_> {
     }
 
     /// Finds out what has become of each capture that nobody had decided on.
-    async fn look(&self, awaiting_decision: &[Capture], synced: &mut Synced) -> Result<(), Failure> {
+    async fn look(&self, awaiting_decision: &[Capture], synced: &mut SyncReport) -> Result<(), Failure> {
         let default = self.repository.default_branch().map_err(|error| with_hint(&error))?;
         let hub = self.way.github()?;
         let open = match hub {
@@ -259,7 +259,7 @@ impl After<'_> {
         state: PullState,
         tip: CommitId,
         hub: Option<(&GitHub, &Slug)>,
-        synced: &mut Synced,
+        synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         match state {
             PullState::Open => return self.while_open(capture, tip, hub, synced).await,
@@ -304,7 +304,7 @@ impl After<'_> {
         capture: &Capture,
         tip: CommitId,
         hub: Option<(&GitHub, &Slug)>,
-        synced: &mut Synced,
+        synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         let (Some(commit), Some(Input::Planned { found, plan })) =
             (commit_of(capture), self.planned(capture)?)
@@ -388,12 +388,12 @@ fn commit_of(capture: &Capture) -> Option<CommitId> {
 
 /// The syncs of one process, beside its work.
 #[derive(Debug, Default)]
-pub struct Syncs {
+pub struct BackgroundSync {
     under_way: Option<JoinHandle<()>>,
     begun: Option<Instant>,
 }
 
-impl Syncs {
+impl BackgroundSync {
     /// Starts a sync if one is due, on a thread that nobody has to wait for: the first one of a process as
     /// soon as nobody else has just done it, then as often as the settings say.
     pub fn start_if_due(&mut self, setup: &Setup, queue: &Queue, now: Timestamp) {
@@ -411,8 +411,8 @@ impl Syncs {
         let (setup, queue) = (setup.clone(), queue.clone());
         let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(move || {
             match sync(&setup, &queue, now) {
-                Ok(Sync::Done(synced)) => tracing::info!(?synced, "synced"),
-                Ok(Sync::NoRemote | Sync::UnderWay) => {}
+                Ok(SyncOutcome::Done(synced)) => tracing::info!(?synced, "synced"),
+                Ok(SyncOutcome::NoRemote | SyncOutcome::UnderWay) => {}
                 Err(error) => tracing::warn!(%error, "failed to sync"),
             }
         });

@@ -63,7 +63,7 @@ impl Testbed {
             embed: embed::Settings::default(),
             extractor: Arc::new(extractor),
             budget: queue::Budget { tokens: 0, microdollars: 0 },
-            judge: None,
+            reranker: None,
             confidence_min: 0.5,
             default_branch: None,
             linger: Duration::ZERO,

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::health::ActorReport;
 use crate::pipeline::Clock;
-use crate::service::{DRAINER_REPORT, DrainerReport, Roles, Service, StartError};
+use crate::service::{Roles, Service, StartError, WORKER_REPORT, WorkerReport};
 use crate::simulation::in_virtual_time;
 use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch, teacher, vector_of};
 
@@ -138,8 +138,8 @@ fn work_survives_a_crash_of_the_actor_that_holds_it_wherever_it_strikes() {
         drain(&bed);
         assert_done_once(&bed, id, &undisturbed);
         // What `nugget status` shows of it.
-        let (_, _, report) = bed.queue().last_report(DRAINER_REPORT).unwrap().unwrap();
-        let report: DrainerReport = serde_json::from_str(&report).unwrap();
+        let (_, _, report) = bed.queue().last_report(WORKER_REPORT).unwrap().unwrap();
+        let report: WorkerReport = serde_json::from_str(&report).unwrap();
         for actor in report.actors {
             let has_fallen = actor.name == place.stage().as_str();
             assert_eq!((actor.restarts, actor.mailbox), (u32::from(has_fallen), 0), "{place:?}: {actor:?}");

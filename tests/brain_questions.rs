@@ -74,11 +74,11 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         embed: embed::Settings::default(),
         extractor: Arc::new(extract::HeuristicExtractor),
         budget: queue::Budget { tokens: 0, microdollars: 0 },
-        judge: None,
+        reranker: None,
         confidence_min: 0.5,
         default_branch: None,
         linger: Duration::ZERO,
-        delivery: actors::delivery::Settings::default(),
+        delivery: actors::DeliverySettings::default(),
         sweep: None,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();

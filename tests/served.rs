@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use actors::brain_view::View;
+use actors::brain_view::BrainView;
 use brain::{Brain, Files};
 use git::{Lock, RemoteSession, Repository};
 use index::{Index, Mode, ModelLabel};
@@ -60,7 +60,7 @@ impl World {
 
     /// The served units, by name, with what each says.
     fn served(&self) -> BTreeMap<String, String> {
-        let view = View::of(&Brain::open(&self.brain()).unwrap());
+        let view = BrainView::open(&Brain::open(&self.brain()).unwrap());
         let mut units = BTreeMap::new();
         for file in view.files().unwrap() {
             let text = view.read(&file.path).unwrap();
@@ -105,7 +105,7 @@ fn a_checkout_at_the_newest_commit_is_served_as_it_lies_there() {
     let mut times: Vec<Duration> = (0..19)
         .map(|_| {
             let begun = Instant::now();
-            View::of(&brain);
+            BrainView::open(&brain);
             begun.elapsed()
         })
         .collect();
@@ -252,7 +252,7 @@ fn the_index_embeds_what_was_merged_once_and_not_again_when_it_is_checked_out() 
     let index = Index::open(&brain.derived_folder()).unwrap();
     let model = ModelLabel { name: "words".to_owned(), dimensions: 2 };
     let refresh = || {
-        let view = View::of(&brain);
+        let view = BrainView::open(&brain);
         let plan = index.plan(&view, &model, &Words, Mode::Changed, &mut |_| {}).unwrap();
         let vectors = vec![vec![1.0, 0.5]; plan.texts().len()];
         let texts = plan.texts().len();
@@ -266,7 +266,7 @@ fn the_index_embeds_what_was_merged_once_and_not_again_when_it_is_checked_out() 
         write(person, "a", "theirs");
         remove(person, "b");
     });
-    assert!(!index.is_current(&View::of(&brain), &model).unwrap(), "the news are seen");
+    assert!(!index.is_current(&BrainView::open(&brain), &model).unwrap(), "the news are seen");
     assert_eq!(refresh(), (3, true), "two that were merged and one of the user's");
     let units = || -> Vec<String> {
         index.pin().unwrap().units().unwrap().into_iter().map(|unit| unit.id.as_str().to_owned()).collect()

@@ -51,12 +51,12 @@ impl Fixture {
         File::options().write(true).open(path).unwrap().set_modified(SystemTime::from(modified)).unwrap();
     }
 
-    fn sweep(&self) -> Swept {
+    fn sweep(&self) -> SweepOutcome {
         sweep(&self.settings, &self.brain, &self.queue, self.now).unwrap()
     }
 
-    fn by_hand(&self, reach: Reach) -> Swept {
-        sweep_as_far_as(&self.settings, &self.brain, &self.queue, reach, self.now).unwrap()
+    fn by_hand(&self, reach: SweepScope) -> SweepOutcome {
+        sweep_within(&self.settings, &self.brain, &self.queue, reach, self.now).unwrap()
     }
 
     /// Reads every queued transcript, as intake does.
@@ -69,11 +69,11 @@ impl Fixture {
     }
 }
 
-fn sessions(swept: &Swept) -> Vec<&str> {
+fn sessions(swept: &SweepOutcome) -> Vec<&str> {
     swept.queued.iter().map(|session| session.session_id.as_str()).collect()
 }
 
-fn skipped(swept: &Swept) -> Vec<(Skip, u64)> {
+fn skipped(swept: &SweepOutcome) -> Vec<(SkipReason, u64)> {
     swept.skipped.iter().map(|(skip, count)| (*skip, *count)).collect()
 }
 
@@ -81,15 +81,15 @@ fn skipped(swept: &Swept) -> Vec<(Skip, u64)> {
 fn a_session_that_no_hook_announced_is_found_once_it_is_idle() {
     let mut fixture = fixture();
     fixture.transcript("a", "/w", 14);
-    assert_eq!(skipped(&fixture.sweep()), [(Skip::Active, 1)]);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Active, 1)]);
     fixture.now += SignedDuration::from_mins(1);
     let swept = fixture.sweep();
     assert_eq!(sessions(&swept), ["a"]);
     let capture = fixture.queue.capture(swept.queued[0].capture.unwrap()).unwrap().unwrap();
     assert_eq!((capture.origin.as_str(), capture.cwd.as_deref()), ("sweep", Some(Path::new("/w"))));
-    assert_eq!(skipped(&fixture.sweep()), [(Skip::Waiting, 1)]);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Waiting, 1)]);
     fixture.work();
-    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 1)]);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 1)]);
     assert_eq!(fixture.queue.tally().unwrap().nothing, 1);
 }
 
@@ -107,7 +107,7 @@ fn a_resumed_session_is_found_again_and_a_touched_one_as_well() {
     assert_eq!(sessions(&fixture.sweep()), ["a"], "the same size, written anew");
     fixture.work();
     fixture.now += SignedDuration::from_hours(1);
-    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 1)]);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 1)]);
 }
 
 #[test]
@@ -118,13 +118,13 @@ fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
     }
     let swept = fixture.sweep();
     assert_eq!((sessions(&swept).len(), sessions(&swept)[0], sessions(&swept)[19]), (20, "0000", "0019"));
-    assert_eq!(skipped(&swept), [(Skip::Later, 980)]);
+    assert_eq!(skipped(&swept), [(SkipReason::Later, 980)]);
     fixture.work();
     assert!(fixture.sweep().queued.is_empty(), "the day's cap is used up");
     fixture.now += SignedDuration::from_hours(24);
     assert_eq!(sessions(&fixture.sweep())[0], "0020");
     assert_eq!(fixture.queue.tally().unwrap().queued, 20);
-    let swept = fixture.by_hand(Reach::Since(fixture.now - SignedDuration::from_hours(27)));
+    let swept = fixture.by_hand(SweepScope::Since(fixture.now - SignedDuration::from_hours(27)));
     assert_eq!(swept.queued.len(), 180 - 20 - 40 + 1, "by hand there is no cap");
     assert_eq!(
         fixture.queue.known_transcripts(fixture.now).unwrap().swept_today,
@@ -140,10 +140,13 @@ fn what_was_there_before_the_brain_is_left_unless_it_is_asked_for() {
     fixture.transcript("old", "/w", 25 * 60);
     fixture.transcript("ancient", "/w", 60 * 24 * 60);
     let swept = fixture.sweep();
-    assert_eq!((sessions(&swept), skipped(&swept)), (vec!["new"], vec![(Skip::Old, 2)]));
-    let swept = fixture.by_hand(Reach::Since(fixture.now - SignedDuration::from_hours(48)));
-    assert_eq!((sessions(&swept), skipped(&swept)), (vec!["old"], vec![(Skip::Waiting, 1), (Skip::Old, 1)]));
-    assert_eq!(sessions(&fixture.by_hand(Reach::All)), ["ancient"]);
+    assert_eq!((sessions(&swept), skipped(&swept)), (vec!["new"], vec![(SkipReason::Old, 2)]));
+    let swept = fixture.by_hand(SweepScope::Since(fixture.now - SignedDuration::from_hours(48)));
+    assert_eq!(
+        (sessions(&swept), skipped(&swept)),
+        (vec!["old"], vec![(SkipReason::Waiting, 1), (SkipReason::Old, 1)])
+    );
+    assert_eq!(sessions(&fixture.by_hand(SweepScope::All)), ["ancient"]);
 }
 
 #[test]
@@ -170,11 +173,11 @@ fn a_clock_that_jumps_hides_nothing_for_ever_and_floods_nobody() {
     fixture.transcript("c", "/w", 2);
     let swept = fixture.sweep();
     assert_eq!(sessions(&swept), ["a", "b"]);
-    assert_eq!(skipped(&swept), [(Skip::Active, 1), (Skip::Old, 1)]);
+    assert_eq!(skipped(&swept), [(SkipReason::Active, 1), (SkipReason::Old, 1)]);
     fixture.work();
     // And forth again: nothing is taken twice.
     fixture.now = today;
-    assert_eq!(skipped(&fixture.sweep()), [(Skip::Unchanged, 2), (Skip::Old, 2)]);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 2), (SkipReason::Old, 2)]);
 
     let idle = |modified_ms| is_idle(modified_ms, fixture.settings.idle, today);
     assert!(idle(i64::MAX) && idle(i64::MIN));
@@ -195,7 +198,7 @@ fn excluded_own_and_empty_transcripts_are_looked_into_once() {
     fixture.write(&empty, "{\"type\":\"mode\",\"cwd\":\"/w\"}\n", 30);
     let agent = fixture.folder.path().join("client/projects/-p/agent-1.jsonl");
     fixture.write(&agent, "{\"type\":\"user\",\"cwd\":\"/w\"}\n", 30);
-    let expected = [(Skip::Excluded, 1), (Skip::Own, 1), (Skip::Empty, 1)];
+    let expected = [(SkipReason::Excluded, 1), (SkipReason::Own, 1), (SkipReason::Empty, 1)];
     assert_eq!(skipped(&fixture.sweep()), expected);
     // Their content is not read again: unreadable files give the same answer.
     for name in ["secret", "own", "empty"] {
@@ -223,9 +226,9 @@ fn what_a_person_declined_forgot_or_must_look_at_is_left() {
     fixture.queue.finish(&dead, &Finish::Dead { reason: "d".into() }, fixture.now).unwrap();
     fixture.work();
     fixture.queue.forget(2).unwrap();
-    let left = [(Skip::Dead, 1), (Skip::Forgotten, 1), (Skip::Declined, 1)];
+    let left = [(SkipReason::Dead, 1), (SkipReason::Forgotten, 1), (SkipReason::Declined, 1)];
     assert_eq!(skipped(&fixture.sweep()), left);
-    assert_eq!(sessions(&fixture.by_hand(Reach::All)), ["forgotten"]);
+    assert_eq!(sessions(&fixture.by_hand(SweepScope::All)), ["forgotten"]);
 }
 
 #[test]
@@ -234,7 +237,7 @@ fn a_dry_look_changes_nothing() {
     fixture.transcript("a", "/w", 30);
     let before = fs::read(fixture.queue.path()).unwrap();
     let known = fixture.queue.known_transcripts(fixture.now).unwrap();
-    let swept = look(&fixture.settings, &fixture.brain, &known, Reach::All, fixture.now);
+    let swept = plan(&fixture.settings, &fixture.brain, &known, SweepScope::All, fixture.now);
     assert_eq!((sessions(&swept), swept.queued[0].capture), (vec!["a"], None));
     assert_eq!(fixture.queue.tally().unwrap().unfinished(), 0);
     assert_eq!(fs::read(fixture.queue.path()).unwrap(), before);

@@ -69,7 +69,7 @@ impl Context {
         let manifest = brain.manifest()?;
         Ok(Setup {
             brain: brain.clone(),
-            judge: extractor::judge(config, &places),
+            reranker: extractor::model_reranker(config, &places),
             places,
             embed: embed_settings(config),
             extractor: extractor::extractor(config)?,
@@ -192,9 +192,9 @@ impl<W: Write> Write for Redacting<W> {
 }
 
 /// How the brain's remote is dealt with.
-pub(crate) fn delivery_settings(config: &Config) -> actors::delivery::Settings {
+pub(crate) fn delivery_settings(config: &Config) -> actors::DeliverySettings {
     let minutes = config.number("sync.minutes");
-    actors::delivery::Settings {
+    actors::DeliverySettings {
         enabled: config.string("delivery.enabled") == "on",
         api: config.string("github.api"),
         sync_every: (minutes > 0).then(|| Duration::from_secs(60 * minutes)),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use actors::{Judge, Till};
+use actors::{ApiBudget, ModelReranker};
 use brain::{Config, Places};
 use extract::{
     Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, MessagesApi,
@@ -59,8 +59,8 @@ pub(crate) fn budget(config: &Config) -> Budget {
 }
 
 /// Who pays for what is asked outside of captures.
-pub(crate) fn till(config: &Config, places: &Places) -> Till {
-    Till::new(places.queue(), budget(config))
+pub(crate) fn api_budget(config: &Config, places: &Places) -> ApiBudget {
+    ApiBudget::new(places.queue(), budget(config))
 }
 
 /// A client for questions; `None` without a key.
@@ -76,13 +76,13 @@ pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::
 }
 
 /// Who orders what was found, besides the local order.
-pub(crate) fn judge(config: &Config, places: &Places) -> Option<Judge> {
+pub(crate) fn model_reranker(config: &Config, places: &Places) -> Option<ModelReranker> {
     if config.string("retrieve.rerank") == "off" {
         return None;
     }
     let deadline = Duration::from_millis(config.number("retrieve.rerank_deadline_ms"));
     match client(config, deadline) {
-        Ok(client) => Some(Judge { client: client?, till: till(config, places), deadline }),
+        Ok(client) => Some(ModelReranker { client: client?, budget: api_budget(config, places), deadline }),
         // An answer must not fail for a file that is not there; who asks for a written one is told.
         Err(error) => {
             tracing::warn!(%error, "the local order stands");

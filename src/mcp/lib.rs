@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use actors::index_progress::{self, Building};
+use actors::index_progress::{self, IndexProgress};
 use actors::{AskError, Roles, Service, Setup};
 use index::Mode;
 use jiff::Timestamp;
@@ -380,7 +380,7 @@ impl Nugget {
             Some(answer) => answer,
             None => self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?,
         };
-        let building = index_progress::look(&self.sign);
+        let building = index_progress::read(&self.sign);
         if answer.generation == 0 && (late || building.is_some()) {
             let far = building.map(|building| format!(" ({})", far(&building))).unwrap_or_default();
             return Ok(format!(
@@ -404,7 +404,7 @@ impl Nugget {
         loop {
             tokio::time::sleep(TELL_EVERY).await;
             // What is told has to grow.
-            let Some(building) = index_progress::look(&self.sign).filter(|building| building.done > told)
+            let Some(building) = index_progress::read(&self.sign).filter(|building| building.done > told)
             else {
                 continue;
             };
@@ -438,7 +438,7 @@ impl Nugget {
             if asked.load(Ordering::SeqCst) == nth
                 && let Some(service) = service.upgrade()
             {
-                service.put_model_away();
+                service.unload_model();
                 drop(service);
                 let _ = tokio::task::spawn_blocking(embed::give_back_all).await;
             }
@@ -491,7 +491,7 @@ impl Nugget {
     }
 }
 
-fn far(building: &Building) -> String {
+fn far(building: &IndexProgress) -> String {
     format!("{} of {} texts embedded", building.done, building.of)
 }
 

@@ -88,7 +88,7 @@ impl Arguments {
         let brain = context.brain(&config)?;
         let mut setup = context.setup(&config, &brain)?;
         if self.no_llm {
-            setup.judge = None;
+            setup.reranker = None;
         }
         clock.lap("settings");
         runtime()?.block_on(async {
@@ -252,7 +252,7 @@ async fn try_write(
     // The passages are without their secrets already.
     let question = transcript::redact::redact(question);
     let user = format!("<passages>\n{}\n</passages>\n\nThe question: {question}", retrieve::render(answer));
-    let reserved = extractor::till(config, places)
+    let reserved = extractor::api_budget(config, places)
         .reserve(client.model(), SYSTEM.len() + user.len(), ANSWER_TOKENS_MAX)
         .await?;
     match client.ask(SYSTEM, &user, ANSWER_TOKENS_MAX).await {

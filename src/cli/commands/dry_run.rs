@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use actors::brain_view::View;
-use actors::{extraction, git};
+use actors::brain_view::BrainView;
+use actors::extraction;
 use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, KnownUnit, build_questions};
 use jiff::Timestamp;
 use queue::Announcement;
@@ -48,14 +48,14 @@ pub(crate) fn run(
     // Without a brain there is nothing that a model would be told of.
     let shelf = context
         .brain(&config)
-        .and_then(|brain| read_all(&View::of(&brain)))
+        .and_then(|brain| read_all(&BrainView::open(&brain)))
         .unwrap_or_else(|_| Shelf::default());
     let known = shelf.units.into_iter().map(|(_, unit)| KnownUnit {
         id: unit.id.as_str().to_owned(),
         title: unit.title,
         description: unit.description.unwrap_or_default(),
     });
-    let known = extraction::told(known.collect(), &conversation);
+    let known = extraction::select_known_units(known.collect(), &conversation);
     let destination = extractor::destination(&config);
     let asked = match config.string("extract.backend").as_str() {
         _ if conversation.events.is_empty() => Vec::new(),
@@ -68,7 +68,7 @@ pub(crate) fn run(
     let confidence_min = config.number("extract.confidence_min") as f64 / 100.0;
     let (good, weak): (Vec<_>, Vec<_>) =
         extraction.candidates.into_iter().partition(|candidate| candidate.confidence >= confidence_min);
-    let files = git::preview(&good, &extraction.extractor, &conversation, Timestamp::now());
+    let files = actors::preview_unit_files(&good, &extraction.extractor, &conversation, Timestamp::now());
     if as_json {
         let sent: Vec<_> = asked
             .iter()

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use actors::brain_view::View;
+use actors::brain_view::BrainView;
 use brain::Files;
 use jiff::Timestamp;
 use knowledge::{Document, Unit};
@@ -57,7 +57,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let view = View::of(&brain);
+        let view = BrainView::open(&brain);
         let Shelf { units, problems } = read_all(&view)?;
         let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
         let count = units.len();

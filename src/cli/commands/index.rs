@@ -5,7 +5,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use actors::indexing::Advance;
+use actors::indexing::RefreshProgress;
 use actors::{AskError, Roles, Service, Setup};
 use index::{Mode, Report};
 use indicatif::ProgressBar;
@@ -54,7 +54,7 @@ impl Arguments {
         let mode = if self.rebuild { Mode::Rebuild } else { Mode::Changed };
         let (report, problems, counts) = super::ask::runtime()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
-            if let Some(present) = service.other_model() {
+            if let Some(present) = service.outdated_index_model() {
                 let (present, next) = (output::safe(&present), output::safe(&embed::model_name(&setup.embed)));
                 output::note(&format!(
                     "embedding everything anew: the index is of {present}, the settings say {next}; the old one answers until then"
@@ -137,9 +137,9 @@ fn in_background(context: &Context, setup: &Setup) -> Result<ExitCode, CliError>
 pub(crate) async fn catch_up(service: &Service, setup: &Setup) {
     // A first index is many texts, for which the model is loaded with care.
     if service.index().pin().is_ok_and(|pinned| pinned.generation() > 0) {
-        service.warm_for_one();
+        service.preload_model();
     }
-    let Some(present) = service.other_model() else {
+    let Some(present) = service.outdated_index_model() else {
         if let Err(error) = refresh(service, Mode::Changed).await {
             output::note(&format!(
                 "warning: the index could not be brought up to date ({error}); answering from the last one"
@@ -163,17 +163,17 @@ pub(crate) async fn catch_up(service: &Service, setup: &Setup) {
 
 /// Brings the index up to date, with a bar once there is something to show.
 pub(crate) async fn refresh(service: &Service, mode: Mode) -> Result<Option<Report>, AskError> {
-    let (sender, mut receiver) = watch::channel(Advance::Starting);
+    let (sender, mut receiver) = watch::channel(RefreshProgress::Starting);
     let bar: ProgressBar = output::progress_bar("indexing");
     let showing = bar.clone();
     let shown = tokio::spawn(async move {
         while receiver.changed().await.is_ok() {
             let advance = *receiver.borrow_and_update();
             match advance {
-                Advance::Starting => {}
-                Advance::Reading { done, of } => show(&showing, "reading", done, of),
-                Advance::Embedding { done, of } => show(&showing, "embedding", done, of),
-                Advance::Publishing => showing.set_message("writing"),
+                RefreshProgress::Starting => {}
+                RefreshProgress::Reading { done, of } => show(&showing, "reading", done, of),
+                RefreshProgress::Embedding { done, of } => show(&showing, "embedding", done, of),
+                RefreshProgress::Publishing => showing.set_message("writing"),
             }
         }
     });

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use actors::brain_view::View;
+use actors::brain_view::BrainView;
 use serde_json::json;
 
 use super::show::{Shelf, read_all};
@@ -28,7 +28,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let Shelf { mut units, problems } = read_all(&View::of(&brain))?;
+        let Shelf { mut units, problems } = read_all(&BrainView::open(&brain))?;
         let all = units.len();
         units.retain(|(_, unit)| {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)

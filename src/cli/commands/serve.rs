@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use actors::sync::Syncs;
+use actors::sync::BackgroundSync;
 use actors::{Setup, sweep};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
@@ -12,7 +12,7 @@ use queue::{FileLocks, Queue, Spool};
 use crate::context::{Context, ensure_drainer};
 use crate::error::CliError;
 
-/// Sweeps of servers are at least this far apart.
+/// BackgroundSweep of servers are at least this far apart.
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
@@ -46,7 +46,7 @@ impl Arguments {
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
             look: {
                 let setup = setup.clone();
-                let syncs = Mutex::new(Syncs::default());
+                let syncs = Mutex::new(BackgroundSync::default());
                 Arc::new(move || {
                     sync_if_due(&setup, &syncs);
                     work_if_due(&setup);
@@ -63,7 +63,7 @@ impl Arguments {
 }
 
 /// Looks for merges at the remote, beside everything else.
-fn sync_if_due(setup: &Setup, syncs: &Mutex<Syncs>) {
+fn sync_if_due(setup: &Setup, syncs: &Mutex<BackgroundSync>) {
     if setup.delivery.sync_every.is_none() || setup.places.create().is_err() {
         return;
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use actors::brain_view::View;
+use actors::brain_view::BrainView;
 use brain::{Brain, Files};
 use index::Index;
 use knowledge::{Document, Unit, UnitId};
@@ -27,7 +27,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let view = View::of(&brain);
+        let view = BrainView::open(&brain);
         let shelf = read_all(&view)?;
         let Some((path, unit)) = shelf.units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
             return Err(CliError::new(format!("there is no unit {:?}", self.id))

@@ -7,9 +7,9 @@ mod watch;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use actors::brain_view::View;
-use actors::index_progress::{self, Building};
-use actors::service::{DRAINER_REPORT, DrainerReport};
+use actors::brain_view::BrainView;
+use actors::index_progress::{self, IndexProgress};
+use actors::service::{WORKER_REPORT, WorkerReport};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use brain::{Brain, Config, Files as _, Places};
 use git::Repository;
@@ -93,7 +93,7 @@ struct Picture {
     remote: Option<Remote>,
     running: bool,
     /// The drainer's process and what it says of itself, while it runs.
-    drainer: Option<(u32, DrainerReport)>,
+    drainer: Option<(u32, WorkerReport)>,
     captures: Vec<Capture>,
     /// What became of the branches of those of them that are done, by their numbers.
     reviews: Vec<Review>,
@@ -103,7 +103,7 @@ struct Picture {
     /// The present generation.
     index: Option<Glance>,
     /// Who is making the index at the moment.
-    building: Option<Building>,
+    building: Option<IndexProgress>,
     embedder: String,
 }
 
@@ -156,13 +156,13 @@ impl Picture {
             troubles: Vec::new(),
             spend: Spend { tokens: 0, microdollars: 0, budget_tokens, budget_microdollars },
             index: None,
-            building: index_progress::look(&places.indexing()),
+            building: index_progress::read(&places.indexing()),
             embedder: embedder.to_owned(),
         };
         // The files of a large brain take as long as all the rest.
         picture.index = std::thread::scope(|scope| {
             let index = scope.spawn(|| {
-                View::of(brain).files().map(|files| index::glance(&brain.derived_folder(), &files))
+                BrainView::open(brain).files().map(|files| index::glance(&brain.derived_folder(), &files))
             });
             // Looking must not make anything: a brain without captures has no queue yet.
             if places.queue().is_file() {
@@ -186,7 +186,7 @@ impl Picture {
             self.spend.tokens += call.spent.tokens();
             self.spend.microdollars += call.spent.microdollars;
         }
-        if let Some((pid, _, body)) = queue.last_report(DRAINER_REPORT)?.filter(|_| self.running) {
+        if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.running) {
             self.drainer = serde_json::from_str(&body).ok().map(|report| (pid, report));
         }
         if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use actors::sweep::{self, Reach, Skip, Swept};
-use actors::sync::{Sync, sync};
+use actors::sweep::{self, SkipReason, SweepOutcome, SweepScope};
+use actors::sync::{SyncOutcome, sync};
 use brain::Places;
 use jiff::{SignedDuration, Timestamp, civil};
 use queue::{KnownTranscripts, Queue, Stage};
@@ -54,11 +54,11 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let now = Timestamp::now();
         let reach = match &self.since {
-            Some(text) => Reach::Since(moment(text, now).ok_or_else(|| {
+            Some(text) => SweepScope::Since(moment(text, now).ok_or_else(|| {
                 CliError::new(format!("{text:?} is no time")).code(USAGE).hint("7d, 12h, 2026-11-01, …")
             })?),
-            None if self.all => Reach::All,
-            None => Reach::Usual,
+            None if self.all => SweepScope::All,
+            None => SweepScope::Automatic,
         };
         let config = context.config()?;
         let brain = context.brain(&config)?;
@@ -71,18 +71,18 @@ impl Arguments {
                 true => Queue::open(&places.queue())?.known_transcripts(now)?,
                 false => KnownTranscripts::default(),
             };
-            sweep::look(&settings, &brain, &known, reach, now)
+            sweep::plan(&settings, &brain, &known, reach, now)
         } else {
             places.create()?;
             let queue = Queue::open(&places.queue())?;
-            let swept = sweep::sweep_as_far_as(&settings, &brain, &queue, reach, now)?;
+            let swept = sweep::sweep_within(&settings, &brain, &queue, reach, now)?;
             let setup = context.setup(&config, &brain)?;
             let spinner = output::spinner();
             spinner.set_message("looking at the remote");
             synced = Some(sync(&setup, &queue, now));
             spinner.finish_and_clear();
             // A person who asks for it does not want to wait for the next try.
-            if matches!(synced, Some(Ok(Sync::Done(_)))) {
+            if matches!(synced, Some(Ok(SyncOutcome::Done(_)))) {
                 queue.resume(Stage::Delivery)?;
             }
             if queue.is_due(now)? {
@@ -98,10 +98,10 @@ impl Arguments {
                 "queued": swept.queued,
                 "skipped": swept.skipped,
                 "remote": match &synced {
-                    Some(Ok(Sync::Done(synced))) => json!(synced),
-                    Some(Ok(Sync::UnderWay)) => json!({ "under_way": true }),
+                    Some(Ok(SyncOutcome::Done(synced))) => json!(synced),
+                    Some(Ok(SyncOutcome::UnderWay)) => json!({ "under_way": true }),
                     Some(Err(error)) => json!({ "trouble": error.to_string() }),
-                    Some(Ok(Sync::NoRemote)) | None => Value::Null,
+                    Some(Ok(SyncOutcome::NoRemote)) | None => Value::Null,
                 },
             }))?;
         } else {
@@ -120,11 +120,11 @@ impl Arguments {
 }
 
 /// What has come from the remote, and what follows from it.
-fn told_sync(sync: &Sync) -> String {
+fn told_sync(sync: &SyncOutcome) -> String {
     let synced = match sync {
-        Sync::Done(synced) => synced,
-        Sync::NoRemote => return String::new(),
-        Sync::UnderWay => return "\nremote: another nugget is looking at it\n".to_owned(),
+        SyncOutcome::Done(synced) => synced,
+        SyncOutcome::NoRemote => return String::new(),
+        SyncOutcome::UnderWay => return "\nremote: another nugget is looking at it\n".to_owned(),
     };
     let news = match (synced.moved, &synced.left, synced.news) {
         (true, _, _) => format!("the checkout is now at its {}", synced.branch),
@@ -158,7 +158,13 @@ fn told_sync(sync: &Sync) -> String {
     text
 }
 
-fn told(swept: &Swept, settings: &sweep::Settings, dry_run: bool, reach: Reach, now: Timestamp) -> String {
+fn told(
+    swept: &SweepOutcome,
+    settings: &sweep::Settings,
+    dry_run: bool,
+    reach: SweepScope,
+    now: Timestamp,
+) -> String {
     let folders: Vec<String> = settings.folders.iter().map(|folder| folder.display().to_string()).collect();
     if swept.found == 0 {
         return output::safe(&format!("there are no transcripts in {}", folders.join(", "))) + "\n";
@@ -184,9 +190,9 @@ fn told(swept: &Swept, settings: &sweep::Settings, dry_run: bool, reach: Reach, 
     let verb = if dry_run { "would be queued" } else { "queued" };
     text.push_str(&format!("{} of {} sessions {verb}\n", swept.queued.len(), swept.found));
     for (skip, count) in &swept.skipped {
-        text.push_str(&format!("{count:>6} {}\n", skip.told()));
+        text.push_str(&format!("{count:>6} {}\n", skip.describe()));
     }
-    if reach == Reach::Usual && swept.skipped.contains_key(&Skip::Old) {
+    if reach == SweepScope::Automatic && swept.skipped.contains_key(&SkipReason::Old) {
         text.push_str("hint: `nugget sync --since 30d` goes further back than the brain\n");
     }
     text

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use actors::brain_view::View;
+use actors::brain_view::BrainView;
 use brain::Places;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};
@@ -59,7 +59,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let shelf = read_all(&View::of(&brain))?;
+        let shelf = read_all(&BrainView::open(&brain))?;
         let unit = shelf.units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
         let ledger = Places::of(brain.root()).queue();
         let origins = if ledger.exists() { Queue::open(&ledger)?.evidence(&self.id)? } else { Vec::new() };

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use actors::brain_view::View;
+use actors::brain_view::BrainView;
 use brain::{Brain, Files as _};
 use git::Repository;
 use knowledge::{Document, Unit, UnitId, text};
@@ -56,7 +56,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) fn of(brain: &Brain, repository: &Repository, record: &Path) -> Result<Self, CliError> {
         let mut known = Self { record: read_record(record), ..Self::default() };
-        let view = View::of(brain);
+        let view = BrainView::open(brain);
         let Shelf { units, .. } = read_all(&view)?;
         for (path, unit) in &units {
             known.put(unit.id.as_str(), "in the brain", &whole(unit));

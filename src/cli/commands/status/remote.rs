@@ -43,7 +43,7 @@ impl Remote {
 
     /// What the ledger knows of the last look and of what is put off.
     pub(super) fn look_into(&mut self, queue: &Queue) -> Result<(), CliError> {
-        let last = actors::sync::last(queue)?;
+        let last = actors::sync::last_report(queue)?;
         self.trouble = last.as_ref().and_then(|(_, synced)| synced.trouble.clone());
         self.synced = last.map(|(at, _)| at);
         self.waits = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);

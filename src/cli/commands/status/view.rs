@@ -1,7 +1,7 @@
 //! The picture in words, for a person with a terminal of 80 columns.
 
 use actors::ActorReport;
-use actors::index_progress::Building;
+use actors::index_progress::IndexProgress;
 use jiff::Timestamp;
 use queue::{Capture, State, Tally};
 use ratatui::style::{Color, Style};
@@ -261,8 +261,8 @@ fn actors(actors: &[ActorReport], width: usize) -> Vec<Line> {
 }
 
 /// What is being made; of another model in lines of their own, as names of models are long.
-fn building_told(building: &Building, now: Timestamp) -> Vec<String> {
-    let Building { pid, since, model, present, done, of } = building;
+fn building_told(building: &IndexProgress, now: Timestamp) -> Vec<String> {
+    let IndexProgress { pid, since, model, present, done, of } = building;
     let age = output::age(*since, now);
     let mut told = vec![format!("{done} of {of} texts embedded in {age} (process {pid})")];
     if let Some(present) = present.as_ref().filter(|present| *present != model) {
@@ -361,7 +361,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use std::path::PathBuf;
 
-    use actors::service::DrainerReport;
+    use actors::service::WorkerReport;
     use actors::sweep::SweepReport;
     use brain::Brain;
     use index::Glance;
@@ -454,7 +454,7 @@ mod tests {
             running: true,
             drainer: Some((
                 4711,
-                DrainerReport {
+                WorkerReport {
                     since: now - jiff::SignedDuration::from_secs(90),
                     actors: vec![
                         actor("embedding", "idle", 0, 0, None),
@@ -487,7 +487,7 @@ mod tests {
                 problems: 1,
                 behind: 3,
             }),
-            building: Some(Building {
+            building: Some(IndexProgress {
                 pid: 4712,
                 since: now - jiff::SignedDuration::from_secs(12),
                 model: "voyage-4".to_owned(),
