@@ -73,7 +73,7 @@ impl World {
     fn check(&self, expected: &[(&str, &str)]) {
         let expected: BTreeMap<String, String> =
             expected.iter().map(|(name, says)| ((*name).to_owned(), (*says).to_owned())).collect();
-        assert_eq!(self.overlay(), expected);
+        assert_eq!(self.served(), expected);
     }
 }
 
@@ -212,7 +212,7 @@ fn where_both_have_gone_on_both_are_served() {
     world.check(&here_and_there);
     // In the midst of a merge with a conflict the user's file is served as it lies there.
     assert!(!try_git(&world.brain(), &["merge", "origin/main"]).status.success());
-    let served = world.overlay();
+    let served = world.served();
     assert_eq!(served["b"], "theirs");
     assert_eq!(served["there"], "theirs");
     assert!(std::fs::read_to_string(path_of(&world.brain(), "a")).unwrap().contains("<<<<<<<"));
@@ -234,7 +234,7 @@ fn ends_of_lines_and_a_brain_without_git_are_no_edits() {
     });
     world.check(&[("a", "theirs"), ("b", "first"), ("c", "first")]);
     std::fs::rename(world.brain().join(".git"), world.sandbox.path().join("moved")).unwrap();
-    assert_eq!(world.overlay().len(), 3);
+    assert_eq!(world.served().len(), 3);
 }
 
 struct Words;
