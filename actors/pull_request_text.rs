@@ -7,6 +7,7 @@
 
 use jiff::Timestamp;
 use knowledge::{Document, How, text};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::git::{File, Plan};
 use crate::pipeline::Found;
@@ -257,17 +258,12 @@ fn code(of: &str, chars_max: usize) -> String {
 
 /// `path` is of our own making or a file of the brain's; whatever cannot stand in an address is encoded.
 fn link(of: &str, files: &str, path: &str) -> String {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(byte);
-    let mut address = files.to_owned();
-    for byte in path.as_bytes() {
-        match plain(byte) {
-            true => address.push(char::from(*byte)),
-            false => address.push_str(&format!("%{byte:02X}")),
-        }
-    }
+    const ENCODED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+    let title = shown(of, TITLE_CHARS_MAX);
     match files.is_empty() {
-        true => shown(of, TITLE_CHARS_MAX),
-        false => format!("[{}]({address})", shown(of, TITLE_CHARS_MAX)),
+        true => title,
+        false => format!("[{title}]({files}{})", utf8_percent_encode(path, ENCODED)),
     }
 }
 

@@ -50,26 +50,27 @@ pub(crate) fn in_virtual_time<F: Future>(seed: u64, closure_ms_max: u64, future:
             WORK.set(None);
         }
     }
-    WORK.set(Some((Random(seed), closure_ms_max)));
+    WORK.set(Some((Random::new(seed), closure_ms_max)));
     let _off = Off;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(future)
 }
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-pub(crate) struct Random(pub u64);
+/// Random numbers from a seed.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     /// Below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.u64(..end)
     }
 
     fn chance(&mut self, of: u64) -> bool {
@@ -308,7 +309,7 @@ fn quieten() {
 
 fn run_in(world: &Arc<World>, seed: u64) {
     let world = Arc::clone(world);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let script = Script::of(&mut random);
     let teacher = Teacher::new({
         let (world, acts) = (Arc::clone(&world), script.acts.clone());

@@ -345,24 +345,20 @@ impl Session {
     }
 }
 
-/// SplitMix64 (Steele et al., 2014): small, and the same everywhere.
-pub(crate) struct Random(u64);
+/// Random numbers from a seed, the same on every machine.
+pub(crate) struct Random(fastrand::Rng);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
+        self.0.u64(..limit.max(1))
     }
 
     pub(crate) fn chance(&mut self, per_cent: u64) -> bool {

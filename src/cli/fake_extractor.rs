@@ -1,7 +1,6 @@
 //! An extractor for the stress tests: takes its time, and fails now and then, by a seed.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +12,7 @@ const VARIABLE: &str = "SCRIPTED_EXTRACTION";
 
 struct Scripted {
     inner: Arc<dyn Extractor>,
-    state: AtomicU64,
+    random: Mutex<fastrand::Rng>,
     delay_ms: (u64, u64),
     /// From 0 to 1.
     fail: f64,
@@ -29,20 +28,16 @@ pub(crate) fn wrap(inner: Arc<dyn Extractor>) -> Arc<dyn Extractor> {
     let seed = value("seed").map_or(0, number) ^ (u64::from(std::process::id()) << 32);
     Arc::new(Scripted {
         inner,
-        state: AtomicU64::new(seed),
+        random: Mutex::new(fastrand::Rng::with_seed(seed)),
         delay_ms: (number(from), number(to)),
         fail: value("fail").and_then(|text| text.parse().ok()).unwrap_or(0.0),
     })
 }
 
 impl Scripted {
-    /// From 0 to 1 (SplitMix64, Steele et al., 2014).
+    /// From 0 to 1.
     fn random(&self) -> f64 {
-        let step = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.state.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+        self.random.lock().unwrap_or_else(PoisonError::into_inner).f64()
     }
 }
 

@@ -12,6 +12,7 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower_service::Service;
@@ -312,13 +313,6 @@ impl Service<Request<OctoBody>> for Courier {
 
 /// A piece of a path or query, with everything encoded that could mean something there.
 pub(crate) fn encoded(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            encoded.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    encoded
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, ENCODED).to_string()
 }

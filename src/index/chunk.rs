@@ -605,15 +605,8 @@ mod tests {
 
     /// Markdown that no person would write, from a seed.
     fn random_markdown(seed: u64) -> String {
-        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
-        let mut random = move |below: u64| {
-            // SplitMix64.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)) % below
-        };
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut random = move |below: u64| rng.u64(..below);
         let mut body = String::new();
         for _ in 0..random(40) {
             let length = [3, 20, 80, 700][random(4) as usize];

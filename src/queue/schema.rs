@@ -194,10 +194,8 @@ fn wait_with_jitter(connection: &Connection, patience: Patience) -> rusqlite::Re
         if since.elapsed() > limit {
             return false;
         }
-        let spread =
-            u64::from(std::process::id()).wrapping_mul(2_654_435_761).rotate_left(tries as u32 % 31) % 1000;
         let ceiling_us = 1000_u64 << (tries.clamp(0, 4) as u32);
-        std::thread::sleep(Duration::from_micros(200 + ceiling_us * spread / 1000));
+        std::thread::sleep(Duration::from_micros(200 + fastrand::u64(..ceiling_us)));
         true
     }
     let handler: fn(i32) -> bool = match patience {

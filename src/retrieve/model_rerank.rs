@@ -6,8 +6,6 @@
 //! it moves units, but takes none out: what it ranks low is still named to the reader.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 
 use index::Snapshot;
 use knowledge::{UnitId, text};
@@ -107,7 +105,7 @@ impl RerankRequest {
         trace: &Trace,
         censor: &dyn OutputFilter,
     ) -> Result<Option<Self>, Error> {
-        Self::with_seed(pinned, query, trace, censor, RandomState::new().hash_one(0))
+        Self::with_seed(pinned, query, trace, censor, fastrand::Rng::new())
     }
 
     fn with_seed(
@@ -115,7 +113,7 @@ impl RerankRequest {
         query: &Query,
         trace: &Trace,
         censor: &dyn OutputFilter,
-        mut seed: u64,
+        mut random: fastrand::Rng,
     ) -> Result<Option<Self>, Error> {
         let units = pack::shortlist(pinned, query, trace)?;
         if units.len() < 2 {
@@ -147,7 +145,7 @@ impl RerankRequest {
         let mut candidates = Vec::new();
         for (id, note) in notes {
             let label = loop {
-                let label = label(&mut seed);
+                let label = label(&mut random);
                 // A text that holds a label could speak of another note, if only by chance.
                 if !texts.contains(&label) && !labels.contains_key(&label) {
                     break label;
@@ -250,19 +248,8 @@ impl Ranking {
     }
 }
 
-/// Six letters and digits that make no word (SplitMix64, Steele et al., 2014).
-fn label(seed: &mut u64) -> String {
+/// Six random letters and digits that make no word.
+fn label(random: &mut fastrand::Rng) -> String {
     const SIGNS: &[u8] = b"bcdfghjkmnpqrstvwxz23456789";
-    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *seed;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
-    (0..6)
-        .map(|_| {
-            let sign = SIGNS[(z % SIGNS.len() as u64) as usize];
-            z /= SIGNS.len() as u64;
-            char::from(sign)
-        })
-        .collect()
+    (0..6).map(|_| char::from(SIGNS[random.usize(..SIGNS.len())])).collect()
 }

@@ -10,6 +10,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs;
+use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
@@ -191,10 +192,9 @@ impl Corpus {
 
     /// The vector that a passage is given: `[dimensions] f32`, L2-normalised.
     pub(crate) fn vector(&self, text: &str) -> Vec<f32> {
-        let digest = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let mut random = Random::new(self.seed ^ digest);
+        let mut hasher = std::hash::DefaultHasher::new();
+        text.hash(&mut hasher);
+        let mut random = Random::new(self.seed ^ hasher.finish());
         let mut sum = vec![0.0_f32; self.label.dimensions];
         let mut seen = BTreeSet::new();
         for word in text.split(|c: char| !c.is_ascii_alphabetic()) {

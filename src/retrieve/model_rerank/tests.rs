@@ -85,8 +85,7 @@ fn a_text_that_closes_quotes_and_names_labels_stays_one_value_of_one_candidate()
 #[test]
 fn labels_are_drawn_anew_each_time_and_never_one_that_a_text_holds() {
     assert_ne!(Case::new().docket.labels, Case::new().docket.labels);
-    let mut seed = 7;
-    let foreseen = label(&mut seed);
+    let foreseen = label(&mut fastrand::Rng::with_seed(7));
     let body = format!("Deploy with the blue-green script, {foreseen} first.");
     let world = World::new(&[
         ("a", unit("a", "Deploying", "", &body)),
@@ -95,7 +94,9 @@ fn labels_are_drawn_anew_each_time_and_never_one_that_a_text_holds() {
     let query = world.query(QUESTION);
     let pinned = world.pinned.as_ref().unwrap();
     let trace = crate::trace(pinned, &query, world.embedder.tokenizer()).unwrap();
-    let docket = RerankRequest::with_seed(pinned, &query, &trace, &AsIs, 7).unwrap().unwrap();
+    let docket = RerankRequest::with_seed(pinned, &query, &trace, &AsIs, fastrand::Rng::with_seed(7))
+        .unwrap()
+        .unwrap();
     assert!(!docket.labels.contains_key(&foreseen));
     assert_eq!(docket.labels.len(), 2);
 }

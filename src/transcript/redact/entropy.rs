@@ -1,5 +1,8 @@
 //! Whether a word looks drawn rather than written.
 
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig};
+
 /// Long enough, of letters and digits mixed, and with the entropy of a key.
 pub(super) fn is_random(word: &[u8]) -> bool {
     let is_constant = word.contains(&b'_') && !word.iter().any(u8::is_ascii_lowercase);
@@ -87,28 +90,24 @@ pub(super) fn decoded(run: &[u8]) -> Option<Vec<u8>> {
     text(base64(run)?)
 }
 
-/// Of either alphabet, padded or not; a last group that is not whole is left out.
+/// Decodes either alphabet, padded or not; a last group of one character is left out.
 fn base64(run: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(run.len() / 4 * 3 + 2);
-    let (mut bits, mut count) = (0_u32, 0);
-    for &byte in run {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            b'=' => break,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push((bits >> count & 0xff) as u8);
-        }
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &alphabet::STANDARD,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+    );
+    let digits = run.iter().take_while(|&&byte| byte != b'=').map(|byte| match byte {
+        b'-' => b'+',
+        b'_' => b'/',
+        &byte => byte,
+    });
+    let mut digits: Vec<u8> = digits.collect();
+    if digits.len() % 4 == 1 {
+        digits.pop();
     }
-    Some(bytes)
+    LENIENT.decode(digits).ok()
 }
 
 #[cfg(test)]

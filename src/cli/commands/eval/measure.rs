@@ -185,30 +185,16 @@ fn resampled(sizes: &[usize], statistic: impl Fn(&[Vec<usize>]) -> f64) -> [f64;
     if sizes.iter().all(|&size| size == 0) {
         return [0.0, 0.0];
     }
-    let mut random = SplitMix(SEED);
+    let mut random = fastrand::Rng::with_seed(SEED);
     let mut statistics: Vec<f64> = (0..RESAMPLES)
         .map(|_| {
-            let drawn = sizes.iter().map(|&size| (0..size).map(|_| random.below(size)).collect());
+            let drawn = sizes.iter().map(|&size| (0..size).map(|_| random.usize(..size)).collect());
             statistic(&drawn.collect::<Vec<_>>())
         })
         .collect();
     statistics.sort_by(f64::total_cmp);
     let at = |part: f64| statistics[(part * (RESAMPLES - 1) as f64).round() as usize];
     [at(0.025), at(0.975)]
-}
-
-/// SplitMix64 (Steele, Lea and Flood 2014).
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^= z >> 31;
-        ((u128::from(z) * limit as u128) >> 64) as usize
-    }
 }
 
 #[cfg(test)]
