@@ -133,7 +133,7 @@ pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -
         return Ok(false);
     }
     let files = brain.files().map_err(Error::Brain)?;
-    let (_, mut connection) = store.reader()?;
+    let mut connection = store.reader()?;
     let transaction = connection.transaction().map_err(store.sqlite())?;
     let generation = match generation_of(&transaction) {
         Ok(Some(generation)) => generation,

@@ -16,7 +16,6 @@ mod status;
 
 mod builder;
 mod identifiers;
-mod rank;
 mod reviewers;
 mod schema;
 mod snapshot;

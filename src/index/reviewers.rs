@@ -6,7 +6,7 @@ use crate::Error;
 use crate::store::{BuilderLock, Store};
 
 pub(crate) fn commit(store: &Store) -> Result<Option<String>, Error> {
-    let (_, connection) = store.reader()?;
+    let connection = store.reader()?;
     let commit = connection.query_row("SELECT commit_name FROM reviewed", [], |row| row.get(0)).optional();
     commit.map_err(store.sqlite())
 }

@@ -9,9 +9,9 @@ use rusqlite::{OptionalExtension as _, Params, Row};
 use serde::{Deserialize, Serialize};
 
 use crate::hnsw::Graph;
-use crate::store::{self, Identity, Pooled, Store};
+use crate::store::{self, Pooled, Store};
 use crate::vectors::{self, Packer, VectorSet, Vectors};
-use crate::{Error, Filter, ModelLabel, identifiers, rank, schema};
+use crate::{Error, Filter, ModelLabel, identifiers, schema};
 
 /// The number of a chunk in the index. It stands for one text and one vector for as long as the
 /// database lives, and is never used again for another.
@@ -102,8 +102,6 @@ struct Generation {
 /// One whole generation: a connection in a read transaction, and the vectors of that generation.
 pub struct Snapshot {
     store: Arc<Store>,
-    /// Of the database.
-    identity: Identity,
     connection: Pooled,
     generation: u64,
     /// When it was made: the numbers begin anew with the database.
@@ -125,15 +123,15 @@ pub(crate) enum Vectored {
 impl Snapshot {
     pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
         let pinned = store::while_vanishing(store.folder(), || {
-            let (identity, connection) = store.reader()?;
-            Self::once(Arc::clone(&store), identity, connection, vectored)
+            let connection = store.reader()?;
+            Self::once(Arc::clone(&store), connection, vectored)
         });
         match pinned {
             // A builder was killed before it had made the tables. The next one begins anew; until then there is
             // nothing to be found.
             Err(Error::Sqlite { source, .. }) if schema::is_unmade(&source) => {
-                let (identity, connection) = store.nothing()?;
-                Self::once(store, identity, connection, vectored)
+                let connection = store.nothing()?;
+                Self::once(store, connection, vectored)
             }
             pinned => pinned,
         }
@@ -141,13 +139,11 @@ impl Snapshot {
 
     fn once(
         store: Arc<Store>,
-        identity: Identity,
         connection: Pooled,
         vectored: Vectored,
     ) -> Result<Self, Error> {
         // From here on `drop` ends the transaction, whatever fails below.
         let mut pinned = Self {
-            identity,
             connection,
             generation: 0,
             built: String::new(),
@@ -238,13 +234,9 @@ impl Snapshot {
     /// When the index cannot be read.
     pub fn bm25(&self, terms: &[String], limit: usize) -> Result<Vec<Hit>, Error> {
         let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
-        let mut hits = match self.store.lengths(self.identity, &self.connection)? {
-            Some(lengths) => self.sql(rank::matches(&self.connection, &query, lengths))?,
-            None => {
-                let sql = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?1";
-                self.all(sql, [query], |row| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? }))?
-            }
-        };
+        let sql = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?1";
+        let read = |row: &Row<'_>| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? });
+        let mut hits = self.all(sql, [query], read)?;
         // The filter is no table, so that a reader need not write one: what it leaves out is stepped over.
         hits.retain(|hit| self.admits(hit.chunk));
         let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));

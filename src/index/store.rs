@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,6 @@ use rusqlite::{Connection, OpenFlags};
 use crate::Error;
 use crate::file_table::FileRows;
 use crate::hnsw::Graph;
-use crate::rank::{self, Lengths};
 use crate::schema::{self, State};
 use crate::vectors::VectorSet;
 
@@ -57,10 +55,6 @@ pub(crate) struct Store {
     /// How many chunks hold a term, of the newest generation that anyone asked: the words of all questions
     /// are much the same, and the most common ones take the longest to count.
     frequencies: Mutex<Frequencies>,
-    /// How long the passages of the present database are, once a second question is asked.
-    lengths: Mutex<Option<(Identity, Lengths)>>,
-    /// Whether a question was asked.
-    was_asked: AtomicBool,
     /// The newest graph that anyone asked for, by file name; `None` inside when it was bad.
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
 }
@@ -118,6 +112,9 @@ impl Default for Limits {
 pub(crate) struct Identity(u64, u64);
 
 impl Identity {
+    /// No file's, so that each reader looks again for the file that is there.
+    const NONE: Self = Self(0, 0);
+
     #[cfg(unix)]
     pub(crate) fn of(metadata: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
@@ -126,7 +123,7 @@ impl Identity {
 
     #[cfg(not(unix))]
     pub(crate) fn of(_: &fs::Metadata) -> Self {
-        Self(0, 0)
+        Self::NONE
     }
 
     fn at(path: &Path) -> Option<Self> {
@@ -198,7 +195,7 @@ impl Store {
         let open = match made {
             // Whoever holds the lock is about to make it, however slow the disk: until then there is
             // nothing to be found, which is no reason to refuse a question.
-            Err(Error::Locked { .. }) => nothing_yet(folder)?,
+            Err(Error::Locked { .. }) => (Identity::NONE, nothing_yet(folder)?),
             made => made.and_then(|()| connect_pool(folder))?,
         };
         Ok(Self {
@@ -208,8 +205,6 @@ impl Store {
             vectors: Mutex::new(None),
             files: Mutex::new(None),
             frequencies: Mutex::default(),
-            lengths: Mutex::default(),
-            was_asked: AtomicBool::new(false),
             graph: Mutex::new(None),
         })
     }
@@ -218,39 +213,37 @@ impl Store {
         &self.folder
     }
 
-    /// A connection for reading, to the database that is there now, and which that is.
-    pub(crate) fn reader(&self) -> Result<(Identity, Pooled), Error> {
+    /// Returns a connection for reading the database that is at the path now.
+    pub(crate) fn reader(&self) -> Result<Pooled, Error> {
         let pool = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.clone())
+            (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.1.clone())
         };
-        let (identity, pool) = match pool.map_or_else(|| self.reopen(), Ok) {
+        let pool = match pool.map_or_else(|| self.reopen(), Ok) {
             // A reader waits for no builder: what was open is whole, though its file is gone.
             Err(Error::Locked { .. }) => self.left_over()?,
             pool => pool?,
         };
-        let connection = pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })?;
-        Ok((identity, connection))
+        pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
     }
 
     /// What was open before the database was removed, if it can still be read, or else nothing.
-    fn left_over(&self) -> Result<(Identity, Pool), Error> {
-        let (identity, pool) = self.open.read().unwrap_or_else(PoisonError::into_inner).clone();
+    fn left_over(&self) -> Result<Pool, Error> {
+        let pool = self.open.read().unwrap_or_else(PoisonError::into_inner).1.clone();
         let is_whole = pool.get().is_ok_and(|connection| {
             connection.query_row("SELECT count(*) FROM generation", [], |row| row.get::<_, i64>(0)).is_ok()
         });
-        if is_whole { Ok((identity, pool)) } else { nothing_yet(&self.folder) }
+        if is_whole { Ok(pool) } else { nothing_yet(&self.folder) }
     }
 
     /// A connection to the generation before the first.
-    pub(crate) fn nothing(&self) -> Result<(Identity, Pooled), Error> {
-        let (identity, pool) = nothing_yet(&self.folder)?;
-        let connection = pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })?;
-        Ok((identity, connection))
+    pub(crate) fn nothing(&self) -> Result<Pooled, Error> {
+        let pool = nothing_yet(&self.folder)?;
+        pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
     }
 
     /// The database was removed or replaced since it was opened.
-    fn reopen(&self) -> Result<(Identity, Pool), Error> {
+    fn reopen(&self) -> Result<Pool, Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         loop {
@@ -261,10 +254,8 @@ impl Store {
             }
             match connect_pool(&self.folder) {
                 Ok(opened) => {
-                    // Another file may have its number, now that nobody holds it open.
-                    *self.lengths.lock().unwrap_or_else(PoisonError::into_inner) = None;
                     *open = opened;
-                    return Ok(open.clone());
+                    return Ok(open.1.clone());
                 }
                 // Removed once more since it was made.
                 Err(_) if !self.folder.join(DATABASE).exists() && started.elapsed() < REMAKE_PATIENCE => {}
@@ -363,20 +354,6 @@ impl Store {
 
     pub(crate) fn cached_frequencies(&self) -> MutexGuard<'_, Frequencies> {
         self.frequencies.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// How long the passages are that this connection sees, and perhaps others; `None` for the first question, as
-    /// many a process asks only one, and to read them takes longer than they save it.
-    pub(crate) fn lengths(&self, of: Identity, connection: &Connection) -> Result<Option<Lengths>, Error> {
-        if !self.was_asked.swap(true, Ordering::Relaxed) {
-            return Ok(None);
-        }
-        let mut cached = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = cached.take().filter(|(identity, _)| *identity == of);
-        let mut lengths = known.map(|(_, lengths)| lengths).unwrap_or_default();
-        rank::read_lengths(connection, &mut lengths).map_err(self.sqlite())?;
-        *cached = Some((of, Arc::clone(&lengths)));
-        Ok(Some(lengths))
     }
 
     pub(crate) fn cached_graph(&self) -> MutexGuard<'_, Option<(String, Option<Arc<Graph>>)>> {
@@ -550,13 +527,13 @@ pub(crate) fn while_vanishing<T>(folder: &Path, look: impl Fn() -> Result<T, Err
 
 /// The generation before the first, in memory: what is read while the database cannot be made. It is
 /// no file's, so that each question looks anew for the one that is.
-fn nothing_yet(folder: &Path) -> Result<(Identity, Pool), Error> {
+fn nothing_yet(folder: &Path) -> Result<Pool, Error> {
     tracing::warn!(folder = %folder.display(), "the index is not made yet");
     let manager = SqliteConnectionManager::memory().with_init(|connection| {
         schema::create(connection)?;
         for_reading(connection)
     });
-    Ok((Identity(0, 0), pool(manager)))
+    Ok(pool(manager))
 }
 
 fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
@@ -564,7 +541,7 @@ fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(32);
-    rank::register(connection)
+    Ok(())
 }
 
 /// Empties the log when a generation has made it large. Nobody else does: see [`leave_log_alone`]. A reader that
