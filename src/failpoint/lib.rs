@@ -3,9 +3,6 @@
 //! Without the feature `failpoints`, which only the stress tests set, [`here!`] is nothing at all:
 //! no code, and no name in the program.
 
-/// Whether this is a build for the stress tests, in which what only large brains come to is done for small ones.
-pub const ON: bool = cfg!(feature = "failpoints");
-
 /// Names a place at which the process may be told to end.
 #[cfg(not(feature = "failpoints"))]
 #[macro_export]

@@ -8,7 +8,6 @@ use brain::{Files, parallel};
 use knowledge::{CountTokens, Unit, text};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use crate::aside::{self, Aside, Words};
 use crate::chunk::{self, Piece};
 use crate::file_table::{self, FileRow, FileRows};
 use crate::hnsw::{self, Graph};
@@ -76,10 +75,8 @@ pub struct Plan {
     /// The row of its first new chunk; the others follow.
     first_row: i64,
     work: Work,
-    /// Where its words are, when they are not with its units.
-    aside: Option<Aside>,
     // Last, so that the connection is closed before another builder begins.
-    lock: BuilderLock,
+    _lock: BuilderLock,
 }
 
 #[derive(Default)]
@@ -102,7 +99,7 @@ struct NewUnit {
     unit: Unit,
     path: String,
     chunks: Vec<NewChunk>,
-    /// Of each chunk, unless they are aside.
+    /// Of each chunk.
     words: Words,
 }
 
@@ -130,6 +127,9 @@ enum Source {
 }
 
 type TextHash = [u8; 16];
+
+/// What each chunk of a unit is found by: heading, text and parts of identifiers.
+type Words = Vec<[String; 3]>;
 
 pub(crate) struct Generation {
     number: u64,
@@ -187,10 +187,10 @@ impl Plan {
             Err(Error::Sqlite { source, .. }) if schema::is_damage(&source) => make(progress)?,
             other => other?,
         };
-        let Made { before, first_row, work, aside } = made;
+        let Made { before, first_row, work } = made;
         let number = next_number(&store, before.as_ref())?;
         let model = model.clone();
-        let plan = Self { store, connection, model, before, number, first_row, work, aside, lock };
+        let plan = Self { store, connection, model, before, number, first_row, work, _lock: lock };
         plan.tidy()?;
         Ok(plan)
     }
@@ -219,8 +219,8 @@ impl Plan {
             work.units.push(NewUnit { unit, path, chunks, words });
         }
         let number = next_number(&store, before.as_ref())?;
-        let (model, aside) = (model.clone(), None);
-        Ok(Self { store, connection, model, before, number, first_row, work, aside, lock })
+        let model = model.clone();
+        Ok(Self { store, connection, model, before, number, first_row, work, _lock: lock })
     }
 
     /// Whether the index agrees with the files, so that there is nothing to publish.
@@ -279,13 +279,9 @@ impl Plan {
     /// Writes the generation; the bytes of its vector file when that is a new one.
     fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<Option<Vec<u8>>, Error> {
         let (store, model, number) = (self.store.clone(), self.model.clone(), self.number);
-        let (work, first_row, aside) = (&self.work, self.first_row, self.aside.take());
-        // To write a first generation into the log, and the log into the database, is to write it twice.
-        let is_first = cfg!(unix) && self.before.is_none() && work.units.len() >= store.limits.aside;
-        let mut alone = is_first.then(|| self.alone()).transpose()?;
-        let transaction = alone
-            .as_mut()
-            .unwrap_or(&mut self.connection)
+        let (work, first_row) = (&self.work, self.first_row);
+        let transaction = self
+            .connection
             .transaction_with_behavior(TransactionBehavior::Immediate)
             .map_err(store.sqlite())?;
         let before = self.before.as_ref().filter(|_| !work.clear);
@@ -304,12 +300,6 @@ impl Plan {
             // What keeps nothing of the generation before has all its vectors here.
             let packing = before.is_none().then(|| scope.spawn(pack));
             apply(&transaction, work, embeddings, first_row, packed_row_max).map_err(store.sqlite())?;
-            if is_first {
-                scope.spawn(|| store.hurry_alone());
-            }
-            if let Some(aside) = aside {
-                aside.copy_into(&transaction).map_err(store.sqlite())?;
-            }
             match packing.map(std::thread::ScopedJoinHandle::join) {
                 Some(Ok(packed)) => packed.map(Some),
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -355,32 +345,14 @@ impl Plan {
             )
             .map_err(store.sqlite())?;
         transaction.commit().map_err(store.sqlite())?;
-        if let Some(alone) = alone {
-            self.connection = store.put_in_place(alone, &self.lock)?;
-        }
         *store.cached_files() = work.known.clone().map(|known| ((number, built), known));
         failpoint::here!("index-after-commit");
         Ok(bytes)
     }
 
-    /// A database of its own, with what is of no generation and stays.
-    fn alone(&self) -> Result<Connection, Error> {
-        let mut alone = self.store.begin_alone()?;
-        let mut copy = || -> rusqlite::Result<()> {
-            let transaction = alone.transaction()?;
-            for table in ["reviewers", "reviewed"] {
-                aside::copy(&self.connection, &transaction, table)?;
-            }
-            transaction.commit()
-        };
-        copy().map_err(self.store.sqlite())?;
-        Ok(alone)
-    }
-
     /// Removes the files of generations past and those that a killed builder left. The generation
     /// before the newest keeps its vectors, for a reader that has just pinned it.
     fn tidy(&self) -> Result<(), Error> {
-        self.store.forget_alone();
         let newest = generation_of(&self.connection).map_err(self.store.sqlite())?;
         let graph: Option<String> = self
             .connection
@@ -543,7 +515,6 @@ struct Made {
     before: Option<Generation>,
     first_row: i64,
     work: Work,
-    aside: Option<Aside>,
 }
 
 /// Finds the work.
@@ -587,7 +558,7 @@ impl<'a> Maker<'a> {
         let clear = self.reread || !file_table::are_all_known(&known, units);
         let seen = file_table::look_at_all(self.store, self.connection, self.brain, &known, clear, progress)?;
         let Some(seen) = seen else {
-            return Ok(Made { before: self.before, first_row, work: Work::default(), aside: None });
+            return Ok(Made { before: self.before, first_row, work: Work::default() });
         };
         let mut work = Work {
             clear,
@@ -598,13 +569,12 @@ impl<'a> Maker<'a> {
             units_removed: if clear { BTreeSet::new() } else { seen.units_removed },
             ..Work::default()
         };
-        let aside = (clear && seen.units.len() >= self.store.limits.aside).then(|| Aside::begin(first_row));
         let mut texts: HashMap<TextHash, usize> = HashMap::new();
         let mut units = seen.units.into_iter();
         loop {
             let block: Vec<(String, Unit)> = units.by_ref().take(CUT_AT_ONCE).collect();
             if block.is_empty() {
-                return Ok(Made { before: self.before, first_row, work, aside });
+                return Ok(Made { before: self.before, first_row, work });
             }
             let cut = parallel::map(&block, |(_, unit)| {
                 let pieces = chunk::chunk(unit, self.tokens);
@@ -615,14 +585,8 @@ impl<'a> Maker<'a> {
                 });
                 (texts.collect::<Vec<_>>(), words)
             });
-            let (cut, mut words): (Vec<_>, Vec<Words>) = cut.into_iter().unzip();
-            if let Some(aside) = &aside {
-                aside.add(std::mem::take(&mut words));
-            }
-            let mut words = words.into_iter();
-            for ((path, unit), pieces) in block.into_iter().zip(cut) {
+            for ((path, unit), (pieces, words)) in block.into_iter().zip(cut) {
                 let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
-                let words = words.next().unwrap_or_default();
                 work.units.push(NewUnit { unit, path, chunks, words });
             }
         }
@@ -712,8 +676,7 @@ fn apply(
     let mut row = first_row;
     for NewUnit { unit, path, chunks, words } in &work.units {
         put_unit(transaction, unit, path)?;
-        let mut words = words.iter();
-        for (position, chunk) in chunks.iter().enumerate() {
+        for (position, (chunk, words)) in chunks.iter().zip(words).enumerate() {
             let NewChunk { piece, text_hash, .. } = chunk;
             transaction
                 .prepare_cached(
@@ -731,9 +694,10 @@ fn apply(
                     text_hash,
                     chunk.embedding(embeddings)
                 ])?;
-            if let Some(words) = words.next() {
-                aside::put(transaction, row, words)?;
-            }
+            let [heading, text, parts] = words;
+            transaction
+                .prepare_cached("INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)")?
+                .execute((row, heading, text, parts))?;
             row += 1;
         }
     }

@@ -5,7 +5,6 @@
 //! Readers see one whole generation and never wait for the one builder. It never calls a model:
 //! texts that need a vector are handed out by [`Plan::texts`] and come back in [`Plan::publish`].
 
-mod aside;
 mod cache;
 mod catalog;
 pub mod chunk;

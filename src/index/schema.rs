@@ -1,6 +1,6 @@
 //! The tables.
 
-use rusqlite::{Connection, ErrorCode, Transaction};
+use rusqlite::{Connection, ErrorCode};
 
 /// A chunk with its embedding has some 2 KB: a page of 4 KB holds one, and is half empty. A search reads many
 /// chunks and one of a page, so the pages are no larger than that.
@@ -25,6 +25,12 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 ///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector for ever,
 /// which is what lets a graph of an older generation be used for a newer one.
+///
+/// `chunks_fts` keeps no text (`content=''`): what is indexed is not what is shown, it has hidden characters taken out and
+/// identifiers taken apart, and the text is in `chunks` already.
+///
+/// The words of a large change are gathered in up to 32 MB of memory instead of 1, so that they are
+/// sorted once and not merged again and again.
 const TABLES: &str = "
     CREATE TABLE generation (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -104,16 +110,6 @@ const TABLES: &str = "
         PRIMARY KEY (source_id, target_id, relation_type)
     ) WITHOUT ROWID;
     CREATE INDEX relationships_by_target ON relationships(target_id);
-";
-
-/// The table of words. It is made in other databases too: see [`crate::aside`].
-///
-/// It keeps no text (`content=''`): what is indexed is not what is shown, it has hidden characters taken out and
-/// identifiers taken apart, and the text is in `chunks` already.
-///
-/// The words of a large change are gathered in up to 32 MB of memory instead of 1, so that they are
-/// sorted once and not merged again and again.
-pub(crate) const WORDS: &str = "
     CREATE VIRTUAL TABLE chunks_fts USING fts5(
         heading, text, parts,
         content='', contentless_delete=1,
@@ -173,27 +169,12 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     if inspect(&transaction)? == State::Ours {
         return Ok(());
     }
-    make(&transaction)?;
+    transaction.execute_batch(TABLES)?;
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     // The file by itself says what it is, also while its log has not been moved into it.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-}
-
-/// Makes the tables in a file that nobody else knows of, which needs no log: until it is whole it is nothing.
-pub(crate) fn create_alone(connection: &mut Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-    connection.pragma_update(None, "journal_mode", "OFF")?;
-    connection.pragma_update(None, "synchronous", "OFF")?;
-    let transaction = connection.transaction()?;
-    make(&transaction)?;
-    transaction.commit()
-}
-
-fn make(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
-    transaction.execute_batch(TABLES)?;
-    transaction.execute_batch(WORDS)?;
-    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-    transaction.pragma_update(None, "user_version", VERSION)
 }
 
 /// Whether an error says that there are no tables yet: somebody is about to make them, or was killed before. One

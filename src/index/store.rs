@@ -33,13 +33,7 @@ const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
 /// At most, and only while much is written.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 
-/// For a database that nobody reads and no log is kept of: its pages may as well go to the system while the words
-/// are still gathered.
-const ALONE_CACHE_KIB: i64 = 8 << 10;
-
 pub(crate) const DATABASE: &str = "index.db";
-/// A first generation in the making.
-const NEW_DATABASE: &str = "index.db.new";
 const LOCK: &str = "index.lock";
 /// Left by a reader that met damage, which it may not mend: the builder does.
 const DAMAGED: &str = "index.damaged";
@@ -89,20 +83,14 @@ pub(crate) struct Limits {
     pub(crate) graph: usize,
     /// Small changes leave the vector file as it is.
     pub(crate) tail: usize,
-    /// Units, of which a whole new generation's words are gathered aside, and a first one is made in a file of
-    /// its own.
-    pub(crate) aside: usize,
 }
 
 /// Packing fewer chunks than this, and reading them again, takes no longer than the rest of a change.
 const TAIL_CHUNKS_MIN: usize = 4_096;
 
-/// Fewer are not worth a thread and a database.
-const ASIDE_UNITS_MIN: usize = if cfg!(test) || failpoint::ON { 0 } else { 256 };
-
 impl Default for Limits {
     fn default() -> Self {
-        Self { graph: crate::hnsw::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN, aside: ASIDE_UNITS_MIN }
+        Self { graph: crate::hnsw::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN }
     }
 }
 
@@ -268,57 +256,6 @@ impl Store {
     pub(crate) fn writer(&self, lock: &BuilderLock) -> Result<Connection, Error> {
         ensure(&self.folder, lock, false)?;
         let path = self.folder.join(DATABASE);
-        connect(&path).map_err(self.sqlite())
-    }
-
-    /// A database beside the one that is there, for a first generation. What a killed builder has left of one
-    /// is removed.
-    pub(crate) fn begin_alone(&self) -> Result<Connection, Error> {
-        self.forget_alone();
-        let made = Connection::open(self.folder.join(NEW_DATABASE)).and_then(|mut connection| {
-            schema::create_alone(&mut connection)?;
-            connection.pragma_update(None, "cache_size", -ALONE_CACHE_KIB)?;
-            connection.set_prepared_statement_cache_capacity(32);
-            Ok(connection)
-        });
-        made.map_err(self.sqlite())
-    }
-
-    /// Has what is written of it so far go to the disk while more is written. What fails here fails again when it
-    /// is put in place.
-    pub(crate) fn hurry_alone(&self) {
-        let _ = File::open(self.folder.join(NEW_DATABASE)).and_then(|file| file.sync_data());
-    }
-
-    pub(crate) fn forget_alone(&self) {
-        for end in ["", "-wal", "-shm", "-journal"] {
-            let path = self.folder.join(format!("{NEW_DATABASE}{end}"));
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%error, file = %path.display(), "failed to remove a file of the index");
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// Puts what [`Store::begin_alone`] gave and was filled since in the place of the database that is there,
-    /// which has nothing to be lost. Whoever reads that one goes on with it, and sees at the next question that
-    /// the file is another one, as when the folder was deleted.
-    pub(crate) fn put_in_place(&self, alone: Connection, lock: &BuilderLock) -> Result<Connection, Error> {
-        // From now on it has a log. Closing leaves it whole without one.
-        alone.pragma_update(None, "journal_mode", "WAL").map_err(self.sqlite())?;
-        alone.close().map_err(|(_, error)| self.sqlite()(error))?;
-        let (new, path) = (self.folder.join(NEW_DATABASE), self.folder.join(DATABASE));
-        let on_disk = File::open(&new).and_then(|file| file.sync_all());
-        on_disk.map_err(io_error("write", &new))?;
-        failpoint::here!("index-first-is-whole");
-        drop_database(&self.folder, lock)?;
-        failpoint::here!("index-first-has-no-name");
-        fs::rename(&new, &path).map_err(io_error("rename", &new))?;
-        failpoint::here!("index-first-in-place");
-        let kept = File::open(&self.folder).and_then(|folder| folder.sync_all());
-        kept.map_err(io_error("write", &self.folder))?;
         connect(&path).map_err(self.sqlite())
     }
 

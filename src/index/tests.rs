@@ -10,7 +10,6 @@ use knowledge::{Relation, UnitId};
 use brain::Brain;
 
 use super::*;
-use crate::store::Identity;
 
 const DIMENSIONS: usize = 32;
 
@@ -449,25 +448,15 @@ fn however_the_files_change_the_index_is_what_a_new_one_would_be() {
     }
 }
 
-/// It is made beside the database that is there and takes its place.
 #[test]
-fn a_first_generation_takes_the_place_of_nothing_and_keeps_who_has_reviewed_what() {
+fn a_first_generation_keeps_who_has_reviewed_what() {
     let bench = Bench::new();
     let reader = Index::open(&bench.folder()).unwrap();
-    assert_eq!(reader.pin().unwrap().generation(), 0);
     let path = "domains/coding/concepts/a.md";
     assert!(bench.index.note_reviewers("c0ffee", true, [(path, Some("Ada"))]).unwrap());
-    // A builder was killed while it made one.
-    for end in ["", "-wal", "-shm", "-journal"] {
-        fs::write(bench.folder().join(format!("index.db.new{end}")), [0xa5; 100_000]).unwrap();
-    }
     bench.unit("a", "alpha");
-    bench.unit("b", "beta");
     let pinned = reader.pin().unwrap();
-    let before = fs::metadata(bench.folder().join("index.db")).unwrap();
     bench.update();
-    let after = fs::metadata(bench.folder().join("index.db")).unwrap();
-    assert_ne!(Identity::of(&before), Identity::of(&after), "it is another file");
     assert_eq!((pinned.generation(), pinned.units().unwrap().len()), (0, 0), "what is pinned stays");
     drop(pinned);
     for index in [&reader, &bench.index] {
@@ -478,42 +467,10 @@ fn a_first_generation_takes_the_place_of_nothing_and_keeps_who_has_reviewed_what
         assert_eq!(index.reviewed().unwrap().as_deref(), Some("c0ffee"));
         assert!(is_sound(index));
     }
-    let mode = |connection: rusqlite::Connection| -> String {
-        connection.query_row("PRAGMA journal_mode", [], |row| row.get(0)).unwrap()
-    };
-    assert_eq!(mode(rusqlite::Connection::open(bench.folder().join("index.db")).unwrap()), "wal");
-    let names = fs::read_dir(bench.folder()).unwrap().map(|entry| entry.unwrap().file_name());
-    let left: Vec<_> = names.filter(|name| name.to_string_lossy().contains(".new")).collect();
-    assert!(left.is_empty(), "{left:?}");
-    // The second is of the same file.
     bench.unit("a", "gamma");
     bench.update();
-    let now = fs::metadata(bench.folder().join("index.db")).unwrap();
-    assert_eq!(Identity::of(&after), Identity::of(&now));
     assert_eq!(bench.find("gamma"), ["a"]);
     assert_eq!(reader.pin().unwrap().generation(), 2);
-}
-
-#[test]
-fn a_builder_killed_just_before_its_first_generation_takes_its_place_leaves_nothing_worse() {
-    let bench = Bench::new();
-    bench.unit("a", "alpha");
-    bench.unit("b", "beta");
-    bench.update();
-    let before = bench.everything();
-    let folder = bench.folder();
-    // The old one is gone, the new one has its own name still.
-    for name in ["index.db-wal", "index.db-shm"] {
-        let _ = fs::remove_file(folder.join(name));
-    }
-    fs::rename(folder.join("index.db"), folder.join("index.db.new")).unwrap();
-    let after = Index::open(&folder).unwrap();
-    assert_eq!(after.pin().unwrap().generation(), 0);
-    let plan = after.plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| ()).unwrap();
-    assert_eq!(plan.texts().len(), 2);
-    assert_eq!(publish(plan).generation, 2, "a number is not used twice");
-    assert_eq!(bench.everything(), before);
-    assert!(!folder.join("index.db.new").exists());
 }
 
 #[test]
