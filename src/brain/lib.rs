@@ -3,14 +3,15 @@
 //! It never runs git and never parses a unit: it hands out bytes and paths that are safe to use.
 
 pub mod config;
-pub mod parallel;
 pub mod places;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use walkdir::{DirEntry, WalkDir};
 
 pub use config::{Config, Origin};
 pub use places::Places;
@@ -24,8 +25,6 @@ pub const DERIVED_FOLDER: &str = ".nugget";
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
 /// The deepest folder that is walked, so that a hostile tree ends.
 const DEPTH_MAX: usize = 16;
-/// Fewer folders than this are listed one after the other.
-const FOLDERS_FEW: usize = 32;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -176,42 +175,21 @@ impl Brain {
     /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested
     /// repositories and reserved names are left out; an unreadable folder is skipped.
     pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
-        let mut files = Vec::new();
-        let mut folders = vec![String::new()];
-        for depth in 1..=DEPTH_MAX {
-            // To ask for each file's size and time takes longer than to find them all, and is shared among the
-            // processors by folders where there are many, by files where there are few.
-            let listed: Vec<io::Result<Stamped>> = if folders.len() < FOLDERS_FEW {
-                let list = |folder: &String| {
-                    let listed = list(&self.root, folder, depth)?;
-                    let stamps = parallel::map(&listed.units, stamp);
-                    Ok(listed.stamped(stamps))
-                };
-                folders.iter().map(list).collect()
-            } else {
-                parallel::map(&folders, |folder| {
-                    let listed = list(&self.root, folder, depth)?;
-                    let stamps = listed.units.iter().map(stamp).collect();
-                    Ok(listed.stamped(stamps))
-                })
-            };
-            let mut below = Vec::new();
-            for (folder, listed) in folders.iter().zip(listed) {
-                match listed {
-                    Ok((units, folders)) => {
-                        files.extend(units);
-                        below.extend(folders);
-                    }
-                    Err(source) if folder.is_empty() => {
-                        return Err(Error::Read { path: self.root.clone(), source });
-                    }
-                    Err(_) => {}
+        let walk = WalkDir::new(&self.root).min_depth(1).max_depth(DEPTH_MAX).into_iter();
+        let mut entries = Vec::new();
+        for entry in walk.filter_entry(is_listed) {
+            match entry {
+                Ok(entry) if entry.file_type().is_file() => entries.push(entry),
+                Err(error) if error.depth() == 0 => {
+                    return Err(Error::Read { path: self.root.clone(), source: error.into() });
                 }
+                _ => {}
             }
-            folders = below;
         }
-        // Each folder's are in order already, which this sort makes use of.
-        files.sort_by(|a, b| a.path.cmp(&b.path));
+        // Reading each file's size and time takes longer than finding them all.
+        let file = |entry: &DirEntry| brain_file(&self.root, entry);
+        let mut files: Vec<BrainFile> = entries.par_iter().filter_map(file).collect();
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
     }
 
@@ -298,64 +276,24 @@ pub fn is_unit_path(path: &str) -> bool {
     depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name, depth)
 }
 
-/// A file's path relative to the root, and its name in its folder.
-type Named = (String, fs::DirEntry);
-/// Size, and nanoseconds since the epoch.
-type Stamp = (u64, i128);
-
-/// What one folder holds.
-#[derive(Default)]
-struct Listed {
-    /// Paths relative to the root.
-    folders: Vec<String>,
-    /// The markdown files by name, each with its path relative to the root.
-    units: Vec<Named>,
-}
-
-/// The files of a folder, and the folders in it.
-type Stamped = (Vec<BrainFile>, Vec<String>);
-
-impl Listed {
-    /// `stamps`: what [`stamp`] gave for each file.
-    fn stamped(self, stamps: Vec<Option<Stamp>>) -> Stamped {
-        let file = |((path, _), stamp): (Named, Option<Stamp>)| {
-            stamp.map(|(size, modified_ns)| BrainFile { path, size, modified_ns })
-        };
-        (self.units.into_iter().zip(stamps).filter_map(file).collect(), self.folders)
+/// Whether [`Brain::files`] descends into a folder or lists a file.
+fn is_listed(entry: &DirEntry) -> bool {
+    let Some(name) = entry.file_name().to_str().filter(|name| !name.starts_with('.')) else { return false };
+    if entry.file_type().is_dir() {
+        // A folder below the root with a `.git` is a repository of its own.
+        return fs::symlink_metadata(entry.path().join(".git")).is_err();
     }
+    entry.file_type().is_file() && is_unit_name(name, entry.depth())
 }
 
-/// `folder`: relative to the root; `depth`: of what is in it.
-fn list(root: &Path, folder: &str, depth: usize) -> io::Result<Listed> {
-    let mut listed = Listed::default();
-    for entry in fs::read_dir(root.join(folder))? {
-        let Ok(entry) = entry else { continue };
-        let name = entry.file_name();
-        // The root's own is the brain's; another folder with one is a repository of its own.
-        if depth > 1 && name == ".git" {
-            return Ok(Listed::default());
-        }
-        let (Some(name), Ok(kind)) = (name.to_str(), entry.file_type()) else { continue };
-        if name.starts_with('.') {
-            continue;
-        }
-        let path = || if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-        if kind.is_dir() {
-            listed.folders.push(path());
-        } else if kind.is_file() && is_unit_name(name, depth) {
-            listed.units.push((path(), entry));
-        }
-    }
-    listed.units.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    Ok(listed)
-}
-
-/// `None` for one that has vanished since it was listed: it is simply not there.
-fn stamp((_, entry): &Named) -> Option<Stamp> {
+/// `None` for a file that has vanished since it was listed.
+fn brain_file(root: &Path, entry: &DirEntry) -> Option<BrainFile> {
+    let path = entry.path().strip_prefix(root).ok()?.to_str()?.to_owned();
     let metadata = entry.metadata().ok()?;
     let modified = metadata.modified().ok();
     let since = modified.and_then(|time| time.duration_since(std::time::UNIX_EPOCH).ok());
-    Some((metadata.len(), since.map_or(0, |since| since.as_nanos() as i128)))
+    let modified_ns = since.map_or(0, |since| since.as_nanos() as i128);
+    Some(BrainFile { path, size: metadata.len(), modified_ns })
 }
 
 #[cfg(test)]
@@ -409,14 +347,13 @@ mod tests {
         assert_eq!(paths, ["b.md", "domains/a/bugs/x.md", "notes/README.md"]);
     }
 
-    /// By all processors where there are many folders.
     #[test]
     fn files_of_many_folders_come_in_the_order_of_their_paths() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         Brain::init(root).unwrap();
         let mut expected = Vec::new();
-        for at in 0..3 * FOLDERS_FEW {
+        for at in 0..100 {
             for path in [format!("f{at}/a.md"), format!("f{at}/x/b.md"), format!("f{at}-x.md")] {
                 fs::create_dir_all(root.join(&path).parent().unwrap()).unwrap();
                 fs::write(root.join(&path), &path).unwrap();

@@ -4,8 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::sync::Arc;
 
-use brain::{Files, parallel};
+use brain::Files;
 use knowledge::{CountTokens, Unit, text};
+use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
 use crate::chunk::{self, Piece};
@@ -251,10 +252,8 @@ impl Plan {
             return Err(Error::VectorCount { wanted: self.work.texts.len(), given: vectors.len() });
         }
         let dimensions = self.model.dimensions;
-        let embeddings: Vec<Vec<u8>> =
-            parallel::map(&vectors, |vector| vectors::to_embedding(vector, dimensions))
-                .into_iter()
-                .collect::<Result<_, _>>()?;
+        let to_embedding = |vector: &Vec<f32>| vectors::to_embedding(vector, dimensions);
+        let embeddings: Vec<Vec<u8>> = vectors.par_iter().map(to_embedding).collect::<Result<_, _>>()?;
         let is_large = embeddings.len() >= BESIDE_MIN;
         drop_beside(vectors, is_large);
         if self.is_empty() {
@@ -576,7 +575,7 @@ impl<'a> Maker<'a> {
             if block.is_empty() {
                 return Ok(Made { before: self.before, first_row, work });
             }
-            let cut = parallel::map(&block, |(_, unit)| {
+            let cut_one = |(_, unit): &(String, Unit)| {
                 let pieces = chunk::chunk(unit, self.tokens);
                 let words = searchable(unit, &pieces);
                 let texts = pieces.into_iter().map(|piece| {
@@ -584,7 +583,8 @@ impl<'a> Maker<'a> {
                     (piece, text_hash(&text), text)
                 });
                 (texts.collect::<Vec<_>>(), words)
-            });
+            };
+            let cut: Vec<_> = block.par_iter().map(cut_one).collect();
             for ((path, unit), (pieces, words)) in block.into_iter().zip(cut) {
                 let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
                 work.units.push(NewUnit { unit, path, chunks, words });
@@ -696,7 +696,9 @@ fn apply(
                 ])?;
             let [heading, text, parts] = words;
             transaction
-                .prepare_cached("INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)")?
+                .prepare_cached(
+                    "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
+                )?
                 .execute((row, heading, text, parts))?;
             row += 1;
         }

@@ -5,8 +5,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use brain::{BrainFile, Files, parallel};
+use brain::{BrainFile, Files};
 use knowledge::{Document, Unit};
+use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 use transcript::redact::redact;
 
@@ -316,8 +317,10 @@ impl Look {
         for block in suspects.chunks(READ_AT_ONCE) {
             progress(Progress { files: compared, files_total: files.len() });
             compared += block.len();
-            let found =
-                parallel::map(block, |(at, before)| read(brain, &files[*at], before.map(Arc::as_ref)));
+            let read_one = |(at, before): &(usize, Option<&Arc<FileRow>>)| {
+                read(brain, &files[*at], before.map(Arc::as_ref))
+            };
+            let found: Vec<_> = block.par_iter().map(read_one).collect();
             for ((at, before), found) in block.iter().zip(found) {
                 let Some((row, unit)) = found else { continue };
                 let row = Arc::new(row);

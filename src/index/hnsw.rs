@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use half::slice::HalfFloatSliceExt as _;
+use rayon::prelude::*;
 use usearch::ffi::{IndexOptions, MetricKind, ScalarKind};
 
 use crate::Error;
@@ -40,29 +41,10 @@ pub(crate) struct Graph {
 impl Graph {
     pub(crate) fn build(vectors: &Vectors) -> Result<(Self, Vec<u8>), Error> {
         let index = usearch::Index::new(&options(vectors.dimensions())).map_err(failed)?;
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-        index.reserve_capacity_and_threads(vectors.len(), threads).map_err(failed)?;
+        index.reserve_capacity_and_threads(vectors.len(), rayon::current_num_threads()).map_err(failed)?;
         let rows: Vec<_> = vectors.iter().collect();
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = rows
-                .chunks(rows.len().div_ceil(threads).max(1))
-                .map(|part| {
-                    let index = &index;
-                    scope.spawn(move || {
-                        part.iter().try_for_each(|(row, vector)| {
-                            index.add(row.cast_unsigned(), &vector.to_f32_vec()).map_err(failed)
-                        })
-                    })
-                })
-                .collect();
-            for worker in workers {
-                match worker.join() {
-                    Ok(result) => result?,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            Ok::<(), Error>(())
-        })?;
+        let add = |(row, vector): &(i64, &[half::f16])| index.add(row.cast_unsigned(), &vector.to_f32_vec());
+        rows.par_iter().try_for_each(add).map_err(failed)?;
         let mut bytes = vec![0; index.serialized_length()];
         index.save_to_buffer(&mut bytes).map_err(failed)?;
         let row_max = rows.last().map_or(0, |(row, _)| *row);

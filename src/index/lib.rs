@@ -29,8 +29,6 @@ use brain::Files;
 use knowledge::CountTokens;
 use serde::{Deserialize, Serialize};
 
-/// The same work on many items by all processors, for those who search as for those who index.
-pub use brain::parallel;
 pub use builder::{Mode, Plan, PrechunkedUnit, Progress, Report};
 pub use cache::VectorCache;
 pub use catalog::{Overview, UnitGlance};

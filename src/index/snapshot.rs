@@ -137,11 +137,7 @@ impl Snapshot {
         }
     }
 
-    fn once(
-        store: Arc<Store>,
-        connection: Pooled,
-        vectored: Vectored,
-    ) -> Result<Self, Error> {
+    fn once(store: Arc<Store>, connection: Pooled, vectored: Vectored) -> Result<Self, Error> {
         // From here on `drop` ends the transaction, whatever fails below.
         let mut pinned = Self {
             connection,

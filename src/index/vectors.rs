@@ -12,9 +12,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use brain::parallel;
 use half::f16;
 use half::slice::HalfFloatSliceExt as _;
+use rayon::prelude::*;
 
 use crate::Error;
 use crate::snapshot::{ChunkRow, Hit};
@@ -216,15 +216,15 @@ impl Vectors {
     ) -> Vec<(f32, i64)> {
         let from = self.rows.partition_point(|&row| row <= after);
         let starts: Vec<usize> = (from..self.rows.len()).step_by(BLOCK_ROWS).collect();
-        let blocks = parallel::map(&starts, |&start| {
+        let score_block = |&start: &usize| {
             let block = start..self.rows.len().min(start + BLOCK_ROWS);
             let admitted = block.filter(|&index| admits(self.rows[index]));
             let mut scores =
                 admitted.map(|index| (dot(query, self.at(index)), self.rows[index])).collect::<Vec<_>>();
             keep_best(&mut scores, limit);
             scores
-        });
-        blocks.concat()
+        };
+        starts.par_iter().flat_map_iter(score_block).collect()
     }
 }
 

@@ -2,7 +2,8 @@
 //! together.
 
 use ahash::AHashMap;
-use index::{Snapshot, parallel};
+use index::Snapshot;
+use rayon::prelude::*;
 
 use crate::{Analysis, Error, TokenModel};
 
@@ -135,7 +136,7 @@ impl QueryTerms {
         }
         let asked = self.pieces.len();
         let blocks: Vec<&[&str]> = distinct.chunks(WORDS_AT_ONCE).collect();
-        let compared = parallel::map(&blocks, |words| self.compare(words, lexicon));
+        let compared: Vec<_> = blocks.par_iter().map(|words| self.compare(words, lexicon)).collect();
         let words: Vec<Word<'_>> = compared.iter().flat_map(|block| block.words(asked)).collect();
         let pairs_total: f64 = self.pairs.iter().map(|pair| self.worth(pair)).sum();
         let mut seen = vec![usize::MAX; words.len()];
