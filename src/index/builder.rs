@@ -17,9 +17,6 @@ use crate::store::{BuilderLock, Store, io_error};
 use crate::vectors::{self, Packer, Vectors};
 use crate::{Error, ModelLabel, identifiers, schema, snapshot, store};
 
-/// How many units are cut at once; their words are gathered while the next ones are cut.
-const CUT_AT_ONCE: usize = 512;
-
 /// A vector file is made anew when this part of its chunks, one in so many, was added or is gone.
 const TAIL_PART: usize = 8;
 
@@ -100,8 +97,6 @@ struct NewUnit {
     unit: Unit,
     path: String,
     chunks: Vec<NewChunk>,
-    /// Of each chunk.
-    words: Words,
 }
 
 struct NewChunk {
@@ -129,9 +124,6 @@ enum Source {
 
 type TextHash = [u8; 16];
 
-/// What each chunk of a unit is found by: heading, text and parts of identifiers.
-type Words = Vec<[String; 3]>;
-
 pub(crate) struct Generation {
     number: u64,
     pub(crate) model: ModelLabel,
@@ -149,17 +141,6 @@ impl Generation {
     /// Tells it from every other, also from those of another database.
     pub(crate) fn key(&self) -> (u64, String) {
         (self.number, self.built.clone())
-    }
-}
-
-/// From so many vectors on it takes a while to free them.
-const BESIDE_MIN: usize = 4_096;
-
-/// Frees what is large on a thread of its own, for nobody waits for it.
-fn drop_beside(value: impl Send + 'static, is_large: bool) {
-    if is_large {
-        // Where no thread can be had it is dropped here.
-        let _ = std::thread::Builder::new().spawn(move || drop(value));
     }
 }
 
@@ -208,7 +189,6 @@ impl Plan {
         let mut work = Work { clear: true, changed: units.len(), ..Work::default() };
         let mut known = HashMap::new();
         for PrechunkedUnit { unit, pieces } in units {
-            let words = searchable(&unit, &pieces);
             let chunks = pieces.into_iter().map(|piece| {
                 let text = piece.embedding_text();
                 let text_hash = text_hash(&text);
@@ -217,7 +197,7 @@ impl Plan {
             });
             let chunks = chunks.collect();
             let path = unit.id.as_str().to_owned();
-            work.units.push(NewUnit { unit, path, chunks, words });
+            work.units.push(NewUnit { unit, path, chunks });
         }
         let number = next_number(&store, before.as_ref())?;
         let model = model.clone();
@@ -254,8 +234,6 @@ impl Plan {
         let dimensions = self.model.dimensions;
         let to_embedding = |vector: &Vec<f32>| vectors::to_embedding(vector, dimensions);
         let embeddings: Vec<Vec<u8>> = vectors.par_iter().map(to_embedding).collect::<Result<_, _>>()?;
-        let is_large = embeddings.len() >= BESIDE_MIN;
-        drop_beside(vectors, is_large);
         if self.is_empty() {
             let number = self.before.as_ref().map_or(0, |before| before.number);
             return self.report(number);
@@ -271,7 +249,6 @@ impl Plan {
         {
             tracing::warn!(%error, "failed to make a vector graph");
         }
-        drop_beside((self.work, embeddings), is_large);
         Ok(report)
     }
 
@@ -285,35 +262,15 @@ impl Plan {
             .map_err(store.sqlite())?;
         let before = self.before.as_ref().filter(|_| !work.clear);
         let packed_row_max = before.map_or(0, |before| before.packed_row_max);
-        let pack = || -> Result<_, Error> {
-            let chunks = || work.units.iter().flat_map(|unit| &unit.chunks);
-            let mut packer = Packer::new(model.dimensions, chunks().count());
-            let mut row_max = 0;
-            for (row, chunk) in (first_row..).zip(chunks()) {
-                packer.push(row, chunk.embedding(embeddings))?;
-                row_max = row;
-            }
-            VectorFile::put(&store, number, packer, row_max)
-        };
-        let packed = std::thread::scope(|scope| {
-            // What keeps nothing of the generation before has all its vectors here.
-            let packing = before.is_none().then(|| scope.spawn(pack));
-            apply(&transaction, work, embeddings, first_row, packed_row_max).map_err(store.sqlite())?;
-            match packing.map(std::thread::ScopedJoinHandle::join) {
-                Some(Ok(packed)) => packed.map(Some),
-                Some(Err(panic)) => std::panic::resume_unwind(panic),
-                None => Ok(None),
-            }
-        })?;
+        apply(&transaction, work, embeddings, first_row, packed_row_max).map_err(store.sqlite())?;
         let chunks: usize = one(&transaction, "SELECT count(*) FROM chunks").map_err(store.sqlite())?;
         let kept = match before {
             Some(before) => kept(&store, &transaction, before, chunks).map_err(store.sqlite())?,
             None => None,
         };
-        let (file, bytes) = match (packed, kept) {
-            (Some((file, bytes)), _) => (file, Some(bytes)),
-            (None, Some(kept)) => (kept, None),
-            (None, None) => {
+        let (file, bytes) = match kept {
+            Some(kept) => (kept, None),
+            None => {
                 let row_max = forget_gone(&transaction).map_err(store.sqlite())?;
                 let part = Part::Until(row_max);
                 let packer = snapshot::pack(&transaction, model.dimensions, chunks, part);
@@ -569,33 +526,18 @@ impl<'a> Maker<'a> {
             ..Work::default()
         };
         let mut texts: HashMap<TextHash, usize> = HashMap::new();
-        let mut units = seen.units.into_iter();
-        loop {
-            let block: Vec<(String, Unit)> = units.by_ref().take(CUT_AT_ONCE).collect();
-            if block.is_empty() {
-                return Ok(Made { before: self.before, first_row, work });
-            }
-            let cut_one = |(_, unit): &(String, Unit)| {
-                let pieces = chunk::chunk(unit, self.tokens);
-                let words = searchable(unit, &pieces);
-                let texts = pieces.into_iter().map(|piece| {
-                    let text = piece.embedding_text();
-                    (piece, text_hash(&text), text)
-                });
-                (texts.collect::<Vec<_>>(), words)
-            };
-            let cut: Vec<_> = block.par_iter().map(cut_one).collect();
-            for ((path, unit), (pieces, words)) in block.into_iter().zip(cut) {
-                let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
-                work.units.push(NewUnit { unit, path, chunks, words });
-            }
+        let cut: Vec<_> = seen.units.par_iter().map(|(_, unit)| chunk::chunk(unit, self.tokens)).collect();
+        for ((path, unit), pieces) in seen.units.into_iter().zip(cut) {
+            let chunks = self.chunks(pieces, &mut work.texts, &mut texts)?;
+            work.units.push(NewUnit { unit, path, chunks });
         }
+        Ok(Made { before: self.before, first_row, work })
     }
 
     /// Finds out where each piece's vector comes from.
     fn chunks(
         &self,
-        pieces: Vec<(Piece, TextHash, String)>,
+        pieces: Vec<Piece>,
         texts: &mut Vec<String>,
         known: &mut HashMap<TextHash, usize>,
     ) -> Result<Vec<NewChunk>, Error> {
@@ -611,7 +553,9 @@ impl<'a> Maker<'a> {
         };
         pieces
             .into_iter()
-            .map(|(piece, text_hash, text)| {
+            .map(|piece| {
+                let text = piece.embedding_text();
+                let text_hash = text_hash(&text);
                 let vector = match kept(&text_hash)? {
                     Some(embedding) => Source::Kept(embedding),
                     None => Source::Text(text_number(text, text_hash, texts, known)),
@@ -674,9 +618,9 @@ fn apply(
         file_table::put(transaction, row)?;
     }
     let mut row = first_row;
-    for NewUnit { unit, path, chunks, words } in &work.units {
+    for NewUnit { unit, path, chunks } in &work.units {
         put_unit(transaction, unit, path)?;
-        for (position, (chunk, words)) in chunks.iter().zip(words).enumerate() {
+        for (position, chunk) in chunks.iter().enumerate() {
             let NewChunk { piece, text_hash, .. } = chunk;
             transaction
                 .prepare_cached(
@@ -694,7 +638,7 @@ fn apply(
                     text_hash,
                     chunk.embedding(embeddings)
                 ])?;
-            let [heading, text, parts] = words;
+            let [heading, text, parts] = searchable(unit, position, piece);
             transaction
                 .prepare_cached(
                     "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
@@ -706,20 +650,16 @@ fn apply(
     Ok(())
 }
 
-/// What each of a unit's chunks is found by.
-fn searchable(unit: &Unit, pieces: &[Piece]) -> Words {
-    let tags = unit.tags.join(" ");
-    let of_piece = |(position, piece): (usize, &Piece)| {
-        let mut heading = format!("{}\n{tags}", piece.breadcrumb);
-        if let Some(description) = unit.description.as_ref().filter(|_| position == 0) {
-            heading.push('\n');
-            heading.push_str(description);
-        }
-        let (heading, text) = (text::visible(&heading), text::visible(&piece.text));
-        let parts = identifiers::parts_of_identifiers(&[&heading, &text]);
-        [heading, text, parts]
-    };
-    pieces.iter().enumerate().map(of_piece).collect()
+/// The columns of a chunk in the full-text table: heading, text and the parts of its identifiers.
+fn searchable(unit: &Unit, position: usize, piece: &Piece) -> [String; 3] {
+    let mut heading = format!("{}\n{}", piece.breadcrumb, unit.tags.join(" "));
+    if let Some(description) = unit.description.as_ref().filter(|_| position == 0) {
+        heading.push('\n');
+        heading.push_str(description);
+    }
+    let (heading, text) = (text::visible(&heading), text::visible(&piece.text));
+    let parts = identifiers::parts_of_identifiers(&[&heading, &text]);
+    [heading, text, parts]
 }
 
 /// The row that the next chunk gets.
