@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
-use crate::{ModelLabel, schema};
+use crate::generation::ModelLabel;
+use crate::schema;
 
 /// Some 150,000 vectors of 384 dimensions. Beyond it those go that were not used for the longest time.
 const BYTES_MAX: u64 = 256 << 20;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use knowledge::UnitId;
 use rusqlite::{Connection, OpenFlags, Params, Row};
 
+use crate::error::Error;
+use crate::identifiers;
 use crate::schema::{self, State};
 use crate::store::DATABASE;
-use crate::{Error, identifiers};
 
 /// A builder's short exclusive moments are not waited for longer than this.
 const PATIENCE: Duration = Duration::from_millis(20);

@@ -1,44 +1,51 @@
-//! What the index knows of the brain's files, and what has changed since.
+//! The table of the brain's files, and what has changed in the brain since it was written.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brain::{BrainFile, Files};
 use knowledge::{Document, Unit};
 use rayon::prelude::*;
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 use transcript::redact::redact;
 
-use crate::builder::{Generation, Progress, generation_of};
+use crate::error::Error;
+use crate::generation::{Generation, ModelLabel};
 use crate::store::{BuilderLock, Store};
-use crate::{Error, ModelLabel, chunk, schema};
+use crate::{chunk, schema};
 
-/// A file that was written less than this before it was read may change again without its time
-/// changing: file systems count time in steps of up to two seconds.
+/// A file written less than this before it was read may change again without a new modification time: file
+/// systems count time in steps of up to two seconds.
 const SETTLING_NS: i128 = 2_000_000_000;
 
-/// How many files are read before progress is told.
+/// How many files are read between two reports of progress.
 const READ_AT_ONCE: usize = 512;
 
-/// A row of the table of files: what the index knows of a file of the brain.
+/// How far a plan has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Files that were compared, and read where needed.
+    pub files: usize,
+    /// All files of the brain.
+    pub files_total: usize,
+}
+
+/// A row of the table of files: what the index knows about a file of the brain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileRow {
     path: String,
     size: u64,
     modified_ns: i64,
-    /// Whether size and time are enough to tell that it has not changed.
+    /// Whether an equal size and time prove that the file has not changed.
     settled: bool,
     /// `None` for a file that cannot be read.
     hash: Option<[u8; 32]>,
-    /// The id that its front matter claims, whether it got it or not.
+    /// The id that its front matter claims, even if another file has that id.
     unit_id: Option<String>,
+    /// The line and the reason why the file is not in the index.
     problem: Option<(usize, String)>,
 }
-
-/// All rows of the table of files, by path.
-pub(crate) type FileRows = Arc<[Arc<FileRow>]>;
 
 impl FileRow {
     fn new(file: &BrainFile) -> Self {
@@ -54,12 +61,13 @@ impl FileRow {
         }
     }
 
-    fn looks_like(&self, file: &BrainFile) -> bool {
+    /// Whether size and time prove that the file has not changed.
+    fn is_unchanged(&self, file: &BrainFile) -> bool {
         self.settled && self.hash.is_some() && self.has_stamp(file)
     }
 
-    /// Whether another look gave the same content, or the same trouble in getting it.
-    fn says_the_same_as(&self, other: &Self) -> bool {
+    /// Whether reading the file again gave the same content or the same problem.
+    fn has_same_content(&self, other: &Self) -> bool {
         self.hash == other.hash && self.unit_id == other.unit_id && self.problem == other.problem
     }
 
@@ -67,8 +75,8 @@ impl FileRow {
         self.size == file.size && self.modified_ns == nanoseconds(file)
     }
 
-    /// The id of the unit that was made of it.
-    fn owned(&self) -> Option<&str> {
+    /// The id of the unit that the index holds for this file.
+    fn indexed_id(&self) -> Option<&str> {
         self.unit_id.as_deref().filter(|_| self.problem.is_none())
     }
 }
@@ -77,9 +85,9 @@ fn nanoseconds(file: &BrainFile) -> i64 {
     i64::try_from(file.modified_ns).unwrap_or(i64::MAX)
 }
 
-/// A person may have written a secret into their brain. It stays in their file, and is neither kept in
-/// the index nor told to whoever asks.
-fn without_secrets(unit: &mut Unit) {
+/// Redacts secrets that a person has written into their brain: they stay in the file, and are neither kept in the
+/// index nor returned by a search.
+fn remove_secrets(unit: &mut Unit) {
     for text in [Some(&mut unit.title), Some(&mut unit.body), unit.description.as_mut()].into_iter().flatten()
     {
         if let Cow::Owned(clean) = redact(text) {
@@ -88,7 +96,7 @@ fn without_secrets(unit: &mut Unit) {
     }
 }
 
-/// What reading a file gave.
+/// The result of reading a file.
 enum Content {
     Text { text: String, hash: [u8; 32] },
     Unreadable(String),
@@ -113,281 +121,226 @@ fn read_content(brain: &dyn Files, path: &str) -> Content {
     }
 }
 
-/// The row of a path among rows by path, for paths that are asked for in ascending order: one walk over both
-/// instead of a search for each.
-fn beside<'r>(rows: &'r [Arc<FileRow>]) -> impl FnMut(&str) -> Option<&'r Arc<FileRow>> {
-    let mut rest = rows;
-    move |path| {
-        while let Some((first, after)) = rest.split_first() {
-            match first.path.as_str().cmp(path) {
-                std::cmp::Ordering::Less => rest = after,
-                std::cmp::Ordering::Equal => return Some(first),
-                std::cmp::Ordering::Greater => return None,
-            }
-        }
-        None
-    }
-}
-
+/// Whether the index agrees with the brain's files, model and rules.
 pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
     if store.is_marked_damaged() {
         return Ok(false);
     }
     let files = brain.files().map_err(Error::Brain)?;
-    let mut connection = store.reader()?;
-    let transaction = connection.transaction().map_err(store.sqlite())?;
-    let generation = match generation_of(&transaction) {
-        Ok(Some(generation)) => generation,
-        Ok(None) => return Ok(false),
-        Err(error) if schema::is_unmade(&error) => return Ok(false),
-        Err(error) => return Err(store.sqlite()(error)),
+    let known = {
+        let mut connection = store.reader()?;
+        let transaction = connection.transaction().map_err(store.sqlite())?;
+        let generation = match Generation::read(&transaction) {
+            Err(error) if schema::has_no_tables(&error) => return Ok(false),
+            generation => generation.map_err(store.sqlite())?,
+        };
+        let is_usable =
+            |generation: &Generation| generation.model == *model && generation.rules == chunk::RULES_VERSION;
+        if !generation.as_ref().is_some_and(is_usable) {
+            return Ok(false);
+        }
+        read_rows(&transaction).map_err(store.sqlite())?
     };
-    if generation.model != *model || generation.rules != chunk::RULES_VERSION {
-        return Ok(false);
-    }
-    let known = known(store, &transaction, &generation).map_err(store.sqlite())?;
     if known.len() != files.len() {
         return Ok(false);
     }
-    // A server asks again and again and the rows are those of last time; a builder elsewhere may have noted a
-    // file's new time without a new generation.
-    let mut noted_elsewhere = false;
     let mut settled = Vec::new();
-    for (file, row) in files.iter().zip(&*known) {
-        if file.path != row.path {
+    for (file, row) in files.iter().zip(known) {
+        if file.path != row.path || !row.has_stamp(file) {
             return Ok(false);
         }
-        let fresh;
-        let mut row = row.as_ref();
-        if !row.has_stamp(file) {
-            let found = file_of(&transaction, &row.path).map_err(store.sqlite())?;
-            let Some(found) = found.filter(|found| found.has_stamp(file)) else { return Ok(false) };
-            fresh = found;
-            row = &fresh;
-            noted_elsewhere = true;
-        }
-        if row.looks_like(file) {
+        if row.is_unchanged(file) {
             continue;
         }
         let now = FileRow::new(file);
-        let same = match read_content(brain, &file.path) {
+        let is_same = match read_content(brain, &file.path) {
             Content::Text { hash, .. } => row.hash == Some(hash),
             Content::Unreadable(what) => row.hash.is_none() && row.problem == Some((1, what)),
             Content::Gone => false,
         };
-        if !same {
+        if !is_same {
             return Ok(false);
         }
         if now.settled && !row.settled {
-            settled.push(FileRow { settled: true, ..row.clone() });
+            settled.push(row);
         }
     }
-    drop(transaction);
-    drop(connection);
-    if !settled.is_empty() {
-        settle(store, &settled);
-    }
-    if noted_elsewhere || !settled.is_empty() {
-        *store.cached_files() = None;
+    if !settled.is_empty()
+        && let Err(error) = mark_settled(store, &settled)
+    {
+        tracing::debug!(%error, "failed to mark files as settled");
     }
     Ok(true)
 }
 
-/// The rows of a generation: those of last time, or read anew where there is another one.
-pub(crate) fn known(
-    store: &Store,
-    connection: &Connection,
-    generation: &Generation,
-) -> rusqlite::Result<FileRows> {
-    let key = generation.key();
-    if let Some((_, rows)) = store.cached_files().as_ref().filter(|known| known.0 == key) {
-        return Ok(rows.clone());
-    }
-    let rows = files_of(connection)?;
-    *store.cached_files() = Some((key, rows.clone()));
-    Ok(rows)
-}
-
-/// Notes that files need not be read again, if no builder is at work; it would do so itself.
-fn settle(store: &Store, rows: &[FileRow]) {
-    let note = || -> Result<(), Error> {
-        let Some(lock) = BuilderLock::try_take(store.folder())? else { return Ok(()) };
-        let mut connection = store.writer(&lock)?;
-        let mut write = || -> rusqlite::Result<()> {
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for row in rows {
-                transaction
-                    .prepare_cached(
-                        "UPDATE files SET settled = 1
-                         WHERE path = ?1 AND size = ?2 AND modified_ns = ?3 AND hash IS ?4",
-                    )?
-                    .execute(params![row.path, row.size, row.modified_ns, row.hash])?;
-            }
-            transaction.commit()
-        };
-        write().map_err(store.sqlite())
+/// Marks rows so that their files need not be read again. Does nothing while a builder works: the builder marks
+/// them itself.
+fn mark_settled(store: &Store, rows: &[FileRow]) -> Result<(), Error> {
+    let Some(lock) = BuilderLock::try_take(store.folder())? else { return Ok(()) };
+    let mut connection = store.writer(&lock)?;
+    let mut write = || -> rusqlite::Result<()> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        for row in rows {
+            transaction
+                .prepare_cached(
+                    "UPDATE files SET settled = 1
+                     WHERE path = ?1 AND size = ?2 AND modified_ns = ?3 AND hash IS ?4",
+                )?
+                .execute(params![row.path, row.size, row.modified_ns, row.hash])?;
+        }
+        transaction.commit()
     };
-    if let Err(error) = note() {
-        tracing::debug!(%error, "failed to note that files have settled");
-    }
+    write().map_err(store.sqlite())
 }
 
-/// What has become of the files.
-#[derive(Default)]
-pub(crate) struct Seen {
-    /// What is known of them from now on, by path.
-    pub(crate) rows: Vec<Arc<FileRow>>,
-    /// The units of files that were read, by path.
+/// What has changed in the brain since the table was written.
+pub(crate) struct Changes {
+    /// The units to insert, by path.
     pub(crate) units: Vec<(String, Unit)>,
-    /// Rows that are new or other than before.
-    pub(crate) written: Vec<Arc<FileRow>>,
+    /// Rows that are new or differ from the table.
+    pub(crate) rows: Vec<FileRow>,
+    /// Paths of files that are gone.
     pub(crate) removed: Vec<String>,
-    /// Units that go, or are put in anew.
+    /// Ids of units to delete before the new ones are inserted.
     pub(crate) units_removed: BTreeSet<String>,
     /// How many files are new or have other content.
     pub(crate) changed: usize,
 }
 
-/// Finds what has changed; `known`: what was known before, of which nothing is believed when `is_reread`.
-/// `None` when no file has other content: new times are noted then.
-pub(crate) fn look_at_all(
+/// Compares the brain's files with the table's rows, or reads all of them if `is_reread`.
+///
+/// Returns `None` if no file has other content; new modification times are then written to the table.
+pub(crate) fn find_changes(
     store: &Store,
     connection: &Connection,
     brain: &dyn Files,
-    known: &[Arc<FileRow>],
+    known: &[FileRow],
     is_reread: bool,
     progress: &mut dyn FnMut(Progress),
-) -> Result<Option<Seen>, Error> {
+) -> Result<Option<Changes>, Error> {
     let files = brain.files().map_err(Error::Brain)?;
-    let mut look = Look::at(brain, &files, known, is_reread, progress);
+    let trusted: &[FileRow] = if is_reread { &[] } else { known };
+    let trusted: HashMap<&str, &FileRow> = trusted.iter().map(|row| (row.path.as_str(), row)).collect();
+    let mut scan = Scan::run(brain, &files, &trusted, progress);
     let removed: Vec<String> = {
-        let mut now = beside(&look.rows);
-        known.iter().filter(|row| now(&row.path).is_none()).map(|row| row.path.clone()).collect()
+        let present: HashSet<&str> = scan.rows.iter().map(|row| row.path.as_str()).collect();
+        let paths = known.iter().map(|row| &row.path);
+        paths.filter(|path| !present.contains(path.as_str())).cloned().collect()
     };
-    if look.changed.is_empty() && removed.is_empty() && !is_reread {
-        if !look.touched.is_empty() {
-            stamp(connection, &look.touched).map_err(store.sqlite())?;
-            *store.cached_files() = None;
+    if scan.changed.is_empty() && removed.is_empty() && !is_reread {
+        if !scan.touched.is_empty() {
+            write_rows(connection, &scan.touched).map_err(store.sqlite())?;
         }
         return Ok(None);
     }
-    let units_removed = look.give_ids(brain, &files, known);
-    let mut before = beside(known);
-    let is_new = |row: &&Arc<FileRow>| is_reread || before(&row.path) != Some(*row);
-    let written = look.rows.iter().filter(is_new).cloned().collect();
-    let Look { rows, units, changed, .. } = look;
-    Ok(Some(Seen { rows, units, written, removed, units_removed, changed: changed.len() }))
+    let units_removed = scan.assign_ids(brain, &files, known);
+    let Scan { mut rows, units, changed, .. } = scan;
+    rows.retain(|row| trusted.get(row.path.as_str()) != Some(&row));
+    Ok(Some(Changes { units, rows, removed, units_removed, changed: changed.len() }))
 }
 
-/// One look at all files.
+/// One pass over all files.
 #[derive(Default)]
-struct Look {
-    /// By path.
-    rows: Vec<Arc<FileRow>>,
-    /// The units of files that were read, by path.
+struct Scan {
+    /// The rows of all files as they are now, by path.
+    rows: Vec<FileRow>,
+    /// The units of files that were read.
     units: Vec<(String, Unit)>,
     /// Paths of files that are new or have other content.
     changed: HashSet<String>,
     /// Rows of files with another time and the same content.
-    touched: Vec<Arc<FileRow>>,
+    touched: Vec<FileRow>,
 }
 
-impl Look {
-    /// Compares every file with what is known of it, and reads those that may have changed.
-    fn at(
+impl Scan {
+    /// Compares every file with its known row, and reads those that may have changed.
+    fn run(
         brain: &dyn Files,
         files: &[BrainFile],
-        known: &[Arc<FileRow>],
-        is_reread: bool,
+        known: &HashMap<&str, &FileRow>,
         progress: &mut dyn FnMut(Progress),
     ) -> Self {
-        let mut look = Self::default();
-        let mut before = beside(known);
-        let mut rows: Vec<Option<Arc<FileRow>>> = Vec::with_capacity(files.len());
+        let mut scan = Self::default();
         let mut suspects = Vec::new();
-        for (at, file) in files.iter().enumerate() {
-            let before = before(&file.path).filter(|_| !is_reread);
-            let same = before.filter(|row| row.looks_like(file));
-            if same.is_none() {
-                suspects.push((at, before));
+        for file in files {
+            match known.get(file.path.as_str()) {
+                Some(row) if row.is_unchanged(file) => scan.rows.push((*row).clone()),
+                row => suspects.push((file, row.copied())),
             }
-            rows.push(same.cloned());
         }
-        let mut compared = files.len() - suspects.len();
+        let mut compared = scan.rows.len();
         for block in suspects.chunks(READ_AT_ONCE) {
             progress(Progress { files: compared, files_total: files.len() });
             compared += block.len();
-            let read_one = |(at, before): &(usize, Option<&Arc<FileRow>>)| {
-                read(brain, &files[*at], before.map(Arc::as_ref))
-            };
-            let found: Vec<_> = block.par_iter().map(read_one).collect();
-            for ((at, before), found) in block.iter().zip(found) {
+            let found: Vec<_> =
+                block.par_iter().map(|(file, before)| read_file(brain, file, *before)).collect();
+            for ((_, before), found) in block.iter().zip(found) {
                 let Some((row, unit)) = found else { continue };
-                let row = Arc::new(row);
                 match before {
-                    Some(before) if before.says_the_same_as(&row) => {
+                    Some(before) if before.has_same_content(&row) => {
                         if **before != row {
-                            look.touched.push(row.clone());
+                            scan.touched.push(row.clone());
                         }
                     }
                     _ => {
-                        look.changed.insert(row.path.clone());
-                        look.units.extend(unit.map(|unit| (row.path.clone(), unit)));
+                        scan.changed.insert(row.path.clone());
+                        scan.units.extend(unit.map(|unit| (row.path.clone(), unit)));
                     }
                 }
-                rows[*at] = Some(row);
+                scan.rows.push(row);
             }
         }
         progress(Progress { files: files.len(), files_total: files.len() });
-        look.rows = rows.into_iter().flatten().collect();
-        look
+        scan.rows.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        scan
     }
 
-    /// Of several files that claim one id the first by path has it; the others are problems. Leaves
-    /// only the units to be put in, and returns the ids of those to be taken out before.
-    fn give_ids(
-        &mut self,
-        brain: &dyn Files,
-        files: &[BrainFile],
-        known: &[Arc<FileRow>],
-    ) -> BTreeSet<String> {
-        // A file that was second until now may be first from now on, so it is read along.
+    /// Gives each id to the first file by path that claims it; the others become problems.
+    ///
+    /// Keeps only the units to insert in `units`, and returns the ids of the units to delete before.
+    fn assign_ids(&mut self, brain: &dyn Files, files: &[BrainFile], known: &[FileRow]) -> BTreeSet<String> {
+        // An unchanged file whose id another file had may get the id now, so it is read as well.
         for row in &mut self.rows {
             if row.unit_id.is_none() || row.problem.is_none() || self.changed.contains(&row.path) {
                 continue;
             }
             let Ok(at) = files.binary_search_by(|file| file.path.cmp(&row.path)) else { continue };
-            let Some((found, unit)) = read(brain, &files[at], None) else { continue };
+            let Some((found, unit)) = read_file(brain, &files[at], None) else { continue };
             self.units.extend(unit.map(|unit| (row.path.clone(), unit)));
-            *row = Arc::new(found);
+            *row = found;
         }
-        let mut winners: HashMap<&str, &str> = HashMap::with_capacity(self.rows.len());
-        let mut others = Vec::new();
+        let mut owners: HashMap<&str, &str> = HashMap::with_capacity(self.rows.len());
+        let mut problems = Vec::new();
         for (at, row) in self.rows.iter().enumerate() {
             let Some(id) = row.unit_id.as_deref() else { continue };
-            let winner = *winners.entry(id).or_insert(&row.path);
-            let problem = (winner != row.path).then(|| (1, format!("has the id `{id}` of {winner}")));
+            let owner = *owners.entry(id).or_insert(&row.path);
+            let problem = (owner != row.path).then(|| (1, format!("has the id `{id}` of {owner}")));
             if row.problem != problem {
-                others.push((at, problem));
+                problems.push((at, problem));
             }
         }
-        let owned = known.iter().filter_map(|row| row.owned().map(|id| (id, &row.path)));
-        let goes =
-            |id: &str, path: &String| self.changed.contains(path) || winners.get(id) != Some(&path.as_str());
-        let removed = owned.filter(|(id, path)| goes(id, path)).map(|(id, _)| id.to_owned()).collect();
-        for (at, problem) in others {
-            Arc::make_mut(&mut self.rows[at]).problem = problem;
+        let is_outdated =
+            |id: &str, path: &String| self.changed.contains(path) || owners.get(id) != Some(&path.as_str());
+        let indexed = known.iter().filter_map(|row| row.indexed_id().map(|id| (id, &row.path)));
+        let removed =
+            indexed.filter(|(id, path)| is_outdated(id, path)).map(|(id, _)| id.to_owned()).collect();
+        for (at, problem) in problems {
+            self.rows[at].problem = problem;
         }
-        // Those that were read along came last.
+        let indexed = self.rows.iter().filter(|row| row.indexed_id().is_some());
+        let indexed: HashSet<&str> = indexed.map(|row| row.path.as_str()).collect();
+        self.units.retain(|(path, _)| indexed.contains(path.as_str()));
         self.units.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let mut row = beside(&self.rows);
-        self.units.retain(|(path, _)| row(path).is_some_and(|row| row.owned().is_some()));
         removed
     }
 }
 
-/// Reads a file, and its unit unless `before` has the same content; `None` when it is gone.
-fn read(brain: &dyn Files, file: &BrainFile, before: Option<&FileRow>) -> Option<(FileRow, Option<Unit>)> {
+/// Reads a file, and parses its unit unless `before` has the same content. `None` if the file is gone.
+fn read_file(
+    brain: &dyn Files,
+    file: &BrainFile,
+    before: Option<&FileRow>,
+) -> Option<(FileRow, Option<Unit>)> {
     let mut row = FileRow::new(file);
     let mut found = None;
     match read_content(brain, &file.path) {
@@ -403,7 +356,7 @@ fn read(brain: &dyn Files, file: &BrainFile, before: Option<&FileRow>) -> Option
             match Document::parse(text).and_then(|document| document.unit(&file.path)) {
                 Ok(mut unit) => {
                     row.unit_id = Some(unit.id.as_str().to_owned());
-                    without_secrets(&mut unit);
+                    remove_secrets(&mut unit);
                     found = Some(unit);
                 }
                 Err(error) => row.problem = Some((error.line, error.what)),
@@ -413,16 +366,16 @@ fn read(brain: &dyn Files, file: &BrainFile, before: Option<&FileRow>) -> Option
     Some((row, found))
 }
 
-/// Notes new times of files whose content is the same, so that they are not read again.
-fn stamp(connection: &Connection, rows: &[Arc<FileRow>]) -> rusqlite::Result<()> {
+/// Writes new times of files with the same content, so that they are not read again.
+fn write_rows(connection: &Connection, rows: &[FileRow]) -> rusqlite::Result<()> {
     let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     for row in rows {
-        put(&transaction, row)?;
+        write_row(&transaction, row)?;
     }
     transaction.commit()
 }
 
-pub(crate) fn put(transaction: &Transaction<'_>, row: &FileRow) -> rusqlite::Result<()> {
+pub(crate) fn write_row(transaction: &Transaction<'_>, row: &FileRow) -> rusqlite::Result<()> {
     let (line, problem) = row.problem.as_ref().map(|(line, what)| (*line, what.as_str())).unzip();
     transaction
         .prepare_cached("INSERT OR REPLACE INTO files VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?
@@ -439,17 +392,11 @@ pub(crate) fn put(transaction: &Transaction<'_>, row: &FileRow) -> rusqlite::Res
         .map(drop)
 }
 
-const COLUMNS: &str =
-    "SELECT path, size, modified_ns, settled, hash, unit_id, problem_line, problem FROM files";
-
-fn files_of(connection: &Connection) -> rusqlite::Result<FileRows> {
-    let sql = format!("{COLUMNS} ORDER BY path");
-    let mut statement = connection.prepare_cached(&sql)?;
-    statement.query_map([], |row| file_row(row).map(Arc::new))?.collect()
-}
-
-fn file_of(connection: &Connection, path: &str) -> rusqlite::Result<Option<FileRow>> {
-    connection.prepare_cached(&format!("{COLUMNS} WHERE path = ?1"))?.query_row([path], file_row).optional()
+/// All rows, by path.
+pub(crate) fn read_rows(connection: &Connection) -> rusqlite::Result<Vec<FileRow>> {
+    let sql = "SELECT path, size, modified_ns, settled, hash, unit_id, problem_line, problem
+               FROM files ORDER BY path";
+    connection.prepare_cached(sql)?.query_map([], file_row)?.collect()
 }
 
 fn file_row(row: &Row<'_>) -> rusqlite::Result<FileRow> {
@@ -464,7 +411,9 @@ fn file_row(row: &Row<'_>) -> rusqlite::Result<FileRow> {
     })
 }
 
-/// Whether as many units are known by their files as there are: a generation of given units has none.
-pub(crate) fn are_all_known(rows: &[Arc<FileRow>], units: usize) -> bool {
-    rows.iter().filter(|row| row.owned().is_some()).count() == units
+/// Whether each of the index's `units` comes from a file: one of [`Index::plan_prechunked`] does not.
+///
+/// [`Index::plan_prechunked`]: crate::Index::plan_prechunked
+pub(crate) fn covers_units(rows: &[FileRow], units: usize) -> bool {
+    rows.iter().filter(|row| row.indexed_id().is_some()).count() == units
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::ChunkRow;
+use crate::records::ChunkRow;
 
 /// A set of chunks that a pinned generation is narrowed to, by [`crate::Snapshot::restrict`]. Cheap to clone.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use half::slice::HalfFloatSliceExt as _;
 use rayon::prelude::*;
 use usearch::ffi::{IndexOptions, MetricKind, ScalarKind};
 
-use crate::Error;
+use crate::error::Error;
 use crate::vectors::Vectors;
 
 /// From how many chunks on a graph is made. Looking at all of 30,000 vectors takes 2.3 ms, of

@@ -5,75 +5,45 @@
 //! Readers see one whole generation and never wait for the one builder. It never calls a model:
 //! texts that need a vector are handed out by [`Plan::texts`] and come back in [`Plan::publish`].
 
+mod builder;
 mod cache;
 mod catalog;
 pub mod chunk;
+mod error;
 mod file_table;
 mod filter;
+mod generation;
 mod hnsw;
-mod status;
-
-mod builder;
 mod identifiers;
+mod records;
 mod reviewers;
 mod schema;
 mod snapshot;
+mod status;
 mod store;
+mod vector_file;
 mod vectors;
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use brain::Files;
 use knowledge::CountTokens;
-use serde::{Deserialize, Serialize};
 
-pub use builder::{Mode, Plan, PrechunkedUnit, Progress, Report};
+pub use builder::{Mode, Plan, PrechunkedUnit, Report};
 pub use cache::VectorCache;
 pub use catalog::{Overview, UnitGlance};
+pub use error::Error;
+pub use file_table::Progress;
 pub use filter::Filter;
+pub use generation::ModelLabel;
 pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
-pub use snapshot::{ChunkRecord, ChunkRow, Edge, Hit, Problem, Snapshot, UnitRecord, WithNeighbours};
+pub use records::{ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours};
+pub use snapshot::Snapshot;
 pub use status::{Glance, glance};
 
 use crate::snapshot::Vectored;
 use crate::store::{BuilderLock, Limits, Store};
-
-/// What vectors are labelled with: those of another model cannot be compared with these.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ModelLabel {
-    pub name: String,
-    pub dimensions: usize,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    #[error("failed to {action} {path}")]
-    Io { action: &'static str, path: PathBuf, source: io::Error },
-    #[error("the index at {path} failed")]
-    Sqlite { path: PathBuf, source: rusqlite::Error },
-    #[error("no free connection to the index at {path}")]
-    Pool { path: PathBuf, source: r2d2::Error },
-    #[error("failed to list the brain")]
-    Brain(#[source] brain::Error),
-    /// A newer nugget has remade the index while this process ran; it would remake it back, and
-    /// the two would go on for ever.
-    #[error("the index at {path} was made by another version of nugget: restart this one")]
-    OtherVersion { path: PathBuf },
-    #[error("another process has been making the index at {path} for too long")]
-    Locked { path: PathBuf },
-    #[error("{given} vectors were given for {wanted} texts")]
-    VectorCount { wanted: usize, given: usize },
-    #[error("a vector has {given} dimensions instead of {wanted}")]
-    Dimensions { wanted: usize, given: usize },
-    #[error("a vector is zero or not finite")]
-    NotAVector,
-    #[error("the vector graph failed: {what}")]
-    Graph { what: String },
-    #[error("there is no chunk {row}")]
-    NoSuchChunk { row: i64 },
-}
 
 /// The index of one brain. Cheap to clone; clones share connections and vectors.
 #[derive(Clone)]
@@ -119,7 +89,7 @@ impl Index {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Plan, Error> {
         let lock = BuilderLock::wait(self.store.folder())?;
-        Plan::make(self.store.clone(), lock, brain, model, tokens, mode, progress)
+        Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress)
     }
 
     /// As [`Index::plan`], but `None` at once when another builder is at work.
@@ -135,7 +105,7 @@ impl Index {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Option<Plan>, Error> {
         let Some(lock) = BuilderLock::try_take(self.store.folder())? else { return Ok(None) };
-        Plan::make(self.store.clone(), lock, brain, model, tokens, mode, progress).map(Some)
+        Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress).map(Some)
     }
 
     /// A plan for a generation of the given units alone, each in the pieces that it comes with, whatever
@@ -143,9 +113,9 @@ impl Index {
     ///
     /// # Errors
     /// When the index cannot be read. Of two units with one id publishing fails.
-    pub fn plan_given(&self, units: Vec<PrechunkedUnit>, model: &ModelLabel) -> Result<Plan, Error> {
+    pub fn plan_prechunked(&self, units: Vec<PrechunkedUnit>, model: &ModelLabel) -> Result<Plan, Error> {
         let lock = BuilderLock::wait(self.store.folder())?;
-        Plan::given(self.store.clone(), lock, units, model)
+        Plan::from_prechunked(self.store.clone(), lock, units, model)
     }
 
     /// Whether a plan would be empty, found without parsing and without waiting for anyone. Only

@@ -2,7 +2,7 @@
 
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
 
-use crate::Error;
+use crate::error::Error;
 use crate::store::{BuilderLock, Store};
 
 pub(crate) fn commit(store: &Store) -> Result<Option<String>, Error> {

@@ -179,7 +179,7 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
 
 /// Whether an error says that there are no tables yet: somebody is about to make them, or was killed before. One
 /// that has others and lacks this one is found damaged by the next builder's look.
-pub(crate) fn is_unmade(error: &rusqlite::Error) -> bool {
+pub(crate) fn has_no_tables(error: &rusqlite::Error) -> bool {
     error.to_string().contains("no such table: generation")
 }
 

@@ -2,102 +2,20 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use knowledge::{Domain, Relation, UnitId, UnitType};
-use rusqlite::types::FromSql;
+use knowledge::UnitId;
 use rusqlite::{OptionalExtension as _, Params, Row};
-use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::generation::{Generation, ModelLabel};
 use crate::hnsw::Graph;
+use crate::records::{
+    ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours, chunk_record, unit_record,
+};
 use crate::store::{self, Pooled, Store};
-use crate::vectors::{self, Packer, VectorSet, Vectors};
-use crate::{Error, Filter, ModelLabel, identifiers, schema};
-
-/// The number of a chunk in the index. It stands for one text and one vector for as long as the
-/// database lives, and is never used again for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ChunkRow(pub i64);
-
-/// A chunk with its score; higher is better.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Hit {
-    pub chunk: ChunkRow,
-    pub score: f64,
-}
-
-/// A piece of a unit.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct ChunkRecord {
-    pub row: ChunkRow,
-    /// `<unit id>#<position>`.
-    pub id: String,
-    pub unit: UnitId,
-    /// 0 for the first of its unit.
-    pub position: u32,
-    /// The level of the heading that it begins under; 1 for the text under the title.
-    pub level: u8,
-    /// The unit's title and the headings above, `Go Concurrency > Worker Pools > Bounded`.
-    pub breadcrumb: String,
-    /// As it is in the file, without the breadcrumb.
-    pub text: String,
-    /// Tokens of `text`.
-    pub tokens: u32,
-}
-
-/// A chunk, and those before and after it in its unit.
-pub type WithNeighbours = (ChunkRecord, Vec<ChunkRow>);
-
-/// What the index knows of a unit; its body is in its chunks and its file.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct UnitRecord {
-    pub id: UnitId,
-    pub path: String,
-    pub title: String,
-    #[serde(rename = "type")]
-    pub kind: UnitType,
-    pub domain: Domain,
-    pub tags: Vec<String>,
-    pub confidence: f64,
-    pub source: String,
-    pub description: Option<String>,
-    pub status: Option<String>,
-    pub created: Option<Timestamp>,
-    pub last_modified: Option<Timestamp>,
-    /// Who has let its file into the default branch, as [`Index::note_reviewers`](crate::Index::note_reviewers)
-    /// was told.
-    pub reviewed_by: Option<String>,
-}
-
-/// A relation of a unit with another that exists.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Edge {
-    pub other: UnitId,
-    pub relation: Relation,
-    /// Whether it is the unit asked about that states the relation.
-    pub outgoing: bool,
-}
-
-/// A file that is not in the index, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problem {
-    pub path: String,
-    /// 1 for the first.
-    pub line: usize,
-    pub what: String,
-}
-
-/// The one row of the table of generations.
-struct Generation {
-    number: u64,
-    model: ModelLabel,
-    chunks: usize,
-    file: String,
-    hash: String,
-    packed_chunks: usize,
-    packed_row_max: i64,
-    built: String,
-}
+use crate::vector_file::{self, Rows};
+use crate::vectors::{self, VectorSet};
+use crate::{identifiers, schema};
 
 /// One whole generation: a connection in a read transaction, and the vectors of that generation.
 pub struct Snapshot {
@@ -129,7 +47,7 @@ impl Snapshot {
         match pinned {
             // A builder was killed before it had made the tables. The next one begins anew; until then there is
             // nothing to be found.
-            Err(Error::Sqlite { source, .. }) if schema::is_unmade(&source) => {
+            Err(Error::Sqlite { source, .. }) if schema::has_no_tables(&source) => {
                 let connection = store.nothing()?;
                 Self::once(store, connection, vectored)
             }
@@ -151,25 +69,9 @@ impl Snapshot {
             store,
         };
         pinned.sql(pinned.connection.execute_batch("BEGIN"))?;
-        let sql =
-            "SELECT number, model, dimensions, units, chunks, vectors_file, vectors_hash, packed_chunks,
-                   packed_row_max, built FROM generation";
-        let found = pinned.all(sql, [], |row| {
-            let generation = Generation {
-                number: row.get(0)?,
-                model: ModelLabel { name: row.get(1)?, dimensions: row.get(2)? },
-                chunks: row.get(4)?,
-                file: row.get(5)?,
-                hash: row.get(6)?,
-                packed_chunks: row.get(7)?,
-                packed_row_max: row.get(8)?,
-                built: row.get(9)?,
-            };
-            Ok((generation, row.get(3)?))
-        })?;
-        if let Some((generation, units)) = found.into_iter().next() {
+        if let Some(generation) = pinned.sql(Generation::read(&pinned.connection))? {
             pinned.generation = generation.number;
-            pinned.units = units;
+            pinned.units = generation.units;
             pinned.chunks = generation.chunks;
             if vectored == Vectored::Yes {
                 pinned.vectors = pinned.vectors_of(&generation)?;
@@ -433,23 +335,19 @@ impl Snapshot {
 
     /// The generation's vectors: cached, or those of its file with what was added and is gone since.
     fn vectors_of(&self, generation: &Generation) -> Result<Arc<VectorSet>, Error> {
-        let key = format!("{} {} {}", generation.number, generation.hash, generation.built);
+        let key = format!("{} {} {}", generation.number, generation.vectors_hash, generation.built);
         let mut cached = self.store.cached_vectors();
         if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.key == key) {
             return Ok(vectors.clone());
         }
         let known = cached.as_ref().map(|vectors| vectors.packed.clone());
-        let packed = match known.filter(|packed| packed.hash == generation.hash) {
+        let packed = match known.filter(|packed| packed.hash == generation.vectors_hash) {
             Some(packed) => packed,
-            None => Arc::new(self.packed(generation)?),
+            None => Arc::new(vector_file::read(&self.store, &self.connection, generation)?),
         };
         let gone = self.all("SELECT row FROM gone ORDER BY row", [], |row| row.get(0))?;
-        let tail = self.sql(pack(
-            &self.connection,
-            generation.model.dimensions,
-            0,
-            Part::After(generation.packed_row_max),
-        ))??;
+        let rows = Rows::After(generation.packed_row_max);
+        let tail = vector_file::pack(&self.store, &self.connection, generation.model.dimensions, rows)?;
         let vectors = VectorSet::new(key, packed, gone, &tail.finish()).unwrap_or_else(VectorSet::empty);
         if vectors.len() != generation.chunks {
             self.store.mark_damaged();
@@ -457,29 +355,6 @@ impl Snapshot {
         let vectors = Arc::new(vectors);
         *cached = Some(vectors.clone());
         Ok(vectors)
-    }
-
-    /// The vectors of the generation's file, else from the database.
-    fn packed(&self, generation: &Generation) -> Result<Vectors, Error> {
-        let Generation { file, hash, packed_chunks, packed_row_max, .. } = generation;
-        let path = self.store.folder().join(file);
-        if let Some(vectors) = std::fs::read(&path).ok().and_then(|bytes| Vectors::parse(hash, &bytes)) {
-            return Ok(vectors);
-        }
-        tracing::warn!(file = %path.display(), "remaking a vector file that is missing or damaged");
-        let part = Part::Until(*packed_row_max);
-        let bytes =
-            self.sql(pack(&self.connection, generation.model.dimensions, *packed_chunks, part))??.finish();
-        if let Some(vectors) = Vectors::parse(hash, &bytes) {
-            // A reader may do so: the name stands for these very bytes. Without it the
-            // answers are the same and the next process does this again.
-            if let Err(error) = vectors::write_whole(self.store.folder(), file, &bytes) {
-                tracing::warn!(%error, "failed to put a vector file back");
-            }
-            return Ok(vectors);
-        }
-        self.store.mark_damaged();
-        Ok(Vectors::parse(&vectors::hash(&bytes), &bytes).unwrap_or_else(Vectors::empty))
     }
 
     fn graph(&self) -> Result<Option<Arc<Graph>>, Error> {
@@ -519,83 +394,9 @@ impl Drop for Snapshot {
     }
 }
 
-/// Which rows are packed.
-#[derive(Clone, Copy)]
-pub(crate) enum Part {
-    /// Those of the vector file: up to its last row, also what is gone since.
-    Until(i64),
-    After(i64),
-}
-
-/// Embeddings for the form of the vector file; `chunks`: how many there will be, as far as is known.
-pub(crate) fn pack(
-    connection: &rusqlite::Connection,
-    dimensions: usize,
-    chunks: usize,
-    part: Part,
-) -> rusqlite::Result<Result<Packer, Error>> {
-    let mut packer = Packer::new(dimensions, chunks);
-    let (sql, row) = match part {
-        Part::Until(row) => (
-            "SELECT row, embedding FROM chunks WHERE row <= ?1
-             UNION ALL SELECT row, embedding FROM gone WHERE row <= ?1 ORDER BY row",
-            row,
-        ),
-        Part::After(row) => ("SELECT row, embedding FROM chunks WHERE row > ?1 ORDER BY row", row),
-    };
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query([row])?;
-    while let Some(row) = rows.next()? {
-        let embedding = row.get_ref(1)?;
-        if let Err(error) = packer.push(row.get(0)?, embedding.as_blob()?) {
-            return Ok(Err(error));
-        }
-    }
-    Ok(Ok(packer))
-}
-
 const UNITS: &str =
     "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
     created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path ORDER BY id";
 const UNIT_BY_ID: &str =
     "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
     created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path WHERE id = ?1";
-
-fn chunk_record(row: &Row<'_>) -> rusqlite::Result<ChunkRecord> {
-    let unit: String = row.get(1)?;
-    let position: u32 = row.get(2)?;
-    Ok(ChunkRecord {
-        row: ChunkRow(row.get(0)?),
-        id: format!("{unit}#{position}"),
-        unit: UnitId::verbatim(unit),
-        position,
-        level: row.get(3)?,
-        breadcrumb: row.get(4)?,
-        text: row.get(5)?,
-        tokens: row.get(6)?,
-    })
-}
-
-fn unit_record(row: &Row<'_>) -> rusqlite::Result<UnitRecord> {
-    fn text<T: FromSql>(row: &Row<'_>, index: usize) -> rusqlite::Result<T> {
-        row.get(index)
-    }
-    let time = |index| -> rusqlite::Result<Option<Timestamp>> {
-        Ok(text::<Option<String>>(row, index)?.and_then(|time| time.parse().ok()))
-    };
-    Ok(UnitRecord {
-        id: UnitId::verbatim(text::<String>(row, 0)?),
-        path: row.get(1)?,
-        title: row.get(2)?,
-        kind: text::<String>(row, 3)?.as_str().into(),
-        domain: Domain::verbatim(text::<String>(row, 4)?),
-        tags: serde_json::from_str(&text::<String>(row, 5)?).unwrap_or_default(),
-        confidence: row.get(6)?,
-        source: row.get(7)?,
-        description: row.get(8)?,
-        status: row.get(9)?,
-        created: time(10)?,
-        last_modified: time(11)?,
-        reviewed_by: row.get(12)?,
-    })
-}

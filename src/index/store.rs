@@ -11,14 +11,12 @@ use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::Error;
-use crate::file_table::FileRows;
+use crate::error::{Error, io_error};
 use crate::hnsw::Graph;
 use crate::schema::{self, State};
 use crate::vectors::VectorSet;
 
 pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
-pub(crate) type KnownFiles = ((u64, String), FileRows);
 pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
 
 /// Questions answered at the same time; a further one waits for one of them to end.
@@ -44,8 +42,6 @@ pub(crate) struct Store {
     open: RwLock<(Identity, Pool)>,
     /// The newest generation's vectors that anyone asked for.
     vectors: Mutex<Option<Arc<VectorSet>>>,
-    /// The table of files as it was last read, with the number and time of its generation.
-    files: Mutex<Option<KnownFiles>>,
     /// How many chunks hold a term, of the newest generation that anyone asked: the words of all questions
     /// are much the same, and the most common ones take the longest to count.
     frequencies: Mutex<Frequencies>,
@@ -191,7 +187,6 @@ impl Store {
             limits,
             open: RwLock::new(open),
             vectors: Mutex::new(None),
-            files: Mutex::new(None),
             frequencies: Mutex::default(),
             graph: Mutex::new(None),
         })
@@ -274,7 +269,7 @@ impl Store {
     /// Turns an error of the database into ours, and marks the database when it says damage.
     pub(crate) fn sqlite(&self) -> impl Fn(rusqlite::Error) -> Error + '_ {
         |source| {
-            if schema::is_damage(&source) && !schema::is_unmade(&source) {
+            if schema::is_damage(&source) && !schema::has_no_tables(&source) {
                 self.mark_damaged();
             }
             Error::Sqlite { path: self.folder.join(DATABASE), source }
@@ -283,10 +278,6 @@ impl Store {
 
     pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<VectorSet>>> {
         self.vectors.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn cached_files(&self) -> MutexGuard<'_, Option<KnownFiles>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cached_frequencies(&self) -> MutexGuard<'_, Frequencies> {
@@ -436,7 +427,7 @@ pub(crate) fn while_vanishing<T>(folder: &Path, look: impl Fn() -> Result<T, Err
         Error::Sqlite { source, .. } => match source.sqlite_error_code() {
             Some(SystemIoFailure | CannotOpen | ReadOnly) => VANISHING_MAX,
             Some(DatabaseCorrupt | NotADatabase) => DAMAGE_STANDS_AFTER,
-            _ if schema::is_unmade(source) => VANISHING_MAX,
+            _ if schema::has_no_tables(source) => VANISHING_MAX,
             _ => Duration::ZERO,
         },
         Error::Pool { .. } => VANISHING_MAX,
@@ -483,7 +474,7 @@ fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
 
 /// Empties the log when a generation has made it large. Nobody else does: see [`leave_log_alone`]. A reader that
 /// needs it is not waited for; the next generation tries again.
-pub(crate) fn keep_log_small(folder: &Path, connection: &Connection) {
+pub(crate) fn truncate_log(folder: &Path, connection: &Connection) {
     let log = folder.join(format!("{DATABASE}-wal"));
     if fs::metadata(log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX)
         && let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
@@ -508,9 +499,4 @@ fn pool(manager: SqliteConnectionManager) -> Pool {
         .max_lifetime(None)
         .connection_timeout(BUSY_TIMEOUT)
         .build_unchecked(manager)
-}
-
-pub(crate) fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { action, path, source }
 }

@@ -481,7 +481,7 @@ fn a_generation_of_given_units_is_no_start_for_one_of_files() {
         unit: document.unit("a.md").unwrap(),
         pieces: chunk::split("About a", "beta", &Words),
     };
-    publish(bench.index.plan_given(vec![given], &model()).unwrap());
+    publish(bench.index.plan_prechunked(vec![given], &model()).unwrap());
     assert_eq!(bench.find("beta"), ["a"]);
     bench.unit("a", "alpha");
     bench.unit("b", "gamma");
@@ -679,7 +679,7 @@ fn a_builder_killed_before_its_commit_leaves_the_generation_before() {
     let before = bench.everything();
     bench.unit("a", "changed");
     let plan = bench.plan();
-    plan.write_and_die(&embed("x", DIMENSIONS));
+    plan.write_without_commit(&embed("x", DIMENSIONS));
     fs::write(bench.folder().join("vectors-2-abcdef01.x1y2.tmp"), "half").unwrap();
     assert_eq!(bench.vector_files().len(), 3);
     assert_eq!(bench.everything(), before);

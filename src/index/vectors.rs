@@ -16,9 +16,8 @@ use half::f16;
 use half::slice::HalfFloatSliceExt as _;
 use rayon::prelude::*;
 
-use crate::Error;
-use crate::snapshot::{ChunkRow, Hit};
-use crate::store::io_error;
+use crate::error::{Error, io_error};
+use crate::records::{ChunkRow, Hit};
 
 const MAGIC: &[u8; 8] = b"nuggetv\0";
 const VERSION: u32 = 1;
@@ -117,10 +116,8 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    pub(crate) fn new(dimensions: usize, count: usize) -> Self {
-        let mut values = Vec::with_capacity(HEADER_BYTES + count * (dimensions * 2 + 8) + 8);
-        values.resize(HEADER_BYTES, 0);
-        Self { dimensions, values, rows: Vec::with_capacity(count) }
+    pub(crate) fn new(dimensions: usize) -> Self {
+        Self { dimensions, values: vec![0; HEADER_BYTES], rows: Vec::new() }
     }
 
     /// Adds a chunk's embedding as the database holds it; rows come in ascending order.

@@ -54,9 +54,9 @@ pub(crate) fn run(arguments: &Arguments, seed: u64) -> Result<Value> {
     let units = texts.iter().enumerate().map(|(nth, text)| given(nth, text)).collect::<Result<Vec<_>>>()?;
     let (mut without, mut with) = (Times::default(), Times::default());
     let exact = Index::open_with_graph_from(folder.path(), usize::MAX)?;
-    without.take(|| Ok(exact.plan_given(units.clone(), &label)?.publish(vectors.clone())?))?;
+    without.take(|| Ok(exact.plan_prechunked(units.clone(), &label)?.publish(vectors.clone())?))?;
     let graph = Index::open_with_graph_from(folder.path(), 0)?;
-    with.take(|| Ok(graph.plan_given(units, &label)?.publish(vectors)?))?;
+    with.take(|| Ok(graph.plan_prechunked(units, &label)?.publish(vectors)?))?;
 
     // The first question to each reads its files.
     let first = queries.first().context("no question")?;

@@ -147,7 +147,7 @@ impl Built {
         let ids: Vec<UnitId> = units.iter().map(|given| given.unit.id.clone()).collect();
         let label = ModelLabel { name: embedder.model_name().to_owned(), dimensions: embedder.dimensions() };
         let index = Index::open(folder).map_err(indexed)?;
-        let plan = index.plan_given(units, &label).map_err(indexed)?;
+        let plan = index.plan_prechunked(units, &label).map_err(indexed)?;
         let (vectors, embedded) = vectors(plan.texts(), &label, embedder)?;
         let report = plan.publish(vectors).map_err(indexed)?;
         let pinned = index.pin().map_err(indexed)?;
