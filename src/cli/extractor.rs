@@ -132,6 +132,6 @@ fn claude(config: &Config) -> Arc<dyn Backend> {
         program: config.path("extract.claude").unwrap_or_else(|| "claude".into()),
         model: config.string("extract.model"),
         deadline: deadline(config),
-        folder: claude_code::folder(&brain::places::state_folder()),
+        folder: claude_code::working_folder(&brain::places::state_folder()),
     }))
 }

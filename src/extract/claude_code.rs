@@ -1,8 +1,8 @@
-//! `claude -p`, asked for a session's knowledge: for people with a subscription and no key.
+//! The backend that runs `claude -p`, for people with a subscription and no key.
 //!
-//! A session of the client that ends would be captured, and its capture would start the client
-//! again. Two guards stand against that: the client runs without hooks and plugins and keeps no
-//! transcript, and nugget itself does nothing below a process that has `NUGGET_DISABLE`.
+//! The session of a client that we start must not be captured, or its capture would start the client again. The client
+//! therefore runs without hooks and plugins and keeps no transcript, and nugget does nothing in a process that has
+//! `NUGGET_DISABLE`.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -24,31 +24,34 @@ use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Questio
 const OUTPUT_BYTES_MAX: u64 = 8 << 20;
 const STDERR_BYTES_MAX: u64 = 64 << 10;
 const STATUS_DEADLINE: Duration = Duration::from_secs(20);
-/// How long it is believed that somebody is logged in, or is not.
+/// How long the result of the login check is reused.
 const STATUS_AGE_MAX: Duration = Duration::from_secs(600);
-/// All that stands in the arguments about the task; the session comes by standard input.
+/// The prompt in the arguments. The session is passed by standard input, where other users cannot read it.
 const PROMPT: &str =
     "The session is on standard input. Answer with the structured output that the schema asks for.";
 
-/// The client of Claude Code, run for one answer. The session leaves this machine.
+/// Runs the client of Claude Code for each answer. The redacted session leaves this machine.
 #[derive(Debug)]
 pub struct ClaudeCode {
     settings: Settings,
     logged_in: Mutex<Option<(Instant, bool)>>,
 }
 
+/// How to run the client.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// A path, or a name to look for.
+    /// The path of the program, or its name on `PATH`.
     pub program: PathBuf,
+    /// The name of the model.
     pub model: String,
-    /// For one answer; the client itself goes on for minutes with a key that is wrong.
+    /// The time limit for one answer; with a wrong key, the client itself retries for minutes.
     pub deadline: Duration,
-    /// A folder of ours that it runs in, so that its sessions can be told from a person's.
+    /// The folder in which it runs, so that its sessions can be told from a person's.
     pub folder: PathBuf,
 }
 
 impl ClaudeCode {
+    /// Asks through the client. Nothing is started yet.
     pub fn new(settings: Settings) -> Self {
         Self { settings, logged_in: Mutex::new(None) }
     }
@@ -58,68 +61,70 @@ impl ClaudeCode {
         command
             .args(arguments)
             .env_clear()
-            .envs(environment(std::env::vars_os()))
+            .envs(client_environment(std::env::vars_os()))
             .env("NUGGET_DISABLE", "1")
             .current_dir(&self.settings.folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A group of its own, so that it can be ended with all that it has started.
+            // Its own process group, so that its children can be killed with it.
             .process_group(0)
             .kill_on_drop(true);
         command
     }
 
-    async fn run(&self, arguments: &[&str], input: &str, deadline: Duration) -> Result<Ran, Failed> {
-        // Long before the first answer somebody may have cleaned the state folder.
-        std::fs::create_dir_all(&self.settings.folder).map_err(Failed::Start)?;
+    async fn run(&self, arguments: &[&str], input: &str, deadline: Duration) -> Result<RunOutput, RunError> {
+        // Created each time, because the state folder may have been deleted since the start.
+        std::fs::create_dir_all(&self.settings.folder).map_err(RunError::Start)?;
         let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
-        let mut group = Group(self.command(arguments).stdin(stdin).spawn().map_err(Failed::Start)?);
+        let mut group = ProcessGroup(self.command(arguments).stdin(stdin).spawn().map_err(RunError::Start)?);
         let child = &mut group.0;
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A client that does not want to read on says why in its output.
+                // If the client stops reading, its output says why.
                 let _ = stdin.write_all(input.as_bytes()).await;
                 let _ = stdin.shutdown().await;
             }
         };
         let work = async {
             let (_, stdout, stderr) =
-                tokio::join!(feed, read(stdout, OUTPUT_BYTES_MAX), read(stderr, STDERR_BYTES_MAX));
-            let status = child.wait().await.map_err(Failed::Start)?;
-            Ok(Ran { status, stdout, stderr })
+                tokio::join!(feed, read_pipe(stdout, OUTPUT_BYTES_MAX), read_pipe(stderr, STDERR_BYTES_MAX));
+            let status = child.wait().await.map_err(RunError::Start)?;
+            Ok(RunOutput { status, stdout, stderr })
         };
-        tokio::time::timeout(deadline, work).await.unwrap_or(Err(Failed::Deadline(deadline)))
+        tokio::time::timeout(deadline, work).await.unwrap_or(Err(RunError::Deadline(deadline)))
     }
 
-    async fn look_for_login(&self) -> bool {
+    async fn check_login(&self) -> bool {
         match self.run(&["auth", "status"], "", STATUS_DEADLINE).await {
-            Ok(ran) => {
-                let said: Option<Status> = serde_json::from_slice(&ran.stdout).ok();
-                ran.status.success() && said.is_none_or(|said| said.logged_in.unwrap_or(true))
+            Ok(output) => {
+                let status: Option<LoginStatus> = serde_json::from_slice(&output.stdout).ok();
+                output.status.success() && status.is_none_or(|status| status.logged_in.unwrap_or(true))
             }
             Err(_) => false,
         }
     }
 }
 
-struct Ran {
+/// What the client printed, and how it ended.
+struct RunOutput {
     status: ExitStatus,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
 }
 
-enum Failed {
+/// Why the client did not finish.
+enum RunError {
     Start(std::io::Error),
     Deadline(Duration),
 }
 
-/// A child whose whole group ends with it. The client starts helpers that would outlive it.
-struct Group(Child);
+/// A child process that is killed with its whole group, because the client starts helpers that would outlive it.
+struct ProcessGroup(Child);
 
-impl Drop for Group {
+impl Drop for ProcessGroup {
     fn drop(&mut self) {
-        // Only while it has not been waited for: afterwards the number may be somebody else's.
+        // Only before it was waited for: afterwards another process may have the id.
         if let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok())
             && let Some(group) = rustix::process::Pid::from_raw(id)
         {
@@ -128,19 +133,22 @@ impl Drop for Group {
     }
 }
 
-async fn read(pipe: Option<impl tokio::io::AsyncRead + Unpin>, bytes_max: u64) -> Vec<u8> {
+/// Reads up to `bytes_max` bytes and discards the rest.
+async fn read_pipe(pipe: Option<impl tokio::io::AsyncRead + Unpin>, bytes_max: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
         let _ = (&mut pipe).take(bytes_max).read_to_end(&mut bytes).await;
-        // What is too much is read and thrown away: a full pipe would hold the client up.
+        // Drained, because a full pipe would block the client.
         let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
     }
     bytes
 }
 
-/// What the client needs of the environment, and nothing else: not the key, which it would bill in
-/// place of the subscription, nor what it was told by the session that we were started from.
-fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> HashMap<OsString, OsString> {
+/// The variables that the client needs, and no others.
+///
+/// The key is left out because it would be billed instead of the subscription, and so are the variables of the
+/// session that started us.
+fn client_environment(all: impl Iterator<Item = (OsString, OsString)>) -> HashMap<OsString, OsString> {
     const NAMES: &[&str] = &[
         "PATH",
         "HOME",
@@ -160,16 +168,14 @@ fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> HashMap<OsStr
         "CLOUD_ML_REGION",
         "DBUS_SESSION_BUS_ADDRESS",
     ];
-    const BEGINNINGS: &[&str] =
-        &["LC_", "XDG_", "SSL_CERT_", "NODE_EXTRA_CA", "AWS_", "GOOGLE_", "ANTHROPIC_"];
+    const PREFIXES: &[&str] = &["LC_", "XDG_", "SSL_CERT_", "NODE_EXTRA_CA", "AWS_", "GOOGLE_", "ANTHROPIC_"];
     all.filter(|(name, _)| {
         let name = name.to_string_lossy();
         let is_proxy = matches!(
             name.to_ascii_lowercase().as_str(),
             "http_proxy" | "https_proxy" | "no_proxy" | "all_proxy"
         );
-        let is_wanted =
-            NAMES.contains(&&*name) || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+        let is_wanted = NAMES.contains(&&*name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix));
         (is_wanted || is_proxy) && name != "ANTHROPIC_API_KEY"
     })
     .collect()
@@ -186,12 +192,12 @@ impl Backend for ClaudeCode {
     }
 
     async fn is_ready(&self) -> bool {
-        let mut known = self.logged_in.lock().await;
-        match *known {
+        let mut cached = self.logged_in.lock().await;
+        match *cached {
             Some((at, logged_in)) if at.elapsed() < STATUS_AGE_MAX => logged_in,
             _ => {
-                let logged_in = self.look_for_login().await;
-                *known = Some((Instant::now(), logged_in));
+                let logged_in = self.check_login().await;
+                *cached = Some((Instant::now(), logged_in));
                 logged_in
             }
         }
@@ -217,32 +223,32 @@ impl Backend for ClaudeCode {
             &self.settings.model,
         ];
         match self.run(&arguments, &question.user, self.settings.deadline).await {
-            Ok(ran) => understood(&ran),
-            Err(Failed::Start(error)) => BackendAnswer {
+            Ok(output) => interpret(&output),
+            Err(RunError::Start(error)) => BackendAnswer {
                 cost: Cost::Free,
                 result: Err(BackendError::Permanent(format!("it cannot be started: {error}"))),
             },
-            Err(Failed::Deadline(deadline)) => {
-                let what = format!("no answer within {deadline:?}");
+            Err(RunError::Deadline(deadline)) => {
+                let message = format!("no answer within {deadline:?}");
                 BackendAnswer {
                     cost: Cost::Unknown,
-                    result: Err(BackendError::Busy { message: what, retry_after: None }),
+                    result: Err(BackendError::Busy { message, retry_after: None }),
                 }
             }
         }
     }
 }
 
-/// What `claude auth status` prints, as far as it matters.
+/// The output of `claude auth status`, as far as it is used.
 #[derive(Deserialize)]
-struct Status {
+struct LoginStatus {
     #[serde(rename = "loggedIn")]
     logged_in: Option<bool>,
 }
 
-/// What `claude -p --output-format json` prints, as far as it matters.
+/// The output of `claude -p --output-format json`, as far as it is used.
 #[derive(Deserialize)]
-struct Printed {
+struct PrintedAnswer {
     #[serde(default)]
     is_error: bool,
     api_error_status: Option<u16>,
@@ -257,17 +263,17 @@ struct Printed {
     models: serde_json::Map<String, Value>,
 }
 
-fn understood(ran: &Ran) -> BackendAnswer {
-    let printed: Printed = match serde_json::from_slice(&ran.stdout) {
+fn interpret(output: &RunOutput) -> BackendAnswer {
+    let printed: PrintedAnswer = match serde_json::from_slice(&output.stdout) {
         Ok(printed) => printed,
         Err(_) => {
-            let stderr = one_line(&String::from_utf8_lossy(&ran.stderr), 200);
-            let trouble = if ran.status.success() {
+            let stderr = one_line(&String::from_utf8_lossy(&output.stderr), 200);
+            let error = if output.status.success() {
                 BackendError::Malformed("it printed no JSON".to_owned())
             } else {
-                BackendError::Permanent(format!("it ended with {}: {stderr}", ran.status))
+                BackendError::Permanent(format!("it ended with {}: {stderr}", output.status))
             };
-            return BackendAnswer { cost: Cost::Unknown, result: Err(trouble) };
+            return BackendAnswer { cost: Cost::Unknown, result: Err(error) };
         }
     };
     let cost = match printed.usage.tokens() {
@@ -285,31 +291,31 @@ fn understood(ran: &Ran) -> BackendAnswer {
             }
         }
     };
-    let said = || one_line(printed.result.as_deref().unwrap_or("it gave no reason"), 200);
-    let result = if printed.is_error || !ran.status.success() {
+    let message = || one_line(printed.result.as_deref().unwrap_or("it gave no reason"), 200);
+    let result = if printed.is_error || !output.status.success() {
         let is_full = printed.terminal_reason.as_deref() == Some("prompt_too_long");
         Err(match printed.api_error_status {
-            Some(413) => BackendError::TooLarge(said()),
-            Some(400) if is_full => BackendError::TooLarge(said()),
-            Some(408 | 429 | 500..=599) => BackendError::Busy { message: said(), retry_after: None },
-            Some(_) => BackendError::Permanent(said()),
-            // The client's own limits and failures of the network carry no status.
-            None if is_full => BackendError::TooLarge(said()),
-            None => BackendError::Busy { message: said(), retry_after: None },
+            Some(413) => BackendError::TooLarge(message()),
+            Some(400) if is_full => BackendError::TooLarge(message()),
+            Some(408 | 429 | 500..=599) => BackendError::Busy { message: message(), retry_after: None },
+            Some(_) => BackendError::Permanent(message()),
+            // The client's own limits and network failures have no status.
+            None if is_full => BackendError::TooLarge(message()),
+            None => BackendError::Busy { message: message(), retry_after: None },
         })
     } else {
         match (printed.stop_reason.as_deref(), printed.structured_output) {
             (Some("refusal"), _) => Err(BackendError::Refused),
             (Some("max_tokens"), _) => Err(BackendError::TooLarge("its answer was cut off".to_owned())),
             (_, Some(value)) => Ok(value),
-            (_, None) => Err(BackendError::Malformed("it gave no structured output".to_owned())),
+            (_, None) => Err(BackendError::Malformed("it returned no structured output".to_owned())),
         }
     };
     BackendAnswer { cost, result }
 }
 
-/// Where the client runs, below the folder that nugget keeps its state in.
-pub fn folder(state: &Path) -> PathBuf {
+/// The folder in which the client runs, below the state folder.
+pub fn working_folder(state: &Path) -> PathBuf {
     state.join("claude")
 }
 

@@ -1,9 +1,8 @@
-//! A conversation as a model reads it: what people said in full, everything else as short as it can
-//! be said. Cut into parts where a person began to speak.
+//! Renders a conversation for a model: people's messages in full, everything else shortened.
 //!
-//! Each event has a number, by which a model cites it. Every line below an event's first is
-//! indented, so that nothing that was said in a session can look like an event, or like the end of
-//! the session.
+//! The text is split into parts, preferably where a person begins to speak. Each event has a number, by which a
+//! model cites it. All but the first line of an event are indented, so that no text of a session can pass for an
+//! event or for the end of the session.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,44 +11,45 @@ use knowledge::Evidence;
 use knowledge::text::one_line;
 use transcript::{Conversation, Event, EventKind, ToolInput};
 
-use crate::heuristic::reports_failure;
+use crate::tool_output::reports_failure;
 
 const SUMMARY_CHARS_MAX: usize = 300;
 const EDIT_CHARS_MAX: usize = 600;
 const OUTPUT_CHARS_MAX: usize = 1_000;
-/// A client keeps at most 12 KiB of an output; this is nearly all of what an error says.
+/// Claude Code keeps at most 12 KiB of an output; this is nearly all of an error.
 const ERROR_CHARS_MAX: usize = 8_000;
 const PROSE_CHARS_MAX: usize = 12_000;
 const EXCERPT_CHARS_MAX: usize = 240;
 const FILES_NAMED_MAX: usize = 8;
 
-/// About how many tokens a text has: a token holds four characters of English or code, and about
-/// one of most other scripts.
-pub(crate) fn tokens(text: &str) -> usize {
+/// Estimates the tokens of a text: one for four ASCII characters, and one for each other character.
+pub(crate) fn estimate_tokens(text: &str) -> usize {
     let ascii = text.bytes().filter(u8::is_ascii).count();
     ascii.div_ceil(4) + (text.chars().count() - ascii)
 }
 
+/// A conversation, rendered for a model.
 pub(crate) struct Condensed<'a> {
     conversation: &'a Conversation,
     pieces: Vec<Piece>,
 }
 
-/// What is never cut in two: an event, or a stretch of one that is very long.
+/// A text that is never split: an event, or a section of a very long one.
 struct Piece {
+    /// The index of the event in the conversation.
     event: usize,
     text: String,
     tokens: usize,
-    /// Whether a person begins to speak here.
-    seam: bool,
+    /// Whether a person's message begins here.
+    starts_turn: bool,
 }
 
-/// Some pieces in a row.
+/// Adjacent pieces, by their indices.
 pub(crate) type Part = Range<usize>;
 
 impl<'a> Condensed<'a> {
-    /// No piece will have many more than `piece_tokens_max` tokens.
-    pub(crate) fn of(conversation: &'a Conversation, piece_tokens_max: usize) -> Self {
+    /// Renders a conversation. No piece has many more than `piece_tokens_max` tokens.
+    pub(crate) fn new(conversation: &'a Conversation, piece_tokens_max: usize) -> Self {
         let mut results: HashMap<&str, usize> = HashMap::new();
         let mut calls: HashMap<&str, usize> = HashMap::new();
         for (at, event) in conversation.events.iter().enumerate() {
@@ -63,51 +63,51 @@ impl<'a> Condensed<'a> {
         for (at, event) in conversation.events.iter().enumerate() {
             let result = match &event.kind {
                 EventKind::ToolCall { id, .. } => results.get(id.as_str()).filter(|&&result| result > at),
-                // Told with its call.
+                // Rendered with its call.
                 EventKind::ToolResult { id, .. } if calls.get(id.as_str()).is_some_and(|&call| call < at) => {
                     continue;
                 }
                 _ => None,
             };
-            let (head, body) = rendered(event, result.map(|&at| (at, &conversation.events[at].kind)));
-            let said_by_human = matches!(event.kind, EventKind::Human { .. });
-            for (number, stretch) in stretches(&body, piece_tokens_max).into_iter().enumerate() {
+            let (head, body) = render_event(event, result.map(|&at| (at, &conversation.events[at].kind)));
+            let is_human = matches!(event.kind, EventKind::Human { .. });
+            for (number, section) in split_text(&body, piece_tokens_max).into_iter().enumerate() {
                 let continued = if number == 0 { "" } else { " (continued)" };
                 let mut text = format!("[{}] {head}{continued}\n", at + 1);
-                for line in stretch.split('\n').filter(|_| !stretch.is_empty()) {
+                for line in section.split('\n').filter(|_| !section.is_empty()) {
                     text.push_str("  ");
                     text.push_str(line);
                     text.push('\n');
                 }
-                let tokens = tokens(&text);
-                pieces.push(Piece { event: at, text, tokens, seam: said_by_human && number == 0 });
+                let tokens = estimate_tokens(&text);
+                pieces.push(Piece { event: at, text, tokens, starts_turn: is_human && number == 0 });
             }
         }
         Self { conversation, pieces }
     }
 
-    /// The whole session in parts of at most about `budget` tokens.
+    /// Splits the whole session into parts of at most about `budget` tokens.
     pub(crate) fn parts(&self, budget: usize) -> Vec<Part> {
         self.split(0..self.pieces.len(), budget)
     }
 
-    /// A part in smaller ones. A part ends where a person began to speak, if that is in its second
-    /// half, and otherwise where it is full.
+    /// Splits a part into smaller ones. A part ends where a person begins to speak, if that is in its second half, and
+    /// otherwise where it is full.
     pub(crate) fn split(&self, part: Part, budget: usize) -> Vec<Part> {
         let mut parts = Vec::new();
         let (mut start, mut size) = (part.start, 0);
-        let mut seam = None;
+        let mut turn = None;
         let mut at = part.start;
         while at < part.end {
             let piece = &self.pieces[at];
             if at > start && size + piece.tokens > budget {
-                let end = if piece.seam { at } else { seam.unwrap_or(at) };
+                let end = if piece.starts_turn { at } else { turn.unwrap_or(at) };
                 parts.push(start..end);
-                (start, at, size, seam) = (end, end, 0, None);
+                (start, at, size, turn) = (end, end, 0, None);
                 continue;
             }
-            if piece.seam && size * 2 >= budget {
-                seam = Some(at);
+            if piece.starts_turn && size * 2 >= budget {
+                turn = Some(at);
             }
             size += piece.tokens;
             at += 1;
@@ -118,7 +118,7 @@ impl<'a> Condensed<'a> {
         parts
     }
 
-    /// The part's text, after a line on what came before it.
+    /// The text of a part, after a line that summarises what came before it.
     pub(crate) fn text(&self, part: &Part) -> String {
         let mut text = self.summary_before(part).unwrap_or_default();
         for piece in &self.pieces[part.clone()] {
@@ -127,30 +127,30 @@ impl<'a> Condensed<'a> {
         text
     }
 
-    /// The events that a part tells of, results with their calls.
+    /// The indices of the events in a part, results with their calls.
     pub(crate) fn events(&self, part: &Part) -> Range<usize> {
         let Some(first) = self.pieces.get(part.start) else { return 0..0 };
         let end = self.pieces.get(part.end).map_or(self.conversation.events.len(), |next| next.event);
         first.event..end.max(first.event + 1)
     }
 
-    /// What a model cited, if the part holds it: the number of one of its events.
+    /// The evidence for an event number that a model cited, if the part contains the event.
     pub(crate) fn evidence(&self, part: &Part, number: usize) -> Option<Evidence> {
         let event = self.conversation.events.get(number.checked_sub(1)?)?;
         let is_shown = self.pieces[part.clone()].iter().any(|piece| {
             piece.event + 1 == number
                 || piece.text.lines().next().is_some_and(|line| line.ends_with(&format!("[{number}]")))
         });
-        let said = match &event.kind {
+        let text = match &event.kind {
             EventKind::Human { text } | EventKind::Assistant { text } => text.clone(),
             EventKind::ToolCall { summary, .. } => summary.clone(),
-            EventKind::ToolResult { output, .. } => last_lines(output, EXCERPT_CHARS_MAX),
+            EventKind::ToolResult { output, .. } => tail(output, EXCERPT_CHARS_MAX),
         };
-        let excerpt = one_line(&said, EXCERPT_CHARS_MAX);
+        let excerpt = one_line(&text, EXCERPT_CHARS_MAX);
         is_shown.then(|| Evidence { line: event.line.clone(), excerpt })
     }
 
-    /// Whether a person said what stands under the number.
+    /// Whether a person wrote the transcript line with this uuid.
     pub(crate) fn is_human(&self, line: &str) -> bool {
         self.conversation
             .events
@@ -205,18 +205,18 @@ impl<'a> Condensed<'a> {
     }
 }
 
-/// An event's first line, without its number, and what is indented below it.
-fn rendered(event: &Event, result: Option<(usize, &EventKind)>) -> (String, String) {
+/// The first line of an event without its number, and the text that is indented below it.
+fn render_event(event: &Event, result: Option<(usize, &EventKind)>) -> (String, String) {
     let by = if event.sidechain { "subagent " } else { "" };
     match &event.kind {
         EventKind::Human { text } => ("human:".to_owned(), text.clone()),
         EventKind::Assistant { text } => (format!("{by}assistant:"), head_and_tail(text, PROSE_CHARS_MAX)),
         EventKind::ToolCall { summary, input, by_human, .. } => {
             let by = if *by_human { "human ran " } else { by };
-            let mut body = edit(input);
+            let mut body = render_edit(input);
             let outcome = match result {
                 Some((at, EventKind::ToolResult { ok, exit_code, output, .. })) => {
-                    let (outcome, output) = outcome(*ok, *exit_code, output);
+                    let (outcome, output) = render_result(*ok, *exit_code, output);
                     body.push_str(&output);
                     format!("{outcome} [{}]", at + 1)
                 }
@@ -225,13 +225,13 @@ fn rendered(event: &Event, result: Option<(usize, &EventKind)>) -> (String, Stri
             (format!("{by}{} → {outcome}", one_line(summary, SUMMARY_CHARS_MAX)), body)
         }
         EventKind::ToolResult { ok, exit_code, output, .. } => {
-            let (outcome, output) = outcome(*ok, *exit_code, output);
+            let (outcome, output) = render_result(*ok, *exit_code, output);
             (format!("{by}result of an earlier call: {outcome}"), output)
         }
     }
 }
 
-fn outcome(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
+fn render_result(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
     let failed = !ok || exit_code.is_some_and(|code| code != 0) || reports_failure(output);
     let output = head_and_tail(output.trim(), if failed { ERROR_CHARS_MAX } else { OUTPUT_CHARS_MAX });
     let word = match (failed, exit_code) {
@@ -242,8 +242,8 @@ fn outcome(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
     (word, output)
 }
 
-/// What an edit took out and put in: the mend of a bug is often nowhere else.
-fn edit(input: &ToolInput) -> String {
+/// The removed and the added lines of an edit, which are often the only record of a fix.
+fn render_edit(input: &ToolInput) -> String {
     let mut lines = String::new();
     for (sign, text) in [('-', &input.old), ('+', &input.new)] {
         let Some(text) = text.as_deref().filter(|text| input.file.is_some() && !text.is_empty()) else {
@@ -256,29 +256,31 @@ fn edit(input: &ToolInput) -> String {
     lines
 }
 
-/// The first third and the last two: what went wrong stands at the end of most outputs.
+/// Keeps the first third and the last two thirds of the allowed length, because most outputs end with the error.
 fn head_and_tail(text: &str, chars_max: usize) -> String {
     let chars = text.chars().count();
     if chars <= chars_max {
         return text.to_owned();
     }
     let head: String = text.chars().take(chars_max / 3).collect();
-    let tail: String = text.chars().skip(chars - chars_max * 2 / 3).collect();
-    format!("{head}\n[… {} characters left out …]\n{tail}", chars - chars_max)
+    let end: String = text.chars().skip(chars - chars_max * 2 / 3).collect();
+    format!("{head}\n[… {} characters left out …]\n{end}", chars - chars_max)
 }
 
-fn last_lines(text: &str, chars_max: usize) -> String {
+/// The last characters of a text.
+fn tail(text: &str, chars_max: usize) -> String {
     let chars = text.trim().chars().count();
     text.trim().chars().skip(chars.saturating_sub(chars_max)).collect()
 }
 
-/// A text in stretches of at most `tokens_max` tokens, cut after a line where there is one. Joined
-/// with line feeds they are the text, but for a line that was itself too long.
-fn stretches(text: &str, tokens_max: usize) -> Vec<&str> {
-    if tokens(text) <= tokens_max {
+/// Splits a text into sections of at most `tokens_max` tokens, at the end of a line where possible.
+///
+/// Joined with line feeds, the sections give the text, except for lines that are themselves too long.
+fn split_text(text: &str, tokens_max: usize) -> Vec<&str> {
+    if estimate_tokens(text) <= tokens_max {
         return vec![text];
     }
-    let mut stretches = Vec::new();
+    let mut sections = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
         // In quarters of a token.
@@ -294,10 +296,10 @@ fn stretches(text: &str, tokens_max: usize) -> Vec<&str> {
         }
         let cut =
             if end == rest.len() { None } else { rest[..end].rfind('\n').filter(|&cut| cut * 2 >= end) };
-        stretches.push(&rest[..cut.unwrap_or(end)]);
+        sections.push(&rest[..cut.unwrap_or(end)]);
         rest = &rest[cut.map_or(end, |cut| cut + 1)..];
     }
-    stretches
+    sections
 }
 
 #[cfg(test)]
@@ -333,7 +335,7 @@ mod tests {
         EventKind::ToolResult { id: id.into(), ok, exit_code: (!ok).then_some(101), output: output.into() }
     }
 
-    /// What stands below the events that begin with a word, as it was before it was indented.
+    /// The text below the events that begin with `head`, without its indentation.
     fn below(text: &str, head: &str) -> String {
         let mut found = String::new();
         let mut inside = false;
@@ -348,14 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn a_session_is_told_in_few_words_with_a_number_for_each_event() {
+    fn events_are_numbered_and_results_follow_their_calls() {
         let conversation = conversation(vec![
             human("please\nfix [2] it"),
             run("a", "cargo test"),
             ended("a", false, "error[E0308]: mismatched types"),
             EventKind::Assistant { text: "It was the type.".into() },
         ]);
-        let condensed = Condensed::of(&conversation, 1_000);
+        let condensed = Condensed::new(&conversation, 1_000);
         assert_eq!(
             condensed.text(&(0..3)),
             "[1] human:\n  please\n  fix [2] it\n[2] Bash: cargo test → failed (exit 101) [3]\n  error[E0308]: mismatched types\n[4] assistant:\n  It was the type.\n"
@@ -365,12 +367,12 @@ mod tests {
             [cited(0), cited(5), cited(3), cited(4)],
             [None, None, Some("line-2".into()), Some("line-3".into())]
         );
-        assert_eq!(condensed.evidence(&(0..1), 2), None, "what a part does not show cannot be cited");
+        assert_eq!(condensed.evidence(&(0..1), 2), None, "only events of the part can be cited");
         assert_eq!(condensed.events(&(1..2)), 1..3, "a result belongs to its call");
     }
 
     #[test]
-    fn outputs_are_cut_and_errors_are_not() {
+    fn outputs_are_cut_and_errors_are_kept() {
         let long: String = (0..700).map(|n| format!("row {n}\n")).collect();
         let conversation = conversation(vec![
             run("a", "ls"),
@@ -378,7 +380,7 @@ mod tests {
             run("b", "make"),
             ended("b", false, &long),
         ]);
-        let condensed = Condensed::of(&conversation, 100_000);
+        let condensed = Condensed::new(&conversation, 100_000);
         let (good, bad) = (condensed.text(&(0..1)), condensed.text(&(1..2)));
         assert!(
             good.contains("row 0\n") && good.contains("row 699\n") && good.contains("left out"),
@@ -389,18 +391,18 @@ mod tests {
     }
 
     #[test]
-    fn a_part_begins_where_a_person_speaks_and_says_what_came_before() {
-        let mut whats = Vec::new();
+    fn a_part_begins_with_a_person_after_a_summary() {
+        let mut kinds = Vec::new();
         for turn in 0..6 {
-            whats.push(human(&format!("request number {turn}")));
+            kinds.push(human(&format!("request number {turn}")));
             for step in 0..5 {
                 let id = format!("{turn}-{step}");
-                whats.push(run(&id, &format!("step {step}")));
-                whats.push(ended(&id, step != 3, "some output"));
+                kinds.push(run(&id, &format!("step {step}")));
+                kinds.push(ended(&id, step != 3, "some output"));
             }
         }
-        let conversation = conversation(whats);
-        let condensed = Condensed::of(&conversation, 100);
+        let conversation = conversation(kinds);
+        let condensed = Condensed::new(&conversation, 100);
         let parts = condensed.parts(150);
         assert!(parts.len() > 1);
         for part in &parts[1..] {
@@ -420,29 +422,29 @@ mod tests {
 
     #[test]
     fn tokens_are_estimated_for_every_script() {
-        assert_eq!(tokens("four char"), 3);
-        assert_eq!(tokens("日本語"), 3);
+        assert_eq!(estimate_tokens("four char"), 3);
+        assert_eq!(estimate_tokens("日本語"), 3);
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever people say, however long, and however small the parts.
+        /// For messages and parts of any size.
         #[test]
-        fn nothing_that_a_person_said_is_lost(
+        fn no_text_of_a_person_is_lost(
             turns in prop::collection::vec((any::<bool>(), "(\\PC|\n|\\[1\\] human:|  ){0,400}"), 0..12),
             budget in 8_usize..400,
         ) {
-            let whats = turns
+            let kinds = turns
                 .iter()
                 .map(|(by_human, text)| if *by_human { human(text) } else { EventKind::Assistant { text: text.clone() } });
-            let conversation = conversation(whats.collect());
-            let condensed = Condensed::of(&conversation, budget / 2);
+            let conversation = conversation(kinds.collect());
+            let condensed = Condensed::new(&conversation, budget / 2);
             let parts = condensed.parts(budget);
             prop_assert!(parts.windows(2).all(|pair| pair[0].end == pair[1].start));
-            let told: String = parts.iter().map(|part| below(&condensed.text(part), "human:")).collect();
+            let rendered: String = parts.iter().map(|part| below(&condensed.text(part), "human:")).collect();
             let said: String = conversation.human_words().collect::<String>().replace('\n', "");
-            prop_assert_eq!(told, said);
+            prop_assert_eq!(rendered, said);
             for part in &parts {
                 let size: usize = condensed.pieces[part.clone()].iter().map(|piece| piece.tokens).sum();
                 prop_assert!(size <= budget || part.len() == 1, "{} of {}", size, budget);

@@ -1,5 +1,4 @@
-//! The extractor that is asked: a model where one is at hand, the rules otherwise, and whenever a
-//! model cannot do it.
+//! Reads with a model where one is available, and with the rules otherwise.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -7,36 +6,38 @@ use std::time::Duration;
 use async_trait::async_trait;
 use transcript::Conversation;
 
-use crate::filter::{CANDIDATES_MAX, reject};
-use crate::heuristic;
-use crate::model_extractor::{ModelExtractor, Reading};
+use crate::filter::{CANDIDATES_MAX, REJECTED_MAX, reject};
+use crate::heuristic::extract_by_rules;
+use crate::model_extractor::{ModelExtractor, ModelReading};
+use crate::similarity::is_same_lesson;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 
 /// How long a session waits for a model that is busy or out of reach.
-const WAITS_FOR_MODEL: Duration = Duration::from_secs(6 * 60 * 60);
-/// The title under which it is said that the rules did a model's work.
-const SAID_AS: &str = "(how this session was read)";
+const MODEL_WAIT_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+/// The title of the rejection that tells a reviewer how the session was read.
+const NOTE_TITLE: &str = "(how this session was read)";
 
-/// Models in the order in which they are preferred, then the rules.
+/// Asks models in order of preference, and falls back to the rules.
 pub struct FallbackExtractor {
     models: Vec<ModelExtractor>,
-    /// What to say when the model that was asked for by name is not at hand; its failure is an error.
-    strict: Option<&'static str>,
+    /// In strict mode, the error when the model is not available.
+    unavailable: Option<&'static str>,
 }
 
 impl FallbackExtractor {
-    /// The first model that is ready reads; the rules do where none is or where it fails for good.
+    /// Reads with the first model that is ready; with the rules where none is, or where it fails permanently.
     pub fn with_models(models: Vec<ModelExtractor>) -> Self {
-        Self { models, strict: None }
+        Self { models, unavailable: None }
     }
 
-    /// This model and no other, or `otherwise` as the reason why a capture is a dead letter. The
-    /// rules take over only when the budget is spent.
-    pub fn strict(model: Option<ModelExtractor>, otherwise: &'static str) -> Self {
-        Self { models: model.into_iter().collect(), strict: Some(otherwise) }
+    /// Reads with this model only. If it is not available, a capture fails with the message `unavailable`.
+    ///
+    /// The rules take over only when the budget is spent.
+    pub fn strict(model: Option<ModelExtractor>, unavailable: &'static str) -> Self {
+        Self { models: model.into_iter().collect(), unavailable: Some(unavailable) }
     }
 
-    async fn ready(&self) -> Option<&ModelExtractor> {
+    async fn first_ready(&self) -> Option<&ModelExtractor> {
         for model in &self.models {
             if model.backend().is_ready().await {
                 return Some(model);
@@ -45,57 +46,60 @@ impl FallbackExtractor {
         None
     }
 
-    async fn read_by(
+    async fn read_with_model(
         &self,
         model: &ModelExtractor,
         conversation: &Conversation,
         context: &ExtractionContext,
     ) -> Result<Extraction, Error> {
-        let name = model.backend().name();
-        let Reading { mut extraction, unread, why, over_budget } =
+        let is_strict = self.unavailable.is_some();
+        let waited_enough = context.waited > MODEL_WAIT_MAX;
+        let ModelReading { mut extraction, unread_events, reasons, is_over_budget } =
             match model.read(conversation, context).await {
                 Ok(reading) => reading,
-                Err(Error::Retry { message, .. })
-                    if context.waited > WAITS_FOR_MODEL && self.strict.is_none() =>
-                {
-                    return Ok(by_rules(conversation, &format!("{message}, for more than six hours")));
+                Err(Error::Retry { message, .. }) if waited_enough && !is_strict => {
+                    let reason = format!("{message}, for more than six hours");
+                    return Ok(read_by_rules(conversation, &reason));
                 }
-                // Asked for by name, it is tried to the end; then a person must look.
-                Err(Error::Retry { message, source, .. }) if context.waited > WAITS_FOR_MODEL => {
+                // Without a time to come back, the attempts are counted, and the capture fails in the end.
+                Err(Error::Retry { message, source, .. }) if waited_enough => {
                     return Err(Error::Retry { message, retry_after: None, source });
                 }
                 Err(error) => return Err(error),
             };
-        if unread.is_empty() {
+        if unread_events.is_empty() {
             return Ok(extraction);
         }
-        let why = why.join("; ");
-        let all = unread.len() >= conversation.events.len();
-        tracing::warn!(backend = name, why, all, "a session was not read by the model");
-        if self.strict.is_some() && !over_budget {
-            if all {
-                return Err(Error::Permanent { message: why, source: None });
+        let reason = reasons.join("; ");
+        let is_all = unread_events.len() >= conversation.events.len();
+        tracing::warn!(
+            backend = model.backend().name(),
+            reason,
+            is_all,
+            "the model did not read the whole session"
+        );
+        if is_strict && !is_over_budget {
+            if is_all {
+                return Err(Error::Permanent { message: reason, source: None });
             }
-            say(&mut extraction, &format!("a part of it was read by nobody: {why}"));
+            add_note(&mut extraction, &format!("a part of it was not read: {reason}"));
             return Ok(extraction);
         }
-        if all {
-            return Ok(by_rules(conversation, &why));
+        if is_all {
+            return Ok(read_by_rules(conversation, &reason));
         }
-        let unread: HashSet<usize> = unread.into_iter().collect();
+        let unread: HashSet<usize> = unread_events.into_iter().collect();
         let events = conversation.events.iter().enumerate().filter(|(at, _)| unread.contains(at));
         let rest =
             Conversation { events: events.map(|(_, event)| event.clone()).collect(), ..conversation.clone() };
-        for candidate in heuristic::extract(&rest).candidates {
-            let is_new = !extraction
-                .candidates
-                .iter()
-                .any(|known| heuristic::is_same_lesson(&known.title, &candidate.title));
+        for candidate in extract_by_rules(&rest).candidates {
+            let is_new =
+                !extraction.candidates.iter().any(|known| is_same_lesson(&known.title, &candidate.title));
             if is_new && extraction.candidates.len() < CANDIDATES_MAX {
                 extraction.candidates.push(candidate);
             }
         }
-        say(&mut extraction, &format!("a part of it was read by rules: {why}"));
+        add_note(&mut extraction, &format!("a part of it was read by rules: {reason}"));
         Ok(extraction)
     }
 }
@@ -112,29 +116,29 @@ impl Extractor for FallbackExtractor {
         context: &ExtractionContext,
     ) -> Result<Extraction, Error> {
         if conversation.human_words().next().is_none() {
-            // Nobody said anything: not worth a call, and the rules know how to say so.
-            return Ok(heuristic::extract(conversation));
+            // Not worth a call; the rules say why there is nothing.
+            return Ok(extract_by_rules(conversation));
         }
-        match (self.ready().await, self.strict) {
-            (Some(model), _) => self.read_by(model, conversation, context).await,
-            (None, Some(otherwise)) => Err(Error::Permanent { message: otherwise.to_owned(), source: None }),
-            (None, None) => Ok(heuristic::extract(conversation)),
+        match (self.first_ready().await, self.unavailable) {
+            (Some(model), _) => self.read_with_model(model, conversation, context).await,
+            (None, Some(message)) => Err(Error::Permanent { message: message.to_owned(), source: None }),
+            (None, None) => Ok(extract_by_rules(conversation)),
         }
     }
 }
 
-fn by_rules(conversation: &Conversation, why: &str) -> Extraction {
-    let mut extraction = heuristic::extract(conversation);
-    say(&mut extraction, &format!("read by rules and not by a model: {why}"));
+fn read_by_rules(conversation: &Conversation, reason: &str) -> Extraction {
+    let mut extraction = extract_by_rules(conversation);
+    add_note(&mut extraction, &format!("read by rules and not by a model: {reason}"));
     extraction
 }
 
-/// Tells the reviewer, and the ledger when there is nothing to review.
-fn say(extraction: &mut Extraction, what: &str) {
-    extraction.rejected.truncate(crate::filter::REJECTED_MAX - 1);
-    reject(&mut extraction.rejected, SAID_AS, what);
+/// Adds a note for the reviewer, and to the reason why there is nothing to review.
+fn add_note(extraction: &mut Extraction, note: &str) {
+    extraction.rejected.truncate(REJECTED_MAX - 1);
+    reject(&mut extraction.rejected, NOTE_TITLE, note);
     if let Some(reason) = &mut extraction.empty_reason {
-        reason.push_str(&format!(" ({what})"));
+        reason.push_str(&format!(" ({note})"));
     }
 }
 

@@ -1,15 +1,15 @@
-//! Finds knowledge by rules alone: offline, without a key, the same every time.
+//! Extracts knowledge by rules alone: offline, without a key, deterministic.
 //!
-//! One file for each family of detectors. A detector adds what it found, or what it nearly took and
-//! why it did not; what is found by two of them is merged, what nugget itself recalled in the session
-//! is dropped, and the strongest few are proposed.
+//! Each family of detectors has its own file. A detector records what it found, and what it rejected with the
+//! reason. Duplicates are merged, text that nugget recalled in the session is dropped, and the strongest
+//! few are proposed.
 
 mod causes;
+mod command;
 mod decisions;
-mod finding;
+mod detection;
 mod fixes;
 mod merge;
-mod prose;
 mod recipes;
 mod rules;
 mod session;
@@ -22,14 +22,12 @@ use transcript::{Conversation, EventKind};
 
 use crate::filter::{CANDIDATES_MAX, REJECTED_MAX};
 use crate::{Error, Extraction, ExtractionContext, Extractor};
-use finding::Findings;
-pub(crate) use merge::{Recalled, is_same_lesson};
+use detection::Detections;
 use session::Session;
-pub(crate) use session::reports_failure;
 
 const NAME: &str = "heuristic";
 
-/// The extractor that needs nothing: no key, no network, no model.
+/// Extracts by rules, without a key, a network or a model.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HeuristicExtractor;
 
@@ -40,47 +38,50 @@ impl Extractor for HeuristicExtractor {
     }
 
     async fn extract(&self, conversation: &Conversation, _: &ExtractionContext) -> Result<Extraction, Error> {
-        Ok(extract(conversation))
+        Ok(extract_by_rules(conversation))
     }
 }
 
-pub(crate) fn extract(conversation: &Conversation) -> Extraction {
-    let session = Session::of(conversation);
-    let mut findings = Findings::default();
-    rules::find(&session, &mut findings);
-    decisions::find(&session, &mut findings);
-    causes::find(&session, &mut findings);
-    fixes::find(&session, &mut findings);
-    recipes::find(&session, &mut findings);
+/// Extracts by rules. Never fails: without a lesson the extraction says why.
+pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
+    let session = Session::from_conversation(conversation);
+    let mut detections = Detections::default();
+    rules::detect(&session, &mut detections);
+    decisions::detect(&session, &mut detections);
+    causes::detect(&session, &mut detections);
+    fixes::detect(&session, &mut detections);
+    recipes::detect(&session, &mut detections);
 
-    drop_small_talk(&mut findings);
-    merge::drop_recalled(conversation, &mut findings);
-    merge::duplicates(&mut findings);
-    findings.found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.event.cmp(&b.event)));
-    for weak in findings.found.split_off(findings.found.len().min(CANDIDATES_MAX)) {
-        findings.reject(&weak.title, "the session has stronger ones");
+    drop_small_talk(&mut detections);
+    merge::drop_recalled(conversation, &mut detections);
+    merge::merge_duplicates(&mut detections);
+    detections.found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.event.cmp(&b.event)));
+    for weak in detections.found.split_off(detections.found.len().min(CANDIDATES_MAX)) {
+        detections.reject(&weak.title, "the session has stronger candidates");
     }
     let candidates: Vec<_> =
-        findings.found.into_iter().map(|finding| finding.into_candidate(&session)).collect();
-    let mut rejected = findings.rejected;
+        detections.found.into_iter().map(|detection| detection.into_candidate(&session)).collect();
+    let mut rejected = detections.rejected;
     rejected.truncate(REJECTED_MAX);
-    let empty_reason = candidates.is_empty().then(|| reason_for_nothing(conversation, &rejected));
+    let empty_reason = candidates.is_empty().then(|| describe_why_empty(conversation, &rejected));
     Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned() }
 }
 
-/// "Let's keep spreading kindness" has the form of a decision. A rule given as an order stays whatever
-/// it is about: "always answer in German" is worth remembering.
-fn drop_small_talk(findings: &mut Findings) {
-    for finding in std::mem::take(&mut findings.found) {
-        if rules::is_order(&finding) || vocabulary::is_technical(&finding.statement) {
-            findings.found.push(finding);
+/// Drops detections that are not about technical work.
+///
+/// "Let's keep spreading kindness" has the form of a decision. An instruction stays regardless of its topic:
+/// "always answer in German" is worth remembering.
+fn drop_small_talk(detections: &mut Detections) {
+    for detection in std::mem::take(&mut detections.found) {
+        if rules::is_order(&detection) || vocabulary::is_technical(&detection.statement) {
+            detections.found.push(detection);
         } else {
-            findings.reject(&finding.title, "small talk");
+            detections.reject(&detection.title, "small talk");
         }
     }
 }
 
-fn reason_for_nothing(conversation: &Conversation, rejected: &[Rejected]) -> String {
+fn describe_why_empty(conversation: &Conversation, rejected: &[Rejected]) -> String {
     let turns = conversation.human_words().count();
     let turns = if turns == 1 { "1 turn".to_owned() } else { format!("{turns} turns") };
     match rejected {

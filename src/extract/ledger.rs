@@ -1,48 +1,69 @@
-//! Where calls of models are paid from.
+//! The budget for model calls, and the answers that are already paid for.
 
 /// A failure of the ledger itself.
 pub type LedgerError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What one call took, or may take.
+/// What one call used, or may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
+    /// The name of the model.
     pub model: String,
-    /// `claude-api`, `claude-p`.
+    /// The backend that was asked: `claude-api`, `claude-p`.
     pub backend: String,
+    /// The tokens.
     pub usage: llm::Usage,
-    /// By the list of prices, also where a subscription pays.
+    /// The list price, also where a subscription pays.
     pub microdollars: u64,
 }
 
 /// Whether a call may be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// Its cost is set aside under this number.
+    /// The estimated cost is reserved under this number.
     Granted(i64),
-    /// The budget is spent, in the words that a person reads.
+    /// The budget is spent; the text explains it to a person.
     OverBudget(String),
 }
 
-/// The purse of one capture. Its methods may block for as long as a database does.
+/// Accounts for the model calls of one capture.
+///
+/// The methods may block for as long as a database does.
 pub trait Ledger: Send + Sync {
-    /// Sets aside the most that a call may cost, before it is made. What is neither settled nor
-    /// released counts as spent: whoever made the call may have died after it.
+    /// Reserves the most that a call may cost, before it is made.
+    ///
+    /// A reservation that is neither settled nor released counts as spent, because the process may have died after
+    /// the call.
+    ///
+    /// # Errors
+    /// When the ledger cannot be used.
     fn reserve(&self, estimate: &Spending) -> Result<Reserved, LedgerError>;
 
-    /// Puts what a call has cost in the place of the estimate.
+    /// Replaces a reservation by the actual cost.
+    ///
+    /// # Errors
+    /// When the ledger cannot be used.
     fn settle(&self, reservation: i64, spent: &Spending) -> Result<(), LedgerError>;
 
-    /// Gives back what was set aside for a call that cost nothing.
+    /// Releases the reservation of a call that cost nothing.
+    ///
+    /// # Errors
+    /// When the ledger cannot be used.
     fn release(&self, reservation: i64) -> Result<(), LedgerError>;
 
-    /// What was made of the answer to the same question, when this capture was tried before.
+    /// The parsed answer to the same question, if an earlier attempt of this capture saved one.
+    ///
+    /// # Errors
+    /// When the ledger cannot be used.
     fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError>;
 
-    /// Keeps what was made of an answer, so that the next attempt need not pay for it again.
+    /// Saves a parsed answer, so that the next attempt does not pay for it again.
+    ///
+    /// # Errors
+    /// When the ledger cannot be used.
     fn save_answer(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError>;
 }
 
-/// Pays for everything and remembers nothing; for trials.
+/// Grants every call and saves no answer; for dry runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLedger;
 

@@ -1,7 +1,28 @@
-//! Turns a conversation into knowledge worth reviewing.
+//! Extracts knowledge worth reviewing from conversations and notes.
 //!
-//! An extractor proposes and never decides: it writes no file, and it gives nothing a name. It would
-//! rather miss a lesson than waste the minute of the person who reviews it.
+//! An [`Extractor`] reads a conversation and proposes candidates: [`HeuristicExtractor`] by rules,
+//! [`FallbackExtractor`] with a model ([`MessagesApi`], [`ClaudeCode`]) and with the rules where no model is
+//! available. It prefers missing a lesson to wasting a reviewer's time.
+//!
+//! It never decides what becomes knowledge: it writes no file, names no unit and does not know git.
+//!
+//! ```
+//! use extract::{ExtractionContext, Extractor as _, HeuristicExtractor};
+//! use transcript::{Conversation, Event, EventKind};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), extract::Error> {
+//! let text = "Always run database migrations inside a transaction.".to_owned();
+//! let event = Event { line: "1".to_owned(), at: None, sidechain: false, kind: EventKind::Human { text } };
+//! let conversation = Conversation { events: vec![event], ..Conversation::default() };
+//!
+//! let extraction = HeuristicExtractor.extract(&conversation, &ExtractionContext::default()).await?;
+//! assert_eq!(extraction.candidates[0].title, "Always run database migrations inside a transaction");
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,11 +38,15 @@ mod condense;
 mod fallback;
 mod filter;
 mod heuristic;
+mod injection;
 mod ledger;
 mod messages_api;
 mod model_extractor;
 mod parse;
 mod prompt;
+mod sentences;
+mod similarity;
+mod tool_output;
 
 pub use claude_code::ClaudeCode;
 pub use fallback::FallbackExtractor;
@@ -35,9 +60,11 @@ pub use model_extractor::{
 /// Finds knowledge in a conversation.
 #[async_trait]
 pub trait Extractor: Send + Sync {
-    /// What a unit's `source` says: `heuristic`, `claude-api`, `claude-p`.
+    /// The `source` of the units that it finds: `heuristic`, `claude-api`, `claude-p`.
     fn name(&self) -> &str;
 
+    /// Extracts candidates from a conversation.
+    ///
     /// # Errors
     /// [`Error::Retry`] when it may work later, [`Error::Permanent`] when it never will.
     async fn extract(
@@ -47,18 +74,19 @@ pub trait Extractor: Send + Sync {
     ) -> Result<Extraction, Error>;
 }
 
-/// What an extractor is told besides the conversation.
+/// What an extractor needs besides the conversation.
+///
+/// The default is an empty brain and [`NoLedger`].
 #[derive(Clone)]
 pub struct ExtractionContext {
-    /// Where calls of models are paid from, and where their answers are kept.
+    /// Accounts for model calls and saves their answers.
     pub ledger: Arc<dyn Ledger>,
-    /// What the brain holds already, the nearest first. Relations may point to these and to no other.
+    /// The nearest units of the brain, the nearest first. Relations may point only to these.
     pub known: Vec<KnownUnit>,
-    /// How long this capture has been waiting since it was first tried.
+    /// The time since this capture was first tried.
     pub waited: Duration,
 }
 
-/// Without a brain and without a budget.
 impl Default for ExtractionContext {
     fn default() -> Self {
         Self { ledger: Arc::new(NoLedger), known: Vec::new(), waited: Duration::ZERO }
@@ -74,23 +102,25 @@ impl fmt::Debug for ExtractionContext {
     }
 }
 
-/// A unit of the brain, in one line.
+/// A unit of the brain, as a model is shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownUnit {
+    /// The unit's id.
     pub id: String,
+    /// The unit's title.
     pub title: String,
-    /// What it is about, in a sentence; empty where it does not say.
+    /// One sentence; empty if the unit has none.
     pub description: String,
 }
 
-/// What one conversation gave.
+/// The result of one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extraction {
-    /// The strongest first.
+    /// The proposed lessons, the strongest first.
     pub candidates: Vec<Candidate>,
-    /// What was looked at and left out, with the reason.
+    /// What was considered and left out, with the reason.
     pub rejected: Vec<Rejected>,
-    /// Why there is no candidate, when there is none.
+    /// Why there is no candidate; `None` if there is one.
     #[serde(rename = "nothing")]
     pub empty_reason: Option<String>,
     /// The name of the extractor that found this.
@@ -98,20 +128,26 @@ pub struct Extraction {
     pub extractor: String,
 }
 
-/// Why a conversation could not be looked at.
+/// Why a conversation could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Busy, offline or over a limit; `retry_after` is when the other side said to come back.
+    /// It may work later: the other side is busy, offline or over a limit.
     #[error("{message}")]
     Retry {
+        /// What happened.
         message: String,
+        /// When the other side said to come back.
         retry_after: Option<Duration>,
+        /// The cause.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+    /// It will not work until a person changes something.
     #[error("{message}")]
     Permanent {
+        /// What happened.
         message: String,
+        /// The cause.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },

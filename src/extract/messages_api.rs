@@ -1,17 +1,18 @@
-//! The Claude API, asked for a session's knowledge.
+//! The backend that asks the Claude Messages API.
 
 use async_trait::async_trait;
 use llm::{Client, Request, Stop};
 
 use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Question};
 
-/// Asks the Messages API with a key. The session leaves this machine.
+/// Asks the Messages API with a key. The redacted session leaves this machine.
 #[derive(Clone, Debug)]
 pub struct MessagesApi {
     client: Client,
 }
 
 impl MessagesApi {
+    /// Asks through a client, which has the key, the model and the deadline.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -50,19 +51,17 @@ impl Backend for MessagesApi {
             }
             Err(error) => {
                 let cost = if error.may_have_cost() { Cost::Unknown } else { Cost::Free };
-                let mut what = error.to_string();
+                let mut message = error.to_string();
                 if let Some(source) = std::error::Error::source(&error) {
-                    what = format!("{what}: {source}");
+                    message = format!("{message}: {source}");
                 }
-                let trouble = match &error {
-                    _ if error.is_temporary() => {
-                        BackendError::Busy { message: what, retry_after: error.after() }
-                    }
-                    _ if error.is_too_large() => BackendError::TooLarge(what),
-                    llm::Error::Answer(_) => BackendError::Malformed(what),
-                    _ => BackendError::Permanent(what),
+                let error = match &error {
+                    _ if error.is_temporary() => BackendError::Busy { message, retry_after: error.after() },
+                    _ if error.is_too_large() => BackendError::TooLarge(message),
+                    llm::Error::Answer(_) => BackendError::Malformed(message),
+                    _ => BackendError::Permanent(message),
                 };
-                BackendAnswer { cost, result: Err(trouble) }
+                BackendAnswer { cost, result: Err(error) }
             }
         }
     }

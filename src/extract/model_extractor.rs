@@ -1,7 +1,7 @@
 //! Has a model read a session, part by part, within a budget.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -13,321 +13,346 @@ use serde_json::Value;
 use transcript::Conversation;
 use transcript::redact::redact;
 
-use crate::condense::{Condensed, Part, tokens};
+use crate::condense::{Condensed, Part, estimate_tokens};
 use crate::filter::{self, reject};
 use crate::ledger::{Ledger, LedgerError, Reserved, Spending};
-use crate::parse::{self, Checked};
+use crate::parse::{self, ParsedAnswer};
 use crate::{Error, Extraction, ExtractionContext, KnownUnit, prompt};
 
-/// What can answer a question.
+/// A way to ask a model.
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// What a unit's `source` says: `claude-api`, `claude-p`.
+    /// The `source` of the units that it finds: `claude-api`, `claude-p`.
     fn name(&self) -> &'static str;
 
+    /// The name of the model, which decides the price of an estimate.
     fn model(&self) -> &str;
 
-    /// Whether it can be asked at all; cheap after the first time.
+    /// Whether it can be asked at all. Cheap after the first call.
     async fn is_ready(&self) -> bool {
         true
     }
 
-    /// Asks once, within a deadline of its own.
+    /// Asks once, within the backend's own deadline.
     async fn ask(&self, question: &Question) -> BackendAnswer;
 }
 
+/// One request to a model.
 #[derive(Clone, Debug)]
 pub struct Question {
+    /// The instructions, the same in every request.
     pub system: &'static str,
+    /// The tool that the model must call; its input is the answer.
     pub tool: Tool,
+    /// One part of the session, redacted.
     pub user: String,
+    /// The longest answer that is accepted, in tokens.
     pub output_tokens_max: u32,
 }
 
-/// What came of a question.
+/// What a backend returned, and what it cost.
 #[derive(Debug)]
 pub struct BackendAnswer {
+    /// What the request cost.
     pub cost: Cost,
-    /// What the tool was called with, unchecked.
+    /// The input of the tool call, unchecked.
     pub result: Result<Value, BackendError>,
 }
 
+/// What a request cost.
 #[derive(Debug)]
 pub enum Cost {
+    /// It was not billed.
     Free,
-    /// It may be on the bill; the estimate stays.
+    /// It may be billed; the estimate stays reserved.
     Unknown,
-    /// `microdollars` is what the backend itself says, where it does.
+    /// It was billed.
     Known {
+        /// The model that answered.
         model: String,
+        /// The tokens that it used.
         usage: Usage,
+        /// The price by the backend's own account; `None` where it does not report one.
         microdollars: Option<u64>,
     },
 }
 
-/// Why there is no answer.
+/// Why a backend gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendError {
-    /// Later, perhaps.
+    /// It is busy or out of reach. The same request may succeed later.
     Busy {
+        /// What happened, for a person.
         message: String,
+        /// When the other side said to come back.
         retry_after: Option<Duration>,
     },
-    /// A smaller question may do.
+    /// The question or its answer was too long. A smaller part may succeed.
     TooLarge(String),
+    /// The model declined to answer.
     Refused,
+    /// The answer does not have the required form.
     Malformed(String),
-    /// No other question will fare better: a wrong key, no such model.
+    /// No request can succeed: a wrong key, an unknown model.
     Permanent(String),
 }
 
 /// How much is asked at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Of the session, for each question.
+    /// The size of one part of the session, in tokens.
     pub part_tokens: usize,
+    /// The longest answer, in tokens.
     pub output_tokens_max: u32,
-    /// After this long the job is put back, to go on with the next part as soon as its turn comes:
-    /// an actor that does not answer counts as hung.
-    pub sitting: Duration,
+    /// After this time the capture goes back to the queue and continues with the next part in its next turn: an actor
+    /// that does not answer for long counts as hung.
+    pub read_time_max: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { part_tokens: 40_000, output_tokens_max: 8_192, sitting: Duration::from_secs(300) }
+        Self { part_tokens: 40_000, output_tokens_max: 8_192, read_time_max: Duration::from_secs(300) }
     }
 }
 
-/// A backend with what it takes to read whole sessions.
+/// Reads whole sessions with one backend.
+///
+/// It is no [`Extractor`](crate::Extractor) by itself: [`FallbackExtractor`](crate::FallbackExtractor)
+/// decides what happens with the parts that it could not read.
 pub struct ModelExtractor {
     backend: Arc<dyn Backend>,
     limits: Limits,
-    /// One for all sessions: a server that is busy is busy for all.
-    pause: Mutex<ExponentialBackoff>,
+    /// Shared by all sessions: a server that is busy is busy for all of them.
+    backoff: Mutex<ExponentialBackoff>,
 }
 
 /// How far a session was read.
 #[derive(Debug)]
-pub(crate) struct Reading {
+pub(crate) struct ModelReading {
     pub extraction: Extraction,
-    /// By their place in the conversation.
-    pub unread: Vec<usize>,
+    /// The indices of the events that were not read.
+    pub unread_events: Vec<usize>,
     /// Why they were not read.
-    pub why: Vec<String>,
-    pub over_budget: bool,
+    pub reasons: Vec<String>,
+    pub is_over_budget: bool,
 }
 
-/// A part and what has been tried with it.
-struct Job {
+/// A part that is to be read.
+struct PartJob {
     part: Part,
+    /// Whether it is half of a part that was too large.
     is_half: bool,
 }
 
-/// What became of a part.
-enum Outcome {
-    /// `is_new` when it was asked for just now, and not at an earlier attempt.
+/// The result of reading one part.
+enum PartOutcome {
+    /// `is_new` unless the answer was saved by an earlier attempt.
     Read {
-        checked: Checked,
+        answer: ParsedAnswer,
         is_new: bool,
     },
     TooLarge(String),
-    /// Not this one, perhaps the next.
+    /// This part cannot be read; the next one may be.
     Unread(String),
-    /// Neither this one nor any other.
+    /// No further part can be read.
     Stop {
-        why: String,
-        over_budget: bool,
+        reason: String,
+        is_over_budget: bool,
     },
 }
 
+/// An answer, unless the budget did not allow the question.
+enum BudgetedAnswer {
+    Answered(Result<Value, BackendError>),
+    OverBudget(String),
+}
+
 impl ModelExtractor {
+    /// Reads sessions with a backend.
     pub fn new(backend: Arc<dyn Backend>, limits: Limits) -> Self {
-        let pause = ExponentialBackoffBuilder::new()
+        let backoff = ExponentialBackoffBuilder::new()
             .with_initial_interval(Duration::from_secs(2))
             .with_multiplier(2.0)
             .with_randomization_factor(0.5)
             .with_max_interval(Duration::from_secs(15 * 60))
             .with_max_elapsed_time(None)
             .build();
-        Self { backend, limits, pause: Mutex::new(pause) }
+        Self { backend, limits, backoff: Mutex::new(backoff) }
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 
+    /// Reads a session.
+    ///
     /// # Errors
-    /// Only what may be different later; what was not read for other reasons is told.
+    /// [`Error::Retry`] for what may succeed later. Parts that cannot be read for other reasons are listed in the
+    /// result.
     pub(crate) async fn read(
         &self,
         conversation: &Conversation,
         context: &ExtractionContext,
-    ) -> Result<Reading, Error> {
-        let begun = Instant::now();
+    ) -> Result<ModelReading, Error> {
+        let started = Instant::now();
         let budget = self.limits.part_tokens;
-        let condensed = Condensed::of(conversation, budget / 2);
+        let condensed = Condensed::new(conversation, budget / 2);
         let parts = condensed.parts(budget);
         let count = parts.len();
-        let mut jobs: VecDeque<Job> = parts.into_iter().map(|part| Job { part, is_half: false }).collect();
-        let (mut found, mut rejected) = (Vec::new(), Vec::new());
-        let (mut unread, mut why) = (Vec::new(), Vec::new());
-        let mut over_budget = false;
+        let mut jobs: VecDeque<PartJob> =
+            parts.into_iter().map(|part| PartJob { part, is_half: false }).collect();
+        let (mut candidates, mut rejected) = (Vec::new(), Vec::new());
+        let (mut unread_events, mut reasons) = (Vec::new(), Vec::new());
+        let mut is_over_budget = false;
         let (mut number, mut asked) = (0, 0);
         while let Some(job) = jobs.pop_front() {
             if !job.is_half {
                 number += 1;
             }
-            if begun.elapsed() > self.limits.sitting && asked > 0 {
-                let what = format!("the model goes on with part {number} of {count}");
-                return Err(Error::Retry {
-                    message: what,
-                    retry_after: Some(Duration::from_millis(100)),
-                    source: None,
-                });
+            if started.elapsed() > self.limits.read_time_max && asked > 0 {
+                let message = format!("the model continues with part {number} of {count}");
+                let retry_after = Some(Duration::from_millis(100));
+                return Err(Error::Retry { message, retry_after, source: None });
             }
-            match self.part(conversation, &condensed, &job.part, (number, count), context).await? {
-                Outcome::Read { checked, is_new } => {
+            match self.read_part(conversation, &condensed, &job.part, (number, count), context).await? {
+                PartOutcome::Read { answer, is_new } => {
                     asked += usize::from(is_new);
-                    found.extend(checked.candidates);
-                    for Rejected { title, reason } in checked.rejected {
+                    candidates.extend(answer.candidates);
+                    for Rejected { title, reason } in answer.rejected {
                         reject(&mut rejected, &title, &reason);
                     }
                 }
-                Outcome::TooLarge(reason) => {
-                    let tokens = tokens(&condensed.text(&job.part));
+                PartOutcome::TooLarge(reason) => {
+                    let tokens = estimate_tokens(&condensed.text(&job.part));
                     let halves = condensed.split(job.part.clone(), (tokens / 2).min(budget / 2).max(1));
                     if job.is_half || halves.len() < 2 {
-                        unread.extend(condensed.events(&job.part));
-                        why.push(reason);
+                        unread_events.extend(condensed.events(&job.part));
+                        reasons.push(reason);
                     } else {
                         for part in halves.into_iter().rev() {
-                            jobs.push_front(Job { part, is_half: true });
+                            jobs.push_front(PartJob { part, is_half: true });
                         }
                     }
                 }
-                Outcome::Unread(reason) => {
-                    unread.extend(condensed.events(&job.part));
-                    why.push(reason);
+                PartOutcome::Unread(reason) => {
+                    unread_events.extend(condensed.events(&job.part));
+                    reasons.push(reason);
                 }
-                Outcome::Stop { why: reason, over_budget: over } => {
-                    over_budget |= over;
-                    why.push(reason);
-                    unread.extend(condensed.events(&job.part));
-                    unread.extend(jobs.drain(..).flat_map(|job| condensed.events(&job.part)));
+                PartOutcome::Stop { reason, is_over_budget: over_budget } => {
+                    is_over_budget |= over_budget;
+                    reasons.push(reason);
+                    unread_events.extend(condensed.events(&job.part));
+                    unread_events.extend(jobs.drain(..).flat_map(|job| condensed.events(&job.part)));
                 }
             }
         }
-        why.dedup();
+        reasons.dedup();
         let candidates =
-            filter::consolidate(conversation, found, |line| condensed.is_human(line), &mut rejected);
+            filter::consolidate(conversation, candidates, |line| condensed.is_human(line), &mut rejected);
         let empty_reason = candidates.is_empty().then(|| match rejected.first() {
-            None => "the model found nothing in it that is worth a review".to_owned(),
+            None => "the model found nothing worth a review".to_owned(),
             Some(first) => format!(
                 "nothing that the model proposed was good enough: \"{}\" was left out ({})",
                 first.title, first.reason
             ),
         });
         let extractor = self.backend.name().to_owned();
-        Ok(Reading {
-            extraction: Extraction { candidates, rejected, empty_reason, extractor },
-            unread,
-            why,
-            over_budget,
-        })
+        let extraction = Extraction { candidates, rejected, empty_reason, extractor };
+        Ok(ModelReading { extraction, unread_events, reasons, is_over_budget })
     }
 
-    async fn part(
+    async fn read_part(
         &self,
         conversation: &Conversation,
         condensed: &Condensed<'_>,
         part: &Part,
         place: (usize, usize),
         context: &ExtractionContext,
-    ) -> Result<Outcome, Error> {
-        let question = question(conversation, condensed, part, place, &context.known, self.limits);
-        let digest = digest(&*self.backend, &question);
-        if let Some(kept) = on_ledger(context, {
+    ) -> Result<PartOutcome, Error> {
+        let question = build_question(conversation, condensed, part, place, &context.known, self.limits);
+        let digest = question_digest(&*self.backend, &question);
+        let saved = with_ledger(context, {
             let digest = digest.clone();
             move |ledger| ledger.saved_answer(&digest)
-        })
-        .await?
-            && let Ok(checked) = serde_json::from_slice(&kept)
+        });
+        if let Some(saved) = saved.await?
+            && let Ok(answer) = serde_json::from_slice(&saved)
         {
-            return Ok(Outcome::Read { checked, is_new: false });
+            return Ok(PartOutcome::Read { answer, is_new: false });
         }
-        let mut malformed = None;
+        let name = self.backend.name();
+        let mut problem = String::new();
         for _ in 0..2 {
-            let asked = match self.paid(&question, context).await? {
-                Ok(asked) => asked,
-                Err(why) => return Ok(Outcome::Stop { why, over_budget: true }),
+            let answer = match self.ask_within_budget(&question, context).await? {
+                BudgetedAnswer::Answered(answer) => answer,
+                BudgetedAnswer::OverBudget(reason) => {
+                    return Ok(PartOutcome::Stop { reason, is_over_budget: true });
+                }
             };
-            let name = self.backend.name();
-            let checked = match asked {
-                Ok(value) => match parse::check(value, condensed, part, &context.known) {
-                    Ok(checked) => checked,
-                    Err(what) => {
-                        malformed = Some(what);
-                        continue;
-                    }
-                },
-                Err(BackendError::Malformed(what)) => {
-                    malformed = Some(what);
+            let parsed = match answer {
+                Ok(value) => parse::parse_answer(value, condensed, part, &context.known),
+                Err(BackendError::Malformed(message)) => Err(message),
+                Err(BackendError::Busy { message, retry_after }) => {
+                    let retry_after = retry_after.or_else(|| self.lock_backoff().next_backoff());
+                    let message = format!("{name}: {message}");
+                    return Err(Error::Retry { message, retry_after, source: None });
+                }
+                Err(BackendError::TooLarge(message)) => {
+                    return Ok(PartOutcome::TooLarge(format!("{name}: {message}")));
+                }
+                Err(BackendError::Refused) => {
+                    return Ok(PartOutcome::Unread(format!("{name}: the model declined to read it")));
+                }
+                Err(BackendError::Permanent(message)) => {
+                    let reason = format!("{name}: {message}");
+                    return Ok(PartOutcome::Stop { reason, is_over_budget: false });
+                }
+            };
+            let answer = match parsed {
+                Ok(answer) => answer,
+                Err(message) => {
+                    problem = message;
                     continue;
                 }
-                Err(BackendError::Busy { message, retry_after }) => {
-                    let retry_after = retry_after.or_else(|| self.pause().next_backoff());
-                    return Err(Error::Retry {
-                        message: format!("{name}: {message}"),
-                        retry_after,
-                        source: None,
-                    });
-                }
-                Err(BackendError::TooLarge(what)) => return Ok(Outcome::TooLarge(format!("{name}: {what}"))),
-                Err(BackendError::Refused) => {
-                    return Ok(Outcome::Unread(format!("{name}: the model declined to read it")));
-                }
-                Err(BackendError::Permanent(what)) => {
-                    return Ok(Outcome::Stop { why: format!("{name}: {what}"), over_budget: false });
-                }
             };
-            self.pause().reset();
-            let kept = serde_json::to_vec(&checked).map_err(|error| failed(Box::new(error)))?;
-            on_ledger(context, move |ledger| ledger.save_answer(&digest, &kept)).await?;
-            return Ok(Outcome::Read { checked, is_new: true });
+            self.lock_backoff().reset();
+            let bytes = serde_json::to_vec(&answer).map_err(|error| ledger_failed(Box::new(error)))?;
+            with_ledger(context, move |ledger| ledger.save_answer(&digest, &bytes)).await?;
+            return Ok(PartOutcome::Read { answer, is_new: true });
         }
-        let what = malformed.unwrap_or_default();
-        tracing::warn!(backend = self.backend.name(), what, "a model's answer cannot be used");
-        Ok(Outcome::Unread(format!("{}: the model's answer cannot be used ({what})", self.backend.name())))
+        tracing::warn!(backend = name, problem, "the model's answer cannot be used");
+        Ok(PartOutcome::Unread(format!("{name}: the model's answer cannot be used ({problem})")))
     }
 
-    /// Asks, if there is money for it; otherwise says why not.
-    async fn paid(
+    /// Reserves the cost of a question, asks it, and settles the cost.
+    async fn ask_within_budget(
         &self,
         question: &Question,
         context: &ExtractionContext,
-    ) -> Result<Result<Result<Value, BackendError>, String>, Error> {
-        let estimate = self.estimate(question);
-        let reservation = match on_ledger(context, move |ledger| ledger.reserve(&estimate)).await? {
+    ) -> Result<BudgetedAnswer, Error> {
+        let estimate = self.estimate_cost(question);
+        let reservation = match with_ledger(context, move |ledger| ledger.reserve(&estimate)).await? {
             Reserved::Granted(reservation) => reservation,
-            Reserved::OverBudget(why) => return Ok(Err(why)),
+            Reserved::OverBudget(reason) => return Ok(BudgetedAnswer::OverBudget(reason)),
         };
         let BackendAnswer { cost, result } = self.backend.ask(question).await;
         match cost {
             Cost::Unknown => {}
-            Cost::Free => on_ledger(context, move |ledger| ledger.release(reservation)).await?,
+            Cost::Free => with_ledger(context, move |ledger| ledger.release(reservation)).await?,
             Cost::Known { model, usage, microdollars } => {
                 let microdollars = microdollars.unwrap_or_else(|| llm::microdollars(&model, &usage));
                 let spent = Spending { model, backend: self.backend.name().to_owned(), usage, microdollars };
-                on_ledger(context, move |ledger| ledger.settle(reservation, &spent)).await?;
+                with_ledger(context, move |ledger| ledger.settle(reservation, &spent)).await?;
             }
         }
-        Ok(Ok(result))
+        Ok(BudgetedAnswer::Answered(result))
     }
 
-    /// The most that a question may cost, but for what the estimate of its length is off.
-    fn estimate(&self, question: &Question) -> Spending {
+    /// The most that a question may cost, as far as the estimate of its length is right.
+    fn estimate_cost(&self, question: &Question) -> Spending {
         let tool = question.tool.schema.to_string();
-        let input_tokens = tokens(question.system) + tokens(&tool) + tokens(&question.user);
+        let input_tokens =
+            estimate_tokens(question.system) + estimate_tokens(&tool) + estimate_tokens(&question.user);
         let usage = Usage {
             input_tokens: input_tokens as u64,
             output_tokens: u64::from(question.output_tokens_max),
@@ -338,22 +363,23 @@ impl ModelExtractor {
         Spending { model, backend: self.backend.name().to_owned(), usage, microdollars }
     }
 
-    fn pause(&self) -> std::sync::MutexGuard<'_, ExponentialBackoff> {
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_backoff(&self) -> MutexGuard<'_, ExponentialBackoff> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a model would be asked about a session, part by part, without asking it.
+/// Builds the questions that a model would be asked about a session, one for each part, without asking them.
 pub fn build_questions(conversation: &Conversation, known: &[KnownUnit], limits: Limits) -> Vec<Question> {
-    let condensed = Condensed::of(conversation, limits.part_tokens / 2);
+    let condensed = Condensed::new(conversation, limits.part_tokens / 2);
     let parts = condensed.parts(limits.part_tokens);
     let count = parts.len();
-    let ask =
-        |(at, part): (usize, &Part)| question(conversation, &condensed, part, (at + 1, count), known, limits);
-    parts.iter().enumerate().map(ask).collect()
+    let build = |(at, part): (usize, &Part)| {
+        build_question(conversation, &condensed, part, (at + 1, count), known, limits)
+    };
+    parts.iter().enumerate().map(build).collect()
 }
 
-fn question(
+fn build_question(
     conversation: &Conversation,
     condensed: &Condensed<'_>,
     part: &Part,
@@ -361,7 +387,7 @@ fn question(
     known: &[KnownUnit],
     limits: Limits,
 ) -> Question {
-    // What a person has written into the brain goes out with it.
+    // Redacted as a whole, because it also holds what people have written into the brain.
     let user = redact(&prompt::user(conversation, condensed, part, place, known)).into_owned();
     Question {
         system: prompt::SYSTEM,
@@ -371,7 +397,7 @@ fn question(
     }
 }
 
-fn digest(backend: &dyn Backend, question: &Question) -> String {
+fn question_digest(backend: &dyn Backend, question: &Question) -> String {
     let mut hasher = blake3::Hasher::new();
     for text in
         [backend.name(), backend.model(), question.system, &question.tool.schema.to_string(), &question.user]
@@ -381,19 +407,19 @@ fn digest(backend: &dyn Backend, question: &Question) -> String {
     hasher.finalize().to_hex().to_string()
 }
 
-/// Off the threads that others wait on.
-async fn on_ledger<T: Send + 'static>(
+/// Uses the ledger on a blocking thread.
+async fn with_ledger<T: Send + 'static>(
     context: &ExtractionContext,
     work: impl FnOnce(&dyn Ledger) -> Result<T, LedgerError> + Send + 'static,
 ) -> Result<T, Error> {
     let ledger = Arc::clone(&context.ledger);
     match tokio::task::spawn_blocking(move || work(&*ledger)).await {
-        Ok(result) => result.map_err(failed),
-        Err(error) => Err(failed(Box::new(error))),
+        Ok(result) => result.map_err(ledger_failed),
+        Err(error) => Err(ledger_failed(Box::new(error))),
     }
 }
 
-fn failed(source: LedgerError) -> Error {
+fn ledger_failed(source: LedgerError) -> Error {
     Error::Retry {
         message: "failed to use the ledger of model calls".to_owned(),
         retry_after: None,

@@ -1,4 +1,4 @@
-//! Against a program of the same name that writes down how it was called and answers by a file.
+//! Tests against a script named `claude` that records its calls and prints a fixture.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::prompt;
 
 const TRANSCRIPT: &str = "[1] human:\n  the canary of the session\n";
 
-struct Fake {
+struct FakeClient {
     folder: tempfile::TempDir,
 }
 
-impl Fake {
-    /// `script` runs after the call has been written down; `auth status` says yes.
+impl FakeClient {
+    /// `script` runs after the call was recorded; `auth status` reports a login.
     fn new(script: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let text = format!(
@@ -42,7 +42,7 @@ impl Fake {
             program: self.folder.path().join("claude"),
             model: "claude-haiku-4-5".into(),
             deadline,
-            folder: super::folder(&self.folder.path().join("state")),
+            folder: super::working_folder(&self.folder.path().join("state")),
         })
     }
 
@@ -62,11 +62,11 @@ impl Fake {
 }
 
 #[tokio::test]
-async fn the_call_is_lean_and_guarded_and_carries_the_session_by_standard_input_alone() {
-    let fake = Fake::printing("print_json_schema_ok.json", 0);
-    let asked = fake.ask().await;
-    assert_eq!(asked.result.unwrap()["items"][0]["kind"], "decision");
-    match asked.cost {
+async fn the_session_is_passed_by_standard_input_alone() {
+    let fake = FakeClient::printing("print_json_schema_ok.json", 0);
+    let answer = fake.ask().await;
+    assert_eq!(answer.result.unwrap()["items"][0]["kind"], "decision");
+    match answer.cost {
         Cost::Known { model, usage, microdollars } => {
             assert_eq!(
                 (model.as_str(), usage.tokens(), microdollars),
@@ -88,15 +88,15 @@ async fn the_call_is_lean_and_guarded_and_carries_the_session_by_standard_input_
     assert!(
         serde_json::from_str::<Value>(value("--json-schema")).unwrap()["properties"]["units"].is_object()
     );
-    assert!(!arguments.concat().contains("canary"), "the session is in the arguments, for all to see");
+    assert!(!arguments.concat().contains("canary"), "the session must not be in the arguments");
     assert_eq!(fake.read("stdin"), TRANSCRIPT);
     assert!(fake.read("env").lines().any(|line| line == "NUGGET_DISABLE=1"));
-    assert!(!fake.read("env").contains("CARGO_MANIFEST_DIR="), "all else stays here");
+    assert!(!fake.read("env").contains("CARGO_MANIFEST_DIR="), "other variables are not passed on");
     assert!(fake.read("cwd").trim().ends_with("state/claude"), "{}", fake.read("cwd"));
 }
 
 #[test]
-fn the_client_gets_what_it_needs_of_the_environment_and_no_key() {
+fn the_environment_is_filtered_and_has_no_key() {
     let all = [
         "PATH",
         "HOME",
@@ -113,80 +113,80 @@ fn the_client_gets_what_it_needs_of_the_environment_and_no_key() {
         "DATABASE_URL",
         "NUGGET_BRAIN",
     ];
-    let passed = environment(all.into_iter().map(|name| (name.into(), "x".into())));
+    let passed = client_environment(all.into_iter().map(|name| (name.into(), "x".into())));
     let mut passed: Vec<_> = passed.into_keys().map(|name| name.into_string().unwrap()).collect();
     passed.sort();
     assert_eq!(passed, ["ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR", "HOME", "LC_ALL", "PATH", "https_proxy"]);
 }
 
 #[tokio::test]
-async fn each_way_to_fail_is_understood() {
-    let asked = Fake::printing("print_json_schema_model_ignored_tool.json", 0).ask().await;
-    assert!(matches!(asked.result, Err(BackendError::Malformed(_))), "{asked:?}");
+async fn each_failure_is_classified() {
+    let answer = FakeClient::printing("print_json_schema_model_ignored_tool.json", 0).ask().await;
+    assert!(matches!(answer.result, Err(BackendError::Malformed(_))), "{answer:?}");
     assert!(
-        matches!(asked.cost, Cost::Known { microdollars: Some(101_464), .. }),
-        "it was paid for all the same"
+        matches!(answer.cost, Cost::Known { microdollars: Some(101_464), .. }),
+        "a malformed answer is billed too"
     );
 
-    let asked = Fake::printing("print_json_api_400.json", 1).ask().await;
-    assert!(matches!(asked.result, Err(BackendError::TooLarge(_))), "{asked:?}");
-    assert!(matches!(asked.cost, Cost::Free));
+    let answer = FakeClient::printing("print_json_api_400.json", 1).ask().await;
+    assert!(matches!(answer.result, Err(BackendError::TooLarge(_))), "{answer:?}");
+    assert!(matches!(answer.cost, Cost::Free));
 
-    let asked = Fake::printing("print_json_api_401_after_177s.json", 1).ask().await;
+    let answer = FakeClient::printing("print_json_api_401_after_177s.json", 1).ask().await;
     assert!(
-        matches!(&asked.result, Err(BackendError::Permanent(what)) if what.contains("Invalid API key")),
-        "{asked:?}"
+        matches!(&answer.result, Err(BackendError::Permanent(what)) if what.contains("Invalid API key")),
+        "{answer:?}"
     );
 
     let limit = r#"echo '{"is_error":true,"api_error_status":429,"result":"limit reached"}'; exit 1"#;
-    assert!(matches!(Fake::new(limit).ask().await.result, Err(BackendError::Busy { .. })));
-    assert!(matches!(Fake::new("echo not json").ask().await.result, Err(BackendError::Malformed(_))));
+    assert!(matches!(FakeClient::new(limit).ask().await.result, Err(BackendError::Busy { .. })));
+    assert!(matches!(FakeClient::new("echo not json").ask().await.result, Err(BackendError::Malformed(_))));
     assert!(matches!(
-        Fake::new("head -c 20000000 /dev/zero").ask().await.result,
+        FakeClient::new("head -c 20000000 /dev/zero").ask().await.result,
         Err(BackendError::Malformed(_))
     ));
     let old = "echo 'error: unknown option --safe-mode' >&2; exit 1";
-    match Fake::new(old).ask().await.result {
+    match FakeClient::new(old).ask().await.result {
         Err(BackendError::Permanent(what)) => assert!(what.contains("unknown option"), "{what}"),
         other => panic!("{other:?}"),
     }
-    let fake = Fake::new("");
+    let fake = FakeClient::new("");
     std::fs::remove_file(fake.folder.path().join("claude")).unwrap();
-    let asked = fake.ask().await;
-    assert!(matches!(asked.result, Err(BackendError::Permanent(_))) && matches!(asked.cost, Cost::Free));
+    let answer = fake.ask().await;
+    assert!(matches!(answer.result, Err(BackendError::Permanent(_))) && matches!(answer.cost, Cost::Free));
 }
 
 #[tokio::test]
-async fn at_the_deadline_it_is_ended_with_all_that_it_started() {
-    let fake = Fake::new("sleep 600 &\necho $! > $here/helper\nwait");
+async fn the_deadline_kills_the_client_and_its_children() {
+    let fake = FakeClient::new("sleep 600 &\necho $! > $here/helper\nwait");
     let begun = Instant::now();
     let question = Question { system: "s", tool: prompt::tool(), user: "u".into(), output_tokens_max: 1 };
     let client = fake.client(Duration::from_secs(3));
-    let asked = client.ask(&question).await;
+    let answer = client.ask(&question).await;
     assert!(
-        matches!(asked.result, Err(BackendError::Busy { .. })) && matches!(asked.cost, Cost::Unknown),
-        "{asked:?}"
+        matches!(answer.result, Err(BackendError::Busy { .. })) && matches!(answer.cost, Cost::Unknown),
+        "{answer:?}"
     );
     assert!(begun.elapsed() < Duration::from_secs(30));
     let helper = fake.read("helper").trim().to_owned();
-    // A killed process may stay in the table until somebody has asked how it ended.
-    let lives = || {
+    // A killed process stays in the table as a zombie until its parent waits for it.
+    let is_running = || {
         let stat = std::fs::read_to_string(format!("/proc/{helper}/stat")).unwrap_or_default();
         !stat.is_empty() && !stat.contains(") Z ")
     };
-    while lives() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "the helper lives on");
+    while is_running() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the helper is still running");
         std::thread::yield_now();
     }
 }
 
 #[tokio::test]
-async fn whether_somebody_is_logged_in_is_asked_once() {
-    let fake = Fake::new("");
+async fn the_login_is_checked_once() {
+    let fake = FakeClient::new("");
     let client = fake.client(Duration::from_secs(60));
     assert!(client.is_ready().await && client.is_ready().await);
     assert_eq!(fake.read("calls"), "status\n");
-    let out = Fake::new("");
+    let out = FakeClient::new("");
     let program = out.folder.path().join("claude");
     std::fs::write(&program, "#!/bin/sh\necho '{\"loggedIn\":false}'\nexit 1\n").unwrap();
     assert!(!out.client(Duration::from_secs(60)).is_ready().await);

@@ -1,15 +1,15 @@
-//! Stated causes: of a failure that a command showed, or of one that somebody described.
+//! Detects stated causes of failures, of a command or as described in words.
 
 use knowledge::UnitType;
 use knowledge::text::one_line;
 
-use super::finding::{Finding, Findings, evidence, lower_first, quoted, upper_first};
-use super::fixes;
-use super::prose::{self, expression};
+use super::command;
+use super::detection::{Detection, Detections, evidence_at, lower_first, quote_utterance, upper_first};
 use super::rules;
-use super::session::{Run, Said, Session};
+use super::session::{CommandRun, Session, Utterance};
+use crate::sentences::{self, regexes};
 
-expression! {
+regexes! {
     ROOT = r"(?i)\broot cause(?: of [^,.:;]{3,60}?)?(?: is| was| turned out to be| turns out to be|:| —| –)\s*(?:that )?(?P<cause>.+)$";
     TURNED_OUT = r"(?i)(?:^|\bit |\bthis |[,;] )turn(?:s|ed) out,?(?: that| to be)?\s+(?P<cause>.+)$";
     REAL = r"(?i)\bthe (?:actual|real|underlying|true) (?:problem|issue|cause|culprit|bug|reason)(?: is| was|:)\s*(?:that )?(?P<cause>.+)$";
@@ -24,53 +24,57 @@ expression! {
     SMALL = r"(?i)\b(?:typo|misspell|misspelled|missing (?:semicolon|comma|paren|parenthesis|bracket|brace|quote|import)|forgot to (?:save|import)|unused|off by one line|wrong (?:file|folder|directory|path|branch)|not installed)\b";
 }
 
-pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
-    for (at, said) in session.said.iter().enumerate() {
-        let text = said.sentence.text.as_str();
-        let Some(cause) = cause(text) else { continue };
-        if said.sentence.question
-            || prose::is_hedged(text)
-            || said.by_human && rules::is_untrustworthy(said.message)
+/// Detects sentences that state the cause of a failure.
+pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
+    for (at, utterance) in session.utterances.iter().enumerate() {
+        let text = utterance.sentence.text.as_str();
+        let Some(cause) = find_cause(text) else { continue };
+        if utterance.sentence.is_question
+            || sentences::is_hedged(text)
+            || utterance.by_human && rules::is_untrustworthy(utterance.message)
         {
-            findings.reject(text, "supposed, not stated");
+            detections.reject(text, "a guess, not a statement");
             continue;
         }
-        if let Some(reason) = unfit(session, said, &cause) {
-            findings.reject(text, reason);
+        if let Some(reason) = rejection_reason(session, utterance, &cause) {
+            detections.reject(text, reason);
             continue;
         }
-        let failed = failure_before(session, said.event);
-        let passed = failed.and_then(|failed| fixes::passed_after(session, failed, said.event));
-        let fix = fix(session, at, passed);
-        let mends = passed.is_some() || fix.is_some();
-        let symptom = failed.map(|failed| fixes::symptom(failed));
-        // A sentence that names what failed and why says more than the cause alone.
-        let whole = FAILS_BECAUSE.find(text).is_some_and(|found| found.start() == 0);
+        let failed = failure_before(session, utterance.event);
+        let passed = failed.and_then(|failed| command::find_passing_run(session, failed, utterance.event));
+        let fix = find_fix(session, at, passed);
+        let is_fixed = passed.is_some() || fix.is_some();
+        let symptom = failed.map(|failed| command::find_symptom(failed));
+        // A sentence that names both what failed and why makes a better title than the cause alone.
+        let names_failure = FAILS_BECAUSE.find(text).is_some_and(|found| found.start() == 0);
         let title = match (&symptom, PRONOUN.is_match(&cause)) {
-            _ if whole && !PRONOUN.is_match(text) && text.len() <= 120 => upper_first(text),
+            _ if names_failure && !PRONOUN.is_match(text) && text.len() <= 120 => upper_first(text),
             (_, false) => upper_first(&cause),
-            (Some(symptom), true) => format!("{}: {}", symptom.short(), lower_first(&cause)),
+            (Some(symptom), true) => format!("{}: {}", symptom.summarize(), lower_first(&cause)),
             (None, true) if MERE_PRONOUN.is_match(&cause) => {
-                findings.reject(text, "says too little without its surroundings");
+                detections.reject(text, "unclear without its context");
                 continue;
             }
             (None, true) => upper_first(&cause),
         };
         let mut quotes = Vec::new();
         if let (Some(failed), Some(symptom)) = (failed, &symptom) {
-            // The command's own words are the best evidence, so they come first.
-            quotes.push(evidence(failed.result_line, &symptom.quote()));
+            // The command's output is the best evidence, so it comes first.
+            quotes.push(evidence_at(failed.result_line, &symptom.quote()));
         }
-        quotes.push(quoted(said));
+        quotes.push(quote_utterance(utterance));
         if let Some(fix) = &fix
             && !quotes.iter().any(|quote| quote.line == fix.line)
         {
-            quotes.push(evidence(&fix.line, &fix.quote));
+            quotes.push(evidence_at(&fix.line, &fix.quote));
         }
         if let Some(passed) = passed {
-            quotes.push(evidence(passed.result_line, &format!("{} → passed", one_line(passed.command, 100))));
+            quotes.push(evidence_at(
+                passed.result_line,
+                &format!("{} → passed", one_line(passed.command, 100)),
+            ));
         }
-        let kind = if failed.is_some() || mends { UnitType::Bug } else { UnitType::Concept };
+        let kind = if failed.is_some() || is_fixed { UnitType::Bug } else { UnitType::Concept };
         let confidence = match (passed.is_some(), fix.is_some()) {
             (true, true) => 0.7,
             (true, false) => 0.65,
@@ -82,92 +86,98 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
                 format!("`{}` failed; after the change it passed", one_line(failed.command, 100))
             }
             (Some(failed), None) => format!("`{}` failed in the session", one_line(failed.command, 100)),
-            _ if said.by_human => "The user stated it".to_owned(),
+            _ if utterance.by_human => "The user stated it".to_owned(),
             _ => "The assistant stated it after looking into it".to_owned(),
         };
-        findings.found.push(Finding {
+        detections.found.push(Detection {
             kind,
             title,
             statement: text.to_owned(),
-            by_human: said.by_human,
+            by_human: utterance.by_human,
             summary: symptom
                 .as_ref()
-                .map(|symptom| format!("{}, because {}", symptom.happened(), lower_first(&cause))),
-            when: symptom.map(|symptom| symptom.told()),
+                .map(|symptom| format!("{}, because {}", symptom.describe(), lower_first(&cause))),
+            when: symptom.map(|symptom| symptom.describe_condition()),
             what_to_do: fix.map(|fix| upper_first(&fix.what)),
             why: Some(upper_first(&cause)),
             rejected: None,
             learned,
             confidence,
-            event: said.event,
+            event: utterance.event,
             evidence: quotes,
         });
     }
 }
 
-/// The cause that a sentence states.
-fn cause(sentence: &str) -> Option<String> {
+/// Finds the cause that a sentence states.
+fn find_cause(sentence: &str) -> Option<String> {
     let found = [&ROOT, &REAL, &PROBLEM_WAS, &FAILS_BECAUSE, &CULPRIT, &TURNED_OUT]
         .iter()
         .find_map(|form| form.captures(sentence))?;
     let cause = found.name("cause").or(found.name("cause2"))?.as_str().trim();
-    // "The culprit is the probe: it starts …" says "the probe starts …".
+    // "The culprit is the probe: it starts …" becomes "the probe starts …".
     Some(RESUMED.replace(cause, "$what ").into_owned())
 }
 
-fn unfit(session: &Session<'_>, said: &Said<'_>, cause: &str) -> Option<&'static str> {
-    if prose::content_words(cause).len() < 4 {
-        return Some("says too little without its surroundings");
+/// Why a stated cause is not worth proposing, if it is not.
+fn rejection_reason(session: &Session<'_>, utterance: &Utterance<'_>, cause: &str) -> Option<&'static str> {
+    if sentences::content_words(cause).len() < 4 {
+        return Some("unclear without its context");
     }
     if SMALL.is_match(cause) {
-        return Some("a slip that teaches nothing");
+        return Some("a slip without a lesson");
     }
-    // Whatever came to light before the next thing that worked may have shown it to be wrong.
-    let refuted = session.said.iter().any(|later| {
-        (later.event, later.line) > (said.event, said.line)
-            && later.event <= said.event + 12
+    let refuted = session.utterances.iter().any(|later| {
+        (later.event, later.line) > (utterance.event, utterance.line)
+            && later.event <= utterance.event + 12
             && REFUTED.is_match(&later.sentence.text)
     });
     refuted.then_some("refuted later in the session")
 }
 
-/// The last failed command before a place, unless its like has passed meanwhile.
-fn failure_before<'s, 'a>(session: &'s Session<'a>, event: usize) -> Option<&'s Run<'a>> {
+/// The last failed command before an event, unless the same command has passed since.
+fn failure_before<'s, 'a>(session: &'s Session<'a>, event: usize) -> Option<&'s CommandRun<'a>> {
     let failed =
-        session.runs.iter().rev().find(|run| !run.ok && run.ended < event && fixes::is_telling(run))?;
-    let mended = session.runs.iter().any(|run| {
-        run.ok && run.event > failed.ended && run.ended < event && fixes::is_same(run.command, failed.command)
+        session.runs.iter().rev().find(|run| !run.ok && run.ended < event && command::is_informative(run))?;
+    let fixed = session.runs.iter().any(|run| {
+        run.ok
+            && run.event > failed.ended
+            && run.ended < event
+            && command::is_same_command(run.command, failed.command)
     });
-    // A cause is often summed up after the mend: then the failure that was mended is meant.
-    (!mended || event - failed.ended <= 16).then_some(failed)
+    // A cause is often summed up shortly after the fix; then it is about the failure that was fixed.
+    (!fixed || event - failed.ended <= 16).then_some(failed)
 }
 
+/// What fixed a failure.
 struct Fix {
     line: String,
     what: String,
     quote: String,
 }
 
-/// What was done about it: in words if somebody said so, else a small edit as it is.
-fn fix(session: &Session<'_>, at: usize, passed: Option<&Run<'_>>) -> Option<Fix> {
-    let event = session.said[at].event;
+/// Finds how a failure was fixed: as stated in words, otherwise from a single small edit.
+fn find_fix(session: &Session<'_>, at: usize, passed: Option<&CommandRun<'_>>) -> Option<Fix> {
+    let event = session.utterances[at].event;
     let until = passed.map_or(event + 10, |passed| passed.ended + 2);
     let from =
         session.runs.iter().rev().find(|run| !run.ok && run.ended < event).map_or(event, |run| run.ended);
-    let told = session.said[at..]
+    let stated = session.utterances[at..]
         .iter()
-        .take_while(|said| said.event <= until)
-        .chain(session.said[..at].iter().rev().take_while(|said| said.event >= from))
-        .filter(|said| !said.sentence.question && !prose::is_hedged(&said.sentence.text))
-        .find_map(|said| {
-            let found = FIX.captures(&said.sentence.text)?;
+        .take_while(|utterance| utterance.event <= until)
+        .chain(session.utterances[..at].iter().rev().take_while(|utterance| utterance.event >= from))
+        .filter(|utterance| {
+            !utterance.sentence.is_question && !sentences::is_hedged(&utterance.sentence.text)
+        })
+        .find_map(|utterance| {
+            let found = FIX.captures(&utterance.sentence.text)?;
             let part = |name: &str| found.name(name).map(|part| part.as_str().trim().to_owned());
             let what = part("fix")
                 .or_else(|| part("fix2").map(|fix| format!("It was mended by {fix}")))
                 .or_else(|| part("fix3").map(|fix| format!("The session {fix}")))?;
-            Some(Fix { line: said.line.to_owned(), what, quote: said.sentence.text.clone() })
+            Some(Fix { line: utterance.line.to_owned(), what, quote: utterance.sentence.text.clone() })
         });
-    told.or_else(|| {
+    stated.or_else(|| {
         let passed = passed?;
         let mut edits = session.edits.iter().filter(|edit| edit.event > from && edit.event < passed.event);
         let edit = edits.next().filter(|_| edits.next().is_none())?;
@@ -179,8 +189,8 @@ fn fix(session: &Session<'_>, at: usize, passed: Option<&Run<'_>>) -> Option<Fix
                 line: edit.line.to_owned(),
                 what: format!(
                     "In `{file}`, change this:\n\n```diff\n{}\n{}\n```",
-                    marked('-', old),
-                    marked('+', new)
+                    prefix_lines('-', old),
+                    prefix_lines('+', new)
                 ),
                 quote: format!("{file}: `{}` → `{}`", one_line(old, 90), one_line(new, 90)),
             }
@@ -188,6 +198,6 @@ fn fix(session: &Session<'_>, at: usize, passed: Option<&Run<'_>>) -> Option<Fix
     })
 }
 
-fn marked(mark: char, text: &str) -> String {
+fn prefix_lines(mark: char, text: &str) -> String {
     text.lines().map(|line| format!("{mark} {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -1,13 +1,13 @@
-//! Decisions: what was chosen, over what, and why.
+//! Detects decisions: what was chosen, over which alternative, and why.
 
 use knowledge::UnitType;
 
-use super::finding::{Finding, Findings, quoted, upper_first};
-use super::prose::{self, expression};
+use super::detection::{Detection, Detections, quote_utterance, upper_first};
 use super::rules;
-use super::session::{Said, Session};
+use super::session::{Session, Utterance};
+use crate::sentences::{self, regexes};
 
-expression! {
+regexes! {
     LABEL = r"(?i)^(?:final |design |architecture )?decision(?: made)?\s*[:—–-]+\s*(?P<rest>.+)$";
     DECIDED = r"(?i)^(?:so |and |ok(?:ay)?,? |yes,? |then |after .{3,60}, )?(?:we|we've|we have|i|i've|i have|the team|team)(?: have| has)?(?: now)? (?:decided|agreed|settled|opted|resolved)\s+(?P<link>against|not to|on|to|that|for)?\s*(?P<rest>.+)$";
     CHOSE = r"(?i)^(?:so |and |ok(?:ay)?,? )?(?:we|we've|i|i've|the team)(?: have)? (?:chose|chosen|picked|went with|went for)\s+(?P<rest>.+)$";
@@ -21,40 +21,43 @@ expression! {
     NOT_A_CHOICE = r"(?i)^(?:it|that|this|them|those|these|your|the (?:first|second|third|former|latter|other|last)|option|plan|what|whatever|ahead|the flow|lunch|a break|yours|both|step by step|one by one|a quick)\b";
 }
 
-pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
-    for (at, said) in session.said.iter().enumerate() {
-        let Some((choice, labelled)) = read(&said.sentence.text) else { continue };
-        if said.sentence.question || rules::is_untrustworthy(said.message) && said.by_human {
-            findings.reject(&said.sentence.text, "not stated in earnest");
+/// Detects sentences that state a choice, with the alternatives and the reason around them.
+pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
+    for (at, utterance) in session.utterances.iter().enumerate() {
+        let Some((choice, labelled)) = parse_choice(&utterance.sentence.text) else { continue };
+        if utterance.sentence.is_question || rules::is_untrustworthy(utterance.message) && utterance.by_human
+        {
+            detections.reject(&utterance.sentence.text, "not meant as a statement");
             continue;
         }
-        if prose::is_hedged(&said.sentence.text) {
-            findings.reject(&said.sentence.text, "supposed, not stated");
+        if sentences::is_hedged(&utterance.sentence.text) {
+            detections.reject(&utterance.sentence.text, "a guess, not a statement");
             continue;
         }
-        let (statement, reason) = prose::split_reason(&choice);
-        // "… instead" closes a choice whose other side stands in the sentence before it.
+        let (statement, reason) = sentences::split_reason(&choice);
+        // "… instead" ends a choice whose alternative is in the previous sentence.
         let bare = statement.strip_suffix(" instead").unwrap_or(statement);
-        let other_side =
-            (bare.len() < statement.len()).then(|| at.checked_sub(1).map(|at| &session.said[at])).flatten();
-        let other_side = other_side.filter(|other| other.event == said.event);
+        let alternative = (bare.len() < statement.len())
+            .then(|| at.checked_sub(1).map(|at| &session.utterances[at]))
+            .flatten();
+        let alternative = alternative.filter(|other| other.event == utterance.event);
         let statement = bare;
-        if prose::content_words(statement).len() < 2 {
-            findings.reject(&said.sentence.text, "says too little without its surroundings");
+        if sentences::content_words(statement).len() < 2 {
+            detections.reject(&utterance.sentence.text, "unclear without its context");
             continue;
         }
-        let around = around(session, at);
-        let given_before = other_side.and_then(|other| prose::split_reason(&other.sentence.text).1);
+        let nearby = nearby_utterances(session, at);
+        let reason_before = alternative.and_then(|other| sentences::split_reason(&other.sentence.text).1);
         let why = reason
-            .or(given_before)
+            .or(reason_before)
             .map(str::to_owned)
-            .or_else(|| session.next(at).and_then(|next| prose::reason_given(&next.sentence)));
+            .or_else(|| session.next(at).and_then(|next| sentences::reason_in(&next.sentence)));
         let chosen_over = ALTERNATIVE
             .captures(&choice)
             .and_then(|found| found.name("other"))
             .map(|other| STOPS.replace(other.as_str(), "").trim().to_owned())
-            .or_else(|| other_side.map(|other| other.sentence.text.clone()));
-        let weighed: Vec<&Said<'_>> = around
+            .or_else(|| alternative.map(|other| other.sentence.text.clone()));
+        let weighed: Vec<&Utterance<'_>> = nearby
             .iter()
             .copied()
             .filter(|other| {
@@ -62,62 +65,66 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
             })
             .take(2)
             .collect();
-        let strength = match (said.by_human, chosen_over.is_some() || !weighed.is_empty(), why.is_some()) {
+        let strength = match (utterance.by_human, chosen_over.is_some() || !weighed.is_empty(), why.is_some())
+        {
             (true, true, true) => 0.7,
             (true, true, false) | (true, false, true) => 0.6,
             (false, true, true) => 0.6,
             (false, true, false) if chosen_over.is_some() || labelled => 0.5,
             (false, false, true) => 0.5,
-            (_, false, false) if labelled && prose::content_words(statement).len() >= 2 => 0.5,
+            (_, false, false) if labelled && sentences::content_words(statement).len() >= 2 => 0.5,
             _ => {
-                findings.reject(&said.sentence.text, "no alternative and no reason were given");
+                detections.reject(&utterance.sentence.text, "no alternative and no reason were given");
                 continue;
             }
         };
-        let mut quotes = vec![quoted(said)];
-        quotes.extend(weighed.iter().map(|other| quoted(other)));
+        let mut quotes = vec![quote_utterance(utterance)];
+        quotes.extend(weighed.iter().map(|other| quote_utterance(other)));
 
         let weighed_text: Vec<_> = weighed.iter().map(|other| other.sentence.text.as_str()).collect();
         let rejected = match (&chosen_over, weighed_text.as_slice()) {
             (Some(other), []) => Some(other.clone()),
-            (Some(other), told) if told.iter().any(|told| told.contains(other.as_str())) => {
-                Some(told.join(". "))
+            (Some(other), texts) if texts.iter().any(|text| text.contains(other.as_str())) => {
+                Some(texts.join(". "))
             }
-            (Some(other), told) => Some(format!("{}. {}", upper_first(other), told.join(". "))),
+            (Some(other), texts) => Some(format!("{}. {}", upper_first(other), texts.join(". "))),
             (None, []) => None,
-            (None, told) => Some(told.join(". ")),
+            (None, texts) => Some(texts.join(". ")),
         };
-        // The other side of this choice was found before it, as a decision of its own.
-        if let Some(other) = other_side {
-            findings
+        // The alternative may have been detected as a decision of its own.
+        if let Some(other) = alternative {
+            detections
                 .found
                 .retain(|found| found.kind != UnitType::Decision || found.statement != other.sentence.text);
-            if !said.by_human {
-                quotes.push(quoted(other));
+            if !utterance.by_human {
+                quotes.push(quote_utterance(other));
             }
         }
-        let who =
-            if said.by_human { "The user decided" } else { "The assistant decided, and nobody objected" };
-        findings.found.push(Finding {
+        let who = if utterance.by_human {
+            "The user decided"
+        } else {
+            "The assistant decided, and nobody objected"
+        };
+        detections.found.push(Detection {
             kind: UnitType::Decision,
             title: upper_first(statement),
-            statement: said.sentence.text.clone(),
-            by_human: said.by_human,
+            statement: utterance.sentence.text.clone(),
+            by_human: utterance.by_human,
             summary: None,
-            when: prose::condition(statement).map(str::to_owned),
+            when: sentences::find_condition(statement).map(str::to_owned),
             what_to_do: Some(upper_first(statement)),
             why: why.map(|why| upper_first(&why)),
             rejected,
             learned: who.to_owned(),
             confidence: strength,
-            event: said.event,
+            event: utterance.event,
             evidence: quotes,
         });
     }
 }
 
-/// The choice that a sentence states, as an order, and whether it is labelled as a decision.
-fn read(sentence: &str) -> Option<(String, bool)> {
+/// Parses the choice that a sentence states into an instruction, and whether it is labelled as a decision.
+fn parse_choice(sentence: &str) -> Option<(String, bool)> {
     let rest =
         |found: &regex::Captures<'_>| found.name("rest").map_or("", |rest| rest.as_str()).trim().to_owned();
     let verb = |found: &regex::Captures<'_>| match found
@@ -138,8 +145,8 @@ fn read(sentence: &str) -> Option<(String, bool)> {
     };
     let (choice, labelled) = if let Some(found) = LABEL.captures(sentence) {
         let inner = rest(&found);
-        // "Decision: let's go with …" is said twice.
-        (read(&inner).map_or(inner, |(choice, _)| choice), true)
+        // In "Decision: let's go with …" both forms apply.
+        (parse_choice(&inner).map_or(inner, |(choice, _)| choice), true)
     } else if let Some(found) = DECIDED.captures(sentence) {
         let what = rest(&found);
         let choice = match found.name("link").map_or("", |link| link.as_str()).to_lowercase().as_str() {
@@ -160,28 +167,31 @@ fn read(sentence: &str) -> Option<(String, bool)> {
         (format!("{} {}", verb(&found), rest(&found)), false)
     };
     let object = choice.split_once(' ').map_or("", |(_, object)| object);
-    // What follows a semicolon is the next thing that was done.
+    // The part after a semicolon describes the next action.
     let choice = choice.split("; ").next().unwrap_or_default().trim().to_owned();
     (!NOT_A_CHOICE.is_match(object) && choice.split_whitespace().count() >= 3).then_some((choice, labelled))
 }
 
-/// The sentences near one, in its own message and the one before it: where a choice is weighed.
-fn around<'s, 'a>(session: &'s Session<'a>, at: usize) -> Vec<&'s Said<'a>> {
-    let event = session.said[at].event;
-    let before =
-        session.said[..at].iter().rev().find(|said| said.event != event).map_or(event, |said| said.event);
+/// The other sentences of the same message and of the message before it, where alternatives are weighed.
+fn nearby_utterances<'s, 'a>(session: &'s Session<'a>, at: usize) -> Vec<&'s Utterance<'a>> {
+    let event = session.utterances[at].event;
+    let before = session.utterances[..at]
+        .iter()
+        .rev()
+        .find(|utterance| utterance.event != event)
+        .map_or(event, |utterance| utterance.event);
     session
-        .said
+        .utterances
         .iter()
         .enumerate()
-        .filter(|(other, said)| *other != at && (said.event == event || said.event == before))
-        .map(|(_, said)| said)
-        .filter(|said| !said.sentence.question && !rules::is_untrustworthy(said.message))
+        .filter(|(other, utterance)| *other != at && (utterance.event == event || utterance.event == before))
+        .map(|(_, utterance)| utterance)
+        .filter(|utterance| !utterance.sentence.is_question && !rules::is_untrustworthy(utterance.message))
         .collect()
 }
 
-/// Whether two texts share a word that carries meaning.
+/// Whether two texts share a content word.
 fn is_about(text: &str, choice: &str) -> bool {
-    let words = prose::content_words(choice);
-    prose::content_words(text).iter().any(|word| words.contains(word))
+    let words = sentences::content_words(choice);
+    sentences::content_words(text).iter().any(|word| words.contains(word))
 }

@@ -1,60 +1,65 @@
-//! Ways of doing that were stated and then seen to work.
+//! Detects recipes: a stated way of doing something that then worked.
 
 use knowledge::UnitType;
+use knowledge::text::one_line;
 
-use super::finding::{Finding, Findings, evidence, quoted, upper_first};
-use super::prose::{self, expression};
+use super::detection::{Detection, Detections, evidence_at, lower_first, quote_utterance, upper_first};
 use super::rules;
 use super::session::Session;
+use crate::sentences::{self, regexes};
 
-expression! {
+regexes! {
     TRICK = r"(?i)^(?:so |and |ok(?:ay)?,? )?the (?:trick|(?:right|reliable|safe|correct|proper|clean|only|simplest|easiest) way|way|key)\b(?P<goal>(?: to| for) [^,.;:]{3,80}?)? (?:is|was|here is|here was)(?: to)?:? (?P<rest>.{15,})$";
     WORKED = r"(?i)\b(?:that (?:did it|worked|works)|works (?:now|great|perfectly)|it works|worked (?:like a charm|perfectly)|perfect|exactly what i (?:wanted|needed)|confirmed)\b";
 }
-/// How far behind the statement a command may show that it works.
+/// How many events after the statement a successful command may confirm it.
 const NEAR_EVENTS: usize = 8;
 
-pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
-    for said in &session.said {
-        let Some(found) = TRICK.captures(&said.sentence.text) else { continue };
-        let statement = said.sentence.text.as_str();
-        if said.sentence.question || prose::is_hedged(statement) || rules::is_untrustworthy(said.message) {
-            findings.reject(statement, "supposed, not stated");
+/// Detects "the trick is …" where a command or the user confirms it afterwards.
+pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
+    for utterance in &session.utterances {
+        let Some(found) = TRICK.captures(&utterance.sentence.text) else { continue };
+        let statement = utterance.sentence.text.as_str();
+        if utterance.sentence.is_question
+            || sentences::is_hedged(statement)
+            || rules::is_untrustworthy(utterance.message)
+        {
+            detections.reject(statement, "a guess, not a statement");
             continue;
         }
-        // What passed before it was said shows nothing about it.
-        let near = said.event..=said.event + NEAR_EVENTS;
+        // A command that passed before the statement confirms nothing.
+        let near = utterance.event..=utterance.event + NEAR_EVENTS;
         let passed = session.runs.iter().find(|run| run.ok && near.contains(&run.event));
-        let confirmed = session.said.iter().find(|other| {
-            other.by_human && other.event > said.event && WORKED.is_match(&other.sentence.text)
+        let confirmed = session.utterances.iter().find(|other| {
+            other.by_human && other.event > utterance.event && WORKED.is_match(&other.sentence.text)
         });
-        let mut quotes = vec![quoted(said)];
+        let mut quotes = vec![quote_utterance(utterance)];
         let (confidence, learned) = match (passed, confirmed) {
-            (_, Some(words)) => {
-                quotes.push(quoted(words));
+            (_, Some(confirmation)) => {
+                quotes.push(quote_utterance(confirmation));
                 (0.65, "It was done in the session, and the user confirmed it".to_owned())
             }
             (Some(run), None) => {
-                quotes.push(evidence(run.result_line, &format!("{} → passed", run.command)));
-                (0.55, format!("`{}` passed beside it", knowledge::text::one_line(run.command, 100)))
+                quotes.push(evidence_at(run.result_line, &format!("{} → passed", run.command)));
+                (0.55, format!("`{}` passed beside it", one_line(run.command, 100)))
             }
             (None, None) => {
-                findings.reject(statement, "nothing shows that it works");
+                detections.reject(statement, "nothing in the session confirms it");
                 continue;
             }
         };
         let rest = found.name("rest").map_or("", |rest| rest.as_str());
-        let (what, why) = prose::split_reason(rest);
+        let (what, why) = sentences::split_reason(rest);
         let goal = found.name("goal").map(|goal| goal.as_str().trim());
         let title = match goal {
-            Some(goal) => format!("{}, {}", upper_first(goal), super::finding::lower_first(what)),
+            Some(goal) => format!("{}, {}", upper_first(goal), lower_first(what)),
             None => upper_first(what),
         };
-        findings.found.push(Finding {
+        detections.found.push(Detection {
             kind: UnitType::Pattern,
             title,
             statement: statement.to_owned(),
-            by_human: said.by_human,
+            by_human: utterance.by_human,
             summary: None,
             when: goal.map(|goal| format!("When you want {goal}")),
             what_to_do: Some(upper_first(what)),
@@ -62,7 +67,7 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
             rejected: None,
             learned,
             confidence,
-            event: said.event,
+            event: utterance.event,
             evidence: quotes,
         });
     }

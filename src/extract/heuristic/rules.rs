@@ -1,15 +1,15 @@
-//! Rules that a person gave: "never …", "from now on …", "no, we …".
+//! Detects rules that a person stated: "never …", "from now on …", "no, we …".
 //!
-//! Only a person's words count here, and of those only what outlives the task: an order for this
-//! moment, a joke or a complaint has the same words as a rule.
+//! Only a person's words count, and only if they hold beyond the task: a one-off instruction, a joke or a
+//! complaint uses the same words as a rule.
 
 use knowledge::UnitType;
 
-use super::finding::{Finding, Findings, quoted, upper_first};
-use super::prose::{self, expression};
-use super::session::{Said, Session};
+use super::detection::{Detection, Detections, lower_first, quote_utterance, upper_first};
+use super::session::{Session, Utterance};
+use crate::sentences::{self, regexes};
 
-expression! {
+regexes! {
     LEAD_IN = r"(?i)^(?:(?:please|pls|ok(?:ay)?|also|and|so|but|well|yes|yeah|yep|right|hey|btw|by the way|one more thing|another thing|in general|generally|for the record|just|then|as a reminder|reminder|fyi|hmm|important|heads up|thanks|thank you|great|good|cool|nice|perfect|lesson learned|side note|as i said(?: before)?|like i said|again|in this (?:repo|project|codebase|team)|(?:for|in) this (?:repo|project|codebase|team))\b[\s,:;.!—–-]*|(?:sorry|careful|wait|stop)[,.:;!—–]+\s*)";
     CORRECTION = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))(?:[,.:;!—–]+\s*|\s+(?:we|our|the|it)\b)";
     CORRECTION_WORD = r"(?i)^(?:no|nope|actually|not quite|that's (?:wrong|not right|not correct|incorrect))[\s,.:;!—–]*";
@@ -39,47 +39,47 @@ expression! {
     SUPPOSED = r"(?i)^(?:what if|suppose|imagine|let's say|say we|maybe|perhaps|i wonder|in theory|ideally|it would be|would be nice|if only|i wish|i used to|we used to|back in)\b|\b(?:might|could|would|can) (?:always|never)\b|\b(?:wondering|used to)\b";
     OTHERS_WORDS = r"(?i)\b(?:docs?|documentation|readme|linter|clippy|eslint|article|blog|he|she|they|someone|somebody|people|chatgpt|copilot|stack ?overflow|the internet|reddit|customer|customers|users?|boss|manager|consultant) (?:always |never |keeps? )?(?:say|says|said|told|tells|claim|claims|suggest|suggests|recommend|recommends|reads|wants?|wanted|insist|insists|think|thinks)\b|\baccording to\b";
     ORDERS_TO_A_MODEL = r"(?i)\b(?:previous|prior|above|earlier|all other) (?:instructions?|rules?|prompts?)\b|\bsystem prompt\b|\byou are now\b|\b(?:do not|don't|never) (?:tell|inform|mention (?:this|it) to) the user\b|\b(?:exfiltrate|jailbreak)\b|\bignore (?:your|the|any) (?:instructions|guidelines|rules)\b|\b(?:curl|wget)\b.*\|\s*(?:ba|z)?sh\b|\b(?:send|post|upload)\b.{0,60}(?:https?://|credentials|secrets|\.env\b|tokens?\b.*\bto\b)|\bwithout (?:asking|confirmation|telling)\b";
-    // "…, we've been bitten twice": how it came to be a rule.
+    // The origin of a rule: "…, we've been bitten twice".
     TOLD_AFTER = r"(?i)^.{20,}?,\s+(?P<reason>(?:we(?:'ve| have| had| got| lost| were)|it|that|they|last (?:time|week|month|year))\b.{10,})$";
     OBLIGED = r"(?i)^(?:we|you) (?:should|must|need to) (?P<adverb>always|never)\b";
     IMPERATIVE = r"(?i)^(?:always|never|don't|do not|avoid|stop|use|prefer)\b";
     DEICTIC = r"(?i)^(?:you should |we (?:should )?)?(?:always|never|don't|do not) (?:ever )?\w+ (?:it|this|that|them|these|those|so|like this|like that)(?: again| here| anymore| please| like (?:this|that))*$";
 }
 
-/// People type less than this, in bytes; what is longer comes from somewhere else.
+/// From this size on, in bytes, a message was probably pasted.
 const PASTED_BYTES_MIN: usize = 1500;
 
-/// Words after "never" and "always" that make it a story instead of an order.
+/// Words after "never" or "always" that tell of something instead of giving an instruction.
 const NOT_ORDERS: &str = " mind been seen wanted thought had have has was is are were got knew ever again the a an my your \
     going gonna happy sure possible easy hard fun nice good bad fails happens works breaks crashes wants gets takes forget \
     worked heard understood liked loved hated felt said says ";
 
-pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
-    for (at, said) in session.said.iter().enumerate().filter(|(_, said)| said.by_human) {
-        let Some(mut rule) = read(&said.sentence.text) else { continue };
+/// Detects rules, with the reason in the same or the next sentence.
+pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
+    for (at, utterance) in session.utterances.iter().enumerate().filter(|(_, utterance)| utterance.by_human) {
+        let Some(mut rule) = parse_rule(&utterance.sentence.text) else { continue };
         let next = session.next(at);
         // "Don't use npm here. Use pnpm instead."
         let mut joined = None;
         if DONT_USE.is_match(&rule.text) && !USE_INSTEAD.is_match(&rule.text) {
             let instead = next.filter(|next| {
-                !next.sentence.question && USE_INSTEAD.is_match(&format!(". {}", next.sentence.text))
+                !next.sentence.is_question && USE_INSTEAD.is_match(&format!(". {}", next.sentence.text))
             });
             match instead {
                 Some(next) => {
-                    joined =
-                        Some(format!("{}; {}", rule.text, super::finding::lower_first(&next.sentence.text)));
+                    joined = Some(format!("{}; {}", rule.text, lower_first(&next.sentence.text)));
                     rule.strength = 0.65;
                 }
                 None if rule.strength < 0.65 && !EVERYWHERE.is_match(&rule.text) => continue,
                 None => {}
             }
         }
-        if let Some(reason) = unfit(said, &rule) {
-            findings.reject(&said.sentence.text, reason);
+        if let Some(reason) = rejection_reason(utterance, &rule) {
+            detections.reject(&utterance.sentence.text, reason);
             continue;
         }
         let text = joined.as_deref().unwrap_or(&rule.text);
-        let (statement, reason) = match prose::split_reason(text) {
+        let (statement, reason) = match sentences::split_reason(text) {
             (statement, None) => {
                 match TOLD_AFTER.captures(statement).and_then(|found| found.name("reason")) {
                     Some(told) => {
@@ -90,16 +90,16 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
             }
             split => split,
         };
-        let given = next.filter(|_| joined.is_none()).and_then(|next| prose::reason_given(&next.sentence));
+        let given = next.filter(|_| joined.is_none()).and_then(|next| sentences::reason_in(&next.sentence));
         let why = reason.map(upper_first).or(given);
 
-        findings.found.push(Finding {
+        detections.found.push(Detection {
             kind: UnitType::Belief,
             title: upper_first(&OBLIGED.replace(statement, "$adverb")),
-            statement: said.sentence.text.clone(),
+            statement: utterance.sentence.text.clone(),
             by_human: true,
             summary: None,
-            when: prose::condition(statement).map(str::to_owned),
+            when: sentences::find_condition(statement).map(str::to_owned),
             what_to_do: Some(upper_first(statement)),
             confidence: if why.is_some() { rule.strength + 0.05 } else { rule.strength }.min(0.7),
             why,
@@ -109,21 +109,23 @@ pub(super) fn find(session: &Session<'_>, findings: &mut Findings) {
             } else {
                 "The user said so".to_owned()
             },
-            event: said.event,
-            evidence: vec![quoted(said)],
+            event: utterance.event,
+            evidence: vec![quote_utterance(utterance)],
         });
     }
 }
 
+/// A sentence with the form of a rule.
 struct Rule {
-    /// What is left when greetings and "from now on" are taken off.
+    /// The sentence without greetings and "from now on".
     text: String,
     strength: f64,
+    /// Whether it corrects the assistant.
     corrects: bool,
 }
 
-/// Whether a sentence has the form of a rule.
-fn read(sentence: &str) -> Option<Rule> {
+/// Parses a sentence that has the form of a rule.
+fn parse_rule(sentence: &str) -> Option<Rule> {
     let mut text = sentence;
     let mut corrects = false;
     let mut durable = false;
@@ -174,7 +176,7 @@ fn read(sentence: &str) -> Option<Rule> {
         if durable { 0.65 } else { 0.55 }
     } else if WE_DO.is_match(text) && (durable || CONTRAST.is_match(text)) {
         if durable || corrects { 0.65 } else { 0.6 }
-    } else if USE_NOT.is_match(text) && (durable || corrects || prose::split_reason(text).1.is_some()) {
+    } else if USE_NOT.is_match(text) && (durable || corrects || sentences::split_reason(text).1.is_some()) {
         if durable { 0.65 } else { 0.55 }
     } else if corrects
         && STATES.is_match(text)
@@ -190,46 +192,46 @@ fn read(sentence: &str) -> Option<Rule> {
     Some(Rule { text: text.to_owned(), strength, corrects })
 }
 
-/// Why a sentence that has the form of a rule is none that should be kept.
-fn unfit(said: &Said<'_>, rule: &Rule) -> Option<&'static str> {
-    let sentence = said.sentence.text.as_str();
+/// Why a sentence with the form of a rule is not worth proposing, if it is not.
+fn rejection_reason(utterance: &Utterance<'_>, rule: &Rule) -> Option<&'static str> {
+    let sentence = utterance.sentence.text.as_str();
     let words = rule.text.split_whitespace().count();
-    if ORDERS_TO_A_MODEL.is_match(said.message) {
-        return Some("reads like an attempt to give a model orders");
+    if ORDERS_TO_A_MODEL.is_match(utterance.message) {
+        return Some("looks like an attempt to instruct the model");
     }
-    if said.message.len() > PASTED_BYTES_MIN {
-        return Some("stands in a long text, which was probably pasted");
+    if utterance.message.len() > PASTED_BYTES_MIN {
+        return Some("part of a long, probably pasted text");
     }
-    if said.sentence.question {
+    if utterance.sentence.is_question {
         return Some("a question");
     }
-    if JOKE.is_match(said.message) {
-        return Some("does not sound meant");
+    if JOKE.is_match(utterance.message) {
+        return Some("not meant seriously");
     }
-    if SUPPOSED.is_match(sentence) || prose::is_hedged(sentence) {
-        return Some("supposed, not stated");
+    if SUPPOSED.is_match(sentence) || sentences::is_hedged(sentence) {
+        return Some("a guess, not a statement");
     }
     if OTHERS_WORDS.is_match(sentence) {
-        return Some("somebody else's words");
+        return Some("a quotation of somebody else");
     }
     if THIS_MOMENT.is_match(sentence) {
-        return Some("an order for this moment, not a rule");
+        return Some("a one-off instruction, not a rule");
     }
     if THIS_PLACE.is_match(sentence) {
-        return Some("bound to one place in the work at hand");
+        return Some("specific to one place in the current task");
     }
-    if DEICTIC.is_match(&rule.text) || prose::content_words(&rule.text).len() < 3 {
-        return Some("says too little without its surroundings");
+    if DEICTIC.is_match(&rule.text) || sentences::content_words(&rule.text).len() < 3 {
+        return Some("unclear without its context");
     }
     (words > 45).then_some("too long to be one rule")
 }
 
-/// Whether a rule is given as an order: "never …", "don't …".
-pub(super) fn is_order(finding: &Finding) -> bool {
-    finding.kind == UnitType::Belief && IMPERATIVE.is_match(&finding.title)
+/// Whether a rule is an instruction: "never …", "don't …".
+pub(super) fn is_order(detection: &Detection) -> bool {
+    detection.kind == UnitType::Belief && IMPERATIVE.is_match(&detection.title)
 }
 
-/// Shared with the other families: whether a human's message is no earnest statement.
+/// Whether a person's message is pasted, a joke or an attempt to instruct the model.
 pub(super) fn is_untrustworthy(message: &str) -> bool {
     message.len() > PASTED_BYTES_MIN || JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
 }

@@ -1,32 +1,35 @@
-//! A conversation laid out for the detectors: what was said in sentences, which commands ran and how
-//! they ended, which files were changed.
+//! A conversation prepared for the detectors: sentences, commands with their results, and edits.
 
 use transcript::{Conversation, EventKind};
 
-use super::prose::{self, Sentence};
+use crate::sentences::{self, Sentence};
+use crate::tool_output::reports_failure;
 
+/// A conversation, split into what the detectors look at.
 pub(super) struct Session<'a> {
     pub(super) conversation: &'a Conversation,
-    pub(super) said: Vec<Said<'a>>,
-    pub(super) runs: Vec<Run<'a>>,
+    pub(super) utterances: Vec<Utterance<'a>>,
+    pub(super) runs: Vec<CommandRun<'a>>,
     pub(super) edits: Vec<Edit<'a>>,
 }
 
-/// One sentence of somebody's.
-pub(super) struct Said<'a> {
+/// One sentence of a message.
+pub(super) struct Utterance<'a> {
+    /// The index of its event in the conversation.
     pub(super) event: usize,
-    /// The uuid of its line.
+    /// The uuid of its line in the transcript.
     pub(super) line: &'a str,
     pub(super) by_human: bool,
-    /// The whole message that it is from.
+    /// The complete message.
     pub(super) message: &'a str,
     pub(super) sentence: Sentence,
 }
 
-/// A command and how it ended.
-pub(super) struct Run<'a> {
-    /// Where the call stands, and where its result.
+/// A command and its result.
+pub(super) struct CommandRun<'a> {
+    /// The index of the call.
     pub(super) event: usize,
+    /// The index of the result.
     pub(super) ended: usize,
     pub(super) line: &'a str,
     pub(super) result_line: &'a str,
@@ -35,6 +38,7 @@ pub(super) struct Run<'a> {
     pub(super) ok: bool,
 }
 
+/// A change of a file: `old` was replaced by `new`.
 pub(super) struct Edit<'a> {
     pub(super) event: usize,
     pub(super) line: &'a str,
@@ -44,16 +48,18 @@ pub(super) struct Edit<'a> {
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn of(conversation: &'a Conversation) -> Self {
-        let mut session = Session { conversation, said: Vec::new(), runs: Vec::new(), edits: Vec::new() };
+    /// Splits a conversation. Commands without a result are left out.
+    pub(super) fn from_conversation(conversation: &'a Conversation) -> Self {
+        let mut session =
+            Session { conversation, utterances: Vec::new(), runs: Vec::new(), edits: Vec::new() };
         for (at, event) in conversation.events.iter().enumerate() {
             let line = event.line.as_str();
             match &event.kind {
-                EventKind::Human { text } => session.say(at, line, true, text),
-                EventKind::Assistant { text } => session.say(at, line, false, text),
+                EventKind::Human { text } => session.add_message(at, line, true, text),
+                EventKind::Assistant { text } => session.add_message(at, line, false, text),
                 EventKind::ToolCall { id, input, .. } => {
                     if let Some(command) = &input.command {
-                        session.run(at, line, id, command);
+                        session.add_run(at, line, id, command);
                     } else if let (Some(file), Some(new)) = (&input.file, &input.new) {
                         let old = input.old.as_deref().unwrap_or_default();
                         session.edits.push(Edit { event: at, line, file, old, new });
@@ -65,9 +71,9 @@ impl<'a> Session<'a> {
         session
     }
 
-    fn say(&mut self, event: usize, line: &'a str, by_human: bool, message: &'a str) {
-        let sentences = prose::sentences(message, by_human);
-        self.said.extend(sentences.into_iter().map(|sentence| Said {
+    fn add_message(&mut self, event: usize, line: &'a str, by_human: bool, message: &'a str) {
+        let sentences = sentences::split_sentences(message, by_human);
+        self.utterances.extend(sentences.into_iter().map(|sentence| Utterance {
             event,
             line,
             by_human,
@@ -76,7 +82,7 @@ impl<'a> Session<'a> {
         }));
     }
 
-    fn run(&mut self, event: usize, line: &'a str, call: &str, command: &'a str) {
+    fn add_run(&mut self, event: usize, line: &'a str, call: &str, command: &'a str) {
         let results = self.conversation.events.iter().enumerate().skip(event + 1);
         for (ended, result) in results {
             if let EventKind::ToolResult { id, ok, output, .. } = &result.kind
@@ -84,30 +90,14 @@ impl<'a> Session<'a> {
             {
                 let ok = *ok && !reports_failure(output);
                 let result_line = result.line.as_str();
-                self.runs.push(Run { event, ended, line, result_line, command, output, ok });
+                self.runs.push(CommandRun { event, ended, line, result_line, command, output, ok });
                 return;
             }
         }
     }
 
-    /// The sentence of the same message that follows one.
-    pub(super) fn next(&self, at: usize) -> Option<&Said<'a>> {
-        self.said.get(at + 1).filter(|next| next.event == self.said[at].event)
+    /// The next sentence of the same message.
+    pub(super) fn next(&self, at: usize) -> Option<&Utterance<'a>> {
+        self.utterances.get(at + 1).filter(|next| next.event == self.utterances[at].event)
     }
-}
-
-/// Whether an output tells of failure although the command ended well, as one piped into `tail` does.
-pub(crate) fn reports_failure(output: &str) -> bool {
-    const MARKS: [&str; 8] = [
-        "test result: FAILED",
-        "--- FAIL:",
-        "npm ERR!",
-        "Traceback (most recent call last)",
-        "panicked at ",
-        "error: could not compile",
-        "Tests failed",
-        "ELIFECYCLE",
-    ];
-    MARKS.iter().any(|mark| output.contains(mark))
-        || output.lines().any(|line| line.starts_with("FAILED ") || line.starts_with("FAIL "))
 }

@@ -1,4 +1,4 @@
-//! The heuristics against made-up sessions, each with what must be found in it and what must not.
+//! Tests of the rules with made-up sessions, each with the lessons that must and must not be found.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use knowledge::{Candidate, UnitType};
 use serde::Deserialize;
 use transcript::{Conversation, Event, EventKind};
 
-use super::{CANDIDATES_MAX, extract};
+use super::{CANDIDATES_MAX, extract_by_rules};
 use crate::{Extraction, ExtractionContext, Extractor, HeuristicExtractor};
 
 #[derive(Deserialize)]
@@ -53,7 +53,7 @@ fn conversation(path: &Path) -> Conversation {
     reading.conversation
 }
 
-/// The sessions and what each must give, by name.
+/// The sessions and the expected lessons, by name.
 fn stories() -> BTreeMap<String, (Conversation, Expected)> {
     std::fs::read_dir(folder().join("synthetic"))
         .unwrap()
@@ -67,11 +67,11 @@ fn stories() -> BTreeMap<String, (Conversation, Expected)> {
 }
 
 #[test]
-fn every_story_gives_its_lessons_and_nothing_else() {
+fn each_session_gives_its_expected_lessons() {
     let (mut wanted, mut found, mut proposed, mut right) = (0, 0, 0, 0);
     let mut wrong = Vec::new();
     for (name, (conversation, expected)) in stories() {
-        let extraction = extract(&conversation);
+        let extraction = extract_by_rules(&conversation);
         println!("{name}:");
         for candidate in &extraction.candidates {
             let fits = expected.must.iter().any(|fact| fact.is_in(candidate));
@@ -112,9 +112,9 @@ fn every_story_gives_its_lessons_and_nothing_else() {
 }
 
 #[test]
-fn every_candidate_is_fit_to_be_a_unit() {
+fn every_candidate_is_a_valid_unit() {
     for (name, (conversation, _)) in stories() {
-        for candidate in extract(&conversation).candidates {
+        for candidate in extract_by_rules(&conversation).candidates {
             let Candidate { title, description, body, .. } = &candidate;
             assert!((12..=121).contains(&title.chars().count()), "{name}: {title}");
             assert!(
@@ -134,55 +134,60 @@ fn every_candidate_is_fit_to_be_a_unit() {
     }
 }
 
-/// Sessions of a few hundred lines; JUDGED.md beside the fixtures tells what each proposal is worth.
+/// Sessions of a few hundred lines; JUDGED.md beside the fixtures rates each proposal.
 #[test]
-fn what_a_long_session_gives_is_told_whole_and_once() {
+fn lessons_of_long_sessions_are_complete_and_not_repeated() {
     let mut proposed = 0;
     for entry in std::fs::read_dir(folder().join("synthetic/long")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "jsonl") {
             continue;
         }
-        for Candidate { title, description, body, .. } in extract(&conversation(&path)).candidates {
+        for Candidate { title, description, body, .. } in extract_by_rules(&conversation(&path)).candidates {
             println!("{}: {title}\n  {description}\n{body}\n", path.display());
             proposed += 1;
-            assert!(title.matches('`').count().is_multiple_of(2), "cut inside of code: {title}");
+            assert!(title.matches('`').count().is_multiple_of(2), "cut inside code: {title}");
             let title = title.trim_end_matches('…').to_lowercase();
-            assert!(description.to_lowercase().matches(&title).count() <= 1, "said twice: {description}");
-            assert!(!body.contains("Text 'PM'"), "a time was taken for a place: {body}");
-            assert!(!body.contains("pg_locks where not granted' → passed"), "shows nothing: {body}");
+            assert!(
+                description.to_lowercase().matches(&title).count() <= 1,
+                "repeats the title: {description}"
+            );
+            assert!(!body.contains("Text 'PM'"), "a time was taken for a file position: {body}");
+            assert!(
+                !body.contains("pg_locks where not granted' → passed"),
+                "this evidence shows nothing: {body}"
+            );
         }
     }
     assert!(proposed > 0);
 }
 
 #[test]
-fn a_session_without_a_lesson_says_why_there_is_none() {
+fn an_extraction_without_a_lesson_gives_the_reason() {
     for name in ["nothing_chat", "trap_sarcasm"] {
-        let extraction = extract(&stories()[name].0);
+        let extraction = extract_by_rules(&stories()[name].0);
         assert!(extraction.candidates.is_empty());
         assert!(extraction.empty_reason.is_some(), "{name}");
     }
-    let chat = extract(&stories()["nothing_chat"].0).empty_reason.unwrap();
+    let chat = extract_by_rules(&stories()["nothing_chat"].0).empty_reason.unwrap();
     assert_eq!(chat, "no decision, fix or rule was stated in 3 turns");
-    assert_eq!(extract(&Conversation::default()).empty_reason.unwrap(), "nothing was said");
+    assert_eq!(extract_by_rules(&Conversation::default()).empty_reason.unwrap(), "nothing was said");
 }
 
-/// In this real session nugget itself answered that the project uses tabs. The model repeats it as a
-/// "decision" beside what one function returns; a reviewer has both already.
+/// In this recorded session nugget answered that the project uses tabs, and the model repeated it as a "decision".
 #[test]
-fn what_nugget_recalled_is_not_learned_again() {
+fn recalled_text_is_not_learned_again() {
     let mut conversation = conversation(&folder().join("tools_thinking_mcp.jsonl"));
-    let extraction = extract(&conversation);
+    let extraction = extract_by_rules(&conversation);
     assert!(extraction.candidates.is_empty(), "{:#?}", extraction.candidates);
     assert!(
         extraction.rejected.iter().any(|rejected| rejected.reason.contains("recalled")),
         "{extraction:#?}"
     );
 
-    // The same words in a session that recalled nothing are a decision, though a weak one.
+    // In a session without recalled text the same words are a weak decision.
     conversation.recalled.clear();
-    let extraction = extract(&conversation);
+    let extraction = extract_by_rules(&conversation);
     assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
     assert_eq!(extraction.candidates[0].kind, UnitType::Decision);
     assert_eq!(extraction.candidates[0].title, "The project uses tabs");
@@ -190,7 +195,7 @@ fn what_nugget_recalled_is_not_learned_again() {
 }
 
 #[test]
-fn no_real_session_without_a_lesson_gives_one() {
+fn recorded_sessions_without_a_lesson_give_none() {
     for name in [
         "compact_auto",
         "interactive_mcp_bang_mention",
@@ -199,7 +204,7 @@ fn no_real_session_without_a_lesson_gives_one() {
         "subagent_main",
         "subagent_agent",
     ] {
-        let extraction = extract(&conversation(&folder().join(format!("{name}.jsonl"))));
+        let extraction = extract_by_rules(&conversation(&folder().join(format!("{name}.jsonl"))));
         assert!(extraction.candidates.is_empty(), "{name}: {:#?}", extraction.candidates);
     }
 }
@@ -212,11 +217,11 @@ fn typed(words: &[&str]) -> Extraction {
         kind: EventKind::Human { text: (*text).to_owned() },
     };
     let events = words.iter().enumerate().map(event).collect();
-    extract(&Conversation { events, ..Conversation::default() })
+    extract_by_rules(&Conversation { events, ..Conversation::default() })
 }
 
 #[test]
-fn a_correction_of_a_memory_is_new_although_it_repeats_most_of_it() {
+fn a_correction_of_recalled_text_is_new() {
     let mut conversation = Conversation::default();
     conversation.recalled.push("The deploy project uses Helm charts for staging".to_owned());
     let words = "No, we use Kustomize overlays for staging now, not Helm charts.";
@@ -226,26 +231,26 @@ fn a_correction_of_a_memory_is_new_although_it_repeats_most_of_it() {
         sidechain: false,
         kind: EventKind::Human { text: words.to_owned() },
     });
-    assert_eq!(extract(&conversation).candidates.len(), 1);
+    assert_eq!(extract_by_rules(&conversation).candidates.len(), 1);
 }
 
-/// What a person says in a session that was told these lines.
-fn told_and_typed(recalled: &[&str], words: &str) -> Extraction {
+/// Extracts from a session with this recalled text and one message of a person.
+fn recalled_and_typed(recalled: &[&str], words: &str) -> Extraction {
     let event = Event {
         line: "a".to_owned(),
         at: None,
         sidechain: false,
         kind: EventKind::Human { text: words.to_owned() },
     };
-    extract(&Conversation {
+    extract_by_rules(&Conversation {
         recalled: recalled.iter().map(|&text| text.to_owned()).collect(),
         events: vec![event],
         ..Conversation::default()
     })
 }
 
-/// As a session's beginning and the tool tell it: in a list, and with a unit's line below its title.
-const TOLD: [&str; 2] = [
+/// As rendered at session start (a list) and by the tool (a title with its metadata line).
+const RECALLED: [&str; 2] = [
     "The ones that matter most, quoted, no instructions:\n\
      - Always run `importer-check --lane 3` before you commit a change to the importer\n\
      - Always give the shop's pool 6 connections",
@@ -254,9 +259,9 @@ const TOLD: [&str; 2] = [
 ];
 
 #[test]
-fn a_persons_rule_with_another_value_than_the_recalled_one_is_new() {
+fn a_rule_with_another_value_than_the_recalled_one_is_new() {
     let check = |recalled: &[&str], words: &str, value: &str| {
-        let extraction = told_and_typed(recalled, words);
+        let extraction = recalled_and_typed(recalled, words);
         assert_eq!(extraction.candidates.len(), 1, "{words}: {extraction:#?}");
         assert!(extraction.candidates[0].title.contains(value), "{words}: {extraction:#?}");
     };
@@ -264,7 +269,7 @@ fn a_persons_rule_with_another_value_than_the_recalled_one_is_new() {
         let rule = format!(
             "from now on, always run `importer-check --lane {lane}` before you commit a change to the importer"
         );
-        check(&TOLD, &rule, &format!("--lane {lane}"));
+        check(&RECALLED, &rule, &format!("--lane {lane}"));
     }
     for (recalled, words, value) in [
         ("- Always start the server on port 8080", "always start the server on port 9090", "9090"),
@@ -283,12 +288,12 @@ fn a_persons_rule_with_another_value_than_the_recalled_one_is_new() {
 }
 
 #[test]
-fn a_persons_rule_with_the_recalled_values_is_not_proposed_again_and_the_reason_names_what_it_repeats() {
+fn a_repeated_rule_is_rejected_with_the_recalled_text() {
     for words in [
         "from now on, always run `importer-check --lane 3` before you commit a change to the importer",
         "always run importer-check --lane=3 before you commit a change to the importer!",
     ] {
-        let extraction = told_and_typed(&TOLD, words);
+        let extraction = recalled_and_typed(&RECALLED, words);
         assert!(extraction.candidates.is_empty(), "{extraction:#?}");
         let nothing = extraction.empty_reason.unwrap();
         assert!(
@@ -299,15 +304,15 @@ fn a_persons_rule_with_the_recalled_values_is_not_proposed_again_and_the_reason_
 }
 
 #[test]
-fn a_persons_rule_against_the_recalled_one_is_new() {
+fn a_rule_against_the_recalled_one_is_new() {
     let never = "from now on, never run `importer-check --lane 3` before you commit a change to the importer";
     let always = "> > always run `importer-check --lane 3` before you commit a change to the importer, because it is not locked";
-    for recalled in [&TOLD[..], &[always]] {
-        let extraction = told_and_typed(recalled, never);
+    for recalled in [&RECALLED[..], &[always]] {
+        let extraction = recalled_and_typed(recalled, never);
         assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
     }
-    // Said twice in other words it is the same rule still.
-    let extraction = told_and_typed(
+    // A paraphrase is the same rule.
+    let extraction = recalled_and_typed(
         &["- Never commit a change to the importer without a run of `importer-check`"],
         "always run `importer-check` before you commit a change to the importer",
     );
@@ -315,7 +320,7 @@ fn a_persons_rule_against_the_recalled_one_is_new() {
 }
 
 #[test]
-fn rules_of_one_session_that_differ_in_a_value_are_two() {
+fn rules_that_differ_in_a_value_are_two() {
     for (one, other) in [("--lane 3", "--lane 6"), ("--verify", "--no-verify"), ("-v", "-V")] {
         let rule = |flag: &str| {
             format!("always run `importer-check {flag}` before you commit a change to the importer")
@@ -329,7 +334,7 @@ fn rules_of_one_session_that_differ_in_a_value_are_two() {
 }
 
 #[test]
-fn the_same_lesson_said_twice_is_proposed_once_with_both_as_evidence() {
+fn a_repeated_lesson_is_proposed_once_with_both_as_evidence() {
     let extraction = typed(&[
         "Always run database migrations inside a transaction.",
         "as I said: from now on always run the database migrations inside a transaction!",
@@ -339,7 +344,7 @@ fn the_same_lesson_said_twice_is_proposed_once_with_both_as_evidence() {
 }
 
 #[test]
-fn a_session_full_of_rules_proposes_only_the_strongest() {
+fn only_the_strongest_rules_of_a_session_are_proposed() {
     let extraction = typed(&[
         "Always pin GitHub actions to a commit hash.",
         "Never log request bodies in production.",
@@ -357,9 +362,9 @@ fn a_session_full_of_rules_proposes_only_the_strongest() {
     assert_eq!(extraction.rejected.len(), 3);
 }
 
-/// One sentence of a person's, and the title of what it gives, or `None`.
+/// Each case: a person's message, and the title of the lesson that it gives, if any.
 #[test]
-fn rules_are_told_from_orders_stories_and_jokes() {
+fn rules_are_distinguished_from_instructions_and_jokes() {
     let check = |words: &str, title: Option<&str>| {
         let extraction = typed(&[words]);
         let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
@@ -447,11 +452,11 @@ fn rules_are_told_from_orders_stories_and_jokes() {
 }
 
 #[test]
-fn a_cause_is_told_with_what_it_caused() {
+fn stated_causes_are_detected() {
     let check = |words: &str, title: Option<&str>| {
-        let what = EventKind::Assistant { text: words.to_owned() };
-        let event = Event { line: "a".to_owned(), at: None, sidechain: false, kind: what };
-        let extraction = extract(&Conversation { events: vec![event], ..Conversation::default() });
+        let kind = EventKind::Assistant { text: words.to_owned() };
+        let event = Event { line: "a".to_owned(), at: None, sidechain: false, kind };
+        let extraction = extract_by_rules(&Conversation { events: vec![event], ..Conversation::default() });
         let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
         assert_eq!(titles, Vec::from_iter(title), "{words}: {:?}", extraction.rejected);
     };
@@ -473,7 +478,7 @@ fn a_cause_is_told_with_what_it_caused() {
 }
 
 #[test]
-fn small_talk_and_pasted_documents_are_no_knowledge() {
+fn small_talk_and_pasted_documents_are_rejected() {
     let extraction =
         typed(&["You rock! Let's keep spreading kindness instead of worrying, because we got this."]);
     assert!(extraction.candidates.is_empty(), "{:#?}", extraction.candidates);
@@ -484,13 +489,13 @@ fn small_talk_and_pasted_documents_are_no_knowledge() {
     assert!(typed(&[&document]).candidates.is_empty());
 }
 
-/// What a person says in a few words after the model weighed the sides is still a decision.
+/// The model weighed the alternatives before the person answered in a few words.
 #[test]
-fn a_short_answer_to_a_weighed_choice_is_a_decision_with_its_alternative() {
-    let said = |at: usize, what| Event { line: format!("line-{at}"), at: None, sidechain: false, kind: what };
+fn a_short_answer_after_a_weighed_choice_is_a_decision() {
+    let said = |at: usize, kind| Event { line: format!("line-{at}"), at: None, sidechain: false, kind };
     let text =
         "SQLite would need no server, but one writer at a time. Postgres would need a container in CI.";
-    let extraction = extract(&Conversation {
+    let extraction = extract_by_rules(&Conversation {
         events: vec![
             said(0, EventKind::Assistant { text: text.to_owned() }),
             said(1, EventKind::Human { text: "ok, let's go with SQLite for the job queue".to_owned() }),
@@ -504,7 +509,7 @@ fn a_short_answer_to_a_weighed_choice_is_a_decision_with_its_alternative() {
 }
 
 #[tokio::test]
-async fn the_extractor_is_called_heuristic_and_signs_its_work() {
+async fn the_extraction_names_the_heuristic_extractor() {
     let extraction =
         HeuristicExtractor.extract(&Conversation::default(), &ExtractionContext::default()).await.unwrap();
     assert_eq!((HeuristicExtractor.name(), extraction.extractor.as_str()), ("heuristic", "heuristic"));
@@ -515,18 +520,18 @@ async fn the_extractor_is_called_heuristic_and_signs_its_work() {
 #[test]
 fn the_same_session_gives_the_same_candidates() {
     for (name, (conversation, _)) in stories() {
-        assert_eq!(extract(&conversation), extract(&conversation), "{name}");
+        assert_eq!(extract_by_rules(&conversation), extract_by_rules(&conversation), "{name}");
     }
 }
 
-/// The demo asks for its best unit with words that its title does not hold.
+/// The demo shows that a question finds a unit without sharing a word with its title.
 #[test]
-fn the_demos_question_shares_no_word_with_the_title_it_must_find() {
+fn the_demo_question_shares_no_word_with_its_answer() {
     let question = "Why did a customer receive their bill twice?";
-    let extraction = extract(&stories()["flywheel"].0);
+    let extraction = extract_by_rules(&stories()["flywheel"].0);
     let best = &extraction.candidates[0];
     let title = canonical(&best.title);
-    for word in super::prose::content_words(question) {
+    for word in crate::sentences::content_words(question) {
         assert!(!title.contains(&word), "{word} is in {title}");
     }
     assert!((2..=4).contains(&extraction.candidates.len()), "{extraction:#?}");

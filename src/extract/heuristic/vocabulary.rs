@@ -1,20 +1,22 @@
-//! Guesses what a lesson is about from the words in it: a short list that anybody can read and mend.
+//! Guesses the domain and the tags of a lesson from short word lists.
 
-use super::prose::{self, expression};
+use crate::sentences::{self, regexes};
 
-expression! {
+regexes! {
     CODE = r"[`_]|\w\.\w+\(|[a-z][A-Z]|\b[A-Z]{2,}(?:s|v?\d+)?\b|--\w|\w/\w";
 }
 
-pub(super) struct About {
+/// The guessed topic of a lesson.
+pub(super) struct Topic {
     pub(super) domain: &'static str,
     pub(super) tags: Vec<String>,
 }
 
 const TAGS_MAX: usize = 6;
 
-/// Words, and the domain that each speaks for. Stems, as [`prose::content_words`] gives them, are
-/// compared, so that `migrations` counts for `migration`.
+/// The words that indicate each domain.
+///
+/// They are compared as stems by [`sentences::content_words`], so that `migrations` counts as `migration`.
 const DOMAINS: [(&str, &str); 11] = [
     (
         "testing",
@@ -50,7 +52,7 @@ const DOMAINS: [(&str, &str); 11] = [
     ),
 ];
 
-/// Words that are tags. The second is the tag when it differs.
+/// Words that give a tag. The second is the tag if it differs from the word.
 const TAGS: [(&str, &str); 92] = [
     ("rust", ""),
     ("cargo", "rust"),
@@ -145,26 +147,26 @@ const TAGS: [(&str, &str); 92] = [
     ("make", ""),
     ("webpack", ""),
 ];
-/// Words of every day that are names of tools only where something else says so.
+/// Everyday words that are tool names only in commands.
 const ONLY_IN_COMMANDS: [&str; 6] = ["go", "node", "make", "express", "swift", "http"];
 
-/// `lesson` is what is proposed, `nearby` the commands and files around it.
-pub(super) fn about(lesson: &str, nearby: &str) -> About {
-    let stems = prose::content_words(lesson);
-    let stems_nearby = prose::content_words(nearby);
-    // Every session runs tests and git: that says nothing about what it is about.
+/// Guesses the topic of a lesson. `nearby` holds the commands and files around it, one to a line.
+pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
+    let stems = sentences::content_words(lesson);
+    let stems_nearby = sentences::content_words(nearby);
+    // Every session runs tests and git, so nearby commands say nothing about these domains.
     let everyday = |domain: &str| matches!(domain, "testing" | "git");
     let score = |domain: &str, words: &str| -> usize {
         words
             .split(' ')
-            .filter_map(|word| prose::content_words(word).into_iter().next())
+            .filter_map(|word| sentences::content_words(word).into_iter().next())
             .map(|stem| {
                 let count = |stems: &[String]| stems.iter().filter(|other| **other == stem).count();
                 3 * count(&stems).min(3) + if everyday(domain) { 0 } else { count(&stems_nearby).min(2) }
             })
             .sum()
     };
-    // The first of equals, so the narrower domains stand before `coding`.
+    // The first wins a tie, so narrower domains come before `coding`.
     let best = DOMAINS
         .iter()
         .rev()
@@ -202,16 +204,16 @@ pub(super) fn about(lesson: &str, nearby: &str) -> About {
     }
     tags.truncate(TAGS_MAX);
     let domain = if domain == "general" && !tags.is_empty() { "coding" } else { domain };
-    About { domain, tags }
+    Topic { domain, tags }
 }
 
-/// Whether a text is about work at all: it speaks of something that the lists know, or in code.
+/// Whether a text is about technical work: it contains a listed word, or code.
 pub(super) fn is_technical(text: &str) -> bool {
-    let about = about(text, "");
-    about.domain != "general" || !about.tags.is_empty() || CODE.is_match(text)
+    let topic = classify(text, "");
+    topic.domain != "general" || !topic.tags.is_empty() || CODE.is_match(text)
 }
 
-/// Whether a word begins one of the commands.
+/// Whether one of the commands runs this program.
 fn is_program(commands: &str, word: &str) -> bool {
     commands.lines().any(|command| {
         command.split("&&").any(|part| part.split_whitespace().find(|part| !part.contains('=')) == Some(word))

@@ -1,48 +1,42 @@
-//! Takes from a message what its author says in their own words, sentence by sentence.
+//! Splits a message into the sentences that its author wrote, and analyses them.
 //!
-//! Code, logs, diffs, tables, quotations and pasted documents are other people's words: a rule that
-//! stands in them was not given in this session.
+//! Code, logs, diffs, tables, quotations and pasted documents are left out: a rule in them was not stated in
+//! this session.
 
-use std::sync::LazyLock;
-
-use regex::Regex;
-
+/// A sentence of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Sentence {
-    /// Without bullets, emphasis and its closing full stop.
-    pub(super) text: String,
-    pub(super) question: bool,
+pub(crate) struct Sentence {
+    /// The text without bullets, emphasis and final punctuation.
+    pub(crate) text: String,
+    pub(crate) is_question: bool,
 }
 
-/// A constant expression, compiled at its first use.
-macro_rules! expression {
+/// Declares regular expressions that are compiled at their first use.
+macro_rules! regexes {
     ($($name:ident = $pattern:expr;)+) => {
         $(static $name: std::sync::LazyLock<regex::Regex> =
             std::sync::LazyLock::new(|| regex::Regex::new($pattern).expect("a constant expression"));)+
     };
 }
-pub(super) use expression;
+pub(crate) use regexes;
 
-expression! {
+regexes! {
     // A time, a level, a frame of a stack, a diff, a prompt, a compiler's gutter.
     LOG_LINE = r#"^\s*(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:INFO|WARN|WARNING|ERROR|DEBUG|TRACE|FATAL)\b|at \S+ ?\(|File "|Traceback|\$ |% |❯ |\+\+\+ |--- |@@ |\d+ *\||-->|[├└│]|#\d+ |E   |npm (?:ERR|warn)|[\w./-]+:\d+(?::\d+)?:)"#;
     CODE_LINE = r"(?:[;{}]|=>|\)\s*:)\s*$|^\s*(?:import|from \S+ import|const|let|var|def|class|fn|func|pub|return|SELECT|CREATE|ALTER|INSERT|UPDATE) .*[=;({]";
-    // What announces somebody else's words.
+    // Announces a quotation in the next lines.
     QUOTES_NEXT = r"(?i)\b(?:docs?|documentation|readme|article|blog|post|wiki|guide|manual|handbook|style ?guide|log|logs|output|trace|stack ?trace|error|message|issue|ticket|e-?mail|slack|thread|comment|reviewer|spec|rfc|changelog|paste|pasted|quote|transcript|prompt|page|site|template)\b[^.!?]{0,60}:\s*$";
     SAYS = r#"(?i)\b(?:says?|said|reads|states?|tells?|told|claims?|recommends?|suggests?|wrote|writes)\b[^"]{0,20}"|["“][^"”]{12,}["”]"#;
     BULLET = r"^\s*(?:[-*+•]|\d{1,2}[.)]|#{1,6})\s+";
     ASKS = r"(?i)^(?:should|could|can|shall|would|do|does|did|is|are|was|were|why|how|what|which|who|will|may|any idea|wdyt|isn't|aren't|don't (?:we|you))\b";
+    ABBREVIATIONS = r"(?i)(?:^|[\s(])(?:e\.g|i\.e|vs|etc|cf|approx|resp|incl|no|fig|st|dr|mr|ms)\.$";
 }
 
-static ABBREVIATIONS: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"(?i)(?:^|[\s(])(?:e\.g|i\.e|vs|etc|cf|approx|resp|incl|no|fig|st|dr|mr|ms)\.$")
-        .expect("a constant expression")
-});
-
-pub(super) fn sentences(message: &str, by_human: bool) -> Vec<Sentence> {
+/// The sentences of a message, without code, logs, quotations and pasted text.
+pub(crate) fn split_sentences(message: &str, by_human: bool) -> Vec<Sentence> {
     let lines: Vec<&str> = message.lines().collect();
-    let foreign = lines.iter().filter(|line| is_foreign(line)).count();
-    // Something pasted, perhaps with a word before it.
+    let foreign = lines.iter().filter(|line| is_foreign_line(line)).count();
+    // Mostly pasted text, perhaps with an introduction in the first line.
     let pasted = lines.len() >= 6 && foreign * 2 > lines.len();
     let mut found = Vec::new();
     let (mut fenced, mut quoting) = (false, false);
@@ -52,27 +46,26 @@ pub(super) fn sentences(message: &str, by_human: bool) -> Vec<Sentence> {
             fenced = !fenced;
             continue;
         }
-        // A person's quotation goes on to the end of the message, for nobody closes one; a model's to
-        // the end of the paragraph.
+        // A person's quotation is taken to extend to the end of the message, a model's to the end of the paragraph.
         if trimmed.is_empty() && !by_human && at > 0 && !lines[at - 1].trim_end().ends_with(':') {
             quoting = false;
         }
-        if fenced || quoting || trimmed.is_empty() || is_foreign(line) || pasted && at > 0 {
+        if fenced || quoting || trimmed.is_empty() || is_foreign_line(line) || pasted && at > 0 {
             continue;
         }
         quoting = QUOTES_NEXT.is_match(trimmed);
         let text = BULLET.replace(line, "").replace("**", "").replace("__", "").replace(['’', '‘'], "'");
-        found.extend(split(text.trim()));
+        found.extend(split_line(text.trim()));
     }
     found
 }
 
-/// Whether nothing in a message is code, log or quotation.
-pub(super) fn is_plain(message: &str) -> bool {
-    message.lines().count() <= 3 && !message.contains("```") && !message.lines().any(is_foreign)
+/// Whether a message is short and has no code, log or quotation.
+pub(crate) fn is_plain_text(message: &str) -> bool {
+    message.lines().count() <= 3 && !message.contains("```") && !message.lines().any(is_foreign_line)
 }
 
-fn is_foreign(line: &str) -> bool {
+fn is_foreign_line(line: &str) -> bool {
     let indented = line.starts_with("    ") || line.starts_with('\t');
     line.trim_start().starts_with(['>', '|'])
         || indented && !BULLET.is_match(line)
@@ -80,40 +73,40 @@ fn is_foreign(line: &str) -> bool {
         || CODE_LINE.is_match(line)
 }
 
-fn split(text: &str) -> Vec<Sentence> {
+fn split_line(text: &str) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     let mut start = 0;
-    let mut ticked = false;
+    let mut in_code = false;
     let bytes = text.as_bytes();
     for (at, c) in text.char_indices() {
         match c {
-            '`' => ticked = !ticked,
-            '.' | '!' | '?' if !ticked => {
+            '`' => in_code = !in_code,
+            '.' | '!' | '?' if !in_code => {
                 let end = at + 1;
                 let stops = bytes.get(end).is_none_or(u8::is_ascii_whitespace);
                 if stops && !ABBREVIATIONS.is_match(&text[start..end]) {
-                    sentences.extend(sentence(&text[start..end]));
+                    sentences.extend(parse_sentence(&text[start..end]));
                     start = end;
                 }
             }
             _ => {}
         }
     }
-    sentences.extend(sentence(&text[start..]));
+    sentences.extend(parse_sentence(&text[start..]));
     sentences
 }
 
-fn sentence(text: &str) -> Option<Sentence> {
+fn parse_sentence(text: &str) -> Option<Sentence> {
     let text = text.trim();
     if SAYS.is_match(text) {
         return None;
     }
-    let question = text.ends_with('?') || text.ends_with("?)") || ASKS.is_match(text);
+    let is_question = text.ends_with('?') || text.ends_with("?)") || ASKS.is_match(text);
     let text = text.trim_end_matches(['.', '!', '?', ':', ' ', '…']).trim();
-    (text.split_whitespace().count() >= 3).then(|| Sentence { text: text.to_owned(), question })
+    (text.split_whitespace().count() >= 3).then(|| Sentence { text: text.to_owned(), is_question })
 }
 
-expression! {
+regexes! {
     REASON = r"(?i)(?:,\s*|\s+|\s[—–-]+\s)(?:because|since|so that|given that|due to the fact that)\s+(?P<reason>\S.{8,})$";
     OTHERWISE = r"(?i)(?:,\s*|;\s*|\s[—–-]+\s)(?P<reason>(?:or else|otherwise)\s+\S.{8,})$";
     DASHED = r"\s[—–]\s(?P<reason>(?:it|they|that|the|this|we|our|otherwise|because)\b.{12,})$";
@@ -123,8 +116,8 @@ expression! {
     HEDGED = r"(?i)\b(?:might|may be|maybe|perhaps|probably|likely|could be|i think|i suspect|i guess|i believe|seems?|seemingly|possibly|not sure|unsure|hypothes[ie]s|presumably|my theory|let me|let's (?:check|see|look)|if (?:it|that|this) (?:is|was))\b";
 }
 
-/// A statement and the reason that it ends with.
-pub(super) fn split_reason(text: &str) -> (&str, Option<&str>) {
+/// Splits a statement from the reason at its end.
+pub(crate) fn split_reason(text: &str) -> (&str, Option<&str>) {
     for expression in [&REASON, &OTHERWISE, &DASHED] {
         if let Some(found) = expression.captures(text)
             && let (Some(whole), Some(reason)) = (found.get(0), found.name("reason"))
@@ -136,20 +129,20 @@ pub(super) fn split_reason(text: &str) -> (&str, Option<&str>) {
     (text, None)
 }
 
-/// A sentence that tells why the one before it holds, without the word that says so.
-pub(super) fn reason_given(next: &Sentence) -> Option<String> {
-    (!next.question && GIVES_REASON.is_match(&next.text) && !HEDGED.is_match(&next.text))
+/// The reason that a sentence gives for the previous one, without its conjunction.
+pub(crate) fn reason_in(next: &Sentence) -> Option<String> {
+    (!next.is_question && GIVES_REASON.is_match(&next.text) && !HEDGED.is_match(&next.text))
         .then(|| REASON_WORD.replace(&next.text, "").into_owned())
 }
 
-/// The condition that a rule names: "when …", "before …".
-pub(super) fn condition(text: &str) -> Option<&str> {
+/// The condition of a rule: "when …", "before …".
+pub(crate) fn find_condition(text: &str) -> Option<&str> {
     let found = CONDITION.captures(text)?;
     found.name("condition").or(found.name("condition2")).map(|condition| condition.as_str())
 }
 
-/// Whether somebody guesses.
-pub(super) fn is_hedged(text: &str) -> bool {
+/// Whether a text expresses a guess.
+pub(crate) fn is_hedged(text: &str) -> bool {
     HEDGED.is_match(text)
 }
 
@@ -160,8 +153,8 @@ const STOP_WORDS: &str = " a an the and or but if then so as of in on at to for 
     how why where because since instead rather before after again use uses used using get gets got make makes made let lets go \
     goes going one please need needs want way thing things decision decided ";
 
-/// The words of a text that carry its meaning, in lower case and without their endings.
-pub(super) fn content_words(text: &str) -> Vec<String> {
+/// The words of a text without stop words, in lower case and stemmed.
+pub(crate) fn content_words(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     lower
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
@@ -186,13 +179,13 @@ fn stem(word: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(message: &str) -> Vec<String> {
-        sentences(message, true).into_iter().map(|sentence| sentence.text).collect()
+    fn texts(message: &str) -> Vec<String> {
+        split_sentences(message, true).into_iter().map(|sentence| sentence.text).collect()
     }
 
     #[test]
-    fn only_the_authors_own_words_are_left() {
-        let check = |message: &str, expected: &[&str]| assert_eq!(told(message), expected, "{message}");
+    fn only_the_authors_own_words_remain() {
+        let check = |message: &str, expected: &[&str]| assert_eq!(texts(message), expected, "{message}");
         check(
             "Use `a.b` first. Then run it, e.g. with care!",
             &["Use `a.b` first", "Then run it, e.g. with care"],
@@ -206,8 +199,9 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_known_as_one() {
-        let asked = |text: &str| sentences(text, true).first().is_some_and(|sentence| sentence.question);
+    fn questions_are_recognised() {
+        let asked =
+            |text: &str| split_sentences(text, true).first().is_some_and(|sentence| sentence.is_question);
         assert!(asked("should we always use uuid keys"));
         assert!(asked("we always squash, right?"));
         assert!(!asked("we always squash merges"));

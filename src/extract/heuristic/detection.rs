@@ -1,26 +1,28 @@
-//! What a detector found, and how it is written down for a reviewer.
+//! A detected lesson, and how it becomes a candidate for review.
 
 use knowledge::text::{one_line, visible};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
-use super::prose::{self, expression};
-use super::session::{Said, Session};
+use super::session::{Session, Utterance};
 use super::vocabulary;
+use crate::sentences::{self, regexes};
 
-expression! {
+regexes! {
     ORDER = r"(?i)^(?:always|never|don't|do not|use|keep|prefer|avoid|stop|run|we|you|when|whenever|if|before|after|for)\b|\b(?:must|should|always|never)\b";
 }
 
 const TITLE_CHARS_MAX: usize = 120;
 const EXCERPT_CHARS_MAX: usize = 240;
 
+/// What the detectors found in one session.
 #[derive(Default)]
-pub(super) struct Findings {
-    pub(super) found: Vec<Finding>,
+pub(super) struct Detections {
+    pub(super) found: Vec<Detection>,
     pub(super) rejected: Vec<Rejected>,
 }
 
-impl Findings {
+impl Detections {
+    /// Records a statement that is not proposed, once.
     pub(super) fn reject(&mut self, statement: &str, reason: &str) {
         let title = one_line(statement, TITLE_CHARS_MAX);
         if !self.rejected.iter().any(|rejected| rejected.title == title) {
@@ -29,43 +31,43 @@ impl Findings {
     }
 }
 
-/// A lesson, in the parts that its unit will have.
-pub(super) struct Finding {
+/// A lesson, in the parts of its future unit.
+pub(super) struct Detection {
     pub(super) kind: UnitType,
-    /// States the lesson.
+    /// One sentence that states the lesson.
     pub(super) title: String,
-    /// The words that it was found in; what tells it from another and from what was recalled.
+    /// The sentence in which it was found; compared with other detections and with recalled text.
     pub(super) statement: String,
     pub(super) by_human: bool,
-    /// One sentence that says what it is about, where the other parts do not make one.
+    /// The description, where the other parts do not provide one.
     pub(super) summary: Option<String>,
     pub(super) when: Option<String>,
     pub(super) what_to_do: Option<String>,
     pub(super) why: Option<String>,
-    /// What was chosen against.
+    /// The rejected alternative.
     pub(super) rejected: Option<String>,
-    /// How the session came to it, in a sentence; the quotations follow.
+    /// How it was learned, in one sentence; quotations follow it.
     pub(super) learned: String,
     pub(super) confidence: f64,
-    /// Where in the session it stands.
+    /// The index of its event in the conversation.
     pub(super) event: usize,
     pub(super) evidence: Vec<Evidence>,
 }
 
-impl Finding {
+impl Detection {
     pub(super) fn into_candidate(self, session: &Session<'_>) -> Candidate {
-        let title = title(&self.title);
+        let title = make_title(&self.title);
         let body = self.body(session);
         let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
         let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");
-        let about = vocabulary::about(&lesson, &session.nearby(self.event));
+        let topic = vocabulary::classify(&lesson, &session.nearby(self.event));
         Candidate {
             description: self.description(&title),
             kind: self.kind,
-            domain: about.domain.to_owned(),
+            domain: topic.domain.to_owned(),
             title,
             body,
-            tags: about.tags,
+            tags: topic.tags,
             confidence: self.confidence,
             related: Vec::new(),
             evidence: self.evidence,
@@ -76,7 +78,7 @@ impl Finding {
     fn description(&self, title: &str) -> String {
         let sentence = match (&self.summary, &self.why) {
             (Some(summary), _) => upper_first(summary),
-            // The title is the beginning of the cause: said once is enough.
+            // The title is the beginning of the reason: do not repeat it.
             (None, Some(why)) if first_line(why).starts_with(title.trim_end_matches('…')) => {
                 first_line(why).to_owned()
             }
@@ -103,32 +105,32 @@ impl Finding {
         let scope = project.map(|project| {
             format!("Stated in work on `{}`; judge whether it holds elsewhere.", project.replace('`', "'"))
         });
-        section("When it applies", self.when.as_deref().map(closed).as_deref().or(scope.as_deref()));
-        let holds = self.kind == UnitType::Belief && !ORDER.is_match(&self.title);
+        section("When it applies", self.when.as_deref().map(as_sentence).as_deref().or(scope.as_deref()));
+        let is_fact = self.kind == UnitType::Belief && !ORDER.is_match(&self.title);
         section(
-            if holds { "What holds" } else { "What to do" },
-            self.what_to_do.as_deref().map(closed).as_deref(),
+            if is_fact { "What holds" } else { "What to do" },
+            self.what_to_do.as_deref().map(as_sentence).as_deref(),
         );
         section(
             "Why",
             Some(
                 self.why
                     .as_deref()
-                    .map_or("The session gives no reason in so many words.".to_owned(), closed)
+                    .map_or("The session gives no reason in so many words.".to_owned(), as_sentence)
                     .as_str(),
             ),
         );
-        section("What was rejected", self.rejected.as_deref().map(closed).as_deref());
+        section("What was rejected", self.rejected.as_deref().map(as_sentence).as_deref());
         let quotes: Vec<String> =
             self.evidence.iter().take(3).map(|evidence| format!("> {}", evidence.excerpt)).collect();
-        let learned = format!("{}\n\n{}", closed(&self.learned), quotes.join("\n>\n"));
+        let learned = format!("{}\n\n{}", as_sentence(&self.learned), quotes.join("\n>\n"));
         section("How it was learned", Some(&learned));
         body.trim_end().to_owned()
     }
 }
 
 impl Session<'_> {
-    /// The commands and files around a place, for guessing what it is about.
+    /// The commands and edited files within eight events, used to guess the topic.
     fn nearby(&self, event: usize) -> String {
         let near = |at: usize| at.abs_diff(event) <= 8;
         let commands = self.runs.iter().filter(|run| near(run.event)).map(|run| run.command);
@@ -137,30 +139,31 @@ impl Session<'_> {
     }
 }
 
-pub(super) fn evidence(line: &str, excerpt: &str) -> Evidence {
+/// Evidence: the uuid of a transcript line, and an excerpt of at most 240 characters.
+pub(super) fn evidence_at(line: &str, excerpt: &str) -> Evidence {
     Evidence { line: line.to_owned(), excerpt: one_line(excerpt, EXCERPT_CHARS_MAX) }
 }
 
-/// A sentence, with the short message around it: what a person said beside a rule often explains it.
-pub(super) fn quoted(said: &Said<'_>) -> Evidence {
-    let message = one_line(said.message, EXCERPT_CHARS_MAX + 1);
-    let short = message.chars().count() <= EXCERPT_CHARS_MAX && prose::is_plain(said.message);
-    if said.by_human && short {
-        evidence(said.line, &message)
+/// Quotes a sentence, or a person's whole message if it is short: the rest of it often explains a rule.
+pub(super) fn quote_utterance(utterance: &Utterance<'_>) -> Evidence {
+    let message = one_line(utterance.message, EXCERPT_CHARS_MAX + 1);
+    let short = message.chars().count() <= EXCERPT_CHARS_MAX && sentences::is_plain_text(utterance.message);
+    if utterance.by_human && short {
+        evidence_at(utterance.line, &message)
     } else {
-        evidence(said.line, &said.sentence.text)
+        evidence_at(utterance.line, &utterance.sentence.text)
     }
 }
 
-/// Makes a title of a statement: begins with a capital, ends without punctuation, and is cut where a
-/// clause ends when it is too long to be read at a glance.
-pub(super) fn title(statement: &str) -> String {
+/// Turns a statement into a title: capitalised, without final punctuation, and cut at the end of a clause
+/// if it is too long.
+pub(super) fn make_title(statement: &str) -> String {
     let mut text = one_line(statement, 400);
     if text.chars().count() > TITLE_CHARS_MAX {
         let limit = text.char_indices().nth(TITLE_CHARS_MAX).map_or(text.len(), |(at, _)| at);
         const ENDS: [&str; 10] =
             [" because ", "; ", " — ", " – ", ", ", " which ", " since ", ". ", " (", " while "];
-        // A place inside of code is no end of a clause.
+        // Ignore positions inside code.
         let ends = ENDS.iter().flat_map(|end| text[..limit].match_indices(end)).map(|(at, _)| at);
         let outside = ends.filter(|&at| at >= 30 && text[..at].matches('`').count().is_multiple_of(2));
         if let Some(at) = outside.max() {
@@ -179,8 +182,9 @@ pub(super) fn title(statement: &str) -> String {
     upper_first(text.trim_matches(['.', ',', ';', ':', '!', '?', ' ', '—', '–']))
 }
 
+/// Capitalises a text, unless it begins with a name.
 pub(super) fn upper_first(text: &str) -> String {
-    // A name that begins a sentence keeps its own case: `io-ts`, `utf8`, `main.rs`.
+    // A name at the start keeps its case: `io-ts`, `utf8`, `main.rs`.
     let first =
         text.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';', '.', '\'']);
     if first.contains(|c: char| !c.is_alphabetic() && c != '\'') {
@@ -190,6 +194,7 @@ pub(super) fn upper_first(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
+/// Makes the first letter lower case, unless it begins an acronym.
 pub(super) fn lower_first(text: &str) -> String {
     let mut chars = text.chars();
     let second_is_lower = text.chars().nth(1).is_some_and(|c| c.is_lowercase() || c == ' ');
@@ -203,8 +208,8 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default().trim_end_matches(['.', ':'])
 }
 
-/// A text that ends as a sentence does.
-pub(super) fn closed(text: &str) -> String {
+/// Capitalises a text and ends it with a full stop where it needs one.
+pub(super) fn as_sentence(text: &str) -> String {
     let text = text.trim();
     if text.is_empty()
         || text.ends_with(['.', '!', '?', '`', ':']) && !text.ends_with('`')
