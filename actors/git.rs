@@ -9,6 +9,7 @@ use std::time::Duration;
 use git::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
 use index::Index;
 use jiff::Timestamp;
+use knowledge::name::file_stem;
 use knowledge::{Bearing, Candidate, Document, Domain, How, Rejected, Related, SessionId, UnitId, text};
 use queue::{Branch, Claim, Finish, ProposedUnit, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
@@ -509,7 +510,7 @@ impl File {
         let evidence = held.clone().flat_map(|candidate| &candidate.evidence);
         let first = self.holds.first().filter(|_| !self.edits);
         ProposedUnit {
-            name: stem(&self.path).to_owned(),
+            name: file_stem(&self.path).to_owned(),
             is_new: !self.edits,
             title: held
                 .clone()
@@ -598,14 +599,14 @@ impl<'a> Names<'a> {
         before: Option<&Plan>,
     ) -> Result<Self, Failure> {
         let paths = repository.paths_under(base, "domains").map_err(|error| with_hint(&error))?;
-        let mut taken: HashSet<String> = paths.iter().map(|path| stem(path).to_owned()).collect();
+        let mut taken: HashSet<String> = paths.iter().map(|path| file_stem(path).to_owned()).collect();
         let pinned = index.pin().map_err(|error| Failure::passing(&error))?;
         let units = pinned.units().map_err(|error| Failure::passing(&error))?;
         // Whoever has checked out the branch to review it has its units in the index.
         let ours: HashSet<&str> = before
             .iter()
             .flat_map(|plan| plan.files.iter().filter(|file| !file.edits))
-            .map(|file| stem(&file.path))
+            .map(|file| file_stem(&file.path))
             .collect();
         let units = units.into_iter().filter(|unit| !ours.contains(unit.id.as_str()));
         taken.extend(units.map(|unit| unit.id.as_str().to_owned()));
@@ -624,11 +625,6 @@ impl<'a> Names<'a> {
         self.taken.insert(id.as_str().to_owned());
         Ok(id)
     }
-}
-
-fn stem(path: &str) -> &str {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.strip_suffix(".md").unwrap_or(name)
 }
 
 /// The files that candidates would become in an empty brain, with their paths: for showing.

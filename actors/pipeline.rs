@@ -301,16 +301,7 @@ where
 
 /// An error with all that lies behind it, in one line. Others' words come in it, so it is redacted.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let cause = error.to_string();
-        if !text.contains(&cause) {
-            text = format!("{text}: {cause}");
-        }
-        source = error.source();
-    }
-    redact(&text).into_owned()
+    redact(&knowledge::text::error_chain(error)).into_owned()
 }
 
 /// What the session was, for titles and dates.

@@ -6,6 +6,7 @@
 //! body the message of a squashed merge, so it is written as if it were one. This file does no IO.
 
 use jiff::Timestamp;
+use knowledge::name::file_stem;
 use knowledge::{Document, How, text};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -65,14 +66,14 @@ pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> St
     body.section("Added", added.collect());
     let merged = merged.iter().flat_map(|file| {
         file.holds.iter().filter_map(|&number| found.candidates.get(number)).map(|one| {
-            let (kind, unit) = (shown(one.kind.as_str(), 30), link(stem(&file.path), files, &file.path));
+            let (kind, unit) = (shown(one.kind.as_str(), 30), link(file_stem(&file.path), files, &file.path));
             let title = shown(&one.title, TITLE_CHARS_MAX);
             format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence)
         })
     });
     body.section("Merged into units that are there", merged.collect());
     let replaced = replaced.iter().map(|file| {
-        let id = stem(&file.path);
+        let id = file_stem(&file.path);
         let by = found.candidates.iter().find(|one| {
             one.bearing
                 .as_ref()
@@ -282,11 +283,6 @@ fn lasted(begun: Timestamp, ended: Timestamp) -> String {
 
 fn domain_of(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
-}
-
-fn stem(path: &str) -> &str {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.strip_suffix(".md").unwrap_or(name)
 }
 
 #[cfg(test)]

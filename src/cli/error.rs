@@ -51,16 +51,7 @@ impl CliError {
     }
 
     fn of(error: &(dyn Error + 'static)) -> Self {
-        let mut message = error.to_string();
-        let mut source = error.source();
-        while let Some(cause) = source {
-            let text = cause.to_string();
-            if !message.contains(&text) {
-                message = format!("{message}: {text}");
-            }
-            source = cause.source();
-        }
-        Self::new(message)
+        Self::new(knowledge::text::error_chain(error))
     }
 }
 

@@ -3,6 +3,8 @@
 //! Code, logs, diffs, tables, quotations and pasted documents are left out: a rule in them was not stated in
 //! this session.
 
+use knowledge::text;
+
 /// A sentence of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sentence {
@@ -146,19 +148,20 @@ pub(crate) fn is_hedged(text: &str) -> bool {
     HEDGED.is_match(text)
 }
 
-const STOP_WORDS: &str = " a an the and or but if then so as of in on at to for from by with without into over than that this \
-    these those it its is are was were be been being am do does did done has have had having will would can could shall should \
-    must may might not no never always don't doesn't isn't aren't won't can't we you i they he she our your my their us them me \
-    here there now just also only all any every each some more most very too up out off via per about when while what which who \
-    how why where because since instead rather before after again use uses used using get gets got make makes made let lets go \
-    goes going one please need needs want way thing things decision decided ";
+fn is_stop_word(word: &str) -> bool {
+    text::is_stop_word(word) || PROSE_WORDS.contains(&format!(" {word} "))
+}
+
+/// Stop words of prose besides [`text::is_stop_word`].
+const PROSE_WORDS: &str = " a always aren't can't decided decision doesn't don't done i instead isn't lets made make makes more \
+    most needs never now per rather use used uses using via won't ";
 
 /// The words of a text without stop words, in lower case and stemmed.
 pub(crate) fn content_words(text: &str) -> Vec<String> {
     let lower = text.to_lowercase();
     lower
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
-        .filter(|word| word.len() > 1 && !STOP_WORDS.contains(&format!(" {word} ")))
+        .filter(|word| word.len() > 1 && !is_stop_word(word))
         .map(stem)
         .collect()
 }

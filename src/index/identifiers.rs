@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use knowledge::text::split_camel_case;
+
 /// The most terms of one query that are looked up: a person asks with ten, a pasted log has
 /// thousands.
 const TERMS_MAX: usize = 64;
@@ -81,7 +83,7 @@ fn with_marks(text: &str) -> impl Iterator<Item = &str> {
 fn other_forms(word: &str) -> Vec<String> {
     let word = word.trim_matches('_');
     let parts: Vec<&str> = word.split('_').filter(|part| !part.is_empty()).collect();
-    let humps: Vec<&str> = parts.iter().flat_map(|part| humps(part)).filter(|hump| hump.len() >= 2).collect();
+    let humps: Vec<&str> = parts.iter().flat_map(|part| split_camel_case(part)).filter(|hump| hump.len() >= 2).collect();
     let mut forms = Vec::new();
     if humps.len() > parts.len() {
         forms.push(humps.join(" ").to_lowercase());
@@ -90,21 +92,6 @@ fn other_forms(word: &str) -> Vec<String> {
         forms.push(parts.concat().to_lowercase());
     }
     forms
-}
-
-/// `parseHTTPHeader2` → `parse`, `HTTP`, `Header2`.
-fn humps(word: &str) -> Vec<&str> {
-    let mut cuts = vec![0];
-    let letters: Vec<(usize, char)> = word.char_indices().collect();
-    for i in 1..letters.len() {
-        let (before, (at, now)) = (letters[i - 1].1, letters[i]);
-        let next_is_lower = letters.get(i + 1).is_some_and(|(_, next)| next.is_lowercase());
-        if now.is_uppercase() && (!before.is_uppercase() || next_is_lower) {
-            cuts.push(at);
-        }
-    }
-    cuts.push(word.len());
-    cuts.windows(2).map(|cut| &word[cut[0]..cut[1]]).collect()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use serde_yaml::{Mapping, Value};
 
-use crate::name::{Domain, UnitId};
+use crate::name::{self, Domain, UnitId};
 use crate::text;
 use crate::unit::{CONFIDENCE_DEFAULT, Related, Unit, UnitType};
 
@@ -290,8 +290,7 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn of(path: &'a str) -> Self {
-        let stem = path.rsplit('/').next().unwrap_or(path);
-        let stem = stem.strip_suffix(".md").unwrap_or(stem);
+        let stem = name::file_stem(path);
         let parts: Vec<&str> = path.split('/').collect();
         let domain = match parts.as_slice() {
             ["domains", domain, _, ..] => Some(*domain),

@@ -113,6 +113,12 @@ pub fn slug(text: &str) -> String {
     if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
 }
 
+/// The name of a markdown file without its ending: `worker-pools` for `domains/coding/patterns/worker-pools.md`.
+pub fn file_stem(path: &str) -> &str {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.strip_suffix(".md").unwrap_or(name)
+}
+
 fn is_joined(c: char) -> bool {
     matches!(c, '\'' | '\u{2019}' | '`') || unicode_normalization::char::is_combining_mark(c)
 }

@@ -1,5 +1,8 @@
 //! Rules for the text of units: what may be in it, and how it is measured.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 /// Counts tokens as the embedding model does, so that the chunker need not know the model.
 pub trait CountTokens: Send + Sync {
     /// How many tokens the text has, without the model's special tokens.
@@ -165,6 +168,49 @@ pub fn canonical(text: &str) -> String {
         canonical.extend(word.chars().flat_map(char::to_lowercase));
     }
     canonical
+}
+
+/// Whether a lower-case English word says nothing about the subject of a text: an article, a pronoun, an auxiliary
+/// verb, a preposition. Those who read questions or prose leave out further words of their own.
+pub fn is_stop_word(word: &str) -> bool {
+    static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_whitespace().collect());
+    WORDS.contains(word)
+}
+
+const STOP_WORDS: &str = "\
+    about after again all also am an and any are as at be because been before being but by can could did \
+    do does each every for from get gets go goes going got had has have having he here how if in into is \
+    it its just let may me might must my need no not of off on one only or our out over please shall she \
+    should since so some than that the their them then there these they thing things this those to too \
+    up us very want was way we were what when where which while who why will with without would you your";
+
+/// Splits an identifier's part without underscores before its capitals: `parseHTTPHeader2` is `parse`, `HTTP`
+/// and `Header2`. A word with no capital inside is one piece.
+pub fn split_camel_case(word: &str) -> Vec<&str> {
+    let mut cuts = vec![0];
+    let letters: Vec<(usize, char)> = word.char_indices().collect();
+    for i in 1..letters.len() {
+        let (before, (at, now)) = (letters[i - 1].1, letters[i]);
+        let next_is_lower = letters.get(i + 1).is_some_and(|(_, next)| next.is_lowercase());
+        if now.is_uppercase() && (!before.is_uppercase() || next_is_lower) {
+            cuts.push(at);
+        }
+    }
+    cuts.push(word.len());
+    cuts.windows(2).map(|cut| &word[cut[0]..cut[1]]).collect()
+}
+
+/// An error and all its sources on one line, `failed to read x: permission denied`. A source whose text is already
+/// part of the line is left out.
+pub fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |cause| cause.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]

@@ -146,6 +146,12 @@ pub struct Unit {
     pub body: String,
 }
 
+/// Whether a unit's status says that it no longer holds. Case and surrounding white space do not count.
+pub fn is_retired(status: &str) -> bool {
+    const RETIRED: [&str; 5] = ["superseded", "deprecated", "obsolete", "archived", "rejected"];
+    RETIRED.iter().any(|retired| retired.eq_ignore_ascii_case(status.trim()))
+}
+
 /// The confidence of a unit that states none.
 pub const CONFIDENCE_DEFAULT: f64 = 0.8;
 

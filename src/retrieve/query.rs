@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+use knowledge::text;
+
 /// What the question holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Analysis {
@@ -43,7 +45,7 @@ fn terms(question: &str, without_stop_words: bool) -> Vec<String> {
                 0 => false,
                 // A single letter says something only in a script whose letters are words.
                 1 => !lower.is_ascii(),
-                _ => !(without_stop_words && STOP_WORDS.contains(lower.as_str())),
+                _ => !(without_stop_words && is_stop_word(&lower)),
             };
             if is_word && terms.len() < TERMS_MAX && seen.insert(lower) {
                 terms.push(term.to_owned());
@@ -102,35 +104,23 @@ fn is_technical(word: &str) -> bool {
 
 /// `parse_HTTPHeader` → `parse`, `HTTP`, `Header`; nothing for a plain word.
 fn parts(word: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    for part in word.split('_').filter(|part| !part.is_empty()) {
-        let letters: Vec<(usize, char)> = part.char_indices().collect();
-        let mut start = 0;
-        for i in 1..letters.len() {
-            let (before, (at, now)) = (letters[i - 1].1, letters[i]);
-            let next_is_lower = letters.get(i + 1).is_some_and(|(_, next)| next.is_lowercase());
-            if now.is_uppercase() && (before.is_lowercase() || before.is_uppercase() && next_is_lower) {
-                parts.push(&part[start..at]);
-                start = at;
-            }
-        }
-        parts.push(&part[start..]);
-    }
+    let parts = word.split('_').filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.flat_map(text::split_camel_case).collect();
     if parts.len() > 1 { parts } else { Vec::new() }
 }
 
-/// Words of English that say nothing about the subject.
-static STOP_WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS_TEXT.split_whitespace().collect());
-const STOP_WORDS_TEXT: &str = "\
-    about after again all also am an and any anyone anything are aren as at be because been before being \
-    but by can cannot could couldn did didn do does doesn doing don during each either else ever every \
-    for from get gets getting give given go goes going got had hadn has hasn have haven having he hello \
-    help her here hers hi him his how however if in into is isn it its itself just know let like ll may \
-    maybe me might mine must my myself need no not of off on one only onto or other our ours out over \
-    own please re same shall she should shouldn since so some someone something such than thank thanks \
-    that the their them then there these they thing things this those through to too under until up upon \
-    us ve very want wants was wasn way we were weren what when where whether which while who whom whose \
-    why will with without won would wouldn yet you your yours";
+/// Whether a word of a question says nothing about its subject.
+fn is_stop_word(word: &str) -> bool {
+    static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| QUESTION_WORDS.split_whitespace().collect());
+    text::is_stop_word(word) || WORDS.contains(word)
+}
+
+/// Stop words of questions besides [`text::is_stop_word`].
+const QUESTION_WORDS: &str = "\
+    anyone anything aren cannot couldn didn doesn doing don during either else ever getting give given \
+    hadn hasn haven hello help her hers hi him his however isn itself know like ll maybe mine myself \
+    onto other ours own re same shouldn someone something such thank thanks through under until upon ve \
+    wants wasn weren whether whom whose won wouldn yet yours";
 
 #[cfg(test)]
 mod tests {

@@ -62,7 +62,6 @@ const HALF_LIFE_DAYS: f64 = 365.0;
 /// What is left of the score of a unit that says it was replaced: it comes after whatever holds now, and is
 /// still found by who asks for it.
 const RETIRED_FACTOR: f64 = 0.5;
-const RETIRED: &[&str] = &["superseded", "deprecated", "obsolete", "archived", "rejected"];
 
 /// The floor of relevance, on `cos + ½·words` (by words alone: on `words`): what the best passage must reach
 /// for there to be an answer at all. It rises with the number of chunks, since the best of many is higher by
@@ -259,7 +258,7 @@ fn trust(unit: &UnitRecord, now: Timestamp) -> f64 {
     let freshness = age_days(unit, now).map_or(0.5, |age| rank::freshness(age, HALF_LIFE_DAYS));
     let trust = rank::trust(unit.confidence, freshness, rank::source_tier(&unit.source));
     let retired =
-        unit.status.as_deref().is_some_and(|status| RETIRED.contains(&status.trim().to_lowercase().as_str()));
+        unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
     if retired { trust * RETIRED_FACTOR } else { trust }
 }
 

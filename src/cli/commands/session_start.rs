@@ -43,7 +43,6 @@ const HALF_LIFE_DAYS: f64 = 90.0;
 const TAIL_BYTES: u64 = 512 << 10;
 const PROMPTS_MAX: usize = 8;
 const TERMS_MAX: usize = 24;
-const RETIRED: &[&str] = &["superseded", "deprecated", "obsolete", "archived", "rejected"];
 
 const ANALYZED: &str = "This session will be analyzed for knowledge capture.";
 const COMPACTING: &str = "In the summary keep, word for word: the ids of the nugget units that were relied on, what the \
@@ -209,7 +208,7 @@ fn known(
     let mut all: Vec<Title> = Vec::new();
     overview.for_each_unit(|unit| {
         known.units += 1;
-        if unit.status.is_some_and(|status| RETIRED.contains(&status)) {
+        if unit.status.is_some_and(knowledge::unit::is_retired) {
             return;
         }
         let (relevance, subject) = match compacted {

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use actors::brain_view::BrainView;
 use brain::{Brain, Files as _};
 use git::Repository;
+use knowledge::name::file_stem;
 use knowledge::{Document, Unit, UnitId, text};
 
 use super::notes::Part;
@@ -69,7 +70,7 @@ impl Known {
             }
         }
         for path in repository.paths_under(repository.default_branch()?.tip, "domains")? {
-            known.names.insert(stem(&path).to_owned());
+            known.names.insert(file_stem(&path).to_owned());
         }
         for branch in repository.pending_branches()? {
             for (path, content) in repository.branch_files(&branch.name)? {
@@ -223,11 +224,6 @@ fn runs(canonical: &str) -> HashSet<u64> {
         u64::from_le_bytes(bytes)
     };
     words.windows(RUN).map(hash).collect()
-}
-
-fn stem(path: &str) -> &str {
-    let name = path.rsplit('/').next().unwrap_or(path);
-    name.strip_suffix(".md").unwrap_or(name)
 }
 
 /// What earlier imports proposed; what cannot be read is forgotten.
