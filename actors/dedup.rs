@@ -5,7 +5,7 @@
 
 use knowledge::text::canonical;
 use knowledge::value;
-use knowledge::{Candidate, How, UnitId, UnitType};
+use knowledge::{Candidate, OverlapKind, UnitId, UnitType};
 
 /// From this cosine on two texts say the same in nearly the same words. No restatement of the `likeness`
 /// test has it: in other words, MiniLM gives the same lesson .58 to .79.
@@ -57,14 +57,14 @@ pub(crate) enum Place {
 }
 
 pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
-    let said = candidate.bearing.as_ref().and_then(|bearing| {
-        let unit = near.iter().find(|near| near.place == Place::Brain && near.id == bearing.id)?;
-        Some((unit, bearing.how))
+    let said = candidate.overlap.as_ref().and_then(|overlap| {
+        let unit = near.iter().find(|near| near.place == Place::Brain && near.id == overlap.id)?;
+        Some((unit, overlap.how))
     });
     let said = match said {
-        Some((unit, How::Same)) => {
+        Some((unit, OverlapKind::Same)) => {
             let is_other = value::missing_number(&candidate.title, &unit.told()).is_some()
-                || value::opposes(&candidate.title, &unit.title);
+                || value::contradicts(&candidate.title, &unit.title);
             if !is_other {
                 return known(unit);
             }
@@ -81,14 +81,14 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
         }
     }
     match said {
-        Some((unit, How::AddsTo)) => return Verdict::Merge(unit.id.clone()),
+        Some((unit, OverlapKind::AddsTo)) => return Verdict::Merge(unit.id.clone()),
         Some((unit, _)) => return Verdict::Supersede(unit.id.clone()),
         None => {}
     }
     let in_brain = near.iter().filter(|near| near.place == Place::Brain);
     let about = |near: &&Near| near.cosine >= ABOUT_COSINE && near.kind.as_ref() == Some(&candidate.kind);
     let mut opposed = in_brain.clone().filter(about);
-    if let Some(unit) = opposed.find(|near| value::opposes(&candidate.title, &near.title)) {
+    if let Some(unit) = opposed.find(|near| value::contradicts(&candidate.title, &near.title)) {
         return Verdict::Supersede(unit.id.clone());
     }
     let corrects = corrects(&candidate.title) || corrects(&candidate.body);
@@ -103,7 +103,7 @@ pub(crate) fn judge(candidate: &Candidate, near: &[Near]) -> Verdict {
 /// Whether two titles have a value each that the other has not: put below the one, the other would never be
 /// found by its own title.
 fn is_beside(title: &str, other: &str) -> bool {
-    value::missing(title, other).is_some() && value::missing(other, title).is_some()
+    value::missing_value(title, other).is_some() && value::missing_value(other, title).is_some()
 }
 
 fn known(unit: &Near) -> Verdict {
@@ -119,8 +119,8 @@ fn known(unit: &Near) -> Verdict {
 /// `--lane 8`, and "never" is not "always".
 fn says_nothing_else(candidate: &Candidate, unit: &Near) -> bool {
     let (has_more, told) = (unit.place != Place::Waiting, unit.told());
-    !value::opposes(&candidate.title, &unit.title)
-        && value::missing(&candidate.title, &told).is_none()
+    !value::contradicts(&candidate.title, &unit.title)
+        && value::missing_value(&candidate.title, &told).is_none()
         && !(has_more
             && [candidate.description.as_str(), behind_title(candidate)]
                 .iter()
@@ -160,7 +160,7 @@ mod tests {
 
     use brain::Brain;
     use index::{Index, Mode};
-    use knowledge::Bearing;
+    use knowledge::Overlap;
 
     use super::*;
     use crate::embedding::Model;
@@ -176,7 +176,7 @@ mod tests {
             confidence: 0.8,
             related: Vec::new(),
             evidence: Vec::new(),
-            bearing: None,
+            overlap: None,
         }
     }
 
@@ -247,8 +247,8 @@ mod tests {
         let never = candidate("Never run `check` first");
         let supersede = Verdict::Supersede(UnitId::verbatim("check"));
         assert_eq!(judge(&never, &[brain(0.995), always(Place::Brain)]), supersede);
-        let bearing = Some(Bearing { id: UnitId::verbatim("check"), how: How::Same });
-        assert_eq!(judge(&Candidate { bearing, ..never.clone() }, &[always(Place::Brain)]), supersede);
+        let overlap = Some(Overlap { id: UnitId::verbatim("check"), how: OverlapKind::Same });
+        assert_eq!(judge(&Candidate { overlap, ..never.clone() }, &[always(Place::Brain)]), supersede);
         assert_eq!(judge(&never, &[always(Place::Waiting)]), Verdict::Add, "what waits is never edited");
     }
 
@@ -258,9 +258,9 @@ mod tests {
             text: "Bound the worker pool\nBound it to 32 workers.\n\nMeasured for 64 requests.".into(),
             ..brain(0.99)
         };
-        let told = |description: &str, said: Option<How>| Candidate {
+        let told = |description: &str, said: Option<OverlapKind>| Candidate {
             description: description.into(),
-            bearing: said.map(|how| Bearing { id: UnitId::verbatim("pools"), how }),
+            overlap: said.map(|how| Overlap { id: UnitId::verbatim("pools"), how }),
             ..candidate("Bound the worker pool")
         };
         let verdict = |candidate: &Candidate| judge(candidate, std::slice::from_ref(&unit));
@@ -276,7 +276,7 @@ mod tests {
         let whole = Candidate { body: "Seen in round 16.".into(), ..told("", None) };
         assert!(matches!(verdict(&whole), Verdict::Skip { .. }), "a number of the day");
         // A model that takes the one for the other.
-        let same = |title: &str| Candidate { title: title.into(), ..told("", Some(How::Same)) };
+        let same = |title: &str| Candidate { title: title.into(), ..told("", Some(OverlapKind::Same)) };
         assert!(matches!(verdict(&same("Bound the pool to 32 workers")), Verdict::Skip { .. }));
         assert_eq!(verdict(&same("Bound the pool to 16 workers")), merge);
     }
@@ -292,16 +292,16 @@ mod tests {
     #[test]
     fn what_the_model_says_of_a_unit_that_is_there_goes_before_likeness() {
         let said = |how, id: &str| Candidate {
-            bearing: Some(Bearing { id: UnitId::verbatim(id), how }),
+            overlap: Some(Overlap { id: UnitId::verbatim(id), how }),
             ..candidate("Give a pool of workers a bound")
         };
         let pools = UnitId::verbatim("pools");
-        assert_eq!(judge(&said(How::AddsTo, "pools"), &[brain(0.3)]), Verdict::Merge(pools.clone()));
-        assert_eq!(judge(&said(How::Replaces, "pools"), &[brain(0.3)]), Verdict::Supersede(pools));
-        assert!(matches!(judge(&said(How::Same, "pools"), &[brain(0.3)]), Verdict::Skip { .. }));
-        assert_eq!(judge(&said(How::Replaces, "gone"), &[brain(0.3)]), Verdict::Add);
+        assert_eq!(judge(&said(OverlapKind::AddsTo, "pools"), &[brain(0.3)]), Verdict::Merge(pools.clone()));
+        assert_eq!(judge(&said(OverlapKind::Replaces, "pools"), &[brain(0.3)]), Verdict::Supersede(pools));
+        assert!(matches!(judge(&said(OverlapKind::Same, "pools"), &[brain(0.3)]), Verdict::Skip { .. }));
+        assert_eq!(judge(&said(OverlapKind::Replaces, "gone"), &[brain(0.3)]), Verdict::Add);
         // A copy is no news, whatever is said of it.
-        assert!(matches!(judge(&said(How::AddsTo, "pools"), &[brain(0.95)]), Verdict::Skip { .. }));
+        assert!(matches!(judge(&said(OverlapKind::AddsTo, "pools"), &[brain(0.95)]), Verdict::Skip { .. }));
     }
 
     /// Restatements, additions and other lessons of the same field, eleven each, against the twenty units of

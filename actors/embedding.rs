@@ -88,7 +88,7 @@ impl Model {
             built_in: Arc::default(),
             loading: Arc::default(),
             loading_tokenizer: Arc::default(),
-            cache: brain::places::vector_cache().into(),
+            cache: brain::paths::vector_cache().into(),
             #[cfg(test)]
             fake: None,
         }

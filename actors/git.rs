@@ -10,7 +10,9 @@ use git::{CommitId, Identity, Lock, NewFile, Proposal, Repository};
 use index::Index;
 use jiff::Timestamp;
 use knowledge::name::file_stem;
-use knowledge::{Bearing, Candidate, Document, Domain, How, Rejected, Related, SessionId, UnitId, text};
+use knowledge::{
+    Candidate, Document, Domain, Overlap, OverlapKind, Rejected, Related, SessionId, UnitId, text,
+};
 use queue::{Branch, Claim, Finish, ProposedUnit, Queue, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
@@ -55,7 +57,7 @@ pub struct State {
 pub(crate) enum Input {
     /// What is to be proposed.
     Checked(Found),
-    /// How, down to the byte: decided and kept before the repository is touched, so that every
+    /// OverlapKind, down to the byte: decided and kept before the repository is touched, so that every
     /// attempt makes the same commit, whatever has been merged in between.
     Planned { found: Found, plan: Plan },
     /// The branch waits for its review, and what it edits has been edited on the default branch since: its
@@ -293,23 +295,23 @@ impl Arguments {
         for (number, candidate) in found.candidates.iter().enumerate() {
             let line = format!(
                 "  {} ({}, confidence {:.2})",
-                text::inert(&text::one_line(&candidate.title, 100)),
+                text::escape_forge_syntax(&text::one_line(&candidate.title, 100)),
                 candidate.kind,
                 candidate.confidence
             );
             let mut related = candidate.related.clone();
             let mut replaced = None;
-            if let Some(Bearing { id, how }) = &candidate.bearing {
+            if let Some(Overlap { id, how }) = &candidate.overlap {
                 // One that is not on the default branch, or cannot be read there, cannot be edited.
                 let edit = edits.of(id)?;
                 match (edit, how) {
-                    (Some(edit), How::AddsTo) => {
+                    (Some(edit), OverlapKind::AddsTo) => {
                         merge(&mut edit.document, candidate, &origin);
                         edit.holds.push(number);
                         told.completed.push(format!("- {}\n{line}", edit.path));
                         continue;
                     }
-                    (Some(_), How::Replaces) => replaced = Some(id.clone()),
+                    (Some(_), OverlapKind::Replaces) => replaced = Some(id.clone()),
                     _ => {}
                 }
             }
@@ -428,7 +430,7 @@ impl Edits<'_> {
 /// Puts what was learned below what the unit says; nothing of that is changed.
 fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
     let title = text::one_line(&candidate.title, 120);
-    let more = text::below(&text::visible(candidate.body.trim()));
+    let more = text::demote_headings(&text::strip_hidden(candidate.body.trim()));
     let body = format!("{}\n\n## {title}\n\n{more}\n", document.body().trim_end());
     document.set_body(&body);
     document.set("last_modified", &origin.stamp());
@@ -467,7 +469,9 @@ impl Told<'_> {
     fn message(&self, origin: &Origin<'_>) -> String {
         let count = self.added.len() + self.completed.len();
         let plural = if count == 1 { "unit" } else { "units" };
-        let project = origin.project.map(|name| format!(" in {}", text::inert(&text::one_line(name, 60))));
+        let project = origin
+            .project
+            .map(|name| format!(" in {}", text::escape_forge_syntax(&text::one_line(name, 60))));
         let mut message = format!(
             "{}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
             pull_request_text::title(origin.time),
@@ -482,8 +486,8 @@ impl Told<'_> {
             .map(|Rejected { title, reason }| {
                 format!(
                     "- {}: {}",
-                    text::inert(&text::one_line(title, 100)),
-                    text::inert(&text::one_line(reason, 160))
+                    text::escape_forge_syntax(&text::one_line(title, 100)),
+                    text::escape_forge_syntax(&text::one_line(reason, 160))
                 )
             })
             .collect();
@@ -659,7 +663,7 @@ fn document(
         mapping([("id", related.id.as_str().into()), ("relation", related.relation.as_str().into())])
     });
     let tags = candidate.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
-    let body = format!("# {title}\n\n{}", text::visible(candidate.body.trim()));
+    let body = format!("# {title}\n\n{}", text::strip_hidden(candidate.body.trim()));
     Document::compose(
         &[
             ("id", id.as_str().into()),
@@ -707,7 +711,7 @@ mod tests {
             confidence: 0.654,
             related: vec![Related { id: UnitId::verbatim("other"), relation: "uses".into() }],
             evidence: vec![Evidence { line: "u1".into(), excerpt: "e".into() }],
-            bearing: None,
+            overlap: None,
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use brain::Brain;
 use index::{Index, Mode, ModelLabel, Report, Snapshot, VectorCache};
-use knowledge::{Bearing, Candidate, How, Rejected, UnitId};
+use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
 use queue::{EarlierProposal, Finish, Stage};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use tokio::sync::watch;
@@ -368,9 +368,9 @@ fn compare(jobs: &Jobs, index: &Index, capture: i64, mut found: Found) -> Result
                 found.rejected.push(Rejected { title: candidate.title, reason });
                 continue;
             }
-            Verdict::Add => candidate.bearing = None,
-            Verdict::Merge(id) => candidate.bearing = Some(Bearing { id, how: How::AddsTo }),
-            Verdict::Supersede(id) => candidate.bearing = Some(Bearing { id, how: How::Replaces }),
+            Verdict::Add => candidate.overlap = None,
+            Verdict::Merge(id) => candidate.overlap = Some(Overlap { id, how: OverlapKind::AddsTo }),
+            Verdict::Supersede(id) => candidate.overlap = Some(Overlap { id, how: OverlapKind::Replaces }),
         }
         kept.push((candidate, vector));
     }
@@ -400,7 +400,7 @@ pub(crate) fn near(
         near.extend(in_brain(pinned, &chunk.unit, hit.score)?);
     }
     if let Some(named) =
-        candidate.bearing.as_ref().filter(|named| near.iter().all(|near| near.id != named.id))
+        candidate.overlap.as_ref().filter(|named| near.iter().all(|near| near.id != named.id))
     {
         near.extend(in_brain(pinned, &named.id, 0.0)?);
     }

@@ -1,13 +1,13 @@
 //! What a reviewer reads: the title of a pull request, and a body that a busy person takes in within ten
 //! seconds, with the details folded away.
 //!
-//! Texts out of a session stand in it, and act on nothing: each is one line, [`text::inert`], and escaped,
+//! Texts out of a session stand in it, and act on nothing: each is one line, [`text::escape_forge_syntax`], and escaped,
 //! so that no markdown, HTML, mention, closing word or command in it means anything. GitHub may make the
 //! body the message of a squashed merge, so it is written as if it were one. This file does no IO.
 
 use jiff::Timestamp;
 use knowledge::name::file_stem;
-use knowledge::{Document, How, text};
+use knowledge::{Document, OverlapKind, text};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::git::{File, Plan};
@@ -75,9 +75,9 @@ pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> St
     let replaced = replaced.iter().map(|file| {
         let id = file_stem(&file.path);
         let by = found.candidates.iter().find(|one| {
-            one.bearing
+            one.overlap
                 .as_ref()
-                .is_some_and(|bearing| bearing.how == How::Replaces && bearing.id.as_str() == id)
+                .is_some_and(|overlap| overlap.how == OverlapKind::Replaces && overlap.id.as_str() == id)
         });
         let by = by.map(|one| format!(" by {}", shown(&one.title, TITLE_CHARS_MAX))).unwrap_or_default();
         format!("- {}{by}", link(id, files, &file.path))
@@ -226,7 +226,7 @@ const NOTHING: &str = "…";
 
 /// A text of others, as it may stand within a line: nothing in it means anything to markdown.
 fn shown(of: &str, chars_max: usize) -> String {
-    let line = text::inert(&text::one_line(of, chars_max));
+    let line = text::escape_forge_syntax(&text::one_line(of, chars_max));
     if line.is_empty() {
         return NOTHING.to_owned();
     }
@@ -247,7 +247,7 @@ fn shown(of: &str, chars_max: usize) -> String {
 
 /// A text of others as code, where markdown, mentions and references mean nothing.
 fn code(of: &str, chars_max: usize) -> String {
-    let line = text::inert(&text::one_line(of, chars_max));
+    let line = text::escape_forge_syntax(&text::one_line(of, chars_max));
     // No run of backticks in it is as long as its fence.
     let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
@@ -288,7 +288,7 @@ fn domain_of(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use knowledge::{Bearing, Candidate, Evidence, Rejected, UnitId};
+    use knowledge::{Candidate, Evidence, Overlap, Rejected, UnitId};
     use proptest::prelude::*;
     use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -305,7 +305,7 @@ mod tests {
             confidence: 0.75,
             related: Vec::new(),
             evidence: vec![Evidence { line: "u1".into(), excerpt: excerpt.into() }],
-            bearing: None,
+            overlap: None,
         }
     }
 
@@ -332,7 +332,8 @@ mod tests {
     #[test]
     fn a_busy_person_reads_it_in_ten_seconds() {
         let mut replacing = candidate("Leases beat time-outs", "we use a lease now");
-        replacing.bearing = Some(Bearing { id: UnitId::verbatim("use-a-timeout"), how: How::Replaces });
+        replacing.overlap =
+            Some(Overlap { id: UnitId::verbatim("use-a-timeout"), how: OverlapKind::Replaces });
         let found = Found {
             candidates: vec![
                 candidate("Acknowledge after the commit", "the message was lost"),

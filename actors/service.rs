@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brain::{Brain, Places};
+use brain::{Brain, StatePaths};
 use extract::Extractor;
 use index::{Index, Mode, Report};
 use jiff::Timestamp;
@@ -77,7 +77,7 @@ pub(crate) struct Parts {
 #[derive(Clone)]
 pub struct Setup {
     pub brain: Brain,
-    pub places: Places,
+    pub places: StatePaths,
     pub embed: embed::Settings,
     pub extractor: Arc<dyn Extractor>,
     /// What calls of models may cost.

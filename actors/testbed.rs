@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use brain::{Brain, Places};
+use brain::{Brain, StatePaths};
 use extract::{Extraction, Extractor};
 use git::{Identity, NewFile, Repository};
 use jiff::Timestamp;
-use knowledge::{Bearing, Candidate, Evidence, How, SessionId, UnitId};
+use knowledge::{Candidate, Evidence, Overlap, OverlapKind, SessionId, UnitId};
 use queue::{Added, Announcement, Capture, Claim, Queue, Spool, Stage};
 use transcript::Conversation;
 
@@ -54,7 +54,7 @@ impl Testbed {
         };
         let files: Vec<NewFile> = made.written.iter().map(file).collect();
         repository.create_initial_commit(&files, "Begin", epoch(), &Identity::default()).unwrap().unwrap();
-        let places = Places::at(folder.path().join("state"));
+        let places = StatePaths::in_folder(folder.path().join("state"));
         places.create().unwrap();
         let jobs = Jobs::new(Queue::open(&places.queue()).unwrap());
         let setup = Setup {
@@ -291,10 +291,10 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             }
         }
         let said = conversation.human_words().filter(|words| words.starts_with("lesson"));
-        let bearing = |title: &str| {
-            How::KNOWN.into_iter().find_map(|(name, how)| {
+        let overlap = |title: &str| {
+            OverlapKind::KNOWN.into_iter().find_map(|(name, how)| {
                 let (_, id) = title.split_once(&format!(" {name} "))?;
-                Some(Bearing { id: UnitId::verbatim(id), how })
+                Some(Overlap { id: UnitId::verbatim(id), how })
             })
         };
         let candidates = said.map(|title| Candidate {
@@ -307,7 +307,7 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
             confidence: 0.9,
             related: Vec::new(),
             evidence: vec![Evidence { line: "1".into(), excerpt: title.to_owned() }],
-            bearing: bearing(title),
+            overlap: overlap(title),
         });
         Ok(Extraction { candidates: candidates.collect(), extractor: by, ..Extraction::default() })
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{Roles, Service, Setup};
-use brain::{Brain, Places};
+use brain::{Brain, StatePaths};
 use index::Mode;
 use retrieve::Query;
 use serde_json::Value;
@@ -69,7 +69,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
     }
     let brain = Brain::init(folder.path()).unwrap().brain;
     let setup = Setup {
-        places: Places::of(brain.root()),
+        places: StatePaths::for_brain(brain.root()),
         brain,
         embed: embed::Settings::default(),
         extractor: Arc::new(extract::HeuristicExtractor),

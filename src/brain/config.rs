@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::places;
+use crate::paths;
 
 /// One setting there is.
 #[derive(Debug)]
@@ -354,7 +354,7 @@ impl Config {
     /// same, for a hook must go on where a person would want to mend the file first.
     pub fn load() -> (Self, Vec<ConfigError>) {
         Self::from_sources(
-            &places::config_file(),
+            &paths::config_file(),
             std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))),
         )
@@ -377,7 +377,7 @@ impl Config {
             if OTHER_VARIABLES.contains(&variable.as_str()) {
                 continue;
             }
-            let name = KEYS.iter().map(|key| key.name).find(|name| variable_of(name) == variable);
+            let name = KEYS.iter().map(|key| key.name).find(|name| variable_name(name) == variable);
             match name {
                 Some(name) => config.set(name, value, Origin::Variable(variable), &mut errors),
                 None => errors.push(unknown(Origin::Variable(variable.clone()), variable)),
@@ -444,7 +444,7 @@ impl Config {
         // Top-level keys must stand before the first table.
         let line = format!("brain = {}\n", toml::Value::String(brain.display().to_string()));
         if let Some(folder) = self.file.parent() {
-            places::private_folder(folder).map_err(wrong)?;
+            paths::create_private_folder(folder).map_err(wrong)?;
         }
         let temporary = self.file.with_extension("toml.new");
         fs::write(&temporary, format!("{line}{present}")).map_err(wrong)?;
@@ -499,7 +499,7 @@ impl Config {
 }
 
 /// The variable that sets a key: `NUGGET_EMBED_MODEL` for `embed.model`.
-pub fn variable_of(name: &str) -> String {
+pub fn variable_name(name: &str) -> String {
     format!("NUGGET_{}", name.replace('.', "_").to_ascii_uppercase())
 }
 

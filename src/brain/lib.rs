@@ -3,7 +3,7 @@
 //! It never runs git and never parses a unit: it hands out bytes and paths that are safe to use.
 
 pub mod config;
-pub mod places;
+pub mod paths;
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use walkdir::{DirEntry, WalkDir};
 
 pub use config::{Config, Origin};
-pub use places::Places;
+pub use paths::StatePaths;
 
 /// The file that makes a folder a brain.
 pub const BRAIN_YAML: &str = "brain.yaml";

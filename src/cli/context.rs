@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use actors::{Setup, sweep};
-use brain::{Brain, Config, Places};
+use brain::{Brain, Config, StatePaths};
 use embed::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel};
 use queue::FileLocks;
 use tracing_subscriber::EnvFilter;
@@ -46,7 +46,7 @@ impl Context {
 
     /// Where the brain is, or would be.
     pub(crate) fn root(&self, config: &Config) -> PathBuf {
-        config.path("brain").unwrap_or_else(brain::places::default_brain)
+        config.path("brain").unwrap_or_else(brain::paths::default_brain)
     }
 
     /// The brain, which must be there.
@@ -64,7 +64,7 @@ impl Context {
 
     /// What the service needs to know about the brain.
     pub(crate) fn setup(&self, config: &Config, brain: &Brain) -> Result<Setup, CliError> {
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let manifest = brain.manifest()?;
         Ok(Setup {
@@ -93,7 +93,10 @@ impl Context {
 
     /// Logs to the brain's log folder, and what is wrong to stderr too: for a server, whose stderr its client
     /// keeps. `-v` says more on stderr, `NUGGET_LOG` in both places.
-    pub(crate) fn log_to_both(&self, places: &Places) -> Option<tracing_appender::non_blocking::WorkerGuard> {
+    pub(crate) fn log_to_both(
+        &self,
+        places: &StatePaths,
+    ) -> Option<tracing_appender::non_blocking::WorkerGuard> {
         use tracing_subscriber::layer::SubscriberExt as _;
         use tracing_subscriber::util::SubscriberInitExt as _;
         use tracing_subscriber::{Layer as _, fmt};
@@ -115,7 +118,10 @@ impl Context {
 
     /// Logs to the brain's log folder, for processes that nobody watches. The guard writes the rest
     /// when dropped.
-    pub(crate) fn log_to_file(&self, places: &Places) -> Option<tracing_appender::non_blocking::WorkerGuard> {
+    pub(crate) fn log_to_file(
+        &self,
+        places: &StatePaths,
+    ) -> Option<tracing_appender::non_blocking::WorkerGuard> {
         let appender = appender(places)?;
         let (writer, guard) = tracing_appender::non_blocking(appender);
         let filter = self.filter("info");
@@ -158,7 +164,7 @@ impl Context {
 }
 
 /// A file for each day in the brain's log folder; those of the last week are kept.
-fn appender(places: &Places) -> Option<tracing_appender::rolling::RollingFileAppender> {
+fn appender(places: &StatePaths) -> Option<tracing_appender::rolling::RollingFileAppender> {
     tracing_appender::rolling::Builder::new()
         .rotation(tracing_appender::rolling::Rotation::DAILY)
         .filename_prefix("nugget")
@@ -220,7 +226,7 @@ pub(crate) fn sweep_settings(config: &Config) -> sweep::Settings {
         idle: Duration::from_secs(60 * config.number("sweep.idle_minutes")),
         daily_cap: u32::try_from(config.number("sweep.daily_cap")).unwrap_or(u32::MAX),
         exclude: exclude(config),
-        state: brain::places::state_folder(),
+        state: brain::paths::state_folder(),
     }
 }
 
@@ -247,7 +253,7 @@ pub(crate) fn embed_settings(config: &Config) -> embed::Settings {
     embed::Settings {
         model,
         runtime_library: config.path("embed.runtime_library"),
-        runtime_folder: Some(brain::places::runtime_folder()),
+        runtime_folder: Some(brain::paths::runtime_folder()),
         ..embed::Settings::default()
     }
 }
@@ -293,7 +299,7 @@ fn remote_model(config: &Config, provider: Provider) -> RemoteModel {
 /// which nobody has it. The child starts a session of its own and leaves the work to a child of
 /// *its* own, which then belongs to nobody: a client that kills a hook with all its descendants does
 /// not find it.
-pub(crate) fn ensure_drainer(places: &Places, brain: &Brain) -> Result<(), CliError> {
+pub(crate) fn ensure_drainer(places: &StatePaths, brain: &Brain) -> Result<(), CliError> {
     let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
     let Some(place) = locks.try_standby_lock()? else { return Ok(()) };
     failpoint::here!("hook-before-spawn");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{ApiBudget, ModelReranker};
-use brain::{Config, Places};
+use brain::{Config, StatePaths};
 use extract::{
     Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, MessagesApi,
     ModelExtractor, claude_code,
@@ -59,7 +59,7 @@ pub(crate) fn budget(config: &Config) -> Budget {
 }
 
 /// Who pays for what is asked outside of captures.
-pub(crate) fn api_budget(config: &Config, places: &Places) -> ApiBudget {
+pub(crate) fn api_budget(config: &Config, places: &StatePaths) -> ApiBudget {
     ApiBudget::new(places.queue(), budget(config))
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::
 }
 
 /// Who orders what was found, besides the local order.
-pub(crate) fn model_reranker(config: &Config, places: &Places) -> Option<ModelReranker> {
+pub(crate) fn model_reranker(config: &Config, places: &StatePaths) -> Option<ModelReranker> {
     if config.string("retrieve.rerank") == "off" {
         return None;
     }
@@ -132,6 +132,6 @@ fn claude(config: &Config) -> Arc<dyn Backend> {
         program: config.path("extract.claude").unwrap_or_else(|| "claude".into()),
         model: config.string("extract.model"),
         deadline: deadline(config),
-        folder: claude_code::working_folder(&brain::places::state_folder()),
+        folder: claude_code::working_folder(&brain::paths::state_folder()),
     }))
 }

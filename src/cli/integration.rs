@@ -133,7 +133,7 @@ impl Site {
         };
         let settings = folder.join("settings.json");
         let digest = blake3_of(settings.as_os_str().as_encoded_bytes());
-        let record = brain::places::install_folder().join(&digest[..16]);
+        let record = brain::paths::install_folder().join(&digest[..16]);
         Ok(Self { scope, folder, settings, servers, record })
     }
 
@@ -205,7 +205,7 @@ impl Site {
                 }
             }
         }
-        brain::places::private_folder(&self.record)?;
+        brain::paths::create_private_folder(&self.record)?;
         let mut files = Vec::new();
         for (number, change) in plan.changes.iter().filter(|change| !change.added.is_empty()).enumerate() {
             let copy = format!("{number}-{}", change.path.file_name().unwrap_or_default().to_string_lossy());

@@ -29,7 +29,7 @@ pub(crate) fn note(text: &str) {
 
 /// A text for a terminal: without the control characters that would move its cursor.
 pub(crate) fn safe(text: &str) -> String {
-    knowledge::text::visible(text)
+    knowledge::text::strip_hidden(text)
 }
 
 /// A line for a terminal: parts with their styles.

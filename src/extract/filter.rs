@@ -44,7 +44,7 @@ pub(crate) fn consolidate(
                         kept.evidence.push(evidence);
                     }
                 }
-                kept.bearing = kept.bearing.take().or(candidate.bearing);
+                kept.overlap = kept.overlap.take().or(candidate.overlap);
                 for related in candidate.related {
                     if !kept.related.iter().any(|known| known.id == related.id) {
                         kept.related.push(related);
@@ -84,7 +84,7 @@ mod tests {
             confidence,
             related: Vec::new(),
             evidence: vec![Evidence { line: line.into(), excerpt: String::new() }],
-            bearing: None,
+            overlap: None,
         }
     }
 

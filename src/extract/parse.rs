@@ -4,8 +4,10 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use knowledge::name::slug;
-use knowledge::text::{one_line, visible};
-use knowledge::{Bearing, Candidate, Domain, Evidence, How, Rejected, Related, Relation, UnitId, UnitType};
+use knowledge::text::{one_line, strip_hidden};
+use knowledge::{
+    Candidate, Domain, Evidence, Overlap, OverlapKind, Rejected, Related, Relation, UnitId, UnitType,
+};
 use regex::Regex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -97,7 +99,7 @@ static ACTIVE_HTML: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Removes invisible text and then secrets, because invisible characters can split a secret.
 fn clean(text: &str) -> String {
-    redact(&visible(text)).into_owned()
+    redact(&strip_hidden(text)).into_owned()
 }
 
 /// A unit of the answer, unchecked.
@@ -141,7 +143,7 @@ impl Proposal<'_> {
             return Err("it cites no line of the session".to_owned());
         }
         let (related, unknown_units) = self.related();
-        let (bearing, is_unknown) = self.bearing();
+        let (overlap, is_unknown) = self.overlap();
         let dropped = describe_dropped(unknown_lines, unknown_units + usize::from(is_unknown));
         // Redact before lower-casing, because a secret in lower case is no longer recognised.
         let word = |text: &str| match redact(text) {
@@ -170,7 +172,7 @@ impl Proposal<'_> {
                 confidence,
                 related,
                 evidence,
-                bearing,
+                overlap,
             },
             dropped,
         ))
@@ -210,16 +212,16 @@ impl Proposal<'_> {
     }
 
     /// How it bears on a known unit, and whether it names an unknown one.
-    fn bearing(&self) -> (Option<Bearing>, bool) {
+    fn overlap(&self) -> (Option<Overlap>, bool) {
         let Some(known) = self.unit.get("known").filter(|known| known.is_object()) else {
             return (None, false);
         };
         let id = known.get("id").and_then(Value::as_str);
         let id = id.filter(|id| self.known.iter().any(|known| known.id == **id));
         let how = known.get("how").and_then(Value::as_str);
-        let how = how.and_then(|how| How::KNOWN.iter().find(|(name, _)| *name == how));
+        let how = how.and_then(|how| OverlapKind::KNOWN.iter().find(|(name, _)| *name == how));
         match (id, how) {
-            (Some(id), Some((_, how))) => (Some(Bearing { id: UnitId::verbatim(id), how: *how }), false),
+            (Some(id), Some((_, how))) => (Some(Overlap { id: UnitId::verbatim(id), how: *how }), false),
             _ => (None, true),
         }
     }
@@ -386,18 +388,18 @@ mod tests {
     fn a_bearing_must_name_a_known_unit_and_a_known_kind() {
         let parsed = |known: Value| one(with("known", known));
         let (candidates, rejected) = parsed(json!({ "id": "worker-pools", "how": "adds_to" }));
-        let bearing = Bearing { id: UnitId::verbatim("worker-pools"), how: How::AddsTo };
-        assert_eq!((candidates[0].bearing.clone(), rejected.len()), (Some(bearing), 0));
+        let overlap = Overlap { id: UnitId::verbatim("worker-pools"), how: OverlapKind::AddsTo };
+        assert_eq!((candidates[0].overlap.clone(), rejected.len()), (Some(overlap), 0));
         for wrong in [
             json!({ "id": "made-up", "how": "same" }),
             json!({ "id": "worker-pools", "how": "deletes" }),
             json!({ "id": ["worker-pools"] }),
         ] {
             let (candidates, rejected) = parsed(wrong);
-            assert_eq!(candidates[0].bearing, None);
+            assert_eq!(candidates[0].overlap, None);
             assert_eq!(rejected[0].reason, "kept, without 1 relations to units that do not exist");
         }
-        assert_eq!(parsed(json!(null)).0[0].bearing, None);
+        assert_eq!(parsed(json!(null)).0[0].overlap, None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The prompt: constant instructions, then one part of the session, quoted.
 
 use knowledge::text::one_line;
-use knowledge::{How, Relation, UnitType};
+use knowledge::{OverlapKind, Relation, UnitType};
 use llm::Tool;
 use serde_json::json;
 use transcript::Conversation;
@@ -93,7 +93,7 @@ pub(crate) fn tool() -> Tool {
                                 "type": "object",
                                 "properties": {
                                     "id": { "type": "string" },
-                                    "how": { "type": "string", "enum": names(&How::KNOWN.map(|(name, _)| name)) }
+                                    "how": { "type": "string", "enum": names(&OverlapKind::KNOWN.map(|(name, _)| name)) }
                                 },
                                 "required": ["id", "how"]
                             }

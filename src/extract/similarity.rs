@@ -45,9 +45,9 @@ impl RecalledText {
         let limit = if by_human { REPEATED_SHARE_HUMAN } else { REPEATED_SHARE_MODEL };
         let is_contained = |text: &str| match by_human {
             true => {
-                value::missing(title, text).is_none()
+                value::missing_value(title, text).is_none()
                     && value::missing_number(more, text).is_none()
-                    && value::denies(title) == is_denied(&lesson, text)
+                    && value::is_negative(title) == is_denied(&lesson, text)
             }
             false => value::missing_number(title, text).is_none(),
         };
@@ -65,7 +65,7 @@ impl RecalledText {
 fn is_denied(lesson: &Words, text: &str) -> bool {
     let line =
         text.lines().max_by(|a, b| share_of(lesson, &words(a)).total_cmp(&share_of(lesson, &words(b))));
-    line.is_some_and(|line| value::denies(sentences::split_reason(line).0))
+    line.is_some_and(|line| value::is_negative(sentences::split_reason(line).0))
 }
 
 /// Whether two titles state the same lesson.
@@ -79,8 +79,8 @@ pub(crate) fn is_same_lesson(one: &str, other: &str) -> bool {
     };
     shorter.len() >= 3
         && share_of(shorter, longer) >= SAME_LESSON_SHARE
-        && (value::missing(one, other).is_none() || value::missing(other, one).is_none())
-        && !value::opposes(one, other)
+        && (value::missing_value(one, other).is_none() || value::missing_value(other, one).is_none())
+        && !value::contradicts(one, other)
 }
 
 fn words(text: &str) -> Words {

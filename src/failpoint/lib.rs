@@ -1,4 +1,4 @@
-//! Places at which the stress tests end a process, as SIGKILL does: no unwinding, no destructors.
+//! StatePaths at which the stress tests end a process, as SIGKILL does: no unwinding, no destructors.
 //!
 //! Without the feature `failpoints`, which only the stress tests set, [`here!`] is nothing at all:
 //! no code, and no name in the program.

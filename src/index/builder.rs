@@ -459,7 +459,7 @@ fn full_text_columns(unit: &Unit, position: usize, piece: &Piece) -> [String; 3]
         heading.push('\n');
         heading.push_str(description);
     }
-    let (heading, text) = (text::visible(&heading), text::visible(&piece.text));
+    let (heading, text) = (text::strip_hidden(&heading), text::strip_hidden(&piece.text));
     let parts = identifiers::parts_of_identifiers(&[&heading, &text]);
     [heading, text, parts]
 }

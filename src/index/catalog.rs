@@ -18,14 +18,14 @@ const PASSAGES_MAX: usize = 60;
 
 /// The newest generation, to be looked at and not searched by meaning. It reads no vectors, changes nothing
 /// and mends nothing.
-pub struct Overview {
+pub struct Catalog {
     connection: Connection,
     path: std::path::PathBuf,
 }
 
 /// What the index knows of a unit, borrowed from its row.
 #[derive(Clone, Copy, Debug)]
-pub struct UnitGlance<'a> {
+pub struct UnitSummary<'a> {
     pub id: &'a str,
     pub title: &'a str,
     pub kind: &'a str,
@@ -38,7 +38,7 @@ pub struct UnitGlance<'a> {
     pub last_modified: Option<&'a str>,
 }
 
-impl Overview {
+impl Catalog {
     /// Opens the index in a brain's derived folder; `None` when there is none that this version can read.
     ///
     /// # Errors
@@ -64,13 +64,13 @@ impl Overview {
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub fn for_each_unit(&self, mut look: impl FnMut(UnitGlance<'_>)) -> Result<(), Error> {
+    pub fn for_each_unit(&self, mut look: impl FnMut(UnitSummary<'_>)) -> Result<(), Error> {
         let sql =
             "SELECT id, title, type, domain, tags, confidence, source, status, last_modified FROM units";
         self.rows(sql, [], |row| {
             let text = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str()?));
             let maybe = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str_or_null()?));
-            look(UnitGlance {
+            look(UnitSummary {
                 id: text(0)?,
                 title: text(1)?,
                 kind: text(2)?,
@@ -89,7 +89,7 @@ impl Overview {
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub fn for_each_referred(&self, mut look: impl FnMut(&str, u32)) -> Result<(), Error> {
+    pub fn for_each_link_target(&self, mut look: impl FnMut(&str, u32)) -> Result<(), Error> {
         let sql = "SELECT target_id, count(*) FROM relationships GROUP BY target_id";
         self.rows(sql, [], |row| {
             look(row.get_ref(0)?.as_str()?, row.get(1)?);
@@ -101,7 +101,7 @@ impl Overview {
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub fn frequencies(&self, terms: &[String]) -> Result<(Vec<u64>, u64), Error> {
+    pub fn document_frequencies(&self, terms: &[String]) -> Result<(Vec<u64>, u64), Error> {
         let mut found = Vec::with_capacity(terms.len());
         for term in terms {
             let mut count = 0;
@@ -127,7 +127,7 @@ impl Overview {
     ///
     /// # Errors
     /// When the index cannot be read.
-    pub fn by_words(&self, terms: &[String]) -> Result<Vec<(UnitId, f64)>, Error> {
+    pub fn search(&self, terms: &[String]) -> Result<Vec<(UnitId, f64)>, Error> {
         let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
         let sql = "SELECT chunks.unit_id, best.score FROM
                        (SELECT rowid, -rank AS score FROM chunks_fts WHERE chunks_fts MATCH ?1

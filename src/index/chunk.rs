@@ -60,8 +60,8 @@ impl Piece {
     /// What is embedded: the breadcrumb, then the text, without what a reader cannot see.
     pub fn embedding_text(&self) -> String {
         match self.breadcrumb.as_str() {
-            "" => text::visible(&self.text),
-            breadcrumb => text::visible(&format!("{breadcrumb}\n\n{}", self.text)),
+            "" => text::strip_hidden(&self.text),
+            breadcrumb => text::strip_hidden(&format!("{breadcrumb}\n\n{}", self.text)),
         }
     }
 }

@@ -83,7 +83,8 @@ fn with_marks(text: &str) -> impl Iterator<Item = &str> {
 fn other_forms(word: &str) -> Vec<String> {
     let word = word.trim_matches('_');
     let parts: Vec<&str> = word.split('_').filter(|part| !part.is_empty()).collect();
-    let humps: Vec<&str> = parts.iter().flat_map(|part| split_camel_case(part)).filter(|hump| hump.len() >= 2).collect();
+    let humps: Vec<&str> =
+        parts.iter().flat_map(|part| split_camel_case(part)).filter(|hump| hump.len() >= 2).collect();
     let mut forms = Vec::new();
     if humps.len() > parts.len() {
         forms.push(humps.join(" ").to_lowercase());

@@ -32,7 +32,7 @@ use knowledge::CountTokens;
 
 pub use builder::{Mode, Plan, PrechunkedUnit, Report};
 pub use cache::VectorCache;
-pub use catalog::{Overview, UnitGlance};
+pub use catalog::{Catalog, UnitSummary};
 pub use error::Error;
 pub use file_table::Progress;
 pub use filter::Filter;
@@ -40,7 +40,7 @@ pub use generation::ModelLabel;
 pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
 pub use records::{ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours};
 pub use snapshot::Snapshot;
-pub use status::{Glance, glance};
+pub use status::{IndexStatus, read_status};
 
 use crate::snapshot::Vectored;
 use crate::store::{BuilderLock, Limits, Store};
@@ -164,7 +164,7 @@ impl Index {
     ///
     /// # Errors
     /// Those of [`Index::pin`].
-    pub fn pin_words(&self) -> Result<Snapshot, Error> {
+    pub fn pin_without_vectors(&self) -> Result<Snapshot, Error> {
         Snapshot::new(self.store.clone(), Vectored::No)
     }
 }

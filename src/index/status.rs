@@ -14,7 +14,7 @@ use crate::store::DATABASE;
 
 /// The present generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Glance {
+pub struct IndexStatus {
     pub generation: u64,
     /// When it was published.
     pub built: Option<Timestamp>,
@@ -31,7 +31,7 @@ pub struct Glance {
 /// Looks at the index in a brain's derived folder; `files` are the brain's at this moment,
 /// sorted by path. `None` when there
 /// is no generation, or none that this version can read.
-pub fn glance(folder: &Path, files: &[BrainFile]) -> Option<Glance> {
+pub fn read_status(folder: &Path, files: &[BrainFile]) -> Option<IndexStatus> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(folder.join(DATABASE), flags).ok()?;
     connection.busy_timeout(Duration::from_millis(200)).ok()?;
@@ -41,14 +41,14 @@ pub fn glance(folder: &Path, files: &[BrainFile]) -> Option<Glance> {
     })
 }
 
-fn look(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option<Glance>> {
+fn look(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option<IndexStatus>> {
     if schema::inspect(connection)? != State::Ours {
         return Ok(None);
     }
     let transaction = connection.unchecked_transaction()?;
     let found = transaction
         .query_row("SELECT number, built, model, units, chunks FROM generation", [], |row| {
-            Ok(Glance {
+            Ok(IndexStatus {
                 generation: row.get(0)?,
                 built: row.get::<_, String>(1)?.parse().ok(),
                 model: row.get(2)?,

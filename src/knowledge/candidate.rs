@@ -25,20 +25,20 @@ pub struct Candidate {
     /// The lines of the transcript that it rests on, in order.
     pub evidence: Vec<Evidence>,
     /// How it bears on a unit that the brain holds already, where anybody has said so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bearing: Option<Bearing>,
+    #[serde(rename = "bearing", default, skip_serializing_if = "Option::is_none")]
+    pub overlap: Option<Overlap>,
 }
 
 /// What a candidate is to a unit of the brain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bearing {
+pub struct Overlap {
     pub id: UnitId,
-    pub how: How,
+    pub how: OverlapKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum How {
+pub enum OverlapKind {
     /// The unit says it already.
     Same,
     /// The unit stays right, and is more complete with it.
@@ -47,7 +47,7 @@ pub enum How {
     Replaces,
 }
 
-impl How {
+impl OverlapKind {
     /// As models and the queue write it.
     pub const KNOWN: [(&str, Self); 3] =
         [("same", Self::Same), ("adds_to", Self::AddsTo), ("replaces", Self::Replaces)];

@@ -10,7 +10,7 @@ pub mod text;
 pub mod unit;
 pub mod value;
 
-pub use candidate::{Bearing, Candidate, Evidence, How, Rejected};
+pub use candidate::{Candidate, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};
 pub use name::{Domain, SessionId, UnitId};
 pub use text::CountTokens;

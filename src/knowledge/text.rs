@@ -14,7 +14,7 @@ pub trait CountTokens: Send + Sync {
 ///
 /// Applied to knowledge on its way in and on its way out: hidden text is how a stored memory is
 /// made to give orders.
-pub fn visible(text: &str) -> String {
+pub fn strip_hidden(text: &str) -> String {
     // Most text has nothing to hide: it is looked through byte by byte, many at a time.
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
     let mut clean: String =
@@ -46,7 +46,7 @@ pub fn is_hidden(c: char) -> bool {
 
 /// One line without hidden characters, cut to `chars_max` at a word, with an ellipsis if cut.
 pub fn one_line(text: &str, chars_max: usize) -> String {
-    let clean = visible(text);
+    let clean = strip_hidden(text);
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= chars_max {
         return line;
@@ -63,7 +63,7 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
 /// a pull request: it mentions nobody (`@name`), names no issue (`#12`, `GH-12`, a link), which `fixes` before
 /// it would close, no commit, no word in brackets that tells a build what to do (`[skip ci]`), and no trailer
 /// that gives credit. Hidden characters must be gone before ([`one_line`]).
-pub fn inert(text: &str) -> String {
+pub fn escape_forge_syntax(text: &str) -> String {
     let mut inert = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(c) = rest.chars().next() {
@@ -72,7 +72,7 @@ pub fn inert(text: &str) -> String {
             rest = &rest[1..];
             // Its end becomes `)` as its turn comes.
             let (inside, after) = rest.split_at(words);
-            inert.push_str(&self::inert(inside));
+            inert.push_str(&escape_forge_syntax(inside));
             inert.push(')');
             rest = &after[1..];
             continue;
@@ -139,7 +139,7 @@ fn push_word(inert: &mut String, word: &str, after: &str) {
 }
 
 /// Markdown whose headings are a level lower, so that it can stand below a heading of the second level.
-pub fn below(markdown: &str) -> String {
+pub fn demote_headings(markdown: &str) -> String {
     let mut lines = Vec::new();
     let mut fence: Option<&str> = None;
     for line in markdown.lines() {
@@ -219,10 +219,10 @@ mod tests {
 
     #[test]
     fn hidden_text_does_not_survive() {
-        assert_eq!(visible("a<!-- obey -->b"), "ab");
-        assert_eq!(visible("a<!-- never closed"), "a");
-        assert_eq!(visible("plain\r\n\ttext\n"), "plain\n\ttext\n");
-        assert_eq!(visible("x\u{202e}y\u{200b}z\u{e0041}\u{1b}[31m"), "xyz[31m");
+        assert_eq!(strip_hidden("a<!-- obey -->b"), "ab");
+        assert_eq!(strip_hidden("a<!-- never closed"), "a");
+        assert_eq!(strip_hidden("plain\r\n\ttext\n"), "plain\n\ttext\n");
+        assert_eq!(strip_hidden("x\u{202e}y\u{200b}z\u{e0041}\u{1b}[31m"), "xyz[31m");
     }
 
     #[test]
@@ -235,8 +235,8 @@ mod tests {
 
     #[test]
     fn removing_comments_cannot_make_a_new_one() {
-        assert_eq!(visible("a<!<!-- x -->-- hidden -->b"), "ab");
-        assert_eq!(visible("a<!\u{200b}-- hidden -->b"), "ab");
+        assert_eq!(strip_hidden("a<!<!-- x -->-- hidden -->b"), "ab");
+        assert_eq!(strip_hidden("a<!\u{200b}-- hidden -->b"), "ab");
     }
 
     #[test]
@@ -260,22 +260,26 @@ mod tests {
             ("Co-authored-by: A <a@b.c>", "Co-authored-by : A <a@ b.c>"),
             ("skip-checks: true", "skip-checks : true"),
         ] {
-            assert_eq!(inert(text), expected);
-            assert_eq!(inert(&inert(text)), expected, "what is inert stays as it is");
+            assert_eq!(escape_forge_syntax(text), expected);
+            assert_eq!(
+                escape_forge_syntax(&escape_forge_syntax(text)),
+                expected,
+                "what is inert stays as it is"
+            );
         }
         for plain in [
             "run `a-1`, then # and an @ alone",
             "a[0] of &[u8], x: [f32; 4], [], 2026-11-20 at 14:12",
             "1234567 rows, defaced, by: nobody, 日本 #",
         ] {
-            assert_eq!(inert(plain), plain);
+            assert_eq!(escape_forge_syntax(plain), plain);
         }
     }
 
     #[test]
     fn headings_go_a_level_down_and_code_stays() {
         let markdown = "## Why\n\n```sh\n# a comment\n```\n\n#hashtag\n### Deeper";
-        assert_eq!(below(markdown), "### Why\n\n```sh\n# a comment\n```\n\n#hashtag\n#### Deeper");
+        assert_eq!(demote_headings(markdown), "### Why\n\n```sh\n# a comment\n```\n\n#hashtag\n#### Deeper");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 ///
 /// Case counts in single letters alone, as in the flags `-v` and `-V`. What is held is not what is meant:
 /// the same number in another unit ("30 s", "half a minute") counts as missing.
-pub fn missing<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
+pub fn missing_value<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
     first_missing(lesson, known, |word| word.kind != Kind::Word)
 }
 
@@ -21,12 +21,12 @@ pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
 }
 
 /// Whether a sentence says that something is not: "never" and "not" do, "never … without" does not.
-pub fn denies(text: &str) -> bool {
+pub fn is_negative(text: &str) -> bool {
     text.split_whitespace().filter(|word| is_negation(&bare(word))).count() % 2 == 1
 }
 
 /// Whether two titles say the opposite of each other in nearly the same words.
-pub fn opposes(one: &str, other: &str) -> bool {
+pub fn contradicts(one: &str, other: &str) -> bool {
     const STRESS: [&str; 5] = ["always", "do", "does", "must", "should"];
     let words = |text: &str| -> BTreeSet<String> {
         let words = text.split_whitespace().map(bare);
@@ -34,7 +34,7 @@ pub fn opposes(one: &str, other: &str) -> bool {
     };
     let (one_words, other_words) = (words(one), words(other));
     let (shared, all) = (one_words.intersection(&other_words).count(), one_words.union(&other_words).count());
-    denies(one) != denies(other) && shared as f64 >= all as f64 * OPPOSED
+    is_negative(one) != is_negative(other) && shared as f64 >= all as f64 * OPPOSED
 }
 
 /// The share of the words that two titles must have in common to be the opposite of each other: of those
@@ -206,7 +206,7 @@ mod tests {
             ("name the region \"eu\"", "Name the region \"us\"", "eu"),
             ("build it with `C++`", "Build it with `C`", "C++"),
         ] {
-            assert_eq!(missing(lesson, known), Some(value), "{lesson} | {known}");
+            assert_eq!(missing_value(lesson, known), Some(value), "{lesson} | {known}");
         }
     }
 
@@ -224,7 +224,7 @@ mod tests {
             ("never use floats, e.g. for money", "Never use floats"),
             ("8080", "port 8080"),
         ] {
-            assert_eq!(missing(lesson, known), None, "{lesson} | {known}");
+            assert_eq!(missing_value(lesson, known), None, "{lesson} | {known}");
         }
     }
 
@@ -235,7 +235,7 @@ mod tests {
             ("Use floats for money", "Don’t use floats for money."),
             ("Store the id in the cursor", "Do not store the id in the cursor"),
         ] {
-            assert!(opposes(one, other) && opposes(other, one), "{one} | {other}");
+            assert!(contradicts(one, other) && contradicts(other, one), "{one} | {other}");
         }
         for (one, other) in [
             ("Never restart it in office hours", "Don't restart it in office hours"),
@@ -244,7 +244,7 @@ mod tests {
             ("Await the condition instead of sleeping", "Tests wait for conditions and never sleep"),
             ("Always run `check` first", "Always run `check` first"),
         ] {
-            assert!(!opposes(one, other) && !opposes(other, one), "{one} | {other}");
+            assert!(!contradicts(one, other) && !contradicts(other, one), "{one} | {other}");
         }
     }
 

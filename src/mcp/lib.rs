@@ -204,7 +204,7 @@ impl Task {
             given("task_description").ok_or("`task_description` is missing: say what you are about to do")?;
         let text = text.as_str().ok_or_else(|| wrong("task_description", "a string", text))?;
         let text: String = text.trim().chars().take(TASK_CHARS_MAX).collect();
-        if knowledge::text::visible(&text).trim().is_empty() {
+        if knowledge::text::strip_hidden(&text).trim().is_empty() {
             return Err("`task_description` is empty: say what you are about to do".to_owned());
         }
         let mut files = Vec::new();

@@ -121,7 +121,7 @@ impl RerankRequest {
         }
         let shown = |text: &str, chars_max: usize| {
             let clean = censor.clean(text);
-            text::visible(&clean).trim().chars().take(chars_max).collect::<String>()
+            text::strip_hidden(&clean).trim().chars().take(chars_max).collect::<String>()
         };
         let mut notes = Vec::new();
         for unit in units.iter().take(CANDIDATES_MAX) {

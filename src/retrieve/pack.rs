@@ -364,7 +364,7 @@ pub(crate) fn summary(pinned: &Snapshot, record: &UnitRecord) -> Result<String, 
 
 /// The first sentence of prose: what stands above it, headings for one, is passed over.
 fn first_sentence(body: &str) -> String {
-    let visible = text::visible(body);
+    let visible = text::strip_hidden(body);
     let prose = |line: &&str| {
         line.chars().next().is_some_and(|c| c.is_alphanumeric() || matches!(c, '`' | '*' | '_' | '"' | '('))
     };

@@ -92,7 +92,7 @@ fn review(review: Review) -> &'static str {
 /// A text with a mark before each line; nothing for one without a visible character.
 pub(crate) fn quoted(text: &str) -> String {
     let mut out = String::new();
-    let visible = text::visible(text);
+    let visible = text::strip_hidden(text);
     let breaks = ['\n', '\u{2028}', '\u{2029}'];
     if visible.trim_matches(breaks).is_empty() {
         return out;
@@ -111,7 +111,7 @@ fn quoted_passage(title: &str, passage: &Passage) -> String {
     let title = text::one_line(title, LINE_CHARS_MAX);
     let headings = breadcrumb.strip_prefix(title.as_str()).map(|rest| rest.trim_start_matches([' ', '>']));
     let headings = headings.unwrap_or(&breadcrumb);
-    let mut body = text::visible(&passage.text);
+    let mut body = text::strip_hidden(&passage.text);
     if let Some((first, rest)) = body.split_once('\n') {
         let heading = first.trim_start_matches('#').trim();
         if first.starts_with('#') && heading == title {

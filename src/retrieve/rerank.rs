@@ -257,8 +257,7 @@ fn trust(unit: &UnitRecord, now: Timestamp) -> f64 {
     // Of unknown age: neither fresh nor stale.
     let freshness = age_days(unit, now).map_or(0.5, |age| rank::freshness(age, HALF_LIFE_DAYS));
     let trust = rank::trust(unit.confidence, freshness, rank::source_tier(&unit.source));
-    let retired =
-        unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
+    let retired = unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
     if retired { trust * RETIRED_FACTOR } else { trust }
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use actors::{Roles, Service};
-use brain::{Config, Places};
+use brain::{Config, StatePaths};
 use jiff::Timestamp;
 use llm::Usage;
 use retrieve::{Answer, Depth, LOCAL, Query};
@@ -124,7 +124,7 @@ impl Arguments {
             text = String::from_utf8_lossy(&bytes).into_owned();
         }
         // What cannot be seen was not meant.
-        let text = knowledge::text::visible(&text);
+        let text = knowledge::text::strip_hidden(&text);
         let mut chars = text.trim().chars();
         let question: String = chars.by_ref().take(QUESTION_CHARS_MAX).collect();
         if chars.next().is_some() {
@@ -228,7 +228,7 @@ fn order(answer: &Answer) -> String {
 }
 
 /// The model's answer; `None` without a key, and when it fails, which is said.
-async fn write(config: &Config, places: &Places, question: &str, answer: &Answer) -> Option<String> {
+async fn write(config: &Config, places: &StatePaths, question: &str, answer: &Answer) -> Option<String> {
     match try_write(config, places, question, answer).await {
         Ok(text) => text,
         Err(error) => {
@@ -243,7 +243,7 @@ async fn write(config: &Config, places: &Places, question: &str, answer: &Answer
 
 async fn try_write(
     config: &Config,
-    places: &Places,
+    places: &StatePaths,
     question: &str,
     answer: &Answer,
 ) -> Result<Option<String>, String> {

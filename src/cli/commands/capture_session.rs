@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use brain::{Brain, Config, Places};
+use brain::{Brain, Config, StatePaths};
 use jiff::Timestamp;
 use knowledge::SessionId;
 use queue::{Added, Announcement, Capture, Queue, Spool, State};
@@ -121,7 +121,7 @@ impl Arguments {
             return Ok(ExitCode::SUCCESS);
         }
         let brain = context.brain(&config)?;
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let now = Timestamp::now();
         failpoint::here!("hook-before-row");
@@ -163,7 +163,7 @@ impl Arguments {
     }
 
     /// Shows the capture's stages until it has ended.
-    fn follow(&self, brain: &Brain, places: &Places, added: Option<Added>) -> Result<ExitCode, CliError> {
+    fn follow(&self, brain: &Brain, places: &StatePaths, added: Option<Added>) -> Result<ExitCode, CliError> {
         let queue = Queue::open(&places.queue())?;
         let Some(added) = added else {
             return Err(CliError::new("the session is kept in the spool, and cannot be followed from there")
@@ -214,7 +214,7 @@ impl Arguments {
 fn decline(context: &Context) -> Result<(), CliError> {
     let announcement = of_hook()?;
     let brain = context.brain(&context.config_as_it_is().0)?;
-    let places = Places::of(brain.root());
+    let places = StatePaths::for_brain(brain.root());
     // No transcript, nothing that a sweep could find.
     let transcript = std::fs::canonicalize(&announcement.transcript)?;
     places.create()?;

@@ -118,7 +118,7 @@ fn local(from: &str) -> String {
 }
 
 fn folder_for(config: &Config, place: Option<&RemoteUrl>) -> PathBuf {
-    let usual = brain::places::default_brain();
+    let usual = brain::paths::default_brain();
     if config.get("brain").1 == Origin::Default && !usual.exists() {
         return usual;
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use brain::{Brain, Config, Places};
+use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 use queue::{Queue, State};
@@ -79,7 +79,8 @@ pub(crate) fn all_captures(begun: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn captures(begun: &OsStr, is_meant: impl Fn(State) -> bool) -> Vec<CompletionCandidate> {
-    let places = brain().map(|brain| Places::of(brain.root()).queue()).filter(|path| path.is_file());
+    let places =
+        brain().map(|brain| StatePaths::for_brain(brain.root()).queue()).filter(|path| path.is_file());
     let captures = places.and_then(|path| Queue::open(&path).ok()?.captures(OFFERED_MAX).ok());
     let begun = begun.to_string_lossy();
     let meant = captures.into_iter().flatten().filter(|capture| is_meant(capture.state));
@@ -93,5 +94,5 @@ fn captures(begun: &OsStr, is_meant: impl Fn(State) -> bool) -> Vec<CompletionCa
 /// The brain of the settings; `--brain` on the line is not looked at.
 fn brain() -> Option<Brain> {
     let (config, _) = Config::load();
-    Brain::open(&config.path("brain").unwrap_or_else(brain::places::default_brain)).ok()
+    Brain::open(&config.path("brain").unwrap_or_else(brain::paths::default_brain)).ok()
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use brain::Config;
-use brain::config::{KEYS, variable_of};
+use brain::config::{KEYS, variable_name};
 use serde_json::{Map, json};
 
 use crate::context::{Context, embed_settings};
@@ -29,7 +29,7 @@ impl Arguments {
                 .iter()
                 .map(|key| {
                     let (value, origin) = config.get(key.name);
-                    (key.name.to_owned(), json!({ "value": value, "from": origin.to_string(), "variable": variable_of(key.name) }))
+                    (key.name.to_owned(), json!({ "value": value, "from": origin.to_string(), "variable": variable_name(key.name) }))
                 })
                 .collect();
             output::print_json(&json!({

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use brain::{Brain, Config, Places};
+use brain::{Brain, Config, StatePaths};
 use git::{Lag, RemoteSession};
 use github::{FoundToken, GitHub, Host, Slug};
 use jiff::Timestamp;
@@ -170,7 +170,7 @@ fn checks(context: &Context, offline: bool) -> Vec<Check> {
         let asked = scope.spawn(|| (!offline).then(|| far.ask()).flatten());
 
         let mut checks = vec![settings(&config, &errors)];
-        let places = Places::of(&root);
+        let places = StatePaths::for_brain(&root);
         let stores = match &brain {
             Ok(brain) => vec![queue(&places), index(brain, &embed_settings(&config))],
             Err(_) => vec![queue(&places)],
@@ -574,7 +574,7 @@ fn has_server(servers: &Value) -> bool {
     })
 }
 
-fn queue(places: &Places) -> Check {
+fn queue(places: &StatePaths) -> Check {
     let name = "queue";
     let path = places.queue();
     let spooled = Spool::new(places.spool()).list().map_or(0, |spooled| spooled.len() as u64);
@@ -676,7 +676,7 @@ fn model(config: &Config) -> Check {
 }
 
 /// How much room there is where captures are kept, and where units are written.
-fn disk(places: &Places, root: &Path) -> Check {
+fn disk(places: &StatePaths, root: &Path) -> Check {
     let name = "disk";
     let mut least: Option<(u64, PathBuf)> = None;
     for folder in [places.folder(), root] {

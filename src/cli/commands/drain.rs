@@ -2,7 +2,7 @@
 
 use std::process::{ExitCode, Stdio};
 
-use brain::Places;
+use brain::StatePaths;
 
 use crate::context::{Context, spawn_drainer};
 use crate::error::CliError;
@@ -26,7 +26,7 @@ impl Arguments {
             spawn_drainer(Stdio::inherit(), &brain, &[])?;
             return Ok(ExitCode::SUCCESS);
         }
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let _logs = context.log_to_file(&places);
         let room = queue::lock_from_stdin(&places.wait_lock());

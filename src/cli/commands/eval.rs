@@ -238,7 +238,7 @@ fn vectors(
     label: &ModelLabel,
     embedder: &Embedder,
 ) -> Result<(Vec<Vec<f32>>, usize), CliError> {
-    let cache = VectorCache::open(&brain::places::vector_cache());
+    let cache = VectorCache::open(&brain::paths::vector_cache());
     let mut vectors = cache.get(label, texts);
     let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
     let bar = output::progress_bar("embedding");

@@ -117,7 +117,7 @@ fn everything(name: &str, units: &[(String, Unit)]) -> Value {
 
 /// A text without what cannot be seen and without its secrets.
 fn clean(text: &str) -> String {
-    transcript::redact::redact(&knowledge::text::visible(text)).into_owned()
+    transcript::redact::redact(&knowledge::text::strip_hidden(text)).into_owned()
 }
 
 /// The page with its data. In the data there is no `<`, `>` or `&`, so that it cannot end its element or begin

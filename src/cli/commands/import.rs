@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use brain::Places;
+use brain::StatePaths;
 use git::{Identity, Lock, NewFile, Outcome, Proposal, Repository};
 use jiff::Timestamp;
 use knowledge::{Document, Domain, UnitId, text};
@@ -100,7 +100,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         let named = brain.manifest()?.default_branch;
         let repository = Repository::open(brain.root())?.with_default_branch(named.as_deref());
         let base = repository.default_branch()?.tip;
@@ -364,7 +364,7 @@ fn update(
 }
 
 fn body(part: &Part) -> String {
-    format!("# {}\n\n{}", part.title, text::below(&part.body))
+    format!("# {}\n\n{}", part.title, text::demote_headings(&part.body))
 }
 
 fn stamp(time: Timestamp) -> Value {
@@ -388,7 +388,7 @@ fn message(units: &[Proposed], sources: &[OsString]) -> String {
         sources.iter().map(|source| sources::shown(std::path::Path::new(source))).collect();
     let mut message = format!(
         "Knowledge imported from {}\n\n{}, as they were written; nothing was read by a model.\n",
-        text::inert(&text::one_line(&from.join(", "), 60)),
+        text::escape_forge_syntax(&text::one_line(&from.join(", "), 60)),
         counted(units.len(), "unit"),
     );
     for (heading, updates) in [("Added", false), ("Changed", true)] {
@@ -398,8 +398,8 @@ fn message(units: &[Proposed], sources: &[OsString]) -> String {
                 message.push_str(&format!("\n{heading}:\n"));
             }
             if listed.insert(&unit.path) {
-                let title = text::inert(&text::one_line(&unit.title, 100));
-                let file = text::inert(&text::one_line(&unit.file, 100));
+                let title = text::escape_forge_syntax(&text::one_line(&unit.title, 100));
+                let file = text::escape_forge_syntax(&text::one_line(&unit.file, 100));
                 message.push_str(&format!("- {}\n  {title} ({}, from {file})\n", unit.path, unit.kind));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use brain::Places;
+use brain::StatePaths;
 use queue::Queue;
 
 use crate::context::{Context, ensure_drainer};
@@ -27,7 +27,7 @@ impl Retry {
         }
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let count = Queue::open(&places.queue())?.retry(self.id)?;
         ensure_drainer(&places, &brain)?;
@@ -52,7 +52,7 @@ impl Forget {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         places.create()?;
         Queue::open(&places.queue())?.forget(self.id)?;
         output::print(&format!("capture {} is forgotten; a branch it made is still there\n", self.id))?;

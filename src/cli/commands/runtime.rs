@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use brain::places;
+use brain::paths;
 use embed::{Embedder, ModelChoice, Runtime, Settings};
 use serde_json::json;
 
@@ -157,7 +157,7 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
         return Err(CliError::new(format!("no library is known for {} on {}", machine.0, machine.1))
             .hint("the built-in runtime serves; name a library of your own with `embed.runtime_library`"));
     };
-    let folder = places::runtime_folder();
+    let folder = paths::runtime_folder();
     let place = folder.join(build.file);
     let via = match via {
         Some(via) => via,
@@ -181,7 +181,7 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
         output::print(&format!("ONNX Runtime {VERSION} is there already: {}\n", place.display()))?;
         return Ok(());
     }
-    places::private_folder(&folder)?;
+    paths::create_private_folder(&folder)?;
     // In the same folder, so that the last step is a rename; removed however this ends.
     let scratch = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&folder)?;
     let spinner = output::spinner();

@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use brain::{Brain, Config, Places};
-use index::{Overview, UnitGlance};
+use brain::{Brain, Config, StatePaths};
+use index::{Catalog, UnitSummary};
 use jiff::{SignedDuration, Timestamp};
 use knowledge::rank;
 use knowledge::text::one_line;
@@ -129,7 +129,7 @@ fn said(context: &Context, config: &Config, input: &HookInput) -> Option<Value> 
         let told = "nugget has no brain yet, so this session is not captured: run `nugget init`.";
         return (!root.exists() && !is_compact).then(|| json!({ "systemMessage": told }));
     };
-    let places = Places::of(brain.root());
+    let places = StatePaths::for_brain(brain.root());
     let project = Project::of(&folder);
     let now = Timestamp::now();
     let glance = queue::read_session_summary(&places.queue(), &project.root, now - LATELY, 4 * BRANCHES_MAX);
@@ -181,13 +181,13 @@ fn known(
     compacted: Option<&HookInput>,
     now: Timestamp,
 ) -> Result<Known, index::Error> {
-    let Some(overview) = Overview::open(&brain.root().join(brain::DERIVED_FOLDER))? else {
+    let Some(catalog) = Catalog::open(&brain.root().join(brain::DERIVED_FOLDER))? else {
         return Ok(Known::default());
     };
     let found: HashMap<String, f64> = match compacted {
         Some(input) => {
-            let terms = terms_of(&overview, input)?;
-            let found = overview.by_words(&terms)?;
+            let terms = terms_of(&catalog, input)?;
+            let found = catalog.search(&terms)?;
             let best = found.first().map_or(0.0, |(_, score)| *score);
             // Half as good as the best one is as far as words alone can be trusted.
             let found = found.into_iter().filter(|(_, score)| *score >= 0.5 * best && best > 0.0);
@@ -199,14 +199,14 @@ fn known(
     let confirmed: HashMap<&str, u32> =
         glance.confirmed.iter().map(|(unit, n)| (unit.as_str(), *n)).collect();
     let mut referred: HashMap<String, u32> = HashMap::new();
-    overview.for_each_referred(|unit, count| {
+    catalog.for_each_link_target(|unit, count| {
         referred.insert(unit.to_owned(), count);
     })?;
     let mut known = Known { is_session: compacted.is_some(), ..Known::default() };
     let mut of_language = 0;
     let mut subjects: HashMap<String, usize> = HashMap::new();
     let mut all: Vec<Title> = Vec::new();
-    overview.for_each_unit(|unit| {
+    catalog.for_each_unit(|unit| {
         known.units += 1;
         if unit.status.is_some_and(knowledge::unit::is_retired) {
             return;
@@ -259,7 +259,7 @@ fn known(
 }
 
 /// How much a unit bears on a project, and by which of its subjects.
-fn relevance(project: &Project, own: &HashSet<&str>, unit: &UnitGlance<'_>) -> (f64, Option<String>) {
+fn relevance(project: &Project, own: &HashSet<&str>, unit: &UnitSummary<'_>) -> (f64, Option<String>) {
     let mut score = 0.0;
     let mut subject = None;
     if own.contains(unit.id) {
@@ -295,7 +295,7 @@ fn relevance(project: &Project, own: &HashSet<&str>, unit: &UnitGlance<'_>) -> (
 }
 
 /// The words that tell most of what a session was about: its last prompts', those that few passages hold.
-fn terms_of(overview: &Overview, input: &HookInput) -> Result<Vec<String>, index::Error> {
+fn terms_of(catalog: &Catalog, input: &HookInput) -> Result<Vec<String>, index::Error> {
     let Some(path) = &input.transcript_path else { return Ok(Vec::new()) };
     let Ok(reading) = transcript::read_tail(path, TAIL_BYTES) else { return Ok(Vec::new()) };
     let prompts: Vec<&str> = reading.conversation.human_words().collect();
@@ -307,7 +307,7 @@ fn terms_of(overview: &Overview, input: &HookInput) -> Result<Vec<String>, index
         terms.extend(words.filter(|word| seen.insert(word.to_lowercase())).take(60).map(str::to_owned));
     }
     terms.truncate(120);
-    let (frequencies, chunks) = overview.frequencies(&terms)?;
+    let (frequencies, chunks) = catalog.document_frequencies(&terms)?;
     let mut found: Vec<(u64, String)> = frequencies.into_iter().zip(terms).collect();
     // A word that one passage in five holds says nothing; in a brain of a few units every word does.
     found.retain(|(count, _)| *count > 0 && (*count * 5 <= chunks || *count <= 3));
@@ -431,14 +431,14 @@ fn units(count: u64) -> String {
 }
 
 /// The units that a session was told of already.
-pub(super) fn told_before(places: &Places, session: &str) -> Vec<String> {
+pub(super) fn told_before(places: &StatePaths, session: &str) -> Vec<String> {
     let Some(path) = session_file(places, session) else { return Vec::new() };
     std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
 /// Keeps what a session was told, and forgets sessions of long ago. A session that cannot be kept is told
 /// the same once more.
-pub(super) fn remember(places: &Places, session: &str, units: impl Iterator<Item = String>) {
+pub(super) fn remember(places: &StatePaths, session: &str, units: impl Iterator<Item = String>) {
     const KEPT_MAX: usize = 2_000;
     let Some(path) = session_file(places, session) else { return };
     let folder = places.sessions();
@@ -449,7 +449,7 @@ pub(super) fn remember(places: &Places, session: &str, units: impl Iterator<Item
         let _ = std::fs::remove_file(path);
         return;
     }
-    if !folder.is_dir() && brain::places::private_folder(&folder).is_err() {
+    if !folder.is_dir() && brain::paths::create_private_folder(&folder).is_err() {
         return;
     }
     let fresh = !path.exists();
@@ -479,7 +479,7 @@ fn forget_old(folder: &Path) {
 }
 
 /// A name from outside becomes a file's name only if it is a plain one.
-fn session_file(places: &Places, session: &str) -> Option<PathBuf> {
+fn session_file(places: &StatePaths, session: &str) -> Option<PathBuf> {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let is_plain = (1..=100).contains(&session.len()) && session.chars().all(plain);
     is_plain.then(|| places.sessions().join(session))
@@ -506,7 +506,7 @@ mod tests {
     #[test]
     fn a_sessions_name_leads_to_no_other_file() {
         let folder = tempfile::tempdir().unwrap();
-        let places = Places::at(folder.path().to_owned());
+        let places = StatePaths::in_folder(folder.path().to_owned());
         for name in ["../x", "", "a/b", "a\nb", &"x".repeat(101)] {
             assert_eq!(session_file(&places, name), None, "{name}");
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use brain::Places;
+use brain::StatePaths;
 use jiff::Timestamp;
 use queue::{BUDGET_SPAN, ModelCall, Queue};
 use serde_json::json;
@@ -43,7 +43,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         let now = Timestamp::now();
         let queue = if places.queue().is_file() { Some(Queue::open(&places.queue())?) } else { None };
         let since = |span: Duration| match &queue {

@@ -11,9 +11,9 @@ use actors::brain_view::BrainView;
 use actors::index_progress::{self, IndexProgress};
 use actors::service::{WORKER_REPORT, WorkerReport};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
-use brain::{Brain, Config, Files as _, Places};
+use brain::{Brain, Config, Files as _, StatePaths};
 use git::Repository;
-use index::Glance;
+use index::IndexStatus;
 use jiff::Timestamp;
 use queue::{BUDGET_SPAN, Budget, Capture, FileLocks, PullState, Queue, Spool, Stage, State, Tally};
 use serde::Serialize;
@@ -101,7 +101,7 @@ struct Picture {
     troubles: Vec<Capture>,
     spend: Spend,
     /// The present generation.
-    index: Option<Glance>,
+    index: Option<IndexStatus>,
     /// Who is making the index at the moment.
     building: Option<IndexProgress>,
     embedder: String,
@@ -137,7 +137,7 @@ enum ReviewState {
 
 impl Picture {
     fn take(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, CliError> {
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         let now = Timestamp::now();
         let Budget { tokens: budget_tokens, microdollars: budget_microdollars } = extractor::budget(config);
         let mut picture = Self {
@@ -162,7 +162,9 @@ impl Picture {
         // The files of a large brain take as long as all the rest.
         picture.index = std::thread::scope(|scope| {
             let index = scope.spawn(|| {
-                BrainView::open(brain).files().map(|files| index::glance(&brain.derived_folder(), &files))
+                BrainView::open(brain)
+                    .files()
+                    .map(|files| index::read_status(&brain.derived_folder(), &files))
             });
             // Looking must not make anything: a brain without captures has no queue yet.
             if places.queue().is_file() {

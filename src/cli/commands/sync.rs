@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use actors::sweep::{self, SkipReason, SweepOutcome, SweepScope};
 use actors::sync::{SyncOutcome, sync};
-use brain::Places;
+use brain::StatePaths;
 use jiff::{SignedDuration, Timestamp, civil};
 use queue::{KnownTranscripts, Queue, Stage};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ impl Arguments {
         };
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let places = Places::of(brain.root());
+        let places = StatePaths::for_brain(brain.root());
         let settings = sweep_settings(&config);
         let mut synced = None;
         let swept = if self.dry_run {

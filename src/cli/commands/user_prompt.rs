@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::process::ExitCode;
 
-use brain::{Brain, Config, Places};
+use brain::{Brain, Config, StatePaths};
 use embed::Tokenizer;
 use index::Index;
 use jiff::Timestamp;
@@ -66,7 +66,7 @@ fn said(context: &Context, config: &Config, input: &HookInput) -> Option<String>
         return None;
     }
     let brain = Brain::open(&context.root(config)).ok()?;
-    let places = Places::of(brain.root());
+    let places = StatePaths::for_brain(brain.root());
     let told = told_before(&places, &input.session_id);
     let derived = brain.root().join(brain::DERIVED_FOLDER);
     if !derived.is_dir() {
@@ -75,7 +75,7 @@ fn said(context: &Context, config: &Config, input: &HookInput) -> Option<String>
     let settings = embed_settings(config);
     let tokenizer = std::thread::spawn(move || Tokenizer::load(&settings));
     let index = Index::open(&derived).ok()?;
-    let pinned = index.pin_words().ok()?;
+    let pinned = index.pin_without_vectors().ok()?;
     let query = Query {
         limit: UNITS_MAX + told.len().min(20),
         budget_tokens: config.number("user_prompt.tokens") as usize * 2,

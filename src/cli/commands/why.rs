@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use actors::brain_view::BrainView;
-use brain::Places;
+use brain::StatePaths;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};
 use serde::Serialize;
@@ -61,7 +61,7 @@ impl Arguments {
         let brain = context.brain(&config)?;
         let shelf = read_all(&BrainView::open(&brain))?;
         let unit = shelf.units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
-        let ledger = Places::of(brain.root()).queue();
+        let ledger = StatePaths::for_brain(brain.root()).queue();
         let origins = if ledger.exists() { Queue::open(&ledger)?.evidence(&self.id)? } else { Vec::new() };
         if unit.is_none() && origins.is_empty() {
             return Err(CliError::new(format!("there is no unit {:?}", self.id))

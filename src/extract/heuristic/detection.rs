@@ -1,6 +1,6 @@
 //! A detected lesson, and how it becomes a candidate for review.
 
-use knowledge::text::{one_line, visible};
+use knowledge::text::{one_line, strip_hidden};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
 use super::session::{Session, Utterance};
@@ -71,7 +71,7 @@ impl Detection {
             confidence: self.confidence,
             related: Vec::new(),
             evidence: self.evidence,
-            bearing: None,
+            overlap: None,
         }
     }
 
@@ -98,7 +98,7 @@ impl Detection {
         let mut body = String::new();
         let mut section = |heading: &str, text: Option<&str>| {
             if let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) {
-                body.push_str(&format!("## {heading}\n\n{}\n\n", visible(text)));
+                body.push_str(&format!("## {heading}\n\n{}\n\n", strip_hidden(text)));
             }
         };
         let project = session.conversation.project.as_deref();

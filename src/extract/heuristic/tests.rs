@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use knowledge::text::{canonical, visible};
+use knowledge::text::{canonical, strip_hidden};
 use knowledge::{Candidate, UnitType};
 use serde::Deserialize;
 use transcript::{Conversation, Event, EventKind};
@@ -124,7 +124,7 @@ fn every_candidate_is_a_valid_unit() {
             assert!(!title.to_lowercase().starts_with("decision"), "{name}: {title}");
             assert!(description.ends_with('.') && !description.contains('\n'), "{name}: {description}");
             assert!(body.contains("## Why") && body.contains("## How it was learned"), "{name}: {body}");
-            assert_eq!(&visible(body), body, "{name}");
+            assert_eq!(&strip_hidden(body), body, "{name}");
             assert!((0.5..=0.7).contains(&candidate.confidence), "{name}: {}", candidate.confidence);
             assert!(!candidate.evidence.is_empty() && candidate.tags.len() <= 6, "{name}");
             for evidence in &candidate.evidence {

@@ -51,12 +51,13 @@ pub(super) fn parts(
     let document = Document::parse(raw).ok();
     let front = |key: &str| {
         let value = document.as_ref()?.get(key)?;
-        let text = text::visible(&transcript::clean(value.as_str()?));
+        let text = text::strip_hidden(&transcript::clean(value.as_str()?));
         (!text.trim().is_empty()).then_some(text)
     };
     let unit = document.as_ref().filter(|document| document.has_front_matter());
     let unit = unit.and_then(|document| document.unit("note.md").ok());
-    let body = text::visible(&transcript::clean(document.as_ref().map_or(raw, |document| document.body())));
+    let body =
+        text::strip_hidden(&transcript::clean(document.as_ref().map_or(raw, |document| document.body())));
     let named = front("title").or_else(|| front("name").map(|name| name.replace(['-', '_'], " ")));
     let (heading, rest) = own_title(&body);
     let title = named.or(heading).unwrap_or_else(|| match kind {

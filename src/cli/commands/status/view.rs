@@ -364,7 +364,7 @@ mod tests {
     use actors::service::WorkerReport;
     use actors::sweep::SweepReport;
     use brain::Brain;
-    use index::Glance;
+    use index::IndexStatus;
     use queue::Stage;
 
     use super::super::{Remote, Review, Spend};
@@ -478,7 +478,7 @@ mod tests {
                 budget_tokens: 2_000_000,
                 budget_microdollars: 2_000_000,
             },
-            index: Some(Glance {
+            index: Some(IndexStatus {
                 generation: 14,
                 built: Some(now),
                 model: "m".to_owned(),

@@ -13,14 +13,14 @@ use crate::Error;
 ///
 /// They lie outside of the brain, so that a clone, a clean-up or a checkout of it loses no capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct StatePaths {
     folder: PathBuf,
 }
 
-impl Places {
+impl StatePaths {
     /// The places of the brain at `root`, named after its real path: two ways to the same brain
     /// lead to one queue. Nothing is created yet.
-    pub fn of(root: &Path) -> Self {
+    pub fn for_brain(root: &Path) -> Self {
         let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
         let digest = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
         let name =
@@ -31,14 +31,14 @@ impl Places {
 
     /// The places in a folder that the caller has chosen, as for a brain that is to leave nothing
     /// outside of it. Nothing is created yet.
-    pub fn at(folder: PathBuf) -> Self {
+    pub fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
     }
 
     /// Creates the folders, for the user alone (0700).
     pub fn create(&self) -> Result<(), Error> {
         for path in [self.folder.clone(), self.spool(), self.logs()] {
-            private_folder(&path).map_err(|source| Error::Write { path, source })?;
+            create_private_folder(&path).map_err(|source| Error::Write { path, source })?;
         }
         Ok(())
     }
@@ -85,7 +85,7 @@ impl Places {
 }
 
 /// Creates a folder and its parents with mode 0700; one that exists stays as it is.
-pub fn private_folder(path: &Path) -> io::Result<()> {
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
@@ -136,7 +136,7 @@ mod tests {
         fs::create_dir(&root).unwrap();
         let link = folder.path().join("link");
         std::os::unix::fs::symlink(&root, &link).unwrap();
-        assert_eq!(Places::of(&root), Places::of(&link));
-        assert_ne!(Places::of(&root), Places::of(folder.path()));
+        assert_eq!(StatePaths::for_brain(&root), StatePaths::for_brain(&link));
+        assert_ne!(StatePaths::for_brain(&root), StatePaths::for_brain(folder.path()));
     }
 }
