@@ -141,7 +141,7 @@ impl Arguments {
         let parcel = parcel(claim)?;
         let done = || {
             let Branch { name, commit, units } = parcel.branch.clone();
-            Ok(Step::End(Finish::Done { branch: name, commit, units }))
+            Ok(Step::End(Finish::Done(Branch { name, commit, units })))
         };
         let Some(way) = self.way().await? else { return done() };
         let capture = &claim.capture;

@@ -186,7 +186,7 @@ impl Arguments {
             let input = pipeline::encode(&Input::Planned { found, plan })?;
             return Ok(Step::NextOnBranch(Stage::Delivery, input, branch));
         }
-        Ok(Step::End(done(branch)))
+        Ok(Step::End(Finish::Done(branch)))
     }
 
     /// Makes the commit of a branch that waits for its review anew on what was merged meanwhile. Where
@@ -235,7 +235,7 @@ impl Arguments {
             // closes it, or tells them.
             Ok(_) | Err(git::Error::BranchMoved { .. } | git::Error::NoSuchBranch { .. }) => {
                 self.keep(claim, &found, &before)?;
-                Ok(Step::End(done(as_it_was())))
+                Ok(Step::End(Finish::Done(as_it_was())))
             }
             Err(error) => Err(with_hint(&error)),
         }
@@ -526,10 +526,6 @@ impl File {
             evidence: evidence.map(|evidence| (evidence.line.clone(), evidence.excerpt.clone())).collect(),
         }
     }
-}
-
-fn done(branch: Branch) -> Finish {
-    Finish::Done { branch: branch.name, commit: branch.commit, units: branch.units }
 }
 
 /// How what was merged meanwhile bears on a branch that waits for its review.

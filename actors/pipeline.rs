@@ -357,13 +357,7 @@ mod tests {
     /// A queue with one capture.
     fn jobs(folder: &tempfile::TempDir) -> Jobs {
         let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
-        let announcement = Announcement {
-            session: knowledge::SessionId::verbatim("s1"),
-            transcript: "/t/s1.jsonl".into(),
-            cwd: None,
-            origin: "hook".into(),
-            reason: None,
-        };
+        let announcement = Announcement::new(knowledge::SessionId::verbatim("s1"), "/t/s1.jsonl", "hook");
         queue.add(&announcement, Timestamp::now()).unwrap();
         Jobs::new(queue)
     }

@@ -170,7 +170,7 @@ pub fn sweep_within(
 ) -> Result<SweepOutcome, queue::Error> {
     let mut known = queue.known_transcripts(now)?;
     if known.since.is_none() {
-        known.since = Some(queue.since(made(brain).unwrap_or(now))?);
+        known.since = Some(queue.capture_start(made(brain).unwrap_or(now))?);
     }
     carry_out(plan(settings, brain, &known, reach, now), settings, queue, reach, now)
 }
@@ -237,11 +237,8 @@ fn carry_out(
         .iter()
         .map(|candidate| {
             let announcement = Announcement {
-                session: candidate.session_id.clone(),
-                transcript: candidate.transcript.clone(),
                 cwd: candidate.cwd.clone(),
-                origin: origin.to_owned(),
-                reason: None,
+                ..Announcement::new(candidate.session_id.clone(), &candidate.transcript, origin)
             };
             (announcement, candidate.seen.clone())
         })

@@ -14,7 +14,7 @@ use extract::{Extraction, Extractor};
 use git::{Identity, NewFile, Repository};
 use jiff::Timestamp;
 use knowledge::{Candidate, Evidence, Overlap, OverlapKind, SessionId, UnitId};
-use queue::{Added, Announcement, Capture, Claim, Queue, Spool, Stage};
+use queue::{Announcement, Capture, Claim, Queue, Spool, Stage};
 use transcript::Conversation;
 
 use crate::Setup;
@@ -137,19 +137,12 @@ impl Testbed {
     }
 
     pub(crate) fn announcement(&self, session: &str) -> Announcement {
-        Announcement {
-            session: SessionId::verbatim(session.to_owned()),
-            transcript: self.folder.path().join(format!("{session}.jsonl")),
-            cwd: None,
-            origin: "hook".to_owned(),
-            reason: None,
-        }
+        let transcript = self.folder.path().join(format!("{session}.jsonl"));
+        Announcement::new(SessionId::verbatim(session.to_owned()), transcript, "hook")
     }
 
     pub(crate) fn announce(&self, session: &str) -> i64 {
-        let (Added::New(id) | Added::AlreadyQueued(id)) =
-            self.queue().add(&self.announcement(session), self.jobs.clock.now()).unwrap();
-        id
+        self.queue().add(&self.announcement(session), self.jobs.clock.now()).unwrap().id()
     }
 
     /// A session of one lesson, announced.

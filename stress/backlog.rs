@@ -47,13 +47,8 @@ fn work(arguments: &Arguments, machine: &Machine, random: &mut Random) -> Result
         // Every second session has something to keep.
         let markers = if marker % 2 == 0 { vec![marker] } else { Vec::new() };
         let ended = ended(machine, random, &markers)?;
-        let announcement = Announcement {
-            session: SessionId::verbatim(&ended.session.id),
-            transcript: ended.session.transcript.clone(),
-            cwd: None,
-            origin: "sweep".to_owned(),
-            reason: None,
-        };
+        let session = SessionId::verbatim(&ended.session.id);
+        let announcement = Announcement::new(session, &ended.session.transcript, "sweep");
         queue.add(&announcement, Timestamp::now())?;
         sessions.push(ended);
     }

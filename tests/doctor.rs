@@ -320,13 +320,8 @@ fn captures_that_wait_for_nobody_or_were_given_up_are_told() {
     };
     assert_eq!(look(), "0 waiting, 0 done ");
     let queue = Queue::open(&path).unwrap();
-    let announcement = Announcement {
-        session: knowledge::SessionId::verbatim("s1".to_owned()),
-        transcript: "/nowhere.jsonl".into(),
-        cwd: None,
-        origin: "command".to_owned(),
-        reason: None,
-    };
+    let session = knowledge::SessionId::verbatim("s1".to_owned());
+    let announcement = Announcement::new(session, "/nowhere.jsonl", "command");
     let now = jiff::Timestamp::now();
     queue.add(&announcement, now - jiff::SignedDuration::from_hours(3)).unwrap();
     assert_eq!(look(), "1 waiting, the oldest for 3 h, and nobody works on it nugget retry --all");

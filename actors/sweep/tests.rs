@@ -21,7 +21,7 @@ fn fixture() -> Fixture {
     let brain = Brain::init(&folder.path().join("brain")).unwrap().brain;
     let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
     let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
-    queue.since(now - SignedDuration::from_hours(24)).unwrap();
+    queue.capture_start(now - SignedDuration::from_hours(24)).unwrap();
     let settings = Settings {
         folders: vec![folder.path().join("client")],
         idle: Duration::from_secs(15 * 60),

@@ -20,7 +20,7 @@ use rmcp::model::{
     CallToolResult, ContentBlock, Implementation, JsonObject, MetaObject, ProgressNotificationParam,
     ProgressToken, ServerCapabilities, ServerConfig,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::{
     ErrorData, Peer, RoleServer, ServerHandler, ServiceExt as _, schemars, tool, tool_handler, tool_router,
 };
@@ -117,7 +117,7 @@ pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
                 running.waiting().await.map(drop).map_err(|error| Error::Connection(error.to_string()))
             }
             // Stdin ended before a client had said a word: `nugget serve < /dev/null`.
-            Err(error) if error.to_string().contains("closed") => Ok(()),
+            Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
             Err(error) => Err(Error::Connection(error.to_string())),
         }
     };

@@ -1,4 +1,4 @@
-//! A capture and its states.
+//! A capture, its stages and its states.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,44 +10,58 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 
-/// How often one stage of a capture is tried before it becomes a dead letter.
+/// How often one stage of a capture is attempted before the capture fails for good (a dead letter).
 pub const ATTEMPTS_MAX: u32 = 5;
 
-/// What a door tells the queue: this session's transcript wants to be captured.
+/// The origin of a branch that an import made.
+pub const ORIGIN_IMPORT: &str = "import";
+
+/// A request to capture a session's transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Announcement {
+    /// The session, as Claude Code names it.
     pub session: SessionId,
+    /// The transcript's path.
     pub transcript: PathBuf,
-    /// The folder that the session worked in, when known.
+    /// The folder that the session worked in, if known.
     pub cwd: Option<PathBuf>,
-    /// `hook`, `command` or `sweep`; of a row of the ledger also `import`.
+    /// `hook`, `command` or `sweep`; a row of the queue may also have `import`.
     pub origin: String,
-    /// Why the session ended, in the client's word.
+    /// Why the session ended, in the client's words.
     pub reason: Option<String>,
 }
 
-/// How far a capture has come. A stage names the actor that works on it next.
+impl Announcement {
+    /// An announcement of which neither the folder nor the reason for the end is known.
+    pub fn new(session: SessionId, transcript: impl Into<PathBuf>, origin: &str) -> Self {
+        Self { session, transcript: transcript.into(), cwd: None, origin: origin.to_owned(), reason: None }
+    }
+}
+
+/// How far a capture has come. A stage names the actor that works on the capture next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// Announced; the transcript is to be read.
+    /// Announced; the transcript must be read.
     Intake,
-    /// The conversation is kept; knowledge is to be found in it.
+    /// The conversation is stored; knowledge must be extracted from it.
     Extraction,
-    /// Candidates are kept; their vectors are to be computed.
+    /// Candidates are stored; their vectors must be computed.
     Embedding,
-    /// Vectors are kept; what the brain knows already is to be left out.
+    /// Vectors are stored; candidates that the brain already knows must be removed.
     Indexing,
-    /// The units are kept; their branch is to be made.
+    /// The units are stored; their branch must be created.
     Git,
-    /// The branch is there; the remote is to have it, with its pull request.
+    /// The branch exists; it must be pushed, and its pull request opened.
     Delivery,
 }
 
 impl Stage {
+    /// All stages, in the order that a capture passes them.
     pub const ALL: [Self; 6] =
         [Self::Intake, Self::Extraction, Self::Embedding, Self::Indexing, Self::Git, Self::Delivery];
 
+    /// The name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Intake => "intake",
@@ -78,14 +92,13 @@ impl FromStr for Stage {
 }
 
 /// How a capture ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// Its units are on a branch, and where there is a remote, there with their pull request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// Its units are on a branch and, if there is a remote, pushed with a pull request.
     Done,
-    /// The session held nothing worth keeping.
+    /// The session held nothing worth saving.
     Nothing,
-    /// It failed too often, or in a way that no retry mends.
+    /// It failed too often, or in a way that no retry can fix.
     Dead,
 }
 
@@ -99,20 +112,26 @@ impl Outcome {
     }
 }
 
-/// What a person sees of a capture.
+/// The state of a capture as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
+    /// It waits for its first attempt at its stage.
     Queued,
+    /// A worker has claimed it.
     Running,
-    /// It has failed and waits for its next attempt.
+    /// Its last attempt failed, and it waits for the next one.
     Retrying,
+    /// Ended as [`Outcome::Done`].
     Done,
+    /// Ended as [`Outcome::Nothing`].
     Nothing,
+    /// Ended as [`Outcome::Dead`].
     Dead,
 }
 
 impl State {
+    /// The name that is shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -124,6 +143,7 @@ impl State {
         }
     }
 
+    /// Whether the capture has ended.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Done | Self::Nothing | Self::Dead)
     }
@@ -135,18 +155,20 @@ impl fmt::Display for State {
     }
 }
 
-/// What has become of a capture's pull request.
+/// The state of a capture's pull request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PullState {
+    /// It waits for review.
     Open,
-    /// Its knowledge is on the default branch, with a pull request or without one.
+    /// Its knowledge is on the default branch, with or without a pull request.
     Merged,
-    /// A person has said no, or it had become empty.
+    /// A person rejected it, or it became empty.
     Closed,
 }
 
 impl PullState {
+    /// The name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -173,67 +195,120 @@ impl FromStr for PullState {
     }
 }
 
-/// A row of the ledger.
+/// A row of the queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capture {
+    /// Its number, unique within the queue and never reused.
     pub id: i64,
+    /// The session that is captured.
     pub session_id: SessionId,
+    /// The session's transcript.
     pub transcript: PathBuf,
+    /// The folder that the session worked in, if known.
     pub cwd: Option<PathBuf>,
+    /// `hook`, `command`, `sweep` or `import`.
     pub origin: String,
+    /// Its state.
     pub state: State,
+    /// The stage that works on it next, or at which it ended.
     pub stage: Stage,
-    /// At the present stage; counted as a job is claimed, before the work.
+    /// Attempts at the present stage; counted when the capture is claimed, before the work.
     pub attempts: u32,
+    /// The branch with its units.
     pub branch: Option<String>,
+    /// The branch's commit.
     pub commit: Option<String>,
+    /// How many units are on the branch.
     pub units: u32,
-    /// The commit that the remote is known to have.
+    /// The last commit that is known to be on the remote.
     pub pushed: Option<String>,
+    /// The pull request's number.
     pub pull_number: Option<u64>,
+    /// The pull request's address.
     pub pull_url: Option<String>,
-    /// `None` until there is a pull request; where the remote knows none, until the branch is merged.
+    /// `None` until there is a pull request or, on a remote without pull requests, until the branch is merged.
     pub pull_state: Option<PullState>,
-    /// Why there is nothing to save, or what went wrong last.
+    /// Why there is nothing to save, or the last error.
     pub reason: Option<String>,
+    /// When it was announced.
     pub added: Timestamp,
+    /// When it was first claimed.
     pub started: Option<Timestamp>,
+    /// When it ended.
     pub finished: Option<Timestamp>,
-    /// When a retrying capture is tried next.
+    /// When a retrying capture is attempted next.
     pub next_attempt: Option<Timestamp>,
 }
 
-/// A capture in the hands of a stage.
+/// A capture that a stage has claimed.
 #[derive(Clone, Debug)]
 pub struct Claim {
+    /// The capture as it was when it was claimed.
     pub capture: Capture,
-    /// What the stage before has kept, empty for the first.
+    /// What the previous stage stored; empty for the first stage.
     pub input: Vec<u8>,
-    /// Tells this claim from any later one of the same capture.
+    /// Distinguishes this claim from later claims of the same capture.
     pub(crate) token: i64,
 }
 
 /// How a stage ends a capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    Done { branch: String, commit: String, units: u32 },
-    Nothing { reason: String },
-    Dead { reason: String },
+    /// Its units are on this branch.
+    Done(Branch),
+    /// There is nothing to save.
+    Nothing {
+        /// Why, for people.
+        reason: String,
+    },
+    /// No retry can help.
+    Dead {
+        /// The error.
+        reason: String,
+    },
 }
 
-/// How many captures are in each state.
+/// The branch that holds a capture's units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branch {
+    /// The branch's name.
+    pub name: String,
+    /// Its commit.
+    pub commit: String,
+    /// How many units are on it.
+    pub units: u32,
+}
+
+/// A capture's pull request, as last read from the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullRequest {
+    /// Its number.
+    pub number: u64,
+    /// Its address.
+    pub url: String,
+    /// Its state.
+    pub state: PullState,
+}
+
+/// Number of captures in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tally {
+    /// See [`State::Queued`].
     pub queued: u64,
+    /// See [`State::Running`].
     pub running: u64,
+    /// See [`State::Retrying`].
     pub retrying: u64,
+    /// See [`State::Done`].
     pub done: u64,
+    /// See [`State::Nothing`].
     pub nothing: u64,
+    /// See [`State::Dead`].
     pub dead: u64,
 }
 
 impl Tally {
-    /// Captures that still need a drainer.
+    /// Captures that have not ended.
     pub fn unfinished(&self) -> u64 {
         self.queued + self.running + self.retrying
     }

@@ -1,41 +1,44 @@
-//! How one drainer hands over to the next without losing a wake-up.
+//! How one worker process hands over to the next without losing a wake-up.
 //!
-//! Two locks. Who has committed work tries the *waiting room*; if it is taken, somebody is about to
-//! look, and the work is theirs. Who has the waiting room waits for the *drain* lock, leaves the
-//! room **before** it looks, drains, unlocks, and looks once more. Whoever commits work after the
-//! last look therefore finds the room empty and becomes the next drainer.
+//! There are two locks. A process that has committed work tries the **standby** lock. If it is taken,
+//! another process is about to look for work and will find this one's too. The holder of the standby
+//! lock waits for the **drain** lock, releases the standby lock *before* it looks for work, drains the
+//! queue, releases the drain lock, and looks once more. A process that commits work after that last
+//! look therefore finds the standby lock free and becomes the next worker.
 //!
-//! This file has no dependencies: the models in `stress/loom` compile it as it is here.
+//! This file has no dependencies: the models in `stress/loom` compile it as it is.
 
-/// The two locks. A guard unlocks when dropped; the death of its process drops it as well.
+/// The two locks. A guard unlocks when it is dropped; the end of its process drops it too.
 pub trait Handover {
+    /// A guard of the standby lock.
     type StandbyLock;
+    /// A guard of the drain lock.
     type DrainLock;
 
-    /// Enters the waiting room if it is empty.
+    /// Takes the standby lock if it is free.
     fn try_standby(&self) -> Option<Self::StandbyLock>;
 
-    /// Waits until nobody else drains.
+    /// Waits until no other process drains, and takes the drain lock.
     fn lock_drain(&self) -> Self::DrainLock;
 }
 
-/// Drains until nothing is pending or somebody else waits to.
+/// Drains until nothing is pending or another process is on standby.
 ///
-/// `room` is the place in the waiting room that the caller has, if it has been handed one.
-/// `work` drains the queue; `is_pending` looks whether there is anything left.
+/// `standby` is the standby lock if the caller already holds it. `work` drains the queue; `is_pending`
+/// says whether anything is left.
 pub fn hand_over<H: Handover>(
     locks: &H,
-    room: Option<H::StandbyLock>,
+    standby: Option<H::StandbyLock>,
     mut work: impl FnMut(),
     mut is_pending: impl FnMut() -> bool,
 ) {
-    let mut room = room.or_else(|| locks.try_standby());
-    while let Some(place) = room {
+    let mut next = standby.or_else(|| locks.try_standby());
+    while let Some(standby) = next {
         let drain = locks.lock_drain();
-        // Before the first look: whoever commits from here on must find the room empty.
-        drop(place);
+        // Before the first look: a process that commits from here on must find the standby lock free.
+        drop(standby);
         work();
         drop(drain);
-        room = if is_pending() { locks.try_standby() } else { None };
+        next = if is_pending() { locks.try_standby() } else { None };
     }
 }

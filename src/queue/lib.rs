@@ -1,64 +1,116 @@
-//! The durable queue of captures and the ledger of how each ended.
+//! Durable queue of captures, and the record of how each one ended.
 //!
-//! Work lives here and nowhere else: a row is committed before anybody is told that it exists, and
-//! leaves its stage only in the transaction that keeps the stage's result. This crate never does
-//! the work and never starts a process.
+//! Work exists only as rows of this database: a row is committed before anyone is told about it, and
+//! it leaves its stage only in the transaction that stores the stage's result. This crate never does
+//! the work itself and never starts a process.
+//!
+//! ```
+//! use queue::{Announcement, Finish, Queue, Stage, State};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("queue.db");
+//! let queue = Queue::open(&path)?;
+//! let now = jiff::Timestamp::now();
+//! let session = knowledge::SessionId::verbatim("fba6d344");
+//! let id = queue.add(&Announcement::new(session, "/transcripts/fba6d344.jsonl", "hook"), now)?.id();
+//!
+//! let claim = queue.claim(Stage::Intake, now)?.ok_or("the capture is due")?;
+//! queue.finish(&claim, &Finish::Nothing { reason: "empty session".into() }, now)?;
+//! assert_eq!(queue.capture(id)?.map(|capture| capture.state), Some(State::Nothing));
+//! # Ok(())
+//! # }
+//! ```
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod capture;
+mod claims;
 mod delivery;
 mod handover;
 mod locks;
+mod pauses;
 mod proposals;
+mod rows;
 mod schema;
 mod session_summary;
 mod spend;
 mod spool;
 mod stats;
 mod store;
+#[cfg(test)]
+mod testing;
 mod transcripts;
 
 pub use capture::{
-    ATTEMPTS_MAX, Announcement, Capture, Claim, Finish, Outcome, PullState, Stage, State, Tally,
+    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_IMPORT, PullRequest, PullState, Stage,
+    State, Tally,
 };
-pub use delivery::{Branch, ORIGIN_IMPORT, Pause, PullRequest};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
+pub use pauses::Pause;
 pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit};
+pub use rows::{Added, announce};
 pub use session_summary::{RecentBranch, SessionSummary, read_session_summary};
 pub use spend::{BUDGET_SPAN, Budget, CallCost, ModelCall, Reservation};
 pub use spool::Spool;
-pub use store::{Added, Queue, announce};
+pub use store::Queue;
 pub use transcripts::{
     KnownTranscripts, ORIGIN_SWEEP, SWEEP_CAP_SPAN, TranscriptStamp, TranscriptStatus, decline,
 };
 
 use std::path::PathBuf;
 
+/// Why the queue could not do what was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The database cannot be opened or set up.
     #[error("failed to open the queue {path}")]
     Open {
+        /// The database file.
         path: PathBuf,
+        /// What SQLite reported.
         #[source]
         source: rusqlite::Error,
     },
+    /// The tables belong to a later version of nugget.
     #[error("the queue {path} was written by a newer nugget (version {version})")]
-    Newer { path: PathBuf, version: i64 },
+    Newer {
+        /// The database file.
+        path: PathBuf,
+        /// The file's schema version.
+        version: i64,
+    },
+    /// A statement failed.
     #[error("failed to use the queue")]
     Sqlite(#[from] rusqlite::Error),
+    /// All connections stayed in use until the wait timed out.
     #[error("no connection to the queue is free")]
     Pool(#[from] r2d2::Error),
+    /// A stored value is not one that this version writes.
     #[error("the queue holds a value that cannot be read: {what}")]
-    Value { what: String },
+    Value {
+        /// The column's meaning and the value.
+        what: String,
+    },
+    /// A lock file or a spool file cannot be used.
     #[error("failed to use {path}")]
     File {
+        /// The file or its folder.
         path: PathBuf,
+        /// What the operating system reported.
         #[source]
         source: std::io::Error,
     },
-    /// The claim is no longer in force: an earlier life of an actor has come too late.
-    #[error("capture {id} has been claimed again since")]
-    Stale { id: i64 },
+    /// The claim is no longer valid: a later claim of the same capture exists, or it has ended.
+    #[error("capture {id} was claimed again by another worker")]
+    Stale {
+        /// The capture.
+        id: i64,
+    },
+    /// No capture has this number.
     #[error("there is no capture {id}")]
-    Unknown { id: i64 },
+    Unknown {
+        /// The number that was asked for.
+        id: i64,
+    },
 }

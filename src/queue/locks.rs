@@ -1,4 +1,4 @@
-//! The two hand-over locks as files.
+//! The two hand-over locks of the worker process, as locked files.
 
 use std::fs::File;
 use std::io;
@@ -10,27 +10,27 @@ use std::process::Stdio;
 use crate::Error;
 use crate::handover::Handover;
 
-/// The hand-over locks of one brain. Both are flocks: the kernel releases them when their holder
-/// dies, however it dies. The files are never removed.
+/// The hand-over locks of one brain. Both are `flock`s: the kernel releases them when their holder
+/// ends, however it ends. The files are never removed.
 #[derive(Clone, Debug)]
 pub struct FileLocks {
-    wait: PathBuf,
+    standby: PathBuf,
     drain: PathBuf,
 }
 
-/// A lock that is held until dropped.
+/// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub struct LockGuard {
     file: Option<File>,
 }
 
 impl LockGuard {
-    fn of(file: File) -> Self {
+    fn new(file: File) -> Self {
         Self { file: Some(file) }
     }
 
-    /// Hands the lock over to a child process, as its standard input: it stays held for as long as
-    /// the child, or what the child hands it on to, lives or until one of them unlocks it.
+    /// Passes the lock to a child process as its standard input. It stays held while the child, or a
+    /// process that the child passes it to, is running, or until one of them unlocks it.
     pub fn into_stdin(mut self) -> Stdio {
         self.file.take().map_or_else(Stdio::null, Stdio::from)
     }
@@ -38,7 +38,7 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        // Unlocked by name and not only by closing: the standard input is a duplicate of it.
+        // Unlocked explicitly and not only by closing: the standard input is a duplicate of it.
         if let Some(file) = &self.file {
             let _ = fs2::FileExt::unlock(file);
         }
@@ -46,16 +46,20 @@ impl Drop for LockGuard {
 }
 
 impl FileLocks {
-    pub fn new(wait: PathBuf, drain: PathBuf) -> Self {
-        Self { wait, drain }
+    /// Uses these two files, which are created when they are first locked.
+    pub fn new(standby: PathBuf, drain: PathBuf) -> Self {
+        Self { standby, drain }
     }
 
-    /// Enters the waiting room if it is empty; an error is told from a full room.
+    /// Takes the standby lock; `None` if another process holds it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or locked.
     pub fn try_standby_lock(&self) -> Result<Option<LockGuard>, Error> {
-        try_lock(&self.wait)
+        try_lock(&self.standby)
     }
 
-    /// Whether somebody holds the drain lock, that is, whether a drainer lives.
+    /// Whether a process holds the drain lock, that is, whether a worker is running.
     pub fn is_draining(&self) -> bool {
         is_held(&self.drain)
     }
@@ -70,18 +74,18 @@ impl Handover for FileLocks {
     }
 
     fn lock_drain(&self) -> LockGuard {
-        // A file system that refuses to lock for a moment must not make two drainers; it is asked
-        // until it answers, which costs nothing as nobody waits for this process.
+        // A file system that briefly refuses to lock must not lead to two workers. Asking until it
+        // answers costs nothing, because nobody waits for this process.
         loop {
             match open(&self.drain).and_then(|file| fs2::FileExt::lock_exclusive(&file).map(|()| file)) {
-                Ok(file) => return LockGuard::of(file),
+                Ok(file) => return LockGuard::new(file),
                 Err(_) => std::thread::sleep(std::time::Duration::from_millis(200)),
             }
         }
     }
 }
 
-/// The lock that a parent has handed over as standard input, if it has.
+/// The lock that the parent process passed as standard input, if it did.
 pub fn lock_from_stdin(path: &Path) -> Option<LockGuard> {
     let file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
     let same = |a: &File, b: &Path| -> Option<bool> {
@@ -89,11 +93,11 @@ pub fn lock_from_stdin(path: &Path) -> Option<LockGuard> {
         let (a, b) = (a.metadata().ok()?, std::fs::metadata(b).ok()?);
         Some(a.dev() == b.dev() && a.ino() == b.ino())
     };
-    // Whoever holds it already has it again at once; if it was never locked it is taken now.
-    (same(&file, path)? && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| LockGuard::of(file))
+    // A lock that this file holds already is taken again at once; if it was never locked, it is taken now.
+    (same(&file, path)? && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| LockGuard::new(file))
 }
 
-/// Whether another holds the lock. A file that cannot be opened is held by nobody.
+/// Whether another process holds a lock. A file that cannot be opened is not locked.
 pub fn is_held(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| match fs2::FileExt::try_lock_shared(&file) {
         Ok(()) => {
@@ -105,12 +109,12 @@ pub fn is_held(path: &Path) -> bool {
 }
 
 fn try_lock(path: &Path) -> Result<Option<LockGuard>, Error> {
-    let wrong = |source| Error::File { path: path.to_owned(), source };
-    let file = open(path).map_err(wrong)?;
+    let failed = |source| Error::File { path: path.to_owned(), source };
+    let file = open(path).map_err(failed)?;
     match fs2::FileExt::try_lock_exclusive(&file) {
-        Ok(()) => Ok(Some(LockGuard::of(file))),
+        Ok(()) => Ok(Some(LockGuard::new(file))),
         Err(error) if error.kind() == fs2::lock_contended_error().kind() => Ok(None),
-        Err(source) => Err(wrong(source)),
+        Err(source) => Err(failed(source)),
     }
 }
 
@@ -126,10 +130,10 @@ mod tests {
     fn a_lock_is_held_until_it_is_dropped() {
         let folder = tempfile::tempdir().unwrap();
         let locks = FileLocks::new(folder.path().join("wait"), folder.path().join("drain"));
-        let place = locks.try_standby_lock().unwrap().unwrap();
+        let standby = locks.try_standby_lock().unwrap().unwrap();
         assert!(locks.try_standby_lock().unwrap().is_none());
         assert!(is_held(&folder.path().join("wait")));
-        drop(place);
+        drop(standby);
         assert!(!is_held(&folder.path().join("wait")));
         assert!(!locks.is_draining());
         let drain = locks.lock_drain();
@@ -139,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_given_away_stays_held() {
+    fn a_lock_passed_to_a_child_stays_held() {
         let folder = tempfile::tempdir().unwrap();
         let locks = FileLocks::new(folder.path().join("wait"), folder.path().join("drain"));
         let stdin = locks.try_standby_lock().unwrap().unwrap().into_stdin();

@@ -1,4 +1,4 @@
-//! What captures have proposed: known, although nobody may have merged it yet.
+//! The units that captures proposed, merged or not, and the transcript lines that they rest on.
 
 use jiff::Timestamp;
 use knowledge::SessionId;
@@ -12,40 +12,50 @@ use crate::{Capture, Error};
 pub struct ProposedUnit {
     /// The unit's id.
     pub name: String,
-    /// Whether the capture gives it this name; else it changes a unit that is there.
+    /// Whether the capture adds it; otherwise it changes an existing unit.
     pub is_new: bool,
+    /// The unit's title.
     pub title: String,
-    /// What made the vector.
+    /// The embedding model that computed the vector.
     pub model: String,
-    /// Of what the capture says, `[dimensions] f32`; empty when there is none.
+    /// The embedding of the unit's text, `[dimensions] f32`; empty if there is none.
     pub vector: Vec<f32>,
-    /// The lines that it rests on, with what each says.
+    /// The transcript lines that it rests on: each line's uuid and an excerpt.
     pub evidence: Vec<(String, String)>,
 }
 
-/// A unit that some capture has proposed, merged since or not.
+/// A unit that another capture proposed, merged or not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EarlierProposal {
+    /// The unit's id.
     pub name: String,
+    /// Its title.
     pub title: String,
+    /// The embedding model that computed the vector.
     pub model: String,
+    /// Its embedding, `[dimensions] f32`; empty if there is none.
     pub vector: Vec<f32>,
 }
 
-/// One line that a unit rests on.
+/// A transcript line that a unit rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvidenceLine {
+    /// The capture that proposed the unit.
     pub capture: i64,
+    /// The capture's session.
     pub session: SessionId,
+    /// The session's transcript.
     pub transcript: std::path::PathBuf,
+    /// When the capture was announced.
     pub captured: Timestamp,
-    /// Its uuid.
+    /// The line's uuid.
     pub line: String,
+    /// What the line says, redacted and shortened.
     pub excerpt: String,
 }
 
 impl Queue {
-    /// What other captures than this one have proposed, the newest first.
+    /// What captures other than this one proposed, newest first.
     ///
     /// # Errors
     /// When the queue cannot be read.
@@ -64,7 +74,7 @@ impl Queue {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// The lines that a unit rests on, as far as its captures are in this ledger, the oldest first.
+    /// The lines that a unit rests on, oldest first, as far as this queue has its captures.
     ///
     /// # Errors
     /// When the queue cannot be read.
@@ -78,13 +88,13 @@ impl Queue {
             rows.collect::<Result<_, _>>()?
         };
         let mut captures: Vec<Capture> = Vec::new();
-        let mut origins = Vec::new();
+        let mut lines = Vec::new();
         for (id, line, excerpt) in rows {
             if captures.last().is_none_or(|capture| capture.id != id) {
                 captures.extend(self.capture(id)?);
             }
             let Some(capture) = captures.last().filter(|capture| capture.id == id) else { continue };
-            origins.push(EvidenceLine {
+            lines.push(EvidenceLine {
                 capture: id,
                 session: capture.session_id.clone(),
                 transcript: capture.transcript.clone(),
@@ -93,12 +103,16 @@ impl Queue {
                 excerpt,
             });
         }
-        Ok(origins)
+        Ok(lines)
     }
 }
 
-/// Puts these in the place of what the capture had proposed before.
-pub(crate) fn keep(transaction: &Transaction<'_>, capture: i64, units: &[ProposedUnit]) -> Result<(), Error> {
+/// Replaces what the capture proposed before.
+pub(crate) fn store(
+    transaction: &Transaction<'_>,
+    capture: i64,
+    units: &[ProposedUnit],
+) -> Result<(), Error> {
     transaction.execute("DELETE FROM names WHERE capture_id = ?1", [capture])?;
     transaction.execute("DELETE FROM evidence WHERE capture_id = ?1", [capture])?;
     for unit in units {
@@ -110,7 +124,7 @@ pub(crate) fn keep(transaction: &Transaction<'_>, capture: i64, units: &[Propose
                 )?
                 .execute(params![unit.name, capture, unit.title, unit.model, vector])?;
         }
-        // Two of one session may complete the same unit.
+        // Two proposals of one session may change the same unit.
         let first: i64 = transaction
             .prepare_cached("SELECT count(*) FROM evidence WHERE unit = ?1 AND capture_id = ?2")?
             .query_row(params![unit.name, capture], |row| row.get(0))?;

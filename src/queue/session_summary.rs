@@ -1,4 +1,4 @@
-//! A look at the ledger that costs next to nothing, for a session that is about to begin.
+//! Read-only queue summary for the SessionStart hook.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,43 +8,46 @@ use rusqlite::{Connection, OpenFlags, Row, params};
 
 use crate::{Error, schema};
 
-/// Another's write is not waited for longer than this.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// Units of a project's captures that are named at most.
+/// The longest wait for another writer.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
+/// The most unit names that are returned.
 const NAMES_MAX: usize = 2_000;
 
-/// A capture that has put units on a branch.
+/// A branch that a capture made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecentBranch {
+    /// The branch's name.
     pub branch: String,
+    /// How many units are on it.
     pub units: u32,
-    /// Its pull request, where there is one.
+    /// The address of its pull request, if there is one.
     pub pull_url: Option<String>,
-    /// As `PullState` writes it, where it is known.
+    /// The name of its [`PullState`](crate::PullState), if known.
     pub pull_state: Option<String>,
+    /// When the capture ended.
     pub finished: Timestamp,
     /// Whether the session worked in the project.
     pub is_here: bool,
 }
 
-/// What the ledger says to somebody who begins to work in a project.
+/// What the queue knows that matters to a new session in a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSummary {
-    /// The latest captures that brought something, newest first.
+    /// The latest branches that captures made, newest first.
     pub branches: Vec<RecentBranch>,
-    /// How many captures became dead letters lately.
+    /// How many captures died recently.
     pub dead: u64,
     /// How many captures have not ended.
     pub unfinished: u64,
-    /// The units that sessions in the project have proposed, merged or not.
+    /// The units that sessions in the project proposed, merged or not, newest first.
     pub units: Vec<String>,
-    /// Units that rest on more than one session, with how many.
+    /// Units that rest on more than one session, with the number of sessions.
     pub confirmed: Vec<(String, u32)>,
 }
 
-/// Looks at a queue without changing it; `None` when there is none, or one of another version.
+/// Reads the summary without changing the queue; `None` if there is no queue or it has another version.
 ///
-/// `since`: how far back dead letters are counted.
+/// Captures that died before `since` are not counted; `limit` bounds the branches.
 ///
 /// # Errors
 /// When the queue cannot be read.
@@ -57,11 +60,11 @@ pub fn read_session_summary(
     if !path.is_file() {
         return Ok(None);
     }
-    let wrong = |source| Error::Open { path: PathBuf::from(path), source };
+    let failed = |source| Error::Open { path: PathBuf::from(path), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags).map_err(wrong)?;
-    connection.busy_timeout(PATIENCE).map_err(wrong)?;
-    if !schema::is_present(&connection).map_err(wrong)? {
+    let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(failed)?;
+    if !schema::is_current(&connection).map_err(failed)? {
         return Ok(None);
     }
     let project = project.to_string_lossy();
@@ -75,13 +78,13 @@ pub fn read_session_summary(
         ..SessionSummary::default()
     };
     let mut statement = connection.prepare(&format!(
-        "SELECT *, {HERE} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
+        "SELECT *, {IS_IN_PROJECT} AS here FROM captures WHERE outcome = 'done' AND branch IS NOT NULL AND units > 0
          ORDER BY id DESC LIMIT ?2"
     ))?;
     let rows = statement.query_map(params![project, limit as i64], read_branch)?;
     summary.branches = rows.collect::<Result<_, _>>()?;
     let mut statement = connection.prepare(&format!(
-        "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {HERE} ORDER BY capture_id DESC LIMIT ?2"
+        "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {IS_IN_PROJECT} ORDER BY capture_id DESC LIMIT ?2"
     ))?;
     let rows = statement.query_map(params![project, NAMES_MAX as i64], |row| row.get(0))?;
     summary.units = rows.collect::<Result<_, _>>()?;
@@ -94,17 +97,17 @@ pub fn read_session_summary(
 }
 
 /// Whether a capture's session worked in the project or below it.
-const HERE: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
+const IS_IN_PROJECT: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
 
 fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
-    // Columns that later versions of the table may have.
-    let maybe = |name: &str| row.get::<_, Option<String>>(name).ok().flatten();
+    // A value that is missing or has an unexpected type costs only itself.
+    let optional = |name: &str| row.get::<_, Option<String>>(name).ok().flatten();
     let finished: Option<i64> = row.get("finished_ms")?;
     Ok(RecentBranch {
         branch: row.get("branch")?,
         units: row.get("units")?,
-        pull_url: maybe("pull_url"),
-        pull_state: maybe("pull_state"),
+        pull_url: optional("pull_url"),
+        pull_state: optional("pull_state"),
         finished: finished.and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default(),
         is_here: row.get("here")?,
     })
@@ -113,23 +116,18 @@ fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Announcement, Finish, ProposedUnit, Queue, Stage};
+    use crate::testing::announcement;
+    use crate::{Announcement, Branch, Finish, ProposedUnit, Queue, Stage};
 
     #[test]
-    fn a_glance_sees_what_this_projects_sessions_have_brought() {
+    fn the_summary_is_about_the_projects_sessions() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("queue.db");
         let now: Timestamp = "2026-11-20T12:00:00Z".parse().unwrap();
         assert_eq!(read_session_summary(&path, Path::new("/p"), now, 5).unwrap(), None);
         let queue = Queue::open(&path).unwrap();
         for (number, cwd) in ["/p/shop/src", "/p/shopping", "/p/shop"].into_iter().enumerate() {
-            let announcement = Announcement {
-                session: knowledge::SessionId::verbatim(format!("s{number}")),
-                transcript: format!("/t/{number}.jsonl").into(),
-                cwd: Some(cwd.into()),
-                origin: "hook".into(),
-                reason: None,
-            };
+            let announcement = Announcement { cwd: Some(cwd.into()), ..announcement(&format!("s{number}")) };
             queue.add(&announcement, now).unwrap();
             let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
             let unit = ProposedUnit {
@@ -143,13 +141,13 @@ mod tests {
             assert!(queue.save_result(&claim, b"", &units).unwrap().is_empty());
             let finish = match number {
                 2 => Finish::Dead { reason: "no".into() },
-                _ => Finish::Done { branch: format!("nugget/{number}"), commit: "c".into(), units: 1 },
+                _ => Finish::Done(Branch { name: format!("nugget/{number}"), commit: "c".into(), units: 1 }),
             };
             queue.finish(&claim, &finish, now).unwrap();
         }
         let summary = super::read_session_summary(&path, Path::new("/p/shop"), now, 5).unwrap().unwrap();
         let branches: Vec<_> =
-            summary.branches.iter().map(|brought| (brought.branch.as_str(), brought.is_here)).collect();
+            summary.branches.iter().map(|recent| (recent.branch.as_str(), recent.is_here)).collect();
         assert_eq!(branches, [("nugget/1", false), ("nugget/0", true)]);
         assert_eq!((summary.dead, summary.unfinished), (1, 0));
         assert_eq!(summary.units, ["unit-2", "unit-0"]);

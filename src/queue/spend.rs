@@ -1,8 +1,8 @@
-//! What calls of models have cost, and the budget that bounds it.
+//! The cost of model calls, and the budget that bounds it.
 //!
-//! A call is entered before it is made, at the most that it may cost, in the transaction that looks
-//! whether there is room for it. So two calls never share the same room, and a call whose process
-//! died stays on the bill.
+//! A call is entered before it is made, at the most that it may cost, in the transaction that checks
+//! the budget. So two calls never use the same part of the budget, and a call whose process was killed
+//! stays counted.
 
 use std::time::Duration;
 
@@ -13,58 +13,77 @@ use serde::Serialize;
 use crate::store::{Queue, timestamp};
 use crate::{Claim, Error};
 
-/// Over which time a budget is meant.
+/// The time that a budget covers.
 pub const BUDGET_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The most that may be spent in any 24 hours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
+    /// Tokens of all kinds.
     pub tokens: u64,
     /// Millionths of a dollar.
     pub microdollars: u64,
 }
 
-/// One call of a model.
+/// The cost of one call of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CallCost {
+    /// The model's name.
     pub model: String,
+    /// How the model is called: `claude-api`, `claude-code`, ….
     pub backend: String,
+    /// Input tokens that were neither written to nor read from a cache.
     pub input_tokens: u64,
+    /// Output tokens.
     pub output_tokens: u64,
+    /// Input tokens written to the provider's cache.
     pub cache_write_tokens: u64,
+    /// Input tokens read from the provider's cache.
     pub cache_read_tokens: u64,
+    /// The price, in millionths of a dollar.
     pub microdollars: u64,
 }
 
 impl CallCost {
+    /// Tokens of all kinds.
     pub fn tokens(&self) -> u64 {
         self.input_tokens + self.output_tokens + self.cache_write_tokens + self.cache_read_tokens
     }
 }
 
-/// A row of the ledger.
+/// A recorded call of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ModelCall {
+    /// When it was entered.
     pub at: Timestamp,
-    /// The capture that it was for; its number stays when it is struck from the ledger.
+    /// The capture that it was for; the number stays when the capture's record is deleted.
     pub capture: Option<i64>,
-    /// Whether this is still the estimate: the call is under way, or nobody knows how it ended.
+    /// Whether the cost is the estimate: the call is running, or its end is unknown.
     pub estimated: bool,
+    /// What it cost.
     #[serde(flatten)]
-    pub spent: CallCost,
+    pub cost: CallCost,
 }
 
-/// Whether there is room for a call.
+/// Whether the budget allows a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reservation {
-    /// Under this number.
+    /// It does; the number identifies the reservation.
     Granted(i64),
-    /// What was spent in the last 24 hours.
-    OverBudget { tokens: u64, microdollars: u64 },
+    /// It does not. What the last 24 hours cost:
+    OverBudget {
+        /// Tokens of all kinds.
+        tokens: u64,
+        /// Millionths of a dollar.
+        microdollars: u64,
+    },
 }
 
 impl Queue {
-    /// Enters a call at the most that it may cost, if the budget has room for it.
+    /// Enters a call at the most that it may cost, if the budget allows it.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
     pub fn reserve_spend(
         &self,
         claim: Option<&Claim>,
@@ -76,7 +95,7 @@ impl Queue {
         let now_ms = now.as_millisecond();
         let span_ms = BUDGET_SPAN.as_millis() as i64;
         self.write(|transaction| {
-            // A row from further ahead than the span was written by a clock that was wrong.
+            // A row from further ahead than the span was written while the clock was wrong.
             let (tokens, microdollars): (i64, i64) = transaction.query_row(
                 "SELECT coalesce(sum(input_tokens + output_tokens + cache_write_tokens + cache_read_tokens), 0),
                         coalesce(sum(microdollars), 0)
@@ -97,39 +116,45 @@ impl Queue {
                     capture,
                     estimate.model,
                     estimate.backend,
-                    whole(estimate.input_tokens),
-                    whole(estimate.output_tokens),
-                    whole(estimate.cache_write_tokens),
-                    whole(estimate.cache_read_tokens),
-                    whole(estimate.microdollars),
+                    column(estimate.input_tokens),
+                    column(estimate.output_tokens),
+                    column(estimate.cache_write_tokens),
+                    column(estimate.cache_read_tokens),
+                    column(estimate.microdollars),
                 ],
             )?;
             Ok(Reservation::Granted(transaction.last_insert_rowid()))
         })
     }
 
-    /// Puts what a call has cost in the place of its estimate.
-    pub fn settle_spend(&self, reservation: i64, spent: &CallCost) -> Result<(), Error> {
+    /// Replaces a call's estimate by its cost.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn settle_spend(&self, reservation: i64, cost: &CallCost) -> Result<(), Error> {
         self.write(|transaction| {
             transaction.execute(
                 "UPDATE spend SET estimated = 0, model = ?2, backend = ?3, input_tokens = ?4, output_tokens = ?5,
                      cache_write_tokens = ?6, cache_read_tokens = ?7, microdollars = ?8 WHERE id = ?1",
                 params![
                     reservation,
-                    spent.model,
-                    spent.backend,
-                    whole(spent.input_tokens),
-                    whole(spent.output_tokens),
-                    whole(spent.cache_write_tokens),
-                    whole(spent.cache_read_tokens),
-                    whole(spent.microdollars),
+                    cost.model,
+                    cost.backend,
+                    column(cost.input_tokens),
+                    column(cost.output_tokens),
+                    column(cost.cache_write_tokens),
+                    column(cost.cache_read_tokens),
+                    column(cost.microdollars),
                 ],
             )?;
             Ok(())
         })
     }
 
-    /// Strikes a call that has cost nothing.
+    /// Removes a call that cost nothing.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
     pub fn release_spend(&self, reservation: i64) -> Result<(), Error> {
         self.write(|transaction| {
             transaction.execute("DELETE FROM spend WHERE id = ?1", [reservation])?;
@@ -137,7 +162,10 @@ impl Queue {
         })
     }
 
-    /// The calls since then, oldest first.
+    /// The calls since a time, oldest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
     pub fn model_calls(&self, since: Timestamp) -> Result<Vec<ModelCall>, Error> {
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(
@@ -152,7 +180,7 @@ impl Queue {
                 at: timestamp(row.get(0)?)?,
                 capture: row.get(1)?,
                 estimated: row.get(2)?,
-                spent: CallCost {
+                cost: CallCost {
                     model: row.get(3)?,
                     backend: row.get(4)?,
                     input_tokens: count(5)?,
@@ -166,8 +194,7 @@ impl Queue {
         Ok(calls)
     }
 
-    /// What calls of models for a capture have cost, in millionths of a dollar, and whether some of that is
-    /// an estimate.
+    /// The cost of a capture's model calls, in millionths of a dollar, and whether some of it is an estimate.
     ///
     /// # Errors
     /// When the queue cannot be read.
@@ -179,7 +206,10 @@ impl Queue {
         Ok(statement.query_row([capture], |row| Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?)))?)
     }
 
-    /// What was made of a model's answer to a question that this capture has asked before.
+    /// The stored answer to a question that this capture has already asked a model.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
     pub fn saved_answer(&self, claim: &Claim, question: &str) -> Result<Option<Vec<u8>>, Error> {
         let connection = self.connection()?;
         let mut statement =
@@ -187,7 +217,10 @@ impl Queue {
         Ok(statement.query_row(params![claim.capture.id, question], |row| row.get(0)).optional()?)
     }
 
-    /// Keeps it until the capture ends, so that no attempt pays for it again.
+    /// Stores an answer until the capture ends, so that no attempt pays for it again.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
     pub fn save_answer(&self, claim: &Claim, question: &str, body: &[u8]) -> Result<(), Error> {
         self.write(|transaction| {
             transaction.execute(
@@ -199,27 +232,16 @@ impl Queue {
     }
 }
 
-/// For a column: counts of tokens are far below the bound.
-fn whole(count: u64) -> i64 {
+/// A count as a column's value; real counts are far below the bound.
+fn column(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX >> 16)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Announcement, Finish, Stage};
-
-    struct Fixture {
-        _folder: tempfile::TempDir,
-        queue: Queue,
-        now: Timestamp,
-    }
-
-    fn fixture() -> Fixture {
-        let folder = tempfile::tempdir().unwrap();
-        let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
-        Fixture { _folder: folder, queue, now: "2026-11-20T14:12:00Z".parse().unwrap() }
-    }
+    use crate::testing::TestQueue;
+    use crate::{Finish, Stage};
 
     fn call(tokens: u64) -> CallCost {
         CallCost {
@@ -233,48 +255,48 @@ mod tests {
 
     const BUDGET: Budget = Budget { tokens: 100, microdollars: 1_000 };
 
-    fn reserve(fixture: &Fixture, tokens: u64) -> Reservation {
-        fixture.queue.reserve_spend(None, &call(tokens), &BUDGET, fixture.now).unwrap()
+    fn reserve(test: &TestQueue, tokens: u64) -> Reservation {
+        test.queue.reserve_spend(None, &call(tokens), &BUDGET, test.now).unwrap()
     }
 
     #[test]
-    fn a_call_that_the_budget_has_no_room_for_is_not_made() {
-        let fixture = fixture();
-        let Reservation::Granted(first) = reserve(&fixture, 60) else { panic!("there is room") };
-        assert_eq!(reserve(&fixture, 41), Reservation::OverBudget { tokens: 60, microdollars: 120 });
-        fixture.queue.settle_spend(first, &call(30)).unwrap();
-        let Reservation::Granted(second) = reserve(&fixture, 70) else { panic!("it cost less than thought") };
-        assert!(matches!(reserve(&fixture, 1), Reservation::OverBudget { .. }));
-        fixture.queue.release_spend(second).unwrap();
+    fn a_call_beyond_the_budget_is_refused() {
+        let test = TestQueue::new();
+        let Reservation::Granted(first) = reserve(&test, 60) else { panic!("60 of 100 tokens were refused") };
+        assert_eq!(reserve(&test, 41), Reservation::OverBudget { tokens: 60, microdollars: 120 });
+        test.queue.settle_spend(first, &call(30)).unwrap();
+        let Reservation::Granted(second) = reserve(&test, 70) else { panic!("70 of 70 tokens were refused") };
+        assert!(matches!(reserve(&test, 1), Reservation::OverBudget { .. }));
+        test.queue.release_spend(second).unwrap();
         let dollars = Budget { tokens: 1_000_000, microdollars: 61 };
-        let refused = fixture.queue.reserve_spend(None, &call(1), &dollars, fixture.now).unwrap();
+        let refused = test.queue.reserve_spend(None, &call(1), &dollars, test.now).unwrap();
         assert_eq!(refused, Reservation::OverBudget { tokens: 30, microdollars: 60 });
-        let calls = fixture.queue.model_calls(fixture.now).unwrap();
+        let calls = test.queue.model_calls(test.now).unwrap();
         assert_eq!(calls.len(), 1);
-        assert_eq!((calls[0].estimated, &calls[0].spent), (false, &call(30)));
+        assert_eq!((calls[0].estimated, &calls[0].cost), (false, &call(30)));
     }
 
     #[test]
-    fn a_budget_is_for_any_24_hours_and_a_clock_that_was_wrong_does_not_block_it() {
-        let mut fixture = fixture();
-        let today = fixture.now;
-        assert!(matches!(reserve(&fixture, 100), Reservation::Granted(_)));
-        fixture.now = today + Duration::from_secs(23 * 60 * 60);
-        assert!(matches!(reserve(&fixture, 1), Reservation::OverBudget { .. }));
-        fixture.now = today + Duration::from_secs(25 * 60 * 60);
-        assert!(matches!(reserve(&fixture, 1), Reservation::Granted(_)));
-        fixture.now = "1999-01-01T00:00:00Z".parse().unwrap();
-        assert!(matches!(reserve(&fixture, 100), Reservation::Granted(_)));
+    fn a_budget_covers_24_hours_and_survives_a_wrong_clock() {
+        let mut test = TestQueue::new();
+        let today = test.now;
+        assert!(matches!(reserve(&test, 100), Reservation::Granted(_)));
+        test.now = today + Duration::from_secs(23 * 60 * 60);
+        assert!(matches!(reserve(&test, 1), Reservation::OverBudget { .. }));
+        test.now = today + Duration::from_secs(25 * 60 * 60);
+        assert!(matches!(reserve(&test, 1), Reservation::Granted(_)));
+        test.now = "1999-01-01T00:00:00Z".parse().unwrap();
+        assert!(matches!(reserve(&test, 100), Reservation::Granted(_)));
     }
 
     #[test]
-    fn many_that_ask_at_once_do_not_share_the_same_room() {
-        let fixture = fixture();
+    fn parallel_reservations_stay_within_the_budget() {
+        let test = TestQueue::new();
         let granted: usize = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| {
                     scope.spawn(|| {
-                        (0..10).filter(|_| matches!(reserve(&fixture, 7), Reservation::Granted(_))).count()
+                        (0..10).filter(|_| matches!(reserve(&test, 7), Reservation::Granted(_))).count()
                     })
                 })
                 .collect();
@@ -285,21 +307,14 @@ mod tests {
 
     #[test]
     fn an_answer_is_kept_until_its_capture_ends() {
-        let fixture = fixture();
-        let announcement = Announcement {
-            session: knowledge::SessionId::verbatim("s"),
-            transcript: "/t/s.jsonl".into(),
-            cwd: None,
-            origin: "test".into(),
-            reason: None,
-        };
-        fixture.queue.add(&announcement, fixture.now).unwrap();
-        let claim = fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap();
-        fixture.queue.save_answer(&claim, "q", b"one").unwrap();
-        fixture.queue.save_answer(&claim, "q", b"two").unwrap();
-        assert_eq!(fixture.queue.saved_answer(&claim, "q").unwrap().as_deref(), Some(&b"two"[..]));
-        assert_eq!(fixture.queue.saved_answer(&claim, "other").unwrap(), None);
-        fixture.queue.finish(&claim, &Finish::Nothing { reason: "r".into() }, fixture.now).unwrap();
-        assert_eq!(fixture.queue.saved_answer(&claim, "q").unwrap(), None);
+        let test = TestQueue::new();
+        test.add("s");
+        let claim = test.claim(Stage::Intake).unwrap();
+        test.queue.save_answer(&claim, "q", b"one").unwrap();
+        test.queue.save_answer(&claim, "q", b"two").unwrap();
+        assert_eq!(test.queue.saved_answer(&claim, "q").unwrap().as_deref(), Some(&b"two"[..]));
+        assert_eq!(test.queue.saved_answer(&claim, "other").unwrap(), None);
+        test.queue.finish(&claim, &Finish::Nothing { reason: "r".into() }, test.now).unwrap();
+        assert_eq!(test.queue.saved_answer(&claim, "q").unwrap(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Where an announcement goes when the queue cannot take it: a file of its own.
+//! Announcements as files, for when a hook cannot write to the queue.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -6,21 +6,25 @@ use std::path::{Path, PathBuf};
 
 use crate::capture::Announcement;
 
-/// A folder of announcements, one file each, complete or not there at all.
+/// A folder of announcements, one file each. A file is complete or does not exist.
 #[derive(Clone, Debug)]
 pub struct Spool {
     folder: PathBuf,
 }
 
 impl Spool {
+    /// A spool in this folder, which [`put`](Self::put) creates.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Keeps an announcement: write, fsync, rename, fsync the folder.
+    /// Stores an announcement: write, fsync, rename, fsync the folder.
+    ///
+    /// # Errors
+    /// When one of these fails.
     pub fn put(&self, announcement: &Announcement) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        // Named after what it holds, so that a hook that is run twice leaves one file.
+        // Named after its content, so that a hook that runs twice leaves one file.
         let body = serde_json::to_vec(announcement)?;
         let name = blake3::hash(&body).to_hex()[..16].to_owned();
         let temporary = self.folder.join(format!("{name}.{}.new", std::process::id()));
@@ -33,11 +37,14 @@ impl Spool {
         File::open(&self.folder)?.sync_all()
     }
 
-    /// The announcements kept, each with its file; to be removed once its row is committed.
-    /// A file that cannot be read as one is set aside with the ending `.bad`.
+    /// The stored announcements, each with its file, which the caller removes after committing its row.
+    /// A file that does not parse is renamed to end in `.bad`.
     ///
-    /// What a hook has left that was killed as it wrote is taken in if it is whole, and removed if
-    /// it is torn: nobody was told that it is kept.
+    /// The temporary file of a killed hook is used if it is complete and removed if it is not: nobody
+    /// was told that it is stored.
+    ///
+    /// # Errors
+    /// When the folder cannot be read.
     pub fn list(&self) -> io::Result<Vec<(PathBuf, Announcement)>> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
@@ -47,16 +54,16 @@ impl Spool {
         let mut found = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            let is_left = match path.extension().and_then(|ending| ending.to_str()) {
+            let is_temporary = match path.extension().and_then(|ending| ending.to_str()) {
                 Some("json") => false,
-                Some("new") if !writer_lives(&path) => true,
+                Some("new") if !is_writer_running(&path) => true,
                 _ => continue,
             };
             match fs::read(&path).map(|body| serde_json::from_slice(&body)) {
                 Ok(Ok(announcement)) => found.push((path, announcement)),
-                Ok(Err(_)) if is_left => self.remove(&path)?,
+                Ok(Err(_)) if is_temporary => self.remove(&path)?,
                 Ok(Err(_)) => fs::rename(&path, path.with_extension("bad"))?,
-                // Another process has taken it in meanwhile.
+                // Another process has removed it in the meantime.
                 Err(_) => {}
             }
         }
@@ -64,6 +71,10 @@ impl Spool {
         Ok(found)
     }
 
+    /// Removes a file of the spool; it is no error if it is gone.
+    ///
+    /// # Errors
+    /// When it exists and cannot be removed.
     pub fn remove(&self, path: &Path) -> io::Result<()> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -72,8 +83,8 @@ impl Spool {
     }
 }
 
-/// Whether the process whose number is in a temporary file's name is there.
-fn writer_lives(path: &Path) -> bool {
+/// Whether the process whose id is in a temporary file's name is running.
+fn is_writer_running(path: &Path) -> bool {
     let number = || path.file_stem()?.to_str()?.rsplit('.').next()?.parse().ok();
     number()
         .and_then(rustix::process::Pid::from_raw)

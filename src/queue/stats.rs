@@ -1,13 +1,113 @@
-//! What `nugget status` shows besides the states: where captures stand, and which have failed.
+//! Counts and due times: what `nugget status` shows, and what a worker asks before it stops.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use rusqlite::params;
 
-use crate::{Capture, Error, Queue, Stage};
+use crate::claims::RETRY_SPAN_MS;
+use crate::pauses::{NOT_PAUSED, PAUSE_SPAN_MS};
+use crate::rows::state;
+use crate::store::{Queue, timestamp};
+use crate::{Capture, Error, Stage, State, Tally};
 
 impl Queue {
-    /// How many unfinished captures stand before or in each stage, in the order of the stages.
+    /// The number of captures in each state.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn tally(&self) -> Result<Tally, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(
+            "SELECT outcome, claim IS NOT NULL, attempts > 0, count(*) FROM captures GROUP BY 1, 2, 3",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut tally = Tally::default();
+        while let Some(row) = rows.next()? {
+            let count = row.get::<_, i64>(3)?.unsigned_abs();
+            match state(row.get::<_, Option<String>>(0)?.as_deref(), row.get(1)?, row.get(2)?)? {
+                State::Queued => tally.queued += count,
+                State::Running => tally.running += count,
+                State::Retrying => tally.retrying += count,
+                State::Done => tally.done += count,
+                State::Nothing => tally.nothing += count,
+                State::Dead => tally.dead += count,
+            }
+        }
+        Ok(tally)
+    }
+
+    /// How many captures have not ended. Called often, so it reads only those.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn unfinished(&self) -> Result<u64, Error> {
+        let connection = self.connection()?;
+        let mut statement =
+            connection.prepare_cached("SELECT count(*) FROM captures WHERE outcome IS NULL")?;
+        Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+    }
+
+    /// Whether any unfinished capture is due, claimed or not.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn is_due(&self, now: Timestamp) -> Result<bool, Error> {
+        self.has_due("outcome IS NULL", now)
+    }
+
+    /// Whether any capture can be claimed now.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn is_claimable(&self, now: Timestamp) -> Result<bool, Error> {
+        self.has_due("outcome IS NULL AND claim IS NULL", now)
+    }
+
+    fn has_due(&self, condition: &str, now: Timestamp) -> Result<bool, Error> {
+        let connection = self.connection()?;
+        let now_ms = now.as_millisecond();
+        let mut statement = connection.prepare_cached(&format!(
+            "SELECT 1 FROM captures WHERE {condition} AND (not_before_ms <= ?1 OR not_before_ms > ?2)
+             AND {NOT_PAUSED} LIMIT 1"
+        ))?;
+        Ok(statement.exists(params![now_ms, now_ms + RETRY_SPAN_MS, now_ms + PAUSE_SPAN_MS])?)
+    }
+
+    /// When the next unclaimed capture is due, if there is one.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn next_due(&self) -> Result<Option<Timestamp>, Error> {
+        let due: Option<i64> = self.connection()?.query_row(
+            "SELECT min(max(not_before_ms, coalesce((SELECT until_ms FROM pauses WHERE pauses.stage = captures.stage), 0)))
+             FROM captures WHERE outcome IS NULL AND claim IS NULL",
+            [],
+            |row| row.get(0),
+        )?;
+        due.map(timestamp).transpose()
+    }
+
+    /// Whether every unfinished capture waits for delivery and none can be attempted now: a worker
+    /// process has no reason to stay.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn waits_for_delivery(&self, now: Timestamp) -> Result<bool, Error> {
+        let elsewhere = {
+            let connection = self.connection()?;
+            let mut statement = connection.prepare_cached(
+                "SELECT 1 FROM captures WHERE outcome IS NULL AND (stage <> 'delivery' OR claim IS NOT NULL) LIMIT 1",
+            )?;
+            statement.exists([])?
+        };
+        Ok(!elsewhere && self.unfinished()? > 0 && !self.is_due(now)?)
+    }
+
+    /// How many unfinished captures are at each stage, in the order of the stages.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
     pub fn stage_depths(&self) -> Result<Vec<(Stage, u64)>, Error> {
         let connection = self.connection()?;
         let mut statement = connection
@@ -23,8 +123,11 @@ impl Queue {
         Ok(depths)
     }
 
-    /// The latest captures whose last attempt has failed: those that wait for another, and those that ended
-    /// dead within `within`. Newest first.
+    /// Captures whose last attempt failed, newest first: those that wait for another attempt, and those
+    /// that died within the duration `within`.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
     pub fn recent_failures(
         &self,
         limit: usize,
@@ -33,17 +136,11 @@ impl Queue {
     ) -> Result<Vec<Capture>, Error> {
         let since_ms =
             now.as_millisecond().saturating_sub(i64::try_from(within.as_millis()).unwrap_or(i64::MAX));
-        let ids: Vec<i64> = {
-            let connection = self.connection()?;
-            let mut statement = connection.prepare_cached(
-                "SELECT id FROM captures WHERE reason IS NOT NULL
-                 AND ((outcome = 'dead' AND finished_ms >= ?1) OR (outcome IS NULL AND attempts > 0))
-                 ORDER BY id DESC LIMIT ?2",
-            )?;
-            let rows = statement.query_map((since_ms, limit as i64), |row| row.get(0))?;
-            rows.collect::<Result<_, _>>()?
-        };
-        let captures = ids.into_iter().map(|id| self.capture(id)).collect::<Result<Vec<_>, _>>()?;
-        Ok(captures.into_iter().flatten().collect())
+        self.select(
+            "WHERE reason IS NOT NULL
+             AND ((outcome = 'dead' AND finished_ms >= ?1) OR (outcome IS NULL AND attempts > 0))
+             ORDER BY id DESC LIMIT ?2",
+            (since_ms, limit as i64),
+        )
     }
 }

@@ -282,13 +282,9 @@ fn of_file(path: &Path) -> Result<Announcement, CliError> {
     }
     let file = std::fs::File::open(&path).map_err(|error| wrong(error).hint("check its permissions"))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    Ok(Announcement {
-        session: SessionId::verbatim(session_id(file).unwrap_or(stem)),
-        cwd: transcript::read_head(&path).ok().and_then(|glance| glance.cwd),
-        transcript: path,
-        origin: "command".to_owned(),
-        reason: None,
-    })
+    let session = SessionId::verbatim(session_id(file).unwrap_or(stem));
+    let cwd = transcript::read_head(&path).ok().and_then(|head| head.cwd);
+    Ok(Announcement { cwd, ..Announcement::new(session, path, "command") })
 }
 
 /// The session that the first lines of a transcript name.
@@ -353,13 +349,7 @@ fn of_environment() -> Option<Announcement> {
     let transcript =
         projects.flatten().map(|project| project.path().join(&name)).find(|path| path.is_file())?;
     let cwd = std::env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
-    Some(Announcement {
-        session: SessionId::verbatim(session),
-        transcript,
-        cwd,
-        origin: "hook".to_owned(),
-        reason: None,
-    })
+    Some(Announcement { cwd, ..Announcement::new(SessionId::verbatim(session), transcript, "hook") })
 }
 
 /// One line of stdin, never to its end. The reading thread is left behind when it comes too late.

@@ -65,7 +65,7 @@ impl Arguments {
         let mut days: BTreeMap<(String, String), Vec<ModelCall>> = BTreeMap::new();
         for call in calls {
             let day = call.at.strftime("%Y-%m-%d").to_string();
-            days.entry((day, call.spent.model.clone())).or_default().push(call);
+            days.entry((day, call.cost.model.clone())).or_default().push(call);
         }
         let mut rows = vec![["day (UTC)", "calls", "tokens", "dollars", "model"].map(str::to_owned).to_vec()];
         for ((day, model), calls) in &days {
@@ -109,8 +109,8 @@ struct Total {
 impl Total {
     fn of(calls: &[ModelCall]) -> Self {
         calls.iter().fold(Self::default(), |total, call| Self {
-            tokens: total.tokens + call.spent.tokens(),
-            microdollars: total.microdollars + call.spent.microdollars,
+            tokens: total.tokens + call.cost.tokens(),
+            microdollars: total.microdollars + call.cost.microdollars,
             estimated: total.estimated + u64::from(call.estimated),
         })
     }

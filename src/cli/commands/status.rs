@@ -185,8 +185,8 @@ impl Picture {
         self.captures = queue.captures(limit)?;
         self.troubles = queue.recent_failures(TROUBLES_MAX, TROUBLES_WITHIN, self.now)?;
         for call in queue.model_calls(self.now.checked_sub(BUDGET_SPAN).unwrap_or(Timestamp::UNIX_EPOCH))? {
-            self.spend.tokens += call.spent.tokens();
-            self.spend.microdollars += call.spent.microdollars;
+            self.spend.tokens += call.cost.tokens();
+            self.spend.microdollars += call.cost.microdollars;
         }
         if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.running) {
             self.drainer = serde_json::from_str(&body).ok().map(|report| (pid, report));

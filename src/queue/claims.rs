@@ -1,0 +1,555 @@
+//! Moves captures through their stages: claim, advance, finish, fail, release, retry, forget.
+
+use std::time::Duration;
+
+use backoff::backoff::Backoff as _;
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+
+use crate::Error;
+use crate::capture::{ATTEMPTS_MAX, Branch, Capture, Claim, Finish, Outcome, Stage, State};
+use crate::pauses;
+use crate::proposals::{self, ProposedUnit};
+use crate::rows::{check_claim, get};
+use crate::store::Queue;
+use crate::transcripts::{self, TranscriptStamp};
+
+/// The first wait before a retry; each further one is about twice as long, plus or minus half.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// The longest wait before a retry.
+const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
+/// A retry that is due further ahead than this was set by a clock that jumped, and counts as due.
+pub(crate) const RETRY_SPAN_MS: i64 = 2 * RETRY_MAX.as_millis() as i64;
+
+const LINE_OWNER: &str = "SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2";
+const NAME_OWNER: &str = "SELECT 1 FROM names WHERE name = ?1 AND capture_id <> ?2";
+
+impl Queue {
+    /// Claims the oldest capture that waits at a stage and is due.
+    ///
+    /// The attempt is counted here, before the work, so that a job that kills its process is still
+    /// parked in the end. At intake a session that has a running capture waits for it, so that no line
+    /// is captured twice; a capture that only waits for delivery has read its lines already.
+    ///
+    /// # Errors
+    /// When the queue cannot be read or written.
+    pub fn claim(&self, stage: Stage, now: Timestamp) -> Result<Option<Claim>, Error> {
+        let now_ms = now.as_millisecond();
+        // All stages are woken together, and most of them find nothing: that needs no write lock.
+        if !self.has_unclaimed(stage)? {
+            return Ok(None);
+        }
+        self.write(|transaction| {
+            if pauses::is_paused(transaction, stage, now_ms)? {
+                return Ok(None);
+            }
+            loop {
+                let found: Option<(i64, u32, Option<String>)> = transaction
+                    .prepare_cached(
+                        "SELECT id, attempts, reason FROM captures AS c
+                         WHERE stage = ?1 AND outcome IS NULL AND claim IS NULL
+                           AND (not_before_ms <= ?2 OR not_before_ms > ?3)
+                           AND (?1 <> 'intake' OR NOT EXISTS (
+                               SELECT 1 FROM captures AS other
+                               WHERE other.session_id = c.session_id AND other.outcome IS NULL
+                                 AND other.stage <> 'delivery' AND other.id < c.id))
+                         ORDER BY id LIMIT 1",
+                    )?
+                    .query_row(params![stage.as_str(), now_ms, now_ms + RETRY_SPAN_MS], |row| {
+                        Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                    })
+                    .optional()?;
+                let Some((id, attempts, last_error)) = found else { return Ok(None) };
+                if attempts >= ATTEMPTS_MAX {
+                    let reason = last_error.as_deref().unwrap_or("every attempt ended the worker process");
+                    end(transaction, id, Outcome::Dead, Some(reason), now)?;
+                    continue;
+                }
+                transaction.execute("UPDATE counters SET value = value + 1 WHERE name = 'claim'", [])?;
+                let token: i64 =
+                    transaction
+                        .query_row("SELECT value FROM counters WHERE name = 'claim'", [], |row| row.get(0))?;
+                transaction.execute(
+                    "UPDATE captures SET claim = ?2, attempts = attempts + 1,
+                         started_ms = coalesce(started_ms, ?3) WHERE id = ?1",
+                    params![id, token, now_ms],
+                )?;
+                let capture = get(transaction, id)?.ok_or(Error::Unknown { id })?;
+                let input = transaction
+                    .query_row("SELECT body FROM results WHERE capture_id = ?1", [id], |row| row.get(0))
+                    .optional()?
+                    .unwrap_or_default();
+                return Ok(Some(Claim { capture, input, token }));
+            }
+        })
+    }
+
+    fn has_unclaimed(&self, stage: Stage) -> Result<bool, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(
+            "SELECT 1 FROM captures WHERE stage = ?1 AND outcome IS NULL AND claim IS NULL LIMIT 1",
+        )?;
+        Ok(statement.exists([stage.as_str()])?)
+    }
+
+    /// Stores a stage's result and passes the capture on to the next stage, in one transaction.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn advance(&self, claim: &Claim, next: Stage, result: &[u8]) -> Result<(), Error> {
+        self.write(|transaction| advance(transaction, claim, next, result))
+    }
+
+    /// [`advance`](Self::advance) for intake: also assigns the lines to this capture, and stores the
+    /// stamp of the transcript as it was read.
+    ///
+    /// Returns the lines that another capture took in the meantime. If there are any, nothing has
+    /// changed, and the caller reads again without them.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn advance_with_lines(
+        &self,
+        claim: &Claim,
+        next: Stage,
+        result: &[u8],
+        lines: &[String],
+        stamp: Option<&TranscriptStamp>,
+    ) -> Result<Vec<String>, Error> {
+        self.write(|transaction| {
+            let mut taken = Vec::new();
+            for line in lines {
+                if is_owned_by_other(transaction, LINE_OWNER, line, claim.capture.id)? {
+                    taken.push(line.clone());
+                }
+            }
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            let mut take = transaction.prepare_cached("INSERT OR IGNORE INTO lines VALUES (?1, ?2)")?;
+            for line in lines {
+                take.execute(params![line, claim.capture.id])?;
+            }
+            advance(transaction, claim, next, result)?;
+            if let Some(stamp) = stamp {
+                transcripts::store_read(transaction, stamp, claim.capture.id)?;
+            }
+            Ok(taken)
+        })
+    }
+
+    /// Whether another capture has taken a line.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn is_taken(&self, capture: i64, line: &str) -> Result<bool, Error> {
+        is_owned_by_other(&*self.connection()?, LINE_OWNER, line, capture)
+    }
+
+    /// Stores what a stage decided before it acts on it, so that the next attempt does exactly the
+    /// same. The names of new units become this capture's.
+    ///
+    /// Returns the names that another capture has. If there are any, nothing is stored.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn save_result(
+        &self,
+        claim: &Claim,
+        result: &[u8],
+        units: &[ProposedUnit],
+    ) -> Result<Vec<String>, Error> {
+        let id = claim.capture.id;
+        self.write(|transaction| {
+            check_claim(transaction, claim)?;
+            let mut taken = Vec::new();
+            for unit in units.iter().filter(|unit| unit.is_new) {
+                if is_owned_by_other(transaction, NAME_OWNER, &unit.name, id)? {
+                    taken.push(unit.name.clone());
+                }
+            }
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            proposals::store(transaction, id, units)?;
+            store_result(transaction, id, result)?;
+            Ok(taken)
+        })
+    }
+
+    /// What is stored for the capture's stage, or for making its branch again.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn saved_result(&self, id: i64) -> Result<Option<Vec<u8>>, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached("SELECT body FROM results WHERE capture_id = ?1")?;
+        Ok(statement.query_row([id], |row| row.get(0)).optional()?)
+    }
+
+    /// Whether another capture has given a unit this name.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn is_name_taken(&self, capture: i64, name: &str) -> Result<bool, Error> {
+        is_owned_by_other(&*self.connection()?, NAME_OWNER, name, capture)
+    }
+
+    /// [`advance`](Self::advance) for git: also records the branch that it made.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn advance_with_branch(
+        &self,
+        claim: &Claim,
+        next: Stage,
+        result: &[u8],
+        branch: &Branch,
+    ) -> Result<(), Error> {
+        self.write(|transaction| {
+            advance(transaction, claim, next, result)?;
+            record_branch(transaction, claim.capture.id, branch)
+        })
+    }
+
+    /// Ends a capture.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn finish(&self, claim: &Claim, finish: &Finish, now: Timestamp) -> Result<(), Error> {
+        self.finish_with_transcript(claim, finish, None, now)
+    }
+
+    /// [`finish`](Self::finish) for intake: also stores the stamp of the transcript as it was read.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn finish_with_transcript(
+        &self,
+        claim: &Claim,
+        finish: &Finish,
+        stamp: Option<&TranscriptStamp>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let id = claim.capture.id;
+        self.write(|transaction| {
+            check_claim(transaction, claim)?;
+            if let Some(stamp) = stamp {
+                transcripts::store_read(transaction, stamp, id)?;
+            }
+            match finish {
+                Finish::Done(branch) => {
+                    record_branch(transaction, id, branch)?;
+                    end(transaction, id, Outcome::Done, None, now)
+                }
+                Finish::Nothing { reason } => end(transaction, id, Outcome::Nothing, Some(reason), now),
+                Finish::Dead { reason } => end(transaction, id, Outcome::Dead, Some(reason), now),
+            }
+        })
+    }
+
+    /// Releases a capture after a failure: due again after a growing, jittered wait, or dead after
+    /// [`ATTEMPTS_MAX`] attempts. `after` is a wait that the other side asked for; it does not count as
+    /// an attempt, because the job did nothing wrong.
+    ///
+    /// # Errors
+    /// [`Error::Stale`] when the capture was claimed again since.
+    pub fn fail(
+        &self,
+        claim: &Claim,
+        error: &str,
+        after: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<State, Error> {
+        let id = claim.capture.id;
+        self.write(|transaction| {
+            check_claim(transaction, claim)?;
+            if after.is_none() && claim.capture.attempts >= ATTEMPTS_MAX {
+                end(transaction, id, Outcome::Dead, Some(error), now)?;
+                return Ok(State::Dead);
+            }
+            let wait = after.unwrap_or_else(|| retry_wait(&claim.capture)).min(RETRY_MAX);
+            let due_ms = now.as_millisecond() + wait.as_millis() as i64;
+            transaction.execute(
+                "UPDATE captures SET claim = NULL, reason = ?2, not_before_ms = ?3, attempts = attempts - ?4
+                 WHERE id = ?1",
+                params![id, error, due_ms, u32::from(after.is_some())],
+            )?;
+            Ok(State::Retrying)
+        })
+    }
+
+    /// Releases what an earlier worker of a stage had claimed; of every stage for `None`, which only
+    /// the holder of the drain lock may ask for. Returns how many captures that were.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn release_claims(&self, stage: Option<Stage>) -> Result<usize, Error> {
+        self.write(|transaction| {
+            Ok(transaction.execute(
+                "UPDATE captures SET claim = NULL
+                 WHERE outcome IS NULL AND claim IS NOT NULL AND (?1 IS NULL OR stage = ?1)",
+                [stage.map(Stage::as_str)],
+            )?)
+        })
+    }
+
+    /// Releases what a worker of a stage had claimed when it crashed, and stores the crash as the last
+    /// error: it becomes the reason if the capture crashes the worker on every attempt.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn release_failed(&self, stage: Stage, error: &str) -> Result<usize, Error> {
+        self.write(|transaction| {
+            Ok(transaction.execute(
+                "UPDATE captures SET claim = NULL, reason = ?2
+                 WHERE outcome IS NULL AND claim IS NOT NULL AND stage = ?1",
+                params![stage.as_str(), error],
+            )?)
+        })
+    }
+
+    /// Retries a dead capture, or all of them, from the stage where it failed, and ends all waits and
+    /// pauses. Returns how many dead captures there were.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] when there is no such capture.
+    pub fn retry(&self, id: Option<i64>) -> Result<usize, Error> {
+        self.write(|transaction| {
+            let changed = transaction.execute(
+                "UPDATE captures SET outcome = NULL, claim = NULL, attempts = 0, not_before_ms = 0,
+                     finished_ms = NULL WHERE outcome = 'dead' AND (?1 IS NULL OR id = ?1)",
+                [id],
+            )?;
+            transaction.execute(
+                "UPDATE captures SET not_before_ms = 0 WHERE outcome IS NULL AND claim IS NULL AND (?1 IS NULL OR id = ?1)",
+                [id],
+            )?;
+            transaction.execute("DELETE FROM pauses", [])?;
+            match id {
+                Some(id) if get(transaction, id)?.is_none() => Err(Error::Unknown { id }),
+                _ => Ok(changed),
+            }
+        })
+    }
+
+    /// Deletes a capture's record. Its lines become free: the session can be captured again.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`] when there is no such capture.
+    pub fn forget(&self, id: i64) -> Result<(), Error> {
+        self.write(|transaction| match transaction.execute("DELETE FROM captures WHERE id = ?1", [id])? {
+            0 => Err(Error::Unknown { id }),
+            _ => Ok(()),
+        })
+    }
+}
+
+fn is_owned_by_other(connection: &Connection, owner: &str, key: &str, capture: i64) -> Result<bool, Error> {
+    Ok(connection.prepare_cached(owner)?.exists(params![key, capture])?)
+}
+
+fn advance(transaction: &Transaction<'_>, claim: &Claim, next: Stage, result: &[u8]) -> Result<(), Error> {
+    check_claim(transaction, claim)?;
+    let id = claim.capture.id;
+    store_result(transaction, id, result)?;
+    transaction.execute(
+        "UPDATE captures SET stage = ?2, claim = NULL, attempts = 0, not_before_ms = 0, reason = NULL WHERE id = ?1",
+        params![id, next.as_str()],
+    )?;
+    Ok(())
+}
+
+pub(crate) fn store_result(transaction: &Transaction<'_>, id: i64, result: &[u8]) -> Result<(), Error> {
+    transaction.execute("INSERT OR REPLACE INTO results VALUES (?1, ?2)", params![id, result])?;
+    Ok(())
+}
+
+fn record_branch(transaction: &Transaction<'_>, id: i64, branch: &Branch) -> Result<(), Error> {
+    transaction.execute(
+        "UPDATE captures SET branch = ?2, commit_id = ?3, units = ?4 WHERE id = ?1",
+        params![id, branch.name, branch.commit, branch.units],
+    )?;
+    Ok(())
+}
+
+fn end(
+    transaction: &Transaction<'_>,
+    id: i64,
+    outcome: Outcome,
+    reason: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    transaction.execute(
+        "UPDATE captures SET outcome = ?2, claim = NULL, finished_ms = ?4, reason = ?3 WHERE id = ?1",
+        params![id, outcome.as_str(), reason, now.as_millisecond()],
+    )?;
+    // A dead capture keeps its stage's input: a retry goes on from there.
+    if outcome != Outcome::Dead {
+        // While its pull request is open, its branch may have to be made again on a newer base.
+        transaction.execute(
+            "DELETE FROM results WHERE capture_id = ?1 AND NOT (?2 = 'done' AND EXISTS (
+                 SELECT 1 FROM captures WHERE id = ?1 AND pull_state = 'open'))",
+            params![id, outcome.as_str()],
+        )?;
+        transaction.execute("DELETE FROM answers WHERE capture_id = ?1", [id])?;
+    }
+    Ok(())
+}
+
+/// The wait before a capture's next attempt, jittered by half either way. The jitter is a hash of the
+/// session and the attempt: it separates captures as well as chance does, and a replay repeats it.
+fn retry_wait(capture: &Capture) -> Duration {
+    let mut policy = backoff::ExponentialBackoffBuilder::new()
+        .with_initial_interval(RETRY_FIRST)
+        .with_multiplier(2.0)
+        .with_randomization_factor(0.0)
+        .with_max_interval(RETRY_MAX)
+        .with_max_elapsed_time(None)
+        .build();
+    let mut wait = RETRY_FIRST;
+    for _ in 0..capture.attempts {
+        wait = policy.next_backoff().unwrap_or(RETRY_MAX);
+    }
+    let digest = blake3::hash(format!("{} {}", capture.session_id, capture.attempts).as_bytes());
+    let jitter = f64::from(u16::from_le_bytes([digest.as_bytes()[0], digest.as_bytes()[1]])) / 65536.0;
+    wait.mul_f64(0.5 + jitter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Tally;
+    use crate::testing::TestQueue;
+
+    #[test]
+    fn each_stage_gets_what_the_previous_one_stored() {
+        let test = TestQueue::new();
+        let id = test.add("s1");
+        let claim = test.claim(Stage::Intake).unwrap();
+        assert_eq!((claim.capture.id, claim.capture.attempts, claim.input.len()), (id, 1, 0));
+        assert!(test.claim(Stage::Intake).is_none());
+        test.queue.advance(&claim, Stage::Extraction, b"words").unwrap();
+        let claim = test.claim(Stage::Extraction).unwrap();
+        assert_eq!(claim.input, b"words");
+        let branch = Branch { name: "nugget/x".into(), commit: "c0".into(), units: 2 };
+        test.queue.finish(&claim, &Finish::Done(branch), test.now).unwrap();
+        let capture = test.capture(id);
+        assert_eq!(
+            (capture.state, capture.branch.as_deref(), capture.units),
+            (State::Done, Some("nugget/x"), 2)
+        );
+        assert_eq!(test.queue.tally().unwrap(), Tally { done: 1, ..Tally::default() });
+    }
+
+    #[test]
+    fn a_stale_claim_changes_nothing() {
+        let test = TestQueue::new();
+        let id = test.add("s1");
+        let stale = test.claim(Stage::Intake).unwrap();
+        assert_eq!(test.queue.release_claims(Some(Stage::Intake)).unwrap(), 1);
+        let current = test.claim(Stage::Intake).unwrap();
+        let nothing = Finish::Nothing { reason: "late".into() };
+        assert!(matches!(test.queue.finish(&stale, &nothing, test.now), Err(Error::Stale { .. })));
+        assert!(matches!(test.queue.advance(&stale, Stage::Git, b""), Err(Error::Stale { .. })));
+        assert!(matches!(test.queue.fail(&stale, "x", None, test.now), Err(Error::Stale { .. })));
+        assert_eq!(test.capture(id).state, State::Running);
+        test.queue.advance(&current, Stage::Extraction, b"").unwrap();
+    }
+
+    #[test]
+    fn a_job_that_kills_its_process_is_dead_after_five_attempts() {
+        let test = TestQueue::new();
+        let id = test.add("poison");
+        test.add("healthy");
+        for _ in 0..ATTEMPTS_MAX {
+            assert_eq!(test.claim(Stage::Intake).unwrap().capture.id, id);
+            test.queue.release_claims(None).unwrap();
+        }
+        assert_eq!(test.claim(Stage::Intake).unwrap().capture.session_id.as_str(), "healthy");
+        let dead = test.capture(id);
+        assert_eq!(
+            (dead.state, dead.reason.as_deref()),
+            (State::Dead, Some("every attempt ended the worker process"))
+        );
+        assert_eq!(test.queue.retry(Some(id)).unwrap(), 1);
+        assert_eq!(test.capture(id).state, State::Queued);
+    }
+
+    #[test]
+    fn a_job_that_crashes_its_worker_is_dead_with_the_last_crash() {
+        let test = TestQueue::new();
+        let id = test.add("poison");
+        for attempt in 1..=ATTEMPTS_MAX {
+            test.claim(Stage::Intake).unwrap();
+            test.queue.release_failed(Stage::Intake, &format!("panic {attempt}")).unwrap();
+        }
+        assert!(test.claim(Stage::Intake).is_none());
+        let dead = test.capture(id);
+        assert_eq!((dead.state, dead.reason.as_deref()), (State::Dead, Some("panic 5")));
+    }
+
+    #[test]
+    fn waits_grow_and_the_last_error_is_the_reason() {
+        let mut test = TestQueue::new();
+        let id = test.add("s1");
+        for attempt in 1..=ATTEMPTS_MAX {
+            let claim = test.claim(Stage::Intake).unwrap();
+            let state = test.queue.fail(&claim, &format!("error {attempt}"), None, test.now).unwrap();
+            if attempt < ATTEMPTS_MAX {
+                assert_eq!(state, State::Retrying);
+                assert!(test.claim(Stage::Intake).is_none(), "claimed before it is due");
+                let due = test.queue.next_due().unwrap().unwrap();
+                let wait = due.duration_since(test.now).as_secs_f64();
+                let expected = f64::from(1 << (attempt - 1));
+                assert!((expected * 0.49..expected * 1.51).contains(&wait), "attempt {attempt}: {wait} s");
+                test.now = due;
+            }
+        }
+        let capture = test.capture(id);
+        assert_eq!((capture.state, capture.reason.as_deref()), (State::Dead, Some("error 5")));
+    }
+
+    #[test]
+    fn a_requested_wait_is_no_attempt() {
+        let mut test = TestQueue::new();
+        test.add("s1");
+        for _ in 0..20 {
+            let claim = test.claim(Stage::Intake).unwrap();
+            assert_eq!(claim.capture.attempts, 1);
+            test.queue.fail(&claim, "429", Some(Duration::from_secs(30)), test.now).unwrap();
+            test.now = test.queue.next_due().unwrap().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_clock_that_jumps_back_ten_years_strands_no_retry() {
+        let mut test = TestQueue::new();
+        test.add("s1");
+        let claim = test.claim(Stage::Intake).unwrap();
+        test.queue.fail(&claim, "x", None, test.now).unwrap();
+        test.now = "2016-11-20T14:12:00Z".parse().unwrap();
+        assert!(test.queue.is_due(test.now).unwrap());
+        assert!(test.claim(Stage::Intake).is_some());
+    }
+
+    #[test]
+    fn a_line_belongs_to_one_capture() {
+        let test = TestQueue::new();
+        let lines = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        test.add("original");
+        test.add("fork");
+        let original = test.claim(Stage::Intake).unwrap();
+        let fork = test.claim(Stage::Intake).unwrap();
+        let advance = |claim: &Claim, names: &[&str]| {
+            test.queue.advance_with_lines(claim, Stage::Extraction, b"", &lines(names), None).unwrap()
+        };
+        assert!(advance(&original, &["a", "b"]).is_empty());
+        assert_eq!(advance(&fork, &["b", "c"]), ["b"]);
+        assert_eq!(test.capture(fork.capture.id).stage, Stage::Intake);
+        assert!(test.queue.is_taken(fork.capture.id, "a").unwrap());
+        assert!(!test.queue.is_taken(original.capture.id, "a").unwrap());
+        test.queue.forget(original.capture.id).unwrap();
+        assert!(!test.queue.is_taken(fork.capture.id, "a").unwrap());
+    }
+}

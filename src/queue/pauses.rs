@@ -1,0 +1,219 @@
+//! Pauses of a whole stage, for failures that would hit every capture at it: no network, a refused token.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use crate::Error;
+use crate::capture::{Claim, Stage};
+use crate::rows::check_claim;
+use crate::store::{Queue, timestamp};
+
+/// The first pause of a stage; each further one in a row is twice as long.
+const PAUSE_FIRST: Duration = Duration::from_secs(5);
+/// The longest pause that nobody asked for.
+const PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
+/// The longest pause that another side may ask for: GitHub counts requests by the hour.
+const REQUESTED_PAUSE_MAX: Duration = Duration::from_secs(65 * 60);
+/// A pause that ends further ahead than this was set by a clock that jumped, and is ignored.
+pub(crate) const PAUSE_SPAN_MS: i64 = 2 * REQUESTED_PAUSE_MAX.as_millis() as i64;
+
+/// Condition on a row of `captures`: `?1` is now, `?3` is [`PAUSE_SPAN_MS`] from now.
+pub(crate) const NOT_PAUSED: &str = "NOT EXISTS (SELECT 1 FROM pauses WHERE pauses.stage = captures.stage
+    AND pauses.until_ms > ?1 AND pauses.until_ms <= ?3)";
+
+/// A time during which no capture is claimed at a stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// The paused stage.
+    pub stage: Stage,
+    /// When the first pause of the row began.
+    pub since: Timestamp,
+    /// When it ends.
+    pub until: Timestamp,
+    /// How many pauses there were in a row.
+    pub times: u32,
+    /// The cause, for people.
+    pub why: String,
+}
+
+impl Queue {
+    /// Releases a capture and pauses its whole stage, for a failure that every capture at it would meet.
+    ///
+    /// After the pause the oldest capture is claimed again; if that fails too, the others have not been
+    /// touched. None of this counts as an attempt. `wait` is what the other side asked for; without it
+    /// the first pause is 5 s, and each one in a row twice as long, up to 15 minutes. Returns when the
+    /// pause ends.
+    ///
+    /// # Errors
+    /// [`Error::Stale`], or when the queue cannot be written.
+    pub fn pause(
+        &self,
+        claim: &Claim,
+        why: &str,
+        wait: Option<Duration>,
+        now: Timestamp,
+    ) -> Result<Timestamp, Error> {
+        let (id, stage) = (claim.capture.id, claim.capture.stage.as_str());
+        self.write(|transaction| {
+            check_claim(transaction, claim)?;
+            let before: Option<(i64, u32)> = transaction
+                .query_row("SELECT since_ms, times FROM pauses WHERE stage = ?1", [stage], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })
+                .optional()?;
+            let (since, times) = before.unwrap_or((now.as_millisecond(), 0));
+            let wait = match wait {
+                Some(wait) => wait.min(REQUESTED_PAUSE_MAX),
+                None => PAUSE_FIRST.saturating_mul(1 << times.min(16)).min(PAUSE_MAX),
+            };
+            let until = now.as_millisecond() + wait.as_millis() as i64;
+            transaction.execute(
+                "INSERT OR REPLACE INTO pauses VALUES (?1, ?2, ?3, ?4, ?5)",
+                params![stage, since.min(now.as_millisecond()), until, times + 1, why],
+            )?;
+            // Attempts stay at one: the capture was attempted, and no number of pauses makes it dead.
+            transaction.execute(
+                "UPDATE captures SET claim = NULL, attempts = min(attempts, 1), reason = ?2, not_before_ms = ?3
+                 WHERE id = ?1",
+                params![id, why, until],
+            )?;
+            timestamp(until)
+        })
+    }
+
+    /// Ends the pause of a stage, because the other side answered.
+    ///
+    /// # Errors
+    /// When the queue cannot be read or written.
+    pub fn resume(&self, stage: Stage) -> Result<(), Error> {
+        if self.pauses()?.iter().all(|pause| pause.stage != stage) {
+            return Ok(());
+        }
+        self.write(|transaction| {
+            transaction.execute("DELETE FROM pauses WHERE stage = ?1", [stage.as_str()])?;
+            transaction.execute(
+                "UPDATE captures SET not_before_ms = 0 WHERE stage = ?1 AND outcome IS NULL AND attempts <= 1",
+                [stage.as_str()],
+            )?;
+            Ok(())
+        })
+    }
+
+    /// The paused stages, including those whose pause is over but that nobody has attempted since.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn pauses(&self) -> Result<Vec<Pause>, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection
+            .prepare_cached("SELECT stage, since_ms, until_ms, times, why FROM pauses ORDER BY stage")?;
+        let mut rows = statement.query([])?;
+        let mut pauses = Vec::new();
+        while let Some(row) = rows.next()? {
+            pauses.push(Pause {
+                stage: row.get::<_, String>(0)?.parse()?,
+                since: timestamp(row.get(1)?)?,
+                until: timestamp(row.get(2)?)?,
+                times: row.get(3)?,
+                why: row.get(4)?,
+            });
+        }
+        Ok(pauses)
+    }
+}
+
+pub(crate) fn is_paused(connection: &Connection, stage: Stage, now_ms: i64) -> Result<bool, Error> {
+    Ok(connection
+        .prepare_cached("SELECT 1 FROM pauses WHERE stage = ?1 AND until_ms > ?2 AND until_ms <= ?3")?
+        .exists(params![stage.as_str(), now_ms, now_ms + PAUSE_SPAN_MS])?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::State;
+    use crate::testing::TestQueue;
+
+    #[test]
+    fn a_paused_stage_has_one_probe_and_counts_no_attempt() {
+        let mut test = TestQueue::new();
+        let ids: Vec<i64> = (0..200).map(|number| test.add_with_branch(&format!("s{number}"))).collect();
+        let mut waits = Vec::new();
+        for _ in 0..20 {
+            let claim = test.claim(Stage::Delivery).unwrap();
+            assert_eq!(claim.capture.id, ids[0], "not the oldest");
+            let until = test.queue.pause(&claim, "offline", None, test.now).unwrap();
+            assert!(test.claim(Stage::Delivery).is_none());
+            assert!(!test.queue.is_due(test.now).unwrap());
+            assert!(!test.queue.is_claimable(test.now).unwrap());
+            assert!(test.queue.waits_for_delivery(test.now).unwrap());
+            assert_eq!(test.queue.next_due().unwrap(), Some(until));
+            waits.push(until.duration_since(test.now).as_secs());
+            test.now = until;
+            assert!(test.queue.is_due(test.now).unwrap());
+        }
+        assert_eq!(waits[..9], [5, 10, 20, 40, 80, 160, 320, 640, 900]);
+        assert_eq!(waits[19], 900);
+        let first = test.capture(ids[0]);
+        assert_eq!(
+            (first.state, first.attempts, first.reason.as_deref()),
+            (State::Retrying, 1, Some("offline"))
+        );
+        assert_eq!(test.capture(ids[1]).attempts, 0);
+        let pause = test.queue.pauses().unwrap().remove(0);
+        assert_eq!((pause.stage, pause.times, pause.why.as_str()), (Stage::Delivery, 20, "offline"));
+        // The other side answers: all go on, the oldest first.
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.queue.resume(Stage::Delivery).unwrap();
+        assert_eq!(test.queue.pauses().unwrap(), []);
+        test.finish_delivery(&claim);
+        assert_eq!(test.claim(Stage::Delivery).unwrap().capture.id, ids[1]);
+    }
+
+    #[test]
+    fn other_stages_run_during_a_pause_and_retry_ends_it() {
+        let test = TestQueue::new();
+        let id = test.add_with_branch("s1");
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.queue.pause(&claim, "401", Some(Duration::from_secs(600)), test.now).unwrap();
+        test.add("s2");
+        assert!(test.queue.is_due(test.now).unwrap());
+        assert!(!test.queue.waits_for_delivery(test.now).unwrap());
+        assert!(test.claim(Stage::Intake).is_some());
+        test.queue.retry(Some(id)).unwrap();
+        assert_eq!(test.claim(Stage::Delivery).unwrap().capture.id, id);
+    }
+
+    #[test]
+    fn a_pause_set_by_a_jumping_clock_strands_nothing() {
+        let mut test = TestQueue::new();
+        test.add_with_branch("s1");
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.queue.pause(&claim, "offline", None, test.now).unwrap();
+        test.now = "2016-11-20T14:12:00Z".parse().unwrap();
+        assert!(test.queue.is_due(test.now).unwrap());
+        assert!(test.claim(Stage::Delivery).is_some());
+    }
+
+    #[test]
+    fn a_stale_claim_pauses_nothing() {
+        let test = TestQueue::new();
+        test.add_with_branch("s1");
+        let stale = test.claim(Stage::Delivery).unwrap();
+        test.queue.release_claims(Some(Stage::Delivery)).unwrap();
+        test.claim(Stage::Delivery).unwrap();
+        assert!(matches!(test.queue.pause(&stale, "x", None, test.now), Err(Error::Stale { .. })));
+    }
+
+    #[test]
+    fn a_resumed_session_is_read_while_its_branch_waits_for_delivery() {
+        let test = TestQueue::new();
+        test.add_with_branch("s");
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.queue.pause(&claim, "offline", None, test.now).unwrap();
+        let second = test.add("s");
+        assert_eq!(test.claim(Stage::Intake).unwrap().capture.id, second);
+    }
+}
