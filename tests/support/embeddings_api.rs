@@ -2,13 +2,15 @@
 //! asked, and as unreliable as a test wants them. Their vectors are made of the words of a text, so that
 //! texts that share words are near.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use super::http;
 
 /// The only key that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
 pub(crate) const KEY: &str = "canary-embed-key-4be07c55";
@@ -54,17 +56,12 @@ impl EmbeddingsApi {
         let api = Self { url, requests: Arc::default(), is_over: Arc::default() };
         let (requests, is_over) = (Arc::clone(&api.requests), Arc::clone(&api.is_over));
         let answer = Arc::new(answer);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if is_over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (requests, is_over, answer) =
-                    (Arc::clone(&requests), Arc::clone(&is_over), Arc::clone(&answer));
-                // A client that goes away is the client's affair.
-                std::thread::spawn(move || serve(stream.ok()?, &requests, &is_over, &*answer).ok());
-            }
-        });
+        let watched = Arc::clone(&is_over);
+        http::serve_connections(
+            listener,
+            move || watched.load(Ordering::Relaxed),
+            move |stream| serve(stream, &requests, &is_over, &*answer),
+        );
         api
     }
 
@@ -99,26 +96,12 @@ fn serve(
     answer: &dyn Fn(usize, &Value) -> Reply,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head)? == 0 {
-                return Ok(());
-            }
-        }
-        let header = |name: &str| {
-            head.lines().find_map(|line| {
-                let (key, value) = line.split_once(':')?;
-                key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
-            })
-        };
-        let mut body = vec![0; header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
-        reader.read_exact(&mut body)?;
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    while let Some(received) = http::read_request(&mut reader)? {
+        let body: Value = serde_json::from_slice(&received.body).unwrap_or_default();
         let is_voyage = body["model"].as_str().is_some_and(|model| model.starts_with("voyage"));
-        let refusal = if !head.starts_with("POST /v1/embeddings HTTP/1.1\r\n") {
+        let refusal = if (received.method.as_str(), received.target.as_str()) != ("POST", "/v1/embeddings") {
             Some((404, "not found"))
-        } else if header("authorization") != Some(format!("Bearer {KEY}")) {
+        } else if received.header("authorization") != format!("Bearer {KEY}") {
             Some((401, "Incorrect API key provided: canary-embed-key-4be07c55."))
         } else {
             mistake(&body, is_voyage).map(|mistake| (400, mistake))
@@ -185,6 +168,7 @@ fn serve(
         let answer = json!({ "object": "list", "data": data, "model": body["model"], "usage": usage });
         respond(&mut stream, 200, "", &answer.to_string())?;
     }
+    Ok(())
 }
 
 /// What the real services would find wrong with a request.

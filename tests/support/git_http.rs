@@ -1,11 +1,13 @@
 //! git's smart HTTP on loopback: the real `git http-backend` behind a door that asks for a password, and that
 //! fails as a test wants it.
 
-use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
+
+use super::http;
 
 /// Who is let in.
 pub(crate) const USER: &str = "x-access-token";
@@ -53,16 +55,12 @@ impl GitHttp {
             is_over: false.into(),
         });
         let serving = Arc::clone(&state);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if serving.is_over.load(std::sync::atomic::Ordering::Relaxed) {
-                    return;
-                }
-                let state = Arc::clone(&serving);
-                // A client that goes away is the client's affair.
-                std::thread::spawn(move || serve(stream.ok()?, &state).ok());
-            }
-        });
+        let watched = Arc::clone(&state);
+        http::serve_connections(
+            listener,
+            move || watched.is_over.load(std::sync::atomic::Ordering::Relaxed),
+            move |stream| serve(stream, &serving),
+        );
         Self { url, state }
     }
 
@@ -87,27 +85,10 @@ impl Drop for GitHttp {
 /// One request for each connection.
 fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head)? == 0 {
-            return Ok(());
-        }
-    }
-    let header = |name: &str| {
-        head.lines().skip(1).find_map(|line| {
-            let (key, value) = line.split_once(':')?;
-            key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
-        })
-    };
-    let first = head.lines().next().unwrap_or_default().to_owned();
-    let authorization = header("authorization");
-    state.requests.lock().unwrap().push((first.clone(), authorization.clone()));
-    if header("expect").is_some() {
-        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-    }
-    let body = read_body(&mut reader, &header)?;
-    let mut parts = first.split(' ');
-    let (method, target) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let Some(request) = http::read_request(&mut reader)? else { return Ok(()) };
+    let authorization = request.headers.get("authorization").cloned();
+    let (method, target) = (request.method.as_str(), request.target.as_str());
+    state.requests.lock().unwrap().push((format!("{method} {target} HTTP/1.1"), authorization.clone()));
 
     let fault = state.fault.lock().unwrap().clone();
     match fault {
@@ -142,21 +123,21 @@ fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
         .env("GIT_CONFIG_COUNT", "1")
         .env("GIT_CONFIG_KEY_0", "safe.directory")
         .env("GIT_CONFIG_VALUE_0", "*")
-        .env("GIT_PROTOCOL", header("git-protocol").unwrap_or_default())
+        .env("GIT_PROTOCOL", request.header("git-protocol"))
         .env("REMOTE_USER", USER)
         .env("REMOTE_ADDR", "127.0.0.1")
         .env("REQUEST_METHOD", method)
         .env("PATH_INFO", path)
         .env("QUERY_STRING", query)
-        .env("CONTENT_TYPE", header("content-type").unwrap_or_default())
-        .env("HTTP_CONTENT_ENCODING", header("content-encoding").unwrap_or_default())
-        .env("CONTENT_LENGTH", body.len().to_string())
+        .env("CONTENT_TYPE", request.header("content-type"))
+        .env("HTTP_CONTENT_ENCODING", request.header("content-encoding"))
+        .env("CONTENT_LENGTH", request.body.len().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
     let mut input = backend.stdin.take().unwrap();
-    let writer = std::thread::spawn(move || input.write_all(&body));
+    let writer = std::thread::spawn(move || input.write_all(&request.body));
     let mut output = Vec::new();
     backend.stdout.take().unwrap().read_to_end(&mut output)?;
     backend.wait()?;
@@ -170,30 +151,6 @@ fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
         .map(|line| format!("{line}\r\n"))
         .collect();
     answer(&mut stream, status.unwrap_or(200), &headers, &output[end..])
-}
-
-fn read_body(
-    reader: &mut BufReader<TcpStream>,
-    header: &dyn Fn(&str) -> Option<String>,
-) -> std::io::Result<Vec<u8>> {
-    let mut body = Vec::new();
-    if header("transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked")) {
-        loop {
-            let mut line = String::new();
-            reader.read_line(&mut line)?;
-            let length = usize::from_str_radix(line.trim(), 16).unwrap_or(0);
-            let mut chunk = vec![0; length + 2];
-            reader.read_exact(&mut chunk)?;
-            if length == 0 {
-                return Ok(body);
-            }
-            body.extend_from_slice(&chunk[..length]);
-        }
-    }
-    let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-    body.resize(length, 0);
-    reader.read_exact(&mut body)?;
-    Ok(body)
 }
 
 fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8]) -> std::io::Result<()> {

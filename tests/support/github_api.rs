@@ -5,7 +5,7 @@
 //! is told what was wrong.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::http::{self, Request};
 use super::openapi;
 
 /// The only token that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
@@ -136,16 +137,12 @@ impl GithubApi {
         let shared =
             Arc::new(Shared { url: url.clone(), state: Mutex::new(state), is_over: AtomicBool::new(false) });
         let serving = Arc::clone(&shared);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if serving.is_over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let serving = Arc::clone(&serving);
-                // A client that goes away is the client's affair.
-                std::thread::spawn(move || serve(stream.ok()?, &serving).ok());
-            }
-        });
+        let watched = Arc::clone(&shared);
+        http::serve_connections(
+            listener,
+            move || watched.is_over.load(Ordering::Relaxed),
+            move |stream| serve(stream, &serving),
+        );
         Self { url, shared, _folder: folder }
     }
 
@@ -480,14 +477,6 @@ fn label_json(name: &str) -> Value {
     json!({ "id": 1, "name": name, "color": "ededed" })
 }
 
-struct Request {
-    method: String,
-    /// With the query.
-    target: String,
-    headers: BTreeMap<String, String>,
-    body: Vec<u8>,
-}
-
 struct Reply {
     status: u16,
     headers: Vec<(String, String)>,
@@ -519,7 +508,7 @@ impl Reply {
 
 fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    while let Some(request) = read(&mut reader)? {
+    while let Some(request) = http::read_request(&mut reader)? {
         let line = format!("{} {}", request.method, request.target);
         let path = request.target.split('?').next().unwrap_or_default();
         let is_api = path == BASE || path.starts_with(&format!("{BASE}/"));
@@ -582,43 +571,6 @@ fn hang(stream: &TcpStream, shared: &Shared) -> std::io::Result<()> {
     Ok(())
 }
 
-fn read(reader: &mut BufReader<TcpStream>) -> std::io::Result<Option<Request>> {
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head)? == 0 {
-            return Ok(None);
-        }
-    }
-    let mut lines = head.lines();
-    let mut first = lines.next().unwrap_or_default().split(' ');
-    let (method, target) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
-    let headers: BTreeMap<String, String> = lines
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
-        .collect();
-    if headers.get("expect").is_some_and(|value| value == "100-continue") {
-        reader.get_ref().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
-    }
-    let mut body = Vec::new();
-    if headers.get("transfer-encoding").is_some_and(|value| value == "chunked") {
-        loop {
-            let mut size = String::new();
-            reader.read_line(&mut size)?;
-            let size = usize::from_str_radix(size.trim(), 16).unwrap_or(0);
-            let mut chunk = vec![0; size + 2];
-            reader.read_exact(&mut chunk)?;
-            body.extend_from_slice(&chunk[..size]);
-            if size == 0 {
-                break;
-            }
-        }
-    } else {
-        body = vec![0; headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
-        reader.read_exact(&mut body)?;
-    }
-    Ok(Some(Request { method: method.to_owned(), target: target.to_owned(), headers, body }))
-}
-
 fn respond(mut stream: &TcpStream, reply: Reply, shared: &Shared) -> std::io::Result<()> {
     let date = Timestamp::now() + jiff::SignedDuration::from_secs(shared.state().skew_seconds);
     let date = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap();
@@ -636,7 +588,7 @@ fn respond(mut stream: &TcpStream, reply: Reply, shared: &Shared) -> std::io::Re
 
 /// One request of the API.
 fn api(request: &Request, shared: &Shared) -> Reply {
-    let header = |name: &str| request.headers.get(name).map_or("", String::as_str);
+    let header = |name: &str| request.header(name);
     let target = request.target.strip_prefix(BASE).unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let query: BTreeMap<String, String> = query

@@ -1,13 +1,15 @@
 //! The Messages API on loopback: as strict as the real one about what it is asked, and as
 //! unreliable as a test wants it.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+
+use super::http;
 
 /// The only key that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
 pub(crate) const KEY: &str = "canary-key-7d1f0a93e5";
@@ -58,17 +60,12 @@ impl MessagesApi {
         let (requests, billed, is_over) =
             (Arc::clone(&api.requests), Arc::clone(&api.billed), Arc::clone(&api.is_over));
         let answer = Arc::new(answer);
-        std::thread::spawn(move || {
-            for stream in listener.incoming() {
-                if is_over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let (requests, billed, is_over, answer) =
-                    (Arc::clone(&requests), Arc::clone(&billed), Arc::clone(&is_over), Arc::clone(&answer));
-                // A client that goes away is the client's affair.
-                std::thread::spawn(move || serve(stream.ok()?, &requests, &billed, &is_over, &*answer).ok());
-            }
-        });
+        let watched = Arc::clone(&is_over);
+        http::serve_connections(
+            listener,
+            move || watched.load(Ordering::Relaxed),
+            move |stream| serve(stream, &requests, &billed, &is_over, &*answer),
+        );
         api
     }
 
@@ -98,27 +95,13 @@ fn serve(
     answer: &dyn Fn(&Request) -> Reply,
 ) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
-    loop {
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            if reader.read_line(&mut head)? == 0 {
-                return Ok(());
-            }
-        }
-        let header = |name: &str| {
-            head.lines().find_map(|line| {
-                let (key, value) = line.split_once(':')?;
-                key.eq_ignore_ascii_case(name).then(|| value.trim().to_owned())
-            })
-        };
-        let mut body = vec![0; header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0)];
-        reader.read_exact(&mut body)?;
-        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-        let refusal = if !head.starts_with("POST /v1/messages HTTP/1.1\r\n") {
+    while let Some(received) = http::read_request(&mut reader)? {
+        let body: Value = serde_json::from_slice(&received.body).unwrap_or_default();
+        let refusal = if (received.method.as_str(), received.target.as_str()) != ("POST", "/v1/messages") {
             Some((404, "not found"))
-        } else if header("x-api-key").as_deref() != Some(KEY) {
+        } else if received.header("x-api-key") != KEY {
             Some((401, "invalid x-api-key"))
-        } else if header("anthropic-version").as_deref() != Some("2023-06-01") {
+        } else if received.header("anthropic-version") != "2023-06-01" {
             Some((400, "anthropic-version: header is required"))
         } else {
             mistake(&body).map(|mistake| (400, mistake))
@@ -171,6 +154,7 @@ fn serve(
         });
         respond(&mut stream, 200, None, &message.to_string())?;
     }
+    Ok(())
 }
 
 /// What the real API would find wrong with a request.

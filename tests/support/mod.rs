@@ -4,6 +4,7 @@ pub(crate) mod canaries;
 pub(crate) mod embeddings_api;
 pub(crate) mod git_http;
 pub(crate) mod github_api;
+pub(crate) mod http;
 pub(crate) mod messages_api;
 pub(crate) mod openapi;
 
