@@ -1,7 +1,7 @@
-//! What is promised about speed, measured: each figure beside a baseline of the same run, since a
-//! figure alone says more about the machine than about the program.
+//! Benchmarks: each figure has a baseline from the same run, since a figure alone says more about the computer
+//! than about nugget.
 //!
-//! Run it of a release build; a debug build is for seeing that it works.
+//! The figures of a debug build mean nothing; it only shows that the benchmarks work.
 
 mod ask;
 mod corpus;
@@ -12,6 +12,7 @@ mod pipeline;
 mod search;
 mod session_start;
 mod status;
+mod sweep;
 pub(crate) mod transcript;
 
 use std::path::{Path, PathBuf};
@@ -22,53 +23,55 @@ use clap::Subcommand;
 use embed::{Embedder, Settings};
 use serde_json::{Value, json};
 
-use crate::machine::{Client, Machine};
+use crate::sandbox::{McpClient, Sandbox};
 use crate::{Common, hooks};
 
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// How long a session's end takes: one hook alone, and many at once
-    Hooks(hooks::Arguments),
-    /// What a session that begins is told, and a prompt, in a large brain
-    SessionStart(session_start::Arguments),
-    /// Questions to a server that runs already, in a large brain, alone and eight at once
-    Search(search::Arguments),
-    /// `nugget ask` from exec to answer, and what each part of it takes
-    Ask(ask::Arguments),
-    /// Making the index, without and with the model; one changed file; opening an unchanged brain
-    Index(pipeline::Arguments),
-    /// The vector graph against the exact scan: recall and time, and from how many chunks on it pays
-    Graph(graph::Arguments),
-    /// Memory of a server that waits
-    Idle(idle::Arguments),
-    /// `nugget status` from exec to exit, in a large brain
-    Status(status::Arguments),
+    /// The SessionEnd hook: one alone, and many at once
+    Hooks(hooks::HooksArgs),
+    /// The SessionStart and UserPromptSubmit hooks in a large brain
+    SessionStart(session_start::SessionStartBenchArgs),
+    /// Questions to a running server in a large brain: one session, and eight at once
+    Search(search::SearchBenchArgs),
+    /// `nugget ask` from exec to exit, with the time of each part
+    Ask(ask::AskBenchArgs),
+    /// Building the index with and without the model, one changed file, and opening an unchanged brain
+    Index(pipeline::IndexBenchArgs),
+    /// The vector graph against the exact scan: recall and time
+    Graph(graph::GraphBenchArgs),
+    /// Memory of an idle server
+    Idle(idle::IdleBenchArgs),
+    /// `nugget status` from exec to exit in a large brain
+    Status(status::StatusBenchArgs),
+    /// The search for sessions that the hook missed, among many transcripts
+    Sweep(sweep::SweepBenchArgs),
     /// Reading and condensing a session of 100 MB
-    Transcript(transcript::Arguments),
-    /// What a question costs part by part, in a brain that another bench has left
+    Transcript(transcript::TranscriptBenchArgs),
+    /// Processor time of each part of a question, in a brain that another benchmark has left
     #[command(hide = true)]
-    Parts(parts::Arguments),
-    /// The names of all benches
+    Parts(parts::PartsBenchArgs),
+    /// List all benchmarks
     List,
 }
 
-/// Which runtime runs the model.
+/// Selects the runtime of the model.
 #[derive(Clone, clap::Args)]
-pub(crate) struct RuntimeArguments {
-    /// The ONNX Runtime library; without it the built-in runtime is measured alone
+pub(crate) struct RuntimeArgs {
+    /// The ONNX Runtime library; without it, only the built-in runtime is measured
     #[arg(long, env = "ORT_DYLIB_PATH", value_name = "PATH")]
     runtime: Option<PathBuf>,
 }
 
-impl RuntimeArguments {
-    /// The runtimes to measure, by name: the built-in one, then the library where there is one.
+impl RuntimeArgs {
+    /// The runtimes to measure: the built-in one, and the library if there is one.
     fn all(&self) -> Vec<(&'static str, Option<&Path>)> {
         let mut all = vec![("tract", None)];
         all.extend(self.library().map(|library| ("onnx_runtime", Some(library))));
         all
     }
 
-    /// The fastest there is.
+    /// The library if there is one, as it is faster.
     fn best(&self) -> (&'static str, Option<&Path>) {
         self.library().map_or(("tract", None), |library| ("onnx_runtime", Some(library)))
     }
@@ -78,7 +81,7 @@ impl RuntimeArguments {
     }
 }
 
-/// Runs one bench, or all of them with what they do by default, and prints each result as it comes.
+/// Runs one benchmark, or all of them with default arguments, and prints each result.
 pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Value> {
     let chosen = match bench {
         Some(bench) => vec![bench],
@@ -91,29 +94,29 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Graph(defaults()?),
             Bench::Idle(defaults()?),
             Bench::Status(defaults()?),
+            Bench::Sweep(defaults()?),
             Bench::Transcript(defaults()?),
         ],
     };
     for bench in chosen {
-        let begun = Instant::now();
-        let program = common.program();
+        let started = Instant::now();
+        let binary = common.binary();
         let (name, mut result) = match bench {
-            Bench::Hooks(arguments) => ("hooks", hooks::run(&arguments, &program, seed)?),
-            Bench::SessionStart(arguments) => {
-                ("session-start", session_start::run(&arguments, &program, seed)?)
-            }
-            Bench::Search(arguments) => ("search", search::run(&arguments, &program, seed)?),
-            Bench::Ask(arguments) => ("ask", ask::run(&arguments, &program, seed)?),
-            Bench::Index(arguments) => ("index", pipeline::run(&arguments, &program, seed)?),
-            Bench::Graph(arguments) => ("graph", graph::run(&arguments, seed)?),
-            Bench::Idle(arguments) => ("idle", idle::run(&arguments, &program, seed)?),
-            Bench::Status(arguments) => ("status", status::run(&arguments, &program, seed)?),
-            Bench::Transcript(arguments) => ("transcript", transcript::run(&arguments)?),
-            Bench::Parts(arguments) => ("parts", parts::run(&arguments, seed)?),
+            Bench::Hooks(args) => ("hooks", hooks::run(&args, &binary, seed)?),
+            Bench::SessionStart(args) => ("session-start", session_start::run(&args, &binary, seed)?),
+            Bench::Search(args) => ("search", search::run(&args, &binary, seed)?),
+            Bench::Ask(args) => ("ask", ask::run(&args, &binary, seed)?),
+            Bench::Index(args) => ("index", pipeline::run(&args, &binary, seed)?),
+            Bench::Graph(args) => ("graph", graph::run(&args, seed)?),
+            Bench::Idle(args) => ("idle", idle::run(&args, &binary, seed)?),
+            Bench::Status(args) => ("status", status::run(&args, &binary, seed)?),
+            Bench::Sweep(args) => ("sweep", sweep::run(&args, &binary, seed)?),
+            Bench::Transcript(args) => ("transcript", transcript::run(&args)?),
+            Bench::Parts(args) => ("parts", parts::run(&args, seed)?),
             Bench::List => {
                 let all = <Bench as Subcommand>::augment_subcommands(clap::Command::new("bench"));
                 for command in all.get_subcommands() {
-                    common.say(&format!(
+                    common.print(&format!(
                         "{:<10} {}",
                         command.get_name(),
                         command.get_about().unwrap_or_default()
@@ -122,47 +125,48 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
                 continue;
             }
         };
-        result["seconds"] = begun.elapsed().as_secs().into();
+        result["seconds"] = started.elapsed().as_secs().into();
         if cfg!(debug_assertions) {
-            result["build"] = "debug: its figures mean nothing".into();
+            result["build"] = "debug: the figures mean nothing".into();
         }
         common.report(name, seed, &result);
     }
     Ok(Value::Null)
 }
 
-/// What a bench does when nothing is asked of it.
+/// The default arguments of a benchmark.
 fn defaults<A: clap::Args>() -> Result<A> {
     let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));
     let matches = command.try_get_matches_from(std::iter::empty::<String>())?;
     Ok(A::from_arg_matches(&matches)?)
 }
 
-/// The model as this program runs it, for the baselines.
+/// Loads the model in this process, for the baselines.
 fn embedder(runtime: Option<&Path>) -> Result<Embedder> {
     let settings = Settings { runtime_library: runtime.map(Path::to_owned), ..Settings::default() };
     Ok(Embedder::load(&settings)?)
 }
 
-/// A machine whose processes run the model by this runtime.
-fn machine(program: &Path, runtime: Option<&Path>) -> Result<Machine> {
-    let mut machine = Machine::new(program)?;
-    use_runtime(&mut machine, runtime);
-    Ok(machine)
+/// A sandbox whose processes run the model with this runtime.
+fn sandbox_with_runtime(binary: &Path, runtime: Option<&Path>) -> Result<Sandbox> {
+    let mut sandbox = Sandbox::new(binary)?;
+    use_runtime(&mut sandbox, runtime);
+    Ok(sandbox)
 }
 
-fn use_runtime(machine: &mut Machine, runtime: Option<&Path>) {
-    machine.variables.retain(|(name, _)| name != "NUGGET_EMBED_RUNTIME_LIBRARY");
+fn use_runtime(sandbox: &mut Sandbox, runtime: Option<&Path>) {
+    sandbox.variables.retain(|(name, _)| name != "NUGGET_EMBED_RUNTIME_LIBRARY");
     if let Some(runtime) = runtime {
-        machine.variables.push(("NUGGET_EMBED_RUNTIME_LIBRARY".to_owned(), runtime.display().to_string()));
+        sandbox.variables.push(("NUGGET_EMBED_RUNTIME_LIBRARY".to_owned(), runtime.display().to_string()));
     }
 }
 
-fn client(machine: &Machine) -> Result<Client> {
-    Client::start(machine)?.context("the server was killed")
+/// Starts a server, which must not be killed.
+fn start_server(sandbox: &Sandbox) -> Result<McpClient> {
+    McpClient::start(sandbox)?.context("the server was killed")
 }
 
-/// A figure that was promised.
-fn bar(value: f64, limit: f64) -> Value {
-    json!({ "measured": crate::times::hundredths(value), "limit": limit, "held": value < limit })
+/// A figure with the limit that it must stay below.
+fn limit(value: f64, limit: f64) -> Value {
+    json!({ "measured": crate::timing::hundredths(value), "limit": limit, "held": value < limit })
 }

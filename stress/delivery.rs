@@ -1,5 +1,6 @@
-//! The way to the remote: each named place of it is fatal three times, and what is there in the end is
-//! counted; then a backlog from days without a network is delivered in order, and its requests are counted.
+//! Delivery to the remote: each of its failpoints ends the process three times, and branches, commits and
+//! pull requests are counted afterwards; then a backlog after days offline is delivered, and its requests are
+//! counted.
 
 use std::fs;
 use std::path::Path;
@@ -7,190 +8,194 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
 use jiff::Timestamp;
 use queue::{Capture, PullState, State};
 use serde_json::{Value, json};
 
 use crate::github_api::{GithubApi, Merge, TOKEN};
-use crate::machine::{Hooked, Machine, Random, Session};
+use crate::sandbox::{HookOutcome, Sandbox, Session};
 
 const SLUG: &str = "me/brain";
-/// How often a place is fatal: a capture is tried five times.
+/// How often a failpoint ends the process; fewer than the five attempts of a capture.
 const DEATHS: usize = 3;
-const PLACE_PATIENCE: Duration = Duration::from_secs(120);
-/// Without one more capture delivered in it, nothing goes on.
-const STANDSTILL_MAX: Duration = Duration::from_secs(120);
+const FAILPOINT_TIMEOUT: Duration = Duration::from_secs(120);
+/// Delivery is stuck if no further capture is delivered within this time.
+const STALL_MAX: Duration = Duration::from_secs(120);
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How many captures wait for the network; 0 for none
+pub(crate) struct DeliveryArgs {
+    /// How many captures wait for the network; 0 skips this part
     #[arg(long, default_value_t = 200)]
     captures: usize,
-    /// Only these places of the code are made fatal [default: all of them, where there are any]
+    /// Test only these failpoints [default: all of them, if the binary has failpoints]
     #[arg(long, value_name = "NAME")]
     point: Vec<String>,
 }
 
-/// When a place is reached.
+/// What reaches a failpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
-    /// As a capture is delivered.
-    Delivered,
-    /// As the remote is looked at.
-    Synced,
-    /// As a branch is made anew that another has got ahead of.
-    Anew,
-    /// As one is closed of which everything is there already.
-    Empty,
-    /// As one has been merged.
-    Merged,
+enum Scenario {
+    /// A capture is delivered.
+    Delivery,
+    /// The remote is synchronised.
+    Sync,
+    /// The default branch has changed the same file, and the capture's branch is rebuilt.
+    Rebuild,
+    /// The default branch already has what the pull request adds, and it is closed.
+    Close,
+    /// The pull request has been merged.
+    Merge,
 }
 
-const PLACES: &[(&str, When)] = &[
-    ("delivery-before-push", When::Delivered),
-    ("delivery-after-push", When::Delivered),
-    ("delivery-after-note", When::Delivered),
-    ("delivery-before-pull", When::Delivered),
-    ("delivery-after-pull", When::Delivered),
-    ("delivery-before-finish", When::Delivered),
-    ("delivery-after-finish", When::Delivered),
-    ("git-anew-after-keep", When::Anew),
-    ("git-anew-before-advance", When::Anew),
-    ("sync-before-fetch", When::Synced),
-    ("sync-after-fetch", When::Synced),
-    ("sync-after-close", When::Empty),
-    ("sync-after-remote-delete", When::Merged),
+const FAILPOINTS: &[(&str, Scenario)] = &[
+    ("delivery-before-push", Scenario::Delivery),
+    ("delivery-after-push", Scenario::Delivery),
+    ("delivery-after-note", Scenario::Delivery),
+    ("delivery-before-pull", Scenario::Delivery),
+    ("delivery-after-pull", Scenario::Delivery),
+    ("delivery-before-finish", Scenario::Delivery),
+    ("delivery-after-finish", Scenario::Delivery),
+    ("git-anew-after-keep", Scenario::Rebuild),
+    ("git-anew-before-advance", Scenario::Rebuild),
+    ("sync-before-fetch", Scenario::Sync),
+    ("sync-after-fetch", Scenario::Sync),
+    ("sync-after-close", Scenario::Close),
+    ("sync-after-remote-delete", Scenario::Merge),
 ];
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
+pub(crate) fn run(args: &DeliveryArgs, binary: &Path, seed: u64) -> Result<Value> {
     println!("delivery --seed {seed}");
-    let mut random = Random::new(seed);
-    let bytes = fs::read(program).with_context(|| program.display().to_string())?;
-    let is_fatal = memchr::memmem::find(&bytes, PLACES[0].0.as_bytes()).is_some();
+    let mut rng = Rng::with_seed(seed);
+    let bytes = fs::read(binary).with_context(|| binary.display().to_string())?;
+    let has_failpoints = memchr::memmem::find(&bytes, FAILPOINTS[0].0.as_bytes()).is_some();
     drop(bytes);
     ensure!(
-        is_fatal || arguments.point.is_empty(),
+        has_failpoints || args.point.is_empty(),
         "this nugget has no failpoints: run `cargo test --features failpoints --test stress -- delivery`"
     );
-    for name in &arguments.point {
-        ensure!(PLACES.iter().any(|(known, _)| known == name), "there is no place {name}");
+    for name in &args.point {
+        ensure!(FAILPOINTS.iter().any(|(known, _)| known == name), "there is no failpoint {name}");
     }
-    let mut places = 0;
-    for (name, when) in PLACES.iter().filter(|_| is_fatal) {
-        if arguments.point.is_empty() || arguments.point.iter().any(|point| point == name) {
-            let mut place = Place::new(program, name, *when, &mut random)?;
-            if let Err(error) = place.all() {
-                eprintln!("the machine is kept in {}", place.machine.keep().display());
-                return Err(error.context(format!("place {name}")));
+    let mut failpoints = 0;
+    for (name, scenario) in FAILPOINTS.iter().filter(|_| has_failpoints) {
+        if args.point.is_empty() || args.point.iter().any(|point| point == name) {
+            let mut run = FailpointRun::new(binary, name, *scenario, &mut rng)?;
+            if let Err(error) = run.run() {
+                eprintln!("sandbox kept in {}", run.sandbox.keep().display());
+                return Err(error.context(format!("failpoint {name}")));
             }
             println!("{name}: {DEATHS} deaths");
-            places += 1;
+            failpoints += 1;
         }
     }
-    let backlog = match arguments.captures {
+    let backlog = match args.captures {
         0 => Value::Null,
-        captures => backlog(captures, program, &mut random)?,
+        captures => backlog(captures, binary, &mut rng)?,
     };
-    Ok(json!({ "places": places, "deaths": places * DEATHS, "backlog": backlog }))
+    Ok(json!({ "failpoints": failpoints, "deaths": failpoints * DEATHS, "backlog": backlog }))
 }
 
-/// A machine whose brain is on GitHub.
-fn machine_at(api: &GithubApi, program: &Path) -> Result<Machine> {
-    let mut machine = Machine::new(program)?;
+/// A sandbox whose brain has a GitHub remote.
+fn sandbox_with_remote(api: &GithubApi, binary: &Path) -> Result<Sandbox> {
+    let mut sandbox = Sandbox::new(binary)?;
     let bare = api.add_repository(SLUG);
-    machine.git(&["push", "-q", &bare.display().to_string(), "main"])?;
-    machine.git(&["remote", "add", "origin", &api.clone_url(SLUG)])?;
+    sandbox.git(&["push", "-q", &bare.display().to_string(), "main"])?;
+    sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)])?;
     for (name, value) in [
         ("NUGGET_GITHUB_API", api.api()),
         ("GITHUB_TOKEN", TOKEN.to_owned()),
         ("NUGGET_SYNC_MINUTES", "0".to_owned()),
         ("NUGGET_SWEEP_ENABLED", "off".to_owned()),
     ] {
-        machine.variables.push((name.to_owned(), value));
+        sandbox.variables.push((name.to_owned(), value));
     }
-    Ok(machine)
+    Ok(sandbox)
 }
 
-struct Place<'a> {
+struct FailpointRun<'a> {
     api: GithubApi,
-    machine: Machine,
+    sandbox: Sandbox,
     name: &'a str,
-    when: When,
-    random: &'a mut Random,
+    scenario: Scenario,
+    rng: &'a mut Rng,
     marker: u64,
 }
 
-impl<'a> Place<'a> {
-    fn new(program: &Path, name: &'a str, when: When, random: &'a mut Random) -> Result<Self> {
+impl<'a> FailpointRun<'a> {
+    fn new(binary: &Path, name: &'a str, scenario: Scenario, rng: &'a mut Rng) -> Result<Self> {
         let api = GithubApi::start();
-        let machine = machine_at(&api, program)?;
-        fs::create_dir(machine.path("marks"))?;
-        Ok(Self { api, machine, name, when, random, marker: 0 })
+        let sandbox = sandbox_with_remote(&api, binary)?;
+        fs::create_dir(sandbox.path("marks"))?;
+        Ok(Self { api, sandbox, name, scenario, rng, marker: 0 })
     }
 
-    fn all(&mut self) -> Result<()> {
-        // For each death one that it may strike.
-        let count = if self.when == When::Delivered { 1 } else { DEATHS };
+    fn run(&mut self) -> Result<()> {
+        // One capture for each death, except that a delivery is repeated by itself.
+        let count = if self.scenario == Scenario::Delivery { 1 } else { DEATHS };
         for _ in 0..count {
-            self.capture(self.when == When::Delivered)?;
+            self.capture(self.scenario == Scenario::Delivery)?;
         }
-        self.settle()?;
-        if self.when != When::Delivered {
+        self.run_until_idle()?;
+        if self.scenario != Scenario::Delivery {
             for capture in self.captures()? {
-                self.change(&capture)?;
+                self.change_remote(&capture)?;
             }
             self.sync_until_quiet()?;
         }
-        ensure!(self.deaths() == DEATHS, "it was fatal {} times", self.deaths());
-        self.audit()
+        ensure!(self.deaths() == DEATHS, "it ended the process {} times", self.deaths());
+        self.check()
     }
 
     fn deaths(&self) -> usize {
-        fs::read_dir(self.machine.path("marks")).map_or(0, Iterator::count)
+        fs::read_dir(self.sandbox.path("marks")).map_or(0, Iterator::count)
     }
 
-    fn fatal(&self) -> [(String, String); 2] {
+    fn failpoint_variables(&self) -> [(String, String); 2] {
         [
             ("FAILPOINTS".to_owned(), format!("{}=return({DEATHS})", self.name)),
-            ("FAILPOINT_MARKS".to_owned(), self.machine.path("marks").display().to_string()),
+            ("FAILPOINT_MARKS".to_owned(), self.sandbox.path("marks").display().to_string()),
         ]
     }
 
     fn captures(&self) -> Result<Vec<Capture>> {
-        let mut captures = self.machine.queue()?.captures(1000)?;
+        let mut captures = self.sandbox.queue()?.captures(1000)?;
         captures.retain(|capture| capture.branch.is_some());
         Ok(captures)
     }
 
-    /// A session ends.
-    fn capture(&mut self, is_fatal: bool) -> Result<()> {
+    /// Ends a session; the failpoint is active in its processes if `with_failpoint`.
+    fn capture(&mut self, with_failpoint: bool) -> Result<()> {
         self.marker += 1;
-        let session = Session::new(&self.machine, self.random, &[self.marker])?;
-        let fatal = self.fatal();
-        let variables: Vec<(&str, &str)> =
-            fatal.iter().filter(|_| is_fatal).map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let session = Session::new(&self.sandbox, self.rng, &[self.marker])?;
+        let failpoint = self.failpoint_variables();
+        let variables: Vec<(&str, &str)> = failpoint
+            .iter()
+            .filter(|_| with_failpoint)
+            .map(|(name, value)| (name.as_str(), value.as_str()))
+            .collect();
         ensure!(
-            self.machine.hook(&session, &variables)? == Hooked::Acknowledged,
+            self.sandbox.hook(&session, &variables)? == HookOutcome::Acknowledged,
             "a hook was not acknowledged"
         );
         Ok(())
     }
 
-    /// Wakes a drainer again and again until everything is done.
-    fn settle(&mut self) -> Result<()> {
-        let begun = Instant::now();
+    /// Starts workers until everything is done.
+    fn run_until_idle(&mut self) -> Result<()> {
+        let started = Instant::now();
         loop {
             ensure!(
-                begun.elapsed() < PLACE_PATIENCE,
-                "not done within {PLACE_PATIENCE:?}\n{}",
-                self.machine.ok(&["status"])?
+                started.elapsed() < FAILPOINT_TIMEOUT,
+                "not done within {FAILPOINT_TIMEOUT:?}\n{}",
+                self.sandbox.run_ok(&["status"])?
             );
-            if !self.machine.processes().is_empty() {
+            if !self.sandbox.processes().is_empty() {
                 std::thread::sleep(Duration::from_millis(5));
-            } else if self.machine.queue()?.tally()?.unfinished() > 0 {
-                self.nugget(&["retry", "--all"])?;
-            } else if self.when == When::Delivered && self.deaths() < DEATHS {
-                // The place lies behind the end of a capture.
+            } else if self.sandbox.queue()?.tally()?.unfinished() > 0 {
+                self.run_with_failpoint(&["retry", "--all"])?;
+            } else if self.scenario == Scenario::Delivery && self.deaths() < DEATHS {
+                // The capture has ended without reaching the failpoint often enough.
                 self.capture(true)?;
             } else {
                 return Ok(());
@@ -198,57 +203,57 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// A command that may be killed.
-    fn nugget(&self, arguments: &[&str]) -> Result<()> {
-        self.machine
+    /// Runs a command that the failpoint may end.
+    fn run_with_failpoint(&self, arguments: &[&str]) -> Result<()> {
+        self.sandbox
             .command(arguments)
-            .envs(self.fatal())
+            .envs(self.failpoint_variables())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()?;
         Ok(())
     }
 
-    /// What brings a capture's branch to the place.
-    fn change(&self, capture: &Capture) -> Result<()> {
+    /// Changes the remote so that a sync of this capture reaches the failpoint.
+    fn change_remote(&self, capture: &Capture) -> Result<()> {
         let branch = capture.branch.as_deref().context("no branch")?;
         let number = capture.pull_number.context("no pull request")?;
-        let paths = self.machine.git(&["diff", "--name-only", "main", branch])?;
+        let paths = self.sandbox.git(&["diff", "--name-only", "main", branch])?;
         for path in paths.lines() {
-            let content = self.machine.git(&["show", &format!("{branch}:{path}")])?;
-            match self.when {
-                When::Anew => {
-                    drop(self.api.commit(SLUG, "main", path, &format!("{content}\nAnother's words.\n")))
+            let content = self.sandbox.git(&["show", &format!("{branch}:{path}")])?;
+            match self.scenario {
+                Scenario::Rebuild => {
+                    drop(self.api.commit(SLUG, "main", path, &format!("{content}\nAnother author's text.\n")))
                 }
-                When::Empty => drop(self.api.commit(SLUG, "main", path, &content)),
+                Scenario::Close => drop(self.api.commit(SLUG, "main", path, &content)),
                 _ => {}
             }
         }
-        if self.when == When::Merged
-            && let Err(said) = self.api.merge(SLUG, number, Merge::Commit)
+        if self.scenario == Scenario::Merge
+            && let Err(message) = self.api.merge(SLUG, number, Merge::Commit)
         {
-            bail!("pull request {number} was not merged: {said}");
+            bail!("pull request {number} was not merged: {message}");
         }
         Ok(())
     }
 
     fn sync_until_quiet(&mut self) -> Result<()> {
-        // One more than it can be fatal, and one after what that has brought.
+        // One more than the deaths, and one for what the last of them has left to do.
         for _ in 0..DEATHS + 2 {
-            self.nugget(&["sync"])?;
-            self.settle()?;
+            self.run_with_failpoint(&["sync"])?;
+            self.run_until_idle()?;
         }
         Ok(())
     }
 
-    /// One branch, one commit, one pull request for each capture; or none of a branch any more.
-    fn audit(&self) -> Result<()> {
+    /// Checks that each capture has one branch with one commit and one pull request, or no branch any more.
+    fn check(&self) -> Result<()> {
         let bare = self.api.with(SLUG, |repo| repo.bare.clone());
         let pulls = self.api.pulls(SLUG);
         let captures = self.captures()?;
         ensure!(
             pulls.len() == captures.len(),
-            "{} pull requests of {} captures",
+            "{} pull requests for {} captures",
             pulls.len(),
             captures.len()
         );
@@ -267,13 +272,16 @@ impl<'a> Place<'a> {
             let branch = capture.branch.as_deref().context("no branch")?;
             let commit = capture.commit.as_deref().context("no commit")?;
             ensure!(capture.state == State::Done, "{name} is {}: {:?}", capture.state, capture.reason);
-            ensure!(capture.pushed.as_deref() == Some(commit), "{name} is not noted as pushed");
-            let of_it: Vec<_> = pulls.iter().filter(|pull| pull.branch == branch).collect();
-            ensure!(of_it.len() == 1, "{name} has {} pull requests", of_it.len());
-            ensure!(capture.pull_number == Some(of_it[0].number), "{name} does not know its pull request");
-            let state = match self.when {
-                When::Empty => PullState::Closed,
-                When::Merged => PullState::Merged,
+            ensure!(capture.pushed.as_deref() == Some(commit), "{name} is not recorded as pushed");
+            let matching: Vec<_> = pulls.iter().filter(|pull| pull.branch == branch).collect();
+            ensure!(matching.len() == 1, "{name} has {} pull requests", matching.len());
+            ensure!(
+                capture.pull_number == Some(matching[0].number),
+                "{name} has recorded another pull request"
+            );
+            let state = match self.scenario {
+                Scenario::Close => PullState::Closed,
+                Scenario::Merge => PullState::Merged,
                 _ => PullState::Open,
             };
             ensure!(capture.pull_state == Some(state), "{name}: {:?}", capture.pull_state);
@@ -286,94 +294,93 @@ impl<'a> Place<'a> {
             }
         }
         for listed in
-            [git(&["branch", "--list", "nugget/*"])?, self.machine.git(&["branch", "--list", "nugget/*"])?]
+            [git(&["branch", "--list", "nugget/*"])?, self.sandbox.git(&["branch", "--list", "nugget/*"])?]
         {
             ensure!(listed.lines().count() == expected, "{expected} branches are expected, not\n{listed}");
         }
-        self.machine.git(&["fsck", "--no-dangling"])?;
+        self.sandbox.git(&["fsck", "--no-dangling"])?;
         Ok(())
     }
 }
 
-/// Days without a network, then one with a rate limit that is nearly used up.
-fn backlog(count: usize, program: &Path, random: &mut Random) -> Result<Value> {
+/// Captures during days offline, then delivery with a rate limit that is nearly used up.
+fn backlog(count: usize, binary: &Path, rng: &mut Rng) -> Result<Value> {
     let api = GithubApi::start();
-    let mut machine = machine_at(&api, program)?;
-    let result = deliver_backlog(count, &api, &mut machine, random);
+    let mut sandbox = sandbox_with_remote(&api, binary)?;
+    let result = deliver_backlog(count, &api, &mut sandbox, rng);
     if result.is_err() {
-        eprintln!("the machine is kept in {}", machine.keep().display());
+        eprintln!("sandbox kept in {}", sandbox.keep().display());
     }
     result
 }
 
-fn deliver_backlog(
-    count: usize,
-    api: &GithubApi,
-    machine: &mut Machine,
-    random: &mut Random,
-) -> Result<Value> {
-    // Nobody listens there.
-    machine.git(&["remote", "set-url", "origin", &format!("http://127.0.0.1:9/{SLUG}.git")])?;
+fn deliver_backlog(count: usize, api: &GithubApi, sandbox: &mut Sandbox, rng: &mut Rng) -> Result<Value> {
+    // No server listens on this port.
+    sandbox.git(&["remote", "set-url", "origin", &format!("http://127.0.0.1:9/{SLUG}.git")])?;
     for marker in 1..=count as u64 {
-        let session = Session::new(machine, random, &[marker])?;
-        ensure!(machine.hook(&session, &[])? == Hooked::Acknowledged, "a hook was not acknowledged");
+        let session = Session::new(sandbox, rng, &[marker])?;
+        ensure!(sandbox.hook(&session, &[])? == HookOutcome::Acknowledged, "a hook was not acknowledged");
     }
-    let queue = machine.queue()?;
-    let left = std::cell::Cell::new((usize::MAX, Instant::now()));
-    machine.until("every branch is there", Duration::MAX, || {
-        let there = queue.captures(count * 2)?.iter().filter(|capture| capture.branch.is_some()).count();
-        if there != left.get().0 {
-            left.set((there, Instant::now()));
+    let queue = sandbox.queue()?;
+    let progress = std::cell::Cell::new((usize::MAX, Instant::now()));
+    sandbox.wait_until("every capture has a branch", Duration::MAX, || {
+        let branches = queue.captures(count * 2)?.iter().filter(|capture| capture.branch.is_some()).count();
+        if branches != progress.get().0 {
+            progress.set((branches, Instant::now()));
         }
         ensure!(
-            left.get().1.elapsed() < STANDSTILL_MAX,
-            "{there} of {count} branches are there\n{}",
-            machine.ok(&["status"])?
+            progress.get().1.elapsed() < STALL_MAX,
+            "{branches} of {count} captures have a branch\n{}",
+            sandbox.run_ok(&["status"])?
         );
-        if machine.processes().is_empty() && there < count {
-            machine.ok(&["retry", "--all"])?;
+        if sandbox.processes().is_empty() && branches < count {
+            sandbox.run_ok(&["retry", "--all"])?;
         }
-        Ok(there == count && machine.processes().is_empty())
+        Ok(branches == count && sandbox.processes().is_empty())
     })?;
-    ensure!(api.log().is_empty(), "requests were made without a network: {:?}", api.log());
-    let touched = queue.captures(count * 2)?.iter().filter(|capture| capture.attempts > 0).count();
-    ensure!(touched <= 1, "{touched} captures were tried instead of one");
+    ensure!(api.log().is_empty(), "requests were made while offline: {:?}", api.log());
+    let attempted = queue.captures(count * 2)?.iter().filter(|capture| capture.attempts > 0).count();
+    ensure!(attempted <= 1, "{attempted} captures were attempted instead of one");
     let probes = queue.pauses()?.first().map_or(0, |pause| pause.times);
 
-    machine.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)])?;
-    // It is used up on the way, and there is more after some seconds.
+    sandbox.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)])?;
+    // The limit is used up during delivery, and renewed after some seconds.
     api.limit(count as u64, Duration::from_secs(20 + count as u64));
-    machine.variables.push(("NUGGET_DRAINER_LINGER_SECONDS".to_owned(), "10".to_owned()));
-    let begun = Instant::now();
-    machine.ok(&["sync"])?;
-    let left = std::cell::Cell::new((u64::MAX, Instant::now()));
-    machine.until("everything is delivered", Duration::MAX, || {
+    sandbox.variables.push(("NUGGET_DRAINER_LINGER_SECONDS".to_owned(), "10".to_owned()));
+    let started = Instant::now();
+    sandbox.run_ok(&["sync"])?;
+    let progress = std::cell::Cell::new((u64::MAX, Instant::now()));
+    sandbox.wait_until("everything is delivered", Duration::MAX, || {
         let unfinished = queue.tally()?.unfinished();
-        if unfinished != left.get().0 {
-            left.set((unfinished, Instant::now()));
+        if unfinished != progress.get().0 {
+            progress.set((unfinished, Instant::now()));
         }
-        let waits = queue.pauses()?.iter().any(|pause| pause.until > Timestamp::now());
-        let patience = if waits { STANDSTILL_MAX * 5 } else { STANDSTILL_MAX };
-        ensure!(left.get().1.elapsed() < patience, "{unfinished} are left\n{}", machine.ok(&["status"])?);
+        let is_paused = queue.pauses()?.iter().any(|pause| pause.until > Timestamp::now());
+        let timeout = if is_paused { STALL_MAX * 5 } else { STALL_MAX };
+        ensure!(
+            progress.get().1.elapsed() < timeout,
+            "{unfinished} captures are left\n{}",
+            sandbox.run_ok(&["status"])?
+        );
         std::thread::sleep(Duration::from_millis(100));
         Ok(unfinished == 0)
     })?;
-    let seconds = begun.elapsed().as_secs();
+    let seconds = started.elapsed().as_secs();
 
     let mut captures = queue.captures(count * 2)?;
     captures.sort_by_key(|capture| capture.id);
     let numbers: Vec<u64> = captures.iter().filter_map(|capture| capture.pull_number).collect();
-    ensure!(numbers == (1..=count as u64).collect::<Vec<_>>(), "not in order of age: {numbers:?}");
+    ensure!(numbers == (1..=count as u64).collect::<Vec<_>>(), "not delivered in order of age: {numbers:?}");
     let pulls = api.pulls(SLUG);
-    ensure!(pulls.len() == count, "{} pull requests of {count} captures", pulls.len());
+    ensure!(pulls.len() == count, "{} pull requests for {count} captures", pulls.len());
     let log = api.log();
     let is =
         |line: &&String, beginning: &str, status: &str| line.starts_with(beginning) && line.ends_with(status);
     let opened = log.iter().filter(|line| is(line, "POST", " 201")).count();
     let refused = log.iter().filter(|line| line.ends_with(" 403") || line.ends_with(" 429")).count();
     ensure!(opened == count, "{opened} pull requests were opened");
-    // Of each capture: a look and an opening; of all of them: what the repository calls its labels, and what a
-    // limit or the end of a pause costs to be found out.
+    // Two for each capture, to look for a pull request and to open one. In total: one for the repository's
+    // labels, and some to find out that a limit or a pause has ended.
     let requests = log.len();
     ensure!(requests <= 2 * count + 2 * refused + 5, "{requests} requests for {count} captures");
     ensure!(refused <= 10, "{refused} requests were made against the limit");
@@ -381,8 +388,8 @@ fn deliver_backlog(
         "captures": count,
         "probes_offline": probes,
         "requests": requests,
-        "requests_for_each": (requests as f64 / count as f64 * 100.0).round() / 100.0,
-        "refused_by_the_limit": refused,
+        "requests_per_capture": (requests as f64 / count as f64 * 100.0).round() / 100.0,
+        "refused_by_rate_limit": refused,
         "seconds_to_deliver": seconds,
     }))
 }

@@ -1,29 +1,32 @@
-//! Stress: many processes, killed anywhere, on disks that are full and with clocks that jump.
+//! Stress tests and benchmarks of the real binary: killed processes, full disks, clocks that jump.
 //!
-//! Everything is asked of the real program. Each command makes a machine of its own in a folder that
-//! goes away, prints its seed, and fails when a promise of the README is broken.
+//! Each command works in a temporary sandbox, prints its seed, and fails if a guarantee of the README is
+//! broken.
 
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program of its own, for people")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
-mod audit;
 mod backlog;
 mod bench;
+mod benchmarks;
 mod client;
 mod delivery;
+mod faults;
 mod hooks;
-mod machine;
+mod invariants;
 mod mcp;
 mod readers;
+mod sandbox;
 mod storm;
-// The tests' GitHub; its helpers are for tests, and not all are wanted here.
+mod timing;
+// The test servers are shared with tests/; not all of their helpers are used here.
 #[path = "../tests/support/github_api.rs"]
 #[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
 mod github_api;
+#[path = "../tests/support/http.rs"]
+mod http;
 #[path = "../tests/support/openapi.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
 mod openapi;
-mod times;
-mod troubles;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,17 +41,19 @@ Examples:
   cargo test --test stress -- backlog --captures 10000
   cargo test --features failpoints --test stress -- delivery --captures 200
   cargo test --test stress -- hooks --sessions 64 --rounds 20 --binary target/release/nugget
+  cargo test --features failpoints --test stress -- client --client PATH/claude
   npm install --prefix target/mcp @modelcontextprotocol/conformance @modelcontextprotocol/sdk node@22
   cargo test --test stress -- mcp --modules target/mcp/node_modules
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
+  cargo test --release --test stress -- benchmarks --row hooks --row status
 
-Exit codes: 0 all promises held, 1 one was broken, 2 wrong usage.";
+Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";
 
-/// Breaks nugget on purpose, and measures what is promised about its speed.
+/// Stress tests and benchmarks of nugget.
 #[derive(Parser)]
 #[command(name = "stress", after_help = HELP, max_term_width = 100)]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
     command: Command,
     #[command(flatten)]
@@ -57,10 +62,10 @@ struct Arguments {
 
 #[derive(clap::Args)]
 pub(crate) struct Common {
-    /// Where chance begins; printed, so that a run can be repeated [default: the clock]
+    /// Seed of all random choices; printed, so that a run can be repeated [default: from the clock]
     #[arg(long, global = true)]
     seed: Option<u64>,
-    /// The nugget to test [default: the one that cargo has built beside this program]
+    /// The nugget binary to test [default: the one that cargo built with this program]
     #[arg(long, global = true, value_name = "PATH")]
     binary: Option<PathBuf>,
     /// Print the result as one line of JSON
@@ -70,35 +75,37 @@ pub(crate) struct Common {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Sessions end at once while hooks, drainers and servers are killed; then everything is audited
-    Storm(storm::Arguments),
-    /// Servers answer while the index is swapped under them, torn and deleted
-    Readers(readers::Arguments),
-    /// Thousands of captures wait for one drainer, whose memory and log stay small
-    Backlog(backlog::Arguments),
-    /// The way to the remote: killed at every step, then a backlog from days without a network
-    Delivery(delivery::Arguments),
-    /// How long a session's end takes: one hook alone, and many at once
-    Hooks(hooks::Arguments),
-    /// Run all benches, or one of them
+    /// Kill hooks, workers and servers while many sessions end at once, then check that nothing is lost
+    Storm(storm::StormArgs),
+    /// Ask servers while the index is replaced, damaged and deleted under them
+    Readers(readers::ReadersArgs),
+    /// Let one worker process thousands of waiting captures, and check its memory and its log
+    Backlog(backlog::BacklogArgs),
+    /// Deliver to a GitHub server: kill the process at every step, then deliver a backlog after days offline
+    Delivery(delivery::DeliveryArgs),
+    /// Measure the SessionEnd hook: one alone, and many at once
+    Hooks(hooks::HooksArgs),
+    /// Run all benchmarks, or one of them
     Bench {
         #[command(subcommand)]
         bench: Option<bench::Bench>,
     },
-    /// The real Claude Code client reads a session, against a scripted API
-    Client(client::Arguments),
-    /// What `serve` writes, against the protocol's schema and its conformance suite; needs npm packages
-    Mcp(mcp::Arguments),
-    /// One row into a SQLite database, and nothing else: what a hook is compared with
+    /// Run benchmarks and storms, and write their figures to docs/benchmarks.md
+    Benchmarks(benchmarks::BenchmarksArgs),
+    /// Run the real Claude Code client with nugget against a scripted API
+    Client(client::ClientArgs),
+    /// Check what `serve` writes against the MCP schema and conformance suite; needs npm packages
+    Mcp(mcp::McpArgs),
+    /// Insert one row into a SQLite database: the baseline for a hook
     #[command(hide = true)]
     Insert { path: PathBuf },
-    /// One pass over a transcript: `json`, `read` or `condense`
+    /// Process a transcript once: `json`, `read` or `condense`
     #[command(hide = true)]
     Pass { what: String, path: PathBuf },
 }
 
 impl Common {
-    fn program(&self) -> PathBuf {
+    fn binary(&self) -> PathBuf {
         self.binary.clone().unwrap_or_else(|| env!("CARGO_BIN_EXE_nugget").into())
     }
 
@@ -108,16 +115,16 @@ impl Common {
         self.seed.unwrap_or_else(clock)
     }
 
-    /// Prints a line for people.
-    fn say(&self, line: &str) {
+    /// Prints a line, except with `--json`.
+    fn print(&self, line: &str) {
         if !self.json {
             println!("{line}");
         }
     }
 
-    /// Prints a result: every number with its name.
-    fn report(&self, test: &str, seed: u64, result: &serde_json::Value) {
-        let mut line = serde_json::json!({ "test": test, "seed": seed });
+    /// Prints a result: one line for each value, or one line of JSON.
+    fn report(&self, command: &str, seed: u64, result: &serde_json::Value) {
+        let mut line = serde_json::json!({ "test": command, "seed": seed });
         if let (Some(line), Some(result)) = (line.as_object_mut(), result.as_object()) {
             line.extend(result.clone());
         }
@@ -132,34 +139,35 @@ impl Common {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command, common } = Arguments::parse();
+    let Cli { command, common } = Cli::parse();
     let seed = common.seed();
-    let begun = std::time::Instant::now();
-    let (test, result) = match command {
-        Command::Storm(arguments) => ("storm", storm::run(&arguments, &common.program(), seed)),
-        Command::Readers(arguments) => ("readers", readers::run(&arguments, &common.program(), seed)),
-        Command::Client(arguments) => ("client", client::run(&arguments, &common.program(), seed)),
-        Command::Backlog(arguments) => ("backlog", backlog::run(&arguments, &common.program(), seed)),
-        Command::Delivery(arguments) => ("delivery", delivery::run(&arguments, &common.program(), seed)),
-        Command::Mcp(arguments) => ("mcp", mcp::run(&arguments, &common.program(), seed)),
-        Command::Hooks(arguments) => ("hooks", hooks::run(&arguments, &common.program(), seed)),
+    let started = std::time::Instant::now();
+    let (name, result) = match command {
+        Command::Storm(args) => ("storm", storm::run(&args, &common.binary(), seed)),
+        Command::Readers(args) => ("readers", readers::run(&args, &common.binary(), seed)),
+        Command::Client(args) => ("client", client::run(&args, &common.binary(), seed)),
+        Command::Backlog(args) => ("backlog", backlog::run(&args, &common.binary(), seed)),
+        Command::Delivery(args) => ("delivery", delivery::run(&args, &common.binary(), seed)),
+        Command::Mcp(args) => ("mcp", mcp::run(&args, &common.binary(), seed)),
+        Command::Hooks(args) => ("hooks", hooks::run(&args, &common.binary(), seed)),
+        Command::Benchmarks(args) => ("benchmarks", benchmarks::run(&args, &common, seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Insert { path } => ("insert", hooks::insert(&path)),
         Command::Pass { what, path } => {
-            ("pass", bench::transcript::pass(&what, &path).map(|()| serde_json::Value::Null))
+            ("pass", bench::transcript::run_pass(&what, &path).map(|()| serde_json::Value::Null))
         }
     };
     match result {
         Ok(serde_json::Value::Null) => ExitCode::SUCCESS,
         Ok(mut result) => {
-            result["seconds"] = begun.elapsed().as_secs().into();
+            result["seconds"] = started.elapsed().as_secs().into();
             result["held"] = true.into();
-            common.report(test, seed, &result);
+            common.report(name, seed, &result);
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("{test} --seed {seed}: {error:#}");
-            common.report(test, seed, &serde_json::json!({ "held": false, "error": format!("{error:#}") }));
+            eprintln!("{name} --seed {seed}: {error:#}");
+            common.report(name, seed, &serde_json::json!({ "held": false, "error": format!("{error:#}") }));
             ExitCode::FAILURE
         }
     }

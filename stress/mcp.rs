@@ -1,8 +1,8 @@
-//! The MCP server against what others have written down of the protocol: every message that it writes is
-//! checked by the TypeScript SDK's schemas, in both eras, and the conformance suite's scenarios for a server
-//! with one tool are run over a small bridge from HTTP to stdin and stdout.
+//! Checks the MCP server against the TypeScript SDK's schemas and the protocol's conformance suite.
 //!
-//! Loopback only. The npm packages are not part of this repository; where they are not there, it says so.
+//! Every message of sessions in all protocol versions is validated. The suite's scenarios for a server with
+//! one tool run over a bridge from HTTP to stdin and stdout, on loopback only. The npm packages are not part
+//! of this repository; without them the command reports a skip.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,62 +10,62 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::machine::Machine;
+use crate::sandbox::Sandbox;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
+pub(crate) struct McpArgs {
     /// A `node_modules` with @modelcontextprotocol/conformance, @modelcontextprotocol/sdk and node (22 or later)
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
 }
 
-/// What the suite asks of every server. Its other scenarios want a server of their own, with tools, prompts and
-/// resources of given names, or are about HTTP, which `serve` does not speak.
+/// The scenarios for every server. The others need a server with certain tools, prompts and resources, or test
+/// HTTP, which `serve` does not speak.
 const SCENARIOS: [&str; 3] = ["server-initialize", "ping", "tools-list"];
 
-/// The messages of a session in each era, checked as they come.
+/// Validates the messages of a session in each protocol version.
 const CHECK: &str = include_str!("mcp/check.mjs");
-/// From HTTP to a server's stdin and stdout.
+/// Forwards HTTP requests to a server's stdin and its stdout back.
 const BRIDGE: &str = include_str!("mcp/bridge.mjs");
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
-    let there = |modules: &&PathBuf| modules.join("@modelcontextprotocol/sdk/package.json").is_file();
-    let Some(modules) = arguments.modules.as_ref().filter(there) else {
-        return Ok(json!({ "skipped": "the npm packages are not there: see `stress --help`" }));
+pub(crate) fn run(args: &McpArgs, binary: &Path, seed: u64) -> Result<Value> {
+    let has_sdk = |modules: &&PathBuf| modules.join("@modelcontextprotocol/sdk/package.json").is_file();
+    let Some(modules) = args.modules.as_ref().filter(has_sdk) else {
+        return Ok(json!({ "skipped": "the npm packages are missing: see `stress --help`" }));
     };
     let modules = std::fs::canonicalize(modules)?;
-    let own = modules.join(".bin/node");
-    let node = if own.exists() { own } else { PathBuf::from("node") };
-    let machine = Machine::new(program)?;
+    let installed = modules.join(".bin/node");
+    let node = if installed.exists() { installed } else { PathBuf::from("node") };
+    let sandbox = Sandbox::new(binary)?;
     for number in 0..20 {
-        machine.add_unit(&format!("unit-{number}"))?;
+        sandbox.add_unit(&format!("unit-{number}"))?;
     }
-    // A script finds its packages beside itself.
-    let folder = machine.path("scripts");
+    // Node looks for packages next to the script.
+    let folder = sandbox.path("scripts");
     std::fs::create_dir_all(&folder)?;
     std::os::unix::fs::symlink(&modules, folder.join("node_modules"))?;
     for (name, text) in [("check.mjs", CHECK), ("bridge.mjs", BRIDGE)] {
         std::fs::write(folder.join(name), text)?;
     }
-    let script = |arguments: &[&str]| -> Result<(bool, String)> {
-        let serve = machine.command(&["serve"]);
+    let run_script = |args: &[&str]| -> Result<(bool, String)> {
+        let serve = sandbox.command(&["serve"]);
         let mut command = Command::new(&node);
-        command.current_dir(&folder).args(arguments).env("NUGGET", serve.get_program());
+        command.current_dir(&folder).args(args).env("NUGGET", serve.get_program());
         for (name, value) in serve.get_envs() {
             command.env(name, value.unwrap_or_default());
         }
         let output = command.output().with_context(|| format!("{} cannot be run", node.display()))?;
-        let said = [output.stdout, output.stderr].concat();
-        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
     };
-    let (checked, said) = script(&["check.mjs"])?;
-    ensure!(checked, "a message is not as the schema says:\n{said}");
-    let messages: Value = serde_json::from_str(said.lines().last().unwrap_or_default())?;
+    let (checked, text) = run_script(&["check.mjs"])?;
+    ensure!(checked, "a message does not match the schema:\n{text}");
+    let messages: Value = serde_json::from_str(text.lines().last().unwrap_or_default())?;
 
     let mut passed = Vec::new();
     for scenario in SCENARIOS {
-        let (ok, said) = script(&["bridge.mjs", scenario])?;
-        ensure!(ok, "{scenario} --seed {seed}:\n{said}");
+        let (ok, text) = run_script(&["bridge.mjs", scenario])?;
+        ensure!(ok, "{scenario} --seed {seed}:\n{text}");
         passed.push(scenario);
     }
     Ok(json!({ "messages_checked": messages, "scenarios": passed }))

@@ -1,9 +1,9 @@
-//! Servers answer without pause while the index is swapped under them, its vector files are torn and
-//! its folder is deleted.
+//! Asks servers without a pause while the index is replaced, its vector files are damaged and its folder is
+//! deleted.
 //!
-//! All units carry one number, which is raised in all of them for each swap: an answer with two
-//! numbers is of two generations. The files are rewritten under the builder's lock, so that no
-//! builder reads them half rewritten.
+//! All units contain the same number, and each replacement increments it: an answer with two numbers mixes
+//! two generations. The files are rewritten under the builder's lock, so that no builder reads them half
+//! rewritten.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt as _;
@@ -12,118 +12,120 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::machine::{Client, Kind, Machine, Random};
+use crate::sandbox::{McpClient, ProcessKind, Sandbox};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How often the whole index is swapped
+pub(crate) struct ReadersArgs {
+    /// How often the whole index is replaced
     #[arg(long, default_value_t = 1000)]
     swaps: u64,
-    /// How many servers answer meanwhile
+    /// How many servers are asked meanwhile
     #[arg(long, default_value_t = 3)]
     servers: usize,
 }
 
 const TOPICS: [&str; 8] = ["plum", "quince", "pear", "fig", "cherry", "apricot", "rhubarb", "elder"];
 const QUESTION: &str = "which jar of jam is on the shelf?";
-/// A server is started anew after so many answers: it then reads everything from the disk.
+/// A server is replaced by a new one, which reads everything from the disk, after so many answers.
 const ANSWERS_EACH: usize = 200;
-/// A second look may be needed after the folder was deleted; no answer may take longer than this.
+/// No answer may take longer, even if the index has to be opened twice after its folder was deleted.
 const ANSWER_MAX: Duration = Duration::from_secs(25);
 
 #[derive(Default)]
-struct Seen {
+struct Observed {
     latencies_ms: Vec<f64>,
     /// Of the first answer of each server, which loads the model and the index.
     first_ms: Vec<f64>,
-    /// Answers that named more than one unit, all of one number.
-    whole: u64,
-    /// Answers without a unit: the first index was not made yet.
+    /// Answers with more than one unit, all with one number.
+    consistent: u64,
+    /// Answers without a unit: the first index was not built yet.
     empty: u64,
     numbers: std::collections::BTreeSet<u64>,
 }
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
+pub(crate) fn run(args: &ReadersArgs, binary: &Path, seed: u64) -> Result<Value> {
     println!("readers --seed {seed}");
-    let mut random = Random::new(seed);
-    let mut machine = Machine::new(program)?;
-    let result = storm(arguments, &machine, &mut random);
+    let mut rng = Rng::with_seed(seed);
+    let mut sandbox = Sandbox::new(binary)?;
+    let result = replace_and_read(args, &sandbox, &mut rng);
     if result.is_err() {
-        eprintln!("the machine is kept in {}", machine.keep().display());
+        eprintln!("sandbox kept in {}", sandbox.keep().display());
     }
     result
 }
 
-fn storm(arguments: &Arguments, machine: &Machine, random: &mut Random) -> Result<Value> {
-    swap(machine, 0, false)?;
-    machine.ok(&["index"])?;
-    let (over, reached) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut torn = 0;
+fn replace_and_read(args: &ReadersArgs, sandbox: &Sandbox, rng: &mut Rng) -> Result<Value> {
+    replace_units(sandbox, 0, false)?;
+    sandbox.run_ok(&["index"])?;
+    let (is_over, reached) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut damaged = 0;
     let mut deleted = 0;
     let mut killed = 0;
-    let seen = std::thread::scope(|scope| -> Result<Vec<Seen>> {
+    let observed = std::thread::scope(|scope| -> Result<Vec<Observed>> {
         let readers: Vec<_> =
-            (0..arguments.servers).map(|_| scope.spawn(|| read(machine, &over, &reached))).collect();
-        let mut swapping = || -> Result<()> {
-            for number in 1..=arguments.swaps {
+            (0..args.servers).map(|_| scope.spawn(|| ask_servers(sandbox, &is_over, &reached))).collect();
+        let mut replace = || -> Result<()> {
+            for number in 1..=args.swaps {
                 if readers.iter().any(|reader| reader.is_finished()) {
                     return Ok(());
                 }
-                let delete = random.chance(5);
+                let delete = rng.u64(..100) < 5;
                 deleted += u64::from(delete);
-                swap(machine, number, delete)?;
-                if random.chance(10) {
-                    torn += u64::from(tear(machine, random)?);
+                replace_units(sandbox, number, delete)?;
+                if rng.u64(..100) < 10 {
+                    damaged += u64::from(damage_vectors(sandbox, rng)?);
                 }
-                // One builder in twenty is killed at its work, and the next one does it.
-                let fate = random.chance(5).then(|| Duration::from_millis(random.below(400)));
-                killed += u64::from(index(machine, fate)?);
+                // One builder in twenty is killed, and the next one does its work.
+                let kill_after = (rng.u64(..100) < 5).then(|| Duration::from_millis(rng.u64(..400)));
+                killed += u64::from(update_index(sandbox, kill_after)?);
                 if number % 100 == 0 {
-                    println!("{number} swaps");
+                    println!("{number} replacements");
                 }
                 reached.store(number, Ordering::SeqCst);
             }
             Ok(())
         };
-        let swapped = swapping();
-        over.store(true, Ordering::SeqCst);
-        let seen: Result<Vec<Seen>> = readers
+        let replaced = replace();
+        is_over.store(true, Ordering::SeqCst);
+        let observed: Result<Vec<Observed>> = readers
             .into_iter()
-            .map(|reader| reader.join().map_err(|_| anyhow::anyhow!("a reader's thread fell"))?)
+            .map(|reader| reader.join().map_err(|_| anyhow::anyhow!("a reader's thread panicked"))?)
             .collect();
-        swapped?;
-        seen
+        replaced?;
+        observed
     })?;
 
-    let mut last = Client::start(machine)?.context("the last server was killed")?;
+    let mut last = McpClient::start(sandbox)?.context("the last server was killed")?;
     let text = last.ask(QUESTION)?.context("the last server was killed")?;
-    ensure!(numbers(&text).iter().all(|number| *number == arguments.swaps), "the last answer is old: {text}");
-    last.end()?;
-    ensure!(machine.processes().is_empty(), "processes are left: {:?}", machine.processes());
-    let temporary = fs::read_dir(machine.brain().join(".nugget"))?.flatten();
+    ensure!(numbers(&text).iter().all(|number| *number == args.swaps), "the last answer is outdated: {text}");
+    last.shut_down()?;
+    ensure!(sandbox.processes().is_empty(), "processes are left: {:?}", sandbox.processes());
+    let temporary = fs::read_dir(sandbox.brain().join(".nugget"))?.flatten();
     let left: Vec<_> = temporary
         .map(|entry| entry.file_name())
         .filter(|name| name.to_string_lossy().ends_with(".tmp"))
         .collect();
 
-    let mut latencies: Vec<f64> = seen.iter().flat_map(|seen| seen.latencies_ms.iter().copied()).collect();
+    let mut latencies: Vec<f64> = observed.iter().flat_map(|one| one.latencies_ms.iter().copied()).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |percent: usize| {
         latencies.get((latencies.len() * percent / 100).min(latencies.len() - 1)).copied().unwrap_or(f64::NAN)
     };
-    let first = seen.iter().flat_map(|seen| seen.first_ms.iter().copied()).fold(0.0, f64::max);
+    let first = observed.iter().flat_map(|one| one.first_ms.iter().copied()).fold(0.0, f64::max);
     let round = |value: f64| (value * 10.0).round() / 10.0;
     let numbers: std::collections::BTreeSet<u64> =
-        seen.iter().flat_map(|seen| seen.numbers.iter().copied()).collect();
+        observed.iter().flat_map(|one| one.numbers.iter().copied()).collect();
     Ok(json!({
-        "swaps": arguments.swaps,
+        "swaps": args.swaps,
         "answers": latencies.len(),
-        "whole_answers": seen.iter().map(|seen| seen.whole).sum::<u64>(),
-        "empty_answers": seen.iter().map(|seen| seen.empty).sum::<u64>(),
+        "consistent_answers": observed.iter().map(|one| one.consistent).sum::<u64>(),
+        "mixed_answers": 0,
+        "empty_answers": observed.iter().map(|one| one.empty).sum::<u64>(),
         "generations_seen": numbers.len(),
-        "vector_files_torn": torn,
+        "vector_files_damaged": damaged,
         "folder_deleted": deleted,
         "builders_killed": killed,
         "temporary_files_left": left.len(),
@@ -136,42 +138,42 @@ fn storm(arguments: &Arguments, machine: &Machine, random: &mut Random) -> Resul
     }))
 }
 
-/// One server after the other, question after question.
-fn read(machine: &Machine, over: &AtomicBool, reached: &AtomicU64) -> Result<Seen> {
-    let mut seen = Seen::default();
-    while !over.load(Ordering::SeqCst) {
-        let mut client = Client::start(machine)?.context("a server was killed")?;
+/// Asks servers without a pause, one server after the other.
+fn ask_servers(sandbox: &Sandbox, is_over: &AtomicBool, reached: &AtomicU64) -> Result<Observed> {
+    let mut observed = Observed::default();
+    while !is_over.load(Ordering::SeqCst) {
+        let mut client = McpClient::start(sandbox)?.context("a server was killed")?;
         let mut newest = 0;
         for nth in 0..ANSWERS_EACH {
-            if over.load(Ordering::SeqCst) {
+            if is_over.load(Ordering::SeqCst) {
                 break;
             }
             let floor = reached.load(Ordering::SeqCst);
-            let begun = Instant::now();
+            let started = Instant::now();
             let text = client.ask(QUESTION)?.context("a server was killed")?;
-            let taken = begun.elapsed();
-            ensure!(taken < ANSWER_MAX, "an answer took {taken:?}");
-            let latencies = if nth == 0 { &mut seen.first_ms } else { &mut seen.latencies_ms };
-            latencies.push(taken.as_secs_f64() * 1000.0);
+            let duration = started.elapsed();
+            ensure!(duration < ANSWER_MAX, "an answer took {duration:?}");
+            let latencies = if nth == 0 { &mut observed.first_ms } else { &mut observed.latencies_ms };
+            latencies.push(duration.as_secs_f64() * 1000.0);
             let found = numbers(&text);
             let Some(number) = found.first().copied() else {
-                seen.empty += 1;
+                observed.empty += 1;
                 continue;
             };
             ensure!(
                 found.iter().all(|other| *other == number),
-                "an answer of two generations: {found:?}\n{text}"
+                "the answer mixes generations {found:?}\n{text}"
             );
-            ensure!(number >= newest, "an answer of generation {number} after one of {newest}");
-            // A generation that was published before the question is the oldest to answer from.
-            ensure!(number + 1 >= floor, "an answer of generation {number}, {floor} was there already");
+            ensure!(number >= newest, "generation {number} was answered after {newest}");
+            // Generations older than the last one that was published before the question are outdated.
+            ensure!(number + 1 >= floor, "generation {number} was answered, but {floor} was published");
             newest = number;
-            seen.whole += u64::from(found.len() > 1);
-            seen.numbers.insert(number);
+            observed.consistent += u64::from(found.len() > 1);
+            observed.numbers.insert(number);
         }
-        client.end()?;
+        client.shut_down()?;
     }
-    Ok(seen)
+    Ok(observed)
 }
 
 /// The numbers of the units in an answer.
@@ -180,12 +182,12 @@ fn numbers(text: &str) -> Vec<u64> {
     text.split("batch number ").skip(1).filter_map(digits).collect()
 }
 
-/// Rewrites every unit while no builder works.
-fn swap(machine: &Machine, number: u64, delete: bool) -> Result<()> {
-    let derived = machine.brain().join(".nugget");
+/// Rewrites every unit while no builder runs.
+fn replace_units(sandbox: &Sandbox, number: u64, delete: bool) -> Result<()> {
+    let derived = sandbox.brain().join(".nugget");
     let mut lock = builder_lock(&derived)?;
     if delete {
-        // A reader may put a file back meanwhile.
+        // A reader may create a file in it meanwhile.
         let mut tries = 0;
         while let Err(error) = fs::remove_dir_all(&derived) {
             tries += 1;
@@ -194,7 +196,7 @@ fn swap(machine: &Machine, number: u64, delete: bool) -> Result<()> {
         drop(lock);
         lock = builder_lock(&derived)?;
     }
-    let folder = machine.brain().join("domains/shop/concepts");
+    let folder = sandbox.brain().join("domains/shop/concepts");
     fs::create_dir_all(&folder)?;
     for topic in TOPICS {
         let text = format!(
@@ -228,37 +230,37 @@ fn builder_lock(folder: &Path) -> Result<File> {
     }
 }
 
-/// Cuts or scribbles over a vector file; whether there was one.
-fn tear(machine: &Machine, random: &mut Random) -> Result<bool> {
-    let entries = fs::read_dir(machine.brain().join(".nugget"))?.flatten();
+/// Truncates or overwrites part of a vector file; returns false if there is none.
+fn damage_vectors(sandbox: &Sandbox, rng: &mut Rng) -> Result<bool> {
+    let entries = fs::read_dir(sandbox.brain().join(".nugget"))?.flatten();
     let files: Vec<_> = entries
         .map(|entry| entry.path())
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vectors-")))
         .collect();
-    let Some(path) = files.get(random.below(files.len() as u64) as usize) else { return Ok(false) };
+    let Some(path) = rng.choice(&files) else { return Ok(false) };
     let Ok(file) = File::options().write(true).open(path) else { return Ok(false) };
     let length = file.metadata()?.len();
-    if random.chance(50) {
-        file.set_len(random.below(length))?;
+    if rng.u64(..100) < 50 {
+        file.set_len(rng.u64(..length.max(1)))?;
     } else {
-        std::os::unix::fs::FileExt::write_all_at(&file, b"torn", random.below(length.max(4) - 3))?;
+        std::os::unix::fs::FileExt::write_all_at(&file, b"torn", rng.u64(..length.max(4) - 3))?;
     }
     Ok(true)
 }
 
-/// Brings the index up to date; whether the builder was killed first.
-fn index(machine: &Machine, fate: Option<Duration>) -> Result<bool> {
-    let mut died = false;
-    if let Some(fate) = fate {
-        let mut builder = machine.command(&["index"]);
+/// Updates the index; with `kill_after`, kills a first builder. Returns whether one was killed.
+fn update_index(sandbox: &Sandbox, kill_after: Option<Duration>) -> Result<bool> {
+    let mut was_killed = false;
+    if let Some(kill_after) = kill_after {
+        let mut builder = sandbox.command(&["index"]);
         let mut builder =
             builder.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null()).spawn()?;
-        std::thread::sleep(fate);
-        for process in machine.processes() {
-            died |= process.kind == Kind::Other && machine.kill(process);
+        std::thread::sleep(kill_after);
+        for process in sandbox.processes() {
+            was_killed |= process.kind == ProcessKind::Other && sandbox.kill(process);
         }
         builder.wait()?;
     }
-    machine.ok(&["index"])?;
-    Ok(died)
+    sandbox.run_ok(&["index"])?;
+    Ok(was_killed)
 }

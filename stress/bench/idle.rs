@@ -1,68 +1,68 @@
-//! What a server keeps in memory while nobody asks.
+//! Measures the memory of an idle server.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use serde_json::{Map, Value, json};
 
-use super::corpus::{Corpus, MADE};
-use super::{RuntimeArguments, bar, client, embedder, machine, use_runtime};
-use crate::machine::{Kind, Machine, Random};
-use crate::times::hundredths;
+use super::corpus::{Corpus, SYNTHETIC};
+use super::{RuntimeArgs, embedder, limit, sandbox_with_runtime, start_server, use_runtime};
+use crate::sandbox::{ProcessKind, Sandbox};
+use crate::timing::hundredths;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How many units the brain has
+pub(crate) struct IdleBenchArgs {
+    /// The number of units in the brain
     #[arg(long, default_value_t = 1_000)]
     units: usize,
-    /// After how many seconds without a question the memory is read; half a second gives back what is free,
-    /// half a minute the program's pages, and five minutes the model
+    /// Seconds without a question before the memory is read; an idle server releases memory in steps
     #[arg(long, default_value_t = 35)]
     quiet: u64,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: RuntimeArgs,
 }
 
 const MEGABYTES_MAX: f64 = 120.0;
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
-    eprintln!("idle --seed {seed}, {} units", arguments.units);
-    let (_, library) = arguments.runtime.best();
-    let mut machine = machine(program, library)?;
-    let corpus = Corpus::new(seed, arguments.units, &embedder(library)?)?;
-    let written = corpus.write(&machine)?;
-    machine.ok(&["index"])?;
-    let (mut figures, mut bars) = (Map::new(), Map::new());
-    for (name, library) in arguments.runtime.all() {
-        use_runtime(&mut machine, library);
-        let mut server = client(&machine)?;
-        let before = memory(&machine)?;
-        server.ask(&corpus.question(&mut Random::new(seed)))?.context("the server was killed")?;
-        let at_once = memory(&machine)?;
-        let after = settled(&machine, Duration::from_secs(arguments.quiet))?;
-        server.end()?;
-        bars.insert(name.to_owned(), bar(after.resident, MEGABYTES_MAX));
+pub(crate) fn run(args: &IdleBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
+    eprintln!("idle --seed {seed}, {} units", args.units);
+    let (_, library) = args.runtime.best();
+    let mut sandbox = sandbox_with_runtime(binary, library)?;
+    let corpus = Corpus::new(seed, args.units, &embedder(library)?)?;
+    let written = corpus.write(&sandbox)?;
+    sandbox.run_ok(&["index"])?;
+    let (mut figures, mut limits) = (Map::new(), Map::new());
+    for (name, library) in args.runtime.all() {
+        use_runtime(&mut sandbox, library);
+        let mut server = start_server(&sandbox)?;
+        let before = memory(&sandbox)?;
+        server.ask(&corpus.question(&mut Rng::with_seed(seed)))?.context("the server was killed")?;
+        let at_once = memory(&sandbox)?;
+        let after = memory_after(&sandbox, Duration::from_secs(args.quiet))?;
+        server.shut_down()?;
+        limits.insert(name.to_owned(), limit(after.resident, MEGABYTES_MAX));
         figures.insert(
             name.to_owned(),
             json!({
-                "resident_mb": after.resident, "of_it_private_mb": after.private,
-                "to_resident_right_after_the_answer": hundredths(after.resident / at_once.resident),
-                "to_resident_before_the_question": hundredths(after.resident / before.resident),
+                "resident_mb": after.resident, "private_mb": after.private,
+                "resident_to_right_after_answer": hundredths(after.resident / at_once.resident),
+                "resident_to_before_question": hundredths(after.resident / before.resident),
             }),
         );
     }
     Ok(json!({
-        "units": arguments.units, "quiet_seconds": arguments.quiet, "chunks": written.chunks, "brain": MADE, "after_one_answer": figures, "bars": bars,
+        "units": args.units, "quiet_seconds": args.quiet, "chunks": written.chunks, "brain": SYNTHETIC, "after_one_answer": figures, "limits": limits,
     }))
 }
 
-/// What is left when it has been quiet for a while: nothing else tells that a server rests.
-fn settled(machine: &Machine, quiet: Duration) -> Result<Memory> {
-    let begun = Instant::now();
+/// The memory after `quiet` without a question. Waits for a fixed time, since an idle server gives no signal.
+fn memory_after(sandbox: &Sandbox, quiet: Duration) -> Result<Memory> {
+    let started = Instant::now();
     loop {
-        let now = memory(machine)?;
-        if begun.elapsed() > quiet {
+        let now = memory(sandbox)?;
+        if started.elapsed() > quiet {
             return Ok(now);
         }
         std::thread::sleep(Duration::from_millis(100));
@@ -71,14 +71,14 @@ fn settled(machine: &Machine, quiet: Duration) -> Result<Memory> {
 
 struct Memory {
     resident: f64,
-    /// Not shared with the program's file.
+    /// Anonymous memory, which is not backed by a file.
     private: f64,
 }
 
-/// In megabytes, of the one server.
-fn memory(machine: &Machine) -> Result<Memory> {
-    let server = machine.processes().into_iter().find(|process| process.kind == Kind::Server);
-    let server = server.context("there is no server")?;
+/// The memory of the sandbox's only server, in megabytes.
+fn memory(sandbox: &Sandbox) -> Result<Memory> {
+    let server = sandbox.processes().into_iter().find(|process| process.kind == ProcessKind::Server);
+    let server = server.context("no server runs")?;
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid.as_raw_nonzero()))?;
     let field = |name: &str| -> Result<f64> {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).context("no such field")?;

@@ -1,66 +1,66 @@
-//! What a question costs part by part, in the processor's time of one thread: a figure that neighbours on
-//! the machine do not change.
+//! Measures the processor time of each part of a question on one thread, which other load on the computer
+//! changes little.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
+use fastrand::Rng;
 use index::Index;
 use jiff::Timestamp;
 use retrieve::Query;
 use serde_json::{Value, json};
 
 use super::corpus::Corpus;
-use super::{RuntimeArguments, embedder};
-use crate::machine::Random;
-use crate::times::hundredths;
+use super::{RuntimeArgs, embedder};
+use crate::timing::hundredths;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// The brain that was left by another bench
+pub(crate) struct PartsBenchArgs {
+    /// A brain that another benchmark has left
     brain: PathBuf,
-    /// How many units it has
+    /// The number of units in it
     #[arg(long, default_value_t = 10_000)]
     units: usize,
-    /// How many questions
+    /// The number of questions
     #[arg(long, default_value_t = 100)]
     queries: usize,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: RuntimeArgs,
 }
 
-pub(crate) fn run(arguments: &Arguments, seed: u64) -> Result<Value> {
-    let embedder = embedder(arguments.runtime.best().1)?;
-    let corpus = Corpus::new(seed, arguments.units, &embedder)?;
-    let index = Index::open(&arguments.brain.join(".nugget"))?;
+pub(crate) fn run(args: &PartsBenchArgs, seed: u64) -> Result<Value> {
+    let embedder = embedder(args.runtime.best().1)?;
+    let corpus = Corpus::new(seed, args.units, &embedder)?;
+    let index = Index::open(&args.brain.join(".nugget"))?;
     let mut parts: BTreeMap<&str, f64> = BTreeMap::new();
-    let mut took = |part: &'static str, ms: f64| *parts.entry(part).or_default() += ms;
+    let mut add = |part: &'static str, ms: f64| *parts.entry(part).or_default() += ms;
     let before = thread_ms()?;
     drop(index.pin()?);
     let first = thread_ms()? - before;
-    let mut random = Random::new(seed);
-    for _ in 0..arguments.queries {
-        let text = corpus.question(&mut random);
+    let mut rng = Rng::with_seed(seed);
+    for _ in 0..args.queries {
+        let text = corpus.question(&mut rng);
         let begun = thread_ms()?;
         let vector = Some(embedder.embed_query(&text)?);
         let embedded = thread_ms()?;
-        took("embed", embedded - begun);
+        add("embed", embedded - begun);
         let pinned = index.pin()?;
         let query = Query { vector, ..Query::new(text, Timestamp::now()) };
         let answer = retrieve::retrieve(&pinned, &query, embedder.tokenizer())?;
-        took("retrieve", thread_ms()? - embedded);
+        add("retrieve", thread_ms()? - embedded);
         for stage in answer.stages {
-            took(stage.name, stage.micros as f64 / 1000.0);
+            add(stage.name, stage.micros as f64 / 1000.0);
         }
     }
     let parts: serde_json::Map<String, Value> = parts
         .into_iter()
-        .map(|(part, ms)| (part.to_owned(), hundredths(ms / arguments.queries as f64).into()))
+        .map(|(part, ms)| (part.to_owned(), hundredths(ms / args.queries as f64).into()))
         .collect();
     Ok(json!({ "first_pin_ms": hundredths(first), "mean_ms": parts }))
 }
 
-/// Processor time of this thread so far.
+/// The processor time of this thread in milliseconds.
 fn thread_ms() -> Result<f64> {
     let line = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds: f64 = line.split(' ').next().context("an empty schedstat")?.parse()?;

@@ -1,5 +1,5 @@
-//! Making the index: the pipeline without the model, the model's share of a real build, one changed
-//! file, and opening a brain in which nothing has changed.
+//! Measures the index: a build without the model, the model's share of a real build, one changed file, and
+//! opening an unchanged brain.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,27 +7,28 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use brain::Brain;
 use embed::Embedder;
+use fastrand::Rng;
 use index::{Index, Mode, VectorCache};
 use serde_json::{Value, json};
 
-use super::corpus::{Corpus, MADE, cache_of, put_file};
-use super::{RuntimeArguments, bar, client, embedder, machine};
-use crate::machine::{Machine, Random};
-use crate::times::{Times, hundredths};
+use super::corpus::{Corpus, SYNTHETIC, put_file, vector_cache_path};
+use super::{RuntimeArgs, embedder, limit, sandbox_with_runtime, start_server};
+use crate::sandbox::Sandbox;
+use crate::timing::{Durations, hundredths};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How many units the brain has
+pub(crate) struct IndexBenchArgs {
+    /// The number of units in the brain
     #[arg(long, default_value_t = 10_000)]
     units: usize,
-    /// How many units are embedded by the model for its share; a unit has three chunks
+    /// The number of units that the model embeds to measure its share; a unit has three chunks
     #[arg(long, default_value_t = 100)]
     embedded: usize,
-    /// How often one file is changed
+    /// How many times one file is changed
     #[arg(long, default_value_t = 20)]
     changes: usize,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: RuntimeArgs,
 }
 
 const MEGABYTES_PER_SECOND_MIN: f64 = 20.0;
@@ -35,70 +36,70 @@ const SHARE_MIN: f64 = 0.9;
 const CHANGED_MS_MAX: f64 = 100.0;
 const OPEN_MS_MAX: f64 = 100.0;
 const ROUNDS: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
-    let (runtime, library) = arguments.runtime.best();
-    eprintln!("index --seed {seed}, {} units, {runtime}: {MADE}", arguments.units);
-    let machine = machine(program, library)?;
+pub(crate) fn run(args: &IndexBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
+    let (runtime, library) = args.runtime.best();
+    eprintln!("index --seed {seed}, {} units, {runtime}: {SYNTHETIC}", args.units);
+    let sandbox = sandbox_with_runtime(binary, library)?;
     let embedder = embedder(library)?;
-    let corpus = Corpus::new(seed, arguments.units, &embedder)?;
-    let written = corpus.write(&machine)?;
+    let corpus = Corpus::new(seed, args.units, &embedder)?;
+    let written = corpus.write(&sandbox)?;
     let megabytes = written.bytes as f64 / 1e6;
-    let brain = Brain::open(&machine.brain())?;
+    let brain = Brain::open(&sandbox.brain())?;
 
-    // Each phase on its own, as the indexing actor calls them, and the whole as the program does it.
+    // Each phase as the indexing actor calls it, and the whole build as a process.
     let (mut plan, mut publish, mut process, mut read) =
-        (Times::default(), Times::default(), Times::default(), Times::default());
-    let folder = machine.brain().join(".nugget");
+        (Durations::default(), Durations::default(), Durations::default(), Durations::default());
+    let folder = sandbox.brain().join(".nugget");
     for _ in 0..ROUNDS {
-        read.take(|| read_all(&brain))?;
-        // From nothing, as a first build: one over an index that is there also proves that one sound.
+        read.measure(|| read_all(&brain))?;
+        // Without an existing index, which a rebuild would also check.
         let _ = std::fs::remove_dir_all(&folder);
         let index = Index::open(&folder)?;
-        let planned = plan.take(|| {
+        let planned = plan.measure(|| {
             Ok(index.plan(&brain, corpus.label(), embedder.tokenizer(), Mode::Rebuild, &mut |_| ())?)
         })?;
-        let vectors = VectorCache::open(&cache_of(&machine)).get(corpus.label(), planned.texts());
+        let vectors = VectorCache::open(&vector_cache_path(&sandbox)).get(corpus.label(), planned.texts());
         let vectors =
             vectors.into_iter().collect::<Option<Vec<_>>>().context("a vector is not in the cache")?;
-        publish.take(|| Ok(planned.publish(vectors)?))?;
+        publish.measure(|| Ok(planned.publish(vectors)?))?;
     }
     for _ in 0..ROUNDS {
-        process.time(|| Ok(machine.run(&["index", "--rebuild"])?.status.success()))?;
+        process.measure_ok(|| Ok(sandbox.run(&["index", "--rebuild"])?.status.success()))?;
     }
     let rate = |ms: f64| megabytes / (ms / 1000.0);
     let pipeline_ms = plan.percentile(50) + publish.percentile(50);
 
     let unchanged = open_unchanged(&brain, &folder, &corpus)?;
-    let (changed, searchable) = change(arguments, &machine, &corpus, &brain, &embedder)?;
-    let share = share_of_model(arguments, program, library, &corpus)?;
+    let (changed, searchable) = change_one_file(args, &sandbox, &corpus, &brain, &embedder)?;
+    let share = share_of_model(args, binary, library, &corpus)?;
 
     Ok(json!({
-        "runtime": runtime, "units": arguments.units, "chunks": written.chunks,
-        "markdown_mb": hundredths(megabytes), "brain": MADE,
+        "runtime": runtime, "units": args.units, "chunks": written.chunks,
+        "markdown_mb": hundredths(megabytes), "brain": SYNTHETIC,
         "pipeline_mb_per_s": hundredths(rate(pipeline_ms)),
-        "plan": plan.told(), "publish": publish.told(),
-        "baseline_reading_and_hashing": read.told(),
+        "plan": plan.summary(), "publish": publish.summary(),
+        "baseline_reading_and_hashing": read.summary(),
         "pipeline_to_reading_and_hashing": hundredths(pipeline_ms / read.percentile(50)),
-        "process_with_all_vectors_cached": process.told(),
+        "process_with_all_vectors_cached": process.summary(),
         "process_mb_per_s": hundredths(rate(process.percentile(50))),
         "model_share_of_a_real_build": share,
-        "one_changed_file": changed.told(),
-        "one_changed_file_searchable_at_a_server": searchable.told(),
-        "unchanged_brain_opens": unchanged.told(),
-        "bars": {
+        "one_changed_file": changed.summary(),
+        "one_changed_file_searchable_at_a_server": searchable.summary(),
+        "unchanged_brain_opens": unchanged.summary(),
+        "limits": {
             "pipeline_mb_per_s": { "measured": hundredths(rate(pipeline_ms)), "limit": MEGABYTES_PER_SECOND_MIN,
                                    "held": rate(pipeline_ms) >= MEGABYTES_PER_SECOND_MIN },
             "model_share": { "measured": share["share"], "limit": SHARE_MIN,
                              "held": share["share"].as_f64().is_some_and(|share| share >= SHARE_MIN) },
-            "one_changed_file_ms": bar(searchable.percentile(50), CHANGED_MS_MAX),
-            "unchanged_brain_opens_ms": bar(unchanged.percentile(50), OPEN_MS_MAX),
+            "one_changed_file_ms": limit(searchable.percentile(50), CHANGED_MS_MAX),
+            "unchanged_brain_opens_ms": limit(unchanged.percentile(50), OPEN_MS_MAX),
         },
     }))
 }
 
-/// What any index must do at least: every file read and hashed.
+/// The baseline of any indexer: every file is read and hashed.
 fn read_all(brain: &Brain) -> Result<()> {
     let mut hasher = blake3::Hasher::new();
     for file in brain.files()? {
@@ -108,100 +109,103 @@ fn read_all(brain: &Brain) -> Result<()> {
     Ok(())
 }
 
-/// Opening the index and finding it current, each time as a new process would.
-fn open_unchanged(brain: &Brain, folder: &Path, corpus: &Corpus) -> Result<Times> {
-    let mut times = Times::default();
-    // The first look notes that no file was written just now.
+/// Opens the index and checks that it is current, each time as a new process would.
+fn open_unchanged(brain: &Brain, folder: &Path, corpus: &Corpus) -> Result<Durations> {
+    let mut times = Durations::default();
+    // The first check records that no file was written just now.
     for _ in 0..2 {
         Index::open(folder)?.is_current(brain, corpus.label())?;
     }
     for _ in 0..20 {
-        times.take(|| {
+        times.measure(|| {
             let index = Index::open(folder)?;
-            ensure!(index.is_current(brain, corpus.label())?, "an unchanged brain is not current");
+            ensure!(
+                index.is_current(brain, corpus.label())?,
+                "the index of an unchanged brain is not current"
+            );
             Ok(())
         })?;
     }
     Ok(times)
 }
 
-/// One file gets another text: until a generation with it is there, and until a server answers with it.
-/// The vectors of the new text are in the cache already.
-fn change(
-    arguments: &Arguments,
-    machine: &Machine,
+/// Changes one file, and measures the time until a generation contains it and until a server answers with it.
+/// The vectors of the new text are in the cache.
+fn change_one_file(
+    args: &IndexBenchArgs,
+    sandbox: &Sandbox,
     corpus: &Corpus,
     brain: &Brain,
     embedder: &Embedder,
-) -> Result<(Times, Times)> {
-    let (mut alone, mut served) = (Times::default(), Times::default());
-    let mut random = Random::new(7);
+) -> Result<(Durations, Durations)> {
+    let (mut alone, mut served) = (Durations::default(), Durations::default());
+    let mut rng = Rng::with_seed(7);
     let mut write = |edition: u64, mark: &str| -> Result<()> {
-        let mut made = corpus.unit_again(random.below(arguments.units as u64) as usize, edition);
+        let mut made = corpus.unit_edition(rng.usize(..args.units), edition);
         made.text.push_str(&format!("\n## The {mark} {mark}\n\n{mark} is what the {mark} of {mark} is.\n"));
-        corpus.know(machine, &made)?;
-        put_file(&machine.brain(), &made)
+        corpus.cache_vectors(sandbox, &made)?;
+        put_file(&sandbox.brain(), &made)
     };
-    let index = Index::open(&machine.brain().join(".nugget"))?;
-    for edition in 0..arguments.changes as u64 {
+    let index = Index::open(&sandbox.brain().join(".nugget"))?;
+    for edition in 0..args.changes as u64 {
         write(1 + edition, &format!("zq{edition}x"))?;
-        alone.take(|| {
-            ensure!(!index.is_current(brain, corpus.label())?, "the change was not seen");
+        alone.measure(|| {
+            ensure!(!index.is_current(brain, corpus.label())?, "the change was not detected");
             let plan = index.plan(brain, corpus.label(), embedder.tokenizer(), Mode::Changed, &mut |_| ())?;
             let vectors = plan.texts().iter().map(|text| corpus.vector(text)).collect();
             plan.publish(vectors)?;
             ensure!(
                 index.pin()?.document_frequency(&format!("zq{edition}x"))? > 0,
-                "the change is not there"
+                "the change is not in the index"
             );
             Ok(())
         })?;
     }
-    let mut server = client(machine)?;
-    let mut questions = Random::new(11);
+    let mut server = start_server(sandbox)?;
+    let mut questions = Rng::with_seed(11);
     server.ask(&corpus.question(&mut questions))?.context("the server was killed")?;
-    for edition in 0..arguments.changes as u64 {
+    for edition in 0..args.changes as u64 {
         let mark = format!("zw{edition}x");
         let question = format!("what is {mark}, the {mark} of {mark}?");
-        // From here on the server looks at the files before it answers.
+        // After this time the server checks the files before it answers.
         std::thread::sleep(Duration::from_millis(6_050));
         write(1_000 + edition, &mark)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let answer = server.ask(&question)?.context("the server was killed")?;
             if answer.contains(&mark) {
                 break;
             }
-            ensure!(begun.elapsed() < PATIENCE, "a changed file is not found: {answer}");
+            ensure!(started.elapsed() < TIMEOUT, "the changed file was not found: {answer}");
         }
-        let until_found = begun.elapsed().as_secs_f64() * 1000.0;
-        // What the same question takes when nothing has changed is not the change's doing.
-        let begun = Instant::now();
+        let until_found = started.elapsed().as_secs_f64() * 1000.0;
+        // Subtract what the same question takes without a change.
+        let started = Instant::now();
         server.ask(&question)?.context("the server was killed")?;
-        served.0.push(until_found - begun.elapsed().as_secs_f64() * 1000.0);
+        served.0.push(until_found - started.elapsed().as_secs_f64() * 1000.0);
     }
-    server.end()?;
+    server.shut_down()?;
     Ok((alone, served))
 }
 
-/// The same build with the model and without it, by the real program.
+/// Builds the same index with the model and with cached vectors, each in a process.
 fn share_of_model(
-    arguments: &Arguments,
-    program: &Path,
+    args: &IndexBenchArgs,
+    binary: &Path,
     library: Option<&Path>,
     corpus: &Corpus,
 ) -> Result<Value> {
-    let machine = machine(program, library)?;
+    let sandbox = sandbox_with_runtime(binary, library)?;
     let mut chunks = 0;
-    for nth in 0..arguments.embedded.min(arguments.units) {
+    for nth in 0..args.embedded.min(args.units) {
         let made = corpus.unit(nth);
         chunks += corpus.texts(&made)?.len();
-        put_file(&machine.brain(), &made)?;
+        put_file(&sandbox.brain(), &made)?;
     }
-    let (mut with, mut without) = (Times::default(), Times::default());
-    with.time(|| Ok(machine.run(&["index", "--rebuild"])?.status.success()))?;
+    let (mut with, mut without) = (Durations::default(), Durations::default());
+    with.measure_ok(|| Ok(sandbox.run(&["index", "--rebuild"])?.status.success()))?;
     for _ in 0..ROUNDS {
-        without.time(|| Ok(machine.run(&["index", "--rebuild"])?.status.success()))?;
+        without.measure_ok(|| Ok(sandbox.run(&["index", "--rebuild"])?.status.success()))?;
     }
     let (with, without) = (with.percentile(50), without.percentile(50));
     Ok(json!({

@@ -1,8 +1,8 @@
-//! Questions to `nugget serve` over its pipes, the question's embedding included.
+//! Measures questions to `nugget serve` over its pipes, with the question's embedding.
 //!
-//! Beside it, in turns: the embedding of the question alone, BM25 alone by SQLite's FTS5 over the same
-//! texts, and a plain scan over the same vectors. Eight sessions are eight processes, as with eight
-//! Claude Codes; they ask at the same moment, again and again.
+//! The baselines run in turns with it: the question's embedding alone, BM25 by SQLite's FTS5 over the same
+//! texts, and a plain scan over the same vectors. Eight sessions are eight server processes that are asked at
+//! the same moment, as with eight Claude Code sessions.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -10,176 +10,177 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use embed::Embedder;
+use fastrand::Rng;
 use index::Index;
 use serde_json::{Value, json};
 
-use super::corpus::{Corpus, MADE};
-use super::{RuntimeArguments, bar, client, embedder, machine};
-use crate::machine::{Client, Kind, Machine, Random};
-use crate::times::{Times, hundredths, processor_ms, ratio};
+use super::corpus::{Corpus, SYNTHETIC};
+use super::{RuntimeArgs, embedder, limit, sandbox_with_runtime, start_server};
+use crate::sandbox::{McpClient, ProcessKind, Sandbox};
+use crate::timing::{Durations, hundredths, processor_ms, ratio};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How many units the brain has; a unit has three chunks
+pub(crate) struct SearchBenchArgs {
+    /// The number of units in the brain; a unit has three chunks
     #[arg(long, default_value_t = 10_000)]
     units: usize,
-    /// How many questions one server is asked
+    /// The number of questions for each server
     #[arg(long, default_value_t = 400)]
     queries: usize,
-    /// How many servers are asked at once
+    /// The number of servers that are asked at once
     #[arg(long, default_value_t = 8)]
     sessions: usize,
-    /// How many questions are asked with a pause before each, as sessions do: the server then looks at
-    /// the brain's files first
+    /// The number of questions with a pause before each, after which the server checks the brain's files first
     #[arg(long, default_value_t = 20)]
     spaced: usize,
     #[command(flatten)]
-    runtime: RuntimeArguments,
+    runtime: RuntimeArgs,
 }
 
-/// Longer than a server trusts its last look at the files.
+/// Longer than a server relies on its last check of the files.
 const PAUSE: Duration = Duration::from_millis(6_050);
-/// Questions before the clock runs: the model and the index are then in memory.
-const WARM: usize = 5;
-/// How many candidates each baseline gives, as the product's two searches do.
+/// The number of questions before the measurement, so that the model and the index are in memory.
+const WARM_UP: usize = 5;
+/// The number of results of each baseline, as in nugget's two searches.
 const CANDIDATES: usize = 50;
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
-    let (runtime, library) = arguments.runtime.best();
-    eprintln!("search --seed {seed}, {} units, {runtime}: {MADE}", arguments.units);
-    let machine = machine(program, library)?;
+pub(crate) fn run(args: &SearchBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
+    let (runtime, library) = args.runtime.best();
+    eprintln!("search --seed {seed}, {} units, {runtime}: {SYNTHETIC}", args.units);
+    let sandbox = sandbox_with_runtime(binary, library)?;
     let embedder = embedder(library)?;
-    let corpus = Corpus::new(seed, arguments.units, &embedder)?;
-    let begun = Instant::now();
-    let written = corpus.write(&machine)?;
-    eprintln!("{} chunks written, {:.0} s", written.chunks, begun.elapsed().as_secs_f64());
-    let begun = Instant::now();
-    machine.ok(&["index"])?;
-    let index_seconds = begun.elapsed().as_secs_f64();
+    let corpus = Corpus::new(seed, args.units, &embedder)?;
+    let started = Instant::now();
+    let written = corpus.write(&sandbox)?;
+    eprintln!("{} chunks written, {:.0} s", written.chunks, started.elapsed().as_secs_f64());
+    let started = Instant::now();
+    sandbox.run_ok(&["index"])?;
+    let index_seconds = started.elapsed().as_secs_f64();
     eprintln!("indexed, {index_seconds:.0} s");
 
-    let mut random = Random::new(seed);
-    let mut questions = || (0..arguments.queries).map(|_| corpus.question(&mut random)).collect::<Vec<_>>();
-    let baseline = Baseline::new(&machine, &corpus)?;
-    let single = alone(&questions(), &machine, &embedder, &baseline)?;
-    let mut spaced = Times::default();
-    let mut server = warm(&machine, &questions())?;
-    for question in questions().iter().take(arguments.spaced) {
-        // What is measured is what happens after a pause; there is nothing to wait for.
+    let mut rng = Rng::with_seed(seed);
+    let mut questions = || (0..args.queries).map(|_| corpus.question(&mut rng)).collect::<Vec<_>>();
+    let baseline = Baseline::new(&sandbox, &corpus)?;
+    let single = measure_single(&questions(), &sandbox, &embedder, &baseline)?;
+    let mut spaced = Durations::default();
+    let mut server = start_warm_server(&sandbox, &questions())?;
+    for question in questions().iter().take(args.spaced) {
+        // The pause itself is the condition; there is no event to wait for.
         std::thread::sleep(PAUSE);
-        spaced.take(|| ask(&mut server, question))?;
+        spaced.measure(|| ask(&mut server, question))?;
     }
-    server.end()?;
-    let all: Vec<Vec<String>> = (0..arguments.sessions).map(|_| questions()).collect();
-    let many = at_once(&all, &machine)?;
+    server.shut_down()?;
+    let all: Vec<Vec<String>> = (0..args.sessions).map(|_| questions()).collect();
+    let many = at_once(&all, &sandbox)?;
 
     let p50_max = if baseline.chunks >= 60_000 { 40.0 } else { 25.0 };
-    let mut bars = json!({
-        "p50_ms": bar(single.product.percentile(50), p50_max),
-        "at_once_p99_to_single_p99": bar(many.percentile(99) / single.product.percentile(99), 4.0),
+    let mut limits = json!({
+        "p50_ms": limit(single.product.percentile(50), p50_max),
+        "at_once_p99_to_single_p99": limit(many.percentile(99) / single.product.percentile(99), 4.0),
     });
     if baseline.chunks < 60_000 {
-        bars["p99_ms"] = bar(single.product.percentile(99), 60.0);
+        limits["p99_ms"] = limit(single.product.percentile(99), 60.0);
     }
     Ok(json!({
-        "runtime": runtime, "units": arguments.units, "chunks": baseline.chunks,
-        "markdown_mb": hundredths(written.bytes as f64 / 1e6), "brain": MADE,
+        "runtime": runtime, "units": args.units, "chunks": baseline.chunks,
+        "markdown_mb": hundredths(written.bytes as f64 / 1e6), "brain": SYNTHETIC,
         "first_index_seconds": hundredths(index_seconds),
-        "answers_with_units": hundredths(single.answered as f64 / arguments.queries.max(1) as f64),
-        "get_relevant_context": single.product.told(),
+        "answers_with_units": hundredths(single.answered as f64 / args.queries.max(1) as f64),
+        "get_relevant_context": single.product.summary(),
         "processor_ms_of_a_question": hundredths(single.processor_ms),
-        "after_a_pause": spaced.told(),
-        "at_once": many.told(),
-        "baseline_embedding": single.embedding.told(),
-        "baseline_fts5": single.words.told(),
-        "baseline_plain_scan": single.scan.told(),
+        "after_a_pause": spaced.summary(),
+        "at_once": many.summary(),
+        "baseline_embedding": single.embedding.summary(),
+        "baseline_fts5": single.words.summary(),
+        "baseline_plain_scan": single.scan.summary(),
         "p50_to_embedding": ratio(&single.product, &single.embedding, 50),
         "p50_to_fts5": ratio(&single.product, &single.words, 50),
         "p50_to_plain_scan": ratio(&single.product, &single.scan, 50),
-        "at_once_sessions": arguments.sessions,
+        "at_once_sessions": args.sessions,
         "at_once_p99_to_single_p99": ratio(&many, &single.product, 99),
-        "bars": bars,
+        "limits": limits,
     }))
 }
 
-/// A server that has answered a few questions.
-fn warm(machine: &Machine, questions: &[String]) -> Result<Client> {
-    let mut server = client(machine)?;
-    for question in questions.iter().take(WARM) {
+/// Starts a server and asks it a few questions.
+fn start_warm_server(sandbox: &Sandbox, questions: &[String]) -> Result<McpClient> {
+    let mut server = start_server(sandbox)?;
+    for question in questions.iter().take(WARM_UP) {
         ask(&mut server, question)?;
     }
     Ok(server)
 }
 
-fn ask(server: &mut Client, question: &str) -> Result<String> {
+fn ask(server: &mut McpClient, question: &str) -> Result<String> {
     server.ask(question)?.context("the server was killed")
 }
 
 #[derive(Default)]
 struct Single {
-    product: Times,
-    embedding: Times,
-    words: Times,
-    scan: Times,
+    product: Durations,
+    embedding: Durations,
+    words: Durations,
+    scan: Durations,
     answered: usize,
-    /// Processor time of the server for one question, all its threads: what neighbours do not change.
+    /// The processor time of all server threads for one question, which other load changes little.
     processor_ms: f64,
 }
 
-/// One server, and the baselines in turns with it, so that a noisy neighbour falls upon all alike.
-fn alone(
+/// Asks one server, in turns with the baselines, so that other load on the computer affects all alike.
+fn measure_single(
     questions: &[String],
-    machine: &Machine,
+    sandbox: &Sandbox,
     embedder: &Embedder,
     baseline: &Baseline,
 ) -> Result<Single> {
     let mut single = Single::default();
-    let mut server = warm(machine, questions)?;
-    let process = machine.processes().into_iter().find(|process| process.kind == Kind::Server);
-    let pid = process.context("there is no server")?.pid.as_raw_nonzero().to_string();
+    let mut server = start_warm_server(sandbox, questions)?;
+    let process = sandbox.processes().into_iter().find(|process| process.kind == ProcessKind::Server);
+    let pid = process.context("no server runs")?.pid.as_raw_nonzero().to_string();
     let before = processor_ms(&pid)?.0;
     for question in questions {
-        let answer = single.product.take(|| ask(&mut server, question))?;
+        let answer = single.product.measure(|| ask(&mut server, question))?;
         single.answered += usize::from(answer.contains("domains/") || answer.contains("confidence"));
-        let vector = single.embedding.take(|| Ok(embedder.embed_query(question)?))?;
-        single.words.take(|| baseline.words(question))?;
-        single.scan.take(|| Ok(baseline.scan(&vector)))?;
+        let vector = single.embedding.measure(|| Ok(embedder.embed_query(question)?))?;
+        single.words.measure(|| baseline.words(question))?;
+        single.scan.measure(|| Ok(baseline.scan(&vector)))?;
     }
     single.processor_ms = (processor_ms(&pid)?.0 - before) / questions.len().max(1) as f64;
-    server.end()?;
+    server.shut_down()?;
     Ok(single)
 }
 
-fn at_once(questions: &[Vec<String>], machine: &Machine) -> Result<Times> {
-    let servers = questions.iter().map(|asked| warm(machine, asked)).collect::<Result<Vec<_>>>()?;
+fn at_once(questions: &[Vec<String>], sandbox: &Sandbox) -> Result<Durations> {
+    let servers =
+        questions.iter().map(|asked| start_warm_server(sandbox, asked)).collect::<Result<Vec<_>>>()?;
     let barrier = Barrier::new(servers.len());
-    let taken = std::thread::scope(|scope| {
+    let measured = std::thread::scope(|scope| {
         let threads: Vec<_> = servers
             .into_iter()
             .zip(questions)
             .map(|(mut server, asked)| {
                 let barrier = &barrier;
-                scope.spawn(move || -> Result<Times> {
-                    let mut times = Times::default();
+                scope.spawn(move || -> Result<Durations> {
+                    let mut times = Durations::default();
                     let mut failed = None;
                     for question in asked {
-                        // All wait for all, also one that has failed.
+                        // A thread that has failed must still wait, or the others would block.
                         barrier.wait();
                         if failed.is_none() {
-                            failed = times.take(|| ask(&mut server, question)).err();
+                            failed = times.measure(|| ask(&mut server, question)).err();
                         }
                     }
                     failed.map_or(Ok(times), Err)
                 })
             })
             .collect();
-        let fell = |_| anyhow::anyhow!("a session's thread fell");
-        threads.into_iter().map(|thread| thread.join().map_err(fell)?).collect::<Result<Vec<_>>>()
+        let panicked = |_| anyhow::anyhow!("a session's thread panicked");
+        threads.into_iter().map(|thread| thread.join().map_err(panicked)?).collect::<Result<Vec<_>>>()
     })?;
-    Ok(Times(taken.into_iter().flat_map(|times| times.0).collect()))
+    Ok(Durations(measured.into_iter().flat_map(|times| times.0).collect()))
 }
 
-/// The same texts and vectors, searched as plainly as can be.
+/// The simplest searches over the same texts and vectors.
 pub(super) struct Baseline {
     database: rusqlite::Connection,
     rows: Vec<i64>,
@@ -190,10 +191,10 @@ pub(super) struct Baseline {
 }
 
 impl Baseline {
-    fn new(machine: &Machine, corpus: &Corpus) -> Result<Self> {
-        let pinned = Index::open(&machine.brain().join(".nugget"))?.pin()?;
+    fn new(sandbox: &Sandbox, corpus: &Corpus) -> Result<Self> {
+        let pinned = Index::open(&sandbox.brain().join(".nugget"))?.pin()?;
         let dimensions = corpus.label().dimensions;
-        let mut database = rusqlite::Connection::open(machine.path("baseline.db"))?;
+        let mut database = rusqlite::Connection::open(sandbox.path("baseline.db"))?;
         database.execute_batch(
             "PRAGMA journal_mode = WAL;
              CREATE VIRTUAL TABLE words USING fts5(text, tokenize = 'porter unicode61', content = '');",

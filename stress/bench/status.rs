@@ -1,4 +1,5 @@
-//! `nugget status` from exec to exit, in a large brain with captures, beside a process that does nothing.
+//! Measures `nugget status` from exec to exit in a large brain with captures, in turns with a process that does
+//! true_process.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,70 +7,73 @@ use std::time::Duration;
 
 use anyhow::Result;
 use brain::Brain;
+use fastrand::Rng;
 use index::{Index, Mode, ModelLabel};
 use serde_json::{Value, json};
 
-use super::bar;
-use crate::machine::{Machine, Random, Session};
-use crate::times::{Times, ratio};
+use super::limit;
+use crate::sandbox::{Sandbox, Session};
+use crate::timing::{Durations, ratio};
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How many units the brain has
+pub(crate) struct StatusBenchArgs {
+    /// The number of units in the brain
     #[arg(long, default_value_t = 10_000)]
     units: usize,
-    /// How many captures the ledger has
+    /// The number of captures in the queue
     #[arg(long, default_value_t = 20)]
     captures: usize,
-    /// How often it is asked
+    /// How many times it runs
     #[arg(long, default_value_t = 100)]
     rounds: usize,
 }
 
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 const MS_MAX: f64 = 50.0;
 
-pub(crate) fn run(arguments: &Arguments, program: &Path, seed: u64) -> Result<Value> {
-    eprintln!("status --seed {seed}, {} units", arguments.units);
-    let machine = Machine::new(program)?;
-    fill(&machine, arguments.units)?;
-    let mut random = Random::new(seed);
-    for _ in 0..arguments.captures {
-        machine.hook(&Session::new(&machine, &mut random, &[])?, &[])?;
+pub(crate) fn run(args: &StatusBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
+    eprintln!("status --seed {seed}, {} units", args.units);
+    let sandbox = Sandbox::new(binary)?;
+    write_units(&sandbox, args.units)?;
+    let mut rng = Rng::with_seed(seed);
+    for _ in 0..args.captures {
+        sandbox.hook(&Session::new(&sandbox, &mut rng, &[])?, &[])?;
     }
-    machine
-        .until("the captures have ended", PATIENCE, || Ok(machine.state().is_ok() && machine.is_quiet()?))?;
+    sandbox.wait_until("the captures have ended", TIMEOUT, || {
+        Ok(sandbox.state().is_ok() && sandbox.is_quiet()?)
+    })?;
 
-    // In turns, so that a noisy neighbour falls upon all alike.
-    let (mut nothing, mut told, mut json) = (Times::default(), Times::default(), Times::default());
-    for _ in 0..arguments.rounds {
-        nothing.time(|| Ok(Command::new("true").status()?.success()))?;
-        told.time(|| Ok(machine.run(&["status"])?.status.success()))?;
-        json.time(|| Ok(machine.run(&["status", "--json"])?.status.success()))?;
+    // In turns, so that other load on the computer affects all alike.
+    let (mut true_process, mut text, mut json) =
+        (Durations::default(), Durations::default(), Durations::default());
+    for _ in 0..args.rounds {
+        true_process.measure_ok(|| Ok(Command::new("true").status()?.success()))?;
+        text.measure_ok(|| Ok(sandbox.run(&["status"])?.status.success()))?;
+        json.measure_ok(|| Ok(sandbox.run(&["status", "--json"])?.status.success()))?;
     }
     Ok(json!({
-        "units": arguments.units,
-        "captures": arguments.captures,
-        "true_process": nothing.told(),
-        "status": told.told(),
-        "status_json": json.told(),
-        "p50_to_true": ratio(&told, &nothing, 50),
-        "bars": { "p50_ms": bar(told.percentile(50), MS_MAX), "json_p50_ms": bar(json.percentile(50), MS_MAX) },
+        "units": args.units,
+        "captures": args.captures,
+        "true_process": true_process.summary(),
+        "status": text.summary(),
+        "status_json": json.summary(),
+        "p50_to_true": ratio(&text, &true_process, 50),
+        "limits": { "p50_ms": limit(text.percentile(50), MS_MAX), "json_p50_ms": limit(json.percentile(50), MS_MAX) },
     }))
 }
 
-/// Units and their index. What is looked at is files and rows: which vectors there are makes no difference.
-fn fill(machine: &Machine, units: usize) -> Result<()> {
+/// Writes units and their index. `status` reads only files and rows, so the vectors do not matter.
+fn write_units(sandbox: &Sandbox, units: usize) -> Result<()> {
     const DIMENSIONS: usize = 8;
-    let folder = machine.brain().join("domains/coding/concepts");
+    let folder = sandbox.brain().join("domains/coding/concepts");
     std::fs::create_dir_all(&folder)?;
     for number in 0..units {
         let text = format!(
-            "---\nid: unit-{number}\ntype: concept\ntitle: Unit {number}\n---\n# Unit {number}\n\nWhat unit {number} knows.\n"
+            "---\nid: unit-{number}\ntype: concept\ntitle: Unit {number}\n---\n# Unit {number}\n\nText of unit {number}.\n"
         );
         std::fs::write(folder.join(format!("unit-{number}.md")), text)?;
     }
-    let brain = Brain::open(&machine.brain())?;
+    let brain = Brain::open(&sandbox.brain())?;
     let model = ModelLabel { name: "made".to_owned(), dimensions: DIMENSIONS };
     let plan =
         Index::open(&brain.derived_folder())?.plan(&brain, &model, &Words, Mode::Changed, &mut |_| {})?;

@@ -1,7 +1,7 @@
-//! A long session: its transcript is read, redacted and condensed, as before a model is asked.
+//! Measures reading, redacting and condensing the transcript of a long session, as for a model.
 //!
-//! Made of the repository's real transcripts, line after line with names of their own, until it is large
-//! enough. Each measurement is a process of its own, so that its memory is its own as well.
+//! The transcript repeats the lines of the repository's real transcripts, with unique ids, until it is large
+//! enough. Each measurement runs in a new process, so that its memory can be measured too.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, BufWriter, Write as _};
@@ -13,40 +13,40 @@ use anyhow::{Context as _, Result, ensure};
 use extract::Limits;
 use serde_json::{Value, json};
 
-use super::bar;
+use super::limit;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// How large the transcript is, in millions of bytes
+pub(crate) struct TranscriptBenchArgs {
+    /// The size of the transcript in millions of bytes
     #[arg(long, default_value_t = 100)]
     megabytes: u64,
-    /// How often each is measured; the best counts, as other programs only ever make it slower
+    /// How many times each part is measured; the best counts, as other load can only make it slower
     #[arg(long, default_value_t = 3)]
     rounds: usize,
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Value> {
+pub(crate) fn run(args: &TranscriptBenchArgs) -> Result<Value> {
     let folder = tempfile::tempdir()?;
     let path = folder.path().join("long.jsonl");
-    let bytes = make(&path, arguments.megabytes * 1_000_000)?;
+    let bytes = write_transcript(&path, args.megabytes * 1_000_000)?;
     let mut best: [Option<Value>; 3] = [None, None, None];
-    let (mut counted, seconds) = (f64::MAX, |told: &Value| told["seconds"].as_f64().unwrap_or(f64::MAX));
-    for _ in 0..arguments.rounds.max(1) {
-        let begun = Instant::now();
+    let (mut counted, seconds) = (f64::MAX, |result: &Value| result["seconds"].as_f64().unwrap_or(f64::MAX));
+    for _ in 0..args.rounds.max(1) {
+        let started = Instant::now();
         let counting = Command::new("wc").arg("-l").arg(&path).output()?;
         ensure!(counting.status.success(), "wc failed");
-        counted = counted.min(begun.elapsed().as_secs_f64());
+        counted = counted.min(started.elapsed().as_secs_f64());
         for (best, what) in best.iter_mut().zip(["json", "read", "condense"]) {
-            let told = Command::new(std::env::current_exe()?).arg("pass").arg(what).arg(&path).output()?;
-            ensure!(told.status.success(), "{what}: {}", String::from_utf8_lossy(&told.stderr));
-            let told: Value = serde_json::from_slice(&told.stdout)?;
-            if best.as_ref().is_none_or(|best| seconds(&told) < seconds(best)) {
-                *best = Some(told);
+            let output = Command::new(std::env::current_exe()?).arg("pass").arg(what).arg(&path).output()?;
+            ensure!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+            let result: Value = serde_json::from_slice(&output.stdout)?;
+            if best.as_ref().is_none_or(|best| seconds(&result) < seconds(best)) {
+                *best = Some(result);
             }
         }
     }
     let [parsed, read, condensed] = best.map(Option::unwrap_or_default);
-    let rate = |told: &Value| (bytes as f64 / 1e6 / seconds(told)).round();
+    let rate = |result: &Value| (bytes as f64 / 1e6 / seconds(result)).round();
     let memory = condensed["resident_mib"].as_f64().unwrap_or(f64::MAX);
     let ratio = |a: f64, b: f64| (a / b * 10.0).round() / 10.0;
     Ok(json!({
@@ -59,17 +59,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Value> {
         "read_to_wc": ratio(seconds(&read), counted),
         "read_to_serde_json": ratio(seconds(&read), seconds(&parsed)),
         "condense_to_serde_json": ratio(seconds(&condensed), seconds(&parsed)),
-        "bars": {
-            "resident_mib": bar(memory, 300.0),
-            "read_seconds_for_150_mb_a_second": bar(seconds(&read), bytes as f64 / 150e6),
-            "condense_seconds": bar(seconds(&condensed), 10.0),
+        "limits": {
+            "resident_mib": limit(memory, 300.0),
+            "read_seconds_for_150_mb_a_second": limit(seconds(&read), bytes as f64 / 150e6),
+            "condense_seconds": limit(seconds(&condensed), 10.0),
         },
     }))
 }
 
-/// One pass over a transcript, in a process of its own.
-pub(crate) fn pass(what: &str, path: &Path) -> Result<()> {
-    let begun = Instant::now();
+/// Processes a transcript once and prints the time and the peak memory of this process.
+pub(crate) fn run_pass(what: &str, path: &Path) -> Result<()> {
+    let started = Instant::now();
     let mut parts = 0;
     match what {
         "json" => {
@@ -85,17 +85,17 @@ pub(crate) fn pass(what: &str, path: &Path) -> Result<()> {
             parts = extract::build_questions(&reading.conversation, &[], Limits::default()).len();
         }
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     let status = fs::read_to_string("/proc/self/status")?;
     let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB"));
     let kib: f64 = kib.context("no VmHWM")?.trim().parse()?;
-    let told = json!({ "seconds": seconds, "resident_mib": (kib / 1024.0).round(), "questions": parts });
-    println!("{told}");
+    let result = json!({ "seconds": seconds, "resident_mib": (kib / 1024.0).round(), "questions": parts });
+    println!("{result}");
     Ok(())
 }
 
-/// Writes at least so many bytes; returns how many.
-fn make(path: &Path, bytes_min: u64) -> Result<u64> {
+/// Writes a transcript of at least `bytes_min` bytes; returns its size.
+fn write_transcript(path: &Path, bytes_min: u64) -> Result<u64> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/transcripts");
     let mut files: Vec<PathBuf> = Vec::new();
     let mut folders = vec![fixtures];
@@ -118,7 +118,7 @@ fn make(path: &Path, bytes_min: u64) -> Result<u64> {
             }
         }
     }
-    ensure!(!lines.is_empty(), "there are no transcripts to make one of");
+    ensure!(!lines.is_empty(), "the fixtures have no transcript");
     let mut file = BufWriter::new(fs::File::create(path)?);
     let (mut bytes, mut number) = (0_u64, 0_u64);
     while bytes < bytes_min {

@@ -1,5 +1,5 @@
-// Runs one scenario of the conformance suite against `nugget serve`: a small server on loopback that hands each
-// message of an HTTP session on to a process of its own, and what that writes back.
+// Runs one scenario of the conformance suite against `nugget serve`. A server on loopback starts one process for
+// each HTTP session, forwards every message to it, and returns its responses.
 import { spawn } from "node:child_process";
 import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";

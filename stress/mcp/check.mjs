@@ -1,4 +1,4 @@
-// Talks to `nugget serve` as clients of both eras do, and checks every line that it writes.
+// Talks to `nugget serve` as clients of every protocol version do, and validates every line that it writes.
 import { spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import * as types from "@modelcontextprotocol/sdk/types.js";
@@ -15,7 +15,7 @@ async function session(name, requests) {
     if (method === "initialize") server.stdin.write(JSON.stringify({ jsonrpc: "2.0", method: "notifications/initialized" }) + "\n");
     for (;;) {
       const { value, done } = await lines.next();
-      if (done) throw new Error(`${name}: ${method} was not answered`);
+      if (done) throw new Error(`${name}: ${method} got no response`);
       const message = types.JSONRPCMessageSchema.parse(JSON.parse(value));
       if (message.method) {
         types.ServerNotificationSchema.parse(message);
@@ -29,9 +29,9 @@ async function session(name, requests) {
   }
   server.stdin.end();
   const { value, done } = await lines.next();
-  if (!done) throw new Error(`${name}: more was written: ${value}`);
+  if (!done) throw new Error(`${name}: unexpected output: ${value}`);
   const code = await new Promise((resolve) => server.exitCode === null ? server.on("exit", resolve) : resolve(server.exitCode));
-  if (code !== 0) throw new Error(`${name}: ended with ${code}`);
+  if (code !== 0) throw new Error(`${name}: exited with ${code}`);
 }
 
 const call = (more, meta) => ({

@@ -1,0 +1,689 @@
+//! `stress benchmarks`: runs benchmarks and storms, and writes their figures to `docs/benchmarks.md`.
+//!
+//! The figures are kept in a JSON file next to the document. A row that does not run keeps its figures, with the
+//! date, the commit and the machine on which they were measured.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::Common;
+
+#[derive(clap::Args)]
+pub(crate) struct BenchmarksArgs {
+    /// The document to write; the figures are kept in a .json file of the same name
+    #[arg(long, default_value = "docs/benchmarks.md", value_name = "FILE")]
+    out: PathBuf,
+    /// Run smaller variants, which take seconds; the document marks them
+    #[arg(long)]
+    quick: bool,
+    /// Run only this row; may be repeated [default: all rows that this build can run]
+    #[arg(long, value_name = "NAME")]
+    row: Vec<String>,
+    /// The folder of the retrieval sets that stress/datasets/make.py has made
+    #[arg(long, value_name = "DIR")]
+    datasets: Option<PathBuf>,
+    /// The program of the Claude Code client
+    #[arg(long, value_name = "PATH")]
+    client: Option<PathBuf>,
+    /// List the rows and exit
+    #[arg(long)]
+    list: bool,
+}
+
+/// What runs a row.
+enum Runner {
+    /// A command of this program, with its arguments and those of `--quick`.
+    Stress(&'static str, &'static str),
+    /// The same, in a build with failpoints.
+    StressWithFailpoints(&'static str, &'static str),
+    /// The command `client`.
+    Client,
+    /// A benchmark on the texts of all retrieval sets.
+    StressWithDatasets(&'static str, &'static str),
+    /// `nugget eval` on all retrieval sets; with `--quick` on one.
+    Eval,
+    /// `cargo` with these arguments. The figures are the output lines that contain one of the texts.
+    Cargo(&'static str, &'static [&'static str]),
+}
+
+/// A value of a result.
+struct Figure {
+    label: &'static str,
+    /// A JSON pointer (RFC 6901). Values below `?` may be absent.
+    pointer: &'static str,
+    unit: &'static str,
+}
+
+const fn figure(label: &'static str, pointer: &'static str, unit: &'static str) -> Figure {
+    Figure { label, pointer, unit }
+}
+
+struct Row {
+    name: &'static str,
+    title: &'static str,
+    runner: Runner,
+    figures: &'static [Figure],
+}
+
+const STORM: &[Figure] = &[
+    figure("sessions", "/sessions", ""),
+    figure("processes killed", "/killed", ""),
+    figure("deaths at failpoints", "/failpoint_deaths", ""),
+    figure("captures done", "/after_failpoints/done", ""),
+    figure("captures with nothing to save", "/after_failpoints/nothing", ""),
+    figure("all invariants held", "/held", ""),
+];
+
+const SEARCH: &[Figure] = &[
+    figure("chunks", "/chunks", ""),
+    figure("one session, p50", "/get_relevant_context/p50_ms", "ms"),
+    figure("one session, p99", "/get_relevant_context/p99_ms", "ms"),
+    figure("p50 to the embedding alone", "/p50_to_embedding", "×"),
+    figure("p50 to FTS5 alone", "/p50_to_fts5", "×"),
+    figure("p50 to a plain scan", "/p50_to_plain_scan", "×"),
+    figure("processor time of a question", "/processor_ms_of_a_question", "ms"),
+    figure("eight at once, p99", "/at_once/p99_ms", "ms"),
+    figure("p99 of eight to p99 of one", "/at_once_p99_to_single_p99", "×"),
+];
+
+const ROWS: &[Row] = &[
+    Row {
+        name: "storm",
+        title: "A storm of 10,000 SIGKILLs, all failpoints, full disks, read-only folders, wrong clocks",
+        runner: Runner::StressWithFailpoints(
+            "storm --sessions 64 --kills 10000",
+            "storm --sessions 16 --kills 20 --point git-before-ref",
+        ),
+        figures: STORM,
+    },
+    Row {
+        name: "storm-256",
+        title: "A storm with 256 sessions at once",
+        runner: Runner::StressWithFailpoints(
+            "storm --sessions 256 --kills 1000",
+            "storm --sessions 64 --kills 20 --point git-before-ref",
+        ),
+        figures: STORM,
+    },
+    Row {
+        name: "readers",
+        title: "New index generations under servers that are asked without a pause",
+        runner: Runner::Stress("readers --swaps 1000", "readers --swaps 20"),
+        figures: &[
+            figure("generations", "/swaps", ""),
+            figure("answers", "/answers", ""),
+            figure("vector files damaged", "/vector_files_damaged", ""),
+            figure("index folder deleted", "/folder_deleted", "times"),
+            figure("builders killed", "/builders_killed", ""),
+            figure("answers that mix generations", "/mixed_answers", ""),
+            figure("p99 to median", "/p99_to_median", "×"),
+        ],
+    },
+    Row {
+        name: "delivery-failpoints",
+        title: "Delivery to GitHub, ended at every failpoint three times",
+        runner: Runner::StressWithFailpoints(
+            "delivery --captures 0",
+            "delivery --captures 0 --point delivery-before-push",
+        ),
+        figures: &[
+            figure("failpoints", "/failpoints", ""),
+            figure("deaths", "/deaths", ""),
+            figure("one branch, commit and pull request for each capture", "/held", ""),
+        ],
+    },
+    Row {
+        name: "delivery-backlog",
+        title: "A backlog from days offline, delivered against a rate limit",
+        runner: Runner::StressWithFailpoints(
+            "delivery --captures 200 --point sync-before-fetch",
+            "delivery --captures 10 --point sync-before-fetch",
+        ),
+        figures: &[
+            figure("captures", "/backlog/captures", ""),
+            figure("requests", "/backlog/requests", ""),
+            figure("requests per capture", "/backlog/requests_per_capture", ""),
+            figure("refused by the rate limit", "/backlog/refused_by_rate_limit", ""),
+        ],
+    },
+    Row {
+        name: "hooks",
+        title: "The SessionEnd hook, from exec to exit",
+        runner: Runner::Stress("hooks", "hooks --rounds 2 --alone 20"),
+        figures: &[
+            figure("alone, p50", "/alone/p50_ms", "ms"),
+            figure("alone, p99", "/alone/p99_ms", "ms"),
+            figure("p50 to a process that does nothing", "/alone_p50_to_true", "×"),
+            figure("p50 to a process that inserts a row", "/alone_p50_to_insert", "×"),
+            figure("64 at once, p50", "/at_once/p50_ms", "ms"),
+            figure("64 at once, p99", "/at_once/p99_ms", "ms"),
+            figure("64 at once, slowest", "/at_once/max_ms", "ms"),
+            figure("p99 to 64 bare inserts at once", "/at_once_p99_to_insert", "×"),
+        ],
+    },
+    Row {
+        name: "backlog",
+        title: "A backlog of captures for one worker",
+        runner: Runner::Stress("backlog --captures 10000", "backlog --captures 200"),
+        figures: &[
+            figure("captures", "/captures", ""),
+            figure("captures per second", "/captures_per_second", ""),
+            figure("resident memory at most", "/worker_resident_mib_max", "MiB"),
+            figure("write-ahead log at most", "/log_mib_max", "MiB"),
+            figure("none lost or doubled", "/held", ""),
+        ],
+    },
+    Row {
+        name: "retrieval",
+        title: "Retrieval on six data sets: nDCG@10 of the final order and of the fusion of both searches",
+        runner: Runner::Eval,
+        figures: &[
+            figure("nDCG@10, final", "/stages/final/ndcg@10", ""),
+            figure("nDCG@10, fusion", "/stages/fusion/ndcg@10", ""),
+            figure("nDCG@10, embedding", "/stages/embedding/ndcg@10", ""),
+            figure("nDCG@10, BM25", "/stages/bm25/ndcg@10", ""),
+            figure("final over fusion", "/final_over_fusion/ndcg@10", "%"),
+            figure("95 % interval, low", "/final_over_fusion/ci95/0", "%"),
+            figure("95 % interval, high", "/final_over_fusion/ci95/1", "%"),
+        ],
+    },
+    Row {
+        name: "questions",
+        title: "Questions in other words than their units, through relations, and about other subjects",
+        runner: Runner::Cargo(
+            "test --locked --test tests -- brain_questions --nocapture",
+            &["within ", "unrelated questions", "test result"],
+        ),
+        figures: &[],
+    },
+    Row {
+        name: "search",
+        title: "One question to a running server over MCP, 10,000 units, with its embedding",
+        runner: Runner::Stress(
+            "bench search --units 10000",
+            "bench search --units 200 --queries 10 --sessions 2 --spaced 1",
+        ),
+        figures: SEARCH,
+    },
+    Row {
+        name: "search-34000",
+        title: "The same with 34,000 units",
+        runner: Runner::Stress(
+            "bench search --units 34000 --queries 100 --spaced 5",
+            "bench search --units 400 --queries 10 --sessions 2 --spaced 1",
+        ),
+        figures: SEARCH,
+    },
+    Row {
+        name: "graph",
+        title: "The vector graph against the exact scan, windows of real text",
+        runner: Runner::StressWithDatasets("bench graph", "bench graph --chunks 500 --queries 20"),
+        figures: &[
+            figure("chunks", "/chunks", ""),
+            figure("recall@10", "/recall_at_10", ""),
+            figure("recall@50", "/recall_at_50", ""),
+            figure("p50 of the graph", "/graph/p50_ms", "ms"),
+            figure("p50 of the exact scan to the graph", "/exact_p50_to_graph", "×"),
+        ],
+    },
+    Row {
+        name: "idle",
+        title: "Memory of a server 35 seconds after an answer, 1,000 units",
+        runner: Runner::Stress("bench idle", "bench idle --units 100 --quiet 1"),
+        figures: &[
+            figure("resident, built-in runtime", "/after_one_answer/tract/resident_mb", "MB"),
+            figure("resident, ONNX Runtime", "?/after_one_answer/onnx_runtime/resident_mb", "MB"),
+        ],
+    },
+    Row {
+        name: "idle-2",
+        title: "Memory of a server two seconds after an answer, 1,000 units",
+        runner: Runner::Stress("bench idle --quiet 2", "bench idle --units 100 --quiet 2"),
+        figures: &[
+            figure("resident, built-in runtime", "/after_one_answer/tract/resident_mb", "MB"),
+            figure("resident, ONNX Runtime", "?/after_one_answer/onnx_runtime/resident_mb", "MB"),
+        ],
+    },
+    Row {
+        name: "session-start",
+        title: "The SessionStart and UserPromptSubmit hooks, 10,000 units",
+        runner: Runner::Stress("bench session-start", "bench session-start --units 200 --rounds 5"),
+        figures: &[
+            figure("SessionStart, p50", "/session_start/p50_ms", "ms"),
+            figure("SessionStart, p50 to a process that does nothing", "/session_start_p50_to_true", "×"),
+            figure("UserPromptSubmit, p50", "/user_prompt/p50_ms", "ms"),
+            figure("UserPromptSubmit, p50 to a process that does nothing", "/user_prompt_p50_to_true", "×"),
+        ],
+    },
+    Row {
+        name: "status",
+        title: "`nugget status`, 10,000 units",
+        runner: Runner::Stress(
+            "bench status --units 10000",
+            "bench status --units 200 --captures 2 --rounds 10",
+        ),
+        figures: &[
+            figure("p50", "/status/p50_ms", "ms"),
+            figure("p50 to a process that does nothing", "/p50_to_true", "×"),
+        ],
+    },
+    Row {
+        name: "index",
+        title: "Building an index of 10,000 units",
+        runner: Runner::Stress(
+            "bench index --embedded 30",
+            "bench index --units 200 --embedded 3 --changes 1",
+        ),
+        figures: &[
+            figure("markdown per second without the model", "/pipeline_mb_per_s", "MB/s"),
+            figure("to reading and hashing the files", "/pipeline_to_reading_and_hashing", "×"),
+            figure("the model's share of a build", "/model_share_of_a_real_build/share", ""),
+            figure("a changed file is found after", "/one_changed_file_searchable_at_a_server/p50_ms", "ms"),
+            figure("opening an unchanged brain", "/unchanged_brain_opens/p50_ms", "ms"),
+        ],
+    },
+    Row {
+        name: "ask",
+        title: "`nugget ask --no-llm` from exec to exit, 1,000 units",
+        runner: Runner::Stress("bench ask", "bench ask --units 100 --queries 3"),
+        figures: &[
+            figure("built-in runtime, p50", "/ask/tract/p50_ms", "ms"),
+            figure("to a process that does nothing", "/ask/tract/p50_to_true", "×"),
+            figure("to `nugget --version`", "/ask/tract/p50_to_version", "×"),
+            figure("ONNX Runtime, p50", "?/ask/onnx_runtime/p50_ms", "ms"),
+        ],
+    },
+    Row {
+        name: "transcript",
+        title: "Reading, redacting and condensing a session of 100 MB",
+        runner: Runner::Stress("bench transcript", "bench transcript --megabytes 2 --rounds 1"),
+        figures: &[
+            figure("read and redacted", "/read_megabytes_per_second", "MB/s"),
+            figure("reading to parsing with serde_json", "/read_to_serde_json", "×"),
+            figure("read and condensed", "/read_and_condense/seconds", "s"),
+            figure("resident memory at most", "/read_and_condense/resident_mib", "MiB"),
+        ],
+    },
+    Row {
+        name: "sweep",
+        title: "Looking for sessions that the hook missed among 10,000 transcripts",
+        runner: Runner::Stress("bench sweep", "bench sweep --transcripts 100 --rounds 3"),
+        figures: &[
+            figure("p50", "/sweep/p50_ms", "ms"),
+            figure("p50 to a process that does nothing", "/p50_to_true", "×"),
+        ],
+    },
+    Row {
+        name: "secrets",
+        title: "Secrets through the binary, and ordinary code",
+        runner: Runner::Cargo(
+            "test --locked --test tests -- secrets --nocapture",
+            &["canaries of", "lines are redacted", "test result"],
+        ),
+        figures: &[],
+    },
+    Row {
+        name: "install",
+        title: "Settings files of Claude Code through install and uninstall",
+        runner: Runner::Cargo("test --locked --test tests -- install", &["test result"]),
+        figures: &[],
+    },
+    Row {
+        name: "client",
+        title: "The real Claude Code client against a scripted API, from install to uninstall",
+        runner: Runner::Client,
+        figures: &[
+            figure("client", "/client", ""),
+            figure("units", "/lifecycle/units", ""),
+            figure("next session", "/lifecycle/print", ""),
+            figure("terminal", "/lifecycle/terminal", ""),
+            figure("clients that end together", "/lifecycle/concurrent", ""),
+        ],
+    },
+    Row {
+        name: "loom",
+        title: "Loom models: hand-over, generations, wake-ups",
+        runner: Runner::Cargo(
+            "test --locked --release -p loom-models --target-dir target/loom",
+            &["test result"],
+        ),
+        figures: &[],
+    },
+];
+
+/// What the JSON file keeps of a row.
+#[derive(Clone)]
+struct Measurement {
+    date: String,
+    commit: String,
+    machine: String,
+    command: String,
+    /// Why the figures are not those of the complete row, for example `quick`; usually empty.
+    note: String,
+    seconds: u64,
+    /// Label and value.
+    figures: Vec<(String, String)>,
+}
+
+pub(crate) fn run(args: &BenchmarksArgs, common: &Common, seed: u64) -> Result<Value> {
+    if args.list {
+        for row in ROWS {
+            common.print(&format!("{:<20} {}", row.name, row.title));
+        }
+        return Ok(Value::Null);
+    }
+    for name in &args.row {
+        ensure!(ROWS.iter().any(|row| row.name == name), "there is no row {name}: see --list");
+    }
+    let store = args.out.with_extension("json");
+    let mut measurements = read_store(&store)?;
+    let (commit, machine) = (commit()?, machine()?);
+    let (mut measured, mut failed) = (Vec::new(), Vec::new());
+    for row in ROWS {
+        let is_named = args.row.iter().any(|name| name == row.name);
+        if !args.row.is_empty() && !is_named {
+            continue;
+        }
+        let command = match command_of(row, args, common, seed) {
+            Ok(command) => command,
+            Err(reason) if is_named => return Err(reason.context(format!("row {}", row.name))),
+            Err(reason) => {
+                common.print(&format!("{:<20} kept: {reason}", row.name));
+                continue;
+            }
+        };
+        common.print(&format!("{:<20} {}", row.name, command.text));
+        let started = Instant::now();
+        match figures_of(row, command.command) {
+            Ok(figures) => {
+                let measurement = Measurement {
+                    date: Timestamp::now().to_string()[..10].to_owned(),
+                    commit: commit.clone(),
+                    machine: machine.clone(),
+                    command: command.text,
+                    note: note(args.quick),
+                    seconds: started.elapsed().as_secs(),
+                    figures,
+                };
+                measurements.insert(row.name.to_owned(), measurement);
+                measured.push(row.name);
+                // Written after each row, so that an interrupted run loses only one.
+                write_store(&store, &measurements)?;
+                fs::write(&args.out, document(&measurements))?;
+            }
+            Err(error) => {
+                common.print(&format!("{:<20} failed, its old figures are kept: {error:#}", row.name));
+                failed.push(row.name);
+            }
+        }
+    }
+    ensure!(failed.is_empty(), "these rows failed: {}", failed.join(", "));
+    Ok(json!({ "written": args.out, "measured": measured }))
+}
+
+/// A command, and how a person repeats it.
+struct RowCommand {
+    command: Command,
+    text: String,
+}
+
+/// The command of a row, or why it cannot run in this build or with these arguments.
+fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> Result<RowCommand> {
+    let choose = |full: &'static str, quick: &'static str| if args.quick { quick } else { full };
+    let has_failpoints = cfg!(feature = "failpoints");
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let stress = |mut list: Vec<String>| -> Result<RowCommand> {
+        list.extend(["--seed".to_owned(), seed.to_string()]);
+        if let Some(binary) = &common.binary {
+            list.extend(["--binary".to_owned(), binary.display().to_string()]);
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--json").args(&list);
+        let release = if cfg!(debug_assertions) { "" } else { " --release" };
+        let features = if has_failpoints { " --features failpoints" } else { "" };
+        let text = format!("cargo test{release}{features} --test stress -- {}", list.join(" "));
+        Ok(RowCommand { command, text })
+    };
+    let datasets = || -> Result<Vec<PathBuf>> {
+        let folder = args.datasets.as_ref().context("needs --datasets, see stress/datasets/README.md")?;
+        let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
+        let mut sets = entries.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        sets.retain(|set| set.join("corpus.jsonl").is_file());
+        sets.sort();
+        ensure!(!sets.is_empty(), "{} has no sets", folder.display());
+        Ok(sets)
+    };
+    match row.runner {
+        Runner::Stress(full, quick) => {
+            ensure!(!has_failpoints, "needs a build without failpoints, whose figures count");
+            stress(words(choose(full, quick)))
+        }
+        Runner::StressWithFailpoints(full, quick) => {
+            ensure!(has_failpoints, "needs --features failpoints");
+            stress(words(choose(full, quick)))
+        }
+        Runner::Client => {
+            let client = args.client.as_ref().context("needs --client")?;
+            stress(vec!["client".to_owned(), "--client".to_owned(), client.display().to_string()])
+        }
+        Runner::StressWithDatasets(full, quick) => {
+            ensure!(!has_failpoints, "needs a build without failpoints, whose figures count");
+            let mut list = words(choose(full, quick));
+            for set in datasets()? {
+                list.extend(["--data".to_owned(), set.display().to_string()]);
+            }
+            stress(list)
+        }
+        Runner::Eval => {
+            let mut sets = datasets()?;
+            sets.truncate(if args.quick { 1 } else { sets.len() });
+            let mut command = Command::new(common.binary());
+            command.arg("eval").args(&sets).arg("--json");
+            let sets: Vec<String> = sets.iter().map(|set| set.display().to_string()).collect();
+            Ok(RowCommand { command, text: format!("nugget eval {} --json", sets.join(" ")) })
+        }
+        Runner::Cargo(line, _) => {
+            let mut command = Command::new("cargo");
+            command.args(words(line)).current_dir(env!("CARGO_MANIFEST_DIR"));
+            let is_loom = row.name == "loom";
+            if is_loom {
+                command.env("RUSTFLAGS", "--cfg loom");
+            }
+            let flags = if is_loom { "RUSTFLAGS=\"--cfg loom\" " } else { "" };
+            Ok(RowCommand { command, text: format!("{flags}cargo {line}") })
+        }
+    }
+}
+
+/// Runs a row's command and returns its figures.
+fn figures_of(row: &Row, mut command: Command) -> Result<Vec<(String, String)>> {
+    let output = command.output()?;
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let last_lines: Vec<&str> = stderr.lines().rev().take(5).collect();
+    ensure!(output.status.success(), "{}: {}", output.status, last_lines.join(" / "));
+    if let Runner::Cargo(_, marks) = row.runner {
+        let is_figure = |line: &&str| marks.iter().any(|mark| line.contains(mark));
+        // A summary of no tests at all comes from a target that the filter does not match.
+        let lines =
+            stdout.lines().map(str::trim).filter(is_figure).filter(|line| !line.contains(" 0 passed"));
+        let figures: Vec<_> = lines.map(|line| ("output".to_owned(), stable(line).to_owned())).collect();
+        ensure!(!figures.is_empty(), "the output has no figures");
+        return Ok(figures);
+    }
+    let result = match stdout.lines().rev().find(|line| line.starts_with('{') && line.ends_with('}')) {
+        Some(line) => serde_json::from_str(line)?,
+        // `nugget eval` prints its JSON on several lines.
+        None => serde_json::from_str::<Value>(&stdout).context("the command printed no JSON")?,
+    };
+    if let Some(reason) = result["skipped"].as_str() {
+        bail!("{reason}");
+    }
+    let mut figures = Vec::new();
+    for Figure { label, pointer, unit } in row.figures {
+        let optional = pointer.strip_prefix('?');
+        match result.pointer(optional.unwrap_or(pointer)) {
+            Some(value) if !value.is_null() => {
+                let separator = if unit.is_empty() { "" } else { " " };
+                figures.push(((*label).to_owned(), format!("{}{separator}{unit}", render(value))));
+            }
+            _ => ensure!(optional.is_some(), "the result has no {pointer}"),
+        }
+    }
+    Ok(figures)
+}
+
+/// Cuts the time off a test summary.
+fn stable(line: &str) -> &str {
+    line.split("; finished in").next().unwrap_or(line)
+}
+
+/// Thousands are separated by commas; other numbers have three or four significant digits.
+fn render(value: &Value) -> String {
+    match value {
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Number(number) => match (number.as_u64(), number.as_f64()) {
+            (Some(whole), _) => thousands(whole),
+            (None, Some(value)) if value.abs() >= 100.0 => format!("{value:.0}"),
+            (None, Some(value)) if value.abs() >= 10.0 => format!("{value:.1}"),
+            (None, Some(value)) if value.abs() >= 1.0 => format!("{value:.2}"),
+            (None, Some(value)) => format!("{value:.3}"),
+            (None, None) => number.to_string(),
+        },
+        other => other.to_string(),
+    }
+}
+
+fn thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn note(is_quick: bool) -> String {
+    let quick = if is_quick { "quick" } else { "" };
+    let debug = if cfg!(debug_assertions) { "debug build" } else { "" };
+    [quick, debug].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(", ")
+}
+
+/// The short id of HEAD, marked if files outside of docs/ have changed.
+fn commit() -> Result<String> {
+    let git = |args: &[&str]| -> Result<String> {
+        let output = Command::new("git").args(args).current_dir(env!("CARGO_MANIFEST_DIR")).output()?;
+        ensure!(output.status.success(), "git {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let id = git(&["rev-parse", "--short", "HEAD"])?;
+    let changes = git(&["status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs"])?;
+    Ok(if changes.is_empty() { id } else { format!("{id} with changes") })
+}
+
+/// CPU model, cores and memory of this computer.
+fn machine() -> Result<String> {
+    let cpu = fs::read_to_string("/proc/cpuinfo")?;
+    let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cpu = cpu.map_or("unknown CPU", |(_, model)| model);
+    let cores = std::thread::available_parallelism()?;
+    let memory = fs::read_to_string("/proc/meminfo")?;
+    let kib = memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"));
+    let kib: f64 = kib.context("/proc/meminfo has no MemTotal")?.parse()?;
+    Ok(format!("{cpu}, {cores} cores, {:.0} GiB memory", kib / 1024.0 / 1024.0))
+}
+
+fn read_store(path: &Path) -> Result<BTreeMap<String, Measurement>> {
+    if !path.is_file() {
+        return Ok(BTreeMap::new());
+    }
+    let store: Value = serde_json::from_str(&fs::read_to_string(path)?)?;
+    let rows = store.as_object().with_context(|| format!("{} is not an object", path.display()))?;
+    rows.iter()
+        .map(|(name, row)| {
+            let text = |key: &str| row[key].as_str().unwrap_or_default().to_owned();
+            let pairs = row["figures"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let pair = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_str()?.to_owned()));
+            let measurement = Measurement {
+                date: text("date"),
+                commit: text("commit"),
+                machine: text("machine"),
+                command: text("command"),
+                note: text("note"),
+                seconds: row["seconds"].as_u64().unwrap_or_default(),
+                figures: pairs.iter().filter_map(pair).collect(),
+            };
+            Ok((name.clone(), measurement))
+        })
+        .collect()
+}
+
+fn write_store(path: &Path, measurements: &BTreeMap<String, Measurement>) -> Result<()> {
+    let rows: serde_json::Map<String, Value> = measurements
+        .iter()
+        .map(|(name, measurement)| {
+            let Measurement { date, commit, machine, command, note, seconds, figures } = measurement;
+            let row = json!({
+                "date": date, "commit": commit, "machine": machine, "command": command, "note": note,
+                "seconds": seconds, "figures": figures,
+            });
+            (name.clone(), row)
+        })
+        .collect();
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    Ok(fs::write(path, serde_json::to_string_pretty(&rows)? + "\n")?)
+}
+
+/// The document: one section for each row that has been measured, in the order of [`ROWS`].
+fn document(measurements: &BTreeMap<String, Measurement>) -> String {
+    let mut machines: Vec<&str> = Vec::new();
+    for row in ROWS {
+        if let Some(measurement) = measurements.get(row.name)
+            && !machines.contains(&measurement.machine.as_str())
+        {
+            machines.push(&measurement.machine);
+        }
+    }
+    let mut text = String::from(
+        "# Benchmarks\n\n\
+         Written by `cargo test --release --test stress -- benchmarks`; do not edit it by hand. `--row NAME` runs\n\
+         one row, `--list` lists all, and rows that do not run keep their figures. Most figures have a baseline\n\
+         from the same run, since a figure alone says more about the computer than about nugget.\n\n\
+         | machine | |\n|---|---|\n",
+    );
+    for (at, machine) in machines.iter().enumerate() {
+        let _ = writeln!(text, "| {} | {machine} |", at + 1);
+    }
+    for row in ROWS {
+        let Some(measurement) = measurements.get(row.name) else { continue };
+        let Measurement { date, commit, machine, command, note, seconds, figures } = measurement;
+        let at = machines.iter().position(|known| known == machine).map_or(0, |at| at + 1);
+        let _ = writeln!(text, "\n## {}\n\n{}.\n\n| figure | value |\n|---|---|", row.name, row.title);
+        for (label, value) in figures {
+            let _ = writeln!(text, "| {label} | {} |", value.replace('|', "\\|"));
+        }
+        let _ = write!(text, "\n{date}, commit {commit}, machine {at}");
+        if *seconds > 0 {
+            let _ = write!(text, ", {} s", thousands(*seconds));
+        }
+        if !note.is_empty() {
+            let _ = write!(text, " ({note})");
+        }
+        let _ = writeln!(text, ":\n\n```sh\n{command}\n```");
+    }
+    text
+}
