@@ -1,19 +1,19 @@
 #!/bin/sh
-# Finds the program and becomes it. The places, first one that is there: NUGGET_BIN, the plugin's option,
-# what `nugget install` has noted beside this file, PATH, and where cargo and people put programs.
-# A hook must never fail its session: without the program the session's start is told so, in one line,
-# and every other hook is silent.
+# Runs the nugget program. It is searched for in this order: NUGGET_BIN, the plugin's option `binary`, the path
+# that `nugget install` wrote to the file `path` beside this script, PATH, ~/.cargo/bin and ~/.local/bin.
+# A hook must never fail its session: without the program, the start of a session shows one message, and the
+# other hooks do nothing.
 here=$(dirname -- "$0")
-noted=
-[ -r "$here/path" ] && IFS= read -r noted < "$here/path"
-for program in "$NUGGET_BIN" "$CLAUDE_PLUGIN_OPTION_BINARY" "$noted" "$(command -v nugget 2>/dev/null)" \
+installed=
+[ -r "$here/path" ] && IFS= read -r installed < "$here/path"
+for program in "$NUGGET_BIN" "$CLAUDE_PLUGIN_OPTION_BINARY" "$installed" "$(command -v nugget 2>/dev/null)" \
   "$HOME/.cargo/bin/nugget" "$HOME/.local/bin/nugget"; do
   case $program in /*) ;; *) continue ;; esac
   [ -f "$program" ] && [ -x "$program" ] && exec "$program" "$@"
 done
 case $1 in
   serve)
-    echo 'nugget: the program is not there; install it, or name it with NUGGET_BIN' >&2
+    echo 'nugget: program not found; install it, or set NUGGET_BIN to its path' >&2
     exit 1
     ;;
   session-start)
