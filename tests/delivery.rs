@@ -417,7 +417,7 @@ fn an_import_is_a_pull_request_as_well() {
     let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
     fs::write(sandbox.path().join("caches.md"), note).unwrap();
     let told = sandbox.ok(["import", "caches.md"]);
-    assert!(told.contains("or on the remote"), "{told}");
+    assert!(told.contains("the branch is being pushed"), "{told}");
     let capture = ended(&sandbox);
     let pull = assert_delivered_once(&sandbox, &api, &capture);
     assert_eq!((&capture["origin"], &capture["units"]), (&"import".into(), &1.into()));

@@ -1,4 +1,4 @@
-//! `nugget import`: what somebody has written already, on one branch to review.
+//! `nugget import`: proposes existing notes on one branch for review.
 
 use std::path::{Path, PathBuf};
 
@@ -83,7 +83,7 @@ fn notes() -> [&'static str; 3] {
 }
 
 #[test]
-fn everything_comes_on_one_branch_with_where_it_comes_from() {
+fn all_units_come_on_one_branch_with_their_sources() {
     let home = Home::new();
     let dry = home.import(&[&notes()[..], &["--dry-run"]].concat());
     assert_eq!(
@@ -115,17 +115,17 @@ fn everything_comes_on_one_branch_with_where_it_comes_from() {
     let message = home.sandbox.git(&["log", "-1", "--format=%B", branch]);
     assert!(message.starts_with("Knowledge imported from claude-md, auto-memory, ~/notes"), "{message}");
     assert!(!message.contains("@octocat") && !message.contains("#12"), "{message}");
-    // The checkout is as it was.
+    // The checkout is unchanged.
     assert_eq!(home.sandbox.git(&["status", "--porcelain"]), "");
 
-    // Merged, they are found like all others.
+    // Merged units are found like any others.
     home.merge(&imported);
     let found = home.sandbox.json(["ask", "--no-llm", "--json", "which lane has the database"]);
     assert_eq!(found["units"][0]["id"], "web-shop-lanes", "{found}");
 }
 
 #[test]
-fn a_second_import_brings_only_what_is_new_or_has_changed() {
+fn a_second_import_proposes_only_new_and_changed_sections() {
     let home = Home::new();
     let first = home.import(&notes());
     let again = home.import(&notes());
@@ -152,7 +152,7 @@ fn a_second_import_brings_only_what_is_new_or_has_changed() {
     assert!(unit.contains("in English only") && unit.matches("- file: ").count() == 1, "{unit}");
     assert!(titles(&home.import(&["claude-md"])).is_empty());
 
-    // What somebody has edited in the brain is theirs.
+    // A unit that a person edited in the brain is not overwritten.
     std::fs::write(
         home.sandbox.brain().join("domains/web-shop/beliefs/web-shop-style.md"),
         unit.replace("unwrap", "expect"),
@@ -170,7 +170,7 @@ fn a_second_import_brings_only_what_is_new_or_has_changed() {
 }
 
 #[test]
-fn what_a_reviewer_refused_is_not_proposed_again_unless_asked_for() {
+fn refused_units_are_proposed_again_only_on_request() {
     let home = Home::new();
     let first = home.import(&notes());
     home.sandbox.git(&["branch", "--quiet", "-D", first["branch"].as_str().unwrap()]);
@@ -181,7 +181,7 @@ fn what_a_reviewer_refused_is_not_proposed_again_unless_asked_for() {
 }
 
 #[test]
-fn what_the_brain_says_already_is_left_out_in_whatever_dress() {
+fn known_text_is_left_out_regardless_of_formatting() {
     let home = Home::new();
     home.write(
         "brain/domains/web-shop/beliefs/lanes.md",
@@ -193,7 +193,7 @@ fn what_the_brain_says_already_is_left_out_in_whatever_dress() {
 }
 
 #[test]
-fn secrets_private_parts_and_excluded_projects_stay_where_they_are() {
+fn secrets_private_parts_and_excluded_projects_are_skipped() {
     let home = Home::new();
     let secret = format!("AKIA{}", "IOSFODNN7EXAMPL3");
     home.write(
@@ -215,11 +215,11 @@ fn secrets_private_parts_and_excluded_projects_stay_where_they_are() {
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("~/code/web-shop: capture.exclude covers it") && !told.contains("Style"), "{told}");
+    assert!(told.contains("~/code/web-shop: excluded by capture.exclude") && !told.contains("Style"), "{told}");
 }
 
 #[test]
-fn hostile_files_are_named_and_left_out() {
+fn hostile_files_are_listed_and_left_out() {
     let home = Home::new();
     let folder = home.sandbox.path().join("hostile");
     home.write("hostile/binary.md", [0x89, b'P', 0, 1, 2]);
@@ -247,7 +247,7 @@ fn hostile_files_are_named_and_left_out() {
     let imported = home.import(&["../../hostile"]);
     assert_eq!(titles(&imported), ["Bombs", "Open"], "{imported}");
     let told = imported["left_out"].to_string();
-    for expected in ["is no text", "is not UTF-8", "is larger than 512 KB"] {
+    for expected in ["is not a text file", "is not UTF-8", "is larger than 512 KB"] {
         assert!(told.contains(expected), "{expected}: {told}");
     }
     assert!(
@@ -258,6 +258,6 @@ fn hostile_files_are_named_and_left_out() {
         let output = home.sandbox.run([Path::new("import"), path]);
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
-        assert!(said.contains("is no file") || said.contains("error: "), "{said}");
+        assert!(said.contains("is not a regular file") || said.contains("error: "), "{said}");
     }
 }

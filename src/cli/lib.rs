@@ -113,11 +113,11 @@ enum Command {
     /// Show what runs the model, or bring in a faster runtime
     Runtime(commands::runtime::Arguments),
     /// Measure the search on a set of questions with known answers
-    Eval(commands::eval::Arguments),
+    Eval(commands::eval::EvalArgs),
     /// Bring in notes, CLAUDE.md files or Claude Code's own memory
-    Import(commands::import::Arguments),
+    Import(commands::import::ImportArgs),
     /// Write the units as JSON, a web page, or a folder to share
-    Export(commands::export::Arguments),
+    Export(commands::export::ExportArgs),
     /// Print a completion script for your shell
     Completions(commands::completions::Arguments),
     /// Print the manual, or write its pages to a folder

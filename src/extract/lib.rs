@@ -42,10 +42,12 @@ mod injection;
 mod ledger;
 mod messages_api;
 mod model_extractor;
+pub mod notes;
 mod parse;
 mod prompt;
 mod sentences;
 mod similarity;
+pub mod text_index;
 mod tool_output;
 
 pub use claude_code::ClaudeCode;

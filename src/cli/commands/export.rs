@@ -1,4 +1,4 @@
-//! `nugget export`: the units for other programs and other eyes.
+//! `nugget export`: writes the units as JSON, a web page or a folder.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -16,19 +16,19 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output;
 
-/// The page without its data.
+/// The HTML page without its data.
 const PAGE: &str = include_str!("export/page.html");
-/// Where the data goes.
-const DATA: &str = "__UNITS__";
+/// The placeholder for the data.
+const DATA_PLACEHOLDER: &str = "__UNITS__";
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Formats:
-  json  every unit with its body and its relations, to stdout or to FILE
-  html  one page to search the units and see how they are related; it needs no
-        network and asks for none
+  json  every unit with its body and its relations
+  html  one page to search the units and see how they are related; it works
+        without a network
   okf   a folder of markdown files in the Open Knowledge Format, with an index
 
-Secrets that are recognised are taken out. What is on branches is not exported.
+Recognised secrets are removed. Units on branches are not exported.
 
 Examples:
   nugget export --format json | jq '.units[].title'
@@ -36,12 +36,12 @@ Examples:
   nugget export --format okf -o ~/brain-okf";
 
 #[derive(clap::Args)]
-#[command(after_help = AFTER)]
-pub(crate) struct Arguments {
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ExportArgs {
     /// What to write
     #[arg(long)]
     format: Format,
-    /// Where to: a file, for okf a folder that is empty or not there
+    /// The file to write, for okf an empty or new folder [default: stdout]
     #[arg(short, long, value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     output: Option<PathBuf>,
 }
@@ -53,39 +53,43 @@ enum Format {
     Okf,
 }
 
-impl Arguments {
+impl ExportArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
-        let view = BrainView::open(&brain);
-        let Shelf { units, problems } = read_all(&view)?;
-        let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
-        let count = units.len();
-        for problem in &problems {
-            output::note(&format!("left out {}", output::safe(problem)));
-        }
-        match (self.format, &self.output) {
-            (Format::Json, None) => output::print_json(&everything(&name, &units))?,
-            (Format::Json, Some(path)) => {
-                write(path, &format!("{}\n", serde_json::to_string_pretty(&everything(&name, &units))?))?;
-            }
-            (Format::Html, None) => output::print(&page(&name, &units)?)?,
-            (Format::Html, Some(path)) => write(path, &page(&name, &units)?)?,
-            (Format::Okf, None) => {
-                return Err(CliError::new("okf is a folder: where to?").code(USAGE).hint("give -o DIR"));
-            }
-            (Format::Okf, Some(folder)) => bundle(&view, &name, &units, folder)?,
-        }
-        if let Some(path) = &self.output {
-            let plural = if count == 1 { "" } else { "s" };
-            output::print(&format!("wrote {count} unit{plural} to {}\n", path.display()))?;
-        }
-        Ok(ExitCode::SUCCESS)
+        export(&self, context)
     }
 }
 
-/// All units with their relations; nothing in it is a secret that is recognised.
-fn everything(name: &str, units: &[(String, Unit)]) -> Value {
+fn export(args: &ExportArgs, context: &Context) -> Result<ExitCode, CliError> {
+    let config = context.config()?;
+    let brain = context.brain(&config)?;
+    let view = BrainView::open(&brain);
+    let Shelf { units, problems } = read_all(&view)?;
+    let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
+    let count = units.len();
+    for problem in &problems {
+        output::note(&format!("left out: {}", output::safe(problem)));
+    }
+    match (args.format, &args.output) {
+        (Format::Json, None) => output::print_json(&units_json(&name, &units))?,
+        (Format::Json, Some(path)) => {
+            write_file(path, &format!("{}\n", serde_json::to_string_pretty(&units_json(&name, &units))?))?;
+        }
+        (Format::Html, None) => output::print(&render_page(&name, &units)?)?,
+        (Format::Html, Some(path)) => write_file(path, &render_page(&name, &units)?)?,
+        (Format::Okf, None) => {
+            return Err(CliError::new("the okf format needs a folder").code(USAGE).hint("give -o DIR"));
+        }
+        (Format::Okf, Some(folder)) => write_folder(&view, &name, &units, folder)?,
+    }
+    if let Some(path) = &args.output {
+        let plural = if count == 1 { "" } else { "s" };
+        output::print(&format!("wrote {count} unit{plural} to {}\n", path.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All units with their relations, redacted.
+fn units_json(name: &str, units: &[(String, Unit)]) -> Value {
     let listed: Vec<Value> = units
         .iter()
         .map(|(path, unit)| {
@@ -115,15 +119,17 @@ fn everything(name: &str, units: &[(String, Unit)]) -> Value {
     json!({ "brain": clean(name), "exported": Timestamp::now(), "units": listed })
 }
 
-/// A text without what cannot be seen and without its secrets.
+/// Removes invisible characters and secrets.
 fn clean(text: &str) -> String {
     transcript::redact::redact(&knowledge::text::strip_hidden(text)).into_owned()
 }
 
-/// The page with its data. In the data there is no `<`, `>` or `&`, so that it cannot end its element or begin
-/// another, whatever the units hold; the page puts all of it in as text, never as HTML.
-fn page(name: &str, units: &[(String, Unit)]) -> Result<String, CliError> {
-    let data = serde_json::to_string(&everything(name, units))?;
+/// The page with its data.
+///
+/// `<`, `>` and `&` are escaped in the data, so that no unit can end the script element or begin another. The page
+/// inserts the data as text, never as HTML.
+fn render_page(name: &str, units: &[(String, Unit)]) -> Result<String, CliError> {
+    let data = serde_json::to_string(&units_json(name, units))?;
     let mut safe = String::with_capacity(data.len());
     for c in data.chars() {
         match c {
@@ -131,20 +137,26 @@ fn page(name: &str, units: &[(String, Unit)]) -> Result<String, CliError> {
             c => safe.push(c),
         }
     }
-    let (head, tail) =
-        PAGE.split_once(DATA).ok_or_else(|| CliError::new("the page has no place for its data"))?;
+    let (head, tail) = PAGE
+        .split_once(DATA_PLACEHOLDER)
+        .ok_or_else(|| CliError::new("the page has no placeholder for its data"))?;
     Ok(format!("{head}{safe}{tail}"))
 }
 
-/// Writes a folder in which every file but the reserved `index.md` is a unit with a type.
-fn bundle(brain: &dyn Files, name: &str, units: &[(String, Unit)], folder: &Path) -> Result<(), CliError> {
+/// Writes a folder in which every file except the reserved `index.md` is a unit with a type.
+fn write_folder(
+    brain: &dyn Files,
+    name: &str,
+    units: &[(String, Unit)],
+    folder: &Path,
+) -> Result<(), CliError> {
     let failed = |error: std::io::Error| {
         CliError::new(format!("failed to write to {}: {error}", folder.display()))
             .hint("give a folder that you may write to")
     };
     if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(CliError::new(format!("{} is not empty; nothing was written", folder.display()))
-            .hint("give a folder that is empty or not there"));
+            .hint("give an empty or a new folder"));
     }
     for (path, unit) in units {
         let mut document = Document::parse(brain.read(path)?)
@@ -153,26 +165,26 @@ fn bundle(brain: &dyn Files, name: &str, units: &[(String, Unit)], folder: &Path
             document.set("type", &unit.kind.as_str().into());
             document.set("title", &unit.title.as_str().into());
         }
-        // Redacted text is still the same document: only words were taken out.
+        // Redaction replaces words only, so the document stays valid.
         let text = transcript::redact::redact(document.as_str());
         let target = folder.join(path);
         std::fs::create_dir_all(target.parent().unwrap_or(folder)).map_err(failed)?;
         std::fs::write(&target, text.as_bytes()).map_err(failed)?;
     }
     std::fs::create_dir_all(folder).map_err(failed)?;
-    std::fs::write(folder.join("index.md"), contents(name, units)).map_err(failed)
+    std::fs::write(folder.join("index.md"), index_page(name, units)).map_err(failed)
 }
 
-/// The bundle's list of what is in it, by field.
-fn contents(name: &str, units: &[(String, Unit)]) -> String {
-    let mut fields: BTreeMap<&str, Vec<&(String, Unit)>> = BTreeMap::new();
+/// The index of the folder, by domain.
+fn index_page(name: &str, units: &[(String, Unit)]) -> String {
+    let mut domains: BTreeMap<&str, Vec<&(String, Unit)>> = BTreeMap::new();
     for unit in units {
-        fields.entry(unit.1.domain.as_str()).or_default().push(unit);
+        domains.entry(unit.1.domain.as_str()).or_default().push(unit);
     }
     let line = |text: &str| knowledge::text::one_line(&clean(text), 200).replace(['[', ']', '<', '>'], "");
     let mut text = format!("# {}\n\n{} units, exported by nugget.\n", line(name), units.len());
-    for (field, units) in fields {
-        text.push_str(&format!("\n## {}\n\n", line(field)));
+    for (domain, units) in domains {
+        text.push_str(&format!("\n## {}\n\n", line(domain)));
         for (path, unit) in units {
             let path = path.replace(' ', "%20").replace('(', "%28").replace(')', "%29");
             let about =
@@ -183,16 +195,16 @@ fn contents(name: &str, units: &[(String, Unit)]) -> String {
     text
 }
 
-/// Writes a file whole or not at all.
-fn write(path: &Path, text: &str) -> Result<(), CliError> {
+/// Writes a file atomically.
+fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
     let failed = |error: std::io::Error| {
         CliError::new(format!("failed to write {}: {error}", path.display()))
             .hint("give a file in a folder that you may write to")
     };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !folder.is_dir() {
-        return Err(CliError::new(format!("there is no folder {}", folder.display()))
-            .hint("make it, or give a file in another one"));
+        return Err(CliError::new(format!("no such folder: {}", folder.display()))
+            .hint("create it, or give a file in another folder"));
     }
     let mut file = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))

@@ -1,59 +1,63 @@
-//! Which files are meant, and what they hold: bounded, whatever lies there.
+//! Finds and reads the files to import, within limits.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use extract::notes::NoteKind;
 use jiff::Timestamp;
 use transcript::{Exclude, Ignore};
 
-use super::notes::Kind;
-use super::{LeftOut, missing};
-use crate::error::CliError;
+use super::LeftOut;
+use crate::error::{CliError, MISSING};
 use crate::output::safe;
 
-/// The largest file that is read: what people write has a few kilobytes.
+/// The largest file that is read. Notes that people write have a few kilobytes.
 const FILE_BYTES_MAX: u64 = 512 * 1024;
 const FILES_MAX: usize = 5_000;
 const DEPTH_MAX: usize = 16;
-/// Folders that hold other people's words.
-const FOREIGN: [&str; 6] = ["node_modules", "target", "vendor", "dist", "build", "venv"];
+/// Folders with other people's texts.
+const FOREIGN_FOLDERS: [&str; 6] = ["node_modules", "target", "vendor", "dist", "build", "venv"];
 
 /// A file to import.
 #[derive(Debug)]
-pub(super) struct Source {
-    /// Its real path.
+pub(super) struct SourceFile {
+    /// The canonical path.
     pub path: PathBuf,
-    /// As its owner writes it.
+    /// The path as it is shown and recorded, with `~` for the home folder.
     pub shown: String,
-    pub kind: Kind,
-    /// The project that it speaks of.
+    pub kind: NoteKind,
+    /// The name of its project.
     pub project: Option<String>,
-    /// The field that its units belong to.
+    /// The domain of its units.
     pub domain: Option<String>,
     pub modified: Option<Timestamp>,
 }
 
-impl Source {
+impl SourceFile {
+    /// The file name without its extension.
     pub(super) fn stem(&self) -> String {
         self.path.file_stem().map_or_else(|| "note".into(), |stem| stem.to_string_lossy().into_owned())
     }
 }
 
-/// Finds all files of the sources, each once.
+/// Finds the files of all named sources, each once.
+///
+/// # Errors
+/// When a named path does not exist or is in the brain.
 pub(super) fn find(
-    named: &[OsString],
+    names: &[OsString],
     exclude: &Exclude,
     brain: &Path,
     left_out: &mut Vec<LeftOut>,
-) -> Result<Vec<Source>, CliError> {
+) -> Result<Vec<SourceFile>, CliError> {
     let mut finder = Finder { exclude, left_out, found: Vec::new(), seen: HashSet::new() };
-    for name in named {
+    for name in names {
         match name.to_str() {
-            Some("claude-md") => finder.claude_md(),
-            Some("auto-memory") => finder.auto_memory(),
-            _ => finder.path(Path::new(name), brain)?,
+            Some("claude-md") => finder.add_claude_md(),
+            Some("auto-memory") => finder.add_auto_memory(),
+            _ => finder.add_path(Path::new(name), brain)?,
         }
     }
     Ok(finder.found)
@@ -62,16 +66,16 @@ pub(super) fn find(
 struct Finder<'a> {
     exclude: &'a Exclude,
     left_out: &'a mut Vec<LeftOut>,
-    found: Vec<Source>,
+    found: Vec<SourceFile>,
     seen: HashSet<PathBuf>,
 }
 
 impl Finder<'_> {
-    /// The user's own instructions, then those of each project.
-    fn claude_md(&mut self) {
+    /// Adds the user's own instructions, then those of each project.
+    fn add_claude_md(&mut self) {
         if let Some(client) = transcript::client_folder() {
-            self.add(&client.join("CLAUDE.md"), Kind::Instructions, None, None);
-            self.folder(&client.join("rules"), Kind::Instructions, None, |_| None);
+            self.add_file(&client.join("CLAUDE.md"), NoteKind::Instructions, None, None);
+            self.add_folder(&client.join("rules"), NoteKind::Instructions, None, |_| None);
         }
         let mut projects: Vec<PathBuf> = Vec::new();
         if let Ok(here) = std::env::current_dir() {
@@ -90,19 +94,19 @@ impl Finder<'_> {
             if !files.iter().any(|path| path.exists()) && !rules.is_dir() {
                 continue;
             }
-            if self.is_left_alone(&project) {
+            if self.is_excluded(&project) {
                 continue;
             }
             let name = project.file_name().map(|name| name.to_string_lossy().into_owned());
             for path in &files {
-                self.add(path, Kind::Instructions, name.clone(), name.clone());
+                self.add_file(path, NoteKind::Instructions, name.clone(), name.clone());
             }
-            self.folder(&rules, Kind::Instructions, name.as_deref(), |_| name.clone());
+            self.add_folder(&rules, NoteKind::Instructions, name.as_deref(), |_| name.clone());
         }
     }
 
-    /// What the client has written for each project below its folder.
-    fn auto_memory(&mut self) {
+    /// Adds the memories that Claude Code has written for each project.
+    fn add_auto_memory(&mut self) {
         let Some(projects) = transcript::client_folder().map(|client| client.join("projects")) else {
             return;
         };
@@ -114,11 +118,11 @@ impl Finder<'_> {
             if !memory.is_dir() {
                 continue;
             }
-            let cwd = cwd_of(&folder);
-            if cwd.as_deref().is_some_and(|cwd| self.is_left_alone(cwd)) {
+            let cwd = working_folder(&folder);
+            if cwd.as_deref().is_some_and(|cwd| self.is_excluded(cwd)) {
                 continue;
             }
-            // The folder's name has lost which characters were slashes; its last word is better than none.
+            // The folder name does not tell which dashes were slashes, so only its last word is used.
             let name = match cwd.as_deref().and_then(Path::file_name) {
                 Some(name) => name.to_string_lossy().into_owned(),
                 None => {
@@ -126,50 +130,51 @@ impl Finder<'_> {
                     name.rsplit('-').find(|part| !part.is_empty()).unwrap_or("general").to_owned()
                 }
             };
-            self.folder(&memory, Kind::Memory, Some(&name), |_| Some(name.clone()));
+            self.add_folder(&memory, NoteKind::Memory, Some(&name), |_| Some(name.clone()));
         }
     }
 
-    fn path(&mut self, path: &Path, brain: &Path) -> Result<(), CliError> {
-        let shown = shown(path);
+    /// Adds a file, or the notes in a folder.
+    fn add_path(&mut self, path: &Path, brain: &Path) -> Result<(), CliError> {
+        let shown = display_path(path);
         let real = std::fs::canonicalize(path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => missing(&shown, "there is no such file or folder"),
+            std::io::ErrorKind::NotFound => missing(&shown, "no such file or folder"),
             _ => missing(&shown, &error.to_string()),
         })?;
         if real.starts_with(std::fs::canonicalize(brain).unwrap_or_else(|_| brain.to_owned())) {
-            return Err(CliError::new(format!("{shown} lies in the brain already"))
+            return Err(CliError::new(format!("{shown} is already in the brain"))
                 .hint("`nugget init --path DIR` adopts a folder of notes as it is"));
         }
         if real.is_dir() {
             let name = real.file_name().map(|name| name.to_string_lossy().into_owned());
             let root = real.clone();
-            self.folder(&real, Kind::Note, None, move |file| {
-                // The first folder on the way names the field, else the folder of all.
+            self.add_folder(&real, NoteKind::Note, None, move |file| {
+                // The domain is the first folder below the root, or the root itself.
                 let inner = file.strip_prefix(&root).ok()?.parent()?.components().next();
                 inner.map(|part| part.as_os_str().to_string_lossy().into_owned()).or_else(|| name.clone())
             });
         } else {
             let is_instructions =
                 matches!(real.file_name().and_then(OsStr::to_str), Some("CLAUDE.md" | "CLAUDE.local.md"));
-            let kind = if is_instructions { Kind::Instructions } else { Kind::Note };
+            let kind = if is_instructions { NoteKind::Instructions } else { NoteKind::Note };
             let folder =
                 real.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
-            self.add(&real, kind, folder.clone().filter(|_| is_instructions), folder);
+            self.add_file(&real, kind, folder.clone().filter(|_| is_instructions), folder);
         }
         Ok(())
     }
 
-    /// The notes below a folder. Links are not followed, hidden and foreign folders not entered.
-    fn folder(
+    /// Adds the notes below a folder. Symbolic links are not followed, hidden and foreign folders not entered.
+    fn add_folder(
         &mut self,
         folder: &Path,
-        kind: Kind,
+        kind: NoteKind,
         project: Option<&str>,
         domain: impl Fn(&Path) -> Option<String>,
     ) {
         let wanted = |entry: &walkdir::DirEntry| {
             let name = entry.file_name().to_string_lossy();
-            let foreign = entry.file_type().is_dir() && FOREIGN.contains(&&*name);
+            let foreign = entry.file_type().is_dir() && FOREIGN_FOLDERS.contains(&&*name);
             entry.depth() == 0 || !(name.starts_with('.') || foreign)
         };
         let walk = walkdir::WalkDir::new(folder).max_depth(DEPTH_MAX).sort_by_file_name().into_iter();
@@ -180,22 +185,25 @@ impl Finder<'_> {
             if !is_note || !entry.file_type().is_file() {
                 continue;
             }
-            if kind == Kind::Note && path.file_name() == Some(OsStr::new("CLAUDE.md")) {
-                let of = path.parent().and_then(Path::file_name);
-                let name = of.map(|name| name.to_string_lossy().into_owned());
-                self.add(path, Kind::Instructions, name, domain(path));
+            if kind == NoteKind::Note && path.file_name() == Some(OsStr::new("CLAUDE.md")) {
+                let folder = path.parent().and_then(Path::file_name);
+                let name = folder.map(|name| name.to_string_lossy().into_owned());
+                self.add_file(path, NoteKind::Instructions, name, domain(path));
                 continue;
             }
-            // The memory's list of its own files.
-            if kind == Kind::Memory && path.file_name() == Some(OsStr::new("MEMORY.md")) && is_list(path) {
+            // MEMORY.md usually only lists the other files.
+            if kind == NoteKind::Memory
+                && path.file_name() == Some(OsStr::new("MEMORY.md"))
+                && is_link_list(path)
+            {
                 continue;
             }
-            self.add(path, kind, project.map(str::to_owned), domain(path));
+            self.add_file(path, kind, project.map(str::to_owned), domain(path));
         }
     }
 
-    fn add(&mut self, path: &Path, kind: Kind, project: Option<String>, domain: Option<String>) {
-        let shown = shown(path);
+    fn add_file(&mut self, path: &Path, kind: NoteKind, project: Option<String>, domain: Option<String>) {
+        let shown = display_path(path);
         let real = match std::fs::canonicalize(path) {
             Ok(real) => real,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
@@ -213,10 +221,11 @@ impl Finder<'_> {
         }
         let modified = real.metadata().and_then(|metadata| metadata.modified()).ok();
         let modified = modified.and_then(|time| Timestamp::try_from(time).ok());
-        self.found.push(Source { path: real, shown, kind, project, domain, modified });
+        self.found.push(SourceFile { path: real, shown, kind, project, domain, modified });
     }
 
-    fn is_left_alone(&mut self, project: &Path) -> bool {
+    /// Whether a project is excluded; if so, it is listed as left out.
+    fn is_excluded(&mut self, project: &Path) -> bool {
         let by = if self.exclude.covers(project) {
             "capture.exclude"
         } else if Ignore::load(project).covers_everything() {
@@ -224,33 +233,36 @@ impl Finder<'_> {
         } else {
             return false;
         };
-        self.left_out.push(LeftOut { what: shown(project), reason: format!("{by} covers it") });
+        self.left_out.push(LeftOut { what: display_path(project), reason: format!("excluded by {by}") });
         true
     }
 }
 
-/// The text of a file, or why it is none.
+/// Reads a text file.
+///
+/// # Errors
+/// Why the file cannot be imported.
 pub(super) fn read(path: &Path) -> Result<String, String> {
-    let told = |error: std::io::Error| format!("cannot be read: {error}");
-    // A pipe would never end, and to open one would wait for its other side.
-    if !std::fs::metadata(path).map_err(told)?.is_file() {
-        return Err("is no file".to_owned());
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    // Opening a pipe would block, and reading it might never end.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return Err("is not a regular file".to_owned());
     }
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(told)?;
-    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(told)?;
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("is larger than {} KB", FILE_BYTES_MAX / 1024));
     }
     if bytes.contains(&0) {
-        return Err("is no text".to_owned());
+        return Err("is not a text file".to_owned());
     }
     let text = String::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
-/// Whether a file holds nothing but links to others.
-fn is_list(path: &Path) -> bool {
+/// Whether a file contains only links to other files.
+fn is_link_list(path: &Path) -> bool {
     let Ok(text) = read(path) else { return true };
     text.lines().map(str::trim).all(|line| {
         let item = line.trim_start_matches(['-', '*', ' ']);
@@ -258,33 +270,40 @@ fn is_list(path: &Path) -> bool {
     })
 }
 
-/// The folders in which sessions ran, by what their transcripts say.
+/// The folders in which sessions ran, according to their transcripts.
 fn projects_with_sessions() -> Vec<PathBuf> {
     let Some(client) = transcript::client_folder() else { return Vec::new() };
     let folders = std::fs::read_dir(client.join("projects")).into_iter().flatten().flatten();
-    let mut projects: Vec<PathBuf> = folders.filter_map(|folder| cwd_of(&folder.path())).collect();
+    let mut projects: Vec<PathBuf> = folders.filter_map(|folder| working_folder(&folder.path())).collect();
     projects.sort();
     projects
 }
 
-/// Where the sessions of a folder of transcripts ran, by one of them.
-fn cwd_of(folder: &Path) -> Option<PathBuf> {
+/// The working folder of the sessions in a folder of transcripts.
+fn working_folder(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let transcripts = files.filter(|path| path.extension() == Some(OsStr::new("jsonl")));
     transcripts.take(3).find_map(|path| transcript::read_head(&path).ok()?.cwd)
 }
 
-/// A path as its owner writes it; the name of the home folder is nobody's business.
-pub(super) fn shown(path: &Path) -> String {
+/// A path for display, with `~` for the home folder, because its name is private.
+pub(super) fn display_path(path: &Path) -> String {
     let real = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     let absolute = real.unwrap_or_else(|_| path.to_owned());
-    let named = matches!(path.to_str(), Some("claude-md" | "auto-memory"));
+    let is_keyword = matches!(path.to_str(), Some("claude-md" | "auto-memory"));
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.parent().is_some());
     let home = home.map(|home| std::fs::canonicalize(&home).unwrap_or(home));
     let below = home.and_then(|home| absolute.strip_prefix(home).ok().map(Path::to_owned));
     match below {
-        _ if named => safe(&path.to_string_lossy()),
+        _ if is_keyword => safe(&path.to_string_lossy()),
         Some(below) => transcript::redact::redact(&safe(&format!("~/{}", below.display()))).into_owned(),
         None => transcript::redact::redact(&safe(&absolute.to_string_lossy())).into_owned(),
     }
+}
+
+/// The error for a path that was named and cannot be used.
+fn missing(path: &str, reason: &str) -> CliError {
+    CliError::new(format!("{path}: {reason}"))
+        .code(MISSING)
+        .hint("give a file, a folder, claude-md or auto-memory")
 }

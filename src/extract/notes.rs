@@ -1,53 +1,68 @@
-//! From a file that somebody wrote to the units in it: where it is cut, and what each part is called.
+//! Splits notes that people wrote into sections that may become units.
 //!
-//! Nothing here reads a disk, so that every rule is a test.
+//! Reads no files: the caller passes the text.
 
 use knowledge::{Document, UnitType, text};
 
-/// A note up to this size stays whole; a longer one is cut at its headings. In bytes.
+/// A note up to this size, in bytes, is one section; a longer one is split at its headings.
 const NOTE_BYTES_MAX: usize = 6_000;
-/// A part up to this size is not cut further. In bytes.
-const PART_BYTES_MAX: usize = 4_000;
-/// A part with fewer words says too little to be found.
+/// A section up to this size, in bytes, is not split further.
+const SECTION_BYTES_MAX: usize = 4_000;
+/// A section with fewer words is too short to be found.
 const WORDS_MIN: usize = 6;
 const TITLE_CHARS_MAX: usize = 120;
 
-/// What kind of file it is.
+/// The kind of a file with notes, which decides how it is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// CLAUDE.md and rules: each section is a matter of its own.
+pub enum NoteKind {
+    /// CLAUDE.md or a rule: each section is a separate subject.
     Instructions,
-    /// Claude Code's own memory: one fact to a file.
+    /// A memory of Claude Code: one fact for each file.
     Memory,
-    /// Whatever else.
+    /// Any other note: split only if it is long.
     Note,
 }
 
-/// What may become a unit.
+/// A section of a note, as the unit that it may become.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Part {
+pub struct NoteSection {
+    /// The title, in one line.
     pub title: String,
-    /// The headings above and its own, with ` > ` between; `None` for a whole file.
+    /// The heading and those above it, separated by ` > `; `None` for a whole file.
     pub section: Option<String>,
+    /// The description, in one line.
     pub description: String,
+    /// The markdown below the heading.
     pub body: String,
+    /// The type, from the front matter or guessed from the words.
     pub kind: UnitType,
+    /// The tags in the front matter.
     pub tags: Vec<String>,
-    /// What the file itself says of it.
+    /// The domain in the front matter.
     pub domain: Option<String>,
+    /// The confidence in the front matter.
     pub confidence: Option<f64>,
 }
 
-/// The parts of a file, cleaned of what is hidden or secret, and why others are none.
+/// A section that is left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkippedSection {
+    /// The heading, or the title of the file.
+    pub section: String,
+    /// Why it is left out.
+    pub reason: &'static str,
+}
+
+/// Splits a note into sections, without hidden text, secrets and `<private>` parts.
 ///
-/// `stem` is the file's name without its ending; `context` goes before titles that say nothing without it.
-pub(super) fn parts(
+/// `file_stem` is the file name without its extension. `project` is put before titles that mean nothing without it.
+pub fn split_note(
     raw: &str,
-    kind: Kind,
-    stem: &str,
-    context: Option<&str>,
-) -> (Vec<Part>, Vec<(String, String)>) {
-    let mut left_out = Vec::new();
+    kind: NoteKind,
+    file_stem: &str,
+    project: Option<&str>,
+) -> (Vec<NoteSection>, Vec<SkippedSection>) {
+    let mut skipped = Vec::new();
     let document = Document::parse(raw).ok();
     let front = |key: &str| {
         let value = document.as_ref()?.get(key)?;
@@ -59,26 +74,26 @@ pub(super) fn parts(
     let body =
         text::strip_hidden(&transcript::clean(document.as_ref().map_or(raw, |document| document.body())));
     let named = front("title").or_else(|| front("name").map(|name| name.replace(['-', '_'], " ")));
-    let (heading, rest) = own_title(&body);
+    let (heading, rest) = split_title(&body);
     let title = named.or(heading).unwrap_or_else(|| match kind {
-        // The name of the file says nothing; what it begins with does.
-        Kind::Instructions => first_sentence(&rest).trim_end_matches('.').to_owned(),
-        _ => stem.replace(['-', '_'], " "),
+        // The file name says nothing here, the first sentence does.
+        NoteKind::Instructions => first_sentence(&rest).trim_end_matches('.').to_owned(),
+        _ => file_stem.replace(['-', '_'], " "),
     });
-    let title = capitalised(&title);
+    let title = capitalise(&title);
 
     let mut sections: Vec<(Vec<String>, String)> = Vec::new();
-    let is_cut = match kind {
-        Kind::Instructions => true,
-        Kind::Memory => false,
-        Kind::Note => rest.len() > NOTE_BYTES_MAX,
+    let is_split = match kind {
+        NoteKind::Instructions => true,
+        NoteKind::Memory => false,
+        NoteKind::Note => rest.len() > NOTE_BYTES_MAX,
     };
-    if is_cut {
-        cut(&[], &rest, &mut sections);
+    if is_split {
+        split_at_headings(&[], &rest, &mut sections);
     } else {
         sections.push((Vec::new(), rest));
     }
-    let mut parts = Vec::new();
+    let mut found = Vec::new();
     for (headings, body) in sections {
         let body = body.trim().to_owned();
         let words = text::canonical(&body).split(' ').filter(|word| !word.is_empty()).count();
@@ -86,27 +101,27 @@ pub(super) fn parts(
         let shown = section.clone().unwrap_or_else(|| title.clone());
         if words < WORDS_MIN {
             if words > 0 {
-                left_out.push((shown, "too short to be a unit".to_owned()));
+                skipped.push(SkippedSection { section: shown, reason: "too short to be a unit" });
             }
             continue;
         }
-        let own = headings.last().cloned();
-        // "Testing" says nothing without the project that it is of.
+        let heading = headings.last().cloned();
+        // "Testing" says nothing without its project.
         let above = match kind {
-            Kind::Instructions => context.map(str::to_owned),
-            _ => own.is_some().then(|| title.clone()),
+            NoteKind::Instructions => project.map(str::to_owned),
+            _ => heading.is_some().then(|| title.clone()),
         };
-        let own = own.unwrap_or_else(|| title.clone());
+        let heading = heading.unwrap_or_else(|| title.clone());
         let full = match above {
-            Some(above) if !text::canonical(&own).contains(&text::canonical(&above)) => {
-                format!("{above}: {own}")
+            Some(above) if !text::canonical(&heading).contains(&text::canonical(&above)) => {
+                format!("{above}: {heading}")
             }
-            _ => own,
+            _ => heading,
         };
-        let full = text::one_line(&plain(&full), TITLE_CHARS_MAX);
+        let full = text::one_line(&strip_emphasis(&full), TITLE_CHARS_MAX);
         let known = unit.as_ref().map(|unit| unit.kind.clone()).filter(|kind| UnitType::KNOWN.contains(kind));
-        parts.push(Part {
-            kind: known.unwrap_or_else(|| guess(&full, &body, kind, front("type").as_deref())),
+        found.push(NoteSection {
+            kind: known.unwrap_or_else(|| guess_type(&full, &body, kind, front("type").as_deref())),
             description: front("description")
                 .filter(|_| section.is_none())
                 .map_or_else(|| first_sentence(&body), |text| text::one_line(&text, 300)),
@@ -115,26 +130,22 @@ pub(super) fn parts(
             confidence: unit
                 .as_ref()
                 .map(|unit| unit.confidence)
-                .filter(|_| front_has(document.as_ref(), "confidence")),
+                .filter(|_| document.as_ref().is_some_and(|document| document.get("confidence").is_some())),
             title: full,
             section,
             body,
         });
     }
-    (parts, left_out)
+    (found, skipped)
 }
 
-fn capitalised(title: &str) -> String {
+fn capitalise(title: &str) -> String {
     let mut chars = title.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-fn front_has(document: Option<&Document>, key: &str) -> bool {
-    document.is_some_and(|document| document.get(key).is_some())
-}
-
-/// The heading that a file begins with and what follows, when it is a title: the only one of its level.
-fn own_title(body: &str) -> (Option<String>, String) {
+/// Splits off the first heading if it is the title: the only heading of its level.
+fn split_title(body: &str) -> (Option<String>, String) {
     let body = body.trim_start();
     let first = headings(body).into_iter().next();
     match first {
@@ -148,8 +159,8 @@ fn own_title(body: &str) -> (Option<String>, String) {
     }
 }
 
-/// Cuts a text at its highest headings, and again where a part is large.
-fn cut(above: &[String], body: &str, sections: &mut Vec<(Vec<String>, String)>) {
+/// Splits a text at its highest headings, and a large section again.
+fn split_at_headings(above: &[String], body: &str, sections: &mut Vec<(Vec<String>, String)>) {
     let found = headings(body);
     let Some(level) = found.iter().map(|(_, level, _)| *level).min() else {
         sections.push((above.to_vec(), body.to_owned()));
@@ -162,15 +173,15 @@ fn cut(above: &[String], body: &str, sections: &mut Vec<(Vec<String>, String)>) 
         let end = tops.get(number + 1).map_or(body.len(), |(next, ..)| *next);
         let text = body[*at..end].split_once('\n').map_or("", |(_, rest)| rest);
         let path: Vec<String> = above.iter().cloned().chain([title.clone()]).collect();
-        if text.len() > PART_BYTES_MAX {
-            cut(&path, text, sections);
+        if text.len() > SECTION_BYTES_MAX {
+            split_at_headings(&path, text, sections);
         } else {
             sections.push((path, text.to_owned()));
         }
     }
 }
 
-/// Headings outside of fences: where their lines begin, their levels and texts.
+/// The headings outside code blocks: byte offset, level and text.
 fn headings(body: &str) -> Vec<(usize, usize, String)> {
     let mut found = Vec::new();
     let mut fence: Option<&str> = None;
@@ -185,7 +196,7 @@ fn headings(body: &str) -> Vec<(usize, usize, String)> {
         }
         let level = line.bytes().take_while(|&byte| byte == b'#').count();
         if fence.is_none() && (1..=6).contains(&level) && line[level..].starts_with([' ', '\t']) {
-            let title = plain(text.trim_matches('#'));
+            let title = strip_emphasis(text.trim_matches('#'));
             if !title.is_empty() {
                 found.push((at, level, title));
             }
@@ -195,25 +206,25 @@ fn headings(body: &str) -> Vec<(usize, usize, String)> {
     found
 }
 
-/// A line without the marks of emphasis and code.
-fn plain(line: &str) -> String {
+/// A line without the marks for emphasis and code.
+fn strip_emphasis(line: &str) -> String {
     text::one_line(&line.replace(['*', '`'], ""), 200)
 }
 
 fn first_sentence(body: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim().trim_start_matches(['-', '*', '>', '#', ' ']));
     let line = lines.find(|line| line.chars().any(char::is_alphabetic) && !line.starts_with("```"));
-    let line = plain(line.unwrap_or_default());
+    let line = strip_emphasis(line.unwrap_or_default());
     let end = line.find(". ").map_or(line.len(), |at| at + 1);
     text::one_line(&line[..end], 200)
 }
 
-/// What a text seems to be, by the words that people use in each.
-fn guess(title: &str, body: &str, kind: Kind, said: Option<&str>) -> UnitType {
-    match (kind, said) {
-        // The kinds of Claude Code's memory.
-        (Kind::Memory, Some("feedback" | "user")) => return UnitType::Belief,
-        (Kind::Memory, Some("project" | "reference")) => return UnitType::Concept,
+/// Guesses the type from the words in the title and the body.
+fn guess_type(title: &str, body: &str, kind: NoteKind, declared: Option<&str>) -> UnitType {
+    match (kind, declared) {
+        // The types of Claude Code's memories.
+        (NoteKind::Memory, Some("feedback" | "user")) => return UnitType::Belief,
+        (NoteKind::Memory, Some("project" | "reference")) => return UnitType::Concept,
         _ => {}
     }
     let title = text::canonical(title);
@@ -255,8 +266,8 @@ fn guess(title: &str, body: &str, kind: Kind, said: Option<&str>) -> UnitType {
     }
     let body = format!(" {} ", text::canonical(body));
     let orders = [" always ", " never ", " must ", " prefer ", " do not ", " don t ", " avoid "];
-    let ordered: usize = orders.iter().map(|word| body.matches(word).count()).sum();
-    if ordered > 0 && (kind == Kind::Instructions || ordered * 40 > body.split(' ').count()) {
+    let count: usize = orders.iter().map(|word| body.matches(word).count()).sum();
+    if count > 0 && (kind == NoteKind::Instructions || count * 40 > body.split(' ').count()) {
         return UnitType::Belief;
     }
     UnitType::Concept
@@ -266,61 +277,65 @@ fn guess(title: &str, body: &str, kind: Kind, said: Option<&str>) -> UnitType {
 mod tests {
     use super::*;
 
-    fn titles(raw: &str, kind: Kind, context: Option<&str>) -> Vec<(String, &'static str)> {
-        let (parts, _) = parts(raw, kind, "my-file", context);
+    fn titles(raw: &str, kind: NoteKind, context: Option<&str>) -> Vec<(String, &'static str)> {
+        let (sections, _) = split_note(raw, kind, "my-file", context);
         let kinds = ["pattern", "concept", "decision", "bug", "belief"];
-        let kind_of = |part: &Part| kinds.into_iter().find(|kind| part.kind.as_str() == *kind).unwrap();
-        parts.iter().map(|part| (part.title.clone(), kind_of(part))).collect()
+        let kind_of =
+            |section: &NoteSection| kinds.into_iter().find(|kind| section.kind.as_str() == *kind).unwrap();
+        sections.iter().map(|section| (section.title.clone(), kind_of(section))).collect()
     }
 
     #[test]
-    fn instructions_are_cut_at_their_sections() {
+    fn instructions_are_split_at_their_headings() {
         let raw = "# Shop\n\nA web shop in Rust with a queue and two workers beside it.\n\n## Commands\n\n```sh\n# not a heading\ncargo test --workspace\n```\nRun them before each commit.\n\n## Style\n\nNever use unwrap outside of tests, and always write whole words.\n\n## TBD\n\nsoon\n";
         assert_eq!(
-            titles(raw, Kind::Instructions, Some("shop")),
+            titles(raw, NoteKind::Instructions, Some("shop")),
             [
                 ("Shop".to_owned(), "concept"),
                 ("shop: Commands".to_owned(), "concept"),
                 ("shop: Style".to_owned(), "belief"),
             ]
         );
-        let (parts, left_out) = parts(raw, Kind::Instructions, "CLAUDE", Some("shop"));
-        assert_eq!(parts[1].section.as_deref(), Some("Commands"));
-        assert!(parts[1].body.contains("# not a heading"));
-        assert_eq!(left_out, [("TBD".to_owned(), "too short to be a unit".to_owned())]);
+        let (sections, skipped) = split_note(raw, NoteKind::Instructions, "CLAUDE", Some("shop"));
+        assert_eq!(sections[1].section.as_deref(), Some("Commands"));
+        assert!(sections[1].body.contains("# not a heading"));
+        assert_eq!(skipped, [SkippedSection { section: "TBD".to_owned(), reason: "too short to be a unit" }]);
     }
 
     #[test]
-    fn a_memory_is_one_unit_with_the_name_and_kind_that_it_has() {
+    fn a_memory_is_one_section_with_its_name_and_type() {
         let raw = "---\nname: prefers-small-commits\ndescription: Small commits with reasons\ntype: feedback\n---\n\nThe user wants one idea in each commit.\n\n## Why\n\nThey read the history when something breaks.\n";
-        let (parts, _) = parts(raw, Kind::Memory, "feedback_commits", None);
-        assert_eq!(parts.len(), 1);
-        assert_eq!((parts[0].title.as_str(), parts[0].kind.as_str()), ("Prefers small commits", "belief"));
-        assert_eq!(parts[0].description, "Small commits with reasons");
+        let (sections, _) = split_note(raw, NoteKind::Memory, "feedback_commits", None);
+        assert_eq!(sections.len(), 1);
+        assert_eq!(
+            (sections[0].title.as_str(), sections[0].kind.as_str()),
+            ("Prefers small commits", "belief")
+        );
+        assert_eq!(sections[0].description, "Small commits with reasons");
     }
 
     #[test]
-    fn a_long_note_is_cut_and_a_short_one_is_not() {
+    fn a_long_note_is_split_and_a_short_one_is_not() {
         let short = "# Caches\n\n## Owners\n\nA cache without an owner is a leak, every time.\n";
-        assert_eq!(titles(short, Kind::Note, None), [("Caches".to_owned(), "concept")]);
+        assert_eq!(titles(short, NoteKind::Note, None), [("Caches".to_owned(), "concept")]);
         let part = "Some words about the matter at hand. ".repeat(100);
         let long = format!("# Caches\n\n## Owners\n\n{part}\n\n## Keys\n\n{part}\n");
         assert_eq!(
-            titles(&long, Kind::Note, None),
+            titles(&long, NoteKind::Note, None),
             [("Caches: Owners".to_owned(), "concept"), ("Caches: Keys".to_owned(), "concept")]
         );
     }
 
     #[test]
-    fn what_is_secret_private_or_hidden_does_not_come_in() {
+    fn secret_private_and_hidden_text_is_removed() {
         let secret = format!("AKIA{}", "IOSFODNN7EXAMPL3");
         let raw = format!(
             "---\nname: \"key {secret}\"\ndescription: d\n---\nThe key is {secret} and <private>my own business</private> the rest\u{202e} is <!-- hidden --> for all to see.\n"
         );
-        let (parts, _) = parts(&raw, Kind::Memory, "x", None);
-        let told = format!("{:?}", parts[0]);
+        let (sections, _) = split_note(&raw, NoteKind::Memory, "x", None);
+        let shown = format!("{:?}", sections[0]);
         for gone in [secret.as_str(), "my own business", "\u{202e}", "hidden"] {
-            assert!(!told.contains(gone), "{told}");
+            assert!(!shown.contains(gone), "{shown}");
         }
     }
 }

@@ -1,0 +1,198 @@
+//! Makes units of sections, and the commit that proposes them.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::Path;
+
+use extract::notes::{NoteKind, NoteSection};
+use git::{CommitId, NewFile, Repository};
+use jiff::Timestamp;
+use knowledge::{Document, Domain, UnitId, text};
+use serde::Serialize;
+use serde_yaml::{Mapping, Value};
+
+use super::comparison::{self, KnownTexts, section_digest};
+use super::sources::{self, SourceFile};
+use crate::error::CliError;
+
+/// The confidence in what a person wrote.
+const CONFIDENCE_PERSON: f64 = 0.8;
+/// The confidence in what a model wrote and nobody reviewed.
+const CONFIDENCE_MEMORY: f64 = 0.6;
+
+/// A unit that the import proposes. The serialised fields are the JSON output.
+#[derive(Serialize)]
+pub(super) struct ProposedUnit {
+    id: String,
+    path: String,
+    pub title: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub domain: String,
+    /// The file that it comes from.
+    file: String,
+    section: Option<String>,
+    /// Whether it replaces the content of a unit that an earlier import made.
+    pub updates: bool,
+    #[serde(skip)]
+    content: String,
+    #[serde(skip)]
+    pub digest: String,
+}
+
+impl ProposedUnit {
+    pub(super) fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub(super) fn to_file(&self) -> NewFile {
+        NewFile { path: self.path.clone(), content: self.content.clone().into_bytes(), edits: self.updates }
+    }
+}
+
+/// Makes a new unit of a section.
+pub(super) fn new_unit(
+    section: &NoteSection,
+    source: &SourceFile,
+    known: &mut KnownTexts,
+    now: Timestamp,
+) -> ProposedUnit {
+    let domain = section.domain.as_deref().or(source.domain.as_deref()).unwrap_or("general");
+    let domain = Domain::sanitized(domain);
+    let digest = section_digest(section);
+    let id = known.unique_id(&UnitId::from_title(&section.title), &digest);
+    let path = format!("domains/{domain}/{}/{id}.md", section.kind.folder());
+    let (extractor, confidence) = match source.kind {
+        NoteKind::Memory => ("auto-memory", CONFIDENCE_MEMORY),
+        _ => ("import", CONFIDENCE_PERSON),
+    };
+    let tags = section.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
+    let document = Document::compose(
+        &[
+            ("id", id.as_str().into()),
+            ("type", section.kind.as_str().into()),
+            ("domain", domain.as_str().into()),
+            ("title", section.title.as_str().into()),
+            ("description", section.description.as_str().into()),
+            ("tags", Value::Sequence(tags.map(Value::from).collect())),
+            ("confidence", section.confidence.unwrap_or(confidence).into()),
+            ("source", extractor.into()),
+            ("created", timestamp(source.modified.unwrap_or(now))),
+            ("last_modified", timestamp(now)),
+            ("sources", provenance(section, source, &digest, now)),
+        ],
+        &unit_body(section),
+    );
+    ProposedUnit {
+        id: id.as_str().to_owned(),
+        path,
+        title: section.title.clone(),
+        kind: section.kind.as_str().to_owned(),
+        domain: domain.as_str().to_owned(),
+        file: source.shown.clone(),
+        section: section.section.clone(),
+        updates: false,
+        content: document.as_str().to_owned(),
+        digest,
+    }
+}
+
+/// Puts the current text of a section into the unit that an earlier import made of it, or returns the reason why
+/// that would overwrite somebody's work.
+pub(super) fn update_unit(
+    section: &NoteSection,
+    source: &SourceFile,
+    repository: &Repository,
+    base: CommitId,
+    path: &str,
+    now: Timestamp,
+) -> Result<Result<ProposedUnit, String>, CliError> {
+    let content = repository.read_at(base, path)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let Some(mut document) = content.and_then(|text| Document::parse(text).ok()) else {
+        return Ok(Err(format!("its unit {path} is not on the default branch")));
+    };
+    let Ok(unit) = document.unit(path) else {
+        return Ok(Err(format!("its unit {path} cannot be read")));
+    };
+    if !comparison::is_as_imported(&document) {
+        return Ok(Err(format!(
+            "changed, but its unit {} was changed by a person too: update it by hand",
+            unit.id
+        )));
+    }
+    let digest = section_digest(section);
+    document.set_body(&format!("\n{}\n", unit_body(section).trim()));
+    document.set("title", &section.title.as_str().into());
+    document.set("description", &section.description.as_str().into());
+    document.set("last_modified", &timestamp(now));
+    document.set("sources", &provenance(section, source, &digest, now));
+    Ok(Ok(ProposedUnit {
+        id: unit.id.as_str().to_owned(),
+        path: path.to_owned(),
+        title: section.title.clone(),
+        kind: unit.kind.as_str().to_owned(),
+        domain: unit.domain.as_str().to_owned(),
+        file: source.shown.clone(),
+        section: section.section.clone(),
+        updates: true,
+        content: document.as_str().to_owned(),
+        digest,
+    }))
+}
+
+fn unit_body(section: &NoteSection) -> String {
+    format!("# {}\n\n{}", section.title, text::demote_headings(&section.body))
+}
+
+fn timestamp(time: Timestamp) -> Value {
+    Value::from(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+}
+
+/// The `sources` of a unit.
+fn provenance(section: &NoteSection, source: &SourceFile, digest: &str, now: Timestamp) -> Value {
+    let mut entry = Mapping::new();
+    entry.insert("file".into(), source.shown.as_str().into());
+    if let Some(section) = &section.section {
+        entry.insert("section".into(), section.as_str().into());
+    }
+    entry.insert("digest".into(), digest.into());
+    entry.insert("time".into(), timestamp(source.modified.unwrap_or(now)));
+    Value::Sequence(vec![Value::Mapping(entry)])
+}
+
+/// Names the branch after its content, so that the same import twice makes one branch.
+pub(super) fn branch_name(units: &[ProposedUnit], now: Timestamp) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for unit in units {
+        hasher.update(unit.path.as_bytes()).update(unit.digest.as_bytes());
+    }
+    format!("nugget/import-{}-{}", now.strftime("%Y%m%d"), &hasher.finalize().to_hex()[..8])
+}
+
+pub(super) fn commit_message(units: &[ProposedUnit], sources: &[OsString]) -> String {
+    let from: Vec<String> = sources.iter().map(|source| sources::display_path(Path::new(source))).collect();
+    let mut message = format!(
+        "Knowledge imported from {}\n\n{}, imported as written, without a model.\n",
+        text::escape_forge_syntax(&text::one_line(&from.join(", "), 60)),
+        counted(units.len(), "unit"),
+    );
+    for (heading, updates) in [("Added", false), ("Changed", true)] {
+        let mut listed = HashSet::new();
+        for unit in units.iter().filter(|unit| unit.updates == updates) {
+            if listed.is_empty() {
+                message.push_str(&format!("\n{heading}:\n"));
+            }
+            if listed.insert(&unit.path) {
+                let title = text::escape_forge_syntax(&text::one_line(&unit.title, 100));
+                let file = text::escape_forge_syntax(&text::one_line(&unit.file, 100));
+                message.push_str(&format!("- {}\n  {title} ({}, from {file})\n", unit.path, unit.kind));
+            }
+        }
+    }
+    message
+}
+
+/// `1 unit`, `2 units`.
+pub(super) fn counted(count: usize, noun: &str) -> String {
+    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
+}
