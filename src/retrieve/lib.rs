@@ -8,6 +8,7 @@ mod expand;
 mod files;
 mod fuse;
 mod lexical;
+pub mod metrics;
 pub mod model_rerank;
 mod pack;
 mod query;

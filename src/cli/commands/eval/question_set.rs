@@ -1,4 +1,4 @@
-//! Reads a set: its items, its questions and what answers them.
+//! Reads a question set: items, questions and relevance judgements.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -11,46 +11,50 @@ use serde_json::Value;
 use crate::error::{CliError, MISSING};
 
 #[derive(Debug)]
-pub(super) struct Set {
+pub(super) struct QuestionSet {
     pub(super) items: Vec<Item>,
-    /// Those that have an answer.
-    pub(super) queries: Vec<Query>,
+    /// The questions that have an answer.
+    pub(super) questions: Vec<Question>,
     pub(super) warnings: Vec<String>,
-    /// Items that are judged and are not there, numbered on from the last item: nothing can find them.
+    /// The ids of judged items that are not in the corpus, numbered after the items: no search finds them.
     absent: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Item {
-    #[serde(deserialize_with = "name")]
+    #[serde(deserialize_with = "required_id")]
     pub(super) id: String,
     pub(super) text: String,
     #[serde(default)]
     pub(super) title: Option<String>,
-    #[serde(default, deserialize_with = "maybe_name")]
+    #[serde(default, deserialize_with = "optional_id")]
     pub(super) doc: Option<String>,
     #[serde(default)]
     pub(super) position: Option<i64>,
-    #[serde(default, deserialize_with = "maybe_name")]
+    #[serde(default, deserialize_with = "optional_id")]
     pub(super) scope: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct Query {
-    #[serde(deserialize_with = "name")]
+pub(super) struct Question {
+    #[serde(deserialize_with = "required_id")]
     pub(super) id: String,
     pub(super) text: String,
-    #[serde(default, deserialize_with = "maybe_name")]
+    #[serde(default, deserialize_with = "optional_id")]
     pub(super) scope: Option<String>,
-    /// The grade of each item that answers it, by the item's number.
+    /// The grade of each relevant item, by the item's number.
     #[serde(skip)]
     pub(super) relevant: BTreeMap<usize, f64>,
 }
 
-impl Set {
+impl QuestionSet {
+    /// Reads the folder of a set.
+    ///
+    /// # Errors
+    /// When a file is missing or malformed, with the line, or when no question has an answer.
     pub(super) fn read(folder: &Path) -> Result<Self, CliError> {
         if !folder.is_dir() {
-            return Err(CliError::new(format!("{} is no folder", folder.display()))
+            return Err(CliError::new(format!("{} is not a folder", folder.display()))
                 .code(MISSING)
                 .hint("give the folder that holds corpus.jsonl, queries.jsonl and qrels.tsv"));
         }
@@ -60,44 +64,44 @@ impl Set {
         let mut numbers: HashMap<String, usize> = HashMap::new();
         for (line, item) in json_lines::<Item>(&corpus)? {
             if numbers.insert(item.id.clone(), items.len()).is_some() {
-                return Err(malformed(&corpus, line, &format!("the id {:?} is there twice", item.id)));
+                return Err(malformed(&corpus, line, &format!("duplicate id {:?}", item.id)));
             }
             items.push(item);
         }
-        let (mut asked, mut asked_lines): (Vec<Query>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut all, mut all_lines): (Vec<Question>, Vec<usize>) = (Vec::new(), Vec::new());
         let mut places: HashMap<String, usize> = HashMap::new();
-        for (line, query) in json_lines::<Query>(&queries)? {
-            if places.insert(query.id.clone(), asked.len()).is_some() {
-                return Err(malformed(&queries, line, &format!("the id {:?} is there twice", query.id)));
+        for (line, query) in json_lines::<Question>(&queries)? {
+            if places.insert(query.id.clone(), all.len()).is_some() {
+                return Err(malformed(&queries, line, &format!("duplicate id {:?}", query.id)));
             }
-            asked.push(query);
-            asked_lines.push(line);
+            all.push(query);
+            all_lines.push(line);
         }
         let mut absent: Vec<String> = Vec::new();
-        let (mut of_nobody, mut of_nothing): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        let (mut unknown_questions, mut unknown_items): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for (line, text) in lines(&qrels)? {
             let columns: Vec<&str> = text.split('\t').map(str::trim).collect();
             let [query, item, grade] = columns[..] else {
-                return Err(malformed(&qrels, line, "wanted three columns: query, item, grade"));
+                return Err(malformed(&qrels, line, "expected three columns: query, item, grade"));
             };
             let Ok(grade) = grade.parse::<f64>() else {
                 if line == 1 && grade == "score" {
                     continue;
                 }
-                return Err(malformed(&qrels, line, &format!("{grade:?} is no grade")));
+                return Err(malformed(&qrels, line, &format!("{grade:?} is not a grade")));
             };
             let Some(&place) = places.get(query) else {
-                of_nobody.push(line);
+                unknown_questions.push(line);
                 continue;
             };
             if grade.is_finite() && grade > 0.0 {
                 let next = items.len() + absent.len();
                 let number = *numbers.entry(item.to_owned()).or_insert_with(|| {
                     absent.push(item.to_owned());
-                    of_nothing.push(line);
+                    unknown_items.push(line);
                     next
                 });
-                asked[place].relevant.insert(number, grade);
+                all[place].relevant.insert(number, grade);
             }
         }
         let mut warnings = Vec::new();
@@ -106,26 +110,27 @@ impl Set {
                 warnings.push(format!("{}:{first}: {what} ({} in all)", path.display(), lines.len()));
             }
         };
-        let unanswered = |query: &Query| query.relevant.is_empty();
+        let unanswered = |query: &Question| query.relevant.is_empty();
         let without: Vec<usize> =
-            (0..asked.len()).filter(|&at| unanswered(&asked[at])).map(|at| asked_lines[at]).collect();
-        asked.retain(|query| !unanswered(query));
-        warn(&queries, &without, "this question has no answer and is left out");
-        warn(&qrels, &of_nothing, "this item is not in the corpus and counts as not found");
-        warn(&qrels, &of_nobody, "there is no such question");
-        if items.is_empty() || asked.is_empty() {
+            (0..all.len()).filter(|&at| unanswered(&all[at])).map(|at| all_lines[at]).collect();
+        all.retain(|query| !unanswered(query));
+        warn(&queries, &without, "this question has no answer and is skipped");
+        warn(&qrels, &unknown_items, "this item is not in the corpus and counts as not found");
+        warn(&qrels, &unknown_questions, "unknown question");
+        if items.is_empty() || all.is_empty() {
             let empty = if items.is_empty() { &corpus } else { &qrels };
             return Err(CliError::new(format!("{} has nothing to evaluate with", empty.display())));
         }
-        Ok(Self { items, queries: asked, warnings, absent })
+        Ok(Self { items, questions: all, warnings, absent })
     }
 
-    pub(super) fn name_of(&self, item: usize) -> &str {
+    /// The id of an item, also of one that is not in the corpus.
+    pub(super) fn item_id(&self, item: usize) -> &str {
         self.items.get(item).map_or_else(|| self.absent[item - self.items.len()].as_str(), |item| &item.id)
     }
 }
 
-/// The lines that are not empty, with their numbers from 1.
+/// The lines that are not empty, numbered from 1.
 fn lines(path: &Path) -> Result<Vec<(usize, String)>, CliError> {
     let text = fs::read_to_string(path).map_err(|error| {
         CliError::new(format!("failed to read {}: {error}", path.display()))
@@ -149,17 +154,17 @@ fn malformed(path: &Path, line: usize, what: &str) -> CliError {
     CliError::new(format!("{}:{line}: {what}", path.display()))
 }
 
-/// A name may be written as a number.
-fn name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    maybe_name(deserializer)?.ok_or_else(|| serde::de::Error::custom("the id is null"))
+/// Deserialises an id, which may also be a number.
+fn required_id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    optional_id(deserializer)?.ok_or_else(|| serde::de::Error::custom("the id is null"))
 }
 
-fn maybe_name<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+fn optional_id<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     match Value::deserialize(deserializer)? {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text)),
         Value::Number(number) => Ok(Some(number.to_string())),
-        other => Err(serde::de::Error::custom(format!("wanted a name, not {other}"))),
+        other => Err(serde::de::Error::custom(format!("expected a string or a number, not {other}"))),
     }
 }
 
@@ -172,7 +177,7 @@ mod tests {
     const QUERIES: &str =
         "{\"id\": \"q\", \"text\": \"x?\"}\n{\"id\": \"r\", \"text\": \"z?\", \"scope\": \"s\"}\n";
 
-    fn read(corpus: &str, queries: &str, qrels: &str) -> Result<Set, String> {
+    fn read(corpus: &str, queries: &str, qrels: &str) -> Result<QuestionSet, String> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in [("corpus.jsonl", corpus), ("queries.jsonl", queries), ("qrels.tsv", qrels)] {
             if text != "absent" {
@@ -180,29 +185,30 @@ mod tests {
             }
         }
         let here = format!("{}/", folder.path().display());
-        Set::read(folder.path()).map_err(|fault| format!("{fault:?}").replace(&here, ""))
+        QuestionSet::read(folder.path()).map_err(|error| format!("{error:?}").replace(&here, ""))
     }
 
     #[test]
-    fn a_set_is_read() {
+    fn a_set_is_read_with_warnings() {
         let set =
             read(CORPUS, QUERIES, "query-id\tcorpus-id\tscore\nq\t7\t1\nq\ta\t0\nq\tgone\t2\n\n").unwrap();
-        assert_eq!((set.items.len(), set.queries.len()), (2, 1));
-        assert_eq!(set.queries[0].relevant, BTreeMap::from([(1, 1.0), (2, 2.0)]));
-        assert_eq!((set.name_of(1), set.name_of(2)), ("7", "gone"));
-        let told: Vec<&str> = set.warnings.iter().filter_map(|told| told.rsplit('/').next()).collect();
+        assert_eq!((set.items.len(), set.questions.len()), (2, 1));
+        assert_eq!(set.questions[0].relevant, BTreeMap::from([(1, 1.0), (2, 2.0)]));
+        assert_eq!((set.item_id(1), set.item_id(2)), ("7", "gone"));
+        let warnings: Vec<&str> =
+            set.warnings.iter().filter_map(|warning| warning.rsplit('/').next()).collect();
         let expected = [
-            "queries.jsonl:2: this question has no answer and is left out (1 in all)",
+            "queries.jsonl:2: this question has no answer and is skipped (1 in all)",
             "qrels.tsv:4: this item is not in the corpus and counts as not found (1 in all)",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(warnings, expected);
     }
 
     #[test]
-    fn what_is_wrong_with_a_set_is_told_with_file_and_line() {
+    fn errors_name_the_file_and_the_line() {
         let check = |corpus: &str, queries: &str, qrels: &str, expected: &str| {
-            let told = read(corpus, queries, qrels).unwrap_err();
-            assert!(told.contains(expected), "{told}");
+            let error = read(corpus, queries, qrels).unwrap_err();
+            assert!(error.contains(expected), "{error}");
         };
         check("absent", QUERIES, "q\ta\t1\n", "failed to read corpus.jsonl");
         check(CORPUS, QUERIES, "absent", "failed to read qrels.tsv");
@@ -212,9 +218,9 @@ mod tests {
             "{\"id\": 1, \"text\": \"\"}\n{\"id\": \"1\", \"text\": \"\"}",
             QUERIES,
             "",
-            "corpus.jsonl:2: the id",
+            "corpus.jsonl:2: duplicate id",
         );
-        check(CORPUS, QUERIES, "q\ta\n", "qrels.tsv:1: wanted three columns");
+        check(CORPUS, QUERIES, "q\ta\n", "qrels.tsv:1: expected three columns");
         check(CORPUS, QUERIES, "q\ta\t1\nq\ta\tvery\n", "qrels.tsv:2: ");
         check("", QUERIES, "q\ta\t1\n", "corpus.jsonl has nothing");
         check(CORPUS, QUERIES, "", "qrels.tsv has nothing");
