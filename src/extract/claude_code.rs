@@ -46,7 +46,7 @@ pub struct Settings {
     pub model: String,
     /// The time limit for one answer; with a wrong key, the client itself retries for minutes.
     pub deadline: Duration,
-    /// The folder in which it runs, so that its sessions can be told from a person's.
+    /// The folder in which it runs, so that its sessions can be distinguished from a person's.
     pub folder: PathBuf,
 }
 

@@ -122,10 +122,10 @@ regexes! {
 pub(crate) fn split_reason(text: &str) -> (&str, Option<&str>) {
     for expression in [&REASON, &OTHERWISE, &DASHED] {
         if let Some(found) = expression.captures(text)
-            && let (Some(whole), Some(reason)) = (found.get(0), found.name("reason"))
-            && whole.start() >= 8
+            && let (Some(matched), Some(reason)) = (found.get(0), found.name("reason"))
+            && matched.start() >= 8
         {
-            return (text[..whole.start()].trim_end_matches([',', ' ', ';']), Some(reason.as_str()));
+            return (text[..matched.start()].trim_end_matches([',', ' ', ';']), Some(reason.as_str()));
         }
     }
     (text, None)

@@ -87,7 +87,7 @@ fn words(text: &str) -> Words {
     sentences::content_words(text).into_iter().collect()
 }
 
-/// The share of the words of `part` that `whole` contains.
-fn share_of(part: &Words, whole: &Words) -> f64 {
-    if part.is_empty() { 0.0 } else { part.intersection(whole).count() as f64 / part.len() as f64 }
+/// The share of the words of `part` that `all` contains.
+fn share_of(part: &Words, all: &Words) -> f64 {
+    if part.is_empty() { 0.0 } else { part.intersection(all).count() as f64 / part.len() as f64 }
 }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_contains_the_mean_and_narrows_with_more_questions() {
+    fn an_interval_contains_the_mean_and_narrows_with_size() {
         let values = |n: usize| (0..n).map(|i| (i % 2) as f64).collect::<Vec<_>>();
         let width = |n| {
             let (mean, [low, high]) = mean_with_interval(&[values(n)]);

@@ -82,8 +82,8 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let (statement, reason) = match sentences::split_reason(text) {
             (statement, None) => {
                 match TOLD_AFTER.captures(statement).and_then(|found| found.name("reason")) {
-                    Some(told) => {
-                        (statement[..told.start()].trim_end_matches([',', ' ']), Some(told.as_str()))
+                    Some(origin) => {
+                        (statement[..origin.start()].trim_end_matches([',', ' ']), Some(origin.as_str()))
                     }
                     None => (statement, None),
                 }
