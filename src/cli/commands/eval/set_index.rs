@@ -7,6 +7,7 @@ use std::time::Instant;
 use embed::{Embedder, Tokenizer};
 use index::{ChunkRow, Filter, Index, ModelLabel, PrechunkedUnit, Snapshot, VectorCache, chunk};
 use knowledge::{Domain, Unit, UnitId, UnitType, unit};
+use rayon::prelude::*;
 
 use super::embedding_failed;
 use super::question_set::QuestionSet;
@@ -146,22 +147,7 @@ fn embed_texts(
     let bar = output::progress_bar("embedding");
     bar.set_length(missing.len() as u64);
     for batch in missing.chunks(BATCH) {
-        // Two threads, because the embedder has two sessions.
-        let computed: Vec<_> = std::thread::scope(|scope| {
-            let halves = batch.chunks(batch.len().div_ceil(2));
-            let workers: Vec<_> = halves
-                .map(|half| {
-                    scope.spawn(move || {
-                        half.iter().map(|&at| embedder.embed_document(&texts[at])).collect::<Vec<_>>()
-                    })
-                })
-                .collect();
-            let joined = workers.into_iter().map(|worker| match worker.join() {
-                Ok(vectors) => vectors,
-                Err(panic) => std::panic::resume_unwind(panic),
-            });
-            joined.flatten().collect()
-        });
+        let computed: Vec<_> = batch.par_iter().map(|&at| embedder.embed_document(&texts[at])).collect();
         for (&at, vector) in batch.iter().zip(computed) {
             vectors[at] = Some(vector.map_err(embedding_failed)?);
         }
