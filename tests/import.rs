@@ -215,7 +215,10 @@ fn secrets_private_parts_and_excluded_projects_are_skipped() {
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(told.contains("~/code/web-shop: excluded by capture.exclude") && !told.contains("Style"), "{told}");
+    assert!(
+        told.contains("~/code/web-shop: excluded by capture.exclude") && !told.contains("Style"),
+        "{told}"
+    );
 }
 
 #[test]
