@@ -1,4 +1,4 @@
-//! What an extractor proposes, before it has a name, a file or a reviewer.
+//! Candidates: what an extractor proposes, before it has an id, a file or a review.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,63 +8,72 @@ use crate::unit::{Related, UnitType};
 /// A piece of knowledge found in a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
+    /// The type of the unit.
     #[serde(rename = "type")]
     pub kind: UnitType,
-    /// Free text; made safe by `Domain::sanitized` when the unit is written.
+    /// Any text; [`Domain::sanitized`](crate::Domain::sanitized) makes a safe folder name of it when the unit is
+    /// written.
     pub domain: String,
-    /// States the lesson, in one line.
+    /// The lesson, in one line.
     pub title: String,
     /// One sentence that says what it is about, for summaries.
     pub description: String,
-    /// Markdown without the title's heading: when it applies, what to do, why, how it was learned.
+    /// Markdown without the title's heading: when the lesson applies, what to do, why, how it was learned.
     pub body: String,
+    /// Words to find it by.
     pub tags: Vec<String>,
-    /// How sure the extractor is that this is right and worth keeping, from 0 to 1.
+    /// How sure the extractor is that the lesson is right and worth keeping, from 0 to 1.
     pub confidence: f64,
+    /// Units of the brain that it relates to.
     pub related: Vec<Related>,
-    /// The lines of the transcript that it rests on, in order.
+    /// The lines of the transcript that support it, in order.
     pub evidence: Vec<Evidence>,
-    /// How it bears on a unit that the brain holds already, where anybody has said so.
+    /// How it overlaps with a unit of the brain; `None` if it is not known to overlap.
     #[serde(rename = "bearing", default, skip_serializing_if = "Option::is_none")]
     pub overlap: Option<Overlap>,
 }
 
-/// What a candidate is to a unit of the brain.
+/// How a candidate overlaps with a unit of the brain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Overlap {
+    /// The unit of the brain.
     pub id: UnitId,
+    /// What the candidate does to it.
     pub how: OverlapKind,
 }
 
+/// What a candidate does to a unit that it overlaps with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OverlapKind {
-    /// The unit says it already.
+    /// Nothing: the unit says the same.
     Same,
-    /// The unit stays right, and is more complete with it.
+    /// Completes it: the unit stays right.
     AddsTo,
-    /// The unit is wrong or outdated since.
+    /// Replaces it: the unit is wrong or outdated.
     Replaces,
 }
 
 impl OverlapKind {
-    /// As models and the queue write it.
+    /// The name of each kind in the answers of models.
     pub const KNOWN: [(&str, Self); 3] =
         [("same", Self::Same), ("adds_to", Self::AddsTo), ("replaces", Self::Replaces)];
 }
 
-/// One line of a transcript that a candidate rests on.
+/// One line of a transcript that supports a candidate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The line's `uuid`, its identity through resumes and forks.
+    /// The line's `uuid`, which stays the same when a session is resumed or forked.
     pub line: String,
-    /// What it says, redacted and cut short.
+    /// The line's text, redacted and shortened.
     pub excerpt: String,
 }
 
-/// A candidate that was not good enough, and why; a reviewer may want to know.
+/// A candidate that was rejected. Reviewers are shown what was rejected and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rejected {
+    /// The candidate's title.
     pub title: String,
+    /// Why it was rejected.
     pub reason: String,
 }

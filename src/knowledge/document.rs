@@ -1,5 +1,5 @@
-//! A unit's file: front matter, then markdown. Reading and writing it changes nothing that was not
-//! meant to change, unknown keys, comments and line ends included.
+//! A unit's file: YAML front matter, then markdown. Edits keep every other byte, including unknown keys, comments and
+//! line ends.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -13,25 +13,27 @@ use crate::name::{self, Domain, UnitId};
 use crate::text;
 use crate::unit::{CONFIDENCE_DEFAULT, Related, Unit, UnitType};
 
-/// The largest front matter that is parsed, in bytes. A person's has a few hundred; the limit is
-/// what keeps a file made to exhaust a YAML parser from doing so.
+/// The largest front matter that is parsed, in bytes. A person's has a few hundred; the limit stops a file that is
+/// made to exhaust a YAML parser.
 pub const FRONT_MATTER_BYTES_MAX: usize = 64 * 1024;
 
-/// A file, held as its exact text with the place of its front matter.
+/// A file: its exact text and the position of its front matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
     raw: String,
-    /// The YAML between the fences, without them; `None` when the file has no front matter.
+    /// The YAML between the `---` lines; `None` if the file has no front matter.
     yaml: Option<Range<usize>>,
-    /// Where the body begins.
+    /// The offset of the body.
     body: usize,
 }
 
-/// What is wrong with a file's front matter, and on which line of the file (1 for the first).
+/// An error in a file's front matter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {what}")]
 pub struct FrontMatterError {
+    /// The line of the file, from 1.
     pub line: usize,
+    /// What is wrong.
     pub what: String,
 }
 
@@ -44,19 +46,18 @@ impl FrontMatterError {
 impl Document {
     /// Finds the front matter: the lines between a first line `---` and the next such line.
     ///
-    /// Only that first pair counts: any later `---` is a horizontal rule.
+    /// Only this first pair counts: a later `---` is a horizontal rule.
     ///
     /// # Errors
-    /// When the front matter is opened and never closed, or larger than
-    /// [`FRONT_MATTER_BYTES_MAX`].
+    /// If the front matter is never closed, or is larger than [`FRONT_MATTER_BYTES_MAX`].
     pub fn parse(raw: impl Into<String>) -> Result<Self, FrontMatterError> {
         let raw = raw.into();
         let (yaml, body) = find_front_matter(&raw)?;
         Ok(Self { raw, yaml, body })
     }
 
-    /// Writes a new file. Keys come in the given order; values are written by the YAML library, so
-    /// no text can break out of its place.
+    /// Composes a new file with the keys in the given order. The YAML library quotes the values, so that no text can
+    /// break out of its value.
     pub fn compose(front: &[(&str, Value)], body: &str) -> Self {
         let mut raw = String::from("---\n");
         for (key, value) in front {
@@ -80,17 +81,18 @@ impl Document {
         &self.raw[self.body..]
     }
 
+    /// Whether the file begins with front matter.
     pub fn has_front_matter(&self) -> bool {
         self.yaml.is_some()
     }
 
-    /// The value of a top-level key; `None` also when the front matter is no YAML.
+    /// The value of a top-level key; `None` also if the front matter is not valid YAML.
     pub fn get(&self, key: &str) -> Option<Value> {
         let front: Value = serde_yaml::from_str(&self.raw[self.yaml.clone()?]).ok()?;
         front.get(key).cloned()
     }
 
-    /// Replaces one top-level key, or adds it at the end; every other byte stays.
+    /// Replaces a top-level key, or adds it at the end. Every other byte stays.
     pub fn set(&mut self, key: &str, value: &Value) {
         let entry = entry(key, value);
         let Some(yaml) = self.yaml.clone() else {
@@ -113,7 +115,7 @@ impl Document {
         self.raw.push_str(body);
     }
 
-    /// Where a top-level key and its value stand: from its line to before the next key or comment.
+    /// The range of a top-level key and its value: up to the next key or comment.
     fn key_span(&self, key: &str) -> Option<Range<usize>> {
         let yaml = self.yaml.clone()?;
         let mut span: Option<Range<usize>> = None;
@@ -129,23 +131,23 @@ impl Document {
         span
     }
 
-    /// The line of the file on which a top-level key stands, for messages.
+    /// The line number of a top-level key, for messages.
     fn key_line(&self, key: &str) -> usize {
         let at = self.key_span(key).map_or(0, |span| span.start);
         self.raw[..at].matches('\n').count() + 1
     }
 
-    /// Reads the unit, with the defaults that its place in the brain gives.
+    /// Reads the unit. Missing keys get the defaults that its path implies.
     ///
-    /// `path` is relative to the brain with `/` between its parts. A file without front matter is a
-    /// note that somebody wrote before nugget came: it is read as a unit of type `note`.
+    /// `path` is relative to the brain with `/` between its parts. A file without front matter was written before
+    /// nugget was installed; it is read as a unit of type `note`.
     ///
     /// # Errors
-    /// When the front matter is no YAML mapping or a known key has a value of the wrong kind.
+    /// If the front matter is not a YAML mapping, or a known key has a value of the wrong type.
     pub fn unit(&self, path: &str) -> Result<Unit, FrontMatterError> {
         let mapping = self.mapping()?;
         let keys = Keys { document: self, mapping: &mapping };
-        let place = Place::of(path);
+        let defaults = PathDefaults::from_path(path);
         let kind = match keys.text("type")? {
             Some(kind) => UnitType::from(kind.as_str()),
             None if self.has_front_matter() => {
@@ -158,17 +160,17 @@ impl Document {
         };
         let title = match keys.text("title")? {
             Some(title) => text::one_line(&title, 200),
-            None => first_heading(self.body()).unwrap_or_else(|| place.stem.replace(['-', '_'], " ")),
+            None => first_heading(self.body()).unwrap_or_else(|| defaults.stem.replace(['-', '_'], " ")),
         };
         Ok(Unit {
             id: match keys.text("id")? {
                 Some(id) => UnitId::verbatim(text::one_line(&id, 200)),
-                None => place.id(),
+                None => defaults.id(),
             },
             kind,
             domain: match keys.text("domain")? {
                 Some(domain) => Domain::verbatim(text::one_line(&domain, 100)),
-                None => place.domain.map_or_else(|| Domain::verbatim("general"), Domain::verbatim),
+                None => defaults.domain.map_or_else(|| Domain::verbatim("general"), Domain::verbatim),
             },
             title,
             description: keys.text("description")?.map(|text| text::one_line(&text, 1000)),
@@ -189,7 +191,7 @@ impl Document {
         let value: Value = serde_yaml::from_str(&self.raw[yaml]).map_err(|error| {
             let line = first_line + error.location().map_or(1, |at| at.line());
             let what = error.to_string();
-            // The library counts lines from the fence; the file's own line is given instead.
+            // The library counts lines from the start of the front matter; its line number is cut off.
             let what = what.split(" at line ").next().unwrap_or(&what);
             FrontMatterError::new(line, format!("front matter is not valid YAML: {what}"))
         })?;
@@ -201,7 +203,7 @@ impl Document {
     }
 }
 
-/// Reads typed values out of a mapping, with errors that name key and line.
+/// Reads typed values from a mapping, with errors that name the key and the line.
 struct Keys<'a> {
     document: &'a Document,
     mapping: &'a Mapping,
@@ -281,15 +283,15 @@ impl Keys<'_> {
     }
 }
 
-/// What a file's path says of a unit that does not say it itself.
-struct Place<'a> {
+/// The defaults that a file's path implies.
+struct PathDefaults<'a> {
     domain: Option<&'a str>,
     stem: &'a str,
     path: &'a str,
 }
 
-impl<'a> Place<'a> {
-    fn of(path: &'a str) -> Self {
+impl<'a> PathDefaults<'a> {
+    fn from_path(path: &'a str) -> Self {
         let stem = name::file_stem(path);
         let parts: Vec<&str> = path.split('/').collect();
         let domain = match parts.as_slice() {
@@ -300,8 +302,7 @@ impl<'a> Place<'a> {
         Self { domain, stem, path }
     }
 
-    /// The stem for a unit in its usual place; for other notes the path, as two folders may hold
-    /// notes of the same name.
+    /// The file stem below `domains/`; elsewhere the path, because two folders may hold notes of the same name.
     fn id(&self) -> UnitId {
         let path = self.path.strip_suffix(".md").unwrap_or(self.path);
         if path.starts_with("domains/") { UnitId::verbatim(self.stem) } else { UnitId::verbatim(path) }
@@ -321,7 +322,7 @@ fn scalar(value: &Value) -> Option<String> {
 fn entry(key: &str, value: &Value) -> String {
     let mut mapping = Mapping::new();
     mapping.insert(Value::String(key.to_owned()), value.clone());
-    // Serializing a value that is already a YAML value has no way to fail.
+    // Serializing a YAML value cannot fail.
     serde_yaml::to_string(&mapping).unwrap_or_else(|_| {
         let mut line = String::new();
         let _ = writeln!(line, "{key}: null");
@@ -329,7 +330,7 @@ fn entry(key: &str, value: &Value) -> String {
     })
 }
 
-/// Where the YAML stands, if there is any, and where the body begins.
+/// The range of the YAML, if there is any, and the offset of the body.
 fn find_front_matter(raw: &str) -> Result<(Option<Range<usize>>, usize), FrontMatterError> {
     let start = if raw.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
     let mut lines = lines(raw, start);
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_read_with_all_its_keys() {
+    fn all_keys_of_a_unit_are_read() {
         let unit = unit(FILE).unwrap();
         assert_eq!(unit.id.as_str(), "worker-pools");
         assert_eq!(unit.kind, UnitType::Pattern);
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_parsed_is_written_back_byte_for_byte() {
+    fn a_parsed_file_keeps_every_byte() {
         for raw in [
             FILE,
             &FILE.replace('\n', "\r\n"),
@@ -446,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn setting_a_key_where_there_is_no_front_matter_makes_one() {
+    fn setting_a_key_adds_missing_front_matter() {
         let mut document = Document::parse("# Note\n").unwrap();
         document.set("type", &Value::from("bug"));
         assert_eq!(document.as_str(), "---\ntype: bug\n---\n\n# Note\n");
@@ -470,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_without_front_matter_is_a_unit_named_after_its_path() {
+    fn a_note_without_front_matter_is_named_after_its_path() {
         let unit = Document::parse("# On caches\n\ntext").unwrap().unit("notes/caches.md").unwrap();
         assert_eq!(
             (unit.id.as_str(), unit.kind.as_str(), unit.title.as_str()),
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_composed_file_reads_back_whatever_its_texts_are() {
+    fn a_composed_file_with_hostile_texts_reads_back() {
         for hostile in
             ["---", "a: b", "x\n---\ny", "- [ ] {}", "'\"", "!!python/object", "&a *a", "# no", "\u{0}"]
         {
@@ -498,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yaml_bomb_is_an_error_and_not_a_hang() {
+    fn a_yaml_bomb_is_an_error() {
         let mut bomb = String::from("---\ntype: bug\na0: &a0 [x,x,x,x,x,x,x,x,x]\n");
         for i in 1..12 {
             let previous = format!("*a{},", i - 1).repeat(9);

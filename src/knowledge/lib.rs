@@ -1,6 +1,19 @@
-//! What nugget remembers: units of knowledge, their names, their relations and how they are ranked.
+//! Units of knowledge: their files, names, relations and ranking, and the rules for their text.
 //!
-//! Nothing here reads a clock, a disk or a network, so that every rule can be tested as arithmetic.
+//! This crate never reads a clock, a disk or the network, so that every rule can be tested as a pure function.
+//!
+//! ```
+//! use knowledge::{Document, UnitType};
+//!
+//! let file = "---\ntype: pattern\ntags: [go]\n---\n\n# Bounded worker pools\n\nStart as many as there are CPUs.\n";
+//! let unit = Document::parse(file)?.unit("domains/coding/patterns/worker-pools.md")?;
+//! assert_eq!(unit.id.as_str(), "worker-pools");
+//! assert_eq!(unit.kind, UnitType::Pattern);
+//! assert_eq!(unit.title, "Bounded worker pools");
+//! # Ok::<(), knowledge::FrontMatterError>(())
+//! ```
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod candidate;
 pub mod document;

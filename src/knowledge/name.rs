@@ -1,4 +1,4 @@
-//! Names: of units, of domains, of sessions, and the slugs that become file names.
+//! Ids of units, domains and sessions, and the slugs that become file names.
 
 use std::fmt;
 
@@ -16,11 +16,12 @@ macro_rules! text_newtype {
         pub struct $name(String);
 
         impl $name {
-            /// Takes the text as it is: what a person wrote in their brain stays what it was.
+            /// Takes the text unchanged, as a person wrote it.
             pub fn verbatim(text: impl Into<String>) -> Self {
                 Self(text.into())
             }
 
+            /// The text.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -41,22 +42,22 @@ macro_rules! text_newtype {
 }
 
 text_newtype! {
-    /// Names one unit within its brain. Ours are slugs; those that people wrote are taken as found.
+    /// The id of a unit, unique within its brain. nugget writes slugs; ids that people wrote are kept as they are.
     UnitId
 }
 
 text_newtype! {
-    /// The field that a unit belongs to, `coding` for one; the folder below `domains/`.
+    /// The field of a unit, such as `coding`; the name of a folder below `domains/`.
     Domain
 }
 
 text_newtype! {
-    /// Names one session of Claude Code, a UUID in practice.
+    /// The id of a session of Claude Code, in practice a UUID.
     SessionId
 }
 
 impl Domain {
-    /// Makes a domain that is safe as a folder from any text, `general` when nothing is left of it.
+    /// Makes a domain that is safe as a folder name from any text; `general` if nothing is left of it.
     pub fn sanitized(text: &str) -> Self {
         let slug = slug(text);
         Self(if slug.is_empty() { "general".to_owned() } else { slug })
@@ -64,13 +65,13 @@ impl Domain {
 }
 
 impl UnitId {
-    /// Makes an id from a title: its slug, or `unit` when nothing is left of it.
+    /// Makes an id from a title: its slug, or `unit` if nothing is left of it.
     pub fn from_title(title: &str) -> Self {
         let slug = slug(title);
         Self(if slug.is_empty() { "unit".to_owned() } else { slug })
     }
 
-    /// The same id told apart by a suffix, for when another unit has the name already.
+    /// Adds a suffix, for an id that another unit already has.
     pub fn with_suffix(&self, suffix: &str) -> Self {
         let room = SLUG_BYTES_MAX.saturating_sub(suffix.len() + 1);
         let stem = cut_at_hyphen(&self.0, room);
@@ -79,7 +80,7 @@ impl UnitId {
 }
 
 impl SessionId {
-    /// The first eight characters that are safe in a branch name; sessions are UUIDs.
+    /// The first eight characters that are safe in a branch name.
     pub fn short(&self) -> String {
         let short: String = self
             .0
@@ -92,9 +93,10 @@ impl SessionId {
     }
 }
 
-/// Turns any text into `[a-z0-9-]{0,64}`: accents folded, everything else a hyphen, cut at a word.
+/// Turns any text into `[a-z0-9-]{0,64}`: accents are removed, other characters become hyphens, and a long text is cut
+/// at a word.
 ///
-/// The result is never a name that Windows keeps for a device, nor one that a brain reserves.
+/// The result is never the name of a Windows device, nor a name that a brain reserves.
 pub fn slug(text: &str) -> String {
     let mut slug = String::with_capacity(text.len().min(SLUG_BYTES_MAX));
     for c in text.nfkd() {
@@ -104,7 +106,7 @@ pub fn slug(text: &str) -> String {
         if c.is_ascii_alphanumeric() {
             slug.push(c.to_ascii_lowercase());
         } else if is_joined(c) {
-            // An apostrophe or a combining accent joins its neighbours: "don't" is one word.
+            // An apostrophe or a combining accent is dropped: "don't" is one word.
         } else if !slug.is_empty() && !slug.ends_with('-') {
             slug.push('-');
         }
@@ -151,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_slug_keeps_words_and_drops_everything_else() {
+    fn a_slug_keeps_only_words() {
         let check = |text: &str, expected: &str| assert_eq!(slug(text), expected, "{text:?}");
         check("Bounded worker pools in Go", "bounded-worker-pools-in-go");
         check("  Don't   panic!! ", "dont-panic");
@@ -174,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn a_suffix_never_makes_an_id_longer_than_the_limit() {
+    fn an_id_with_a_suffix_keeps_the_length_limit() {
         let id = UnitId::from_title(&"long title ".repeat(20)).with_suffix("3f9a");
         assert!(id.as_str().len() <= SLUG_BYTES_MAX && id.as_str().ends_with("-3f9a"), "{id}");
     }
 
     #[test]
-    fn a_session_without_a_usable_character_still_has_a_short_name() {
+    fn every_session_has_a_short_name() {
         assert_eq!(SessionId::verbatim("9F8B-c0de-1234").short(), "9f8bc0de");
         assert_eq!(SessionId::verbatim("../..").short(), "session");
     }

@@ -1,36 +1,36 @@
-//! Rules for the text of units: what may be in it, and how it is measured.
+//! Rules for the text of units, and helpers for text that several crates share.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-/// Counts tokens as the embedding model does, so that the chunker need not know the model.
+/// Counts tokens as the embedding model does. The chunker uses it without knowing the model.
 pub trait CountTokens: Send + Sync {
-    /// How many tokens the text has, without the model's special tokens.
+    /// The number of tokens of the text, without the model's special tokens.
     fn count(&self, text: &str) -> usize;
 }
 
 /// Removes what a reader cannot see but a model reads: control characters, bidirectional overrides,
 /// zero-width characters, Unicode tags and HTML comments. Line feeds and tabs stay; CRLF becomes LF.
 ///
-/// Applied to knowledge on its way in and on its way out: hidden text is how a stored memory is
-/// made to give orders.
+/// Applied to knowledge when it is stored and when it is shown: hidden text is a way to plant instructions in a stored
+/// memory.
 pub fn strip_hidden(text: &str) -> String {
-    // Most text has nothing to hide: it is looked through byte by byte, many at a time.
+    // Most text is plain ASCII, which is quickly checked byte by byte.
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'));
     let mut clean: String =
         if is_plain { text.to_owned() } else { text.chars().filter(|&c| !is_hidden(c)).collect() };
-    // Taking one comment out can join the halves of another, so until none is left.
+    // Removing one comment can join the halves of another, so this repeats until none is left.
     while let Some(start) = clean.find("<!--") {
         match clean[start..].find("-->") {
             Some(end) => clean.replace_range(start..start + end + 3, ""),
-            // Never closed: a renderer would hide the rest, so a model must not see it either.
+            // Never closed: a renderer hides the rest, so a model must not see it either.
             None => clean.truncate(start),
         }
     }
     clean
 }
 
-/// Whether a character is invisible or changes how its neighbours are shown.
+/// Whether a character is invisible or changes how its neighbours are displayed.
 pub fn is_hidden(c: char) -> bool {
     match c {
         '\n' | '\t' => false,
@@ -44,7 +44,8 @@ pub fn is_hidden(c: char) -> bool {
     }
 }
 
-/// One line without hidden characters, cut to `chars_max` at a word, with an ellipsis if cut.
+/// Joins a text into one line without hidden characters, and cuts it at a word to `chars_max` characters, with an
+/// ellipsis if it was cut.
 pub fn one_line(text: &str, chars_max: usize) -> String {
     let clean = strip_hidden(text);
     let line = clean.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -59,10 +60,11 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
     format!("{}…", cut.trim_end_matches([' ', ',', ';', ':', '.']))
 }
 
-/// The text with nothing in it that a forge acts upon where it stands within a line of a commit's message or
-/// a pull request: it mentions nobody (`@name`), names no issue (`#12`, `GH-12`, a link), which `fixes` before
-/// it would close, no commit, no word in brackets that tells a build what to do (`[skip ci]`), and no trailer
-/// that gives credit. Hidden characters must be gone before ([`one_line`]).
+/// Changes everything in a text that a forge would act on within a line of a commit message or a pull request.
+///
+/// The result mentions nobody (`@name`), references no issue (`#12`, `GH-12`, a link), which `fixes` before it would
+/// close, references no commit, and contains no bracketed command for a build (`[skip ci]`) and no trailer that gives
+/// credit. Remove hidden characters first, with [`one_line`].
 pub fn escape_forge_syntax(text: &str) -> String {
     let mut inert = String::with_capacity(text.len());
     let mut rest = text;
@@ -70,7 +72,6 @@ pub fn escape_forge_syntax(text: &str) -> String {
         if let Some(words) = in_brackets(rest) {
             inert.push('(');
             rest = &rest[1..];
-            // Its end becomes `)` as its turn comes.
             let (inside, after) = rest.split_at(words);
             inert.push_str(&escape_forge_syntax(inside));
             inert.push(')');
@@ -102,7 +103,7 @@ pub fn escape_forge_syntax(text: &str) -> String {
     inert
 }
 
-/// How many bytes of words stand between a bracket that the text begins with and its end.
+/// The number of bytes of words between the bracket that the text begins with and the closing one.
 fn in_brackets(text: &str) -> Option<usize> {
     let inside = text.strip_prefix('[')?;
     let end = inside.find(']')?;
@@ -138,7 +139,7 @@ fn push_word(inert: &mut String, word: &str, after: &str) {
     }
 }
 
-/// Markdown whose headings are a level lower, so that it can stand below a heading of the second level.
+/// Moves the headings of markdown one level down, so that it can be placed below a heading of the second level.
 pub fn demote_headings(markdown: &str) -> String {
     let mut lines = Vec::new();
     let mut fence: Option<&str> = None;
@@ -157,8 +158,8 @@ pub fn demote_headings(markdown: &str) -> String {
     lines.join("\n")
 }
 
-/// The text reduced to what it says: lower case, letters and digits, single spaces. Two texts with
-/// the same canonical form are the same knowledge.
+/// Reduces a text to lower-case letters and digits with single spaces. Two texts with the same canonical form are the
+/// same knowledge.
 pub fn canonical(text: &str) -> String {
     let mut canonical = String::with_capacity(text.len());
     for word in text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()) {
@@ -171,7 +172,7 @@ pub fn canonical(text: &str) -> String {
 }
 
 /// Whether a lower-case English word says nothing about the subject of a text: an article, a pronoun, an auxiliary
-/// verb, a preposition. Those who read questions or prose leave out further words of their own.
+/// verb, a preposition. Readers of questions and of prose skip further words of their own.
 pub fn is_stop_word(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> = LazyLock::new(|| STOP_WORDS.split_whitespace().collect());
     WORDS.contains(word)
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inert_text_mentions_nobody_and_closes_nothing() {
+    fn an_escaped_text_mentions_nobody_and_closes_nothing() {
         for (text, expected) in [
             ("fixes #12, fixes o/r#12", "fixes # 12, fixes o/r# 12"),
             ("thanks @octo-cat and @@me", "thanks @ octo-cat and @@ me"),
@@ -264,7 +265,7 @@ mod tests {
             assert_eq!(
                 escape_forge_syntax(&escape_forge_syntax(text)),
                 expected,
-                "what is inert stays as it is"
+                "an escaped text stays the same"
             );
         }
         for plain in [
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn headings_go_a_level_down_and_code_stays() {
+    fn headings_move_down_and_code_stays() {
         let markdown = "## Why\n\n```sh\n# a comment\n```\n\n#hashtag\n### Deeper";
         assert_eq!(demote_headings(markdown), "### Why\n\n```sh\n# a comment\n```\n\n#hashtag\n#### Deeper");
     }

@@ -1,4 +1,4 @@
-//! A unit of knowledge as the rest of nugget sees it: one markdown file, read.
+//! A unit of knowledge: one markdown file, parsed.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,39 +8,47 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::name::{Domain, UnitId};
 
-/// What kind of knowledge a unit holds. A brain may use kinds of its own; they survive.
+/// The type of a unit. A brain may use types of its own; they are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum UnitType {
-    /// A way of doing that works again and again.
+    /// A way of doing something that works again and again.
     Pattern,
     /// What something is or how it behaves.
     Concept,
-    /// What was chosen, over what, and why.
+    /// What was chosen, over which alternatives, and why.
     Decision,
-    /// What went wrong, its cause and its mend.
+    /// What went wrong, its cause and its fix.
     Bug,
-    /// What somebody holds to be right: a rule, a preference, a constraint.
+    /// A rule, a preference or a constraint that someone holds to be right.
     Belief,
+    /// A type of the user's own.
     Other(String),
 }
 
-/// How one unit bears on another.
+/// How one unit relates to another.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Relation {
+    /// It uses the other.
     Uses,
+    /// It implements the other.
     Implements,
+    /// It can only be understood with the other.
     RequiresUnderstandingOf,
+    /// The other was a reason for it.
     InformedBy,
+    /// Both are often used together.
     OftenCombinedWith,
+    /// A relation of the user's own.
     Other(String),
 }
 
 macro_rules! open_enum {
     ($name:ident { $($variant:ident = $text:literal),+ $(,)? }) => {
         impl $name {
-            /// The kinds that nugget knows, in the order in which people read them.
+            /// The values that nugget knows, in the order of display.
             pub const KNOWN: &[$name] = &[$($name::$variant),+];
 
+            /// The name in front matter.
             pub fn as_str(&self) -> &str {
                 match self {
                     $($name::$variant => $text,)+
@@ -106,7 +114,7 @@ open_enum!(Relation {
 });
 
 impl UnitType {
-    /// The folder of this kind below its domain: `patterns` for a pattern.
+    /// The folder of this type below its domain: `patterns` for a pattern.
     pub fn folder(&self) -> String {
         let slug = crate::name::slug(self.as_str());
         match slug.as_str() {
@@ -117,30 +125,42 @@ impl UnitType {
     }
 }
 
-/// A relation from the unit that holds it to another.
+/// A relation from the unit that states it to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Related {
+    /// The other unit.
     pub id: UnitId,
+    /// How the stating unit relates to it.
     pub relation: Relation,
 }
 
-/// A unit, read from its file. What it leaves out has been given its default.
+/// A unit, read from its file. Missing keys have their defaults.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unit {
+    /// Unique within the brain.
     pub id: UnitId,
+    /// The type of knowledge.
     #[serde(rename = "type")]
     pub kind: UnitType,
+    /// The field that it belongs to.
     pub domain: Domain,
+    /// One line.
     pub title: String,
+    /// One sentence for summaries.
     pub description: Option<String>,
+    /// Words to find it by.
     pub tags: Vec<String>,
-    /// From 0 to 1. A unit that does not say has been written by a person: 0.8.
+    /// From 0 to 1. A unit without the key was written by a person and gets [`CONFIDENCE_DEFAULT`].
     pub confidence: f64,
-    /// Where it comes from: `heuristic`, `claude`, `human` or a word of the user's.
+    /// Where it comes from: `heuristic`, `claude`, `human` or a word of the user's own.
     pub source: String,
+    /// The relations that it states.
     pub related: Vec<Related>,
+    /// When it was created.
     pub created: Option<Timestamp>,
+    /// When it was last changed.
     pub last_modified: Option<Timestamp>,
+    /// `superseded` for a unit that was replaced; see [`is_retired`].
     pub status: Option<String>,
     /// The markdown below the front matter, as it is in the file.
     pub body: String,
@@ -160,14 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_has_its_folder() {
+    fn every_type_has_its_folder() {
         let folders: Vec<_> = UnitType::KNOWN.iter().map(UnitType::folder).collect();
         assert_eq!(folders, ["patterns", "concepts", "decisions", "bugs", "beliefs"]);
         assert_eq!(UnitType::Other("../evil".into()).folder(), "evils");
     }
 
     #[test]
-    fn an_unknown_kind_survives() {
+    fn an_unknown_type_is_kept() {
         assert_eq!(UnitType::from("recipe").as_str(), "recipe");
         assert_eq!(Relation::from("contradicts").as_str(), "contradicts");
     }

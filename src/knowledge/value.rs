@@ -1,31 +1,30 @@
-//! The words of a lesson that are taken exactly: two lessons that differ in one of them are two, however
-//! alike all else is. `--lane 7` is not `--lane 8`, "never" is not "always", and no likeness of words or
-//! vectors tells them apart.
+//! Exact values in lessons: numbers, names and negations that make two similar lessons different.
+//!
+//! `--lane 7` is not `--lane 8`, and "never" is not "always". A similarity of words or vectors cannot distinguish them.
 
 use std::collections::BTreeSet;
 
-/// The first value of a lesson that a known text does not hold: a number beside the word that it stands
-/// beside there, a name from code (`` `uploads` ``, `max_conns`, `--force`), a word in double quotes, a
-/// single letter.
+/// The first value of a lesson that a known text does not contain: a number beside the same word, a name from code
+/// (`` `uploads` ``, `max_conns`, `--force`), a word in double quotes, a single letter.
 ///
-/// Case counts in single letters alone, as in the flags `-v` and `-V`. What is held is not what is meant:
-/// the same number in another unit ("30 s", "half a minute") counts as missing.
+/// Case matters only for single letters, as in the flags `-v` and `-V`. Values are compared as text, not by meaning:
+/// the same duration in another unit ("30 s", "half a minute") counts as missing.
 pub fn missing_value<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
     first_missing(lesson, known, |word| word.kind != Kind::Word)
 }
 
-/// The same for what holds a digit alone: numbers, and names like `eu-1`.
+/// As [`missing_value`], but only for values with a digit: numbers, and names like `eu-1`.
 pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
     let has_digit = |word: &Word<'_>| word.text.contains(|c: char| c.is_ascii_digit());
     first_missing(lesson, known, has_digit)
 }
 
-/// Whether a sentence says that something is not: "never" and "not" do, "never … without" does not.
+/// Whether a sentence has an odd number of negations: "never" and "not" are negative, "never … without" is not.
 pub fn is_negative(text: &str) -> bool {
     text.split_whitespace().filter(|word| is_negation(&bare(word))).count() % 2 == 1
 }
 
-/// Whether two titles say the opposite of each other in nearly the same words.
+/// Whether two titles state the opposite of each other in nearly the same words.
 pub fn contradicts(one: &str, other: &str) -> bool {
     const STRESS: [&str; 5] = ["always", "do", "does", "must", "should"];
     let words = |text: &str| -> BTreeSet<String> {
@@ -37,8 +36,8 @@ pub fn contradicts(one: &str, other: &str) -> bool {
     is_negative(one) != is_negative(other) && shared as f64 >= all as f64 * OPPOSED
 }
 
-/// The share of the words that two titles must have in common to be the opposite of each other: of those
-/// that share less, one more often restates the other ("a, not b" and "a instead of b").
+/// The share of words that two titles must have in common to be opposites. Of titles that share less, one more often
+/// restates the other ("a, not b" and "a instead of b").
 const OPPOSED: f64 = 0.8;
 
 fn is_negation(word: &str) -> bool {
@@ -47,7 +46,7 @@ fn is_negation(word: &str) -> bool {
     NEGATIONS.contains(&word) || word.ends_with("n't")
 }
 
-/// A word in lower case without the marks around it.
+/// A word in lower case without the punctuation around it.
 fn bare(word: &str) -> String {
     word.trim_matches(|c: char| !c.is_alphanumeric()).replace('’', "'").to_lowercase()
 }
@@ -58,11 +57,12 @@ fn first_missing<'a>(lesson: &'a str, known: &str, counts: impl Fn(&Word<'a>) ->
         return None;
     }
     let known = words(known);
-    let missing = (0..lesson.len()).find(|&at| counts(&lesson[at]) && !is_held(&lesson, at, &known))?;
+    let missing =
+        (0..lesson.len()).find(|&at| counts(&lesson[at]) && !contains_value(&lesson, at, &known))?;
     Some(lesson[missing].text)
 }
 
-fn is_held(lesson: &[Word<'_>], at: usize, known: &[Word<'_>]) -> bool {
+fn contains_value(lesson: &[Word<'_>], at: usize, known: &[Word<'_>]) -> bool {
     let beside = |words: &[Word<'_>], at: usize, other: &[Word<'_>], there: usize| {
         let before = at.checked_sub(1).zip(there.checked_sub(1));
         let is_same = |here: usize, there: usize| {
@@ -81,7 +81,7 @@ fn is_same(one: &str, other: &str) -> bool {
     if one.len() == 1 { one == other } else { one.to_lowercase() == other.to_lowercase() }
 }
 
-/// A word without the ending of its plural.
+/// A word without a plural ending.
 fn plain(word: &str) -> &str {
     word.strip_suffix('s').filter(|stem| stem.len() > 2).unwrap_or(word)
 }
@@ -99,13 +99,13 @@ struct Word<'a> {
     kind: Kind,
 }
 
-/// What may stand between a number and the word that tells what it is.
+/// Words that may stand between a number and the word that it belongs to.
 const FILLERS: [&str; 24] = [
     "a", "an", "the", "of", "to", "at", "in", "on", "for", "and", "or", "is", "are", "be", "was", "by",
     "with", "as", "its", "it", "than", "you", "we", "must",
 ];
 
-/// The words of a text in order, without fillers and the marks around them.
+/// The words of a text in order, without fillers and punctuation.
 fn words(text: &str) -> Vec<Word<'_>> {
     let mut words = Vec::new();
     for (piece, in_code) in pieces(text) {
@@ -113,7 +113,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
         for raw in piece.split(is_between) {
             let start = raw.trim_start_matches(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
             let bare = start.trim_start_matches('-');
-            // The sign of a number is a part of it; other dashes make a flag, or a list's item.
+            // The sign of a number belongs to it; other dashes begin a flag or a list item.
             let signed = start.len() == bare.len() + 1 && bare.starts_with(|c: char| c.is_ascii_digit());
             let text = if signed { start } else { bare };
             let text = text.trim_end_matches(|c: char| !c.is_alphanumeric() && !"_+#".contains(c));
@@ -137,7 +137,7 @@ fn words(text: &str) -> Vec<Word<'_>> {
     words
 }
 
-/// `30s`, `30-second` and `30 s` are written for the same.
+/// Splits a number from its unit: `30s`, `30-second` and `30 s` mean the same.
 fn split_unit(text: &str, kind: Kind) -> (&str, Option<&str>) {
     let end = text.find(|c: char| c.is_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -147,7 +147,7 @@ fn split_unit(text: &str, kind: Kind) -> (&str, Option<&str>) {
     }
 }
 
-/// Whether a word outside of code is a name and no word of the language.
+/// Whether a word outside of code is a name and not a word of the language.
 fn is_name(word: &str) -> bool {
     let mut letters = word.chars();
     let single = letters.next().filter(|_| letters.next().is_none());
@@ -160,7 +160,7 @@ fn is_name(word: &str) -> bool {
     dotted || word.contains(signs) || humped()
 }
 
-/// A text in pieces, each with whether it is quoted as code or as a value.
+/// Splits a text into pieces, each with whether it is quoted as code or as a value.
 fn pieces(text: &str) -> Vec<(&str, bool)> {
     let mut pieces = Vec::new();
     quoted(
@@ -176,7 +176,7 @@ fn pieces(text: &str) -> Vec<(&str, bool)> {
     pieces
 }
 
-/// Every other piece between quotation marks stands inside of them, unless the last is never closed.
+/// Calls `take` for each piece with whether it is inside quotation marks; the last piece may be unclosed.
 fn quoted<'a>(text: &'a str, mark: impl Fn(char) -> bool, mut take: impl FnMut(&'a str, bool)) {
     let pieces: Vec<&str> = text.split(mark).collect();
     for (at, piece) in pieces.iter().enumerate() {
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_value_is_missing_whatever_else_is_the_same() {
+    fn a_different_value_is_missing() {
         for (lesson, known, value) in [
             ("run `check --lane 6` first", "Run `check --lane 3` first", "6"),
             ("use port 9090", "Use port 8080", "9090"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_values_are_held_however_they_are_marked() {
+    fn the_same_value_is_found_in_any_markup() {
         for (lesson, known) in [
             ("first run `check --lane 7`, always", "- Always run `check --lane 7` first"),
             ("run check --lane=7", "Run `check --lane 7` first"),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_opposite_is_told_from_another_wording() {
+    fn an_opposite_is_not_a_rewording() {
         for (one, other) in [
             ("Always run `check` first", "Never run `check` first"),
             ("Use floats for money", "Don’t use floats for money."),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_no_numbers() {
+    fn names_are_not_numbers() {
         let lesson = "keep 5 jobs in `max_jobs`";
         assert_eq!(missing_number(lesson, "Keep 5 jobs in `min_jobs`"), None);
         assert_eq!(missing_number(lesson, "Keep 6 jobs in `max_jobs`"), Some("5"));
