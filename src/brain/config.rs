@@ -1,4 +1,4 @@
-//! Settings: the configuration file, over it `NUGGET_*` variables, over them flags.
+//! Settings: defaults, overridden by the configuration file, then by `NUGGET_*` variables, then by flags.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,148 +8,154 @@ use std::time::Duration;
 
 use crate::paths;
 
-/// One setting there is.
+/// A setting.
 #[derive(Debug)]
 pub struct Key {
-    /// As the file names it: `table.key`.
+    /// Its name in the file: `table.key`.
     pub name: &'static str,
+    /// The values that it allows.
     pub kind: Kind,
-    /// What is in force when nobody says; empty for nothing.
+    /// The value if none is set; may be empty.
     pub default: &'static str,
+    /// One line for `nugget config`.
     pub help: &'static str,
 }
 
+/// The values that a setting allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// Any text.
     Text,
+    /// A path; `~/` is the home folder.
     Path,
-    /// A whole number within the bounds.
+    /// A whole number within these bounds.
     Number(u64, u64),
+    /// One of these words.
     OneOf(&'static [&'static str]),
-    /// `https`, or `http` to this machine: a key is sent there.
+    /// An `https` address, or `http` to this machine: an API key is sent there.
     Url,
 }
 
-/// All settings, in the order in which `nugget config` prints them.
+/// All settings, in the order of `nugget config`.
 pub const KEYS: &[Key] = &[
     Key { name: "brain", kind: Kind::Path, default: "", help: "the brain's folder" },
     Key {
         name: "drainer.linger_seconds",
         kind: Kind::Number(0, 3600),
         default: "2",
-        help: "how long the drainer waits for more work before it goes",
+        help: "how long the worker process waits for more work before it ends",
     },
     Key {
         name: "capture.exclude",
         kind: Kind::Text,
         default: "",
-        help: "projects to leave alone: folder names or paths, with * and commas (`~/work, secret-*`)",
+        help: "projects that are never captured: folder names or paths, with * and commas (`~/work, secret-*`)",
     },
     Key {
         name: "sweep.enabled",
         kind: Kind::OneOf(&["on", "off"]),
         default: "on",
-        help: "whether sessions that no hook announced are looked for",
+        help: "whether to look for sessions that the hook missed",
     },
     Key {
         name: "sweep.idle_minutes",
         kind: Kind::Number(0, 10_080),
         default: "15",
-        help: "how long nobody must have written to a transcript before it is taken",
+        help: "how long a transcript must be unchanged before it is captured",
     },
     Key {
         name: "sweep.daily_cap",
         kind: Kind::Number(0, 10_000),
         default: "20",
-        help: "the most sessions that are found in 24 hours; `nugget sync --since` has no cap",
+        help: "the most missed sessions captured in 24 hours; `nugget sync --since` has no cap",
     },
     Key {
         name: "sweep.folders",
         kind: Kind::Text,
         default: "",
-        help: "the client's folders, with commas; empty for CLAUDE_CONFIG_DIR or ~/.claude",
+        help: "Claude Code's folders, separated by commas; empty for CLAUDE_CONFIG_DIR or ~/.claude",
     },
     Key {
         name: "delivery.enabled",
         kind: Kind::OneOf(&["on", "off"]),
         default: "on",
-        help: "whether branches go to the brain's remote, with a pull request at GitHub, and merges come back",
+        help: "whether to push branches to the brain's remote, open pull requests on GitHub and fetch merges",
     },
     Key {
         name: "sync.minutes",
         kind: Kind::Number(0, 1440),
         default: "5",
-        help: "how often merges are looked for at the remote; 0 for `nugget sync` alone",
+        help: "how often to fetch merges from the remote; 0 for only on `nugget sync`",
     },
     Key {
         name: "github.api",
         kind: Kind::Url,
         default: "",
-        help: "the API of a GitHub Enterprise Server (https://HOST/api/v3); empty to tell it by the remote",
+        help: "the API of a GitHub Enterprise Server (https://HOST/api/v3); empty to derive it from the remote",
     },
     Key {
         name: "session_start.enabled",
         kind: Kind::OneOf(&["on", "off"]),
         default: "on",
-        help: "whether a session that begins is told what is known about its project",
+        help: "whether a new session is shown what is known about its project",
     },
     Key {
         name: "session_start.tokens",
         kind: Kind::Number(50, 3_000),
         default: "600",
-        help: "the most tokens that it is told",
+        help: "the most tokens that it is shown",
     },
     Key {
         name: "session_start.deadline_ms",
         kind: Kind::Number(20, 60_000),
         default: "900",
-        help: "how long it may wait for that; later nothing is said",
+        help: "how long it waits for that; after this, nothing is shown",
     },
     Key {
         name: "user_prompt.enabled",
         kind: Kind::OneOf(&["on", "off"]),
         default: "off",
-        help: "whether each prompt is answered with what is known about it, found by its words alone",
+        help: "whether each prompt is shown what is known about it, found by its words alone",
     },
     Key {
         name: "user_prompt.deadline_ms",
         kind: Kind::Number(20, 60_000),
         default: "150",
-        help: "how long a prompt may wait for that; later nothing is said",
+        help: "how long a prompt waits for that; after this, nothing is shown",
     },
     Key {
         name: "user_prompt.tokens",
         kind: Kind::Number(50, 3_000),
         default: "400",
-        help: "the most tokens that it is told",
+        help: "the most tokens that it is shown",
     },
     Key {
         name: "extract.backend",
         kind: Kind::OneOf(&["auto", "claude-api", "claude-p", "heuristic"]),
         default: "auto",
-        help: "what reads sessions; auto: the API with a key, else `claude -p` if logged in, else rules, which send nothing",
+        help: "what extracts knowledge from sessions; auto: the API with a key, else `claude -p` if logged in, else rules, which send nothing",
     },
     Key {
         name: "extract.model",
         kind: Kind::Text,
         default: "claude-haiku-4-5",
-        help: "the model that reads sessions",
+        help: "the model that extracts knowledge from sessions",
     },
     Key {
         name: "extract.part_tokens",
         kind: Kind::Number(2_000, 150_000),
         default: "40000",
-        help: "how much of a long session it is shown at once",
+        help: "how many tokens of a long session one request contains",
     },
     Key {
         name: "extract.output_tokens_max",
         kind: Kind::Number(256, 64_000),
         default: "8192",
-        help: "the longest answer",
+        help: "the most tokens of one answer",
     },
     Key {
         name: "extract.deadline_seconds",
-        // Two answers and a sitting must fit into the patience with an actor.
+        // Two answers and the pause between them must fit into the time limit of the actor.
         kind: Kind::Number(1, 270),
         default: "180",
         help: "how long one answer may take",
@@ -158,19 +164,19 @@ pub const KEYS: &[Key] = &[
         name: "extract.claude",
         kind: Kind::Path,
         default: "",
-        help: "the program for `claude -p`; empty to look for `claude`",
+        help: "the program for `claude -p`; empty to find `claude` on the PATH",
     },
     Key {
         name: "spend.tokens_per_day",
         kind: Kind::Number(0, 10_000_000_000),
         default: "2000000",
-        help: "what all calls of models may take in 24 hours, in tokens, for each brain; 0 for no model",
+        help: "the most tokens that all model calls of a brain use in 24 hours; 0 for no model calls",
     },
     Key {
         name: "spend.cents_per_day",
         kind: Kind::Number(0, 10_000_000),
         default: "200",
-        help: "the same in cents of a dollar, by the list of prices",
+        help: "the same in US cents, by list prices",
     },
     Key {
         name: "extract.confidence_min",
@@ -194,31 +200,31 @@ pub const KEYS: &[Key] = &[
         name: "retrieve.rerank",
         kind: Kind::OneOf(&["auto", "off"]),
         default: "auto",
-        help: "whether a model orders what was found: auto, when there is a key (about half a cent a question); off, never",
+        help: "whether a model reranks the results: auto, if there is an API key (about half a cent a question); off, never",
     },
     Key {
         name: "retrieve.rerank_deadline_ms",
         kind: Kind::Number(50, 20_000),
         default: "2000",
-        help: "how long that may take before the local order stands",
+        help: "how long to wait for it before the local order is used",
     },
     Key {
         name: "embed.provider",
         kind: Kind::OneOf(&["local", "openai", "voyage"]),
         default: "local",
-        help: "who turns texts into vectors; local sends nothing, the others are sent units, what sessions taught and questions",
+        help: "what embeds texts; local sends nothing, the others receive units, extracted knowledge and questions",
     },
     Key {
         name: "embed.model",
         kind: Kind::Path,
         default: "",
-        help: "local: an ONNX model of your own; else the provider's name for its model; empty for the usual one",
+        help: "local: the path of your own ONNX model; else the provider's model name; empty for the default",
     },
     Key {
         name: "embed.url",
         kind: Kind::Url,
         default: "",
-        help: "a server of your own that speaks as the provider does, with its /v1; it may want no key",
+        help: "your own server with the provider's API, including /v1; it may need no key",
     },
     Key {
         name: "embed.key_file",
@@ -230,62 +236,62 @@ pub const KEYS: &[Key] = &[
         name: "embed.dimensions",
         kind: Kind::Number(0, 4096),
         default: "0",
-        help: "how long a provider's vectors shall be; 0 for the model's own length",
+        help: "the number of dimensions to request from a provider; 0 for the model's default",
     },
     Key {
         name: "embed.deadline_seconds",
-        // It must end within the patience with an actor.
+        // It must end within the time limit of the actor.
         kind: Kind::Number(1, 100),
         default: "60",
-        help: "how long one request to a provider may take, repetitions included",
+        help: "how long one request to a provider may take, including retries",
     },
     Key {
         name: "embed.tokenizer",
         kind: Kind::Path,
         default: "",
-        help: "its tokenizer.json; empty for the one beside it",
+        help: "the model's tokenizer.json; empty for the one beside the model",
     },
     Key {
         name: "embed.pooling",
         kind: Kind::OneOf(&["mean", "cls", "sentence"]),
         default: "mean",
-        help: "how its token vectors become one",
+        help: "how the model's token vectors are pooled",
     },
     Key {
         name: "embed.query_prefix",
         kind: Kind::Text,
         default: "",
-        help: "what the model wants before a question; nomic-embed-text-v1.5: `search_query: `",
+        help: "the prefix that the model expects before a question; nomic-embed-text-v1.5: `search_query: `",
     },
     Key {
         name: "embed.document_prefix",
         kind: Kind::Text,
         default: "",
-        help: "what it wants before a passage; nomic-embed-text-v1.5: `search_document: `",
+        help: "the prefix that the model expects before a passage; nomic-embed-text-v1.5: `search_document: `",
     },
     Key {
         name: "embed.tokens_max",
         kind: Kind::Number(16, 8192),
         default: "256",
-        help: "where it cuts a text",
+        help: "the most tokens of a text that the model reads",
     },
     Key {
         name: "embed.runtime_library",
         kind: Kind::Path,
         default: "",
-        help: "the ONNX Runtime library; empty to look for one",
+        help: "the path of the ONNX Runtime library; empty to search for it",
     },
     Key {
         name: "model.url",
         kind: Kind::Url,
         default: "https://api.anthropic.com",
-        help: "where the Messages API is",
+        help: "the address of the Messages API",
     },
     Key {
         name: "model.name",
         kind: Kind::Text,
         default: "claude-haiku-4-5",
-        help: "the model that writes the answers of `nugget ask` and orders what was found",
+        help: "the model that writes the answers of `nugget ask` and reranks results",
     },
     Key {
         name: "model.key_file",
@@ -301,16 +307,20 @@ pub const KEYS: &[Key] = &[
     },
 ];
 
-/// `NUGGET_*` variables that are no settings: the log filter, the guards of processes, and where the plugin
-/// finds the program.
+/// `NUGGET_*` variables that are not settings: the log filter, the guard against recursion, and the program's path for
+/// the plugin.
 const OTHER_VARIABLES: &[&str] = &["NUGGET_LOG", "NUGGET_DISABLE", "NUGGET_BIN"];
 
-/// Where a value comes from.
+/// Where a setting's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
+    /// No one set it.
     Default,
+    /// The configuration file.
     File(PathBuf),
+    /// The environment variable of this name.
     Variable(String),
+    /// The flag of this name.
     Flag(&'static str),
 }
 
@@ -325,21 +335,58 @@ impl fmt::Display for Origin {
     }
 }
 
+/// An error in the settings.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
+    /// The configuration file cannot be read.
     #[error("failed to read {path}")]
-    Read { path: PathBuf, source: std::io::Error },
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// The configuration file cannot be written.
     #[error("failed to write {path}")]
-    Write { path: PathBuf, source: std::io::Error },
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// The configuration file is not TOML.
     #[error("{path} is not valid TOML: {what}")]
-    Toml { path: PathBuf, what: String },
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// The line and what is wrong.
+        what: String,
+    },
+    /// There is no such setting.
     #[error("{origin} has an unknown setting `{key}`")]
-    Unknown { origin: Origin, key: String, nearest: Option<&'static str> },
+    Unknown {
+        /// Where it was set.
+        origin: Origin,
+        /// The unknown name.
+        key: String,
+        /// The setting with the most similar name.
+        nearest: Option<&'static str>,
+    },
+    /// A setting does not allow this value.
     #[error("{origin} sets `{key}` to {value:?}, which is not {wanted}")]
-    Value { origin: Origin, key: &'static str, value: String, wanted: String },
+    Value {
+        /// Where it was set.
+        origin: Origin,
+        /// The setting.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What the setting allows.
+        wanted: String,
+    },
 }
 
-/// The settings in force.
+/// The effective settings.
 #[derive(Clone, Debug)]
 pub struct Config {
     values: BTreeMap<&'static str, (String, Origin)>,
@@ -347,11 +394,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads the file and the process's variables.
+    /// Reads the configuration file and the environment.
     ///
-    /// # Errors
-    /// All that is wrong, in the order in which it was found. What was right is in force all the
-    /// same, for a hook must go on where a person would want to mend the file first.
+    /// Also returns all errors, in the order in which they were found. The valid settings apply all the same: a hook
+    /// must go on where a person would first fix the file.
     pub fn load() -> (Self, Vec<ConfigError>) {
         Self::from_sources(
             &paths::config_file(),
@@ -360,7 +406,7 @@ impl Config {
         )
     }
 
-    /// The same from the given file and variables.
+    /// As [`Config::load`], from the given file and variables.
     pub fn from_sources(
         file: &Path,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -411,7 +457,10 @@ impl Config {
         }
     }
 
-    /// Puts a flag's value over the others.
+    /// Sets a value from a flag, which overrides all others.
+    ///
+    /// # Errors
+    /// If the setting does not allow the value.
     pub fn set_flag(
         &mut self,
         name: &'static str,
@@ -433,7 +482,10 @@ impl Config {
         }
     }
 
-    /// Writes a setting to the configuration file, keeping every line that is there.
+    /// Adds the brain's folder to the configuration file and keeps every existing line.
+    ///
+    /// # Errors
+    /// If the file cannot be read or written.
     pub fn write_brain(&self, brain: &Path) -> Result<(), ConfigError> {
         let wrong = |source| ConfigError::Write { path: self.file.clone(), source };
         let present = match fs::read_to_string(&self.file) {
@@ -441,7 +493,7 @@ impl Config {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(source) => return Err(wrong(source)),
         };
-        // Top-level keys must stand before the first table.
+        // Top-level keys must come before the first table.
         let line = format!("brain = {}\n", toml::Value::String(brain.display().to_string()));
         if let Some(folder) = self.file.parent() {
             paths::create_private_folder(folder).map_err(wrong)?;
@@ -451,7 +503,7 @@ impl Config {
         fs::rename(&temporary, &self.file).map_err(wrong)
     }
 
-    /// The value in force and where it comes from.
+    /// The effective value and where it comes from.
     pub fn get(&self, name: &str) -> (&str, Origin) {
         match self.values.get(name) {
             Some((value, origin)) => (value, origin.clone()),
@@ -466,16 +518,17 @@ impl Config {
         )
     }
 
-    /// A number; the table of keys has already checked it.
+    /// The value of a number; it was checked when it was set.
     pub fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or_default()
     }
 
+    /// The value as text.
     pub fn string(&self, name: &str) -> String {
         self.text(name).to_owned()
     }
 
-    /// A path, with `~/` expanded; `None` when empty.
+    /// The value of a path, with `~/` expanded; `None` if empty.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         let text = self.text(name);
         if text.is_empty() {
@@ -488,11 +541,12 @@ impl Config {
         })
     }
 
+    /// The value of a number of seconds.
     pub fn seconds(&self, name: &str) -> Duration {
         Duration::from_secs(self.number(name))
     }
 
-    /// The configuration file, whether it exists or not.
+    /// The path of the configuration file, which may not exist.
     pub fn file(&self) -> &Path {
         &self.file
     }
@@ -574,7 +628,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_is_over_the_file_and_a_flag_over_both() {
+    fn a_variable_overrides_the_file_and_a_flag_both() {
         let (mut config, errors) =
             load("[retrieve]\nlimit = 5\nbudget_tokens = 900\n", &[("NUGGET_RETRIEVE_LIMIT", "7")]);
         assert!(errors.is_empty(), "{errors:?}");
@@ -585,7 +639,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_an_error_that_names_the_nearest() {
+    fn an_unknown_key_error_names_the_nearest_key() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
         fs::write(&path, "[retrieve]\nlimits = 3\n").unwrap();
@@ -601,7 +655,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_value_is_refused_and_the_rest_stays_in_force() {
+    fn a_wrong_value_is_an_error_and_the_rest_applies() {
         let (config, errors) = load("brain = '/b'\n[retrieve]\nlimit = 5000\n", &[]);
         assert_eq!(
             errors,
@@ -614,7 +668,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_only_sent_over_https_or_to_this_machine() {
+    fn an_address_is_https_or_this_machine() {
         for good in
             ["https://api.example.com", "http://127.0.0.1:80/x", "http://localhost:1", "http://[::1]:9"]
         {
@@ -633,7 +687,7 @@ mod tests {
     }
 
     #[test]
-    fn writing_the_brain_keeps_what_is_in_the_file() {
+    fn writing_the_brain_keeps_the_rest_of_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nugget/config.toml");
         let (config, _) = Config::from_sources(&path, []);
@@ -647,7 +701,7 @@ mod tests {
     }
 
     #[test]
-    fn every_default_is_a_value_that_its_key_allows() {
+    fn every_default_is_allowed_by_its_key() {
         for key in KEYS {
             if !key.default.is_empty() {
                 assert_eq!(check(key, key.default), Ok(()), "{}", key.name);

@@ -1,6 +1,19 @@
-//! The brain's folder and the places around it: its files, its settings, its state.
+//! The brain's folder, its settings, and the paths of its state.
 //!
-//! It never runs git and never parses a unit: it hands out bytes and paths that are safe to use.
+//! This crate never runs git and never parses a unit: it returns texts and paths that are safe to use.
+//!
+//! ```
+//! use brain::Brain;
+//!
+//! let folder = tempfile::tempdir()?;
+//! let brain = Brain::init(folder.path())?.brain;
+//! std::fs::write(folder.path().join("note.md"), "# A note\n")?;
+//! assert_eq!(brain.files()?[0].path, "note.md");
+//! assert_eq!(brain.read("note.md")?, "# A note\n");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod config;
 pub mod paths;
@@ -18,34 +31,76 @@ pub use paths::StatePaths;
 
 /// The file that makes a folder a brain.
 pub const BRAIN_YAML: &str = "brain.yaml";
-/// The derived data's folder inside a brain; ignored by git, safe to delete.
+/// The folder of derived data inside a brain: ignored by git, safe to delete.
 pub const DERIVED_FOLDER: &str = ".nugget";
-/// The largest unit that is read, in bytes. Knowledge is written for people; a megabyte of it in
-/// one file is a mistake or an attack.
+/// The largest unit that is read, in bytes. Units are written for people: a larger file is a mistake or an attack.
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
-/// The deepest folder that is walked, so that a hostile tree ends.
+/// The maximum depth of folders, so that the walk of a hostile tree ends.
 const DEPTH_MAX: usize = 16;
 
+/// Why a brain could not be opened, listed, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The folder does not exist.
     #[error("there is no brain at {path}")]
-    Missing { path: PathBuf },
+    Missing {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The path is a file.
     #[error("{path} is not a folder")]
-    NotAFolder { path: PathBuf },
+    NotAFolder {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The folder is not a brain.
     #[error("{path} is not a brain: it has no {BRAIN_YAML}")]
-    NotABrain { path: PathBuf },
+    NotABrain {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A file or folder cannot be read.
     #[error("failed to read {path}")]
-    Read { path: PathBuf, source: io::Error },
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A file or folder cannot be written.
     #[error("failed to write {path}")]
-    Write { path: PathBuf, source: io::Error },
+    Write {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// A file is larger than [`UNIT_BYTES_MAX`].
     #[error("{path} is larger than {} KiB", UNIT_BYTES_MAX / 1024)]
-    TooLarge { path: PathBuf },
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file is not UTF-8.
     #[error("{path} is not UTF-8")]
-    NotUtf8 { path: PathBuf },
-    #[error("{path} is no file of the brain")]
-    Unsafe { path: PathBuf },
+    NotUtf8 {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A path leads out of the brain or to a symbolic link.
+    #[error("{path} is not a file of the brain")]
+    Unsafe {
+        /// The path.
+        path: PathBuf,
+    },
+    /// `brain.yaml` cannot be parsed.
     #[error("{path} is not valid: {what}")]
-    Manifest { path: PathBuf, what: String },
+    Manifest {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
 }
 
 /// A folder of knowledge units.
@@ -54,46 +109,52 @@ pub struct Brain {
     root: PathBuf,
 }
 
-/// A markdown file of a brain, as the folder lists it.
+/// A markdown file of a brain, as listed in its folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BrainFile {
     /// Relative to the root, with `/` between its parts.
     pub path: String,
+    /// In bytes.
     pub size: u64,
-    /// Nanoseconds since the epoch; with the size, what says that a file has not changed.
+    /// The modification time in nanoseconds since the epoch. An equal size and time say that the file is unchanged.
     pub modified_ns: i128,
 }
 
-/// What `brain.yaml` says.
+/// The content of `brain.yaml`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
+    /// The version of the brain's layout: 1.
     pub version: u32,
+    /// The brain's name.
     pub name: String,
-    /// The branch that holds reviewed knowledge, when it is not the repository's own default.
+    /// The branch that holds reviewed knowledge; `None` for the repository's default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_branch: Option<String>,
 }
 
-/// What [`Brain::init`] did.
+/// The result of [`Brain::init`].
 #[derive(Debug)]
 pub struct Initialized {
+    /// The brain.
     pub brain: Brain,
-    /// The files that it made or added to, relative to the root; empty when all was there.
+    /// The files that were created or extended, relative to the root; empty if the brain was complete.
     pub written: Vec<String>,
-    /// How many notes were there before.
+    /// The number of markdown files that existed before.
     pub notes: usize,
 }
 
-/// Files that an index is made of.
+/// A source of the files that an index is built from: a brain's folder, or a commit of it.
 pub trait Files: Sync {
-    /// All of them, sorted by path; each path once.
+    /// Lists all files, sorted by path, each path once.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// If they cannot be listed.
     fn files(&self) -> Result<Vec<BrainFile>, Error>;
 
+    /// Reads a file.
+    ///
     /// # Errors
-    /// When the path is none of theirs, or the file is too large, not UTF-8 or unreadable.
+    /// If the path is not one of the files, or the file is too large, not UTF-8 or unreadable.
     fn read(&self, path: &str) -> Result<String, Error>;
 }
 
@@ -111,7 +172,7 @@ impl Brain {
     /// Opens the brain at `root`.
     ///
     /// # Errors
-    /// When there is no such folder, or it is not a brain.
+    /// If the folder does not exist or is not a brain.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let path = root.to_owned();
         let root = match fs::canonicalize(root) {
@@ -131,8 +192,11 @@ impl Brain {
         Ok(Self { root })
     }
 
-    /// Makes `root` a brain, or completes one. Files that are there are kept; to a `.gitignore`
-    /// that lacks the derived folder one line is added.
+    /// Makes `root` a brain, or completes one. Existing files are kept; a line is added to a `.gitignore` that lacks
+    /// the derived folder.
+    ///
+    /// # Errors
+    /// If `root` is a file or cannot be written.
     pub fn init(root: &Path) -> Result<Initialized, Error> {
         if root.exists() && !root.is_dir() {
             return Err(Error::NotAFolder { path: root.to_owned() });
@@ -157,23 +221,31 @@ impl Brain {
         Ok(Initialized { brain, written, notes })
     }
 
+    /// The brain's folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Where derived data lies: `.nugget/` in the brain.
+    /// The folder of derived data: `.nugget/` in the brain.
     pub fn derived_folder(&self) -> PathBuf {
         self.root.join(DERIVED_FOLDER)
     }
 
+    /// Reads `brain.yaml`.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is not valid.
     pub fn manifest(&self) -> Result<Manifest, Error> {
         let path = self.root.join(BRAIN_YAML);
         let text = read_text(&path)?;
         serde_yaml::from_str(&text).map_err(|error| Error::Manifest { path, what: error.to_string() })
     }
 
-    /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested
-    /// repositories and reserved names are left out; an unreadable folder is skipped.
+    /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested repositories, reserved names and
+    /// unreadable folders are left out.
+    ///
+    /// # Errors
+    /// If the root cannot be read.
     pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
         let walk = WalkDir::new(&self.root).min_depth(1).max_depth(DEPTH_MAX).into_iter();
         let mut entries = Vec::new();
@@ -196,7 +268,7 @@ impl Brain {
     /// Reads a file of the brain.
     ///
     /// # Errors
-    /// When the path leads out of the brain, or the file is too large, not UTF-8 or unreadable.
+    /// If the path leads out of the brain, or the file is too large, not UTF-8 or unreadable.
     pub fn read(&self, path: &str) -> Result<String, Error> {
         let full = self.root.join(path);
         let stays_inside =
@@ -257,8 +329,8 @@ fn read_text(path: &Path) -> Result<String, Error> {
     String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: path.to_owned() })
 }
 
-/// `index.md` and `log.md` are reserved by the Open Knowledge Format; the others are what a
-/// repository says about itself.
+/// Whether a file name at this depth can be a unit. The Open Knowledge Format reserves `index.md` and `log.md`; at the
+/// root, files such as `README.md` describe the repository.
 fn is_unit_name(name: &str, depth: usize) -> bool {
     let is_any_of = |names: &[&str]| names.iter().any(|one| name.eq_ignore_ascii_case(one));
     let about_the_repository =
@@ -268,7 +340,7 @@ fn is_unit_name(name: &str, depth: usize) -> bool {
     is_markdown.is_some_and(|end| end.eq_ignore_ascii_case(".md")) && !reserved
 }
 
-/// Whether [`Brain::files`] would list a plain file of this path, with `/` between its parts.
+/// Whether [`Brain::files`] would list a regular file at this path, with `/` between its parts.
 pub fn is_unit_path(path: &str) -> bool {
     let depth = path.split('/').count();
     let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
@@ -323,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_brains_own_markdown_is_listed() {
+    fn only_markdown_of_the_brain_is_listed() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         Brain::init(root).unwrap();
@@ -348,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_many_folders_come_in_the_order_of_their_paths() {
+    fn files_of_many_folders_are_sorted_by_path() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         Brain::init(root).unwrap();
@@ -370,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_never_leads_out_of_the_brain() {
+    fn a_path_cannot_lead_out_of_the_brain() {
         let folder = tempfile::tempdir().unwrap();
         let brain = Brain::init(folder.path()).unwrap().brain;
         std::os::unix::fs::symlink("/etc/hostname", folder.path().join("link.md")).unwrap();
@@ -380,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_or_binary_file_is_refused() {
+    fn a_huge_or_binary_file_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let brain = Brain::init(folder.path()).unwrap().brain;
         fs::write(folder.path().join("big.md"), vec![b'x'; UNIT_BYTES_MAX as usize + 1]).unwrap();
@@ -390,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_brain_is_told_from_a_folder_that_is_none() {
+    fn a_missing_brain_differs_from_an_ordinary_folder() {
         let folder = tempfile::tempdir().unwrap();
         assert!(matches!(Brain::open(&folder.path().join("no")), Err(Error::Missing { .. })));
         assert!(matches!(Brain::open(folder.path()), Err(Error::NotABrain { .. })));

@@ -1,4 +1,4 @@
-//! Where nugget keeps what is not knowledge: the queue, the spool, the locks, the logs.
+//! The paths of nugget's files outside of the brain: queue, spool, locks, logs, settings and caches.
 
 use std::fs;
 use std::io;
@@ -11,15 +11,15 @@ use crate::Error;
 
 /// The folders of one brain under `$XDG_STATE_HOME/nugget/`.
 ///
-/// They lie outside of the brain, so that a clone, a clean-up or a checkout of it loses no capture.
+/// They are outside of the brain, so that cloning, cleaning or checking out the brain loses no capture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatePaths {
     folder: PathBuf,
 }
 
 impl StatePaths {
-    /// The places of the brain at `root`, named after its real path: two ways to the same brain
-    /// lead to one queue. Nothing is created yet.
+    /// The paths for the brain at `root`, derived from its canonical path: all paths to one brain share one queue.
+    /// Creates nothing.
     pub fn for_brain(root: &Path) -> Self {
         let root = fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
         let digest = blake3::hash(root.as_os_str().as_encoded_bytes()).to_hex();
@@ -29,13 +29,15 @@ impl StatePaths {
         Self { folder: state_folder().join(format!("{name}-{}", &digest[..10])) }
     }
 
-    /// The places in a folder that the caller has chosen, as for a brain that is to leave nothing
-    /// outside of it. Nothing is created yet.
+    /// The paths in a given folder, for a brain that must leave nothing elsewhere. Creates nothing.
     pub fn in_folder(folder: PathBuf) -> Self {
         Self { folder }
     }
 
-    /// Creates the folders, for the user alone (0700).
+    /// Creates the folders with mode 0700.
+    ///
+    /// # Errors
+    /// If a folder cannot be created.
     pub fn create(&self) -> Result<(), Error> {
         for path in [self.folder.clone(), self.spool(), self.logs()] {
             create_private_folder(&path).map_err(|source| Error::Write { path, source })?;
@@ -43,53 +45,61 @@ impl StatePaths {
         Ok(())
     }
 
+    /// The folder that all others are in.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
+    /// The queue's database.
     pub fn queue(&self) -> PathBuf {
         self.folder.join("queue.db")
     }
 
-    /// Captures that could not be written to the queue, one file each.
+    /// The folder of captures that could not be written to the queue, one file each.
     pub fn spool(&self) -> PathBuf {
         self.folder.join("spool")
     }
 
+    /// The lock of the worker process that waits to become the next one.
     pub fn wait_lock(&self) -> PathBuf {
         self.folder.join("wait.lock")
     }
 
+    /// The lock of the running worker process.
     pub fn drain_lock(&self) -> PathBuf {
         self.folder.join("drain.lock")
     }
 
-    /// Held by whoever makes the index, with word of how far it has come.
+    /// Locked by the process that builds the index; contains its progress.
     pub fn indexing(&self) -> PathBuf {
         self.folder.join("indexing")
     }
 
-    /// Held by the process that makes the index anew in the background.
+    /// The lock of the process that rebuilds the index in the background.
     pub fn reindex_lock(&self) -> PathBuf {
         self.folder.join("reindex.lock")
     }
 
-    /// What sessions have been told already, a file for each.
+    /// The folder of what each session was already shown, one file each.
     pub fn sessions(&self) -> PathBuf {
         self.folder.join("sessions")
     }
 
+    /// The folder of log files.
     pub fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }
 }
 
-/// Creates a folder and its parents with mode 0700; one that exists stays as it is.
+/// Creates a folder and its parents with mode 0700. An existing folder stays as it is.
+///
+/// # Errors
+/// If the folder cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// `$XDG_STATE_HOME/nugget`, where the state of every brain lies.
+/// `$XDG_STATE_HOME/nugget`: the state of all brains.
 pub fn state_folder() -> PathBuf {
     let home =
         strategy().map_or_else(std::env::temp_dir, |xdg| xdg.state_dir().unwrap_or_else(|| xdg.data_dir()));
@@ -101,22 +111,22 @@ pub fn config_file() -> PathBuf {
     strategy().map_or_else(std::env::temp_dir, |xdg| xdg.config_dir()).join("nugget").join("config.toml")
 }
 
-/// `$XDG_CACHE_HOME/nugget/vectors.db`: vectors that were computed once, for all brains.
+/// `$XDG_CACHE_HOME/nugget/vectors.db`: the cache of vectors, shared by all brains.
 pub fn vector_cache() -> PathBuf {
     strategy().map_or_else(std::env::temp_dir, |xdg| xdg.cache_dir()).join("nugget").join("vectors.db")
 }
 
-/// `$XDG_DATA_HOME/nugget/runtime`: where `nugget runtime install` puts the ONNX Runtime library.
+/// `$XDG_DATA_HOME/nugget/runtime`: the ONNX Runtime library of `nugget runtime install`.
 pub fn runtime_folder() -> PathBuf {
     strategy().map_or_else(std::env::temp_dir, |xdg| xdg.data_dir()).join("nugget").join("runtime")
 }
 
-/// `$XDG_DATA_HOME/nugget/install`: what `nugget install` has changed, for `nugget uninstall`.
+/// `$XDG_DATA_HOME/nugget/install`: the record of what `nugget install` changed, for `nugget uninstall`.
 pub fn install_folder() -> PathBuf {
     runtime_folder().with_file_name("install")
 }
 
-/// Where a brain is made when no folder is named: `~/brain`.
+/// `~/brain`: the brain's folder if none is given.
 pub fn default_brain() -> PathBuf {
     strategy().map_or_else(|| PathBuf::from("brain"), |xdg| xdg.home_dir().join("brain"))
 }
@@ -130,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_ways_to_one_brain_share_one_queue() {
+    fn all_paths_to_one_brain_share_one_queue() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("brain");
         fs::create_dir(&root).unwrap();
