@@ -1,8 +1,7 @@
-//! Vectors kept by model and text, for all brains of a user: an index that is made anew over texts that were
-//! embedded before asks the model for nothing.
+//! A cache of vectors by model and text, for all brains of a user: rebuilding an index embeds no text twice.
 //!
-//! It is a convenience and nothing more: whatever fails here is logged and passed over, a damaged file is
-//! removed, and any number of processes may use it at once. It holds digests of texts, never a text.
+//! The cache is optional: errors are logged and ignored, a damaged file is removed, and any number of processes may use
+//! it at once. It contains digests of texts, never a text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,19 +13,19 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use crate::generation::ModelLabel;
 use crate::schema;
 
-/// Some 150,000 vectors of 384 dimensions. Beyond it those go that were not used for the longest time.
+/// About 150,000 vectors of 384 dimensions. Beyond it, the least recently used ones are removed.
 const BYTES_MAX: u64 = 256 << 20;
-/// The part that goes, one in so many, so that it does not happen at every turn.
+/// One in so many vectors is removed at a time, so that removing is rare.
 const EVICTED_PART: usize = 8;
-/// Nobody waits long for a cache.
+/// A cache is not worth a long wait.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 const VERSION: i64 = 1;
-/// A day is exact enough to tell what is in use; reading then seldom has to write.
+/// The resolution of the last use: at a day, reading rarely has to write.
 const DAY: Duration = Duration::from_secs(86_400);
 const NORM_ERROR_MAX: f64 = 1e-3;
 
-/// f32 as the model gave them, not f16 as the index keeps them, so that an index does not depend on whether
-/// the cache was there.
+/// Vectors are stored as f32 as the model returned them, not as f16 as in the index, so that an index is the same with
+/// and without the cache.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS vectors (
         row INTEGER PRIMARY KEY,
@@ -37,16 +36,16 @@ const TABLES: &str = "
     CREATE INDEX IF NOT EXISTS vectors_by_use ON vectors(used);
 ";
 
-/// The cache at one path.
+/// A cache of vectors in one file.
 pub struct VectorCache {
     path: PathBuf,
     bytes_max: u64,
-    /// `None` when it cannot be used.
+    /// `None` if the file cannot be used.
     connection: Mutex<Option<Connection>>,
 }
 
 impl VectorCache {
-    /// Opens the cache, and makes it when there is none. One that cannot be used keeps nothing.
+    /// Opens the cache, or creates it. A cache that cannot be used stores nothing.
     pub fn open(path: &Path) -> Self {
         Self::with_limit(path, BYTES_MAX)
     }
@@ -55,19 +54,19 @@ impl VectorCache {
         let connection = match connect(path) {
             Ok(connection) => Some(connection),
             Err(Failure::Sqlite(error)) if schema::is_damage(&error) => {
-                tracing::warn!(path = %path.display(), "the cache of vectors is damaged and made anew");
+                tracing::warn!(path = %path.display(), "the cache of vectors is damaged and will be rebuilt");
                 remove(path);
                 connect(path).ok()
             }
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "there is no cache of vectors");
+                tracing::warn!(path = %path.display(), %error, "the cache of vectors cannot be used");
                 None
             }
         };
         Self { path: path.to_owned(), bytes_max, connection: Mutex::new(connection) }
     }
 
-    /// The vectors of the texts that are known, in the order of the texts.
+    /// The cached vectors of the texts, in the order of the texts.
     pub fn get(&self, model: &ModelLabel, texts: &[String]) -> Vec<Option<Vec<f32>>> {
         let read = |connection: &mut Connection| -> rusqlite::Result<Vec<Option<Vec<f32>>>> {
             let today = today();
@@ -99,7 +98,7 @@ impl VectorCache {
                         .prepare_cached("UPDATE vectors SET used = ?1 WHERE row = ?2")?
                         .execute([today, row])?;
                 }
-                // What was found is found, also when somebody else is writing.
+                // The vectors are found even if another process is writing.
                 let _ = transaction.commit();
             }
             Ok(vectors)
@@ -107,7 +106,7 @@ impl VectorCache {
         self.attempt(read).unwrap_or_else(|| vec![None; texts.len()])
     }
 
-    /// Keeps vectors, each with the text that it is of.
+    /// Stores vectors with their texts.
     pub fn put<'t>(&self, model: &ModelLabel, vectors: impl IntoIterator<Item = (&'t str, &'t [f32])>) {
         let _ = self.attempt(|connection| {
             let today = today();
@@ -131,7 +130,7 @@ impl VectorCache {
         });
     }
 
-    /// Does something with the database, if it can be done.
+    /// Runs an action on the database; `None` if it fails.
     fn attempt<T>(&self, action: impl FnOnce(&mut Connection) -> rusqlite::Result<T>) -> Option<T> {
         let mut held = self.lock();
         match action(held.as_mut()?) {
@@ -168,7 +167,7 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
         std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
         builder.create(folder)?;
     }
-    // Made by us and not by SQLite, for its owner alone: a vector tells something of its text.
+    // Created here and not by SQLite, for the owner only: a vector reveals something about its text.
     let mut options = fs::File::options();
     options.create(true).append(true);
     #[cfg(unix)]
@@ -209,7 +208,7 @@ fn key(model: &ModelLabel, text: &str) -> [u8; 16] {
     key
 }
 
-/// A vector as it was kept; `None` when it cannot be what was kept.
+/// Decodes a stored vector; `None` if it is damaged.
 fn decode(bytes: &[u8], dimensions: usize) -> Option<Vec<f32>> {
     let (numbers, rest) = bytes.as_chunks::<4>();
     let vector: Vec<f32> = numbers.iter().map(|four| f32::from_le_bytes(*four)).collect();
@@ -236,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_vector_is_given_back_for_its_model_and_its_text_alone() {
+    fn a_vector_is_found_by_its_model_and_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nugget/vectors.db");
         let vector = [0.6, 0.8_f32, 0.0];
@@ -252,25 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cache_that_is_damaged_or_cannot_be_made_keeps_nothing_and_fails_nothing() {
+    fn an_unusable_cache_stores_nothing_without_errors() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vectors.db");
-        fs::write(&path, "this is no database, however long one looks at it".repeat(100)).unwrap();
+        fs::write(&path, "this is not a database at all, only some text".repeat(100)).unwrap();
         let cache = VectorCache::open(&path);
         assert_eq!(cache.get(&label("a"), &texts(&["text"])), [None]);
         cache.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
-        assert_eq!(
-            cache.get(&label("a"), &texts(&["text"])),
-            [Some(vec![1.0, 0.0, 0.0])],
-            "it was made anew"
-        );
+        assert_eq!(cache.get(&label("a"), &texts(&["text"])), [Some(vec![1.0, 0.0, 0.0])], "it was rebuilt");
         let below_a_file = VectorCache::open(&path.join("vectors.db"));
         below_a_file.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
         assert_eq!(below_a_file.get(&label("a"), &texts(&["text"])), [None]);
     }
 
     #[test]
-    fn what_is_not_a_vector_any_more_is_not_given_back() {
+    fn a_damaged_vector_is_not_returned() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vectors.db");
         let cache = VectorCache::open(&path);
@@ -279,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_the_longest_time_goes_first() {
+    fn the_least_recently_used_vectors_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vectors.db");
         let cache = VectorCache::with_limit(&path, 200_000);
@@ -295,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn many_writers_at_once_lose_nothing_that_they_waited_for() {
+    fn concurrent_writers_lose_almost_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vectors.db");
         std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! A look at the index that opens no more than its database, for a process that has milliseconds.
+//! Read-only access to units and words for hooks: opens the database only, within milliseconds.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,38 +11,45 @@ use crate::identifiers;
 use crate::schema::{self, State};
 use crate::store::DATABASE;
 
-/// A builder's short exclusive moments are not waited for longer than this.
-const PATIENCE: Duration = Duration::from_millis(20);
-/// Passages that a search by words looks at.
+/// How long a statement waits for a builder's short exclusive locks.
+const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
+/// Chunks that a search by words returns at most.
 const PASSAGES_MAX: usize = 60;
 
-/// The newest generation, to be looked at and not searched by meaning. It reads no vectors, changes nothing
-/// and mends nothing.
+/// The newest generation without its vectors. Never changes or repairs the index.
 pub struct Catalog {
     connection: Connection,
     path: std::path::PathBuf,
 }
 
-/// What the index knows of a unit, borrowed from its row.
+/// A unit in the index, borrowed from its row.
 #[derive(Clone, Copy, Debug)]
 pub struct UnitSummary<'a> {
+    /// Its id.
     pub id: &'a str,
+    /// Its title.
     pub title: &'a str,
+    /// Its type.
     pub kind: &'a str,
+    /// Its domain.
     pub domain: &'a str,
     /// A JSON array of strings.
     pub tags: &'a str,
+    /// From 0 to 1.
     pub confidence: f64,
+    /// Where it comes from.
     pub source: &'a str,
+    /// `superseded`, for one.
     pub status: Option<&'a str>,
+    /// When it was last changed, RFC 3339.
     pub last_modified: Option<&'a str>,
 }
 
 impl Catalog {
-    /// Opens the index in a brain's derived folder; `None` when there is none that this version can read.
+    /// Opens the index in a brain's derived folder; `None` if there is none that this version can read.
     ///
     /// # Errors
-    /// When the database cannot be opened.
+    /// If the database cannot be opened.
     pub fn open(folder: &Path) -> Result<Option<Self>, Error> {
         let path = folder.join(DATABASE);
         if !path.is_file() {
@@ -51,26 +58,26 @@ impl Catalog {
         let wrong = |source| Error::Sqlite { path: path.clone(), source };
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&path, flags).map_err(wrong)?;
-        connection.busy_timeout(PATIENCE).map_err(wrong)?;
+        connection.busy_timeout(BUSY_TIMEOUT).map_err(wrong)?;
         if schema::inspect(&connection).map_err(wrong)? != State::Ours {
             return Ok(None);
         }
-        // One generation for all that is asked.
+        // All reads see one generation.
         connection.execute_batch("BEGIN").map_err(wrong)?;
         Ok(Some(Self { connection, path }))
     }
 
-    /// Shows every unit, in no order.
+    /// Calls `visit` for every unit, in no particular order.
     ///
     /// # Errors
-    /// When the index cannot be read.
-    pub fn for_each_unit(&self, mut look: impl FnMut(UnitSummary<'_>)) -> Result<(), Error> {
+    /// If the index cannot be read.
+    pub fn for_each_unit(&self, mut visit: impl FnMut(UnitSummary<'_>)) -> Result<(), Error> {
         let sql =
             "SELECT id, title, type, domain, tags, confidence, source, status, last_modified FROM units";
         self.rows(sql, [], |row| {
             let text = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str()?));
             let maybe = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str_or_null()?));
-            look(UnitSummary {
+            visit(UnitSummary {
                 id: text(0)?,
                 title: text(1)?,
                 kind: text(2)?,
@@ -85,22 +92,22 @@ impl Catalog {
         })
     }
 
-    /// The units that others refer to, with how many do.
+    /// Calls `visit` for every unit that others relate to, with their number.
     ///
     /// # Errors
-    /// When the index cannot be read.
-    pub fn for_each_link_target(&self, mut look: impl FnMut(&str, u32)) -> Result<(), Error> {
+    /// If the index cannot be read.
+    pub fn for_each_link_target(&self, mut visit: impl FnMut(&str, u32)) -> Result<(), Error> {
         let sql = "SELECT target_id, count(*) FROM relationships GROUP BY target_id";
         self.rows(sql, [], |row| {
-            look(row.get_ref(0)?.as_str()?, row.get(1)?);
+            visit(row.get_ref(0)?.as_str()?, row.get(1)?);
             Ok(())
         })
     }
 
-    /// How many passages hold each of the terms, and how many there are.
+    /// The number of chunks that contain each term, and the number of all chunks.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn document_frequencies(&self, terms: &[String]) -> Result<(Vec<u64>, u64), Error> {
         let mut found = Vec::with_capacity(terms.len());
         for term in terms {
@@ -122,11 +129,11 @@ impl Catalog {
         Ok((found, chunks))
     }
 
-    /// The units with the passages that match the terms best, each with the score of its best (BM25, higher
-    /// is better), best first.
+    /// The units whose chunks match the terms best, each with the score of its best chunk (BM25, higher is better), best
+    /// first.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn search(&self, terms: &[String]) -> Result<Vec<(UnitId, f64)>, Error> {
         let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
         let sql = "SELECT chunks.unit_id, best.score FROM

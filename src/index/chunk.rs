@@ -1,7 +1,7 @@
-//! Cuts a unit's markdown into the pieces that search sees.
+//! Cuts a unit's markdown into pieces for the search.
 //!
-//! A piece is an exact slice of the file, so that what is found can be quoted and found again in it;
-//! only secrets are taken out of a file before it is cut.
+//! A piece is an exact slice of the file, so that a result can be quoted and found again in the file. Only secrets are
+//! removed before cutting.
 
 use std::ops::Range;
 
@@ -9,33 +9,31 @@ use knowledge::{CountTokens, Unit, text};
 use pulldown_cmark::{Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use text_splitter::{ChunkConfig, ChunkSizer, MarkdownSplitter};
 
-/// The most tokens of one piece, its breadcrumb and the model's two special tokens included.
+/// The most tokens of one piece, including its breadcrumb and the model's two special tokens.
 ///
-/// The built-in model reads 256 of them: what lies beyond has no part in the vector, and is found by its
-/// words. Measured over the given sets, a vector for each half brought no clear gain (some sets up, some
-/// down, all within the noise) at twice the time and space, and smaller pieces cut more thoughts in two.
+/// The built-in model reads 256 of them; the rest is found by its words only. Measured over the retrieval sets, a vector
+/// for each half brought no clear gain (some sets up, some down, all within the noise) at twice the time and space, and
+/// smaller pieces cut more thoughts in two.
 pub const TOKENS_MAX: usize = 512;
 
-/// A piece with fewer tokens says too little to be found by its meaning: it joins its neighbour.
+/// A piece with fewer tokens says too little to be found by its meaning, and is joined with its neighbour.
 pub const TOKENS_MIN: usize = 50;
 
-/// How much of the piece before a cut is repeated after it, so that a thought cut in two is whole
-/// in one of them: 12.5 %.
+/// How many tokens before a cut are repeated after it, so that one of the pieces has the whole thought: 12.5 %.
 pub const OVERLAP_TOKENS: usize = 64;
 
-/// Changes when the same file would be cut in another way, so that all are cut again.
+/// The version of the rules: after a change, all files are cut again.
 pub(crate) const RULES_VERSION: u32 = 2;
 
 /// Small pieces are not joined beyond this, to leave room for the breadcrumb.
 const JOINED_TOKENS_MAX: usize = 384;
 
-/// A tokenizer may make one token of a word without end. A model reads nothing out of it and a
-/// person should not have to, so a token counts for no more than this many bytes. It also spares
-/// the tokenizer every text that is too long at a glance.
+/// A tokenizer may make one token of an endless word, which is useless to a model and to a person. So every this many
+/// bytes count as at least one token. This also saves tokenizing texts that are obviously too long.
 const BYTES_PER_TOKEN_MAX: usize = 16;
 
-/// The splitter's time grows with the square of what it is given, so it is given no more than this
-/// at a time: a megabyte in one paragraph then takes a second instead of half a minute.
+/// The splitter's time grows with the square of the length of its text, so it gets no more than this at a time: a
+/// megabyte in one paragraph then takes a second instead of half a minute.
 const SPLIT_BYTES_MAX: usize = 16 * 1024;
 
 /// The longest heading in a breadcrumb, in characters.
@@ -44,20 +42,20 @@ const HEADING_CHARS_MAX: usize = 80;
 /// One piece of a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The level of the heading that it begins under: 1 for the text under the title.
+    /// The level of the heading that it begins under; 1 for the text under the title.
     pub level: u8,
     /// The unit's title and the headings above, `Go Concurrency > Worker Pools > Bounded`.
     pub breadcrumb: String,
-    /// As it is in the file, without white space at both ends.
+    /// The text as in the file, trimmed.
     pub text: String,
-    /// Tokens of `text` alone.
+    /// The tokens of `text` alone.
     pub tokens: u32,
-    /// Where `text` is in the body; empty for a unit without one.
+    /// The range of `text` in the body; empty for a unit without a body.
     pub span: Range<usize>,
 }
 
 impl Piece {
-    /// What is embedded: the breadcrumb, then the text, without what a reader cannot see.
+    /// The text to embed: the breadcrumb and the text, without hidden characters.
     pub fn embedding_text(&self) -> String {
         match self.breadcrumb.as_str() {
             "" => text::strip_hidden(&self.text),
@@ -66,12 +64,10 @@ impl Piece {
     }
 }
 
-/// Cuts a unit at its headings `##` and `###`, joins what is under [`TOKENS_MIN`], and cuts what is
-/// over [`TOKENS_MAX`] at paragraphs. A unit without a body is one piece of its title and
-/// description.
+/// Cuts a unit at its headings `##` and `###`, joins pieces under [`TOKENS_MIN`], and cuts pieces over [`TOKENS_MAX`] at
+/// paragraphs. A unit without a body is one piece of its title and description.
 ///
-/// The first `#` is the title; a later one, which only files from elsewhere have, opens a section
-/// as `##` does.
+/// The first `#` is the title. A later one, which only imported files have, begins a section as `##` does.
 pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
     let sizer = Sizer(tokens);
     let body = unit.body.as_str();
@@ -105,8 +101,8 @@ pub fn chunk(unit: &Unit, tokens: &dyn CountTokens) -> Vec<Piece> {
         .collect()
 }
 
-/// The pieces of a text that was cut elsewhere: one, whatever headings it has, or several when it is over
-/// [`TOKENS_MAX`]. `title` is the breadcrumb of all.
+/// Makes pieces of a text that was cut elsewhere: one piece, even if it has headings, or several if it is over
+/// [`TOKENS_MAX`]. `title` is the breadcrumb of all pieces.
 pub fn split(title: &str, text: &str, tokens: &dyn CountTokens) -> Vec<Piece> {
     let sizer = Sizer(tokens);
     let whole = Group {
@@ -134,21 +130,21 @@ pub fn split(title: &str, text: &str, tokens: &dyn CountTokens) -> Vec<Piece> {
         .collect()
 }
 
-/// Consecutive sections that will be one piece, or several when too large; later one piece.
+/// Consecutive sections that become one piece, or several if they are too large.
 #[derive(Clone, Debug)]
 struct Group {
-    /// The headings that all of it is under.
+    /// The headings that all sections are under.
     path: Vec<String>,
-    /// The headings of its first and its last section, to know whose sibling the next one is.
+    /// The headings of the first and the last section, to find out whether the next section is a sibling.
     first: Vec<String>,
     last: Vec<String>,
     level: u8,
     span: Range<usize>,
     size: usize,
-    /// Whether `size` is what its text without white space at both ends was counted to have, and not a sum over
-    /// its sections: counting is most of what cutting costs.
+    /// Whether `size` was counted over the trimmed text, and is not a sum over the sections. Counting is the largest
+    /// part of the cost of cutting.
     counted: bool,
-    /// Headings without a word under them. They give no direction to the breadcrumb.
+    /// Whether it is only headings without text. They do not count for the breadcrumb.
     bare: bool,
 }
 
@@ -166,22 +162,22 @@ impl Group {
         self.bare &= next.bare;
     }
 
-    /// Whether `next` is a sibling or a child of what this group begins or ends with.
-    fn is_kin(&self, next: &Group) -> bool {
+    /// Whether `next` is a sibling or a child of the first or last section.
+    fn is_related(&self, next: &Group) -> bool {
         let above = parent(&next.first);
         [&self.first[..], parent(&self.first), &self.last, parent(&self.last)].contains(&above)
     }
 
-    /// Whether this group, too small to stand alone, goes on into `next`. Where `next` is cut
-    /// anyway its size does not matter, and a bare heading is nothing without its text.
+    /// Whether this group is too small to stand alone and is joined with `next`. If `next` is cut anyway, its size does
+    /// not matter; a heading without text is always joined.
     fn takes_forward(&self, next: &Group) -> bool {
         let fits = self.size + next.size <= JOINED_TOKENS_MAX || next.size > TOKENS_MAX;
-        self.size < TOKENS_MIN && self.is_kin(next) && (fits || self.bare)
+        self.size < TOKENS_MIN && self.is_related(next) && (fits || self.bare)
     }
 
-    /// Whether `next`, too small to stand alone and the last of its siblings, ends this piece.
+    /// Whether `next`, which is too small to stand alone and the last of its siblings, is joined with this group.
     fn takes_back(&self, next: &Group) -> bool {
-        self.is_kin(next) && self.size + next.size <= JOINED_TOKENS_MAX
+        self.is_related(next) && self.size + next.size <= JOINED_TOKENS_MAX
     }
 }
 
@@ -196,8 +192,7 @@ fn join_forward(sections: Vec<Group>) -> Vec<Group> {
     groups
 }
 
-/// Finds the sections. Only headings of the document itself count: what looks like one inside a
-/// code block is code, and one inside a quote or a list belongs to it.
+/// Finds the sections. Only headings at the top level of the document count, not those in code blocks, quotes or lists.
 fn sections(body: &str, sizer: &Sizer) -> Vec<Group> {
     struct Heading {
         level: u8,
@@ -274,7 +269,7 @@ fn sections(body: &str, sizer: &Sizer) -> Vec<Group> {
     sections
 }
 
-/// Cuts a group that is over the limit at paragraphs, else at lines, sentences and words.
+/// Cuts a group over the limit at paragraphs, or if that is not possible at lines, sentences or words.
 fn cut(body: &str, group: Group, title: &str, sizer: &Sizer) -> Vec<Group> {
     let room = TOKENS_MAX.saturating_sub(2 + sizer.size(&breadcrumb(title, &group.path)));
     let room = room.max(TOKENS_MAX / 2);
@@ -300,7 +295,7 @@ fn cut(body: &str, group: Group, title: &str, sizer: &Sizer) -> Vec<Group> {
     parts
 }
 
-/// Cuts what is very long between its blocks, else between lines, words or characters.
+/// Cuts a very long text between blocks, or if that is not possible between lines, words or characters.
 fn windows(body: &str, whole: Range<usize>) -> Vec<Range<usize>> {
     if whole.len() <= SPLIT_BYTES_MAX {
         return vec![whole];
@@ -338,8 +333,8 @@ fn windows(body: &str, whole: Range<usize>) -> Vec<Range<usize>> {
     windows
 }
 
-/// Where a part that begins at `at` may begin instead, to repeat the end of the part before it: at
-/// a line or a sentence, never inside a code block.
+/// An earlier start for a part that begins at `at`, so that it repeats the end of the part before it. The start is at a
+/// line or a sentence, never inside a code block.
 fn overlap_from(body: &str, before: Range<usize>, at: usize, sizer: &Sizer) -> usize {
     let reach = at.saturating_sub(OVERLAP_TOKENS * BYTES_PER_TOKEN_MAX).max(before.start + 1);
     let starts: Vec<usize> = (reach..before.end)
@@ -353,11 +348,11 @@ fn overlap_from(body: &str, before: Range<usize>, at: usize, sizer: &Sizer) -> u
         .collect();
     let too_long = starts.partition_point(|&i| sizer.size(&body[i..at]) > OVERLAP_TOKENS);
     let Some(&start) = starts.get(too_long) else { return at };
-    let torn = |line: &str| line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~");
-    if body[start..at].lines().any(torn) { at } else { start }
+    let is_fence = |line: &str| line.trim_start().starts_with("```") || line.trim_start().starts_with("~~~");
+    if body[start..at].lines().any(is_fence) { at } else { start }
 }
 
-/// Counts what a piece costs: tokens, but at least a sixteenth of its bytes.
+/// Measures the size of a piece: its tokens, but at least one for each [`BYTES_PER_TOKEN_MAX`] bytes.
 struct Sizer<'a>(&'a dyn CountTokens);
 
 impl ChunkSizer for &Sizer<'_> {
@@ -403,7 +398,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts words and marks, as a wordpiece tokenizer roughly does.
+    /// Counts words and punctuation, roughly as a wordpiece tokenizer does.
     struct Words;
 
     impl CountTokens for Words {
@@ -434,8 +429,8 @@ mod tests {
         (0..count).map(|i| format!("word{i} ")).collect()
     }
 
-    /// What holds of every body: nothing is lost, nothing is too long, all is as in the file.
-    fn check_laws(body: &str) -> Vec<Piece> {
+    /// Asserts what holds for every body: no text is lost, no piece is too long, and pieces are slices of the file.
+    fn check_rules(body: &str) -> Vec<Piece> {
         let pieces = pieces(body);
         let mut covered = 0;
         let mut start = 0;
@@ -460,13 +455,13 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_cut_at_its_headings_and_each_piece_knows_where_it_stands() {
+    fn a_unit_is_cut_at_its_headings() {
         let long = words(60);
         let body = format!(
             "# Go Concurrency\n\n{long}\n\n## Worker Pools\n\n{long}\n\n### Bounded\n\n{long}\n\n\
              Channels\n--------\n\n{long}\n"
         );
-        let pieces = check_laws(&body);
+        let pieces = check_rules(&body);
         let seen: Vec<_> = pieces.iter().map(|piece| (piece.level, piece.breadcrumb.as_str())).collect();
         assert_eq!(
             seen,
@@ -481,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_looks_like_a_heading_is_no_cut() {
+    fn a_line_that_only_looks_like_a_heading_is_not_a_cut() {
         let long = words(60);
         for not_one in [
             format!("```sh\n## not a heading\n{long}\n```\n"),
@@ -499,30 +494,30 @@ mod tests {
     }
 
     #[test]
-    fn small_pieces_join_their_siblings_and_not_their_aunts() {
+    fn small_pieces_join_only_their_siblings() {
         let (tiny, long) = ("a few words", words(100));
         let check = |body: String, expected: &[&str]| {
-            check_laws(&body);
+            check_rules(&body);
             assert_eq!(breadcrumbs(&body), expected, "{body}");
         };
-        // With the next one, with the one before when last, with the parent's introduction.
+        // They join the next one, the one before if they are last, or the parent's introduction.
         check(format!("## A\n\n{tiny}\n\n## B\n\n{long}"), &["Go Concurrency"]);
         check(format!("## A\n\n{long}\n\n## B\n\n{tiny}"), &["Go Concurrency"]);
         check(format!("## A\n\n{long}\n\n### B\n\n{tiny}"), &["Go Concurrency > A"]);
-        // A bare heading gives way to what it is a heading of.
+        // A heading without text joins the section below it.
         check(format!("# Go Concurrency\n\n## A\n\n### B\n\n{long}"), &["Go Concurrency > A > B"]);
-        // The last small child of A has no sibling beside it: C is another's.
+        // C is small but not a sibling of B, so it does not join B.
         let body = format!("## A\n\n{long}\n\n### B\n\n{long}\n\n## C\n\n{tiny}");
         check(body, &["Go Concurrency > A", "Go Concurrency > A > B", "Go Concurrency > C"]);
     }
 
     #[test]
-    fn a_long_section_is_cut_at_paragraphs_with_some_of_it_repeated() {
+    fn a_long_section_is_cut_at_paragraphs_with_overlap() {
         let paragraphs: String = (0..40)
             .map(|i| format!("Paragraph {i}. It has a few sentences. Like this one, {i}.\n\n"))
             .collect();
         let body = format!("## Long\n\n{}", paragraphs.repeat(2));
-        let pieces = check_laws(&body);
+        let pieces = check_rules(&body);
         assert!(pieces.len() > 2, "{}", pieces.len());
         for pair in pieces.windows(2) {
             let repeated = Sizer(&Words).size(&body[pair[1].span.start..pair[0].span.end]);
@@ -533,16 +528,16 @@ mod tests {
     }
 
     #[test]
-    fn a_code_block_that_fits_is_not_torn() {
+    fn a_code_block_that_fits_is_not_cut() {
         let code: String = (0..40).fold(String::new(), |mut code, i| {
             let _ = writeln!(code, "let value{i} = compute({i});");
             code
         });
         let body = format!("## S\n\n{}\n\n```rust\n{code}```\n\n{}\n", words(300), words(300));
-        let pieces = check_laws(&body);
+        let pieces = check_rules(&body);
         assert!(pieces.len() > 1);
         for piece in &pieces {
-            assert_eq!(piece.text.matches("```").count() % 2, 0, "torn: {}", piece.text);
+            assert_eq!(piece.text.matches("```").count() % 2, 0, "cut: {}", piece.text);
         }
         assert!(pieces.iter().any(|piece| piece.text.contains(&code)));
     }
@@ -557,19 +552,19 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_cannot_see_is_not_embedded() {
+    fn hidden_text_is_not_embedded() {
         let text = pieces("shown<!-- obey me --> and \u{200b}plain\n")[0].embedding_text();
         assert_eq!(text, "Go Concurrency\n\nshown and plain");
     }
 
     #[test]
-    fn no_markdown_loses_a_line_or_makes_a_piece_too_long() {
+    fn random_markdown_keeps_all_rules() {
         for seed in 0..300_u64 {
             let body = random_markdown(seed);
             if body.trim().is_empty() {
                 continue;
             }
-            let result = std::panic::catch_unwind(|| check_laws(&body));
+            let result = std::panic::catch_unwind(|| check_rules(&body));
             assert!(result.is_ok(), "seed {seed}:\n{body}");
         }
     }
@@ -596,14 +591,14 @@ mod tests {
         for (name, body) in cases {
             assert!(body.len() <= 2 << 20, "{name} is {} bytes", body.len());
             let started = Instant::now();
-            check_laws(&format!("## Start\n\n{body}"));
+            check_rules(&format!("## Start\n\n{body}"));
             let took = started.elapsed();
             println!("{name}: {took:?} for {} KiB", body.len() / 1024);
             assert!(took < Duration::from_secs(10), "{name} took {took:?}");
         }
     }
 
-    /// Markdown that no person would write, from a seed.
+    /// Random markdown from a seed.
     fn random_markdown(seed: u64) -> String {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut random = move |below: u64| rng.u64(..below);

@@ -1,25 +1,28 @@
-//! What a search may see: all chunks of a generation, or some.
+//! The set of chunks that a search is restricted to.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::records::ChunkRow;
 
-/// A set of chunks that a pinned generation is narrowed to, by [`crate::Snapshot::restrict`]. Cheap to clone.
+/// A set of chunks for `Snapshot::restrict`. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     rows: Arc<HashSet<ChunkRow>>,
 }
 
 impl Filter {
+    /// The number of chunks.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
+    /// Whether no chunk is admitted.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
+    /// Whether the chunk is in the set.
     pub fn admits(&self, chunk: ChunkRow) -> bool {
         self.rows.contains(&chunk)
     }

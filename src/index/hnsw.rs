@@ -1,8 +1,8 @@
-//! A graph over the vectors of a large brain (HNSW, usearch), so that a search need not look at all
-//! of them. It only proposes candidates: they are scored exactly with the packed vectors.
+//! An HNSW graph (usearch) over the vectors of a large brain, so that a search need not compare all of them.
 //!
-//! A graph is made for one generation and used for later ones: chunks added since are looked at one
-//! by one, chunks gone since are left out. It is made again when too many were added or gone.
+//! The graph only proposes candidates, which are scored exactly with the packed vectors. It is built for one generation
+//! and used for later ones: chunks added since are compared one by one, and removed chunks are left out. It is built
+//! again after too many changes.
 
 use std::path::Path;
 
@@ -13,28 +13,28 @@ use usearch::ffi::{IndexOptions, MetricKind, ScalarKind};
 use crate::error::Error;
 use crate::vectors::Vectors;
 
-/// From how many chunks on a graph is made. Looking at all of 30,000 vectors takes 2.3 ms, of
-/// 100,000 14 ms: no more than embedding the question does, exact, and with nothing to build or to
-/// keep. A graph of 100,000 answers in 2 ms and takes a minute and a half of two cores to build.
+/// From how many chunks on a graph is built.
+///
+/// Comparing all of 30,000 vectors takes 2.3 ms, of 100,000 14 ms: no more than embedding the question, and it is exact
+/// and needs no graph. A graph of 100,000 answers in 2 ms, and two cores build it in a minute and a half.
 pub const CHUNKS_MIN: usize = 100_000;
 
-/// A graph is made again when this part of its chunks, one in so many, was added or is gone.
+/// A graph is built again after one in so many of its chunks was added or removed.
 pub(crate) const CHANGED_PART: usize = 8;
 
-// On 100,000 vectors in 2,000 clusters, 100 queries: recall@10 1.00 and recall@50 .996 after exact
-// scoring. With f32 in the place of i8 the recall is the same, the file three times as large and
-// loading it sixteen times slower.
+// On 100,000 vectors in 2,000 clusters, with 100 queries: recall@10 is 1.00 and recall@50 0.996 after exact scoring.
+// With f32 instead of i8 the recall is the same, the file three times as large, and loading sixteen times slower.
 const QUANTIZATION: ScalarKind = ScalarKind::I8;
 const CONNECTIVITY: usize = 16;
 const EXPANSION_ADD: usize = 96;
 const EXPANSION_SEARCH: usize = 256;
-/// How many candidates are scored exactly, for each wanted.
+/// How many candidates are scored exactly for each requested hit.
 const CANDIDATES_FACTOR: usize = 4;
 const CANDIDATES_MIN: usize = 200;
 
 pub(crate) struct Graph {
     index: usearch::Index,
-    /// The last row that is in it.
+    /// Its last row.
     pub(crate) row_max: i64,
 }
 
@@ -51,8 +51,8 @@ impl Graph {
         Ok((Self { index, row_max }, bytes))
     }
 
-    /// Reads a graph's file; `None` when it is not what was written. The checksum is proven on the
-    /// bytes that are then read: a graph with a flipped bit loads well and crashes when searched.
+    /// Reads a graph's file; `None` if it is damaged. The checksum is tested on the bytes that are then loaded: a graph
+    /// with a flipped bit loads without error and crashes when searched.
     pub(crate) fn read(path: &Path, hash: &str, row_max: i64, dimensions: usize) -> Option<Self> {
         let bytes = std::fs::read(path).ok()?;
         if crate::vectors::hash(&bytes) != hash {
@@ -60,7 +60,7 @@ impl Graph {
         }
         let index = usearch::Index::new(&options(dimensions)).ok()?;
         index.load_from_buffer(&bytes).ok()?;
-        // Loading takes over what the file says, whatever was asked for.
+        // Loading overwrites the options with those of the file.
         (index.dimensions() == dimensions).then_some(())?;
         index.change_expansion_search(EXPANSION_SEARCH);
         Some(Self { index, row_max })

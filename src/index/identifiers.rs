@@ -1,22 +1,20 @@
-//! Words as the full-text index sees them: identifiers found whole and by their parts.
+//! Words of the full-text index: identifiers are found whole and by their parts.
 
 use std::collections::HashSet;
 
 use knowledge::text::split_camel_case;
 
-/// The most terms of one query that are looked up: a person asks with ten, a pasted log has
-/// thousands.
+/// The most terms of one query that are searched: a question has ten, a pasted log has thousands.
 const TERMS_MAX: usize = 64;
 
-/// The parts of the texts' identifiers, one after the other, each identifier once.
+/// The other forms of the texts' identifiers, separated by spaces, each identifier once.
 ///
-/// The tokenizer takes `parseConfig` for one word and `parse_config` for two; this gives
-/// `parse config` for the first and `parseconfig` for the second, so that each way of writing finds
-/// the other. They are indexed in a column of their own beside the text.
+/// FTS5's tokenizer reads `parseConfig` as one word and `parse_config` as two. The other forms are `parse config` and
+/// `parseconfig`, so that each way of writing finds the other. They are indexed in a column of their own.
 pub(crate) fn parts_of_identifiers(texts: &[&str]) -> String {
     let mut seen = HashSet::new();
     let mut parts = String::new();
-    let words = texts.iter().flat_map(|text| with_marks(text)).flat_map(identifiers);
+    let words = texts.iter().flat_map(|text| marked_words(text)).flat_map(identifiers);
     for word in words.filter(|word| seen.insert(*word)) {
         for form in other_forms(word) {
             if !parts.is_empty() {
@@ -28,9 +26,9 @@ pub(crate) fn parts_of_identifiers(texts: &[&str]) -> String {
     parts
 }
 
-/// A query of FTS5 for chunks that hold any of the terms; `None` when no term has a letter or digit.
+/// A query of FTS5 for chunks that contain any of the terms; `None` if no term has a letter or digit.
 ///
-/// Every term is quoted: nothing in it is an operator.
+/// Every term is quoted, so that nothing in it is an operator.
 pub(crate) fn any_of(terms: &[String]) -> Option<String> {
     let mut seen = HashSet::new();
     let quoted: Vec<String> = terms
@@ -44,7 +42,7 @@ pub(crate) fn any_of(terms: &[String]) -> Option<String> {
     if quoted.is_empty() { None } else { Some(quoted.join(" OR ")) }
 }
 
-/// A term as a string of FTS5. A NUL would end the query early.
+/// Quotes a term for FTS5. A NUL would end the query early.
 fn quote(term: &str) -> String {
     format!("\"{}\"", term.replace('\0', " ").replace('"', "\"\""))
 }
@@ -53,9 +51,9 @@ fn identifiers(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| word.len() >= 3)
 }
 
-/// The stretches of a text that may hold an identifier with parts: with a mark between letters, a capital after the
-/// first, or what is not ASCII. Most words of a text have none of these, which their bytes tell at a glance.
-fn with_marks(text: &str) -> impl Iterator<Item = &str> {
+/// The words of a text that may be identifiers with parts: those with an underscore, a capital after the first letter, or
+/// a character outside of ASCII. Most words have none of these, which a scan of the bytes finds quickly.
+fn marked_words(text: &str) -> impl Iterator<Item = &str> {
     let bytes = text.as_bytes();
     let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || !byte.is_ascii();
     let mut at = 0;
@@ -71,7 +69,7 @@ fn with_marks(text: &str) -> impl Iterator<Item = &str> {
             let end = at;
             at += 1;
             if is_marked {
-                // Both ends are beside ASCII, or ends of the text.
+                // Both ends are beside an ASCII byte or at an end of the text, so they are character boundaries.
                 return text.get(start..end);
             }
         }
@@ -79,15 +77,15 @@ fn with_marks(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// How else an identifier may be written: its parts apart, and its parts in one.
+/// The other forms of an identifier: its parts separated, and its parts joined.
 fn other_forms(word: &str) -> Vec<String> {
     let word = word.trim_matches('_');
     let parts: Vec<&str> = word.split('_').filter(|part| !part.is_empty()).collect();
-    let humps: Vec<&str> =
-        parts.iter().flat_map(|part| split_camel_case(part)).filter(|hump| hump.len() >= 2).collect();
+    let words = parts.iter().flat_map(|part| split_camel_case(part));
+    let words: Vec<&str> = words.filter(|word| word.len() >= 2).collect();
     let mut forms = Vec::new();
-    if humps.len() > parts.len() {
-        forms.push(humps.join(" ").to_lowercase());
+    if words.len() > parts.len() {
+        forms.push(words.join(" ").to_lowercase());
     }
     if parts.len() > 1 {
         forms.push(parts.concat().to_lowercase());
@@ -100,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn identifiers_are_found_by_their_parts_and_as_one() {
+    fn identifiers_have_split_and_joined_forms() {
         let check =
             |text: &str, expected: &str| assert_eq!(parts_of_identifiers(&[text]), expected, "{text}");
         check("call parseConfig twice: parseConfig", "parse config");
@@ -115,9 +113,9 @@ mod tests {
         assert_eq!(parts_of_identifiers(&["readFile", "read_file readFile"]), "read file readfile");
     }
 
-    /// Against looking at every word.
+    /// Compares the quick scan with testing every word.
     #[test]
-    fn no_identifier_with_parts_is_passed_over() {
+    fn no_identifier_with_parts_is_skipped() {
         let letters = ["a", "bc", "D", "EF", "_", "__", "1", "ß", "É", "—", " ", "-", ".", "\n", "日"];
         let mut with_parts = 0;
         for seed in 0..2_000_u32 {
@@ -135,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_in_a_term_is_an_operator() {
+    fn a_term_contains_no_operator() {
         let check = |terms: &[&str], expected: Option<&str>| {
             let terms: Vec<String> = terms.iter().map(|term| (*term).to_owned()).collect();
             assert_eq!(any_of(&terms).as_deref(), expected, "{terms:?}");

@@ -1,9 +1,33 @@
-//! The index of a brain: its chunks, their words, their vectors and their relations, for searching.
+//! The searchable index of a brain: its chunks, their words and vectors, and the units' relations.
 //!
-//! It lies in the brain's derived folder and can be made anew from the files at any time; so
-//! whatever is wrong with it, the remedy is to drop and remake it, and it does so by itself.
-//! Readers see one whole generation and never wait for the one builder. It never calls a model:
-//! texts that need a vector are handed out by [`Plan::texts`] and come back in [`Plan::publish`].
+//! The index is in the brain's derived folder and can be rebuilt from the files at any time; a damaged one is dropped
+//! and rebuilt automatically. Readers see one whole generation and never wait for the one builder. This crate never
+//! calls a model: [`Plan::texts`] returns the texts to embed, and [`Plan::publish`] takes their vectors.
+//!
+//! ```
+//! use index::{Index, Mode, ModelLabel};
+//!
+//! struct Words;
+//! impl knowledge::CountTokens for Words {
+//!     fn count(&self, text: &str) -> usize {
+//!         text.split_whitespace().count()
+//!     }
+//! }
+//!
+//! let folder = tempfile::tempdir()?;
+//! let brain = brain::Brain::init(folder.path())?.brain;
+//! std::fs::write(folder.path().join("pools.md"), "# Worker pools\n\nBound them.\n")?;
+//! let index = Index::open(&brain.derived_folder())?;
+//! let model = ModelLabel { name: "example/1".into(), dimensions: 2 };
+//! let plan = index.plan(&brain, &model, &Words, Mode::Changed, &mut |_| {})?;
+//! let vectors = plan.texts().iter().map(|_| vec![0.6, 0.8]).collect();
+//! plan.publish(vectors)?;
+//! let hits = index.pin()?.bm25(&["pools".to_owned()], 5)?;
+//! assert_eq!(hits.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod builder;
 mod cache;
@@ -52,18 +76,19 @@ pub struct Index {
 }
 
 impl Index {
-    /// Opens the index in `folder`, a brain's derived folder, and makes it when there is none. One
-    /// of another schema version or a corrupt one is dropped and made anew, empty. While a builder
-    /// holds the lock and has not made it, the index is open and empty.
+    /// Opens the index in `folder`, a brain's derived folder, and creates it if there is none.
+    ///
+    /// An index of another schema version or a corrupt one is dropped and created again, empty. While another builder
+    /// creates it, the index is empty.
     ///
     /// # Errors
-    /// When the folder cannot be written to, or what is there cannot be read.
+    /// If the folder cannot be written, or the index cannot be read.
     pub fn open(folder: &Path) -> Result<Self, Error> {
         Ok(Self { store: Arc::new(Store::open(folder, Limits::default())?) })
     }
 
-    /// As [`Index::open`], with a vector graph from this many chunks on instead of
-    /// [`GRAPH_FROM_CHUNKS`]: to measure the one against the other.
+    /// As [`Index::open`], with a vector graph from this many chunks on instead of [`GRAPH_FROM_CHUNKS`]. For
+    /// measurements.
     ///
     /// # Errors
     /// Those of [`Index::open`].
@@ -72,14 +97,14 @@ impl Index {
         Ok(Self { store: Arc::new(Store::open(folder, limits)?) })
     }
 
-    /// Finds what has to change so that the index agrees with the brain's files, and holds the
-    /// builder's lock from here until the plan is published or dropped. Waits for another builder.
+    /// Finds what has to change so that the index agrees with the brain's files.
     ///
-    /// Files are compared by size and time, then by content; `tokens` counts as the model does.
+    /// Waits for another builder, and holds the builder's lock until the plan is published or dropped. Files are
+    /// compared by size and time, then by content; `tokens` counts as the model does.
     ///
     /// # Errors
-    /// When the brain cannot be listed or the index not be read. A single bad file is no error: it
-    /// becomes a [`Problem`].
+    /// If the brain cannot be listed or the index cannot be read. A bad file is not an error: it becomes a
+    /// [`Problem`].
     pub fn plan(
         &self,
         brain: &dyn Files,
@@ -92,7 +117,7 @@ impl Index {
         Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress)
     }
 
-    /// As [`Index::plan`], but `None` at once when another builder is at work.
+    /// As [`Index::plan`], but returns `None` at once if another builder works.
     ///
     /// # Errors
     /// Those of [`Index::plan`].
@@ -108,38 +133,38 @@ impl Index {
         Plan::from_files(self.store.clone(), lock, brain, model, tokens, mode, progress).map(Some)
     }
 
-    /// A plan for a generation of the given units alone, each in the pieces that it comes with, whatever
-    /// the index held before: how a set of passages that was cut elsewhere gets into an index of its own.
+    /// Plans a generation of exactly the given units, in the given pieces, for a set of passages that was cut
+    /// elsewhere.
     ///
     /// # Errors
-    /// When the index cannot be read. Of two units with one id publishing fails.
+    /// If the index cannot be read. Publishing fails if two units have one id.
     pub fn plan_prechunked(&self, units: Vec<PrechunkedUnit>, model: &ModelLabel) -> Result<Plan, Error> {
         let lock = BuilderLock::wait(self.store.folder())?;
         Plan::from_prechunked(self.store.clone(), lock, units, model)
     }
 
-    /// Whether a plan would be empty, found without parsing and without waiting for anyone. Only
-    /// files that were written moments before they were indexed are read again, once.
+    /// Whether a plan would be empty. Parses nothing and waits for no builder; only files that were written moments
+    /// before they were indexed are read again, once.
     ///
     /// # Errors
-    /// When the brain cannot be listed or the index not be read.
+    /// If the brain cannot be listed or the index cannot be read.
     pub fn is_current(&self, brain: &dyn Files, model: &ModelLabel) -> Result<bool, Error> {
         file_table::is_current(&self.store, brain, model)
     }
 
-    /// The commit up to which [`Index::note_reviewers`] was told who has reviewed what.
+    /// The last commit that was passed to [`Index::note_reviewers`].
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn reviewed(&self) -> Result<Option<String>, Error> {
         reviewers::commit(&self.store)
     }
 
-    /// Notes up to a commit who has reviewed which path (`None`: nobody who is known), and forgets all that was
-    /// noted before when `is_whole`. `false`, and nothing is noted, while a builder is at work.
+    /// Stores who reviewed each path up to a commit (`None`: no known person). With `is_whole`, it replaces everything
+    /// stored before. Returns `false`, and stores nothing, while a builder works.
     ///
     /// # Errors
-    /// When the index cannot be written.
+    /// If the index cannot be written.
     pub fn note_reviewers<'p>(
         &self,
         commit: &str,
@@ -149,18 +174,18 @@ impl Index {
         reviewers::note(&self.store, commit, is_whole, by_path)
     }
 
-    /// Pins the newest generation: what it answers is of that one, however many are published
-    /// meanwhile. Never waits for a builder. Keep it for one question, not for longer: while it
-    /// lives, the database's log grows.
+    /// Pins the newest generation: the snapshot reads this generation, even if others are published meanwhile.
+    ///
+    /// Never waits for a builder. Keep a snapshot for one question only: while it exists, the database's log grows.
     ///
     /// # Errors
-    /// When the index cannot be read; a damaged one is marked, and the next plan remakes it.
+    /// If the index cannot be read. A damaged one is marked, and the next plan rebuilds it.
     pub fn pin(&self) -> Result<Snapshot, Error> {
         Snapshot::new(self.store.clone(), Vectored::Yes)
     }
 
-    /// As [`Index::pin`], for a search by words alone: the vectors are not read, which takes longer than
-    /// everything else, and nothing is near to anything.
+    /// As [`Index::pin`], for a search by words only: the vectors, which take the longest, are not read, and a search by
+    /// meaning finds nothing.
     ///
     /// # Errors
     /// Those of [`Index::pin`].

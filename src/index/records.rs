@@ -6,27 +6,31 @@ use rusqlite::Row;
 use rusqlite::types::FromSql;
 use serde::{Deserialize, Serialize};
 
-/// The number of a chunk in the index. It stands for one text and one vector for as long as the
-/// database lives, and is never used again for another.
+/// The row number of a chunk. It stands for one text and one vector as long as the database exists, and is never
+/// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ChunkRow(pub i64);
 
-/// A chunk with its score; higher is better.
+/// A chunk with its score.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hit {
+    /// The chunk.
     pub chunk: ChunkRow,
+    /// Higher is better.
     pub score: f64,
 }
 
-/// A piece of a unit.
+/// A chunk: a piece of a unit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ChunkRecord {
+    /// Its row number.
     pub row: ChunkRow,
     /// `<unit id>#<position>`.
     pub id: String,
+    /// Its unit.
     pub unit: UnitId,
-    /// 0 for the first of its unit.
+    /// Its position in the unit, from 0.
     pub position: u32,
     /// The level of the heading that it begins under; 1 for the text under the title.
     pub level: u8,
@@ -38,45 +42,61 @@ pub struct ChunkRecord {
     pub tokens: u32,
 }
 
-/// A chunk, and those before and after it in its unit.
+/// A chunk, and the chunks before and after it in its unit.
 pub type WithNeighbours = (ChunkRecord, Vec<ChunkRow>);
 
-/// What the index knows of a unit; its body is in its chunks and its file.
+/// A unit in the index. Its body is in its chunks and in its file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct UnitRecord {
+    /// Its id.
     pub id: UnitId,
+    /// Its file, relative to the brain.
     pub path: String,
+    /// Its title.
     pub title: String,
+    /// Its type.
     #[serde(rename = "type")]
     pub kind: UnitType,
+    /// Its domain.
     pub domain: Domain,
+    /// Its tags.
     pub tags: Vec<String>,
+    /// From 0 to 1.
     pub confidence: f64,
+    /// Where it comes from.
     pub source: String,
+    /// One sentence.
     pub description: Option<String>,
+    /// `superseded`, for one.
     pub status: Option<String>,
+    /// When it was created.
     pub created: Option<Timestamp>,
+    /// When it was last changed.
     pub last_modified: Option<Timestamp>,
-    /// Who has let its file into the default branch, as [`Index::note_reviewers`](crate::Index::note_reviewers)
-    /// was told.
+    /// Who merged its file into the default branch, from
+    /// [`Index::note_reviewers`](crate::Index::note_reviewers).
     pub reviewed_by: Option<String>,
 }
 
-/// A relation of a unit with another that exists.
+/// A relation between a unit and another one that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Edge {
+    /// The other unit.
     pub other: UnitId,
+    /// How they relate.
     pub relation: Relation,
-    /// Whether it is the unit asked about that states the relation.
+    /// Whether the requested unit states the relation; otherwise the other one does.
     pub outgoing: bool,
 }
 
 /// A file that is not in the index, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
+    /// The file, relative to the brain.
     pub path: String,
-    /// 1 for the first.
+    /// The line of the error, from 1.
     pub line: usize,
+    /// What is wrong.
     pub what: String,
 }
 

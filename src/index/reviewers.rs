@@ -1,4 +1,4 @@
-//! Who has reviewed what, as the brain's history says.
+//! Who reviewed each file, from the brain's history.
 
 use rusqlite::{OptionalExtension as _, TransactionBehavior, params};
 

@@ -1,36 +1,35 @@
-//! The tables.
+//! The database's tables and versions.
 
 use rusqlite::{Connection, ErrorCode};
 
-/// A chunk with its embedding has some 2 KB: a page of 4 KB holds one, and is half empty. A search reads many
-/// chunks and one of a page, so the pages are no larger than that.
+/// A chunk with its embedding has about 2 KB, so that a page of 4 KB would hold one and be half empty. Larger pages do
+/// not pay: a search reads many chunks, mostly one per page.
 pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
-/// The version of the tables and of what is in them. Another version is dropped and made anew.
+/// The version of the tables and their content. A database of another version is dropped and rebuilt.
 pub(crate) const VERSION: i64 = 3;
 
-/// "nugg", so that a database of something else is not taken for ours.
+/// "nugg": marks the database as an index.
 const APPLICATION_ID: i64 = 0x6e75_6767;
 
 /// Embeddings are kept as f16, little endian: half the space of f32, an error of the cosine below
 /// 1e-3, and the packed vectors of a generation are the very same bits, so that they can be remade
 /// from here to the last byte and proven by their checksum.
 ///
-/// `reviewers` tells who has let a path into the default branch, up to the commit in `reviewed`. It is of no
-/// generation: a merge may change it and no file.
+/// `reviewers` says who merged a path into the default branch, up to the commit in `reviewed`. It belongs to no
+/// generation: a merge may change it without changing a file.
 ///
-/// A vector file may serve several generations: chunks after its last row have their vectors here
-/// alone, and those of its chunks that are gone since are in `gone`, vector included, so that the file
-/// can still be remade.
+/// A vector file may serve several generations: chunks after its last row have their vectors only here, and chunks of
+/// the file that were removed since are in `gone` with their vectors, so that the file can still be remade.
 ///
-/// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector for ever,
-/// which is what lets a graph of an older generation be used for a newer one.
+/// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector, so that the graph of an older
+/// generation can be used for a newer one.
 ///
-/// `chunks_fts` keeps no text (`content=''`): what is indexed is not what is shown, it has hidden characters taken out and
-/// identifiers taken apart, and the text is in `chunks` already.
+/// `chunks_fts` keeps no text (`content=''`): the indexed text differs from the displayed one, which is in `chunks`. It
+/// has no hidden characters, and its identifiers are split.
 ///
-/// The words of a large change are gathered in up to 32 MB of memory instead of 1, so that they are
-/// sorted once and not merged again and again.
+/// `hashsize` lets FTS5 collect the words of a large change in 32 MB of memory instead of 1 MB, so that they are sorted
+/// once and not merged repeatedly.
 const TABLES: &str = "
     CREATE TABLE generation (
         id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -118,7 +117,7 @@ const TABLES: &str = "
     INSERT INTO chunks_fts(chunks_fts, rank) VALUES ('hashsize', 33554432);
 ";
 
-/// Empties every table of a generation; the numbering of chunk rows goes on.
+/// Empties every table of a generation; the numbering of chunk rows continues.
 pub(crate) const CLEAR: &str = "
     DELETE FROM generation;
     DELETE FROM graph;
@@ -130,7 +129,7 @@ pub(crate) const CLEAR: &str = "
     INSERT INTO chunks_fts(chunks_fts) VALUES ('delete-all');
 ";
 
-/// What a database file turns out to be.
+/// The state of a database file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     Empty,
@@ -139,9 +138,9 @@ pub(crate) enum State {
     Damaged,
 }
 
-/// Looks at a database without changing it.
+/// Finds the state of a database without changing it.
 pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
-    let look = || -> rusqlite::Result<State> {
+    let read_state = || -> rusqlite::Result<State> {
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let tables = number("SELECT count(*) FROM sqlite_schema")?;
         let (version, application) = (number("PRAGMA user_version")?, number("PRAGMA application_id")?);
@@ -154,14 +153,14 @@ pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
         number("SELECT count(*) FROM generation")?;
         Ok(State::Ours)
     };
-    match look() {
+    match read_state() {
         Err(error) if is_damage(&error) => Ok(State::Damaged),
         other => other,
     }
 }
 
-/// Makes the tables in an empty database, unless another has made them: where the folder was just deleted, the
-/// lock was deleted with it, and two may hold one each.
+/// Creates the tables in an empty database, unless another process has: if the folder was just deleted, so was the
+/// lock, and two processes may hold one each.
 pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -173,23 +172,23 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
-    // The file by itself says what it is, also while its log has not been moved into it.
+    // The file alone must show its version, even without its log.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
 }
 
-/// Whether an error says that there are no tables yet: somebody is about to make them, or was killed before. One
-/// that has others and lacks this one is found damaged by the next builder's look.
+/// Whether an error says that there are no tables yet: another process is about to create them, or was killed before.
+/// A database that lacks only this table is found damaged by the next builder.
 pub(crate) fn has_no_tables(error: &rusqlite::Error) -> bool {
     error.to_string().contains("no such table: generation")
 }
 
-/// Whether an error says that the file itself is bad. A table or column that is missing counts as
-/// well: the version promised it.
+/// Whether an error says that the file is damaged. A missing table or column counts as damage, because the version
+/// promises it.
 pub(crate) fn is_damage(error: &rusqlite::Error) -> bool {
     match error {
         rusqlite::Error::SqliteFailure(failure, message) => match failure.code {
             ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => true,
-            // A file that ends where a page should be: cut off, or left with another one's log.
+            // The file ends where a page should be: it is truncated, or the log is another database's.
             ErrorCode::SystemIoFailure => failure.extended_code == rusqlite::ffi::SQLITE_IOERR_SHORT_READ,
             ErrorCode::Unknown => message.as_deref().is_some_and(|message| message.starts_with("no such ")),
             _ => false,

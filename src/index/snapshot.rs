@@ -1,4 +1,4 @@
-//! Reading: one pinned generation.
+//! Reading one pinned generation.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::vector_file::{self, Rows};
 use crate::vectors::{self, VectorSet};
 use crate::{identifiers, schema};
 
-/// One whole generation: a connection in a read transaction, and the vectors of that generation.
+/// One whole generation: a connection in a read transaction, and the generation's vectors.
 pub struct Snapshot {
     store: Arc<Store>,
     connection: Pooled,
     generation: u64,
-    /// When it was made: the numbers begin anew with the database.
+    /// When it was published; the numbers start again with a new database.
     built: String,
     model: Option<ModelLabel>,
     units: usize,
@@ -31,7 +31,7 @@ pub struct Snapshot {
     filter: Option<Filter>,
 }
 
-/// Whether a pinned generation has its vectors.
+/// Whether a snapshot reads the vectors.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Vectored {
     Yes,
@@ -40,24 +40,24 @@ pub(crate) enum Vectored {
 
 impl Snapshot {
     pub(crate) fn new(store: Arc<Store>, vectored: Vectored) -> Result<Self, Error> {
-        let pinned = store::while_vanishing(store.folder(), || {
+        let snapshot = store::retry_while_replaced(store.folder(), || {
             let connection = store.reader()?;
-            Self::once(Arc::clone(&store), connection, vectored)
+            Self::open(Arc::clone(&store), connection, vectored)
         });
-        match pinned {
-            // A builder was killed before it had made the tables. The next one begins anew; until then there is
-            // nothing to be found.
+        match snapshot {
+            // A builder was killed before it had created the tables. Until the next one creates them, the index is
+            // empty.
             Err(Error::Sqlite { source, .. }) if schema::has_no_tables(&source) => {
-                let connection = store.nothing()?;
-                Self::once(store, connection, vectored)
+                let connection = store.empty()?;
+                Self::open(store, connection, vectored)
             }
-            pinned => pinned,
+            snapshot => snapshot,
         }
     }
 
-    fn once(store: Arc<Store>, connection: Pooled, vectored: Vectored) -> Result<Self, Error> {
-        // From here on `drop` ends the transaction, whatever fails below.
-        let mut pinned = Self {
+    fn open(store: Arc<Store>, connection: Pooled, vectored: Vectored) -> Result<Self, Error> {
+        // From here on `drop` ends the transaction if something fails below.
+        let mut snapshot = Self {
             connection,
             generation: 0,
             built: String::new(),
@@ -68,41 +68,41 @@ impl Snapshot {
             filter: None,
             store,
         };
-        pinned.sql(pinned.connection.execute_batch("BEGIN"))?;
-        if let Some(generation) = pinned.sql(Generation::read(&pinned.connection))? {
-            pinned.generation = generation.number;
-            pinned.units = generation.units;
-            pinned.chunks = generation.chunks;
+        snapshot.sql(snapshot.connection.execute_batch("BEGIN"))?;
+        if let Some(generation) = snapshot.sql(Generation::read(&snapshot.connection))? {
+            snapshot.generation = generation.number;
+            snapshot.units = generation.units;
+            snapshot.chunks = generation.chunks;
             if vectored == Vectored::Yes {
-                pinned.vectors = pinned.vectors_of(&generation)?;
-                pinned.chunks = pinned.vectors.len();
+                snapshot.vectors = snapshot.vectors_of(&generation)?;
+                snapshot.chunks = snapshot.vectors.len();
             }
-            pinned.model = Some(generation.model);
-            pinned.built = generation.built;
+            snapshot.model = Some(generation.model);
+            snapshot.built = generation.built;
         }
-        Ok(pinned)
+        Ok(snapshot)
     }
 
-    /// The number of the generation; 0 before the first.
+    /// The generation's number; 0 before the first.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// What the vectors were made by; `None` before the first generation.
+    /// The model of the vectors; `None` before the first generation.
     pub fn model(&self) -> Option<&ModelLabel> {
         self.model.as_ref()
     }
 
-    /// From here on only these chunks are found, counted and stepped to; `None`: all. What is asked for by
-    /// its row or id is given all the same.
+    /// Restricts searches, counts and neighbours to these chunks; `None` for all. Chunks and units that are requested
+    /// by row or id are returned all the same.
     pub fn restrict(&mut self, filter: Option<Filter>) {
         self.filter = filter;
     }
 
-    /// A filter for the chunks of the units that `keep` says yes to: those of a domain, for one.
+    /// A filter for the chunks of the units that `keep` selects, such as those of a domain.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn filter_units(&self, keep: impl Fn(&UnitRecord) -> bool) -> Result<Filter, Error> {
         let kept = self.units()?.into_iter().filter(|unit| keep(unit)).map(|unit| unit.id);
         let kept: std::collections::HashSet<UnitId> = kept.collect();
@@ -116,26 +116,29 @@ impl Snapshot {
         self.filter.as_ref().is_none_or(|filter| filter.admits(chunk))
     }
 
+    /// The number of chunks that the filter admits.
     pub fn chunks_count(&self) -> usize {
         self.filter.as_ref().map_or(self.chunks, Filter::len)
     }
 
+    /// The number of units, without regard to the filter.
     pub fn units_count(&self) -> usize {
         self.units
     }
 
-    /// The chunks that hold any of the terms, best first, at most `limit`. The score is BM25 (k1 =
-    /// 1.2, b = 0.75), positive. A term may be anything, it is never read as an operator; an
-    /// identifier matches however it is written (`parseConfig`, `parse_config`).
+    /// Finds the chunks that contain any of the terms, best first, at most `limit`.
+    ///
+    /// The score is FTS5's BM25 (k1 = 1.2, b = 0.75), positive. A term may be any text and is never read as an
+    /// operator; an identifier matches in all ways of writing (`parseConfig`, `parse_config`).
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn bm25(&self, terms: &[String], limit: usize) -> Result<Vec<Hit>, Error> {
         let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
         let sql = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?1";
         let read = |row: &Row<'_>| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? });
         let mut hits = self.all(sql, [query], read)?;
-        // The filter is no table, so that a reader need not write one: what it leaves out is stepped over.
+        // The filter is not a table, so that a reader need not write: other rows are skipped here.
         hits.retain(|hit| self.admits(hit.chunk));
         let by_score = |a: &Hit, b: &Hit| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk));
         if limit < hits.len() {
@@ -146,17 +149,18 @@ impl Snapshot {
         Ok(hits)
     }
 
-    /// The chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
-    /// Exact, but for the largest brains (100,000 chunks and more), where a graph proposes.
+    /// Finds the chunks nearest to the vector, best first, at most `limit`. The score is the cosine.
+    ///
+    /// The search is exact, except in the largest brains (100,000 chunks and more), where a graph proposes candidates.
     ///
     /// # Errors
-    /// When the vector has other dimensions than the index, or is zero or not finite.
+    /// If the vector has other dimensions than the index, or is zero or not finite.
     pub fn nearest(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
         let Some(model) = &self.model else { return Ok(Vec::new()) };
         let query = vectors::normalised(vector, model.dimensions)?;
         let filter = self.filter.as_ref();
         let admits = |row| filter.is_none_or(|filter| filter.admits(ChunkRow(row)));
-        // A graph proposes the nearest of all, of which few may be among the admitted.
+        // A graph proposes the nearest of all chunks, of which the filter may admit few.
         let graph = if self.filter.is_some() { None } else { self.graph()? };
         let Some(graph) = graph else { return Ok(self.vectors.scan(&query, limit, i64::MIN, admits)) };
         let mut hits = self.vectors.scan(&query, limit, graph.row_max, admits);
@@ -174,33 +178,34 @@ impl Snapshot {
         self.vectors.vector(chunk)
     }
 
-    /// The cosine of a chunk with an L2-normalised vector; `None` for a chunk or dimensions that
-    /// are not of this generation.
+    /// The cosine of a chunk with an L2-normalised vector; `None` if this generation has no such chunk or other
+    /// dimensions.
     pub fn similarity(&self, chunk: ChunkRow, vector: &[f32]) -> Option<f64> {
         self.vectors.similarity(chunk, vector)
     }
 
+    /// Reads a chunk.
+    ///
     /// # Errors
-    /// When there is no such chunk in this generation.
+    /// If this generation has no such chunk.
     pub fn chunk(&self, chunk: ChunkRow) -> Result<ChunkRecord, Error> {
         let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
                    FROM chunks WHERE row = ?1";
         self.all(sql, [chunk.0], chunk_record)?.pop().ok_or(Error::NoSuchChunk { row: chunk.0 })
     }
 
-    /// Several chunks, in the order in which they were asked for.
+    /// Reads several chunks, in the requested order.
     ///
     /// # Errors
-    /// When one of them is not in this generation.
+    /// If this generation lacks one of them.
     pub fn chunks(&self, chunks: &[ChunkRow]) -> Result<Vec<ChunkRecord>, Error> {
         chunks.iter().map(|chunk| self.chunk(*chunk)).collect()
     }
 
-    /// Several chunks, in the order in which they were asked for, each with its [`Snapshot::neighbours`]: one
-    /// look-up for each instead of two.
+    /// Reads several chunks with their [`Snapshot::neighbours`], in the requested order.
     ///
     /// # Errors
-    /// When one of them is not in this generation.
+    /// If this generation lacks one of them.
     pub fn chunks_with_neighbours(&self, chunks: &[ChunkRow]) -> Result<Vec<WithNeighbours>, Error> {
         let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens,
                        (SELECT near.row FROM chunks AS near
@@ -225,10 +230,10 @@ impl Snapshot {
         found.into_iter().zip(chunks).map(there).collect()
     }
 
-    /// A unit's chunks, in order; none for a unit that is not there.
+    /// A unit's chunks, in order; empty for an unknown unit.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn chunks_of(&self, unit: &UnitId) -> Result<Vec<ChunkRecord>, Error> {
         let sql = "SELECT row, unit_id, position, heading_level, heading_breadcrumb, text, tokens
                    FROM chunks WHERE unit_id = ?1 ORDER BY position";
@@ -237,10 +242,10 @@ impl Snapshot {
         Ok(chunks)
     }
 
-    /// The chunk before and the one after, in the same unit.
+    /// The chunks before and after a chunk in its unit.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn neighbours(&self, chunk: ChunkRow) -> Result<Vec<ChunkRow>, Error> {
         let sql = "SELECT near.row FROM chunks AS this
                    JOIN chunks AS near ON near.unit_id = this.unit_id
@@ -251,11 +256,11 @@ impl Snapshot {
         Ok(near)
     }
 
-    /// How many chunks hold the term, as [`Snapshot::bm25`] would find them: stemmed, and whichever
-    /// way an identifier is written.
+    /// The number of chunks that contain the term, as [`Snapshot::bm25`] finds them: stemmed, and with identifiers in
+    /// all ways of writing.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn document_frequency(&self, term: &str) -> Result<u64, Error> {
         let Some(query) = identifiers::any_of(&[term.to_owned()]) else { return Ok(0) };
         if self.filter.is_some() {
@@ -273,10 +278,10 @@ impl Snapshot {
         Ok(count)
     }
 
-    /// The unit's relations in both directions: its own first, then those that others state of it.
+    /// A unit's relations in both directions: first those that it states, then those that others state about it.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn related(&self, unit: &UnitId) -> Result<Vec<Edge>, Error> {
         let sql = "SELECT target_id, relation_type, 1 FROM relationships
                        JOIN units ON units.id = target_id WHERE source_id = ?1
@@ -293,8 +298,10 @@ impl Snapshot {
         })
     }
 
+    /// A unit by its id; `None` if it is not in the index.
+    ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn unit(&self, unit: &UnitId) -> Result<Option<UnitRecord>, Error> {
         Ok(self.all(UNIT_BY_ID, [unit.as_str()], unit_record)?.pop())
     }
@@ -302,7 +309,7 @@ impl Snapshot {
     /// All units, by id.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn units(&self) -> Result<Vec<UnitRecord>, Error> {
         self.all(UNITS, [], unit_record)
     }
@@ -310,7 +317,7 @@ impl Snapshot {
     /// The files that are not in the index, by path.
     ///
     /// # Errors
-    /// When the index cannot be read.
+    /// If the index cannot be read.
     pub fn problems(&self) -> Result<Vec<Problem>, Error> {
         let sql = "SELECT path, problem_line, problem FROM files WHERE problem IS NOT NULL ORDER BY path";
         self.all(sql, [], |row| Ok(Problem { path: row.get(0)?, line: row.get(1)?, what: row.get(2)? }))
@@ -333,7 +340,7 @@ impl Snapshot {
         result.map_err(self.store.sqlite())
     }
 
-    /// The generation's vectors: cached, or those of its file with what was added and is gone since.
+    /// The generation's vectors: from the cache, or from its file with the rows added and removed since.
     fn vectors_of(&self, generation: &Generation) -> Result<Arc<VectorSet>, Error> {
         let key = format!("{} {} {}", generation.number, generation.vectors_hash, generation.built);
         let mut cached = self.store.cached_vectors();
@@ -373,7 +380,7 @@ impl Snapshot {
                 let path = self.store.folder().join(&file);
                 let graph = Graph::read(&path, &hash, row_max, self.vectors.dimensions()).map(Arc::new);
                 if graph.is_none() {
-                    // Removed, so that the builder makes another; the exact search needs none.
+                    // Removed, so that the builder makes a new one; the exact search needs none.
                     tracing::warn!(file = %path.display(), "a vector graph is missing or damaged");
                     let _ = std::fs::remove_file(&path);
                 }

@@ -1,5 +1,5 @@
-//! What an index says of itself, for who looks from outside: read in a millisecond or two, without its
-//! vectors, and without making, mending or locking anything.
+//! The state of an index for `nugget status`: read in a millisecond or two, without vectors, and without creating,
+//! repairing or locking anything.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,36 +12,39 @@ use serde::Serialize;
 use crate::schema::{self, State};
 use crate::store::DATABASE;
 
-/// The present generation.
+/// The state of the newest generation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct IndexStatus {
+    /// Its number.
     pub generation: u64,
     /// When it was published.
     pub built: Option<Timestamp>,
-    /// The model that its vectors are of.
+    /// The model of its vectors.
     pub model: String,
+    /// Units in the index.
     pub units: usize,
+    /// Chunks in the index.
     pub chunks: usize,
-    /// Files that are not in it, as they cannot be read as units.
+    /// Files that are not in the index because of an error.
     pub problems: usize,
-    /// Files that are new, other or gone since it was made, by size and time.
+    /// Files that were added, changed or removed since, by size and time.
     pub behind: usize,
 }
 
-/// Looks at the index in a brain's derived folder; `files` are the brain's at this moment,
-/// sorted by path. `None` when there
-/// is no generation, or none that this version can read.
+/// Reads the state of the index in a brain's derived folder. `files`: the brain's present files.
+///
+/// `None` if there is no generation, or none that this version can read.
 pub fn read_status(folder: &Path, files: &[BrainFile]) -> Option<IndexStatus> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(folder.join(DATABASE), flags).ok()?;
     connection.busy_timeout(Duration::from_millis(200)).ok()?;
-    look(&connection, files).unwrap_or_else(|error| {
-        tracing::debug!(%error, "the index cannot be looked at");
+    read(&connection, files).unwrap_or_else(|error| {
+        tracing::debug!(%error, "failed to read the state of the index");
         None
     })
 }
 
-fn look(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option<IndexStatus>> {
+fn read(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option<IndexStatus>> {
     if schema::inspect(connection)? != State::Ours {
         return Ok(None);
     }
@@ -59,24 +62,24 @@ fn look(connection: &Connection, files: &[BrainFile]) -> rusqlite::Result<Option
             })
         })
         .optional()?;
-    let Some(mut glance) = found else { return Ok(None) };
+    let Some(mut status) = found else { return Ok(None) };
     let mut statement = transaction
         .prepare("SELECT path, size, modified_ns, problem IS NOT NULL FROM files ORDER BY path")?;
     let mut rows = statement.query([])?;
-    // Both are in the order of their paths: one walk along both.
+    // Both are sorted by path.
     let mut files = files.iter().peekable();
     while let Some(row) = rows.next()? {
         let path = row.get_ref(0)?.as_str()?;
-        glance.problems += usize::from(row.get::<_, bool>(3)?);
+        status.problems += usize::from(row.get::<_, bool>(3)?);
         while files.next_if(|file| file.path.as_str() < path).is_some() {
-            glance.behind += 1;
+            status.behind += 1;
         }
         let stamp = (row.get::<_, u64>(1)?, row.get::<_, i64>(2)?);
         let same = files
             .next_if(|file| file.path == path)
             .is_some_and(|file| (file.size, i64::try_from(file.modified_ns).unwrap_or(i64::MAX)) == stamp);
-        glance.behind += usize::from(!same);
+        status.behind += usize::from(!same);
     }
-    glance.behind += files.count();
-    Ok(Some(glance))
+    status.behind += files.count();
+    Ok(Some(status))
 }

@@ -1,4 +1,4 @@
-//! The index's folder: its database and connections, its lock, and what is cached of it.
+//! The index's folder: its database and connections, the builder's lock, and the caches.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -19,44 +19,44 @@ use crate::vectors::VectorSet;
 pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
 pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
 
-/// Questions answered at the same time; a further one waits for one of them to end.
+/// Questions that are answered at the same time; a further one waits for one of them to end.
 const CONNECTIONS_MAX: u32 = 8;
-/// How long a statement waits for another connection's short exclusive moments.
+/// How long a statement waits for another connection's short exclusive locks.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long opening waits when the database has to be made and somebody else holds the lock.
-const REMAKE_PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 10_000 });
-/// The same when there is an older generation to go on with.
-const REOPEN_PATIENCE: Duration = Duration::from_millis(100);
+/// How long opening waits if the database has to be made and another process holds the lock.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The same if an older generation can still be served.
+const REOPEN_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// At most, and only while much is written.
+/// The largest page cache; it is only filled while much is written.
 const WRITER_CACHE_KIB: i64 = 64 << 10;
 
 pub(crate) const DATABASE: &str = "index.db";
 const LOCK: &str = "index.lock";
-/// Left by a reader that met damage, which it may not mend: the builder does.
+/// Left by a reader that found damage: only the builder may repair it.
 const DAMAGED: &str = "index.damaged";
 
 pub(crate) struct Store {
     folder: PathBuf,
     pub(crate) limits: Limits,
     open: RwLock<(Identity, Pool)>,
-    /// The newest generation's vectors that anyone asked for.
+    /// The vectors of the newest generation that was read.
     vectors: Mutex<Option<Arc<VectorSet>>>,
-    /// How many chunks hold a term, of the newest generation that anyone asked: the words of all questions
-    /// are much the same, and the most common ones take the longest to count.
+    /// How many chunks of the newest generation contain a term. Questions share many words, and the most common ones
+    /// take the longest to count.
     frequencies: Mutex<Frequencies>,
-    /// The newest graph that anyone asked for, by file name; `None` inside when it was bad.
+    /// The newest graph that was read, by file name; `None` inside if it was damaged.
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
 }
 
 #[derive(Default)]
 pub(crate) struct Frequencies {
-    /// Number and time of the generation.
+    /// The generation's number and time.
     generation: (u64, String),
     counts: HashMap<String, u64>,
 }
 
-/// At most half a megabyte of them.
+/// About half a megabyte.
 const FREQUENCIES_MAX: usize = 8_192;
 
 impl Frequencies {
@@ -72,68 +72,70 @@ impl Frequencies {
     }
 }
 
-/// From how many chunks or units on something is done; a test has other limits.
+/// Limits that tests change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// A graph is made.
+    /// From how many chunks on a graph is built.
     pub(crate) graph: usize,
-    /// Small changes leave the vector file as it is.
+    /// From how many chunks on a small change keeps the vector file.
     pub(crate) tail: usize,
+    /// How long opening waits if the database has to be made and another process holds the lock.
+    pub(crate) create_timeout: Duration,
 }
 
-/// Packing fewer chunks than this, and reading them again, takes no longer than the rest of a change.
+/// Packing and reading fewer chunks than this takes no longer than the rest of a change.
 const TAIL_CHUNKS_MIN: usize = 4_096;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { graph: crate::hnsw::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN }
+        Self { graph: crate::hnsw::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN, create_timeout: CREATE_TIMEOUT }
     }
 }
 
-/// Which file a path led to when it was opened. When the folder is deleted under a running process
-/// the open connections go on with the deleted file; this tells.
+/// The identity of the file that a path named when it was opened. If the folder is deleted under a running process,
+/// open connections keep the deleted file; the identity shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity(u64, u64);
 
 impl Identity {
-    /// No file's, so that each reader looks again for the file that is there.
+    /// The identity of no file, so that each reader looks for the file again.
     const NONE: Self = Self(0, 0);
 
     #[cfg(unix)]
-    pub(crate) fn of(metadata: &fs::Metadata) -> Self {
+    pub(crate) fn from_metadata(metadata: &fs::Metadata) -> Self {
         use std::os::unix::fs::MetadataExt as _;
         Self(metadata.dev(), metadata.ino())
     }
 
     #[cfg(not(unix))]
-    pub(crate) fn of(_: &fs::Metadata) -> Self {
+    pub(crate) fn from_metadata(_: &fs::Metadata) -> Self {
         Self::NONE
     }
 
-    fn at(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|metadata| Self::of(&metadata))
+    fn from_path(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
     }
 }
 
-/// Proof of being the only builder. Held by an open file, so that it goes with its process however
-/// that ends; the file is never removed, or two could hold locks on two files of one name.
+/// The lock of the only builder. It is held by an open file, so that it ends with its process. The file is never
+/// removed: otherwise two processes could lock two files of one name.
 pub(crate) struct BuilderLock {
     _file: File,
 }
 
 impl BuilderLock {
-    /// Waits for as long as another builder works.
+    /// Waits as long as another builder works.
     pub(crate) fn wait(folder: &Path) -> Result<Self, Error> {
         loop {
             let file = Self::open(folder)?;
             fs2::FileExt::lock_exclusive(&file).map_err(io_error("lock", &folder.join(LOCK)))?;
-            if let Some(lock) = Self::proven(file, folder) {
+            if let Some(lock) = Self::validate(file, folder) {
                 return Ok(lock);
             }
         }
     }
 
-    /// `None` when another builder is at work.
+    /// `None` if another builder holds the lock.
     pub(crate) fn try_take(folder: &Path) -> Result<Option<Self>, Error> {
         loop {
             let file = Self::open(folder)?;
@@ -144,14 +146,14 @@ impl BuilderLock {
                 }
                 Err(source) => return Err(io_error("lock", &folder.join(LOCK))(source)),
             }
-            if let Some(lock) = Self::proven(file, folder) {
+            if let Some(lock) = Self::validate(file, folder) {
                 return Ok(Some(lock));
             }
         }
     }
 
     fn open(folder: &Path) -> Result<File, Error> {
-        make_folder(folder)?;
+        create_folder(folder)?;
         let path = folder.join(LOCK);
         let mut options = File::options();
         options.create(true).truncate(false).write(true);
@@ -160,27 +162,32 @@ impl BuilderLock {
         options.open(&path).map_err(io_error("open", &path))
     }
 
-    /// The folder may have been deleted and made again while we waited: then this file is nobody's.
-    fn proven(file: File, folder: &Path) -> Option<Self> {
-        let ours = file.metadata().ok().map(|metadata| Identity::of(&metadata));
-        (ours == Identity::at(&folder.join(LOCK))).then_some(Self { _file: file })
+    /// The folder may have been deleted and made again during the wait. Then the file at the path is another one, and
+    /// this lock is void.
+    fn validate(file: File, folder: &Path) -> Option<Self> {
+        let ours = file.metadata().ok().map(|metadata| Identity::from_metadata(&metadata));
+        (ours == Identity::from_path(&folder.join(LOCK))).then_some(Self { _file: file })
     }
 }
 
 impl Store {
     pub(crate) fn open(folder: &Path, limits: Limits) -> Result<Self, Error> {
-        while_vanishing(folder, || Self::open_once(folder, limits))
+        retry_while_replaced(folder, || Self::open_once(folder, limits))
     }
 
     fn open_once(folder: &Path, limits: Limits) -> Result<Self, Error> {
-        make_folder(folder)?;
-        let wanted = |state| state != State::Ours || folder.join(DAMAGED).exists();
-        let made = if wanted(look(folder)?) { make_or_wait(folder, true, REMAKE_PATIENCE) } else { Ok(()) };
-        let open = match made {
-            // Whoever holds the lock is about to make it, however slow the disk: until then there is
-            // nothing to be found, which is no reason to refuse a question.
-            Err(Error::Locked { .. }) => (Identity::NONE, nothing_yet(folder)?),
-            made => made.and_then(|()| connect_pool(folder))?,
+        create_folder(folder)?;
+        let needs_making = |state| state != State::Ours || folder.join(DAMAGED).exists();
+        let created = if needs_making(inspect(folder)?) {
+            create_or_wait(folder, true, limits.create_timeout)
+        } else {
+            Ok(())
+        };
+        let open = match created {
+            // The holder of the lock is about to make it. Until then the index is empty, which is better than failing
+            // a question.
+            Err(Error::Locked { .. }) => (Identity::NONE, empty_pool(folder)?),
+            created => created.and_then(|()| connect_pool(folder))?,
         };
         Ok(Self {
             folder: folder.to_owned(),
@@ -200,63 +207,65 @@ impl Store {
     pub(crate) fn reader(&self) -> Result<Pooled, Error> {
         let pool = {
             let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
-            (Identity::at(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.1.clone())
+            (Identity::from_path(&self.folder.join(DATABASE)) == Some(open.0)).then(|| open.1.clone())
         };
         let pool = match pool.map_or_else(|| self.reopen(), Ok) {
-            // A reader waits for no builder: what was open is whole, though its file is gone.
-            Err(Error::Locked { .. }) => self.left_over()?,
+            // A reader waits for no builder: the open database is whole, though its file is deleted.
+            Err(Error::Locked { .. }) => self.previous_pool()?,
             pool => pool?,
         };
         pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
     }
 
-    /// What was open before the database was removed, if it can still be read, or else nothing.
-    fn left_over(&self) -> Result<Pool, Error> {
+    /// The connections from before the database was removed if they can still be read, else an empty database.
+    fn previous_pool(&self) -> Result<Pool, Error> {
         let pool = self.open.read().unwrap_or_else(PoisonError::into_inner).1.clone();
         let is_whole = pool.get().is_ok_and(|connection| {
             connection.query_row("SELECT count(*) FROM generation", [], |row| row.get::<_, i64>(0)).is_ok()
         });
-        if is_whole { Ok(pool) } else { nothing_yet(&self.folder) }
+        if is_whole { Ok(pool) } else { empty_pool(&self.folder) }
     }
 
-    /// A connection to the generation before the first.
-    pub(crate) fn nothing(&self) -> Result<Pooled, Error> {
-        let pool = nothing_yet(&self.folder)?;
+    /// A connection to an empty database.
+    pub(crate) fn empty(&self) -> Result<Pooled, Error> {
+        let pool = empty_pool(&self.folder)?;
         pool.get().map_err(|source| Error::Pool { path: self.folder.clone(), source })
     }
 
-    /// The database was removed or replaced since it was opened.
+    /// Opens the database again after it was removed or replaced.
     fn reopen(&self) -> Result<Pool, Error> {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         let started = Instant::now();
         loop {
-            match look(&self.folder)? {
+            match inspect(&self.folder)? {
                 State::Ours => {}
                 State::OtherVersion => return Err(Error::OtherVersion { path: self.folder.clone() }),
-                State::Empty | State::Damaged => make_or_wait(&self.folder, false, REOPEN_PATIENCE)?,
+                State::Empty | State::Damaged => create_or_wait(&self.folder, false, REOPEN_TIMEOUT)?,
             }
             match connect_pool(&self.folder) {
                 Ok(opened) => {
                     *open = opened;
                     return Ok(open.1.clone());
                 }
-                // Removed once more since it was made.
-                Err(_) if !self.folder.join(DATABASE).exists() && started.elapsed() < REMAKE_PATIENCE => {}
+                // Removed again since it was made.
+                Err(_)
+                    if !self.folder.join(DATABASE).exists()
+                        && started.elapsed() < self.limits.create_timeout => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// A connection for the builder, to a database that is there and sound as far as a look tells.
+    /// A connection for the builder. The database is created, or created again if it is damaged.
     pub(crate) fn writer(&self, lock: &BuilderLock) -> Result<Connection, Error> {
-        ensure(&self.folder, lock, false)?;
+        create_if_needed(&self.folder, lock, false)?;
         let path = self.folder.join(DATABASE);
         connect(&path).map_err(self.sqlite())
     }
 
-    /// Says that the database must be made anew.
+    /// Marks the database as damaged, so that the next builder makes it again.
     pub(crate) fn mark_damaged(&self) {
-        tracing::warn!(folder = %self.folder.display(), "the index is damaged and will be made anew");
+        tracing::warn!(folder = %self.folder.display(), "the index is damaged and will be rebuilt");
         if let Err(error) = fs::write(self.folder.join(DAMAGED), "") {
             tracing::warn!(%error, "failed to mark the index as damaged");
         }
@@ -266,7 +275,7 @@ impl Store {
         self.folder.join(DAMAGED).exists()
     }
 
-    /// Turns an error of the database into ours, and marks the database when it says damage.
+    /// Converts an error of the database, and marks the database if the error means damage.
     pub(crate) fn sqlite(&self) -> impl Fn(rusqlite::Error) -> Error + '_ {
         |source| {
             if schema::is_damage(&source) && !schema::has_no_tables(&source) {
@@ -289,9 +298,8 @@ impl Store {
     }
 }
 
-/// Makes the folder, for its owner alone, and keeps it out of git whatever the brain's own
-/// `.gitignore` says.
-fn make_folder(folder: &Path) -> Result<(), Error> {
+/// Creates the folder with mode 0700 and a `.gitignore` of its own, in case the brain's lacks it.
+fn create_folder(folder: &Path) -> Result<(), Error> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]
@@ -304,63 +312,62 @@ fn make_folder(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-fn look(folder: &Path) -> Result<State, Error> {
+/// Finds out what the database is, without changing it.
+fn inspect(folder: &Path) -> Result<State, Error> {
     let path = folder.join(DATABASE);
     if !path.exists() {
         return Ok(State::Empty);
     }
-    let to_ours = |source| Error::Sqlite { path: path.clone(), source };
+    let to_error = |source| Error::Sqlite { path: path.clone(), source };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = match Connection::open_with_flags(&path, flags) {
         Ok(connection) => connection,
         Err(error) if schema::is_damage(&error) => return Ok(State::Damaged),
-        Err(error) => return Err(to_ours(error)),
+        Err(error) => return Err(to_error(error)),
     };
-    leave_log_alone(&connection).map_err(to_ours)?;
-    connection.busy_timeout(BUSY_TIMEOUT).map_err(to_ours)?;
-    schema::inspect(&connection).map_err(to_ours)
+    keep_log_on_close(&connection).map_err(to_error)?;
+    connection.busy_timeout(BUSY_TIMEOUT).map_err(to_error)?;
+    schema::inspect(&connection).map_err(to_error)
 }
 
-/// Makes the database, unless somebody else is at it: a damaged one that they work on is left to
-/// them, and one that is not there at all is waited for, which takes them milliseconds on a quiet
-/// disk; [`Error::Locked`] when it took longer than `patience`.
-fn make_or_wait(folder: &Path, any_version: bool, patience: Duration) -> Result<(), Error> {
+/// Creates the database, or waits while another process creates it, which takes milliseconds on an idle disk.
+/// [`Error::Locked`] if that takes longer than `timeout`.
+fn create_or_wait(folder: &Path, any_version: bool, timeout: Duration) -> Result<(), Error> {
     let started = Instant::now();
     loop {
         if let Some(lock) = BuilderLock::try_take(folder)? {
-            return ensure(folder, &lock, any_version);
+            return create_if_needed(folder, &lock, any_version);
         }
-        if look(folder)? == State::Ours {
+        if inspect(folder)? == State::Ours {
             return Ok(());
         }
-        if started.elapsed() > patience {
+        if started.elapsed() > timeout {
             return Err(Error::Locked { path: folder.to_owned() });
         }
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Makes the database what it should be. `any_version`: also when it is whole, of another version.
-fn ensure(folder: &Path, lock: &BuilderLock, any_version: bool) -> Result<(), Error> {
-    let state = match look(folder)? {
+/// Creates the database if it is missing or damaged. `any_version`: also if it is whole and of another version.
+fn create_if_needed(folder: &Path, lock: &BuilderLock, any_version: bool) -> Result<(), Error> {
+    let state = match inspect(folder)? {
         State::Ours if folder.join(DAMAGED).exists() => State::Damaged,
         state => state,
     };
     match state {
         State::Ours => return Ok(()),
         State::OtherVersion if !any_version => return Err(Error::OtherVersion { path: folder.to_owned() }),
-        // An empty one as well: a file that was cut to nothing may still be held by others, whose
-        // locks on it would keep it from being filled.
+        // An empty file is dropped as well: other processes may hold locks on it that block writing.
         State::Empty | State::OtherVersion | State::Damaged => drop_database(folder, lock)?,
     }
     let path = folder.join(DATABASE);
-    let to_ours = |source| Error::Sqlite { path: path.clone(), source };
-    let mut connection = connect(&path).map_err(to_ours)?;
-    schema::create(&mut connection).map_err(to_ours)
+    let to_error = |source| Error::Sqlite { path: path.clone(), source };
+    let mut connection = connect(&path).map_err(to_error)?;
+    schema::create(&mut connection).map_err(to_error)
 }
 
-/// The log goes first: a database without its log is at worst old, a log without its database
-/// would be played into the next one.
+/// Removes the log first: a database without its log is at worst old, but a log without its database would be
+/// replayed into the next one.
 fn drop_database(folder: &Path, _lock: &BuilderLock) -> Result<(), Error> {
     for name in ["index.db-wal", "index.db-shm", "index.db-journal", DATABASE, DAMAGED] {
         let path = folder.join(name);
@@ -376,19 +383,15 @@ fn drop_database(folder: &Path, _lock: &BuilderLock) -> Result<(), Error> {
 
 fn connect(path: &Path) -> rusqlite::Result<Connection> {
     let connection = Connection::open(path)?;
-    leave_log_alone(&connection)?;
+    keep_log_on_close(&connection)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
-    // A power cut may take the newest generation, never the database: the next plan makes it again.
+    // A power cut may lose the newest generation, but not the database; the next plan publishes it again.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    make_room(&connection)?;
-    Ok(connection)
-}
-
-/// A generation is one transaction: with less room its pages are written out and read again.
-fn make_room(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_prepared_statement_cache_capacity(32);
-    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)
+    // A generation is one transaction: with a smaller cache its pages are written out and read again.
+    connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
+    Ok(connection)
 }
 
 fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
@@ -396,97 +399,99 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     loop {
         let before = fs::metadata(&path).map_err(io_error("read", &path))?;
-        let manager = SqliteConnectionManager::file(&path).with_flags(flags).with_init(for_reading);
+        let manager = SqliteConnectionManager::file(&path).with_flags(flags).with_init(set_up_reader);
         let pool = pool(manager);
-        // One connection is made now and kept by the pool: while it has the file open no other file
-        // can get its number.
+        // One connection is opened now and kept by the pool: while it has the file open, no other file can get its
+        // inode number.
         drop(pool.get().map_err(|source| Error::Pool { path: folder.to_owned(), source })?);
-        let identity = Identity::of(&before);
-        if Identity::at(&path) == Some(identity) {
+        let identity = Identity::from_metadata(&before);
+        if Identity::from_path(&path) == Some(identity) {
             return Ok((identity, pool));
         }
     }
 }
 
-/// A log beyond this is emptied after a generation.
+/// A larger log is emptied after a generation.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 
-/// How long an index may take to be deleted, or to be made anew after it.
-const VANISHING_MAX: Duration = Duration::from_secs(2);
-const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(5);
+/// How long deleting an index, or creating it again, may take.
+const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(2);
+const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
-/// A database that seems damaged may be one whose log was deleted a moment before it, or the log of the one
-/// before beside a new one. It is damaged when it still seems so after this.
-const DAMAGE_STANDS_AFTER: Duration = Duration::from_millis(300);
+/// A database may look damaged for a moment: its log was deleted before it, or the log of the old database is still
+/// beside the new one. After this time it is considered damaged.
+const DAMAGE_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// Tries again what may have failed because somebody is deleting the folder, file by file: the next look
-/// finds it gone, or made anew.
-pub(crate) fn while_vanishing<T>(folder: &Path, look: impl Fn() -> Result<T, Error>) -> Result<T, Error> {
+/// Retries an operation that may have failed because another process is deleting the folder, file by file, or
+/// creating it again.
+pub(crate) fn retry_while_replaced<T>(
+    folder: &Path,
+    action: impl Fn() -> Result<T, Error>,
+) -> Result<T, Error> {
     use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, NotADatabase, ReadOnly, SystemIoFailure};
-    let patience = |error: &Error| match error {
+    let timeout = |error: &Error| match error {
         Error::Sqlite { source, .. } => match source.sqlite_error_code() {
-            Some(SystemIoFailure | CannotOpen | ReadOnly) => VANISHING_MAX,
-            Some(DatabaseCorrupt | NotADatabase) => DAMAGE_STANDS_AFTER,
-            _ if schema::has_no_tables(source) => VANISHING_MAX,
+            Some(SystemIoFailure | CannotOpen | ReadOnly) => REPLACEMENT_TIMEOUT,
+            Some(DatabaseCorrupt | NotADatabase) => DAMAGE_TIMEOUT,
+            _ if schema::has_no_tables(source) => REPLACEMENT_TIMEOUT,
             _ => Duration::ZERO,
         },
-        Error::Pool { .. } => VANISHING_MAX,
-        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => VANISHING_MAX,
+        Error::Pool { .. } => REPLACEMENT_TIMEOUT,
+        Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => REPLACEMENT_TIMEOUT,
         _ => Duration::ZERO,
     };
     let path = folder.join(DATABASE);
-    let mut begun = Instant::now();
-    let mut looked_at = Identity::at(&path);
+    let mut started = Instant::now();
+    let mut known = Identity::from_path(&path);
     loop {
-        match look() {
-            Err(error) if begun.elapsed() < patience(&error) => {
-                tracing::info!(%error, "the index is looked for again");
-                std::thread::sleep(LOOK_AGAIN_AFTER);
-                // Another file is another matter.
-                let present = Identity::at(&path);
-                if present != looked_at {
-                    (begun, looked_at) = (Instant::now(), present);
+        match action() {
+            Err(error) if started.elapsed() < timeout(&error) => {
+                tracing::info!(%error, "retrying to open the index");
+                std::thread::sleep(RETRY_PAUSE);
+                // The time starts again with another file.
+                let present = Identity::from_path(&path);
+                if present != known {
+                    (started, known) = (Instant::now(), present);
                 }
             }
-            looked => return looked,
+            done => return done,
         }
     }
 }
 
-/// The generation before the first, in memory: what is read while the database cannot be made. It is
-/// no file's, so that each question looks anew for the one that is.
-fn nothing_yet(folder: &Path) -> Result<Pool, Error> {
-    tracing::warn!(folder = %folder.display(), "the index is not made yet");
+/// An empty database in memory, for reading while the real one cannot be made. Each question looks for the real one
+/// again.
+fn empty_pool(folder: &Path) -> Result<Pool, Error> {
+    tracing::warn!(folder = %folder.display(), "the index does not exist yet");
     let manager = SqliteConnectionManager::memory().with_init(|connection| {
         schema::create(connection)?;
-        for_reading(connection)
+        set_up_reader(connection)
     });
     Ok(pool(manager))
 }
 
-fn for_reading(connection: &mut Connection) -> rusqlite::Result<()> {
-    leave_log_alone(connection)?;
+fn set_up_reader(connection: &mut Connection) -> rusqlite::Result<()> {
+    keep_log_on_close(connection)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "query_only", true)?;
     connection.set_prepared_statement_cache_capacity(32);
     Ok(())
 }
 
-/// Empties the log when a generation has made it large. Nobody else does: see [`leave_log_alone`]. A reader that
-/// needs it is not waited for; the next generation tries again.
+/// Empties the log if a generation has made it large. Nothing else empties it: see [`keep_log_on_close`]. Does not
+/// wait for a reader that needs the log; the next generation tries again.
 pub(crate) fn truncate_log(folder: &Path, connection: &Connection) {
     let log = folder.join(format!("{DATABASE}-wal"));
     if fs::metadata(log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX)
         && let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
     {
-        tracing::debug!(%error, "the log of the index could not be emptied");
+        tracing::debug!(%error, "failed to empty the log of the index");
     }
 }
 
-/// Has the connection leave the log where it is when it closes. SQLite's last connection to a file removes the
-/// log by its name; where the folder was deleted and made anew meanwhile, that is the new database's, and what
-/// was committed there would be gone.
-fn leave_log_alone(connection: &Connection) -> rusqlite::Result<()> {
+/// Keeps the log when the connection closes. SQLite's last connection to a file removes the log by name; if the folder
+/// was deleted and created again, that log belongs to the new database, and its commits would be lost.
+fn keep_log_on_close(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
 }
 

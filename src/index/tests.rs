@@ -1,4 +1,4 @@
-//! What holds of the index as a whole, on brains in temporary folders.
+//! Tests of the whole index on brains in temporary folders.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -140,7 +140,7 @@ fn words(count: usize, seed: &str) -> String {
 }
 
 #[test]
-fn the_index_can_be_shared_and_a_plan_moved_to_another_thread() {
+fn an_index_is_sync_and_a_plan_is_send() {
     fn shared<T: Clone + Send + Sync>() {}
     fn moved<T: Send>() {}
     shared::<Index>();
@@ -149,7 +149,7 @@ fn the_index_can_be_shared_and_a_plan_moved_to_another_thread() {
 }
 
 #[test]
-fn an_empty_index_answers_with_nothing() {
+fn an_empty_index_finds_nothing() {
     let bench = Bench::new();
     let pinned = bench.index.pin().unwrap();
     assert_eq!((pinned.generation(), pinned.model(), pinned.chunks_count()), (0, None, 0));
@@ -165,7 +165,7 @@ fn an_empty_index_answers_with_nothing() {
 }
 
 #[test]
-fn the_folder_is_for_its_owner_alone_and_never_in_git() {
+fn the_folder_is_private_and_ignored_by_git() {
     use std::os::unix::fs::PermissionsExt as _;
     let bench = Bench::new();
     bench.unit("a", "text");
@@ -191,7 +191,7 @@ fn an_unchanged_brain_gives_an_empty_plan() {
 }
 
 #[test]
-fn a_touched_file_is_not_embedded_again_nor_read_twice() {
+fn a_touched_file_is_read_once_and_not_embedded_again() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();
@@ -203,7 +203,7 @@ fn a_touched_file_is_not_embedded_again_nor_read_twice() {
 
 /// The size is the same and so is the time: only its being so young tells that it may have changed.
 #[test]
-fn a_file_that_changes_within_the_clocks_grain_is_noticed() {
+fn a_change_within_the_clock_resolution_is_detected() {
     let bench = Bench::new();
     let now = SystemTime::now();
     let write = |text: &str| {
@@ -249,7 +249,7 @@ fn a_rename_keeps_the_vectors() {
 }
 
 #[test]
-fn a_removed_files_unit_goes_away_with_its_words_vectors_and_relations() {
+fn a_removed_unit_leaves_no_words_vectors_or_relations() {
     let bench = Bench::new();
     bench.unit("a", "alpha shared");
     bench.write("b.md", "---\nid: b\ntype: bug\nrelated: [{id: a, relation: uses}]\n---\nbeta shared\n");
@@ -283,7 +283,7 @@ fn another_model_embeds_everything_again() {
 }
 
 #[test]
-fn the_deleted_folder_is_remade_with_nothing_lost_even_under_an_open_index() {
+fn a_deleted_folder_is_rebuilt_under_an_open_index() {
     let bench = Bench::new();
     for i in 0..20 {
         bench.unit(
@@ -343,7 +343,7 @@ fn a_rebuild_makes_the_same_index() {
 }
 
 #[test]
-fn a_bad_file_is_a_problem_and_the_rest_works() {
+fn a_bad_file_is_a_problem_and_the_rest_is_indexed() {
     let bench = Bench::new();
     bench.unit("good", "alpha");
     bench.write("a-list.md", "---\nid: x\ntype: bug\nconfidence: many\n---\ntext\n");
@@ -361,7 +361,7 @@ fn a_bad_file_is_a_problem_and_the_rest_works() {
 }
 
 #[test]
-fn of_two_files_with_one_id_the_first_by_path_has_it() {
+fn the_first_of_two_files_with_one_id_gets_it() {
     let bench = Bench::new();
     bench.write("m.md", &unit("same", "in the middle"));
     bench.write("z.md", &unit("same", "last"));
@@ -386,7 +386,7 @@ fn of_two_files_with_one_id_the_first_by_path_has_it() {
 
 /// Files come, go, move, are touched, break and claim each other's ids; two processes take turns.
 #[test]
-fn however_the_files_change_the_index_is_what_a_new_one_would_be() {
+fn after_random_changes_the_index_equals_a_new_one() {
     for seed in 0..6_u8 {
         let mut random = blake3::Hasher::new().update(&[seed]).finalize_xof();
         let mut below = |limit: u8| {
@@ -449,7 +449,7 @@ fn however_the_files_change_the_index_is_what_a_new_one_would_be() {
 }
 
 #[test]
-fn a_first_generation_keeps_who_has_reviewed_what() {
+fn the_first_generation_keeps_the_reviewers() {
     let bench = Bench::new();
     let reader = Index::open(&bench.folder()).unwrap();
     let path = "domains/coding/concepts/a.md";
@@ -474,7 +474,7 @@ fn a_first_generation_keeps_who_has_reviewed_what() {
 }
 
 #[test]
-fn a_generation_of_given_units_is_no_start_for_one_of_files() {
+fn a_prechunked_generation_is_replaced_by_the_files() {
     let bench = Bench::new();
     let document = knowledge::Document::parse(unit("a", "alpha")).unwrap();
     let given = PrechunkedUnit {
@@ -490,7 +490,7 @@ fn a_generation_of_given_units_is_no_start_for_one_of_files() {
 }
 
 #[test]
-fn a_reader_goes_on_with_what_it_had_while_another_makes_the_deleted_database_anew() {
+fn a_reader_keeps_its_data_while_the_database_is_rebuilt() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();
@@ -506,12 +506,13 @@ fn a_reader_goes_on_with_what_it_had_while_another_makes_the_deleted_database_an
 }
 
 #[test]
-fn an_index_that_is_opened_while_another_makes_it_is_empty_until_it_is_there() {
+fn an_index_is_empty_while_another_process_creates_it() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     fs::remove_dir_all(bench.folder()).unwrap();
     let making = store::BuilderLock::try_take(&bench.folder()).unwrap().unwrap();
-    let opened = Index::open(&bench.folder()).unwrap();
+    let limits = Limits { create_timeout: Duration::from_millis(200), ..Limits::default() };
+    let opened = Index { store: Arc::new(Store::open(&bench.folder(), limits).unwrap()) };
     assert_eq!(opened.pin().unwrap().generation(), 0);
     assert!(!opened.is_current(&bench.brain, &model()).unwrap());
     drop(making);
@@ -520,7 +521,7 @@ fn an_index_that_is_opened_while_another_makes_it_is_empty_until_it_is_there() {
 }
 
 #[test]
-fn a_pinned_reader_sees_the_old_generation_wholly_and_a_new_one_the_new() {
+fn a_pinned_reader_keeps_its_generation() {
     let bench = Bench::new();
     bench.unit("a", "alpha old");
     bench.update();
@@ -543,7 +544,7 @@ fn a_pinned_reader_sees_the_old_generation_wholly_and_a_new_one_the_new() {
 
 /// Another process pins, then two generations are published before it reads the vector file.
 #[test]
-fn a_generation_whose_vector_file_is_gone_is_served_from_the_database() {
+fn a_missing_vector_file_is_remade_from_the_database() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();
@@ -558,7 +559,7 @@ fn a_generation_whose_vector_file_is_gone_is_served_from_the_database() {
 }
 
 #[test]
-fn a_torn_or_flipped_vector_file_is_noticed_and_remade_without_anyone_asking() {
+fn a_damaged_vector_file_is_detected_and_remade() {
     let bench = Bench::new();
     for i in 0..10 {
         bench.unit(&format!("u{i}"), &format!("text {i}"));
@@ -586,7 +587,7 @@ fn a_torn_or_flipped_vector_file_is_noticed_and_remade_without_anyone_asking() {
 }
 
 #[test]
-fn a_corrupt_database_is_made_anew_on_opening_or_by_the_next_plan() {
+fn a_corrupt_database_is_rebuilt_by_open_or_plan() {
     let bench = Bench::new();
     for i in 0..50 {
         bench.unit(&format!("u{i}"), &words(300, "w"));
@@ -628,7 +629,7 @@ fn a_corrupt_database_is_made_anew_on_opening_or_by_the_next_plan() {
 }
 
 #[test]
-fn a_database_whose_builder_died_before_it_made_the_tables_is_an_empty_index() {
+fn a_database_without_tables_is_an_empty_index() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();
@@ -650,7 +651,7 @@ fn a_database_whose_builder_died_before_it_made_the_tables_is_an_empty_index() {
 }
 
 #[test]
-fn an_index_of_another_version_is_dropped_when_opened_and_left_to_it_when_running() {
+fn another_version_is_dropped_when_opened_only() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();
@@ -694,7 +695,7 @@ fn a_builder_killed_before_its_commit_leaves_the_generation_before() {
 }
 
 #[test]
-fn the_generation_before_keeps_its_vectors_and_older_ones_do_not() {
+fn only_the_last_two_vector_files_are_kept() {
     let bench = Bench::new();
     for round in 1..=5 {
         bench.unit("a", &format!("round {round}"));
@@ -707,7 +708,7 @@ fn the_generation_before_keeps_its_vectors_and_older_ones_do_not() {
 }
 
 #[test]
-fn one_builder_at_a_time_and_a_server_never_waits_for_it() {
+fn one_builder_works_at_a_time_and_readers_do_not_wait() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     let plan = bench.plan();
@@ -763,7 +764,7 @@ fn readers_see_whole_generations_while_builders_publish() {
 }
 
 #[test]
-fn vectors_that_are_none_are_refused_and_nothing_changes() {
+fn invalid_vectors_are_errors_and_change_nothing() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     for bad in [vec![0.0; DIMENSIONS], vec![f32::NAN; DIMENSIONS], vec![f32::INFINITY; DIMENSIONS]] {
@@ -778,7 +779,7 @@ fn vectors_that_are_none_are_refused_and_nothing_changes() {
 }
 
 #[test]
-fn words_are_found_stemmed_without_accents_and_by_the_parts_of_identifiers() {
+fn words_match_by_stem_accent_and_identifier_parts() {
     let bench = Bench::new();
     bench.unit("camel", "Call parseConfig before running.");
     bench.unit("snake", "Call read_timeout_ms early.");
@@ -910,7 +911,7 @@ fn no_term_is_an_operator_or_an_error() {
 }
 
 #[test]
-fn relations_are_seen_from_both_ends_and_those_to_nowhere_are_left_out() {
+fn relations_are_found_from_both_ends() {
     let bench = Bench::new();
     bench.write(
         "a.md",
@@ -935,7 +936,7 @@ fn relations_are_seen_from_both_ends_and_those_to_nowhere_are_left_out() {
 }
 
 #[test]
-fn a_chunk_knows_its_place_and_its_neighbours() {
+fn a_chunk_has_its_position_and_neighbours() {
     let bench = Bench::new();
     let long = words(100, "w");
     bench.unit("a", &format!("{long}\n\n## B\n\n{long}\n\n### C\n\n{long}"));
@@ -956,7 +957,7 @@ fn a_chunk_knows_its_place_and_its_neighbours() {
 }
 
 #[test]
-fn what_is_hidden_in_a_file_is_not_found_and_stays_in_the_text() {
+fn hidden_text_is_not_found_and_stays_in_the_chunk() {
     let bench = Bench::new();
     bench.unit("a", "shown <!-- poison --> word\u{200b}joined");
     bench.update();
@@ -968,7 +969,7 @@ fn what_is_hidden_in_a_file_is_not_found_and_stays_in_the_text() {
 
 /// Small changes of a large brain leave the vector file; the database tells what else there is.
 #[test]
-fn a_vector_file_serves_several_generations_and_is_remade_with_what_is_gone_since() {
+fn a_vector_file_serves_several_generations() {
     let folder = tempfile::tempdir().unwrap();
     let brain = Brain::init(folder.path()).unwrap().brain;
     let limits = Limits { tail: 50, ..Limits::default() };
@@ -1022,7 +1023,7 @@ fn a_vector_file_serves_several_generations_and_is_remade_with_what_is_gone_sinc
 
 /// A graph is made, used after changes, healed and never wrong: the exact answer is the measure.
 #[test]
-fn a_graph_finds_what_looking_at_all_finds_through_changes_and_damage() {
+fn a_graph_finds_what_the_exact_search_finds() {
     let folder = tempfile::tempdir().unwrap();
     let brain = Brain::init(folder.path()).unwrap().brain;
     let open = |graph| Index {
@@ -1090,7 +1091,7 @@ fn a_graph_finds_what_looking_at_all_finds_through_changes_and_damage() {
 }
 
 #[test]
-fn readers_go_on_while_the_folder_is_deleted_again_and_again() {
+fn readers_work_while_the_folder_is_deleted_repeatedly() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();

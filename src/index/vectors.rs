@@ -1,11 +1,11 @@
-//! The packed vectors of a generation, those added and gone since, and the exact search over them.
+//! The vectors of a generation: the format of their file, the rows added and removed since, and the exact search.
 //!
 //! The file: 32 bytes of header (`nuggetv` and a NUL, version u32, dimensions u32, count u64, 8 zero
 //! bytes), `[count, dimensions]` f16 L2-normalised, zeros up to a multiple of 8 bytes, `[count]`
-//! chunk rows i64 ascending; all little endian. Its BLAKE3 is in the generation's row.
+//! chunk rows i64 ascending; all little endian. Its BLAKE3 hash is in the generation's row.
 //!
-//! It is read into memory and not mapped: a file that somebody cuts short under a mapping kills
-//! the process, and its checksum is proven on the very bytes that are used.
+//! The file is read into memory and not mapped: truncating a mapped file kills the process, and the checksum must hold
+//! for the bytes that are used.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -22,12 +22,12 @@ use crate::records::{ChunkRow, Hit};
 const MAGIC: &[u8; 8] = b"nuggetv\0";
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 32;
-/// Rows that a processor compares at a time. Some twenty thousand are worth a second one.
+/// Rows that a thread compares at a time.
 const BLOCK_ROWS: usize = 512;
 
 #[derive(Debug)]
 pub(crate) struct Vectors {
-    /// Of the file; what the cache knows them by.
+    /// The file's hash, the key of the cache.
     pub(crate) hash: String,
     dimensions: usize,
     rows: Vec<i64>,
@@ -35,13 +35,13 @@ pub(crate) struct Vectors {
     values: Vec<f16>,
 }
 
-/// The vectors of one generation: those of its file that are not gone, and those added since.
+/// The vectors of one generation: the rows of its file that still exist, and the rows added since.
 #[derive(Debug)]
 pub(crate) struct VectorSet {
-    /// Of which generation of which database; what the cache knows them by.
+    /// Identifies the generation and its database; the key of the cache.
     pub(crate) key: String,
     pub(crate) packed: Arc<Vectors>,
-    /// Rows of `packed` that are not in the generation, ascending.
+    /// Rows of `packed` that the generation no longer has, ascending.
     gone: Vec<i64>,
     /// Rows after the last of `packed`.
     tail: Vectors,
@@ -57,7 +57,7 @@ impl VectorSet {
         }
     }
 
-    /// `tail`: a packed file's bytes, of rows that come after all those of `packed`.
+    /// `tail`: rows after those of `packed`, in the format of the file.
     pub(crate) fn new(key: String, packed: Arc<Vectors>, gone: Vec<i64>, tail: &[u8]) -> Option<Self> {
         let tail = Vectors::parse(&hash(tail), tail)?;
         Some(Self { key, packed, gone, tail })
@@ -89,8 +89,8 @@ impl VectorSet {
         Some(f64::from(dot(query, vector)))
     }
 
-    /// The chunks nearest to an L2-normalised query among those after row `after` that are
-    /// admitted, best first; all of them are looked at. Equal scores come in the order of their rows.
+    /// Compares an L2-normalised query with all admitted rows after `after`. Returns the nearest, best first; equal
+    /// scores in the order of their rows.
     pub(crate) fn scan(
         &self,
         query: &[f32],
@@ -108,7 +108,7 @@ impl VectorSet {
     }
 }
 
-/// Puts a generation's vectors into the form of the file, row by row.
+/// Packs vectors in the format of the file, row by row.
 pub(crate) struct Packer {
     dimensions: usize,
     values: Vec<u8>,
@@ -120,10 +120,10 @@ impl Packer {
         Self { dimensions, values: vec![0; HEADER_BYTES], rows: Vec::new() }
     }
 
-    /// Adds a chunk's embedding as the database holds it; rows come in ascending order.
+    /// Adds a chunk's embedding as stored in the database; rows must ascend.
     ///
     /// # Errors
-    /// When the embedding has not the model's dimensions: the database is damaged.
+    /// If the embedding has other dimensions than the model: the database is damaged.
     pub(crate) fn push(&mut self, row: i64, embedding: &[u8]) -> Result<(), Error> {
         if embedding.len() != self.dimensions * 2 {
             return Err(Error::Dimensions { wanted: self.dimensions, given: embedding.len() / 2 });
@@ -155,7 +155,7 @@ impl Vectors {
         Self { hash: String::new(), dimensions: 0, rows: Vec::new(), values: Vec::new() }
     }
 
-    /// Reads a packed file's bytes; `None` when they are not what was written.
+    /// Parses a file's bytes; `None` if they are damaged.
     pub(crate) fn parse(hash: &str, bytes: &[u8]) -> Option<Self> {
         if self::hash(bytes) != hash
             || bytes.get(..8)? != MAGIC
@@ -180,7 +180,7 @@ impl Vectors {
         self.rows.len()
     }
 
-    /// How long the file of so many chunks is.
+    /// The size of a file of this many chunks.
     pub(crate) fn file_bytes(dimensions: usize, chunks: usize) -> u64 {
         ((HEADER_BYTES + chunks * dimensions * 2).next_multiple_of(8) + chunks * 8) as u64
     }
@@ -189,7 +189,7 @@ impl Vectors {
         self.dimensions
     }
 
-    /// The rows with their vectors, f16.
+    /// The rows with their vectors.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (i64, &[f16])> {
         self.rows.iter().copied().zip(self.values.chunks_exact(self.dimensions.max(1)))
     }
@@ -202,8 +202,7 @@ impl Vectors {
         self.rows.binary_search(&row.0).ok().map(|index| self.at(index))
     }
 
-    /// The cosine with an L2-normalised query of each row after `after` that is admitted; of many rows, at least
-    /// of the best `limit`.
+    /// The cosines of admitted rows after `after` with an L2-normalised query: at least the best `limit` of them.
     fn scores(
         &self,
         query: &[f32],
@@ -225,12 +224,12 @@ impl Vectors {
     }
 }
 
-/// Higher scores first, and of equal ones lower rows.
+/// Higher scores first; of equal scores, lower rows first.
 fn by_score(a: &(f32, i64), b: &(f32, i64)) -> std::cmp::Ordering {
     b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
 }
 
-/// Leaves the best `limit`, in any order.
+/// Keeps the best `limit`, in any order.
 fn keep_best(scores: &mut Vec<(f32, i64)>, limit: usize) {
     if limit < scores.len() {
         scores.select_nth_unstable_by(limit, by_score);
@@ -262,20 +261,20 @@ fn dot(query: &[f32], row: &[f16]) -> f32 {
     sums.iter().sum::<f32>() + rest
 }
 
-/// A vector as the database keeps it: L2-normalised f16, little endian.
+/// A vector as the database stores it: L2-normalised f16, little endian.
 ///
 /// # Errors
-/// When it has other dimensions, or is zero or not finite.
+/// If it has other dimensions, or is zero or not finite.
 pub(crate) fn to_embedding(vector: &[f32], dimensions: usize) -> Result<Vec<u8>, Error> {
     let mut halves = vec![f16::ZERO; dimensions];
     halves.convert_from_f32_slice(&normalised(vector, dimensions)?);
     Ok(halves.iter().flat_map(|x| x.to_le_bytes()).collect())
 }
 
-/// The vector at length 1.
+/// Scales a vector to length 1.
 ///
 /// # Errors
-/// When it has other dimensions, or is zero or not finite.
+/// If it has other dimensions, or is zero or not finite.
 pub(crate) fn normalised(vector: &[f32], dimensions: usize) -> Result<Vec<f32>, Error> {
     if vector.len() != dimensions {
         return Err(Error::Dimensions { wanted: dimensions, given: vector.len() });
@@ -291,19 +290,18 @@ pub(crate) fn hash(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }
 
-/// The name of a generation's file: `vectors-7-1f3a90bc`. With its hash in it, a name never stands
-/// for two contents, so that a file is never overwritten under a reader.
+/// The name of a generation's file: `vectors-7-1f3a90bc`. It includes the hash, so that a name has only one content and
+/// no file is overwritten under a reader.
 pub(crate) fn file_name(kind: &str, generation: u64, hash: &str) -> String {
     format!("{kind}-{generation}-{}", &hash[..8.min(hash.len())])
 }
 
-/// The generation in a file's name, for names of [`file_name`].
+/// The generation's number in a name from [`file_name`].
 pub(crate) fn generation_of(name: &str, kind: &str) -> Option<u64> {
     name.strip_prefix(kind)?.strip_prefix('-')?.split('-').next()?.parse().ok()
 }
 
-/// Writes a file so that it is there whole or not at all, also after a power cut: under a temporary
-/// name, to the disk, renamed, and the folder to the disk.
+/// Writes a file atomically, even in a power cut: writes and syncs a temporary file, renames it, and syncs the folder.
 pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> Result<PathBuf, Error> {
     let path = folder.join(name);
     let write = || -> io::Result<()> {
