@@ -294,7 +294,7 @@ fn a_fetch_changes_nothing_of_the_users_in_whatever_state_that_is() {
         ("detached", |root| drop(git(root, &["checkout", "-q", "--detach"]))),
         ("in a bisection", |root| drop(git(root, &["bisect", "start"]))),
         ("packed", |root| drop(git(root, &["pack-refs", "--all"]))),
-        ("another git is at work", |root| write(root, ".git/index.lock", "")),
+        ("another git process is running", |root| write(root, ".git/index.lock", "")),
     ];
     for (name, spoil) in states {
         println!("{name}");

@@ -1,7 +1,7 @@
-//! The `git` program, run so that nothing of the surroundings changes what it does.
+//! Runs the `git` command in a controlled environment.
 //!
-//! gix cannot push, so both directions go by the program: one way to configure, one way to fail, and the
-//! user's own ssh, proxies and credential helpers work as they do by hand.
+//! gix cannot push, so fetches and pushes both use the command: it is configured in one way, fails in one way, and
+//! the user's ssh, proxies and credential helpers work as they do by hand.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write as _};
@@ -15,22 +15,23 @@ use knowledge::text;
 use rustix::process::{Pid, Signal};
 
 use crate::error::Error;
-use crate::remote_failure::{self, RemoteFailure};
+use crate::remote_failure::RemoteFailure;
+use crate::remote_url::hide_user_info;
 
-/// The most that is kept of what git prints, in bytes; the rest is read and forgotten.
-const OUTPUT_BYTES_MAX: usize = 16 * 1024 * 1024;
-const WORDS_BYTES_MAX: usize = 64 * 1024;
+/// How many bytes of git's output are kept; the rest is read and dropped.
+const STDOUT_BYTES_MAX: usize = 16 * 1024 * 1024;
+const STDERR_BYTES_MAX: usize = 64 * 1024;
 
-/// How long git may take to put its lock files away when it is told to end.
+/// How long git may take to remove its lock files after SIGTERM.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// How long the output of a git that has ended is waited for: a process that it started, such as ssh's
-/// master connection, may keep the other end open for hours.
+/// How long to wait for the output after git has ended: a process that it started, such as ssh's master
+/// connection, may keep the pipe open for hours.
 const OUTPUT_WAIT_MAX: Duration = Duration::from_millis(500);
 
-/// The variables that git and what it starts need to find their way. All others stay here: keys of model
-/// providers, and `GIT_DIR` and its kind, which in a hook name another repository.
-const KEPT: &[&str] = &[
+/// The environment variables that git and its child processes need. All others are removed: API keys, and
+/// `GIT_DIR` and the like, which in a hook name another repository.
+const PASSED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
     "USER",
@@ -45,7 +46,7 @@ const KEPT: &[&str] = &[
     "XDG_DATA_HOME",
     "XDG_STATE_HOME",
     "XDG_RUNTIME_DIR",
-    // Which configuration is the user's, as proxies and certificates may be set there.
+    // The location of the user's configuration, which may set proxies and certificates.
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
     "GIT_CONFIG_NOSYSTEM",
@@ -75,9 +76,9 @@ const KEPT: &[&str] = &[
     "GIT_HTTP_PROXY_AUTHMETHOD",
 ];
 
-/// What credential helpers need besides: the desktop's key ring, and the token of `gh auth git-credential`.
-/// Not kept where we bring credentials, as no helper is asked then.
-const KEPT_FOR_HELPERS: &[&str] = &[
+/// The variables that credential helpers need as well: for the desktop's key ring, and for
+/// `gh auth git-credential`. Not passed with credentials of ours, as no helper is asked then.
+const PASSED_TO_HELPERS: &[&str] = &[
     "DBUS_SESSION_BUS_ADDRESS",
     "DISPLAY",
     "WAYLAND_DISPLAY",
@@ -93,13 +94,13 @@ const KEPT_FOR_HELPERS: &[&str] = &[
     "GITHUB_ENTERPRISE_TOKEN",
 ];
 
-/// Over the user's configuration: what would start programs, ask questions, add to what is fetched or
-/// pushed, or tidy the repository up.
-const PINNED: &[(&str, &str)] = &[
+/// Overrides of the user's configuration: settings that run programs, ask questions, extend what is fetched or
+/// pushed, or clean up the repository.
+const OVERRIDES: &[(&str, &str)] = &[
     ("core.hooksPath", "/dev/null"),
     ("core.fsmonitor", "false"),
     ("core.askPass", ""),
-    // A reference of ours must not outlive a power cut that takes what it names.
+    // After a power cut, no reference may name a missing object.
     ("core.fsync", "committed"),
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
@@ -118,33 +119,33 @@ const PINNED: &[(&str, &str)] = &[
     ("credential.interactive", "false"),
 ];
 
-/// One call of git.
-pub(crate) struct Program {
+/// One run of git.
+pub(crate) struct GitCommand {
     command: Command,
     configuration: Vec<(String, String)>,
     input: Vec<u8>,
     secrets: Vec<String>,
 }
 
-/// What git has printed.
-pub(crate) struct Ended {
+/// The result of a run of git.
+pub(crate) struct Output {
     pub is_success: bool,
-    pub output: Vec<u8>,
-    /// Its standard error, with the secrets that are known still in it.
-    words: String,
+    pub stdout: Vec<u8>,
+    /// The standard error, from which the secrets are not yet removed.
+    stderr: String,
     secrets: Vec<String>,
 }
 
-impl Program {
-    /// `folder` is where relative paths of the user's configuration begin. With `brings_credentials` no
-    /// helper of the user's is asked.
+impl GitCommand {
+    /// `folder` is the working directory. With `brings_credentials` the user's credential helpers get no
+    /// variables, as none is asked.
     pub(crate) fn new(folder: &Path, git_dir: Option<&Path>, brings_credentials: bool) -> Self {
         let mut command = Command::new("git");
-        let kept = |name: &OsStr| {
-            let is_in = |names: &[&str]| names.iter().any(|kept| name == OsStr::new(kept));
-            is_in(KEPT) || (!brings_credentials && is_in(KEPT_FOR_HELPERS))
+        let is_passed = |name: &OsStr| {
+            let is_in = |names: &[&str]| names.iter().any(|passed| name == OsStr::new(passed));
+            is_in(PASSED_VARIABLES) || (!brings_credentials && is_in(PASSED_TO_HELPERS))
         };
-        let environment = std::env::vars_os().filter(|(name, _)| kept(name));
+        let environment = std::env::vars_os().filter(|(name, _)| is_passed(name));
         command
             .current_dir(folder)
             .env_clear()
@@ -156,12 +157,12 @@ impl Program {
             .env("GCM_INTERACTIVE", "never")
             .env("GIT_ADVICE", "0")
             .env("GIT_OPTIONAL_LOCKS", "0")
-            // Its own group: what it starts is killed with it, and a Ctrl-C is ours to answer.
+            // A process group of its own: its children are killed with it, and Ctrl-C reaches only nugget.
             .process_group(0);
         if let Some(git_dir) = git_dir {
             command.arg("--git-dir").arg(git_dir);
         }
-        let configuration = PINNED.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        let configuration = OVERRIDES.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         Self { command, configuration: configuration.collect(), input: Vec::new(), secrets: Vec::new() }
     }
 
@@ -170,7 +171,7 @@ impl Program {
         self
     }
 
-    /// Sets a key of git's configuration, in the environment: no process list shows it.
+    /// Sets a key of git's configuration in the environment, which the process list does not show.
     pub(crate) fn configure(&mut self, key: impl Into<String>, value: impl Into<String>) -> &mut Self {
         self.configuration.push((key.into(), value.into()));
         self
@@ -186,22 +187,22 @@ impl Program {
         self
     }
 
-    /// Keeps a text out of what is told.
+    /// Removes a text from all messages.
     pub(crate) fn hide(&mut self, secret: impl Into<String>) -> &mut Self {
         let secret = secret.into();
-        // Shorter ones are no secrets, and would leave holes in every sentence.
+        // Shorter texts are no secrets, and removing them would make messages unreadable.
         if secret.len() >= 4 {
             self.secrets.push(secret);
         }
         self
     }
 
-    /// Runs git to its end.
+    /// Runs git until it ends.
     ///
     /// # Errors
-    /// [`Error::NoGit`]; [`RemoteFailure::TooLate`] when `until` passes: it is then killed, with all that it
-    /// started. That git failed is no error here.
-    pub(crate) fn run(mut self, until: Instant) -> Result<Ended, Error> {
+    /// [`Error::NoGit`]; [`RemoteFailure::TooLate`] after `until`, when git and all its child processes are
+    /// killed. A failure of git is no error here.
+    pub(crate) fn run(mut self, until: Instant) -> Result<Output, Error> {
         self.command.env("GIT_CONFIG_COUNT", self.configuration.len().to_string());
         for (n, (key, value)) in self.configuration.iter().enumerate() {
             self.command.env(format!("GIT_CONFIG_KEY_{n}"), key);
@@ -209,38 +210,42 @@ impl Program {
         }
         self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.command.spawn().map_err(|source| Error::NoGit { source })?;
-        let output = reader(child.stdout.take(), OUTPUT_BYTES_MAX);
-        let words = reader(child.stderr.take(), WORDS_BYTES_MAX);
+        let stdout = reader(child.stdout.take(), STDOUT_BYTES_MAX);
+        let stderr = reader(child.stderr.take(), STDERR_BYTES_MAX);
         if let Some(mut stdin) = child.stdin.take() {
             let input = std::mem::take(&mut self.input);
-            // In a thread of its own, as git may answer before it has read all. One that ends early
-            // closes the pipe; its words tell why.
+            // In a thread, as git may print before it has read everything. If git ends early, the pipe is
+            // closed, and its standard error says why.
             std::thread::spawn(move || drop(stdin.write_all(&input)));
         }
-        let Some(is_success) = wait(&mut child, until)? else {
+        let is_success = wait(&mut child, until)?;
+        if is_success.is_none() {
             kill(&mut child);
-            let words = String::from_utf8_lossy(&collect(&words)).into_owned();
-            let ended = Ended { is_success: false, output: Vec::new(), words, secrets: self.secrets };
-            return Err(Error::Remote { failure: RemoteFailure::TooLate, message: ended.told() });
-        };
-        let words = String::from_utf8_lossy(&collect(&words)).into_owned();
-        Ok(Ended { is_success, output: collect(&output), words, secrets: self.secrets })
+        }
+        let stderr = String::from_utf8_lossy(&collect(&stderr)).into_owned();
+        let mut output =
+            Output { is_success: is_success == Some(true), stdout: Vec::new(), stderr, secrets: self.secrets };
+        if is_success.is_none() {
+            return Err(Error::Remote { failure: RemoteFailure::TooLate, message: output.message() });
+        }
+        output.stdout = collect(&stdout);
+        Ok(output)
     }
 }
 
-impl Ended {
-    /// What git printed, or the failure that it had.
+impl Output {
+    /// The standard output, or the error if git failed.
     pub(crate) fn ok(self) -> Result<Vec<u8>, Error> {
-        if self.is_success { Ok(self.output) } else { Err(self.failure()) }
+        if self.is_success { Ok(self.stdout) } else { Err(self.failure()) }
     }
 
     pub(crate) fn failure(&self) -> Error {
-        Error::Remote { failure: remote_failure::of_words(&self.words), message: self.told() }
+        Error::Remote { failure: RemoteFailure::from_stderr(&self.stderr), message: self.message() }
     }
 
-    /// git's words on one line, what was fatal first, without secrets.
-    pub(crate) fn told(&self) -> String {
-        let rank = |line: &str| match line.split_once(':').map(|(who, _)| who) {
+    /// The standard error on one line, without secrets; lines that begin with `fatal:` come first.
+    pub(crate) fn message(&self) -> String {
+        let rank = |line: &str| match line.split_once(':').map(|(prefix, _)| prefix) {
             Some("fatal") => 0,
             Some("error") => 1,
             Some("remote") => 2,
@@ -254,42 +259,22 @@ impl Ended {
                 || line.starts_with("and the repository exists")
         };
         let mut lines: Vec<&str> =
-            self.words.split(['\n', '\r']).map(str::trim).filter(|line| !is_padding(line)).collect();
+            self.stderr.split(['\n', '\r']).map(str::trim).filter(|line| !is_padding(line)).collect();
         lines.sort_by_key(|line| rank(line));
         self.hide(&lines.join("; "))
     }
 
-    /// A text of git's as it may be told.
-    pub(crate) fn hide(&self, words: &str) -> String {
-        let mut words = words.to_owned();
+    /// Removes the secrets from a text of git's.
+    pub(crate) fn hide(&self, text: &str) -> String {
+        let mut text = text.to_owned();
         for secret in &self.secrets {
-            words = words.replace(secret.as_str(), "…");
+            text = text.replace(secret.as_str(), "…");
         }
-        text::one_line(&without_users(&words), 400)
+        text::one_line(&hide_user_info(&text), 400)
     }
 }
 
-/// Whatever stands between `://` and an `@` in the same word may be a secret.
-fn without_users(words: &str) -> String {
-    let mut kept = String::with_capacity(words.len());
-    let mut rest = words;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        kept.push_str(before);
-        let end = after.find(|c: char| c.is_whitespace() || "/'\"".contains(c)).unwrap_or(after.len());
-        rest = match after[..end].rfind('@') {
-            Some(user_end) => {
-                kept.push('…');
-                &after[user_end..]
-            }
-            None => after,
-        };
-    }
-    kept.push_str(rest);
-    kept
-}
-
-/// Reads a pipe to its end in a thread, for a full one would stop git. Nothing more than `bytes_max` is kept.
+/// Reads a pipe to its end in a thread, as git stops when it is full. Keeps at most `bytes_max` bytes.
 fn reader(pipe: Option<impl Read + Send + 'static>, bytes_max: usize) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     let Some(mut pipe) = pipe else { return receiver };
@@ -299,7 +284,7 @@ fn reader(pipe: Option<impl Read + Send + 'static>, bytes_max: usize) -> Receive
         while let Ok(count @ 1..) = pipe.read(&mut buffer) {
             let kept = count.min(left);
             left -= kept;
-            // Nobody listens any more: read on, so that git does not stop.
+            // If the receiver is gone: read on, so that git does not stop.
             let _ = sender.send(buffer[..kept].to_vec());
         }
     });
@@ -317,8 +302,8 @@ fn collect(pieces: &Receiver<Vec<u8>>) -> Vec<u8> {
     }
 }
 
-/// Whether the child has ended well; `None` when the time is over. It asks again and again, as nothing in
-/// the standard library waits for a process with a time limit.
+/// Whether the child succeeded; `None` after the time limit. Polls, as the standard library cannot wait for a
+/// process with a time limit.
 fn wait(child: &mut Child, until: Instant) -> Result<Option<bool>, Error> {
     let mut pause = Duration::from_millis(1);
     loop {
@@ -333,18 +318,18 @@ fn wait(child: &mut Child, until: Instant) -> Result<Option<bool>, Error> {
     }
 }
 
-/// Ends the child and all that it started: kindly first, so that git removes its temporary files.
+/// Kills the child and its children: with SIGTERM first, so that git removes its temporary files.
 fn kill(child: &mut Child) {
     let Ok(group) = i32::try_from(child.id()) else { return };
     let Some(group) = Pid::from_raw(group) else { return };
-    // The child is not reaped yet, so its number is nobody else's.
+    // The child is not reaped yet, so no other process has its id.
     let _ = rustix::process::kill_process_group(group, Signal::TERM);
     let _ = wait_unreaped(group, Instant::now() + GRACE);
     let _ = rustix::process::kill_process_group(group, Signal::KILL);
     let _ = child.wait();
 }
 
-/// Waits until a child has ended, and leaves it to be reaped.
+/// Waits until a child has ended, without reaping it.
 fn wait_unreaped(child: Pid, until: Instant) -> rustix::io::Result<()> {
     use rustix::process::{WaitId, WaitIdOptions, waitid};
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;

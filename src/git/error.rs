@@ -1,90 +1,202 @@
-//! What can go wrong with the brain's repository.
+//! The crate's error type and the hints for a person.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::remote_failure::RemoteFailure;
-use crate::repository::CommitId;
+use crate::types::{BLOB_BYTES_MAX, CommitId, InvalidCommitId};
 
+/// Why an operation on the brain's repository failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// No repository has its root at this path.
     #[error("{path} is not the root of a git repository")]
-    NotARepository { path: PathBuf },
+    NotARepository {
+        /// The path that was opened.
+        path: PathBuf,
+    },
+    /// The repository uses a format that gix cannot write.
     #[error("the repository at {path} uses {feature}, which nugget cannot write")]
-    Unsupported { path: PathBuf, feature: String },
+    Unsupported {
+        /// The repository's root.
+        path: PathBuf,
+        /// The feature, such as `sha256 objects`.
+        feature: String,
+    },
+    /// The default branch has no commit.
     #[error("branch {branch} has no commit yet")]
-    Unborn { branch: String },
+    Unborn {
+        /// The short name of the branch.
+        branch: String,
+    },
+    /// None of the rules of [`crate::Repository::default_branch`] found a branch.
     #[error("found no default branch in {path}")]
-    NoDefaultBranch { path: PathBuf },
+    NoDefaultBranch {
+        /// The repository's root.
+        path: PathBuf,
+    },
+    /// The local branch does not exist.
     #[error("there is no branch {branch}")]
-    NoSuchBranch { branch: String },
-    #[error("branch {branch} is not one of nugget's")]
-    ForeignBranch { branch: String },
-    #[error("branch {branch} exists already, with other content")]
-    BranchTaken { branch: String },
-    #[error("{path} exists already, with other content")]
-    PathTaken { path: String },
-    #[error("there is no {path} to be edited")]
-    NothingToEdit { path: String },
+    NoSuchBranch {
+        /// The short name of the branch.
+        branch: String,
+    },
+    /// The branch is not below [`crate::BRANCH_PREFIX`], so nugget does not write it.
+    #[error("branch {branch} does not belong to nugget")]
+    ForeignBranch {
+        /// The short name of the branch.
+        branch: String,
+    },
+    /// Another branch has this name, or a part of it that must be a folder.
+    #[error("branch {branch} already exists with other content")]
+    BranchTaken {
+        /// The short name of the existing branch.
+        branch: String,
+    },
+    /// A new file would replace or shadow another one.
+    #[error("{path} already exists with other content")]
+    PathTaken {
+        /// The path of the new file.
+        path: String,
+    },
+    /// An edit names a file that the base commit does not have.
+    #[error("{path} does not exist, so it cannot be edited")]
+    NothingToEdit {
+        /// The path of the edit.
+        path: String,
+    },
+    /// The path is unsafe on some system, or hidden where that is not allowed.
     #[error("{path:?} is not a path that may be written: {reason}")]
-    InvalidPath { path: String, reason: String },
-    #[error("the {what} of the commit is not valid: {reason}")]
-    InvalidCommit { what: &'static str, reason: String },
-    #[error("{path} at {commit} has {bytes} bytes, more than the limit of {}", crate::BLOB_BYTES_MAX)]
-    TooLarge { commit: CommitId, path: String, bytes: u64 },
+    InvalidPath {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// git would refuse this message or author.
+    #[error("the commit's {what} is not valid: {reason}")]
+    InvalidCommit {
+        /// The part of the commit.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The text is not a commit id.
+    #[error(transparent)]
+    InvalidCommitId(#[from] InvalidCommitId),
+    /// A file exceeds [`crate::BLOB_BYTES_MAX`].
+    #[error("{path} at {commit} has {bytes} bytes, more than the limit of {BLOB_BYTES_MAX}")]
+    TooLarge {
+        /// The commit that has the file.
+        commit: CommitId,
+        /// The file's path.
+        path: String,
+        /// The file's size in bytes.
+        bytes: u64,
+    },
+    /// The remote's name or URL is not allowed.
     #[error("the remote cannot be added: {reason}")]
-    InvalidRemote { reason: &'static str },
-    #[error("the remote cannot be added: its URL carries a password or token")]
+    InvalidRemote {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The URL carries a password or token.
+    #[error("the remote cannot be added: its URL contains a password or token")]
     SecretInUrl,
-    #[error("the remote {name} is there already, as {url}")]
-    RemoteTaken { name: String, url: String },
-    /// git could not reach the remote, or was refused there.
+    /// A remote of this name has another URL.
+    #[error("remote {name} already exists with the URL {url}")]
+    RemoteTaken {
+        /// The remote's name.
+        name: String,
+        /// Its URL without secrets.
+        url: String,
+    },
+    /// git could not reach the remote, or the remote refused the request.
     #[error("{failure}: {message}")]
     Remote {
+        /// The class of the failure.
         failure: RemoteFailure,
-        /// git's own words on one line, without secrets.
+        /// git's output on one line, without secrets.
         message: String,
     },
+    /// The git command could not be started or waited for.
     #[error("failed to run git")]
     NoGit {
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    #[error("branch {branch} has moved on: it has commits that nugget did not make")]
-    BranchMoved { branch: String },
+    /// The branch has commits that nugget did not create.
+    #[error("branch {branch} has moved: it has commits that nugget did not create")]
+    BranchMoved {
+        /// The name of the branch.
+        branch: String,
+    },
+    /// A work tree has the branch checked out.
     #[error("branch {branch} is checked out")]
-    CheckedOut { branch: String },
-    #[error("another git is at work: {path} exists")]
-    ReferenceLocked { path: PathBuf },
-    #[error("there is something in {path} already")]
-    FolderTaken { path: PathBuf },
-    #[error("git's configuration is being written: {path} exists")]
-    ConfigurationLocked { path: PathBuf },
+    CheckedOut {
+        /// The short name of the branch.
+        branch: String,
+    },
+    /// git's lock on a reference exists and was not released in time.
+    #[error("another git process is running: {path} exists")]
+    ReferenceLocked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The target folder of a clone is not empty.
+    #[error("{path} is not an empty folder")]
+    FolderTaken {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// git's lock on the configuration exists and was not released in time.
+    #[error("another process is writing git's configuration: {path} exists")]
+    ConfigurationLocked {
+        /// The lock file.
+        path: PathBuf,
+    },
+    /// The lock file could not be created, opened or locked.
     #[error("failed to lock {path}")]
     Lock {
+        /// The lock file.
         path: PathBuf,
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
+    /// Another process held the lock for too long.
     #[error("{path} was locked by another process for {waited:?}")]
-    LockTimeout { path: PathBuf, waited: Duration },
+    LockTimeout {
+        /// The lock file.
+        path: PathBuf,
+        /// How long this process waited.
+        waited: Duration,
+    },
+    /// A file operation failed.
     #[error("failed to {action} {path}")]
     Io {
+        /// The operation, as a verb.
         action: &'static str,
+        /// The file or folder.
         path: PathBuf,
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
+    /// gix failed.
     #[error("failed to {action}")]
     Git {
+        /// The operation, as a verb with its object.
         action: String,
+        /// gix's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
 }
 
 impl Error {
-    /// What a person can do about it, where there is something.
+    /// What a person can do about the error, if anything.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::NotARepository { .. } => Some("run `nugget init` in the brain's folder"),
@@ -98,17 +210,17 @@ impl Error {
                 Some("give a URL such as https://github.com/me/brain.git or git@github.com:me/brain.git")
             }
             Self::SecretInUrl => {
-                Some("leave it out of the URL, where others can read it: git's credential helper keeps it")
+                Some("remove it from the URL, where others can read it: git's credential helper stores it")
             }
-            Self::RemoteTaken { .. } => Some("change it with `git remote set-url`, if that is what you want"),
+            Self::RemoteTaken { .. } => Some("to change the URL, run `git remote set-url` in the brain"),
             Self::Remote { failure, .. } => failure.hint(),
-            Self::NoGit { .. } => Some("install git (2.31 or later) and see that it is on the PATH"),
+            Self::NoGit { .. } => Some("install git 2.31 or later and check that it is on the PATH"),
             Self::CheckedOut { .. } => Some("switch to another branch in the brain"),
             Self::FolderTaken { .. } => Some("give an empty folder, or one that does not exist"),
             Self::ConfigurationLocked { .. } | Self::ReferenceLocked { .. } => {
-                Some("try again; if no git is running, one was killed: remove that file")
+                Some("try again; if no git process is running, remove that file: it was left by a killed one")
             }
-            Self::LockTimeout { .. } => Some("another nugget is writing to the brain; try again"),
+            Self::LockTimeout { .. } => Some("another nugget process is writing to the brain; try again"),
             _ => None,
         }
     }
@@ -119,7 +231,7 @@ impl Error {
     }
 }
 
-/// Names what was tried when gix fails; its own messages say why.
+/// Adds the operation that failed to an error of gix.
 pub(crate) trait During<T> {
     fn during(self, action: impl FnOnce() -> String) -> Result<T, Error>;
 }

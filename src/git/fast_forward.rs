@@ -1,11 +1,10 @@
-//! Merging one of nugget's branches into the default branch where that is a fast-forward: the one
-//! operation that changes the user's work tree, index and branch, and only when asked for.
+//! Merges a proposal or the fetched default branch into the local default branch if that is a fast-forward. The one
+//! operation that changes the user's work tree, index and branch, and only when asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,51 +12,53 @@ use std::time::Duration;
 use gix::bstr::{BString, ByteSlice as _};
 use gix::index::entry::{Flags, Mode, Stage, Stat};
 use gix::objs::Kind;
-use rustix::fs::{AtFlags, CWD, OFlags};
-use rustix::io::Errno;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
 use crate::objects::sync;
-use crate::path::{self, Hidden};
-use crate::propose::{Identity, reference_name};
+use crate::path::{self, HiddenNames};
 use crate::ref_lock::{MarkedLock, sweep_one};
-use crate::references::{Edited, Entry, update};
-use crate::repository::{Branch, CommitId, Repository, read_blob, tip, tree_of};
+use crate::references::{Edited, ReflogEntry, reference_name, update};
+use crate::repository::{Branch, Repository, common_ancestor, read_blob, tip, tree_of};
+use crate::types::{CommitId, Identity};
+use crate::work_tree::{self, WorkTreeFile};
 
-/// What became of a merge.
+/// The result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastForward {
+    /// The default branch was moved.
     Done {
+        /// The commit before the merge.
         from: CommitId,
+        /// The commit after the merge.
         to: CommitId,
     },
-    /// The default branch has the branch's commits.
+    /// The default branch has the branch's commits already.
     AlreadyThere,
-    /// It would not be safe or not be a fast-forward; nothing was changed.
+    /// The merge is not a fast-forward or not safe. Nothing was changed.
     Refused(Refusal),
 }
 
-/// Why a merge is left to the user.
+/// Why a merge is left to the user. Paths are relative to the root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// `HEAD` is elsewhere: on this branch, or on none.
+    /// `HEAD` names another branch, or no branch.
     OtherBranchCheckedOut(Option<String>),
-    /// The default branch is checked out in another work tree, which would fall behind.
+    /// The default branch is checked out in another work tree, which would become outdated.
     CheckedOutElsewhere,
-    /// Such as a rebase.
+    /// Another operation, such as a rebase.
     InProgress(String),
-    /// The default branch has commits that the branch has not.
+    /// The default branch has commits that the branch does not have.
     NotAFastForward,
-    /// A path at which index and commit differ.
+    /// The index differs from the commit at this path.
     Staged(String),
-    /// A path at which work tree and index differ.
+    /// The work tree differs from the index at this path.
     Changed(String),
-    /// A file that git does not track lies where a new one goes, or where its folder goes.
-    InTheWay(String),
-    /// The branch does more than adding and editing plain files: what, and where.
-    Beyond(&'static str, String),
-    /// Another git process has the index.
+    /// An untracked file is at the path of a new file or of its folder.
+    UntrackedInTheWay(String),
+    /// The branch does more than add and edit plain files: what it does, and at which path.
+    Unsupported(&'static str, String),
+    /// Another git process has locked the index with this file.
     IndexLocked(PathBuf),
 }
 
@@ -71,39 +72,35 @@ impl fmt::Display for Refusal {
             }
             Self::InProgress(what) => write!(f, "a {what} is in progress"),
             Self::NotAFastForward => {
-                write!(f, "the default branch has commits that the branch has not")
+                write!(f, "the default branch has commits that the branch does not have")
             }
             Self::Staged(path) => write!(f, "{path} has staged changes"),
-            Self::Changed(path) => write!(f, "{path} has changes that are not committed"),
-            Self::InTheWay(path) => write!(f, "{path} is in the way and not tracked by git"),
-            Self::Beyond(what, path) => write!(f, "the branch {what} {path}"),
-            Self::IndexLocked(path) => write!(f, "another git is at work: {} exists", path.display()),
+            Self::Changed(path) => write!(f, "{path} has uncommitted changes"),
+            Self::UntrackedInTheWay(path) => write!(f, "the untracked file {path} is in the way"),
+            Self::Unsupported(what, path) => write!(f, "the branch {what} {path}"),
+            Self::IndexLocked(path) => write!(f, "another git process is running: {} exists", path.display()),
         }
     }
 }
 
-/// How long another writer of the index is waited for, such as an editor's `git status`.
+/// How long to wait for another writer of the index, such as an editor's `git status`.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The name under which a file's content is written before it gets its own. Always the same, so that
-/// what a killed process left is written over.
-const TEMPORARY: &str = ".nugget-merge.tmp";
-
 impl Repository {
-    /// Merges one of nugget's branches into the default branch, which must be checked out, when that
-    /// is a fast-forward and loses nothing of the user's. A file that is there already with the very
-    /// content that the branch gives it is no obstacle.
+    /// Merges one of nugget's branches into the default branch, which must be checked out, if that is a
+    /// fast-forward and loses no change of the user's. A file that already has the branch's content is no
+    /// obstacle.
     ///
-    /// Files come first, then the index, then the branch: killed in between, `git status` shows the
-    /// files as untracked or modified, then as staged, and a repetition completes the merge. Files get
-    /// the bytes of the commit, no filter is run. In a bare repository only the branch is moved.
+    /// The files are written first, then the index, then the branch: after a kill in between, `git status` shows
+    /// the files as untracked or modified, then as staged, and a repetition completes the merge. Files get the
+    /// bytes of the commit; no filter is run. In a bare repository only the branch is moved.
     ///
     /// `held` proves that the repository's lock is held.
     ///
     /// # Errors
     /// [`Error::ForeignBranch`], [`Error::NoSuchBranch`], those of
-    /// [`default_branch`](Self::default_branch), and failures of the disk; also when somebody else
-    /// moves the default branch at this very moment, in which case the files are left staged.
+    /// [`default_branch`](Self::default_branch), and failures of the disk; [`Error::BranchMoved`] when another
+    /// process moves the default branch at the same time, and then the files stay staged.
     pub fn fast_forward(&self, held: &Lock, branch: &str) -> Result<FastForward, Error> {
         let git = self.git()?;
         let to = tip(&git, &reference_name(branch)?)?
@@ -129,7 +126,7 @@ impl Repository {
         Ok(FastForward::Done { from: merge.from, to: merge.to })
     }
 
-    /// Why a merge would be refused. Nothing is locked or written.
+    /// Why a merge would be refused. Takes no lock and writes nothing.
     pub(crate) fn refusal(
         &self,
         git: gix::Repository,
@@ -145,15 +142,15 @@ impl Repository {
 
 /// What is merged into the default branch.
 pub(crate) struct Source {
-    /// As the reflog tells it.
+    /// The name for the reflog.
     pub name: String,
     pub to: CommitId,
-    /// Whether it is the remote's default branch, which a person has made what it is: it may remove files
-    /// and have hidden ones. A proposal may not.
+    /// Whether this is the remote's default branch, which people have reviewed: it may remove files and have
+    /// hidden ones. A proposal may not.
     pub is_reviewed: bool,
 }
 
-/// A merge that has been found safe. No git process changes the index while it lives.
+/// A merge that was checked and is safe. Its lock keeps git processes from changing the index.
 struct Merge {
     git: gix::Repository,
     branch: String,
@@ -175,44 +172,43 @@ struct WorkTree {
 struct Change {
     path: String,
     id: gix::ObjectId,
-    becomes: Becomes,
-    /// Whether it lies in the work tree as it should.
-    is_there: bool,
+    target: Target,
+    /// Whether the work tree has the result already.
+    is_done: bool,
 }
 
-enum Becomes {
+/// The content of a file after the merge.
+enum Target {
     New(Vec<u8>),
     Edited(Vec<u8>),
-    Nothing,
+    Removed,
 }
 
 impl Change {
-    /// Whether the work tree has what the merge would make of it.
-    fn is_made(&self, found: &Found) -> bool {
-        match (&self.becomes, found) {
-            (Becomes::New(new) | Becomes::Edited(new), Found::File(content)) => content == new,
-            (Becomes::Nothing, Found::Nothing) => true,
+    /// Whether this is the file's state after the merge.
+    fn is_result(&self, found: &WorkTreeFile) -> bool {
+        match (&self.target, found) {
+            (Target::New(new) | Target::Edited(new), WorkTreeFile::File(content)) => content == new,
+            (Target::Removed, WorkTreeFile::Missing) => true,
             _ => false,
         }
     }
 }
 
-type Unless<T> = Result<T, FastForward>;
-
 impl Merge {
-    /// Without a hold on the repository nothing is locked, and the merge is not to be carried out.
+    /// Checks the merge. Without `held` it takes no locks, and the merge must not be executed.
     fn prepare(
         repository: &Repository,
         held: Option<&Lock>,
         git: gix::Repository,
         default: Branch,
         source: &Source,
-    ) -> Result<Unless<Self>, Error> {
+    ) -> Result<Result<Self, FastForward>, Error> {
         let refused = |reason| Ok(Err(FastForward::Refused(reason)));
         let to = source.to;
         let reference = format!("refs/heads/{}", default.name);
 
-        // Killed at its very end, a merge is complete but for this.
+        // A merge that was killed at its end leaves only this lock behind.
         if let Some(held) = held {
             sweep_one(&git.common_dir().join(&reference), held)?;
         }
@@ -223,13 +219,13 @@ impl Merge {
                 Err(path) => return refused(Refusal::IndexLocked(path)),
             },
         };
-        // From here on nothing is checked out or committed in this work tree by others.
+        // From here on no other process checks out or commits in this work tree.
         let head = git.head_name().during(|| "read HEAD".to_owned())?;
         if !git.is_bare() && head.as_ref().is_none_or(|head| head.as_bstr() != reference.as_str()) {
             let name = head.map(|head| head.shorten().to_str_lossy().into_owned());
             return refused(Refusal::OtherBranchCheckedOut(name));
         }
-        // Read anew under the lock. Where only the remote has it, another branch is checked out, or none.
+        // Read again under the lock. If only the remote has the branch, another one or none is checked out.
         let Some(from) = tip(&git, &reference)? else { return Err(Error::Unborn { branch: default.name }) };
         match common_ancestor(&git, from, to)? {
             Some(base) if base == to => return Ok(Err(FastForward::AlreadyThere)),
@@ -256,23 +252,23 @@ impl Merge {
 
     fn write_files(&mut self) -> Result<(), Error> {
         let Some(tree) = &mut self.tree else { return Ok(()) };
-        for change in tree.changes.iter().filter(|change| !change.is_there) {
-            match &change.becomes {
-                Becomes::New(content) => place(&tree.root, &change.path, content, true)?,
-                Becomes::Edited(content) => place(&tree.root, &change.path, content, false)?,
-                Becomes::Nothing => remove(&tree.root, &change.path)?,
+        for change in tree.changes.iter().filter(|change| !change.is_done) {
+            match &change.target {
+                Target::New(content) => work_tree::write(&tree.root, &change.path, content, true)?,
+                Target::Edited(content) => work_tree::write(&tree.root, &change.path, content, false)?,
+                Target::Removed => work_tree::remove(&tree.root, &change.path)?,
             }
         }
         Ok(())
     }
 
-    /// Written beside the index and then given its name; the lock stays, so that no commit comes
-    /// between this and the moving of the branch.
+    /// Writes the index to a temporary file and renames it. The lock stays, so that no commit happens before
+    /// the branch is moved.
     fn write_index(&mut self) -> Result<(), Error> {
         let Some(tree) = &mut self.tree else { return Ok(()) };
         let writing = || "write the index".to_owned();
         let mut new = Vec::new();
-        let is_gone = |change: &&Change| matches!(change.becomes, Becomes::Nothing);
+        let is_gone = |change: &&Change| matches!(change.target, Target::Removed);
         let gone: BTreeSet<&[u8]> =
             tree.changes.iter().filter(is_gone).map(|change| change.path.as_bytes()).collect();
         tree.index.remove_entries(|_, path, _| gone.contains(path.as_bytes()));
@@ -291,7 +287,7 @@ impl Merge {
             tree.index.dangerously_push_entry(stat, id, Flags::empty(), Mode::FILE, name);
         }
         tree.index.sort_entries();
-        // It would name the trees of before.
+        // The cached trees are those before the merge.
         tree.index.remove_tree();
         let target = tree.index.path().to_owned();
         let path = target.with_file_name("nugget-index.tmp");
@@ -307,8 +303,8 @@ impl Merge {
     }
 
     fn move_branch(&self, held: &Lock) -> Result<(), Error> {
-        let entry = Entry {
-            by: &Identity::default(),
+        let entry = ReflogEntry {
+            author: &Identity::default(),
             seconds: jiff::Timestamp::now().as_second(),
             message: &format!("merge {}: Fast-forward", self.branch),
             is_head: self.tree.is_some(),
@@ -321,8 +317,8 @@ impl Merge {
 }
 
 impl WorkTree {
-    /// Each tracked file must be as the index has it, and the index as the commit, except where they
-    /// are already as they are going to be.
+    /// Checks that each tracked file is as in the index, and the index as in the commit, except where they
+    /// already have the state after the merge.
     fn check(
         repository: &Repository,
         git: &gix::Repository,
@@ -332,23 +328,23 @@ impl WorkTree {
     ) -> Result<Result<Self, Refusal>, Error> {
         let to = source.to;
         let (before, after) = (files_of(git, from)?, files_of(git, to)?);
-        let show = |path: &BString| path.to_str_lossy().into_owned();
-        let hidden = if source.is_reviewed { Hidden::Allowed } else { Hidden::Refused };
+        let display = |path: &BString| path.to_str_lossy().into_owned();
+        let hidden = if source.is_reviewed { HiddenNames::Allowed } else { HiddenNames::Refused };
         let root = repository.root().to_owned();
         let mut changes = Vec::new();
         for (path, (id, mode)) in before.iter().filter(|(path, _)| !after.contains_key(*path)) {
             if !source.is_reviewed {
-                return Ok(Err(Refusal::Beyond("removes", show(path))));
+                return Ok(Err(Refusal::Unsupported("removes", display(path))));
             }
             let name = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok());
             match name.filter(|_| *mode == Mode::FILE) {
                 Some(name) => changes.push(Change {
                     path: name.to_owned(),
                     id: *id,
-                    becomes: Becomes::Nothing,
-                    is_there: false,
+                    target: Target::Removed,
+                    is_done: false,
                 }),
-                None => return Ok(Err(Refusal::Beyond("removes", show(path)))),
+                None => return Ok(Err(Refusal::Unsupported("removes", display(path)))),
             }
         }
         for (path, (id, mode)) in &after {
@@ -357,28 +353,28 @@ impl WorkTree {
                 continue;
             }
             if *mode != Mode::FILE || there.is_some_and(|(_, mode)| *mode != Mode::FILE) {
-                return Ok(Err(Refusal::Beyond("has something else than a plain file at", show(path))));
+                return Ok(Err(Refusal::Unsupported("has something other than a plain file at", display(path))));
             }
             let Some(name) = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok()) else {
-                return Ok(Err(Refusal::Beyond("writes to the unusual path", show(path))));
+                return Ok(Err(Refusal::Unsupported("writes to the unusual path", display(path))));
             };
             let content = match read_blob(git, to, name, *id) {
                 Ok(content) => content,
                 Err(Error::TooLarge { .. }) => {
-                    return Ok(Err(Refusal::Beyond("has the very large file", show(path))));
+                    return Ok(Err(Refusal::Unsupported("has the very large file", display(path))));
                 }
                 Err(error) => return Err(error),
             };
-            let becomes = if there.is_none() { Becomes::New(content) } else { Becomes::Edited(content) };
-            changes.push(Change { path: name.to_owned(), id: *id, becomes, is_there: false });
+            let target = if there.is_none() { Target::New(content) } else { Target::Edited(content) };
+            changes.push(Change { path: name.to_owned(), id: *id, target, is_done: false });
         }
         changes.sort_by(|a, b| a.path.cmp(&b.path));
 
         let index = match git.open_index() {
             Ok(index) => index,
-            // As after `rm .git/index`: everything appears as deleted.
+            // As after `rm .git/index`: git shows all files as deleted.
             Err(_) if !git.index_path().exists() => {
-                let path = before.keys().next().map(show).unwrap_or_default();
+                let path = before.keys().next().map(display).unwrap_or_default();
                 return Ok(Err(Refusal::Staged(path)));
             }
             Err(error) => return Err(error).during(|| "read the index".to_owned()),
@@ -390,7 +386,7 @@ impl WorkTree {
             let is_plain =
                 entry.stage() == Stage::Unconflicted && !entry.flags.contains(Flags::INTENT_TO_ADD);
             if !is_plain || (before.get(&path).copied() != found && after.get(&path).copied() != found) {
-                return Ok(Err(Refusal::Staged(show(&path))));
+                return Ok(Err(Refusal::Staged(display(&path))));
             }
             let change = path
                 .to_str()
@@ -399,42 +395,42 @@ impl WorkTree {
             let unseen = entry.flags.intersects(Flags::SKIP_WORKTREE | Flags::ASSUME_VALID);
             match change {
                 Some(_) if unseen => {
-                    return Ok(Err(Refusal::Beyond("edits the hidden file", show(&path))));
+                    return Ok(Err(Refusal::Unsupported("edits the hidden file", display(&path))));
                 }
                 Some(at) => {
                     let change = &mut changes[at];
-                    let found = open_plain(&root, &change.path)?;
-                    change.is_there = change.is_made(&found);
-                    // One that is about to be replaced is compared byte by byte, whatever its stamp.
-                    let is_kept = match &found {
-                        Found::File(content) => hash(git, content)? == entry.id,
-                        Found::Nothing | Found::Other => false,
+                    let found = work_tree::read(&root, &change.path)?;
+                    change.is_done = change.is_result(&found);
+                    // A file that will be replaced is compared by content, not by its timestamp.
+                    let is_unedited = match &found {
+                        WorkTreeFile::File(content) => hash(git, content)? == entry.id,
+                        WorkTreeFile::Missing | WorkTreeFile::Other => false,
                     };
-                    if !change.is_there && !is_kept {
+                    if !change.is_done && !is_unedited {
                         return Ok(Err(Refusal::Changed(change.path.clone())));
                     }
                 }
                 None if unseen || entry.mode == Mode::COMMIT => {}
                 None if is_clean(git, &root, &index, entry, has_modes)? => {}
-                None => return Ok(Err(Refusal::Changed(show(&path)))),
+                None => return Ok(Err(Refusal::Changed(display(&path)))),
             }
         }
-        // One that is removed may be gone from the index already.
+        // A removed file may be missing in the index already.
         let mut kept = before.keys().filter(|path| after.contains_key(*path));
         if let Some(path) = kept.find(|path| index.entry_by_path(path.as_bstr()).is_none()) {
-            return Ok(Err(Refusal::Staged(show(path))));
+            return Ok(Err(Refusal::Staged(display(path))));
         }
-        for change in changes.iter_mut().filter(|change| !change.is_there) {
-            let found = open_plain(&root, &change.path)?;
-            change.is_there = change.is_made(&found);
-            match (&change.becomes, found) {
-                (Becomes::New(_), Found::Nothing) => {}
-                (Becomes::New(_), _) if !change.is_there => {
-                    return Ok(Err(Refusal::InTheWay(change.path.clone())));
+        for change in changes.iter_mut().filter(|change| !change.is_done) {
+            let found = work_tree::read(&root, &change.path)?;
+            change.is_done = change.is_result(&found);
+            match (&change.target, found) {
+                (Target::New(_), WorkTreeFile::Missing) => {}
+                (Target::New(_), _) if !change.is_done => {
+                    return Ok(Err(Refusal::UntrackedInTheWay(change.path.clone())));
                 }
-                // Gone from the index, and yet there: the user keeps it, as after `git rm --cached`.
-                (Becomes::Nothing, _)
-                    if !change.is_there
+                // In the work tree but not in the index: the user keeps it, as after `git rm --cached`.
+                (Target::Removed, _)
+                    if !change.is_done
                         && index.entry_by_path(change.path.as_bytes().as_bstr()).is_none() =>
                 {
                     return Ok(Err(Refusal::Staged(change.path.clone())));
@@ -444,16 +440,6 @@ impl WorkTree {
         }
         Ok(Ok(Self { root, index, changes, _lock: lock }))
     }
-}
-
-pub(crate) fn common_ancestor(
-    git: &gix::Repository,
-    one: CommitId,
-    two: CommitId,
-) -> Result<Option<CommitId>, Error> {
-    let comparing = || format!("compare {one} with {two}");
-    let bases = git.merge_bases_many(one.0, &[two.0]).during(comparing)?;
-    Ok(bases.first().map(|base| CommitId(base.detach())))
 }
 
 fn is_checked_out_elsewhere(git: &gix::Repository, reference: &str) -> bool {
@@ -478,7 +464,7 @@ fn operation(state: &gix::state::InProgress) -> &'static str {
     }
 }
 
-/// Everything that is not a folder in a commit, with its mode as the index has it.
+/// All files of a commit with their modes as in the index.
 fn files_of(
     git: &gix::Repository,
     commit: CommitId,
@@ -489,7 +475,7 @@ fn files_of(
     Ok(entries.map(|entry| (entry.path(&index).to_owned(), (entry.id, entry.mode))).collect())
 }
 
-/// Whether a tracked file is as the index has it, by its stamp or, if that is of no help, its content.
+/// Whether a tracked file is as in the index: by its timestamp or, if that does not decide, by its content.
 fn is_clean(
     git: &gix::Repository,
     root: &Path,
@@ -521,7 +507,7 @@ fn is_clean(
     if entry.stat.matches(&stat, options) && !entry.stat.is_racy(index.timestamp(), options) {
         return Ok(true);
     }
-    // Asked first: a file of another size need not be read, however large it is.
+    // The size first: a file of another size need not be read.
     if git.find_header(entry.id).during(reading)?.size() != metadata.len() {
         return Ok(false);
     }
@@ -534,119 +520,6 @@ fn is_clean(
 
 pub(crate) fn hash(git: &gix::Repository, content: &[u8]) -> Result<gix::ObjectId, Error> {
     gix::objs::compute_hash(git.object_hash(), Kind::Blob, content).during(|| "hash a file".to_owned())
-}
-
-pub(crate) enum Found {
-    Nothing,
-    File(Vec<u8>),
-    /// A folder, a symbolic link, …, or one of these on the way.
-    Other,
-}
-
-/// The file at a path of which no part is a symbolic link.
-pub(crate) fn open_plain(root: &Path, path: &str) -> Result<Found, Error> {
-    let failed = |errno: Errno| Error::io("open", root.join(path))(errno.into());
-    let (folder, name) = match folder_of(root, path, false) {
-        Ok(found) => found,
-        Err(Errno::NOENT) => return Ok(Found::Nothing),
-        Err(Errno::NOTDIR | Errno::LOOP) => return Ok(Found::Other),
-        Err(errno) => return Err(failed(errno)),
-    };
-    // Without waiting for whoever is to write into a pipe.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let mut file = match rustix::fs::openat(&folder, name, flags, rustix::fs::Mode::empty()) {
-        Ok(file) => File::from(file),
-        Err(Errno::NOENT) => return Ok(Found::Nothing),
-        Err(Errno::LOOP | Errno::NXIO) => return Ok(Found::Other),
-        Err(errno) => return Err(failed(errno)),
-    };
-    let io = Error::io("read", root.join(path));
-    let mut read = || -> std::io::Result<Found> {
-        let metadata = file.metadata()?;
-        // Larger than anything that is merged: it is another file.
-        if !metadata.is_file() || metadata.len() > crate::BLOB_BYTES_MAX {
-            return Ok(Found::Other);
-        }
-        let mut content = Vec::new();
-        file.read_to_end(&mut content)?;
-        Ok(Found::File(content))
-    };
-    read().map_err(io)
-}
-
-/// The folder of a path below the root, and the path's last part. No symbolic link is followed.
-fn folder_of<'a>(root: &Path, path: &'a str, make: bool) -> Result<(OwnedFd, &'a str), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let no_mode = rustix::fs::Mode::empty();
-    let mut folder = rustix::fs::openat(CWD, root, flags, no_mode)?;
-    let (folders, name) = path.rsplit_once('/').unwrap_or(("", path));
-    for part in folders.split('/').filter(|part| !part.is_empty()) {
-        if make {
-            match rustix::fs::mkdirat(&folder, part, rustix::fs::Mode::from_raw_mode(0o777)) {
-                Ok(()) => rustix::fs::fsync(&folder)?,
-                Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        folder = rustix::fs::openat(&folder, part, flags | OFlags::NOFOLLOW, no_mode)?;
-    }
-    Ok((folder, name))
-}
-
-/// Writes a file of the work tree whole: under another name, then under its own. A new one replaces
-/// nothing, whatever has appeared there since it was looked at.
-fn place(root: &Path, path: &str, content: &[u8], is_new: bool) -> Result<(), Error> {
-    let place = || -> std::io::Result<()> {
-        let (folder, name) = folder_of(root, path, true)?;
-        match rustix::fs::unlinkat(&folder, TEMPORARY, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = rustix::fs::Mode::from_raw_mode(0o666);
-        let mut file = File::from(rustix::fs::openat(&folder, TEMPORARY, flags, mode)?);
-        let mut write = || -> std::io::Result<()> {
-            file.write_all(content)?;
-            file.sync_all()?;
-            if is_new {
-                rustix::fs::linkat(&folder, TEMPORARY, &folder, name, AtFlags::empty())?;
-                rustix::fs::unlinkat(&folder, TEMPORARY, AtFlags::empty())?;
-            } else {
-                rustix::fs::renameat(&folder, TEMPORARY, &folder, name)?;
-            }
-            Ok(())
-        };
-        if let Err(error) = write() {
-            // What failed is the error to tell; the next attempt writes over this.
-            let _ = rustix::fs::unlinkat(&folder, TEMPORARY, AtFlags::empty());
-            return Err(error);
-        }
-        rustix::fs::fsync(&folder)?;
-        Ok(())
-    };
-    place().map_err(Error::io("write", root.join(path)))
-}
-
-/// Removes a file of the work tree, and the folders that it leaves empty, as git does.
-fn remove(root: &Path, path: &str) -> Result<(), Error> {
-    let remove = |path: &str, flags| -> Result<(), Errno> {
-        let (folder, name) = folder_of(root, path, false)?;
-        rustix::fs::unlinkat(&folder, name, flags)?;
-        rustix::fs::fsync(&folder)
-    };
-    match remove(path, AtFlags::empty()) {
-        Ok(()) | Err(Errno::NOENT) => {}
-        Err(errno) => return Err(Error::io("remove", root.join(path))(errno.into())),
-    }
-    let mut folder = path;
-    while let Some((above, _)) = folder.rsplit_once('/') {
-        // One that is not empty stays.
-        if remove(above, AtFlags::REMOVEDIR).is_err() {
-            break;
-        }
-        folder = above;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,34 +1,36 @@
-//! How the checkout stands to what was fetched, and catching up with it.
+//! Compares the checkout with the fetched default branch, and catches up with it.
 
 use crate::error::{During as _, Error};
 use crate::fast_forward::{FastForward, Refusal, Source};
 use crate::lock::Lock;
-use crate::repository::{Branch, CommitId, Repository, remote_name, tip};
+use crate::repository::{Branch, Repository, remote_name, tip};
+use crate::types::CommitId;
 
-/// How the checkout stands to the remote's default branch, as last fetched.
+/// The difference between the checkout and the remote's default branch, as last fetched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lag {
-    /// The default branch, short.
+    /// The short name of the default branch.
     pub branch: String,
-    /// How many fetched commits the local default branch (`HEAD`, where there is none) has not, up to
+    /// How many fetched commits the local default branch (`HEAD` if there is none) does not have, at most
     /// [`COMMITS_MAX`](Self::COMMITS_MAX).
     pub behind: usize,
-    /// How many commits it has that were not fetched, up to the same number.
+    /// How many commits the local default branch has that were not fetched, with the same limit.
     pub ahead: usize,
+    /// The commit of the local default branch.
     pub local: Option<CommitId>,
-    /// `None` when nothing was fetched yet.
+    /// The commit of the remote's default branch; `None` if nothing was fetched yet.
     pub remote: Option<CommitId>,
-    /// When it is behind, why [`Repository::catch_up`] would leave it as it is.
+    /// If the checkout is behind, why [`Repository::catch_up`] would refuse to move it.
     pub blocked: Option<Refusal>,
 }
 
 impl Lag {
-    /// How far commits are counted.
+    /// The limit of the counts.
     pub const COMMITS_MAX: usize = 10_000;
 }
 
 impl Repository {
-    /// How the checkout stands to what was fetched. Reads only; no network.
+    /// Compares the checkout with the fetched default branch. Only reads; does not use the network.
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
@@ -58,8 +60,8 @@ impl Repository {
         Ok(Lag { branch, behind, ahead, local, remote, blocked })
     }
 
-    /// Moves the checked-out default branch forward to what was fetched, where that loses nothing of the
-    /// user's; see [`fast_forward`](Self::fast_forward). The remote's branch may remove files too.
+    /// Moves the checked-out default branch forward to the fetched commit, if that loses no change of the user's;
+    /// see [`fast_forward`](Self::fast_forward). Unlike a proposal, the remote's branch may remove files.
     ///
     /// # Errors
     /// As [`fast_forward`](Self::fast_forward).
@@ -85,7 +87,7 @@ fn checked_out(git: &gix::Repository) -> Option<String> {
     Some(head.shorten().to_string())
 }
 
-/// How many commits `to` has that `from` has not.
+/// How many commits `to` has that `from` does not have.
 fn commits_beyond(git: &gix::Repository, from: CommitId, to: CommitId) -> Result<usize, Error> {
     let counting = || format!("compare {from} with {to}");
     let walk = git.rev_walk([to.0]).with_hidden([from.0]).all().during(counting)?;

@@ -1,14 +1,45 @@
-//! The only crate that knows git: the brain's repository, the branches on which nugget proposes
-//! knowledge, the way to its remote, and the lock that makes it one writer.
+//! The brain's git repository: the branches on which nugget proposes knowledge, the connection to the remote,
+//! and the lock that allows one writer at a time. The only crate that uses git.
 //!
-//! It never touches the work tree, the index, `HEAD` or a branch of the user's, with three exceptions:
-//! the first commit of a brain that has none ([`Repository::create_initial_commit`]), and two merges that lose
-//! nothing: of a proposal when asked ([`Repository::fast_forward`]), and of what was merged at the remote
-//! ([`Repository::catch_up`]). What it does to a remote is below `refs/heads/nugget/`, but for the first
-//! push of a new brain's default branch ([`Repository::push_default`]), which forces nothing.
+//! It never changes the user's work tree, index, `HEAD` or branches, with three exceptions: the first commit of
+//! a brain without commits ([`Repository::create_initial_commit`]), and two merges that lose nothing: of a
+//! proposal when asked ([`Repository::fast_forward`]), and of what was merged at the remote
+//! ([`Repository::catch_up`]). At the remote it changes only branches below `refs/heads/nugget/`, except for
+//! the first push of a new brain's default branch ([`Repository::push_default`]), which is never forced.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = std::env::temp_dir().join(format!("nugget-git-doctest-{}", std::process::id()));
+//! # let _ = std::fs::remove_dir_all(&folder);
+//! use git::{Identity, Lock, NewFile, Proposal, Repository};
+//!
+//! let repository = Repository::init(&folder)?.into_repository();
+//! let file = |path: &str| NewFile { path: path.to_owned(), content: b"text\n".to_vec(), edits: false };
+//! let (author, time) = (Identity::default(), "2026-11-20T14:12:00Z".parse()?);
+//! std::fs::write(folder.join("brain.yaml"), "text\n")?;
+//! repository.create_initial_commit(&[file("brain.yaml")], "Begin", time, &author)?;
+//!
+//! let lock = Lock::acquire(&repository.lock_path()?)?;
+//! let proposal = Proposal {
+//!     branch: "nugget/session-1".to_owned(),
+//!     base: None,
+//!     files: vec![file("notes/a.md")],
+//!     message: "Add a note".to_owned(),
+//!     time,
+//!     author,
+//! };
+//! repository.propose(&lock, &proposal)?;
+//! assert!(!repository.is_merged("nugget/session-1")?);
+//! # std::fs::remove_dir_all(&folder)?;
+//! # Ok(())
+//! # }
+//! ```
 
-mod ancestry;
+#![warn(missing_docs, clippy::missing_errors_doc)]
+
+mod clone;
 mod command;
+mod connection;
 mod error;
 mod fast_forward;
 mod fetch_push;
@@ -26,19 +57,26 @@ mod remote_failure;
 mod remote_url;
 mod repository;
 mod review_branches;
+mod review_snapshot;
 mod reviewers;
 #[cfg(test)]
 mod tests;
+mod types;
+mod work_tree;
 
 pub use error::Error;
 pub use fast_forward::{FastForward, Refusal};
-pub use fetch_push::{Credentials, Fetched, Pushed, RemoteSession, clone};
+pub use clone::clone;
+pub use connection::{Credentials, RemoteSession};
+pub use fetch_push::{Fetched, Pushed};
 pub use lag::Lag;
 pub use lock::Lock;
 pub use overlay::{Blob, Overlay};
-pub use propose::{BRANCH_PREFIX, Identity, NewFile, Outcome, Proposal, Proposed};
+pub use propose::{Outcome, Proposal, Proposed};
 pub use remote_failure::RemoteFailure;
 pub use remote_url::{Remote, RemoteUrl, Scheme};
-pub use repository::{BLOB_BYTES_MAX, Branch, CommitId, ContentState, Init, Repository, ReviewSnapshot};
+pub use repository::{Branch, Init, Repository};
 pub use review_branches::PendingBranch;
+pub use review_snapshot::{ContentState, ReviewSnapshot};
 pub use reviewers::Reviewers;
+pub use types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId, Identity, InvalidCommitId, NewFile};

@@ -1,4 +1,4 @@
-//! A commit as objects in memory, and their way to the disk.
+//! Builds a commit as objects in memory and writes them to the disk.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -9,17 +9,17 @@ use gix::objs::tree::{Editor, EntryKind};
 use gix::objs::{Kind, Write as _, WriteTo};
 
 use crate::error::{During as _, Error};
-use crate::path::{self, Hidden};
-use crate::propose::{Identity, NewFile};
-use crate::repository::{CommitId, entry, tree_of};
+use crate::path::{self, HiddenNames};
+use crate::repository::{entry, tree_of};
+use crate::types::{CommitId, Identity, NewFile};
 
-/// A commit that is not written yet, with every object that its base does not have.
-pub(crate) struct Draft {
+/// A commit that is not written yet, with all objects that its base does not have.
+pub(crate) struct NewCommit {
     pub commit: gix::ObjectId,
     pub tree: gix::ObjectId,
-    /// How many files it adds to its base or changes.
+    /// How many files the commit adds or changes.
     pub files: usize,
-    /// Blobs first, then trees from the leaves up, then the commit: each after those it names.
+    /// Blobs first, then trees from the leaves up, then the commit: each object after those that it names.
     objects: Vec<Object>,
 }
 
@@ -29,29 +29,29 @@ struct Object {
     data: Vec<u8>,
 }
 
-/// Who made a commit and when, author and committer alike.
-pub(crate) struct Stamp<'a> {
-    pub by: &'a Identity,
-    pub at: jiff::Timestamp,
+/// The author, time and message of a commit. The committer is the author.
+pub(crate) struct CommitInfo<'a> {
+    pub author: &'a Identity,
+    pub time: jiff::Timestamp,
     pub message: &'a str,
 }
 
-/// How long a garbage collection that began before our reference existed is waited for. Those of a
-/// brain take a fraction of a second.
+/// How long to wait for a garbage collection that started before our reference existed. In a brain it takes a
+/// fraction of a second.
 const COLLECTION_WAIT_MAX: Duration = Duration::from_secs(10);
 
-impl Draft {
-    /// Lays the files upon a commit, or upon nothing. Nothing is written.
+impl NewCommit {
+    /// Adds the files to a base commit, or to an empty tree. Nothing is written.
     ///
     /// # Errors
-    /// [`Error::PathTaken`] when a new one exists with other content, or lies below a file, or is asked
-    /// for twice; [`Error::NothingToEdit`], [`Error::InvalidPath`], [`Error::InvalidCommit`].
+    /// [`Error::PathTaken`] when a new file exists with other content, lies below another file, or is given
+    /// twice; [`Error::NothingToEdit`], [`Error::InvalidPath`], [`Error::InvalidCommit`].
     pub(crate) fn new(
         git: &gix::Repository,
         base: Option<CommitId>,
         files: &[NewFile],
-        hidden: Hidden,
-        stamp: &Stamp<'_>,
+        hidden: HiddenNames,
+        info: &CommitInfo<'_>,
     ) -> Result<Self, Error> {
         let base_tree = match base {
             Some(commit) => tree_of(git, commit)?,
@@ -59,7 +59,7 @@ impl Draft {
         };
         let root = base_tree.decode().during(|| "read the base's tree".to_owned())?;
         let mut editor = Editor::new(root.into(), &git.objects, git.object_hash());
-        let mut draft = Self {
+        let mut new = Self {
             commit: git.object_hash().null(),
             tree: git.object_hash().null(),
             files: 0,
@@ -91,40 +91,40 @@ impl Draft {
             }
             editor
                 .upsert(file.path.split('/').map(|part| part.as_bytes().as_bstr()), EntryKind::Blob, id)
-                .during(|| format!("lay {} upon the base's tree", file.path))?;
-            draft.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
-            draft.files += 1;
+                .during(|| format!("add {} to the base's tree", file.path))?;
+            new.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
+            new.files += 1;
         }
-        draft.tree =
-            editor.write(|tree| draft.objects.add(git, tree)).during(|| "build the tree".to_owned())?;
-        let signature = signature(stamp)?;
+        new.tree =
+            editor.write(|tree| new.objects.add(git, tree)).during(|| "build the tree".to_owned())?;
+        let signature = signature(info)?;
         let commit = gix::objs::Commit {
-            tree: draft.tree,
+            tree: new.tree,
             parents: base.iter().map(|base| base.0).collect(),
             author: signature.clone(),
             committer: signature,
             encoding: None,
-            message: message(stamp.message)?.into(),
+            message: message(info.message)?.into(),
             extra_headers: Vec::new(),
         };
-        draft.commit = draft.objects.add(git, &commit).during(|| "build the commit".to_owned())?;
-        Ok(draft)
+        new.commit = new.objects.add(git, &commit).during(|| "build the commit".to_owned())?;
+        Ok(new)
     }
 
-    /// Writes every object and syncs it and its folder, so that no reference can outlive a power cut
-    /// that takes what it names.
+    /// Writes all objects and syncs them and their folders, so that after a power cut no reference names a
+    /// missing object.
     ///
-    /// Each is written as a loose object even where one is there: what is there may be torn by a
-    /// power cut during an earlier attempt, or old, unreferenced and about to be pruned.
+    /// Each is written as a loose object even if it exists: the existing one may be truncated by a power cut
+    /// during an earlier attempt, or old, unreferenced and about to be pruned.
     pub(crate) fn write(&self, git: &gix::Repository) -> Result<(), Error> {
         write(git, self.objects.iter())
     }
 
-    /// Writes again what a garbage collection took that had begun before our reference was there: it
-    /// knows nothing of it and removes what it saw unreferenced. Waits for its end.
+    /// Writes the objects again that a concurrent garbage collection removed: one that started before our
+    /// reference existed removes its objects as unreferenced. Waits for the end of the collection.
     ///
-    /// `git prune` run by itself announces nothing; against that stands the short time alone.
-    pub(crate) fn outlast_collector(
+    /// `git prune` alone leaves no sign that it is running; only the short time protects from it.
+    pub(crate) fn restore_after_gc(
         &self,
         reopen: impl Fn() -> Result<gix::Repository, Error>,
     ) -> Result<(), Error> {
@@ -133,18 +133,18 @@ impl Draft {
         let collector = running_collector(git.common_dir());
         loop {
             let running = collector.is_some() && running_collector(git.common_dir()) == collector;
-            // Opened anew, so that no pack is believed in which is gone.
+            // Opened again, so that no removed pack is still in use.
             let git = reopen()?;
             let lost: Vec<_> = self.objects.iter().filter(|object| !git.has_object(object.id)).collect();
             if !lost.is_empty() {
-                tracing::info!(objects = lost.len(), "wrote objects again that a garbage collection took");
+                tracing::info!(objects = lost.len(), "restored objects that a garbage collection removed");
                 write(&git, lost.into_iter())?;
             }
             if !running {
                 return Ok(());
             }
             if start.elapsed() > COLLECTION_WAIT_MAX {
-                tracing::warn!("a garbage collection of the brain is taking long; went on beside it");
+                tracing::warn!("a garbage collection of the brain is still running; continuing without waiting");
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -171,7 +171,7 @@ fn write<'a>(git: &gix::Repository, objects: impl Iterator<Item = &'a Object>) -
     let loose = gix::odb::loose::Store::at(&folder, git.object_hash());
     let mut paths = Vec::new();
     for object in objects {
-        // `git prune` removes folders that it emptied, so one may go between its making and its use.
+        // `git prune` removes empty folders, possibly between our creating and using one.
         let mut attempts = 0;
         while let Err(error) = loose.write_buf(object.kind, &object.data) {
             attempts += 1;
@@ -191,7 +191,7 @@ fn write<'a>(git: &gix::Repository, objects: impl Iterator<Item = &'a Object>) -
     Ok(())
 }
 
-/// Syncs a file or folder; one that is gone needs none: git moved it elsewhere, synced by git.
+/// Syncs a file or folder. A missing one is no error: git moved its content and synced it there.
 pub(crate) fn sync(path: &Path) -> Result<(), Error> {
     match std::fs::File::open(path).and_then(|file| file.sync_all()) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("sync", path)(error)),
@@ -199,19 +199,19 @@ pub(crate) fn sync(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// What `gc.pid` says, if the garbage collection that it names is running on this machine.
+/// The content of `gc.pid`, if the garbage collection that it names is running on this machine.
 fn running_collector(common_dir: &Path) -> Option<String> {
     let content = std::fs::read_to_string(common_dir.join("gc.pid")).ok()?;
     let (process, host) = content.trim().split_once(' ')?;
     let process = rustix::process::Pid::from_raw(process.parse().ok()?)?;
     let here = rustix::system::uname();
     let is_here = here.nodename().to_bytes() == host.as_bytes();
-    let lives = rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH);
-    (is_here && lives).then_some(content)
+    let is_running = rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH);
+    (is_here && is_running).then_some(content)
 }
 
-fn signature(stamp: &Stamp<'_>) -> Result<gix::actor::Signature, Error> {
-    let Identity { name, email } = stamp.by;
+fn signature(info: &CommitInfo<'_>) -> Result<gix::actor::Signature, Error> {
+    let Identity { name, email } = info.author;
     let field = |what, text: &str| {
         let text = text.trim();
         let bad = |c: char| matches!(c, '<' | '>') || c.is_control();
@@ -221,8 +221,8 @@ fn signature(stamp: &Stamp<'_>) -> Result<gix::actor::Signature, Error> {
         }
         Ok(text.into())
     };
-    // Whole seconds in UTC are all that git keeps; those before 1970 it does not take.
-    let time = gix::date::Time { seconds: stamp.at.as_second().max(0), offset: 0 };
+    // git stores whole seconds, and none before 1970.
+    let time = gix::date::Time { seconds: info.time.as_second().max(0), offset: 0 };
     Ok(gix::actor::Signature {
         name: field("author's name", name)?,
         email: field("author's address", email)?,
@@ -230,11 +230,11 @@ fn signature(stamp: &Stamp<'_>) -> Result<gix::actor::Signature, Error> {
     })
 }
 
-/// The message as it is committed: one line feed at its end.
+/// The message as it is committed: with one line feed at its end.
 pub(crate) fn message(text: &str) -> Result<String, Error> {
     let text = text.trim();
     if text.is_empty() || text.contains('\0') {
-        return Err(Error::InvalidCommit { what: "message", reason: "it is empty or has a NUL".to_owned() });
+        return Err(Error::InvalidCommit { what: "message", reason: "it is empty or has a NUL byte".to_owned() });
     }
     Ok(format!("{text}\n"))
 }

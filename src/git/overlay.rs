@@ -1,15 +1,20 @@
-//! What is served when the checkout is not at the newest reviewed commit: that commit's files, where the user
-//! has no edit of their own that is not committed.
+//! The files that are served in place of the work tree's when the checkout is not at the newest reviewed commit:
+//! that commit's, except where the user has uncommitted edits.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use gix::ObjectId;
 
 use crate::error::{During as _, Error};
-use crate::fast_forward::{Found, common_ancestor, hash, open_plain};
-use crate::repository::{Branch, CommitId, Repository, entry, files_beyond, lines, read_blob, tip, tree_of};
+use crate::fast_forward::hash;
+use crate::repository::{
+    Branch, Repository, common_ancestor, entry, files_beyond, read_blob, tip, tree_of,
+};
+use crate::review_snapshot::has_same_lines;
+use crate::types::CommitId;
+use crate::work_tree::{self, WorkTreeFile};
 
-/// What lies over the work tree, at one moment.
+/// The files that replace those of the work tree, at one moment.
 pub struct Overlay {
     /// The newest reviewed commit.
     pub commit: CommitId,
@@ -21,28 +26,29 @@ pub struct Overlay {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blob {
     id: ObjectId,
-    /// In bytes.
+    /// The size in bytes.
     pub size: u64,
 }
 
 impl Blob {
-    /// The first eight bytes of its name: two blobs that have the same are the same, but for an attack.
+    /// The first eight bytes of the object id. Blobs with equal prefixes are equal, unless somebody crafted a
+    /// collision.
     pub fn id_prefix(&self) -> u64 {
         let (first, _) = self.id.as_bytes().split_at(8);
-        first.iter().fold(0, |stamp, byte| stamp << 8 | u64::from(*byte))
+        first.iter().fold(0, |prefix, byte| prefix << 8 | u64::from(*byte))
     }
 }
 
 impl Overlay {
-    /// The paths at which something else is served than what lies in the work tree; `None` for nothing.
+    /// The paths with a replacement; `None` if the path is served as missing.
     pub fn files(&self) -> impl Iterator<Item = (&str, Option<Blob>)> {
         self.files.iter().map(|(path, blob)| (path.as_str(), *blob))
     }
 
-    /// The content of a file that is files over the work tree; `None` when none is.
+    /// The content of a replacement; `None` if the path has none.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], and when it cannot be read.
+    /// [`Error::TooLarge`], and when the commit cannot be read.
     pub fn read(&self, path: &str) -> Result<Option<Vec<u8>>, Error> {
         match self.files.get(path) {
             Some(Some(blob)) => read_blob(&self.git.to_thread_local(), self.commit, path, blob.id).map(Some),
@@ -52,13 +58,13 @@ impl Overlay {
 }
 
 impl Repository {
-    /// What is served in place of what is checked out; `None`, after a look at two references, when the newest
-    /// reviewed commit is checked out.
+    /// The files that are served in place of those in the work tree. `None` if the newest reviewed commit is
+    /// checked out, which takes reading two references.
     ///
-    /// That commit is the remote's default branch, as last fetched, where the local one is behind it, and else
-    /// the local one. Where both have commits of their own, each path is served as the one has it that has
-    /// changed it, and as the local one has it when both have. What differs from the checked-out commit only
-    /// in how its lines end is no edit.
+    /// The newest reviewed commit is that of the remote's default branch, as last fetched, if the local branch
+    /// is behind it; else that of the local branch. If both have commits of their own, each path is served from
+    /// the branch that changed it, or from the local one if both did. A file that differs from the checked-out
+    /// commit only in its line endings counts as unedited.
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
@@ -100,8 +106,8 @@ impl Repository {
         Ok(Some(Overlay { commit, files, git: git.clone().into_sync() }))
     }
 
-    /// The newest reviewed commit, and where the remote's has gone another way since: from which commit, to
-    /// which.
+    /// The newest reviewed commit. If the remote's branch has diverged, also their common ancestor and the
+    /// remote's commit.
     pub(crate) fn reviewed_tip(
         &self,
         git: &gix::Repository,
@@ -120,22 +126,22 @@ impl Repository {
         })
     }
 
-    /// Whether the work tree has a file as the checked-out commit has it (`None`: not at all).
+    /// Whether the work tree's file equals that of the checked-out commit (`None`: the commit has none).
     fn is_unedited(
         &self,
         git: &gix::Repository,
         path: &str,
         checked_out: Option<ObjectId>,
     ) -> Result<bool, Error> {
-        let Ok(found) = open_plain(self.root(), path) else { return Ok(false) };
+        let Ok(found) = work_tree::read(self.root(), path) else { return Ok(false) };
         match (found, checked_out) {
-            (Found::Nothing, None) => Ok(true),
-            (Found::File(content), Some(id)) => {
+            (WorkTreeFile::Missing, None) => Ok(true),
+            (WorkTreeFile::File(content), Some(id)) => {
                 if hash(git, &content)? == id {
                     return Ok(true);
                 }
                 let known = git.find_blob(id).during(|| format!("read {path}"))?;
-                Ok(lines(&known.data).eq(lines(&content)))
+                Ok(has_same_lines(&known.data, &content))
             }
             _ => Ok(false),
         }

@@ -1,24 +1,24 @@
-//! Which paths may be written into a tree.
+//! Checks which paths may be written into a tree.
 
 use gix::bstr::ByteSlice as _;
 use gix::validate::path::component;
 
 use crate::error::Error;
 
-/// Whether names that begin with a dot may be written.
+/// Whether a path may have parts that begin with a dot.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Hidden {
+pub(crate) enum HiddenNames {
     Allowed,
-    /// For proposals, whose paths come from a model in the end: knowledge is never hidden, while
-    /// `.gitattributes`, `.github/workflows` and their kind make git or a forge do things.
+    /// For proposals, whose paths a model may have chosen: knowledge is never hidden, while
+    /// `.gitattributes`, `.github/workflows` and similar files change what git or GitHub does.
     Refused,
 }
 
-/// Checks a relative path with `/` between its parts.
+/// Checks a relative path with `/` as the separator.
 ///
-/// Each part must be safe on every system, whichever this one is, as brains travel: no `.git` in
-/// any spelling that NTFS or HFS+ take for it, no device names, no characters that Windows refuses.
-pub(crate) fn check(path: &str, hidden: Hidden) -> Result<(), Error> {
+/// Brains are copied between systems, so each part must be safe on all of them: no `.git` in any spelling that
+/// NTFS or HFS+ treat as equal, no device names, no characters that Windows refuses.
+pub(crate) fn check(path: &str, hidden: HiddenNames) -> Result<(), Error> {
     let invalid = |reason: &str| Error::InvalidPath { path: path.to_owned(), reason: reason.to_owned() };
     if path.len() > 1024 {
         return Err(invalid("it is longer than 1024 bytes"));
@@ -26,11 +26,11 @@ pub(crate) fn check(path: &str, hidden: Hidden) -> Result<(), Error> {
     for part in path.split('/') {
         component(part.as_bytes().as_bstr(), None, component::Options::default())
             .map_err(|error| invalid(&error.to_string()))?;
-        if hidden == Hidden::Refused && part.starts_with('.') {
+        if hidden == HiddenNames::Refused && part.starts_with('.') {
             return Err(invalid("hidden files are not knowledge"));
         }
         if part.contains(knowledge::text::is_hidden) {
-            return Err(invalid("it holds invisible characters"));
+            return Err(invalid("it has invisible characters"));
         }
     }
     Ok(())
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_leaves_the_brain_or_reaches_git_is_refused() {
+    fn a_path_outside_the_brain_or_inside_git_is_refused() {
         let bad = [
             "",
             "/etc/passwd",
@@ -73,19 +73,19 @@ mod tests {
             "a/\u{202e}dm.exe",
         ];
         for path in bad {
-            let error = check(path, Hidden::Allowed).expect_err(path);
+            let error = check(path, HiddenNames::Allowed).expect_err(path);
             assert!(matches!(error, Error::InvalidPath { .. }), "{path:?}: {error}");
         }
-        check(&"x/".repeat(600), Hidden::Allowed).unwrap_err();
+        check(&"x/".repeat(600), HiddenNames::Allowed).unwrap_err();
     }
 
     #[test]
-    fn a_proposal_may_not_hide_files_and_the_first_commit_may() {
+    fn only_the_first_commit_may_have_hidden_files() {
         for path in [".gitignore", ".gitattributes", ".github/workflows/x.yml", "a/.b/c.md"] {
-            check(path, Hidden::Allowed).unwrap();
-            check(path, Hidden::Refused).unwrap_err();
+            check(path, HiddenNames::Allowed).unwrap();
+            check(path, HiddenNames::Refused).unwrap_err();
         }
-        check("domains/coding/patterns/bounded-worker-pools.md", Hidden::Refused).unwrap();
-        check("notes/Ünïcode names.md", Hidden::Refused).unwrap();
+        check("domains/coding/patterns/bounded-worker-pools.md", HiddenNames::Refused).unwrap();
+        check("notes/Ünïcode names.md", HiddenNames::Refused).unwrap();
     }
 }

@@ -1,5 +1,5 @@
-//! git's own lock files, taken so that the next holder of the repository's lock recognises those of a
-//! killed nugget.
+//! git's own lock files (`NAME.lock`), marked so that the next holder of the repository's lock recognises those
+//! that a killed nugget process left behind.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::error::Error;
 use crate::lock::Lock;
 
-/// What a lock file of ours holds. git's own are empty, or hold what they are going to be.
+/// The content of nugget's lock files. git's own are empty, or contain the new content of the locked file.
 const MARK: &[u8] = b"held by nugget\n";
 
 /// How far the clock of a file system may be ahead of ours.
-pub(crate) const CLOCKS_APART_MAX: Duration = Duration::from_secs(2);
+const CLOCK_SKEW_MAX: Duration = Duration::from_secs(2);
 
 /// A lock file; removed on drop.
 pub(crate) struct MarkedLock {
@@ -20,12 +20,11 @@ pub(crate) struct MarkedLock {
 }
 
 impl MarkedLock {
-    /// Takes the lock on `target`, `target.lock`. The path of the lock when somebody else keeps it for
-    /// longer than `patience`.
+    /// Takes the lock on `target`, that is `target.lock`. Returns the lock's path as the inner error if another
+    /// process keeps it for longer than `patience`.
     ///
     /// # Errors
-    /// When it cannot be made; also with [`ErrorKind::NotFound`] or [`ErrorKind::NotADirectory`] when
-    /// its folder cannot be made.
+    /// [`Error::Io`] when the lock cannot be created.
     pub(crate) fn take(
         common_dir: &Path,
         target: &Path,
@@ -33,10 +32,10 @@ impl MarkedLock {
         patience: Duration,
     ) -> Result<Result<Self, PathBuf>, Error> {
         let path = lock_of(target);
-        // Linked, so that it is never there without its mark. Only holders of the repository's lock get
-        // here, so the name is ours.
+        // The lock is created as a hard link, so that it never exists without its mark. Only holders of the
+        // repository's lock use this name.
         let marked = common_dir.join("nugget-lock.tmp");
-        // A new file each time: the old one may be the lock that a killed process left.
+        // A new file each time: the old one may be the lock that a killed process left behind.
         match std::fs::remove_file(&marked) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
                 return Err(Error::io("remove", &marked)(error));
@@ -60,8 +59,7 @@ impl MarkedLock {
         loop {
             match std::fs::hard_link(marked, &path) {
                 Ok(()) => return Ok(Ok(Self { path })),
-                // `git pack-refs` removes folders that it emptied, also between our making one and our
-                // using it.
+                // `git pack-refs` removes empty folders, possibly between our creating and using one.
                 Err(error) if error.kind() == ErrorKind::NotFound && attempts < 5 => {
                     attempts += 1;
                     if let Some(folder) = path.parent() {
@@ -87,27 +85,29 @@ impl Drop for MarkedLock {
     }
 }
 
-/// Removes the locks of ours below a folder whose makers are gone.
+/// Removes the marked locks below a folder that killed processes left behind.
 pub(crate) fn sweep(folder: &Path, held: &Lock) -> Result<(), Error> {
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(folder) else { continue };
-        for entry in entries.flatten() {
-            let path = entry.path();
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "lock") && is_left_behind(&path, held) {
-                remove(&path)?;
-            }
-        }
-    }
-    Ok(())
+    lock_files(folder).iter().filter(|path| is_left_behind(path, held)).try_for_each(|path| remove(path))
 }
 
-/// Removes the lock on one file, when it is ours and its maker is gone.
+/// Removes the marked lock on one file if a killed process left it behind.
 pub(crate) fn sweep_one(target: &Path, held: &Lock) -> Result<(), Error> {
     let path = lock_of(target);
     if is_left_behind(&path, held) { remove(&path) } else { Ok(()) }
+}
+
+/// Removes all stale lock files, marked or not, below the folder of nugget's own branches. Only a holder of the
+/// repository's lock writes there, so the process that created an older one was killed. A lock that git holds
+/// at this moment is younger and stays.
+pub(crate) fn clear_stale_locks(folder: &Path, held: &Lock) {
+    for path in lock_files(folder) {
+        let modified = std::fs::symlink_metadata(&path).and_then(|metadata| metadata.modified());
+        if modified.is_ok_and(|modified| modified < held.since() || is_in_the_future(modified))
+            && let Err(error) = remove(&path)
+        {
+            tracing::warn!(path = %path.display(), %error, "failed to remove a stale lock");
+        }
+    }
 }
 
 pub(crate) fn lock_of(target: &Path) -> PathBuf {
@@ -116,17 +116,38 @@ pub(crate) fn lock_of(target: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Whether a lock is of a nugget that is gone: it has our mark, and is older than our hold on the
-/// repository, which whoever made it had; or it is of a time to come, and the clock has been set back.
+/// All lock files below a folder.
+pub(crate) fn lock_files(folder: &Path) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "lock") {
+                found.push(path);
+            }
+        }
+    }
+    found
+}
+
+/// Whether a killed nugget process left this lock behind: it has the mark, and is older than our hold on the
+/// repository, which its creator had at the time; or it is from the future, as the clock was set back.
 fn is_left_behind(path: &Path, held: &Lock) -> bool {
     let Ok(modified) = std::fs::symlink_metadata(path).and_then(|metadata| metadata.modified()) else {
         return false;
     };
-    (modified <= held.since() || modified > SystemTime::now() + CLOCKS_APART_MAX)
-        && std::fs::read(path).is_ok_and(|said| said == MARK)
+    (modified <= held.since() || is_in_the_future(modified))
+        && std::fs::read(path).is_ok_and(|content| content == MARK)
+}
+
+fn is_in_the_future(modified: SystemTime) -> bool {
+    modified > SystemTime::now() + CLOCK_SKEW_MAX
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
+    std::fs::remove_file(path).map_err(Error::io("remove", path))?;
     tracing::info!(path = %path.display(), "removed the lock of a killed process");
-    std::fs::remove_file(path).map_err(Error::io("remove", path))
+    Ok(())
 }

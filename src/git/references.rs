@@ -1,7 +1,7 @@
-//! Writing references so that a killed process leaves nothing that would stop the user's git.
+//! Writes references so that a killed process leaves nothing behind that stops the user's git.
 //!
-//! gix's transactions lock `packed-refs` for a look at it, and a lock of git's or gix's that a killed process
-//! left behind is nobody's to remove. Ours are marked; see [`crate::ref_lock`].
+//! gix's transactions lock `packed-refs` only to read it, and nobody may remove a lock of git or gix that a killed
+//! process left behind. nugget's locks are marked; see [`crate::ref_lock`].
 
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use gix::ObjectId;
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
 use crate::objects::sync;
-use crate::propose::{Identity, reference_name};
 use crate::ref_lock::{MarkedLock, sweep_one};
-use crate::repository::{CommitId, Repository, remote_name, tip};
+use crate::repository::{Repository, remote_name, tip};
+use crate::types::{BRANCH_PREFIX, CommitId, Identity};
 
-/// How long git is waited for: at a reference, and while it packs them all.
+/// How long to wait for git: at one reference, and while it packs all references.
 const REFERENCE_WAIT_MAX: Duration = Duration::from_secs(2);
 const PACKED_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl Repository {
-    /// A branch of the remote, as last fetched or pushed. No network.
+    /// The commit of a remote branch as last fetched or pushed. Does not use the network.
     ///
     /// # Errors
     /// When git's references cannot be read.
@@ -30,12 +30,11 @@ impl Repository {
         tip(&git, &format!("refs/remotes/{}/{branch}", remote_name(&git)))
     }
 
-    /// Deletes a local branch of nugget's. `false` when it is gone already.
+    /// Deletes a local branch of nugget's. `false` if it does not exist.
     ///
     /// # Errors
-    /// [`Error::ForeignBranch`]; [`Error::BranchMoved`] when it is not at `expected`;
-    /// [`Error::CheckedOut`] when a work tree has it, or is at a rebase or bisection of it; failures of the
-    /// disk.
+    /// [`Error::ForeignBranch`]; [`Error::BranchMoved`] when it is not at `expected`; [`Error::CheckedOut`] when
+    /// a work tree has it checked out, or is rebasing or bisecting it; failures of the disk.
     pub fn delete_branch(&self, held: &Lock, branch: &str, expected: CommitId) -> Result<bool, Error> {
         let git = self.git()?;
         let reference = reference_name(branch)?;
@@ -51,31 +50,31 @@ impl Repository {
     }
 }
 
-/// What became of an edit.
+/// The result of an edit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Edited {
     Done,
-    /// The reference was not as expected but at this commit, or not there; nothing was changed.
+    /// The reference was not as expected but at this commit, or missing. Nothing was changed.
     Found(Option<ObjectId>),
 }
 
-/// What the reflogs are told, where the repository keeps them.
-pub(crate) struct Entry<'a> {
-    pub by: &'a Identity,
+/// An entry for the reflogs, if the repository keeps them.
+pub(crate) struct ReflogEntry<'a> {
+    pub author: &'a Identity,
     pub seconds: i64,
     pub message: &'a str,
-    /// Whether `HEAD` names the reference, so that its log tells of it as well.
+    /// Whether `HEAD` names the reference, so that its log gets the entry as well.
     pub is_head: bool,
 }
 
-/// Sets a reference that is at `expected` (`None`: not there) to a commit, on the disk when it returns.
+/// Sets a reference that is at `expected` (`None`: missing) to a commit. Synced to the disk when it returns.
 pub(crate) fn update(
     git: &gix::Repository,
     held: &Lock,
     reference: &str,
     expected: Option<ObjectId>,
     commit: ObjectId,
-    entry: Option<&Entry<'_>>,
+    entry: Option<&ReflogEntry<'_>>,
 ) -> Result<Edited, Error> {
     let path = git.common_dir().join(reference);
     let _lock = lock(git, held, &path, REFERENCE_WAIT_MAX)?;
@@ -90,8 +89,13 @@ pub(crate) fn update(
     Ok(Edited::Done)
 }
 
-/// Makes a reference name another one, as `refs/remotes/origin/HEAD` does.
-pub(crate) fn point(git: &gix::Repository, held: &Lock, reference: &str, target: &str) -> Result<(), Error> {
+/// Makes a reference a symbolic one, such as `refs/remotes/origin/HEAD`.
+pub(crate) fn set_symbolic(
+    git: &gix::Repository,
+    held: &Lock,
+    reference: &str,
+    target: &str,
+) -> Result<(), Error> {
     let path = git.common_dir().join(reference);
     let _lock = lock(git, held, &path, REFERENCE_WAIT_MAX)?;
     replace(git, &path, format!("ref: {target}\n").as_bytes())
@@ -110,7 +114,7 @@ pub(crate) fn delete(
     if found != Some(expected) {
         return Ok(Edited::Found(found));
     }
-    // The packed one first, as git does: else it would come back to life for a moment.
+    // The packed one first, as git does: otherwise it would be visible for a moment.
     unpack(git, held, reference)?;
     remove_file(&path)?;
     path.parent().map_or(Ok(()), sync)?;
@@ -118,7 +122,7 @@ pub(crate) fn delete(
     Ok(Edited::Done)
 }
 
-/// What a reference names by itself; a symbolic one names no commit.
+/// The commit that a reference contains; `None` for a symbolic one.
 fn direct(git: &gix::Repository, reference: &str) -> Result<Option<ObjectId>, Error> {
     let found = git.try_find_reference(reference).during(|| format!("read {reference}"))?;
     Ok(found.and_then(|found| found.try_id().map(gix::Id::detach)))
@@ -128,11 +132,11 @@ fn lock(git: &gix::Repository, held: &Lock, path: &Path, patience: Duration) -> 
     MarkedLock::take(git.common_dir(), path, held, patience)?.map_err(|path| Error::ReferenceLocked { path })
 }
 
-/// Puts a file in another's place, synced before it gets its name: a reference that a power cut left empty
-/// would stop git itself.
+/// Replaces a file atomically. It is synced before it gets its name: git stops at a reference that a power cut
+/// left empty.
 fn replace(git: &gix::Repository, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let temporary = git.common_dir().join("nugget-reference.tmp");
-    // A killed process may have left one.
+    // A killed process may have left one behind.
     remove_file(&temporary)?;
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create_new(&temporary)?;
@@ -142,7 +146,7 @@ fn replace(git: &gix::Repository, path: &Path, bytes: &[u8]) -> Result<(), Error
     write().map_err(Error::io("write", &temporary))?;
     let mut renamed = std::fs::rename(&temporary, path);
     if renamed.as_ref().is_err_and(|error| error.kind() == ErrorKind::IsADirectory) {
-        // What a branch left whose name went on where this one ends.
+        // Empty folders of a deleted branch, such as `a/b` for `a`.
         remove_empty_folders(path);
         renamed = std::fs::rename(&temporary, path);
     }
@@ -157,7 +161,7 @@ fn remove_empty_folders(folder: &Path) {
             remove_empty_folders(&entry.path());
         }
     }
-    // One that is not empty stays, and is told of by what follows.
+    // A folder that is not empty stays; the next operation on it reports that.
     let _ = std::fs::remove_dir(folder);
 }
 
@@ -170,7 +174,7 @@ fn remove_file(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Takes a reference out of `packed-refs`, under git's lock on it, where it is there.
+/// Removes a reference from `packed-refs`, under git's lock on it.
 fn unpack(git: &gix::Repository, held: &Lock, reference: &str) -> Result<(), Error> {
     let path = git.common_dir().join("packed-refs");
     let read = || match std::fs::read(&path) {
@@ -191,7 +195,7 @@ fn unpack(git: &gix::Repository, held: &Lock, reference: &str) -> Result<(), Err
     }
 }
 
-/// `packed-refs` without one reference and the line that tells what it peels to; `None` when it is not there.
+/// The content of `packed-refs` without one reference and its peeled line; `None` if it does not have it.
 fn without(packed: &[u8], reference: &str) -> Option<Vec<u8>> {
     let mut kept = Vec::with_capacity(packed.len());
     let (mut found, mut is_below) = (false, false);
@@ -207,16 +211,16 @@ fn without(packed: &[u8], reference: &str) -> Option<Vec<u8>> {
     found.then_some(kept)
 }
 
-/// Adds a line to the reflogs, as git would: always to one that is there, else where it keeps them.
+/// Adds a line to the reflogs as git does: to an existing one, or to a new one if the repository keeps them.
 fn log(
     git: &gix::Repository,
     reference: &str,
     from: Option<ObjectId>,
     to: ObjectId,
-    entry: &Entry<'_>,
+    entry: &ReflogEntry<'_>,
 ) -> Result<(), Error> {
     let from = from.unwrap_or_else(|| git.object_hash().null());
-    let Identity { name, email } = entry.by;
+    let Identity { name, email } = entry.author;
     let message = knowledge::text::one_line(entry.message, 500);
     let line = format!("{from} {to} {name} <{email}> {} +0000\t{message}\n", entry.seconds.max(0));
     let configuration = git.config_snapshot();
@@ -243,19 +247,29 @@ fn log(
     Ok(())
 }
 
-/// Whether a work tree has the branch checked out, or will go back to it after a rebase or a bisection.
+/// The full name of a branch that nugget may write.
+pub(crate) fn reference_name(branch: &str) -> Result<String, Error> {
+    let name = format!("refs/heads/{branch}");
+    let is_ours = branch.strip_prefix(BRANCH_PREFIX).is_some_and(|rest| !rest.is_empty());
+    if !is_ours || gix::validate::reference::branch_name(name.as_str().into()).is_err() {
+        return Err(Error::ForeignBranch { branch: branch.to_owned() });
+    }
+    Ok(name)
+}
+
+/// Whether a work tree has the branch checked out, or will return to it after a rebase or a bisection.
 pub(crate) fn is_in_use(git: &gix::Repository, branch: &str) -> bool {
     let linked = std::fs::read_dir(git.common_dir().join("worktrees")).into_iter().flatten().flatten();
     let mut folders: Vec<PathBuf> = linked.map(|entry| entry.path()).collect();
     folders.push(git.common_dir().to_owned());
     let full = format!("refs/heads/{branch}");
     folders.iter().any(|folder| {
-        let says = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-        says("HEAD").trim_end() == format!("ref: {full}")
+        let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+        read("HEAD").trim_end() == format!("ref: {full}")
             || ["rebase-merge/head-name", "rebase-apply/head-name"]
                 .iter()
-                .any(|file| says(file).trim() == full)
-            || says("BISECT_START").trim() == branch
+                .any(|file| read(file).trim() == full)
+            || read("BISECT_START").trim() == branch
     })
 }
 
@@ -264,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packed_reference_is_taken_out_with_its_peeled_line_and_no_other() {
+    fn only_the_named_packed_reference_is_removed() {
         let id = "1111111111111111111111111111111111111111";
         let packed = format!(
             "# pack-refs with: peeled fully-peeled sorted \n{id} refs/heads/a\n{id} refs/heads/nugget/a\n^{id}\n\

@@ -1,118 +1,149 @@
-//! Where the brain is pushed to: a remote in the repository's own configuration.
+//! Reads the remote from git's configuration, and adds one.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::error::{During as _, Error};
-use crate::objects::sync;
-use crate::remote_url::{is_loopback, without_secret};
+use gix::bstr::ByteSlice as _;
+use gix::url::Scheme;
+
+use crate::command::GitCommand;
+use crate::error::Error;
+use crate::lock::Lock;
+use crate::remote_url::{Remote, is_loopback, without_secret};
 use crate::repository::Repository;
 
-/// How long another writer of the configuration is waited for; git itself takes a millisecond.
+/// How long to wait for another writer of the configuration; git takes a millisecond.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// From this length on the user's name in a URL is taken for a token, which some forges accept there.
+/// How long to wait for the git command that reads or writes the configuration.
+const COMMAND_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// A user name in a URL of at least this length is treated as a token, which some hosts accept there.
 const TOKEN_BYTES_MIN: usize = 20;
 
+/// The settings of a remote that matter for the connection. Not its refspecs, and not those that mirror, prune
+/// or follow tags.
+const SETTINGS: &[&str] =
+    &["url", "pushurl", "proxy", "proxyauthmethod", "uploadpack", "receivepack", "vcs", "serveroption"];
+
 impl Repository {
-    /// Adds a remote with git's usual fetch refspec to the repository's own configuration. Every byte
-    /// that was there stays. `false` when the remote is there already with this very URL.
+    /// `origin`, or else the only remote; `None` if there is none or several. Read from git's configuration,
+    /// including the user's. Does not use the network.
     ///
     /// # Errors
-    /// [`Error::RemoteTaken`] when it is there with another URL; [`Error::InvalidRemote`] and
-    /// [`Error::SecretInUrl`] for what may not be written; [`Error::ConfigurationLocked`].
+    /// When the configuration cannot be read.
+    pub fn remote(&self) -> Result<Option<Remote>, Error> {
+        let git = self.git()?;
+        let mut command = GitCommand::new(self.root(), Some(git.git_dir()), false);
+        let keys = r"^(remote\..*|url\..*\.insteadof|core\.sshcommand)$";
+        command.arguments(["config", "-z", "--get-regexp", keys]);
+        let output = command.run(Instant::now() + COMMAND_WAIT_MAX)?;
+        // git fails without a message if no key matches.
+        if !output.is_success && !output.message().is_empty() {
+            return Err(output.failure());
+        }
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        let mut remotes: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+        let mut rewrites: Vec<(&str, &str)> = Vec::new();
+        let mut ssh_command = None;
+        for entry in printed.split('\0') {
+            let Some((key, value)) = entry.split_once('\n') else { continue };
+            let Some((section, rest)) = key.split_once('.') else { continue };
+            match (section, rest.rsplit_once('.')) {
+                ("core", None) => ssh_command = Some(value.to_owned()),
+                ("url", Some((base, "insteadof"))) => rewrites.push((value, base)),
+                ("remote", Some((name, setting))) => remotes.entry(name).or_default().push((setting, value)),
+                _ => {}
+            }
+        }
+        remotes.retain(|_, settings| settings.iter().any(|(setting, _)| *setting == "url"));
+        let name = match remotes.len() {
+            _ if remotes.contains_key("origin") => "origin",
+            1 => remotes.keys().next().copied().unwrap_or_default(),
+            _ => return Ok(None),
+        };
+        let settings = remotes.remove(name).unwrap_or_default();
+        // The first of several: the others are for the user's pushes only.
+        let first = |wanted: &str| settings.iter().find(|(setting, _)| *setting == wanted);
+        let Some((_, url)) = first("url") else { return Ok(None) };
+        let longest =
+            rewrites.iter().filter(|(from, _)| url.starts_with(from)).max_by_key(|(from, _)| from.len());
+        let effective =
+            longest.map_or_else(|| (*url).to_owned(), |(from, to)| format!("{to}{}", &url[from.len()..]));
+        let settings = SETTINGS.iter().filter_map(|wanted| first(wanted));
+        Ok(Some(Remote {
+            name: name.to_owned(),
+            url: effective,
+            settings: settings.map(|(setting, value)| ((*setting).to_owned(), (*value).to_owned())).collect(),
+            ssh_command,
+        }))
+    }
+
+    /// Adds a remote with git's usual fetch refspec to the repository's configuration. `false` if it exists
+    /// already with the same URL.
+    ///
+    /// Takes the repository's lock, so the caller must not hold it.
+    ///
+    /// # Errors
+    /// [`Error::RemoteTaken`] when it exists with another URL; [`Error::InvalidRemote`] and
+    /// [`Error::SecretInUrl`] for a name or URL that is not allowed; [`Error::ConfigurationLocked`], and those of
+    /// git.
     pub fn add_remote(&self, name: &str, url: &str) -> Result<bool, Error> {
         check_name(name)?;
         check_url(url)?;
-        let path = self.git()?.common_dir().join("config");
-        // As git does: it is the file behind a link that is locked and replaced.
-        let path = path.canonicalize().map_err(Error::io("find", &path))?;
-        let lock = ConfigurationLock::take(&path)?;
-        // Read under the lock, so that two that add at once see one another.
+        // Two nugget processes that add a remote at the same time must see each other's.
+        let _held = Lock::acquire_within(&self.lock_path()?, COMMAND_WAIT_MAX)?;
         let git = self.git()?;
         let configuration = git.config_snapshot();
         let values = |key: &str| configuration.strings(&format!("remote.{name}.{key}")).unwrap_or_default();
         let urls = values("url");
         if !urls.is_empty() {
-            if urls.iter().all(|there| there.as_slice() == url.as_bytes()) {
+            if urls.iter().all(|existing| existing.as_slice() == url.as_bytes()) {
                 return Ok(false);
             }
             let urls: Vec<String> = urls.iter().map(|url| without_secret(&url.to_string())).collect();
             return Err(Error::RemoteTaken { name: name.to_owned(), url: urls.join(", ") });
         }
-        let mut bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
-        if bytes.last().is_some_and(|last| *last != b'\n') {
-            bytes.push(b'\n');
-        }
-        bytes.extend_from_slice(format!("[remote \"{name}\"]\n\turl = {}\n", quoted(url)).as_bytes());
-        if values("fetch").is_empty() {
-            bytes.extend_from_slice(format!("\tfetch = +refs/heads/*:refs/remotes/{name}/*\n").as_bytes());
-        }
-        // A file whose last line ends in a backslash would swallow ours.
-        let written = gix::config::File::try_from(String::from_utf8_lossy(&bytes).as_ref())
-            .during(|| format!("read {}", path.display()))?;
-        if written
-            .string(&format!("remote.{name}.url"))
-            .is_none_or(|there| there.as_slice() != url.as_bytes())
-        {
-            let reason = "the configuration's last line is not complete";
+        // git locks and replaces the file behind a symbolic link.
+        let path = git.common_dir().join("config");
+        let path = path.canonicalize().map_err(Error::io("find", &path))?;
+        // git would append to the unfinished line.
+        let content = std::fs::read(&path).map_err(Error::io("read", &path))?;
+        if content.trim_end().ends_with(b"\\") {
+            let reason = "the last line of git's configuration is incomplete";
             return Err(Error::InvalidRemote { reason });
         }
-        lock.replace(&bytes)?;
+        let arguments = match values("fetch").is_empty() {
+            true => ["remote", "add", "--", name, url].map(str::to_owned).to_vec(),
+            // `git remote add` refuses a name with any setting.
+            false => vec!["config".to_owned(), format!("remote.{name}.url"), url.to_owned()],
+        };
+        self.write_configuration(&git, &arguments, &path.with_file_name("config.lock"))?;
         Ok(true)
     }
-}
 
-/// git's own lock on a configuration file, `config.lock`, which becomes the file.
-struct ConfigurationLock {
-    target: PathBuf,
-    path: PathBuf,
-    file: File,
-}
-
-impl ConfigurationLock {
-    fn take(target: &Path) -> Result<Self, Error> {
-        let path = target.with_file_name("config.lock");
+    /// Runs git to write its configuration. git does not wait for its own lock, so this tries again.
+    fn write_configuration(
+        &self,
+        git: &gix::Repository,
+        arguments: &[String],
+        lock: &Path,
+    ) -> Result<(), Error> {
         let start = Instant::now();
         loop {
-            match OpenOptions::new().write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Self { target: target.to_owned(), path, file }),
-                Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                    return Err(Error::io("create", &path)(error));
-                }
-                Err(_) if start.elapsed() >= LOCK_WAIT_MAX => {
-                    return Err(Error::ConfigurationLocked { path });
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            if start.elapsed() >= LOCK_WAIT_MAX && lock.exists() {
+                return Err(Error::ConfigurationLocked { path: lock.to_owned() });
             }
-        }
-    }
-
-    fn replace(mut self, bytes: &[u8]) -> Result<(), Error> {
-        let write = |file: &mut File| {
-            let mode = self.target.metadata()?.permissions().mode();
-            file.set_permissions(std::fs::Permissions::from_mode(mode & 0o7777))?;
-            file.write_all(bytes)?;
-            file.sync_all()
-        };
-        write(&mut self.file).map_err(Error::io("write", &self.path))?;
-        std::fs::rename(&self.path, &self.target).map_err(Error::io("replace", &self.target))?;
-        let folder = self.target.parent().map(sync);
-        // From here on the name is free for others, and theirs is not ours to remove.
-        self.path.clear();
-        folder.unwrap_or(Ok(()))
-    }
-}
-
-impl Drop for ConfigurationLock {
-    fn drop(&mut self) {
-        if !self.path.as_os_str().is_empty()
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            tracing::warn!(path = %self.path.display(), %error, "failed to remove git's lock file");
+            if !lock.exists() {
+                let mut command = GitCommand::new(self.root(), Some(git.git_dir()), false);
+                command.arguments(arguments);
+                let output = command.run(Instant::now() + COMMAND_WAIT_MAX)?;
+                if output.is_success || !lock.exists() {
+                    return output.ok().map(drop);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -120,13 +151,13 @@ impl Drop for ConfigurationLock {
 fn check_name(name: &str) -> Result<(), Error> {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if name.is_empty() || name.starts_with('-') || !plain {
-        return Err(Error::InvalidRemote { reason: "its name is not of letters, digits, `-` and `_`" });
+        return Err(Error::InvalidRemote { reason: "its name has other characters than letters, digits, `-` and `_`" });
     }
     Ok(())
 }
 
-/// Checks that a URL leads somewhere by a known way and carries no secret. git runs a program for
-/// some forms (`ext::sh -c …`), ssh for others, where a host that begins with `-` is an option.
+/// Checks that a URL has a known form and contains no secret. For some forms git runs a program
+/// (`ext::sh -c …`), for others ssh, which takes a host that begins with `-` as an option.
 pub(crate) fn check_url(url: &str) -> Result<(), Error> {
     let invalid = |reason| Err(Error::InvalidRemote { reason });
     if url.is_empty() || url.starts_with('-') {
@@ -138,57 +169,43 @@ pub(crate) fn check_url(url: &str) -> Result<(), Error> {
     if url.starts_with('/') || url.starts_with("file:///") {
         return Ok(());
     }
-    if url.contains(char::is_whitespace) {
-        return invalid("it has blanks");
+    if url.contains(char::is_whitespace) || url.contains('\\') {
+        return invalid("it has spaces or backslashes");
     }
-    let Some((scheme, rest)) = url.split_once("://") else { return check_scp(url) };
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let (user, host) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if !["https", "http", "ssh"].contains(&scheme) {
+    let is_scp = !url.contains("://");
+    if !is_scp && !["https://", "http://", "ssh://"].iter().any(|scheme| url.starts_with(scheme)) {
         return invalid(FORMS);
     }
-    if user.contains([':', '%']) || user.len() >= TOKEN_BYTES_MIN {
+    // `user:secret@host`, as people write it without a scheme.
+    if is_scp && url.split_once('@').is_some_and(|(before, _)| before.contains(':')) {
         return Err(Error::SecretInUrl);
     }
-    let host = match host.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
-        Some((address, port)) if address.parse::<std::net::Ipv6Addr>().is_ok() && is_port(port) => address,
-        Some(_) => return invalid("its host is not valid"),
-        None => match host.find(':') {
-            Some(at) if is_port(&host[at..]) && is_host(&host[..at]) => &host[..at],
-            None if is_host(host) => host,
-            _ => return invalid("its host is not valid"),
-        },
-    };
+    let Ok(parsed) = gix::url::parse(url.as_bytes().as_bstr()) else { return invalid(FORMS) };
+    let user = parsed.user.as_deref().unwrap_or_default();
+    // The path of the short form is passed to the remote's shell as it is.
+    if is_scp && (user.is_empty() || parsed.scheme != Scheme::Ssh || parsed.path.starts_with_str(":")) {
+        return invalid(FORMS);
+    }
+    if is_scp && parsed.path.starts_with_str("-") {
+        return invalid("its path begins with `-`");
+    }
+    if parsed.password.is_some() || user.contains([':', '%']) || (user.len() >= TOKEN_BYTES_MIN && !is_scp) {
+        return Err(Error::SecretInUrl);
+    }
+    let host = parsed.host.as_deref().unwrap_or_default().trim_matches(['[', ']']);
+    if !is_host(host) && host.parse::<std::net::Ipv6Addr>().is_err() {
+        return invalid("its host is not valid");
+    }
     if !is_user(user) {
         return invalid("its user name is not valid");
     }
-    if scheme == "http" && !is_loopback(host) {
-        return invalid("http is not encrypted: use https, or ssh");
+    if parsed.scheme == Scheme::Http && !is_loopback(host) {
+        return invalid("http is not encrypted: use https or ssh");
     }
     Ok(())
 }
 
 const FORMS: &str = "it is none of https://…, ssh://…, user@host:path, file:///… and an absolute path";
-
-fn check_scp(url: &str) -> Result<(), Error> {
-    let parts = url.split_once(':').and_then(|(who, path)| Some((who.split_once('@')?, path)));
-    match parts {
-        Some(((user, host), path))
-            if !user.is_empty()
-                && is_user(user)
-                && is_host(host)
-                && !path.is_empty()
-                && !path.starts_with([':', '-']) =>
-        {
-            Ok(())
-        }
-        // `user:secret@host`, as people write it without a scheme.
-        Some(_) | None if url.split_once('@').is_some_and(|(before, _)| before.contains(':')) => {
-            Err(Error::SecretInUrl)
-        }
-        _ => Err(Error::InvalidRemote { reason: FORMS }),
-    }
-}
 
 fn is_user(user: &str) -> bool {
     !user.starts_with('-')
@@ -200,25 +217,12 @@ fn is_host(host: &str) -> bool {
     !host.is_empty() && !host.starts_with(['-', '.']) && host.bytes().all(named)
 }
 
-fn is_port(text: &str) -> bool {
-    text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok())
-}
-
-/// As git writes a value into its configuration.
-fn quoted(value: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/:@._-~+%".contains(&byte);
-    if value.bytes().all(plain) {
-        return value.to_owned();
-    }
-    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_url_leads_somewhere_by_a_known_way() {
+    fn a_url_must_have_a_known_form_and_a_valid_host() {
         let good = [
             "https://github.com/me/brain.git",
             "https://me@dev.azure.com/me/brain",
@@ -277,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_in_a_url_is_neither_taken_nor_repeated() {
+    fn a_url_with_a_secret_is_refused_and_not_shown() {
         let urls = [
             "https://me:hunter2@github.com/me/brain",
             "https://:hunter2@github.com/me/brain",

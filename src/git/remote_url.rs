@@ -1,16 +1,18 @@
-//! Where a remote is, and how it may be told.
+//! A remote's URL: which host and repository it names, and what of it may be shown.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// A remote of the brain's repository. Its URL is known to git alone, as it may carry a secret.
+use gix::bstr::ByteSlice as _;
+
+/// A remote of the brain's repository. Its URL is private to this crate, as it may contain a secret.
 #[derive(Clone)]
 pub struct Remote {
-    /// Its name in the repository's configuration.
+    /// The name in the repository's configuration.
     pub name: String,
-    /// Where it is fetched from, `url.….insteadOf` applied.
+    /// The URL to fetch from, after `url.….insteadOf`.
     pub(crate) url: String,
-    /// What its section of the configuration says that matters for the way there.
+    /// Those settings of the remote that matter for the connection.
     pub(crate) settings: Vec<(String, String)>,
     /// The user's `core.sshCommand`.
     pub(crate) ssh_command: Option<String>,
@@ -22,88 +24,81 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// What a remote's URL says.
+/// The parts of a remote's URL that identify a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteUrl {
-    /// In lower case; empty for a folder.
+    /// The host in lower case; empty for a local path.
     pub host: String,
+    /// The port, if the URL names one.
     pub port: Option<u16>,
-    /// Without slashes at its ends and without `.git`: `owner/name` at a forge. A folder's path is
-    /// whole.
+    /// The path without leading and trailing slashes and without `.git`: `owner/name` on GitHub. A local path
+    /// stays as it is.
     pub path: String,
+    /// How the host is reached.
     pub scheme: Scheme,
 }
 
+/// How a remote is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scheme {
+    /// `https://`.
     Https,
+    /// `http://`, without encryption.
     Http,
+    /// `ssh://` or `user@host:path`.
     Ssh,
+    /// A local path or `file://`.
     File,
 }
 
 impl Remote {
-    /// The URL as it may be shown: without user name, password, token or query.
+    /// The URL as it may be shown: without user name, password, token and query.
     pub fn display_url(&self) -> String {
         knowledge::text::one_line(&without_secret(&self.url), 300)
     }
 
-    /// Where it is; `None` for a form of URL that only a helper program of git's understands.
+    /// The parsed URL; `None` for a form that only one of git's remote helpers understands.
     pub fn parsed_url(&self) -> Option<RemoteUrl> {
         RemoteUrl::parse(&self.url)
     }
 }
 
 impl RemoteUrl {
-    /// What a URL says; `None` for a form that only a helper program of git's understands.
-    pub fn parse(url: &str) -> Option<Self> {
-        let file = |path: &str| {
-            Some(Self { host: String::new(), port: None, path: path.to_owned(), scheme: Scheme::File })
-        };
-        let Some((scheme, rest)) = url.split_once("://") else {
-            // `user@host:path`, unless a slash comes before the colon: then it is a folder.
-            return match url.split_once(':') {
-                Some((who, path)) if !who.contains('/') && !who.is_empty() && !path.starts_with(':') => {
-                    let host = who.rsplit_once('@').map_or(who, |(_, host)| host);
-                    let host = host.trim_matches(['[', ']']);
-                    Self::at(host, None, path, Scheme::Ssh)
-                }
-                Some((who, _)) if !who.contains('/') => None,
-                _ if url.is_empty() => None,
-                _ => file(url),
-            };
-        };
-        let scheme = match scheme.to_ascii_lowercase().as_str() {
-            "https" => Scheme::Https,
-            "http" => Scheme::Http,
-            "ssh" | "git+ssh" | "ssh+git" => Scheme::Ssh,
-            "file" => return file(rest),
+    /// Parses a URL or path as git reads it.
+    ///
+    /// `None` for an invalid one, and for a form that only one of git's remote helpers understands.
+    ///
+    /// ```
+    /// let url = git::RemoteUrl::parse("git@github.com:me/brain.git").unwrap();
+    /// assert_eq!((url.host.as_str(), url.path.as_str()), ("github.com", "me/brain"));
+    /// ```
+    pub fn parse(text: &str) -> Option<Self> {
+        let url = gix::url::parse(text.as_bytes().as_bstr()).ok()?;
+        let path = url.path.to_str().ok()?;
+        let scheme = match url.scheme {
+            gix::url::Scheme::Https => Scheme::Https,
+            gix::url::Scheme::Http => Scheme::Http,
+            gix::url::Scheme::Ssh => Scheme::Ssh,
+            gix::url::Scheme::File => {
+                return Some(Self {
+                    host: String::new(),
+                    port: None,
+                    path: path.to_owned(),
+                    scheme: Scheme::File,
+                });
+            }
             _ => return None,
         };
-        let rest = rest.split(['?', '#']).next().unwrap_or_default();
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-        let (host, port) = match host.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
-            Some((address, port)) => (address, port.strip_prefix(':')),
-            None => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
-        };
-        let port = match port.filter(|port| !port.is_empty()) {
-            Some(port) => Some(port.parse().ok()?),
-            None => None,
-        };
-        Self::at(host, port, path, scheme)
-    }
-
-    fn at(host: &str, port: Option<u16>, path: &str, scheme: Scheme) -> Option<Self> {
+        let host = url.host.as_deref()?.trim_matches(['[', ']']).to_ascii_lowercase();
         if host.is_empty() {
             return None;
         }
-        let path = path.trim_matches('/');
+        let path = path.split(['?', '#']).next().unwrap_or_default().trim_matches('/');
         let path = path.strip_suffix(".git").unwrap_or(path).trim_end_matches('/').to_owned();
-        Some(Self { host: host.to_ascii_lowercase(), port, path, scheme })
+        Some(Self { host, port: url.port, path, scheme })
     }
 
-    /// Scheme, host and port, where a password may be sent there: encrypted, or to this machine.
+    /// Scheme, host and port, if a password may be sent there: over TLS, or to this machine.
     pub(crate) fn origin_for_passwords(&self) -> Option<String> {
         let scheme = match self.scheme {
             Scheme::Https => "https",
@@ -111,10 +106,8 @@ impl RemoteUrl {
             Scheme::Http | Scheme::Ssh | Scheme::File => return None,
         };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        Some(
-            self.port
-                .map_or_else(|| format!("{scheme}://{host}"), |port| format!("{scheme}://{host}:{port}")),
-        )
+        let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
+        Some(format!("{scheme}://{host}{port}"))
     }
 }
 
@@ -122,18 +115,81 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// A URL as it may be shown: whatever stands before its host's `@` may be a secret, and so may a query.
+/// A URL as it may be shown. It need not be valid: anything before the host's `@` may be a secret, and so may
+/// the query.
 pub(crate) fn without_secret(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return match url.rsplit_once('@') {
-            Some((who, rest)) if who.contains(':') => format!("…@{rest}"),
-            _ => url.to_owned(),
+    if url.contains("://") {
+        let hidden = hide_user_info(url);
+        return hidden.split(['?', '#']).next().unwrap_or_default().to_owned();
+    }
+    match url.rsplit_once('@') {
+        Some((user, rest)) if user.contains(':') => format!("…@{rest}"),
+        _ => url.to_owned(),
+    }
+}
+
+/// Replaces what stands between `://` and an `@` in the same word of a text: it may be a secret.
+pub(crate) fn hide_user_info(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        kept.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || "/'\"".contains(c)).unwrap_or(after.len());
+        rest = match after[..end].rfind('@') {
+            Some(user_end) => {
+                kept.push('…');
+                &after[user_end..]
+            }
+            None => after,
         };
-    };
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    let end = rest.find('/').unwrap_or(rest.len());
-    match rest[..end].rfind('@') {
-        Some(at) => format!("{scheme}://…{}", &rest[at..]),
-        None => format!("{scheme}://{rest}"),
+    }
+    kept.push_str(rest);
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_split_into_host_port_and_path() {
+        let parts = |text: &str| {
+            RemoteUrl::parse(text).map(|url| (format!("{:?}", url.scheme), url.host, url.port, url.path))
+        };
+        let cases = [
+            ("https://GitHub.com/me/brain.git", "Https", "github.com", None, "me/brain"),
+            ("https://me:pw@ghe.example.org:8443/me/brain/?token=x", "Https", "ghe.example.org", Some(8443), "me/brain"),
+            ("https://[2001:db8::1]:8443/brain", "Https", "2001:db8::1", Some(8443), "brain"),
+            ("http://127.0.0.1:3000/brain.git/", "Http", "127.0.0.1", Some(3000), "brain"),
+            ("ssh://git@[::1]:2222/me/brain", "Ssh", "::1", Some(2222), "me/brain"),
+            ("git+ssh://git@example.org/me/brain", "Ssh", "example.org", None, "me/brain"),
+            ("git@github.com:me/brain.git", "Ssh", "github.com", None, "me/brain"),
+            ("work:me/brain", "Ssh", "work", None, "me/brain"),
+            ("/srv/brain.git", "File", "", None, "/srv/brain.git"),
+            ("file:///srv/brain.git", "File", "", None, "/srv/brain.git"),
+            ("./a:b", "File", "", None, "./a:b"),
+        ];
+        for (text, scheme, host, port, path) in cases {
+            let expected = (scheme.to_owned(), host.to_owned(), port, path.to_owned());
+            assert_eq!(parts(text), Some(expected), "{text}");
+        }
+        for text in ["", "ext::sh -c x", "fd::7", "https:///x", "https://", "codecommit://x/y", "git://x/y"] {
+            assert_eq!(parts(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_shown_url_has_no_secret() {
+        let cases = [
+            ("https://me:hunter2@example.org/x", "https://…@example.org/x"),
+            ("https://me:hun?ter2@example.org/x?token=y#z", "https://…@example.org/x"),
+            ("ssh://git@[::1]:2222/me/brain", "ssh://…@[::1]:2222/me/brain"),
+            ("me:hunter2@example.org:x", "…@example.org:x"),
+            ("git@github.com:me/brain.git", "git@github.com:me/brain.git"),
+        ];
+        for (url, expected) in cases {
+            assert_eq!(without_secret(url), expected, "{url}");
+        }
     }
 }

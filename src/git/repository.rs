@@ -1,36 +1,36 @@
-//! The brain's repository: found at exactly its root, read at any commit.
+//! The brain's repository: opens it, finds its default branch, and reads files at any commit.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use gix::bstr::ByteSlice as _;
 use gix::open::Permissions;
 use gix::sec::Permission;
 
 use crate::error::{During as _, Error};
-use crate::propose::BRANCH_PREFIX;
+use crate::types::{BLOB_BYTES_MAX, BRANCH_PREFIX, CommitId};
 
-/// A git repository whose work tree, or itself if bare, is the brain's root.
+/// A git repository whose root is the brain's root: the work tree, or the repository itself if it is bare.
 ///
-/// It keeps no handle to git: each operation opens the repository anew (under a millisecond), as
-/// a drainer lives long and people repack, fetch and configure beside it.
+/// Each operation opens the repository again, which takes less than a millisecond: workers run for a long time
+/// while people repack, fetch and configure the repository.
 #[derive(Clone, Debug)]
 pub struct Repository {
     root: PathBuf,
     preferred: Option<String>,
 }
 
-/// What [`Repository::init`] found.
+/// The result of [`Repository::init`].
 #[derive(Clone, Debug)]
 pub enum Init {
-    /// There was none; now there is one, without commits.
+    /// A new repository without commits.
     Created(Repository),
+    /// A repository that existed before.
     Existing(Repository),
 }
 
 impl Init {
+    /// The repository, new or not.
     pub fn into_repository(self) -> Repository {
         match self {
             Self::Created(repository) | Self::Existing(repository) => repository,
@@ -38,54 +38,30 @@ impl Init {
     }
 }
 
-/// The branch into which knowledge is merged.
+/// The default branch, into which knowledge is merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Branch {
-    /// Short: `main`.
+    /// The short name, such as `main`.
     pub name: String,
-    /// What proposals are based on: the remote's branch where one is known, as a branch made on top
-    /// of a local one would publish whatever the user has not pushed yet; else the local branch.
+    /// The base of proposals: the remote's branch if it is known, as a proposal on top of the local one would
+    /// publish commits that the user has not pushed; else the local branch.
     pub tip: CommitId,
+    /// The commit of the local branch.
     pub local: Option<CommitId>,
-    /// The remote's, as last fetched.
+    /// The commit of the remote's branch, as last fetched.
     pub remote: Option<CommitId>,
 }
 
-/// The name of a commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CommitId(pub(crate) gix::ObjectId);
-
-impl fmt::Display for CommitId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl FromStr for CommitId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        gix::ObjectId::from_hex(text.as_bytes())
-            .map(Self)
-            .during(|| format!("read {text:?} as the name of a commit"))
-    }
-}
-
-/// The largest file that is read out of the repository, in bytes.
-pub const BLOB_BYTES_MAX: u64 = 1024 * 1024;
-
-/// How many folders deep a tree is followed; git itself has no limit, so a made-up tree has none.
+/// How many folders deep a tree is read. git has no limit, so a crafted tree may be of any depth.
 const DEPTH_MAX: usize = 32;
-/// Of the objects that were read last, as they are looked at again for each unit of an answer.
-const TREES_KEPT_BYTES: usize = 1 << 20;
 
 impl Repository {
-    /// Opens the repository whose root is `root` and no other: a brain that lies inside the work
-    /// tree of another repository is not that repository's.
+    /// Opens the repository whose root is `root`. A brain inside the work tree of another repository is not part
+    /// of that repository.
     ///
     /// # Errors
-    /// [`Error::NotARepository`], [`Error::Unsupported`] for SHA-256 and reftable, [`Error::Git`] for
-    /// one that is damaged.
+    /// [`Error::NotARepository`], [`Error::Unsupported`] for SHA-256 and reftable, [`Error::Git`] for a damaged
+    /// repository.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let not_a_repository = || Error::NotARepository { path: root.to_owned() };
         let repository = Self { root: root.canonicalize().map_err(|_| not_a_repository())?, preferred: None };
@@ -109,11 +85,11 @@ impl Repository {
         Ok(repository)
     }
 
-    /// Opens the repository at `root`, or creates it, with its parent folders. Its first branch is
-    /// called as the user's `init.defaultBranch` says, or `main`.
+    /// Opens the repository at `root`, or creates it with its parent folders. The name of its first branch is
+    /// the user's `init.defaultBranch`, or `main`.
     ///
     /// # Errors
-    /// When there is one that cannot be opened, or none can be made.
+    /// When an existing repository cannot be opened, or a new one cannot be created.
     pub fn init(root: &Path) -> Result<Init, Error> {
         Self::init_with(root, &[])
     }
@@ -125,8 +101,7 @@ impl Repository {
             Err(error) => return Err(error),
         }
         std::fs::create_dir_all(root).map_err(Error::io("create", root))?;
-        // The user's own configuration is read, yet no `GIT_*` variable: in a hook they would name
-        // another repository.
+        // The user's configuration is read, but no `GIT_*` variable: in a hook they name another repository.
         let mut permissions = Permissions::all();
         permissions.env.git_prefix = Permission::Deny;
         permissions.env.objects = Permission::Deny;
@@ -139,7 +114,7 @@ impl Repository {
         Ok(Init::Created(Self::open(root)?))
     }
 
-    /// Names the default branch, as the brain's configuration may; `None` finds it.
+    /// Sets the name of the default branch, from the brain's configuration; with `None` it is searched.
     #[must_use]
     pub fn with_default_branch(mut self, name: Option<&str>) -> Self {
         self.preferred = name.map(str::to_owned);
@@ -150,19 +125,19 @@ impl Repository {
         self.preferred.as_deref()
     }
 
+    /// The canonical path of the root.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// The branch into which knowledge is merged: the one asked for by
-    /// [`with_default_branch`](Self::with_default_branch); else that of the remote's `HEAD`; else `main`;
-    /// else `master`; else the one checked out; else the only one. A branch of nugget's never is.
+    /// Finds the branch into which knowledge is merged: the one set by
+    /// [`with_default_branch`](Self::with_default_branch); else that of the remote's `HEAD`; else `main`; else
+    /// `master`; else the one checked out; else the only one. It is never one of nugget's branches.
     ///
-    /// What is checked out does not matter where one of the first four exists.
+    /// If one of the first four exists, it does not matter what is checked out.
     ///
     /// # Errors
-    /// [`Error::Unborn`] when the branch has no commit, [`Error::NoDefaultBranch`] when none of
-    /// these exists.
+    /// [`Error::Unborn`] when the branch has no commit, [`Error::NoDefaultBranch`] when none is found.
     pub fn default_branch(&self) -> Result<Branch, Error> {
         self.default_branch_of(&self.git()?)
     }
@@ -190,7 +165,7 @@ impl Repository {
         }
     }
 
-    /// Whether anything, a folder included, is at this path in a commit.
+    /// Whether a commit has a file or folder at this path.
     ///
     /// # Errors
     /// When the commit cannot be read.
@@ -199,8 +174,8 @@ impl Repository {
         Ok(entry(&tree_of(&git, commit)?, path)?.is_some())
     }
 
-    /// The paths of all files of a commit below a folder (`""` for all), sorted. Names that are not
-    /// UTF-8 are left out.
+    /// The sorted paths of all files of a commit below a folder (`""` for all). Names that are not UTF-8 are left
+    /// out.
     ///
     /// # Errors
     /// When the commit cannot be read.
@@ -225,26 +200,14 @@ impl Repository {
         Ok(paths)
     }
 
-    /// The content of a file in a commit; `None` when there is no file of that path, or a symbolic
-    /// link, which is never followed.
+    /// The content of a file in a commit; `None` if there is no file at that path, or a symbolic link, which is
+    /// never followed.
     ///
     /// # Errors
-    /// When the commit cannot be read, [`Error::TooLarge`] beyond [`BLOB_BYTES_MAX`].
+    /// [`Error::TooLarge`] beyond [`BLOB_BYTES_MAX`], and when the commit cannot be read.
     pub fn read_at(&self, commit: CommitId, path: &str) -> Result<Option<Vec<u8>>, Error> {
-        read_file(&self.git()?, commit, path)
-    }
-
-    /// Tells of many files whether they are as reviewed.
-    ///
-    /// # Errors
-    /// As [`Self::default_branch`].
-    pub fn review_snapshot(&self) -> Result<ReviewSnapshot, Error> {
-        let mut git = self.git()?;
-        git.object_cache_size_if_unset(TREES_KEPT_BYTES);
-        let branch = self.default_branch_of(&git)?;
-        let merged = branch.local.into_iter().chain(branch.remote).collect();
-        let head = git.head_id().ok().map(|id| CommitId(id.detach()));
-        Ok(ReviewSnapshot { git, merged, head })
+        let git = self.git()?;
+        blob_id(&git, commit, path)?.map(|id| read_blob(&git, commit, path, id)).transpose()
     }
 
     /// The commit of a local branch.
@@ -255,20 +218,35 @@ impl Repository {
         tip(&self.git()?, &format!("refs/heads/{branch}"))
     }
 
-    /// Where the lock over all writers of this repository lies: in git's own folder, the one that
-    /// linked work trees share, so that every process that finds the repository finds the lock.
+    /// Whether a commit is another one or has it as an ancestor. `false` if the repository lacks either.
     ///
     /// # Errors
-    /// When there is no repository (any more).
+    /// When the history cannot be read.
+    pub fn contains(&self, tip: CommitId, commit: CommitId) -> Result<bool, Error> {
+        let git = self.git()?;
+        if tip == commit {
+            return Ok(true);
+        }
+        if !git.has_object(tip.0) || !git.has_object(commit.0) {
+            return Ok(false);
+        }
+        Ok(common_ancestor(&git, tip, commit)? == Some(commit))
+    }
+
+    /// The path of the lock over all writers of this repository. It is in the git folder that linked work trees
+    /// share, so that every process that opens the repository finds it.
+    ///
+    /// # Errors
+    /// When the repository cannot be opened.
     pub fn lock_path(&self) -> Result<PathBuf, Error> {
         Ok(self.git()?.common_dir().join("nugget.lock"))
     }
 
-    /// Opens git's repository as it is now.
+    /// Opens the repository with gix.
     ///
-    /// Isolated: neither `GIT_*` variables, which in a hook name another repository, nor the user's
-    /// configuration change what is read and written. Replacement objects are not followed, as they
-    /// do not travel. Waits for locks are longer than git's, as `git gc` may run beside us.
+    /// Isolated: neither `GIT_*` variables, which in a hook name another repository, nor the user's configuration
+    /// change what is read and written. Replacement objects are not followed, as they are not pushed. Waits for
+    /// locks are longer than git's, as `git gc` may run at the same time.
     pub(crate) fn git(&self) -> Result<gix::Repository, Error> {
         let options = gix::open::Options::isolated().config_overrides([
             "core.useReplaceRefs=false",
@@ -281,93 +259,24 @@ impl Repository {
     }
 }
 
-/// What was merged, here or at the remote, and what is checked out, at one moment. The repository is opened
-/// once for many files, for that is what takes the time.
-pub struct ReviewSnapshot {
-    git: gix::Repository,
-    merged: Vec<CommitId>,
-    head: Option<CommitId>,
-}
-
-/// Where a content is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentState {
-    /// In the branch of knowledge.
-    Merged,
-    /// Not there: an edit of the user's own. What is committed elsewhere only is not served.
-    Uncommitted,
-}
-
-impl ReviewSnapshot {
-    /// Where what is served of a path is found: with this content of the work tree's, give or take the ends of
-    /// its lines, or, where the work tree has no file (`None`) or that of the checked-out commit, as it was
-    /// reviewed; see [`overlay`](Repository::overlay).
-    ///
-    /// # Errors
-    /// When a commit cannot be read.
-    pub fn content_state(&self, path: &str, content: Option<&[u8]>) -> Result<ContentState, Error> {
-        let content = content.map(|content| Content::of(&self.git, path, content)).transpose()?;
-        let is_held = |commit: CommitId| match &content {
-            Some(content) => content.is_held_by(&self.git, commit, path),
-            None => Ok(blob_id(&self.git, commit, path)?.map(|_| true)),
-        };
-        let mut is_known = false;
-        for commit in &self.merged {
-            match is_held(*commit)? {
-                Some(true) => return Ok(ContentState::Merged),
-                Some(false) => is_known = true,
-                None => {}
-            }
-        }
-        // The reviewed file was laid over it.
-        let is_checked_out = || -> Result<bool, Error> {
-            let head = self.head.filter(|_| content.is_some());
-            Ok(head.map(is_held).transpose()?.flatten() == Some(true))
-        };
-        Ok(if is_known && is_checked_out()? { ContentState::Merged } else { ContentState::Uncommitted })
-    }
-}
-
-/// A file of the work tree, to be compared with commits.
-struct Content<'c> {
-    bytes: &'c [u8],
-    id: gix::ObjectId,
-}
-
-impl<'c> Content<'c> {
-    fn of(git: &gix::Repository, path: &str, bytes: &'c [u8]) -> Result<Self, Error> {
-        let id = gix::objs::compute_hash(git.object_hash(), gix::objs::Kind::Blob, bytes);
-        Ok(Self { bytes, id: id.during(|| format!("hash {path}"))? })
-    }
-
-    /// Whether a commit has the file with this content; `None` when it has not the file. By its id first: to
-    /// read what is almost always the same takes longer.
-    fn is_held_by(&self, git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<bool>, Error> {
-        let Some(id) = blob_id(git, commit, path)? else { return Ok(None) };
-        Ok(Some(id == self.id || is_same(&read_blob(git, commit, path, id)?, self.bytes)))
-    }
-}
-
-fn is_same(known: &[u8], content: &[u8]) -> bool {
-    known == content || lines(known).eq(lines(content))
-}
-
-/// Lines whichever way they end: git may change that in a work tree.
-pub(crate) fn lines(content: &[u8]) -> impl Iterator<Item = &[u8]> {
-    content.split(|&byte| byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
-}
-
-fn read_file(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<Vec<u8>>, Error> {
-    blob_id(git, commit, path)?.map(|id| read_blob(git, commit, path, id)).transpose()
-}
-
-/// The id of what a commit's file holds; `None` when there is no such file.
-fn blob_id(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<gix::ObjectId>, Error> {
+/// The blob id of a commit's file; `None` if there is no such file.
+pub(crate) fn blob_id(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<gix::ObjectId>, Error> {
     let entry = entry(&tree_of(git, commit)?, path)?.filter(|entry| entry.mode().is_blob());
     Ok(entry.map(|entry| entry.object_id()))
 }
 
-/// Tells a repository with SHA-256 objects from a damaged one; gix's error does not.
+/// The best common ancestor of two commits.
+pub(crate) fn common_ancestor(
+    git: &gix::Repository,
+    one: CommitId,
+    two: CommitId,
+) -> Result<Option<CommitId>, Error> {
+    let comparing = || format!("compare {one} with {two}");
+    let bases = git.merge_bases_many(one.0, &[two.0]).during(comparing)?;
+    Ok(bases.first().map(|base| CommitId(base.detach())))
+}
+
+/// Recognises a repository with SHA-256 objects; gix's error is the same as for a damaged one.
 fn unsupported(root: &Path) -> Option<Error> {
     let configuration = [root.join(".git/config"), root.join("config")];
     let configuration = configuration.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
@@ -377,15 +286,15 @@ fn unsupported(root: &Path) -> Option<Error> {
     is_sha256.then(|| Error::Unsupported { path: root.to_owned(), feature: "sha256 objects".to_owned() })
 }
 
-/// `origin`, or else the only remote of the repository's own configuration; `origin` where there is none or
-/// several, as its branches may still be there.
+/// `origin`, or else the only remote of the repository's own configuration. `origin` if there is none or several,
+/// as its branches may still exist.
 pub(crate) fn remote_name(git: &gix::Repository) -> String {
     let names = git.remote_names();
     let only = names.iter().next().filter(|_| names.len() == 1);
     only.map_or_else(|| "origin".to_owned(), |name| name.to_str_lossy().into_owned())
 }
 
-/// The branch that the remote's `HEAD` named when it was last asked.
+/// The branch that the remote's `HEAD` named at the last fetch.
 pub(crate) fn remote_head(git: &gix::Repository, remote: &str) -> Result<Option<String>, Error> {
     let prefix = format!("refs/remotes/{remote}/");
     let head = git.try_find_reference(&format!("{prefix}HEAD")).during(|| format!("read {prefix}HEAD"))?;
@@ -419,7 +328,7 @@ pub(crate) fn branches(git: &gix::Repository, prefix: &str) -> Result<Vec<(Strin
     let platform = git.references().during(listing)?;
     let mut found = Vec::new();
     for reference in platform.prefixed(prefix).during(listing)? {
-        // One that cannot be read, or was deleted meanwhile, hides none of the others.
+        // A branch that cannot be read, or was just deleted, does not hide the others.
         let reference = match reference {
             Ok(reference) => reference,
             Err(error) => {
@@ -452,8 +361,8 @@ pub(crate) struct File {
     pub id: gix::ObjectId,
 }
 
-/// The files of `tree` that `base` does not have with the same content; folders that are the same in
-/// both are not even opened.
+/// The files of `tree` that `base` does not have with the same content. Folders that are equal in both are not
+/// read.
 pub(crate) fn files_beyond(
     base: Option<&gix::Tree<'_>>,
     tree: &gix::Tree<'_>,
@@ -505,7 +414,7 @@ pub(crate) fn read_blob(
     id: gix::ObjectId,
 ) -> Result<Vec<u8>, Error> {
     let reading = || format!("read {path} at {commit}");
-    // Asked before it is unpacked: a few kilobytes can unpack to gigabytes.
+    // The size is read before the object is unpacked: a few kilobytes can unpack to gigabytes.
     let bytes = git.find_header(id).during(reading)?.size();
     if bytes > BLOB_BYTES_MAX {
         return Err(Error::TooLarge { commit, path: path.to_owned(), bytes });

@@ -1,28 +1,27 @@
-//! The branches of nugget's that wait for review.
+//! nugget's branches that wait for review.
 
 use jiff::Timestamp;
 use knowledge::text;
 
 use crate::error::{During as _, Error};
-use crate::propose::BRANCH_PREFIX;
-use crate::repository::{
-    Branch, CommitId, Repository, branches, entry, files_beyond, read_blob, tip, tree_of,
-};
+use crate::repository::{Branch, File, Repository, branches, entry, files_beyond, read_blob, tip, tree_of};
+use crate::types::{BRANCH_PREFIX, CommitId};
 
-/// A branch of nugget's that has something which the default branch has not.
+/// One of nugget's branches that is not merged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingBranch {
-    /// Short: `nugget/session-20261120-1412-9f8b`.
+    /// The short name: `nugget/session-20261120-1412-9f8b`.
     pub name: String,
+    /// The branch's commit.
     pub commit: CommitId,
-    /// When its last commit was made.
+    /// The time of the last commit.
     pub time: Timestamp,
-    /// The first line of its last commit's message, without hidden characters.
+    /// The first line of the last commit's message, without hidden characters.
     pub title: String,
 }
 
 impl Repository {
-    /// The local branches of nugget's that are not merged, oldest first.
+    /// nugget's local branches that are not merged, oldest first.
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
@@ -49,21 +48,21 @@ impl Repository {
         Ok(pending)
     }
 
-    /// Whether the default branch, here or at `origin`, has all that a branch brings: it contains the
-    /// branch's commits, or, as after a squashed or rebased merge, a file at each path that the branch
-    /// adds, edited since or not, and what the branch made of each file that was there before.
+    /// Whether the default branch, local or remote, has all changes of a branch: it contains the branch's commits,
+    /// or, as after a squashed or rebased merge, has a file at each path that the branch adds, and the branch's
+    /// content of each file that the branch edits.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
     /// cannot be read.
     pub fn is_merged(&self, branch: &str) -> Result<bool, Error> {
         let git = self.git()?;
-        let commit = existing(&git, branch)?;
+        let commit = local_tip(&git, branch)?;
         is_merged(&git, &self.default_branch_of(&git)?, commit)
     }
 
-    /// The files that a branch adds or changes, by path, relative to where it left the default branch
-    /// (to its last commit's parent, once it is merged). A file larger than
+    /// The files that a branch adds or changes since it left the default branch (since its last commit's parent,
+    /// if it is merged), as sorted pairs of path and content. A file larger than
     /// [`BLOB_BYTES_MAX`](crate::BLOB_BYTES_MAX) is left out.
     ///
     /// # Errors
@@ -71,10 +70,10 @@ impl Repository {
     /// cannot be read.
     pub fn branch_files(&self, branch: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let git = self.git()?;
-        let commit = existing(&git, branch)?;
+        let commit = local_tip(&git, branch)?;
         let base = fork_point(&git, &self.default_branch_of(&git)?, commit)?;
         let mut files = Vec::new();
-        for file in added(&git, base, commit)? {
+        for file in changed_files(&git, base, commit)? {
             match read_blob(&git, commit, &file.path, file.id) {
                 Ok(content) => files.push((file.path, content)),
                 Err(error @ Error::TooLarge { .. }) => tracing::warn!(%error, "left a file out"),
@@ -86,7 +85,7 @@ impl Repository {
     }
 }
 
-fn existing(git: &gix::Repository, branch: &str) -> Result<CommitId, Error> {
+fn local_tip(git: &gix::Repository, branch: &str) -> Result<CommitId, Error> {
     tip(git, &format!("refs/heads/{branch}"))?
         .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })
 }
@@ -97,24 +96,24 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
         return Ok(true);
     }
     let base = fork_point(git, default, commit)?;
-    let added = added(git, base, commit)?;
+    let changed = changed_files(git, base, commit)?;
     let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
     for tip in [default.local, default.remote].into_iter().flatten() {
         let tree = tree_of(git, tip)?;
-        let mut here = true;
-        for file in &added {
+        let mut has_all = true;
+        for file in &changed {
             let found = entry(&tree, &file.path)?;
             let is_edit = base.as_ref().map(|base| entry(base, &file.path)).transpose()?.flatten().is_some();
-            here &= found.is_some_and(|found| !is_edit || found.object_id() == file.id);
+            has_all &= found.is_some_and(|found| !is_edit || found.object_id() == file.id);
         }
-        if here && !added.is_empty() {
+        if has_all && !changed.is_empty() {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// The commits of a branch, newest first along first parents, that no default branch contains.
+/// The commits of a branch that neither default branch contains, newest first, along first parents.
 fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Vec<CommitId>, Error> {
     let walking = || format!("walk the history of {commit}");
     let hidden = [default.local, default.remote].into_iter().flatten().map(|tip| tip.0);
@@ -130,19 +129,19 @@ fn own_commits(git: &gix::Repository, default: &Branch, commit: CommitId) -> Res
     Ok(line)
 }
 
-/// The commit on which a branch was begun; `None` when it has a history of its own.
+/// The commit on which a branch was started; `None` if it has a history of its own.
 fn fork_point(git: &gix::Repository, default: &Branch, commit: CommitId) -> Result<Option<CommitId>, Error> {
     let first = own_commits(git, default, commit)?.pop().unwrap_or(commit);
     let found = git.find_commit(first.0).during(|| format!("read commit {first}"))?;
     Ok(found.parent_ids().next().map(|parent| CommitId(parent.detach())))
 }
 
-fn added(
+fn changed_files(
     git: &gix::Repository,
     base: Option<CommitId>,
     commit: CommitId,
-) -> Result<Vec<crate::repository::File>, Error> {
-    // A parent beyond a shallow clone's horizon is not there.
+) -> Result<Vec<File>, Error> {
+    // In a shallow clone the parent may be missing.
     let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
     files_beyond(base.as_ref(), &tree_of(git, commit)?, "")
 }

@@ -1,34 +1,34 @@
-//! Who has let a file into the default branch.
+//! Who merged each file into the default branch.
 
 use std::collections::BTreeMap;
 
 use crate::error::{During as _, Error};
-use crate::propose::Identity;
-use crate::repository::{CommitId, Repository, files_beyond, tree_of};
+use crate::repository::{Repository, files_beyond, tree_of};
+use crate::types::{CommitId, Identity};
 
-/// What the default branch's history says of who has reviewed its files.
+/// The reviewers of the default branch's files, from its history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reviewers {
-    /// Up to this commit.
+    /// The newest commit that was read.
     pub commit: CommitId,
-    /// Whether it tells of every file, and not only of those that have changed since it was last asked.
+    /// Whether all files are included, and not only those that changed since the last call.
     pub is_complete: bool,
-    /// By path; `None` where nobody but nugget is known to have had a hand in it.
+    /// The reviewer's name by path; `None` if only nugget is known to have changed the file.
     pub by_path: BTreeMap<String, Option<String>>,
 }
 
-/// How many commits of the default branch are looked at. What is older has no reviewer that is told.
+/// How many commits of the default branch are read. Older files have no known reviewer.
 const COMMITS_MAX: usize = 2000;
 
-/// The name under which GitHub commits for others.
-const FORGE: &str = "GitHub";
+/// The committer's name of commits that GitHub makes for others.
+const GITHUB: &str = "GitHub";
 
 impl Repository {
-    /// For each file that the served commit's history has changed since a commit that was looked at before
-    /// (`None`: in all of it), who has let it in: the author of the merge that brought it to the default
-    /// branch, else the committer, or the author where a forge has committed. `None` when there is nothing new.
+    /// Who reviewed each file that changed since a commit (`None`: since the first one): the author of the merge
+    /// that brought it to the default branch, else the committer, or the author if GitHub is the committer.
+    /// `None` if there are no new commits.
     ///
-    /// Trailers are not believed: they are text, which a session may have put there.
+    /// Trailers are ignored: they are text that a session may have written.
     ///
     /// # Errors
     /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
@@ -42,7 +42,7 @@ impl Repository {
         let mut reviewers = Reviewers { commit, is_complete: true, by_path: BTreeMap::new() };
         let mut next = Some(commit);
         for _ in 0..COMMITS_MAX {
-            // In a shallow clone the history ends in commits that are not there.
+            // The history of a shallow clone ends in commits that are missing.
             let Some(id) = next.filter(|id| git.has_object(id.0)) else { break };
             if Some(id) == since {
                 reviewers.is_complete = false;
@@ -53,14 +53,14 @@ impl Repository {
             let parents: Vec<CommitId> = found.parent_ids().map(|parent| CommitId(parent.detach())).collect();
             let first = parents.first().copied();
             let before = first.filter(|first| git.has_object(first.0));
-            // What a shallow clone's oldest commit has changed is not known.
+            // The changes of a shallow clone's oldest commit are not known.
             if first.is_none() || before.is_some() {
                 let (author, committer) =
                     (found.author().during(reading)?, found.committer().during(reading)?);
                 let candidates = if parents.len() > 1 { [author, committer] } else { [committer, author] };
                 let is_person = |who: &gix::actor::SignatureRef<'_>| {
                     let ours = Identity::default();
-                    who.name != FORGE && (who.name != ours.name.as_str() || who.email != ours.email.as_str())
+                    who.name != GITHUB && (who.name != ours.name.as_str() || who.email != ours.email.as_str())
                 };
                 let by = candidates.into_iter().find(is_person);
                 let by = by.map(|who| knowledge::text::one_line(&who.name.to_string(), 80));

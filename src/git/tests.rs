@@ -1,5 +1,4 @@
-//! The crate against real git: what nugget writes, git must accept, and what is the user's must not
-//! change by a byte.
+//! Tests the crate against real git: git must accept what nugget writes, and no byte of the user's may change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use crate::*;
 
 pub(crate) const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
 
-/// A folder that is removed at the end, with repositories and the lock in it.
+/// A temporary folder with repositories and the lock.
 pub(crate) struct Sandbox {
     folder: TempDir,
 }
@@ -70,7 +69,7 @@ fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs git, which must succeed; its output without the last line feed.
+/// Runs git, which must succeed; returns its output without the last line feed.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = command(folder, arguments).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -117,12 +116,12 @@ pub(crate) fn proposal(branch: &str) -> Proposal {
 
 pub(crate) fn fsck(root: &Path) {
     let output = command(root, &["fsck", "--full", "--strict", "--no-dangling"]).output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "fsck: {}", String::from_utf8_lossy(&said));
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && printed.is_empty(), "fsck: {}", String::from_utf8_lossy(&printed));
 }
 
-/// Everything of the user's that must stay as it is: the files of the work tree and of the git folder
-/// except objects and our own branches, and what git says of it all.
+/// All that must stay as it is: the files of the work tree and of the git folder, except objects and nugget's
+/// branches, and git's status.
 pub(crate) fn state(root: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut state = BTreeMap::new();
     let git_dir = PathBuf::from(git(root, &["rev-parse", "--absolute-git-dir"]));
@@ -149,7 +148,7 @@ pub(crate) fn state(root: &Path) -> BTreeMap<String, Vec<u8>> {
     state
 }
 
-/// Proposes in a repository in some state and checks the result with git.
+/// Proposes in a repository in any state and checks the result with git.
 fn check_untouched(sandbox: &Sandbox, root: &Path) -> Proposed {
     let before = state(root);
     let repository = Repository::open(root).unwrap();
@@ -177,7 +176,7 @@ fn a_clean_repository_is_untouched() {
     let title = "nugget: 3 units from session-20261120-1412-9f8b";
     assert_eq!(shown, format!("{who}|{when}|{when}|{title}\n\nBody."));
     assert_eq!(proposed.commit.to_string().parse::<CommitId>().unwrap(), proposed.commit);
-    // And it merges.
+    // git can merge the branch.
     git(&root, &["merge", "--no-edit", "-q", BRANCH]);
     assert_eq!(git(&root, &["status", "--porcelain"]), "");
     assert!(root.join("domains/cooking/concepts/session-20261120-1412-9f8b-stock.md").is_file());
@@ -198,7 +197,7 @@ fn staged_changes_are_untouched() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     write(&root, "README.md", "staged\n");
-    // At the path of one of the proposal's files, even.
+    // Also at the path of one of the proposal's files.
     write(&root, "domains/coding/bugs/session-20261120-1412-9f8b-bug.md", "the user's\n");
     git(&root, &["add", "-A"]);
     write(&root, "README.md", "edited since\n");
@@ -297,20 +296,20 @@ fn hooks_and_hostile_configuration_run_nothing() {
     write(&root, ".git/info/attributes", "* filter=evil\n");
     Repository::open(&root).unwrap().propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert!(!witness.exists());
-    // The control: git itself does run one of them.
+    // Control: git itself runs one of the hooks.
     git(&root, &["update-ref", "refs/heads/control", "main"]);
     assert!(witness.exists());
 }
 
 #[test]
-fn the_lock_file_of_a_killed_process_is_removed_whatever_the_clock_does() {
+fn a_stale_lock_is_removed_even_if_the_clock_is_wrong() {
     use std::time::{Duration, SystemTime};
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let ten_years = Duration::from_secs(10 * 365 * 86400);
     for (branch, time) in
-        [("nugget/past", SystemTime::now() - ten_years), ("nugget/to-come", SystemTime::now() + ten_years)]
+        [("nugget/past", SystemTime::now() - ten_years), ("nugget/future", SystemTime::now() + ten_years)]
     {
         let left = format!(".git/refs/heads/{branch}.lock");
         write(&root, &left, "");
@@ -318,16 +317,16 @@ fn the_lock_file_of_a_killed_process_is_removed_whatever_the_clock_does() {
         let proposed = repository.propose(&sandbox.lock(), &proposal(branch)).unwrap();
         assert_eq!(proposed.outcome, Outcome::Created);
     }
-    // One that git itself may hold at this moment is not ours to remove.
+    // git may hold a younger one at this moment, so it stays.
     let held = sandbox.lock();
-    let living = ".git/refs/heads/nugget/living.lock";
-    write(&root, living, "");
-    crate::propose::clear_stale_locks(&root.join(".git/refs/heads/nugget"), &held);
-    assert!(root.join(living).is_file());
+    let younger = ".git/refs/heads/nugget/living.lock";
+    write(&root, younger, "");
+    crate::ref_lock::clear_stale_locks(&root.join(".git/refs/heads/nugget"), &held);
+    assert!(root.join(younger).is_file());
 }
 
 #[test]
-fn the_same_proposal_is_the_same_commit_and_is_made_once() {
+fn a_repeated_proposal_is_the_same_commit() {
     let sandbox = Sandbox::new();
     let lock = sandbox.lock();
     let commits: Vec<_> = ["one", "two"]
@@ -345,7 +344,7 @@ fn the_same_proposal_is_the_same_commit_and_is_made_once() {
 }
 
 #[test]
-fn a_repeated_proposal_is_found_though_main_moved_on_and_a_reviewer_edited() {
+fn a_repeated_proposal_is_found_after_main_and_branch_moved() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -362,7 +361,7 @@ fn a_repeated_proposal_is_found_though_main_moved_on_and_a_reviewer_edited() {
     other.files[0].content = b"other".to_vec();
     let error = repository.propose(&sandbox.lock(), &other).unwrap_err();
     assert!(matches!(&error, Error::BranchTaken { branch } if branch == BRANCH), "{error}");
-    // Once merged and deleted there is nothing left to propose.
+    // After the merge and the deletion of the branch there is nothing left to propose.
     git(&root, &["checkout", "-q", "main"]);
     git(&root, &["merge", "-q", "--no-edit", &format!("{BRANCH}~1")]);
     git(&root, &["branch", "-q", "-D", BRANCH]);
@@ -387,7 +386,7 @@ fn a_proposal_never_changes_a_file() {
     check(vec![file("a", "x"), file("a/b", "y")], "a/b");
     check(vec![file("a/b", "x"), file("a", "y")], "a");
     check(vec![file("a/b", "x"), file("a.md", "x"), file("a-z", "x"), file("a", "y")], "a");
-    // The same content is no change, and is left out.
+    // A file with the same content is left out.
     let files = vec![file("README.md", "read me\n"), file("new.md", "new\n")];
     repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
     assert_eq!(git(&root, &["diff", "--name-status", "main", BRANCH]), "A\tnew.md");
@@ -417,7 +416,7 @@ fn only_branches_of_nugget_are_written() {
 }
 
 #[test]
-fn a_commit_that_git_would_refuse_is_not_made() {
+fn a_commit_that_git_would_refuse_is_not_created() {
     let sandbox = Sandbox::new();
     let repository = Repository::open(&sandbox.repository("brain")).unwrap();
     let author = |name: &str, email: &str| Identity { name: name.to_owned(), email: email.to_owned() };
@@ -439,13 +438,13 @@ fn a_commit_that_git_would_refuse_is_not_made() {
 }
 
 #[test]
-fn killed_before_the_branch_a_repeated_proposal_makes_the_same_commit() {
+fn a_proposal_killed_before_its_branch_is_completed() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
     let first = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
-    // What is left of it: objects of which a power cut emptied some and took others, some packed by
-    // a collection in between, and git's lock file.
+    // The state after a kill: some objects are empty or lost after a power cut, some are packed, and git's lock
+    // file exists.
     let objects = git(&root, &["rev-list", "--objects", BRANCH, "^main"]);
     let objects: Vec<_> = objects.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert!(objects.len() >= 8, "{objects:?}");
@@ -478,7 +477,7 @@ fn locks_of_killed_processes_are_cleared_and_others_are_not() {
     write(&root, ".git/index.lock", "");
     let lock = sandbox.lock();
     let fresh = root.join(".git/refs/heads/nugget/fresh.lock");
-    // Made while the lock is held, so by somebody who is alive: a person's git.
+    // Created while the lock is held, so by a running process: a person's git.
     write(&root, ".git/refs/heads/nugget/fresh.lock", "");
     repository.propose(&lock, &proposal(BRANCH)).unwrap();
     assert!(!stale.exists());
@@ -488,7 +487,7 @@ fn locks_of_killed_processes_are_cleared_and_others_are_not() {
 }
 
 #[test]
-fn a_hundred_proposals_race_and_none_is_lost() {
+fn no_concurrent_proposal_is_lost() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -515,7 +514,7 @@ fn a_hundred_proposals_race_and_none_is_lost() {
 }
 
 #[test]
-fn a_garbage_collection_beside_us_takes_nothing() {
+fn a_concurrent_garbage_collection_removes_nothing_of_ours() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -525,7 +524,7 @@ fn a_garbage_collection_beside_us_takes_nothing() {
         let collector = scope.spawn(|| {
             let mut count = 0;
             while !done.load(Ordering::Relaxed) && Instant::now() < deadline {
-                // May fail, as on references that change under it; it must only do no harm.
+                // May fail on references that change meanwhile; it must only do no harm.
                 command(&root, &["gc", "-q", "--prune=now"]).output().unwrap();
                 count += 1;
             }
@@ -536,7 +535,7 @@ fn a_garbage_collection_beside_us_takes_nothing() {
             let proposed = repository.propose(&sandbox.lock(), &proposal(&branch)).unwrap();
             assert_eq!(proposed.outcome, Outcome::Created);
             if n % 4 == 0 {
-                // Makes garbage, and empties folders of references and objects.
+                // Creates garbage and empty folders of references and objects.
                 git(&root, &["update-ref", "-d", &format!("refs/heads/{branch}")]);
             }
         }
@@ -549,7 +548,7 @@ fn a_garbage_collection_beside_us_takes_nothing() {
 }
 
 #[test]
-fn a_repository_around_the_brain_is_not_the_brains() {
+fn a_repository_around_the_brain_is_not_opened() {
     let sandbox = Sandbox::new();
     let outer = sandbox.repository("outer");
     let inner = outer.join("brain");
@@ -567,7 +566,7 @@ fn a_repository_around_the_brain_is_not_the_brains() {
 }
 
 #[test]
-fn a_format_that_cannot_be_written_is_refused_at_once() {
+fn a_format_that_cannot_be_written_is_refused_on_open() {
     let sandbox = Sandbox::new();
     for (option, feature) in
         [("--object-format=sha256", "sha256 objects"), ("--ref-format=reftable", "reftable references")]
@@ -586,7 +585,7 @@ fn a_format_that_cannot_be_written_is_refused_at_once() {
             assert!(matches!(error, Error::Unsupported { .. }), "{error}");
         }
     }
-    // A damaged one is not taken for none, upon which `init` would act.
+    // `init` must not treat a damaged repository as a missing one.
     let root = sandbox.repository("damaged");
     write(&root, ".git/config", "[core\n");
     assert!(matches!(Repository::init(&root), Err(Error::Git { .. })));
@@ -610,7 +609,7 @@ fn the_first_commit_leaves_a_clean_status() {
     let first =
         repository.create_initial_commit(&files, "Begin", time, &Identity::default()).unwrap().unwrap();
     assert_eq!(git(&root, &["status", "--porcelain=v2", "--branch"]).lines().count(), 2);
-    assert_eq!(git(&root, &["diff-files"]), "", "the index knows the files' stamps");
+    assert_eq!(git(&root, &["diff-files"]), "", "the index has the files' metadata");
     assert_eq!(git(&root, &["rev-parse", "--symbolic-full-name", "HEAD"]), "refs/heads/trunk");
     assert_eq!(git(&root, &["rev-parse", "HEAD"]), first.to_string());
     assert!(git(&root, &["reflog", "HEAD"]).ends_with("commit (initial): Begin"));
@@ -618,7 +617,7 @@ fn the_first_commit_leaves_a_clean_status() {
     assert_eq!(repository.default_branch().unwrap().name, "trunk");
     repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
 
-    // With a commit there is nothing to begin.
+    // With a commit, nothing is written.
     let before = state(&root);
     let again =
         repository.create_initial_commit(&[file("x", "y")], "Again", time, &Identity::default()).unwrap();
@@ -627,7 +626,7 @@ fn the_first_commit_leaves_a_clean_status() {
 }
 
 #[test]
-fn what_the_user_has_staged_before_the_first_commit_stays_staged() {
+fn files_staged_before_the_first_commit_stay_staged() {
     let sandbox = Sandbox::new();
     let root = sandbox.path("brain");
     let repository = Repository::init(&root).unwrap().into_repository();
@@ -639,7 +638,7 @@ fn what_the_user_has_staged_before_the_first_commit_stays_staged() {
     let files = [file("brain.yaml", "name: x\n")];
     assert_eq!(repository.create_initial_commit(&files, "Begin", time, &Identity::default()).unwrap(), None);
     assert_eq!(std::fs::read(root.join(".git/index")).unwrap(), index);
-    // An index of an earlier attempt that was killed holds only our files, and is no obstacle.
+    // The index of a killed attempt has only our files, and is no obstacle.
     git(&root, &["rm", "-q", "--cached", "mine.md"]);
     git(&root, &["add", "brain.yaml"]);
     assert!(repository.create_initial_commit(&files, "Begin", time, &Identity::default()).unwrap().is_some());
@@ -668,9 +667,9 @@ fn the_default_branch_does_not_depend_on_what_is_checked_out() {
     git(&root, &["checkout", "-q", "-b", "nugget/review"]);
     assert!(matches!(name(), Err(Error::NoDefaultBranch { .. })));
     git(&root, &["branch", "-q", "-D", "other"]);
-    assert_eq!(name().unwrap(), "feature", "the only one");
+    assert_eq!(name().unwrap(), "feature", "the only branch");
 
-    // What the user has not pushed is not published with a proposal.
+    // A proposal must not publish commits that the user has not pushed.
     git(&root, &["update-ref", "refs/remotes/origin/live", "feature~1"]);
     git(&root, &["symbolic-ref", "refs/remotes/origin/HEAD", "refs/remotes/origin/live"]);
     git(&root, &["branch", "live", "feature"]);
@@ -680,7 +679,7 @@ fn the_default_branch_does_not_depend_on_what_is_checked_out() {
 }
 
 #[test]
-fn pending_branches_are_those_with_something_unmerged() {
+fn pending_branches_are_those_with_unmerged_changes() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -703,19 +702,19 @@ fn pending_branches_are_those_with_something_unmerged() {
 
     git(&root, &["merge", "-q", "--no-ff", "--no-edit", "nugget/c"]);
     assert_eq!(names(), ["nugget/a", "nugget/b"]);
-    assert_eq!(repository.branch_files("nugget/c").unwrap(), expected, "also when merged");
+    assert_eq!(repository.branch_files("nugget/c").unwrap(), expected, "also after the merge");
     git(&root, &["merge", "-q", "--squash", "nugget/a"]);
     write(&root, "domains/coding/patterns/a.md", "edited while squashing\n");
     commit_all(&root, "squashed");
     assert_eq!(names(), ["nugget/b"]);
-    // A reviewer's own commit on the branch belongs to it.
+    // A reviewer's commit on the branch belongs to it.
     git(&root, &["checkout", "-q", "nugget/b"]);
     write(&root, "domains/coding/patterns/extra.md", "extra\n");
     commit_all(&root, "\u{202e}review\u{200b}");
     git(&root, &["checkout", "-q", "main"]);
     assert_eq!(repository.branch_files("nugget/b").unwrap().len(), 4);
     assert_eq!(repository.pending_branches().unwrap()[0].title, "review");
-    // Rebased and merged at the remote: known once it is fetched.
+    // Rebased and merged at the remote: known after the fetch.
     git(&root, &["update-ref", "refs/remotes/origin/main", "nugget/b"]);
     assert_eq!(names(), Vec::<String>::new());
     assert!(matches!(repository.is_merged("nugget/none"), Err(Error::NoSuchBranch { .. })));
@@ -745,7 +744,7 @@ fn a_commit_is_read_without_a_work_tree() {
 }
 
 #[test]
-fn a_lock_excludes_and_its_file_is_private_and_stays() {
+fn a_lock_is_exclusive_and_its_file_is_private_and_stays() {
     use std::os::unix::fs::PermissionsExt as _;
     let sandbox = Sandbox::new();
     let path = sandbox.path("deep/er/x.lock");
@@ -774,13 +773,13 @@ fn a_child_process_does_not_keep_the_lock() {
 }
 
 #[test]
-fn whoever_waits_for_a_removed_lock_file_gets_the_one_that_replaced_it() {
+fn a_waiter_for_a_removed_lock_file_locks_the_new_one() {
     let sandbox = Sandbox::new();
     let path = sandbox.path("x.lock");
     let held = Lock::acquire(&path).unwrap();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| Lock::acquire(&path).unwrap());
-        // Until it has the old file open.
+        // Wait until it has opened the old file.
         let ours = path.canonicalize().unwrap();
         let opened = || {
             let handles = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
@@ -792,14 +791,14 @@ fn whoever_waits_for_a_removed_lock_file_gets_the_one_that_replaced_it() {
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
         drop(held);
-        let _theirs = waiting.join().unwrap();
+        let _lock = waiting.join().unwrap();
         assert!(Lock::try_acquire(&path).unwrap().is_none(), "two holders");
     });
 }
 
-/// What a proposal costs; printed with `--nocapture`.
+/// Prints the time of a proposal with `--nocapture`.
 #[test]
-fn a_proposal_costs_milliseconds() {
+fn a_proposal_takes_milliseconds() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     for n in 0..1000 {
@@ -827,7 +826,7 @@ fn a_proposal_costs_milliseconds() {
 }
 
 #[test]
-fn a_remote_is_added_once_and_every_other_byte_stays() {
+fn a_remote_is_added_once_and_all_other_bytes_stay() {
     use std::os::unix::fs::PermissionsExt as _;
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
@@ -859,7 +858,7 @@ fn a_remote_is_added_once_and_every_other_byte_stays() {
     assert!(repository.add_remote("a b", url).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), after);
 
-    // What git writes and what we write is the same.
+    // The configuration is the same as after `git remote add`.
     assert!(repository.add_remote("second", "git@example.org:me/brain.git").unwrap());
     let ours = std::fs::read(&path).unwrap();
     git(&root, &["remote", "remove", "second"]);
@@ -868,7 +867,7 @@ fn a_remote_is_added_once_and_every_other_byte_stays() {
 }
 
 #[test]
-fn a_remote_waits_for_gits_own_lock_on_the_configuration() {
+fn adding_a_remote_waits_for_gits_configuration_lock() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -881,7 +880,7 @@ fn a_remote_waits_for_gits_own_lock_on_the_configuration() {
     assert_eq!(std::fs::read_to_string(root.join(".git/config.lock")).unwrap(), "git's\n");
     std::fs::remove_file(root.join(".git/config.lock")).unwrap();
 
-    // Of those that add at once one adds.
+    // Of several that add at the same time, one adds.
     let added = std::thread::scope(|scope| {
         let add = || scope.spawn(|| repository.add_remote("origin", "/srv/brain").unwrap());
         let threads: Vec<_> = (0..8).map(|_| add()).collect();
@@ -890,7 +889,7 @@ fn a_remote_waits_for_gits_own_lock_on_the_configuration() {
     assert_eq!(added, 1);
     assert_eq!(git(&root, &["config", "--get-all", "remote.origin.url"]), "/srv/brain");
 
-    // A line that goes on would swallow the section.
+    // A line with a continuation would include the new section.
     std::fs::write(&path, [before.as_slice(), b"[a]\n\tb = c\\\n"].concat()).unwrap();
     let before = std::fs::read(&path).unwrap();
     assert!(repository.add_remote("origin", "/srv/brain").is_err());
@@ -903,7 +902,7 @@ fn edit(path: &str, content: &str) -> NewFile {
 }
 
 #[test]
-fn an_edit_takes_the_place_of_what_is_there_and_of_nothing_else() {
+fn an_edit_replaces_only_an_existing_file() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     write(&root, "notes/a.md", "one\n");
@@ -923,7 +922,7 @@ fn an_edit_takes_the_place_of_what_is_there_and_of_nothing_else() {
     assert_eq!(proposed.outcome, Outcome::Created);
     assert_eq!(git(&root, &["show", &format!("{BRANCH}:notes/a.md")]), "one\nand more");
     assert_eq!(git(&root, &["diff", "--name-status", "main", BRANCH]), "M\tnotes/a.md\nA\tnotes/c.md");
-    // Main moves on under it, and the attempt is still found.
+    // The attempt is still found after `main` has moved.
     write(&root, "notes/a.md", "one, by hand\n");
     commit_all(&root, "by hand");
     let again = repository.propose(&sandbox.lock(), &both).unwrap();
@@ -932,7 +931,7 @@ fn an_edit_takes_the_place_of_what_is_there_and_of_nothing_else() {
 }
 
 #[test]
-fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
+fn an_edit_is_merged_once_its_content_is_merged() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     write(&root, "notes/a.md", "one\n");
@@ -940,7 +939,7 @@ fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
     let repository = Repository::open(&root).unwrap();
     let files = vec![edit("notes/a.md", "one\nand more\n")];
     repository.propose(&sandbox.lock(), &Proposal { files, ..proposal(BRANCH) }).unwrap();
-    assert!(!repository.is_merged(BRANCH).unwrap(), "the file is there, as it was");
+    assert!(!repository.is_merged(BRANCH).unwrap(), "the file has its old content");
     assert_eq!(repository.pending_branches().unwrap().len(), 1);
     git(&root, &["merge", "-q", "--squash", BRANCH]);
     commit_all(&root, "squashed");
@@ -949,7 +948,7 @@ fn an_edit_is_merged_when_its_content_is_there_and_not_before() {
 }
 
 #[test]
-fn a_branch_is_made_while_git_packs_its_references_or_was_killed_at_it() {
+fn a_branch_is_created_while_git_packs_references() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -958,15 +957,15 @@ fn a_branch_is_made_while_git_packs_its_references_or_was_killed_at_it() {
     write(&root, ".git/packed-refs.lock", "");
     let proposed = repository.propose(&sandbox.lock(), &proposal("nugget/b")).unwrap();
     assert_eq!(git(&root, &["rev-parse", "nugget/b"]), proposed.commit.to_string());
-    assert!(root.join(".git/packed-refs.lock").exists(), "it is not ours");
-    // A packed branch is a branch.
+    assert!(root.join(".git/packed-refs.lock").exists(), "it belongs to git");
+    // A packed branch is found too.
     let again = repository.propose(&sandbox.lock(), &proposal("nugget/a")).unwrap();
     assert_eq!(again.outcome, Outcome::AlreadyThere);
     std::fs::remove_file(root.join(".git/packed-refs.lock")).unwrap();
     fsck(&root);
 }
 
-/// A clone whose remote is a folder beside it.
+/// A clone whose remote is another folder.
 fn with_remote(sandbox: &Sandbox) -> (PathBuf, Repository) {
     sandbox.repository("there");
     git(&sandbox.path(""), &["clone", "-q", "there", "here"]);
@@ -981,7 +980,7 @@ fn fetch(repository: &Repository) -> Fetched {
 }
 
 #[test]
-fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
+fn stale_marked_locks_are_removed_and_gits_own_are_not() {
     let sandbox = Sandbox::new();
     let (root, repository) = with_remote(&sandbox);
     let marked = "held by nugget\n";
@@ -991,7 +990,7 @@ fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
         std::fs::File::options().write(true).open(root.join(path)).unwrap().set_modified(hour_ago).unwrap();
     };
     let is_there = |path: &str| root.join(path).exists();
-    // By a fetch without news.
+    // Removed by a fetch without news.
     let ours = [
         ".git/refs/remotes/origin/main.lock",
         ".git/refs/remotes/origin/nugget/x.lock",
@@ -1003,9 +1002,9 @@ fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
     stale(".git/refs/remotes/origin/theirs.lock", "");
     fetch(&repository);
     assert_eq!(ours.map(is_there), [false; 3]);
-    assert!(is_there(".git/refs/remotes/origin/theirs.lock"), "git may be at work");
+    assert!(is_there(".git/refs/remotes/origin/theirs.lock"), "a git process may hold it");
     std::fs::remove_file(root.join(".git/refs/remotes/origin/theirs.lock")).unwrap();
-    // By a merge that has nothing to do any more, and by a proposal.
+    // Removed by a merge with nothing to do, and by a proposal.
     for path in [".git/refs/heads/main.lock", ".git/index.lock"] {
         stale(path, marked);
     }
@@ -1014,7 +1013,7 @@ fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
     stale(".git/packed-refs.lock", marked);
     repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap();
     assert!(!is_there(".git/packed-refs.lock"));
-    // The mark of a process that was killed between making it and taking it away is the lock itself.
+    // The process was killed between linking the lock and removing its temporary name.
     stale(".git/nugget-lock.tmp", marked);
     std::fs::hard_link(root.join(".git/nugget-lock.tmp"), root.join(".git/refs/heads/main.lock")).unwrap();
     write(&sandbox.path("there"), "news.md", "news\n");
@@ -1026,7 +1025,7 @@ fn locks_with_our_mark_are_swept_by_whatever_comes_next_and_gits_own_are_not() {
 }
 
 #[test]
-fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
+fn catching_up_follows_removals_and_keeps_uncommitted_edits() {
     let sandbox = Sandbox::new();
     let (root, repository) = with_remote(&sandbox);
     let there = sandbox.path("there");
@@ -1035,14 +1034,14 @@ fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
     write(&there, ".github/workflows/check.yml", "on: push\n");
     commit_all(&there, "there");
     fetch(&repository);
-    // Edited here: refused, and told why before it is tried.
+    // A local edit: `lag` reports the refusal before the attempt.
     write(&root, "domains/coding/patterns/first.md", "mine\n");
     let before = state(&root);
     let expected = Refusal::Changed("domains/coding/patterns/first.md".to_owned());
     assert_eq!(repository.lag().unwrap().blocked, Some(expected.clone()));
     assert_eq!(repository.catch_up(&sandbox.lock()).unwrap(), FastForward::Refused(expected));
     assert_eq!(state(&root), before);
-    // Gone from the index, and kept by the user.
+    // Removed from the index, but kept by the user.
     write(&root, "domains/coding/patterns/first.md", "first\n");
     git(&root, &["rm", "-q", "--cached", "domains/coding/patterns/first.md"]);
     let refused = repository.catch_up(&sandbox.lock()).unwrap();
@@ -1060,14 +1059,14 @@ fn catching_up_follows_removals_and_leaves_what_is_not_committed() {
 }
 
 #[test]
-fn a_removal_killed_in_the_middle_is_completed_by_a_repetition() {
+fn a_killed_removal_is_completed_by_a_repetition() {
     for is_in_index in [false, true] {
         let sandbox = Sandbox::new();
         let (root, repository) = with_remote(&sandbox);
         git(&sandbox.path("there"), &["rm", "-q", "-r", "domains"]);
         commit_all(&sandbox.path("there"), "removed");
         fetch(&repository);
-        // What a killed one leaves: the file is gone, then also its entry in the index.
+        // The state after a kill: the file is removed, then also its index entry.
         std::fs::remove_dir_all(root.join("domains")).unwrap();
         if is_in_index {
             git(&root, &["add", "-A"]);

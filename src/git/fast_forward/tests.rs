@@ -1,12 +1,13 @@
-//! Real git says what state a merge leaves, whole or killed in the middle.
+//! Tests with real git the state after a merge, completed or killed in between.
 
 use std::time::Instant;
 
 use super::*;
+use crate::work_tree::TEMPORARY;
 use crate::tests::{BRANCH, Sandbox, commit_all, fsck, git, git_fails, proposal, state, write};
 use crate::{Identity, NewFile, Proposal};
 
-/// A repository with a proposal that waits, and the path of one of its files.
+/// A repository with a pending proposal, and the path of one of its files.
 fn with_proposal(sandbox: &Sandbox) -> (PathBuf, Repository, String) {
     let root = sandbox.repository("brain");
     let repository = Repository::open(&root).unwrap();
@@ -37,7 +38,7 @@ fn check_merged(root: &Path, from: &str, outcome: FastForward) {
     assert_eq!(git(root, &["rev-parse", "main", "HEAD"]), format!("{to}\n{to}"));
     assert_eq!(git(root, &["rev-parse", "--symbolic-full-name", "HEAD"]), "refs/heads/main");
     assert_eq!(git(root, &["status", "--porcelain", "--ignored"]), "");
-    assert_eq!(git(root, &["diff-files"]), "", "the index knows the files' stamps");
+    assert_eq!(git(root, &["diff-files"]), "", "the index has the files' metadata");
     assert_eq!(git(root, &["write-tree"]), git(root, &["rev-parse", "HEAD^{tree}"]));
     for log in ["HEAD", "main"] {
         let last = git(root, &["reflog", "-1", "--format=%gs", log]);
@@ -55,11 +56,11 @@ fn check_refused(sandbox: &Sandbox, root: &Path, expected: impl Fn(&Refusal) -> 
     let FastForward::Refused(reason) = outcome else { panic!("{outcome:?}") };
     assert!(expected(&reason), "{reason:?}");
     assert!(!reason.to_string().is_empty());
-    assert_eq!(state(root), before, "refused, and yet something changed");
+    assert_eq!(state(root), before, "refused, but something changed");
 }
 
 #[test]
-fn a_merge_leaves_what_git_would_leave() {
+fn a_merge_has_the_same_result_as_gits() {
     let sandbox = Sandbox::new();
     let (root, repository, _) = with_proposal(&sandbox);
     review(&root, || {
@@ -68,13 +69,13 @@ fn a_merge_leaves_what_git_would_leave() {
         write(&root, "domains/new/folder/deep.md", "");
     });
     let from = git(&root, &["rev-parse", "main"]);
-    // The tree that the index caches must not outlive the merge.
+    // The merge must drop the index's cached tree.
     git(&root, &["write-tree"]);
     write(&root, ".git/info/exclude", "*.ignored\n");
     let outcome = repository.fast_forward(&sandbox.lock(), BRANCH).unwrap();
     check_merged(&root, &from, outcome);
     assert_eq!(std::fs::read_to_string(root.join("README.md")).unwrap(), "edited by a reviewer\n");
-    // The user goes on from there.
+    // The user commits on top.
     write(&root, "mine.md", "mine\n");
     commit_all(&root, "mine");
     assert_eq!(git(&root, &["diff", "--name-status", BRANCH, "main"]), "A\tmine.md");
@@ -83,7 +84,7 @@ fn a_merge_leaves_what_git_would_leave() {
 }
 
 #[test]
-fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
+fn a_killed_merge_is_completed_by_a_repetition() {
     for steps in 0..4 {
         let sandbox = Sandbox::new();
         let (root, repository, path) = with_proposal(&sandbox);
@@ -93,9 +94,9 @@ fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
         if steps == 1 {
             let tree = merge.tree.as_mut().unwrap();
             let change = &tree.changes[1];
-            let (Becomes::New(content) | Becomes::Edited(content)) = &change.becomes else { panic!() };
-            super::place(&tree.root, &change.path, content, true).unwrap();
-            // And another one half written.
+            let (Target::New(content) | Target::Edited(content)) = &change.target else { panic!() };
+            work_tree::write(&tree.root, &change.path, content, true).unwrap();
+            // Another file is half written.
             write(&root, &format!("domains/cooking/concepts/{TEMPORARY}"), "# sess");
         }
         if steps >= 2 {
@@ -104,7 +105,7 @@ fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
         if steps >= 3 {
             merge.write_index().unwrap();
         }
-        // Killed: nothing is unlocked.
+        // As after a kill: the locks stay.
         std::mem::forget(merge);
         assert!(root.join(".git/index.lock").is_file());
         let status = git(&root, &["status", "--porcelain", "--untracked-files=all"]);
@@ -118,18 +119,18 @@ fn a_merge_killed_anywhere_is_explained_by_git_and_completed_by_a_repetition() {
         assert_eq!(root.join(&path).exists(), steps >= 2);
         let outcome = repository.fast_forward(&sandbox.lock(), BRANCH).unwrap();
         if steps == 1 {
-            assert_eq!(git(&root, &["status", "--porcelain"]), "", "the half written file is gone");
+            assert_eq!(git(&root, &["status", "--porcelain"]), "", "the half-written file is removed");
         }
         check_merged(&root, &from, outcome);
     }
 }
 
 #[test]
-fn what_is_not_committed_is_never_lost() {
-    type Spoil = fn(&Path, &str);
-    let spoils: [(&str, Spoil); 16] = [
+fn uncommitted_changes_are_never_lost() {
+    type Edit = fn(&Path, &str);
+    let edits: [(&str, Edit); 16] = [
         ("edited", |root, _| write(root, "brain.yaml", "name: mine\n")),
-        // Of the same length, so that a size does not tell; and within the second of the index.
+        // Of the same length, and in the same second as the index.
         ("edited a little", |root, _| write(root, "README.md", "read ME\n")),
         ("edited in secret", |root, _| {
             let path = root.join("README.md");
@@ -173,18 +174,18 @@ fn what_is_not_committed_is_never_lost() {
             std::os::unix::fs::symlink("../../elsewhere", root.join("domains/cooking")).unwrap();
         }),
     ];
-    for (what, spoil) in spoils {
+    for (what, edit) in edits {
         println!("{what}");
         let sandbox = Sandbox::new();
         let (root, _, path) = with_proposal(&sandbox);
         review(&root, || write(&root, "README.md", "edited by a reviewer\n"));
-        spoil(&root, &path);
+        edit(&root, &path);
         check_refused(&sandbox, &root, |reason| match what {
             "staged" | "staged new" | "meant to be added" | "staged deletion" | "no index" => {
                 matches!(reason, Refusal::Staged(_))
             }
             _ if what.contains("goes") || what.contains("in the way") => {
-                matches!(reason, Refusal::InTheWay(_))
+                matches!(reason, Refusal::UntrackedInTheWay(_))
             }
             _ => matches!(reason, Refusal::Changed(_)),
         });
@@ -192,7 +193,7 @@ fn what_is_not_committed_is_never_lost() {
 }
 
 #[test]
-fn a_merge_needs_the_default_branch_at_rest() {
+fn a_merge_needs_the_default_branch_checked_out_and_idle() {
     let sandbox = Sandbox::new();
     let (root, repository, _) = with_proposal(&sandbox);
     let lock = sandbox.lock();
@@ -228,7 +229,7 @@ fn a_merge_needs_the_default_branch_at_rest() {
 }
 
 #[test]
-fn a_branch_that_does_more_than_write_notes_is_left_to_the_user() {
+fn a_branch_that_does_more_than_write_files_is_refused() {
     type Review = fn(&Path);
     let reviews: [Review; 5] = [
         |root| std::fs::remove_file(root.join("README.md")).unwrap(),
@@ -246,12 +247,12 @@ fn a_branch_that_does_more_than_write_notes_is_left_to_the_user() {
         let sandbox = Sandbox::new();
         let (root, _, _) = with_proposal(&sandbox);
         review(&root, || change(&root));
-        check_refused(&sandbox, &root, |reason| matches!(reason, Refusal::Beyond(..)));
+        check_refused(&sandbox, &root, |reason| matches!(reason, Refusal::Unsupported(..)));
     }
 }
 
 #[test]
-fn a_linked_work_tree_a_shallow_clone_and_a_packed_branch_are_merged_into() {
+fn linked_work_trees_shallow_clones_and_packed_branches_merge() {
     let sandbox = Sandbox::new();
     let (root, repository, _) = with_proposal(&sandbox);
     let from = git(&root, &["rev-parse", "main"]);
@@ -280,7 +281,7 @@ fn a_linked_work_tree_a_shallow_clone_and_a_packed_branch_are_merged_into() {
 }
 
 #[test]
-fn a_bare_repository_has_only_its_branch_moved() {
+fn in_a_bare_repository_only_the_branch_is_moved() {
     let sandbox = Sandbox::new();
     with_proposal(&sandbox);
     git(&sandbox.path(""), &["clone", "-q", "--bare", "brain", "bare"]);
@@ -295,7 +296,7 @@ fn a_bare_repository_has_only_its_branch_moved() {
 }
 
 #[test]
-fn a_branch_that_moves_meanwhile_is_not_moved_back() {
+fn a_branch_that_moved_meanwhile_is_not_moved_back() {
     let sandbox = Sandbox::new();
     let (root, repository, _) = with_proposal(&sandbox);
     let mut merge = prepared(&repository, &sandbox);
@@ -308,9 +309,9 @@ fn a_branch_that_moves_meanwhile_is_not_moved_back() {
     assert_eq!(git(&root, &["rev-parse", "main"]), moved);
 }
 
-/// What a merge costs; printed with `--nocapture`.
+/// Prints the time of a merge with `--nocapture`.
 #[test]
-fn a_merge_costs_milliseconds() {
+fn a_merge_takes_milliseconds() {
     let sandbox = Sandbox::new();
     let root = sandbox.repository("brain");
     for n in 0..1000 {
