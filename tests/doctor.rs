@@ -193,7 +193,7 @@ fn no_token_goes_where_it_is_not_meant_for() {
         command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", "two words");
     });
     assert_eq!(code, Some(1));
-    assert_eq!(checks["token"]["told"], "what GITHUB_TOKEN gives cannot be a token");
+    assert_eq!(checks["token"]["told"], "the value of GITHUB_TOKEN cannot be a token");
     assert_eq!(api.log(), [""; 0]);
 }
 

@@ -134,7 +134,7 @@ async fn each_trouble_has_its_name_its_hint_and_its_time() {
         (
             What::Status(403, "Resource not accessible by integration", left("4999", far)),
             Retry::Never,
-            "may not do this",
+            "does not have permission",
         ),
         (
             What::Status(403, "Resource protected by organization SAML enforcement.", sso),
@@ -156,14 +156,14 @@ async fn each_trouble_has_its_name_its_hint_and_its_time() {
         (
             What::Status(403, "API rate limit exceeded", left("0", far)),
             seconds(3600),
-            "rate limit is used up",
+            "rate limit is exhausted",
         ),
         (
             What::Status(403, "API rate limit exceeded", after("86400")),
             seconds(3600),
             "a pause of 3600 seconds",
         ),
-        (What::Status(403, "API rate limit exceeded", left("0", 0)), seconds(1), "rate limit is used up"),
+        (What::Status(403, "API rate limit exceeded", left("0", 0)), seconds(1), "rate limit is exhausted"),
         (
             What::Status(403, "Repository was archived so is read-only.", vec![]),
             Retry::Never,
@@ -182,8 +182,8 @@ async fn each_trouble_has_its_name_its_hint_and_its_time() {
         (What::Status(503, "Service unavailable", vec![]), Retry::Later, "not well (503)"),
         (What::Status(503, "Service unavailable", after("30")), seconds(30), "a pause of 30 seconds"),
         (What::Status(418, "I'm a teapot", vec![]), Retry::Never, "refuses pull request me/brain#1 (418)"),
-        (What::Garbage, Retry::Later, "not what its manual says"),
-        (What::CutBefore, Retry::Later, "broke before the answer"),
+        (What::Garbage, Retry::Later, "not as documented"),
+        (What::CutBefore, Retry::Later, "was lost before the response"),
     ];
     for (what, retry, words) in cases {
         api.fail_next(1, "GET /api/v3/repos/me/brain/pulls/1", what.clone());

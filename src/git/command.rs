@@ -223,8 +223,12 @@ impl GitCommand {
             kill(&mut child);
         }
         let stderr = String::from_utf8_lossy(&collect(&stderr)).into_owned();
-        let mut output =
-            Output { is_success: is_success == Some(true), stdout: Vec::new(), stderr, secrets: self.secrets };
+        let mut output = Output {
+            is_success: is_success == Some(true),
+            stdout: Vec::new(),
+            stderr,
+            secrets: self.secrets,
+        };
         if is_success.is_none() {
             return Err(Error::Remote { failure: RemoteFailure::TooLate, message: output.message() });
         }

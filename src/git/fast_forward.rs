@@ -353,7 +353,10 @@ impl WorkTree {
                 continue;
             }
             if *mode != Mode::FILE || there.is_some_and(|(_, mode)| *mode != Mode::FILE) {
-                return Ok(Err(Refusal::Unsupported("has something other than a plain file at", display(path))));
+                return Ok(Err(Refusal::Unsupported(
+                    "has something other than a plain file at",
+                    display(path),
+                )));
             }
             let Some(name) = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok()) else {
                 return Ok(Err(Refusal::Unsupported("writes to the unusual path", display(path))));
@@ -430,8 +433,7 @@ impl WorkTree {
                 }
                 // In the work tree but not in the index: the user keeps it, as after `git rm --cached`.
                 (Target::Removed, _)
-                    if !change.is_done
-                        && index.entry_by_path(change.path.as_bytes().as_bstr()).is_none() =>
+                    if !change.is_done && index.entry_by_path(change.path.as_bytes().as_bstr()).is_none() =>
                 {
                     return Ok(Err(Refusal::Staged(change.path.clone())));
                 }

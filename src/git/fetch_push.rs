@@ -330,10 +330,9 @@ impl Repository {
             moved: !is_named || (tip.is_some() && tip != old),
         };
 
-        let gone = known
-            .tips
-            .iter()
-            .filter(|(name, _)| name.starts_with(BRANCH_PREFIX) && !remote_state.branches.contains_key(*name));
+        let gone = known.tips.iter().filter(|(name, _)| {
+            name.starts_with(BRANCH_PREFIX) && !remote_state.branches.contains_key(*name)
+        });
         let gone: Vec<_> = gone.collect();
         let news: Vec<_> = remote_state
             .branches

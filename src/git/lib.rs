@@ -64,10 +64,10 @@ mod tests;
 mod types;
 mod work_tree;
 
-pub use error::Error;
-pub use fast_forward::{FastForward, Refusal};
 pub use clone::clone;
 pub use connection::{Credentials, RemoteSession};
+pub use error::Error;
+pub use fast_forward::{FastForward, Refusal};
 pub use fetch_push::{Fetched, Pushed};
 pub use lag::Lag;
 pub use lock::Lock;

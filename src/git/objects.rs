@@ -95,8 +95,7 @@ impl NewCommit {
             new.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
             new.files += 1;
         }
-        new.tree =
-            editor.write(|tree| new.objects.add(git, tree)).during(|| "build the tree".to_owned())?;
+        new.tree = editor.write(|tree| new.objects.add(git, tree)).during(|| "build the tree".to_owned())?;
         let signature = signature(info)?;
         let commit = gix::objs::Commit {
             tree: new.tree,
@@ -144,7 +143,9 @@ impl NewCommit {
                 return Ok(());
             }
             if start.elapsed() > COLLECTION_WAIT_MAX {
-                tracing::warn!("a garbage collection of the brain is still running; continuing without waiting");
+                tracing::warn!(
+                    "a garbage collection of the brain is still running; continuing without waiting"
+                );
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -234,7 +235,10 @@ fn signature(info: &CommitInfo<'_>) -> Result<gix::actor::Signature, Error> {
 pub(crate) fn message(text: &str) -> Result<String, Error> {
     let text = text.trim();
     if text.is_empty() || text.contains('\0') {
-        return Err(Error::InvalidCommit { what: "message", reason: "it is empty or has a NUL byte".to_owned() });
+        return Err(Error::InvalidCommit {
+            what: "message",
+            reason: "it is empty or has a NUL byte".to_owned(),
+        });
     }
     Ok(format!("{text}\n"))
 }

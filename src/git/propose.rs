@@ -78,8 +78,7 @@ impl Repository {
         let taken = |branch: &str| Error::BranchTaken { branch: branch.to_owned() };
 
         if let Some(tip) = tip(&git, &reference)? {
-            let (commit, new) =
-                find_attempt(&git, proposal, tip)?.ok_or_else(|| taken(&proposal.branch))?;
+            let (commit, new) = find_attempt(&git, proposal, tip)?.ok_or_else(|| taken(&proposal.branch))?;
             // The attempt may have been killed before it had synced or verified its objects.
             new.restore_after_gc(|| self.git())?;
             sync_reference(&git, &reference)?;

@@ -224,7 +224,7 @@ fn log(
     let message = knowledge::text::one_line(entry.message, 500);
     let line = format!("{from} {to} {name} <{email}> {} +0000\t{message}\n", entry.seconds.max(0));
     let configuration = git.config_snapshot();
-    let makes = match configuration.string("core.logAllRefUpdates") {
+    let creates = match configuration.string("core.logAllRefUpdates") {
         Some(value) if value.eq_ignore_ascii_case(b"always") => true,
         Some(_) => configuration.boolean("core.logAllRefUpdates").unwrap_or(false),
         None => !git.is_bare(),
@@ -234,13 +234,13 @@ fn log(
         logs.push(git.git_dir().join("logs/HEAD"));
     }
     for path in logs {
-        if makes && let Some(folder) = path.parent() {
+        if creates && let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         }
         let mut options = std::fs::OpenOptions::new();
-        match options.append(true).create(makes).open(&path) {
+        match options.append(true).create(creates).open(&path) {
             Ok(mut file) => file.write_all(line.as_bytes()).map_err(Error::io("write", &path))?,
-            Err(error) if error.kind() == ErrorKind::NotFound && !makes => {}
+            Err(error) if error.kind() == ErrorKind::NotFound && !creates => {}
             Err(error) => return Err(Error::io("open", &path)(error)),
         }
     }

@@ -151,7 +151,9 @@ impl Repository {
 fn check_name(name: &str) -> Result<(), Error> {
     let plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     if name.is_empty() || name.starts_with('-') || !plain {
-        return Err(Error::InvalidRemote { reason: "its name has other characters than letters, digits, `-` and `_`" });
+        return Err(Error::InvalidRemote {
+            reason: "its name has other characters than letters, digits, `-` and `_`",
+        });
     }
     Ok(())
 }

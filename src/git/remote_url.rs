@@ -159,7 +159,13 @@ mod tests {
         };
         let cases = [
             ("https://GitHub.com/me/brain.git", "Https", "github.com", None, "me/brain"),
-            ("https://me:pw@ghe.example.org:8443/me/brain/?token=x", "Https", "ghe.example.org", Some(8443), "me/brain"),
+            (
+                "https://me:pw@ghe.example.org:8443/me/brain/?token=x",
+                "Https",
+                "ghe.example.org",
+                Some(8443),
+                "me/brain",
+            ),
             ("https://[2001:db8::1]:8443/brain", "Https", "2001:db8::1", Some(8443), "brain"),
             ("http://127.0.0.1:3000/brain.git/", "Http", "127.0.0.1", Some(3000), "brain"),
             ("ssh://git@[::1]:2222/me/brain", "Ssh", "::1", Some(2222), "me/brain"),

@@ -260,7 +260,11 @@ impl Repository {
 }
 
 /// The blob id of a commit's file; `None` if there is no such file.
-pub(crate) fn blob_id(git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<gix::ObjectId>, Error> {
+pub(crate) fn blob_id(
+    git: &gix::Repository,
+    commit: CommitId,
+    path: &str,
+) -> Result<Option<gix::ObjectId>, Error> {
     let entry = entry(&tree_of(git, commit)?, path)?.filter(|entry| entry.mode().is_blob());
     Ok(entry.map(|entry| entry.object_id()))
 }

@@ -1,40 +1,47 @@
-//! Which GitHub a remote belongs to, and where its API is.
+//! Finds the GitHub host of a remote and the address of its API.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::client::Settings;
 use crate::error::Error;
 use crate::token::{FoundToken, find};
 
-/// github.com, a company's tenant on ghe.com, or a GitHub Enterprise Server.
+/// The address and deadline of a client.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The API's base address: `https://api.github.com`, `https://HOST/api/v3`, or http to this machine.
+    pub api: String,
+    /// The time limit of one call, including its redirects.
+    pub deadline: Duration,
+}
+
+/// A GitHub host: github.com, a tenant on ghe.com, or a GitHub Enterprise Server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
-    /// As git names it, with the port if there is one.
+    /// The host in git's URLs, with the port if there is one.
     host: String,
     api: String,
-    /// Whether the user has named the API in their settings.
+    /// Whether the address comes from the user's settings.
     is_named: bool,
 }
 
 impl Host {
-    /// The GitHub behind a remote's host (`github.com`, `127.0.0.1:8080`); `None` when that host is
-    /// another kind of forge. `api` is the setting `github.api`, empty when there is none: it speaks
-    /// for its own host, and for a host without a dot, which is a name of the user's own in ssh's
-    /// configuration.
+    /// The GitHub host of a remote's host (`github.com`, `127.0.0.1:8080`); `None` if that is another service.
+    /// `api` is the setting `github.api`, or empty. It applies to its own host, and to a host without a dot,
+    /// which is an alias in the user's ssh configuration.
     ///
     /// # Errors
-    /// [`Error::InvalidApi`] when `api` is an address to which no token may be sent.
+    /// [`Error::InvalidApi`] when no token may be sent to `api`.
     pub fn for_remote(host: &str, api: &str) -> Result<Option<Self>, Error> {
         let host = host.to_ascii_lowercase();
         let host = match host.as_str() {
-            // Where ssh is to be had on port 443.
+            // GitHub offers ssh on port 443 at this name.
             "ssh.github.com" | "www.github.com" => "github.com".to_owned(),
             _ => host,
         };
         let name = without_port(&host);
         if !api.is_empty() {
-            let api_name = checked(api)?;
+            let api_name = checked_host(api)?;
             let is_own = api_name == name || api_name.strip_prefix("api.") == Some(name);
             let is_alias = !name.contains(['.', ':']) && !is_loopback(name);
             if is_own || is_alias || (is_loopback(&api_name) && is_loopback(name)) {
@@ -52,16 +59,16 @@ impl Host {
         Ok(Some(Self { host, api, is_named: false }))
     }
 
-    /// The GitHub of the user's: that of the setting `github.api`, else github.com.
+    /// The GitHub host of the setting `github.api`, or github.com if it is empty.
     ///
     /// # Errors
-    /// [`Error::InvalidApi`].
+    /// [`Error::InvalidApi`] when no token may be sent to `api`.
     pub fn from_setting(api: &str) -> Result<Self, Error> {
         if api.is_empty() {
             let (host, api) = ("github.com".to_owned(), "https://api.github.com".to_owned());
             return Ok(Self { host, api, is_named: false });
         }
-        checked(api)?;
+        checked_host(api)?;
         let authority =
             api.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
         let host = authority.unwrap_or_default().to_ascii_lowercase();
@@ -69,46 +76,46 @@ impl Host {
         Ok(Self { host, api: api.trim_end_matches('/').to_owned(), is_named: true })
     }
 
-    /// As git names it, with the port if there is one.
+    /// The host in git's URLs, with the port if there is one.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// The API's base address, without a slash at its end.
+    /// The API's base address, without a trailing slash.
     pub fn api(&self) -> &str {
         &self.api
     }
 
-    /// What a client needs to know, with the time that one request may take.
+    /// The settings of a client with this time limit for one call.
     pub fn settings(&self, deadline: Duration) -> Settings {
         Settings { api: self.api.clone(), deadline }
     }
 
-    /// The token for this GitHub. Blocking: programs may be asked, for at most 10 s.
+    /// Finds the token for this host. Blocks for up to 10 s, as it may run `gh` and git's credential helper.
     ///
     /// # Errors
-    /// [`Error::InvalidToken`] when a variable or program gives something that cannot be one.
+    /// [`Error::InvalidToken`] when a variable or command has a value that cannot be a token.
     pub fn token(&self) -> Result<Option<FoundToken>, Error> {
         find(&self.host, self.is_named, self.api.starts_with("http:"))
     }
 }
 
 /// The host of an API's address, which must be https, or http to this machine.
-pub(crate) fn checked(api: &str) -> Result<String, Error> {
+pub(crate) fn checked_host(api: &str) -> Result<String, Error> {
     let invalid = |reason| Error::InvalidApi { reason };
     let uri: http::Uri = api.parse().map_err(|_| invalid("it is not an address"))?;
     let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
     if authority.as_str().contains('@') {
-        return Err(invalid("it carries a name or password"));
+        return Err(invalid("it contains a user name or password"));
     }
     if uri.query().is_some() || api.contains('#') {
-        return Err(invalid("it has more than a path"));
+        return Err(invalid("it has a query or fragment"));
     }
     let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
     match uri.scheme_str() {
         Some("https") => Ok(host),
         Some("http") if is_loopback(&host) => Ok(host),
-        _ => Err(invalid("it is not https, and a token would travel in the clear")),
+        _ => Err(invalid("it is not https, so the token would be sent unencrypted")),
     }
 }
 
@@ -120,7 +127,7 @@ fn without_port(host: &str) -> &str {
     match host.strip_prefix('[').and_then(|inside| inside.split_once(']')) {
         Some((address, _)) => address,
         None => match host.split_once(':') {
-            // An address of many colons has no port.
+            // An IPv6 address without brackets has no port.
             Some((name, port)) if !port.contains(':') => name,
             _ => host,
         },
@@ -132,11 +139,11 @@ mod tests {
     use super::*;
 
     fn api_of(host: &str, api: &str) -> Option<String> {
-        Host::for_remote(host, api).unwrap().map(|site| site.api)
+        Host::for_remote(host, api).unwrap().map(|host| host.api)
     }
 
     #[test]
-    fn each_github_has_its_own_api_and_another_forge_has_none() {
+    fn each_github_host_has_an_api_and_other_services_have_none() {
         let enterprise = "https://ghe.example.com/api/v3";
         let cases = [
             ("github.com", "", Some("https://api.github.com")),
@@ -151,7 +158,7 @@ mod tests {
             ),
             ("work", enterprise, Some(enterprise)),
             ("127.0.0.1:80", "http://localhost:4000/api", Some("http://localhost:4000/api")),
-            // A setting for one host says nothing about another.
+            // A setting for one host does not apply to another.
             ("github.com", enterprise, Some("https://api.github.com")),
             ("gitlab.com", enterprise, None),
             ("localhost", enterprise, None),
@@ -167,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_own_github_is_told_by_its_api() {
+    fn the_setting_names_the_users_github_host() {
         for (api, host) in [
             ("", "github.com"),
             ("https://api.github.com", "github.com"),
@@ -180,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_token_is_sent_in_the_clear() {
+    fn no_token_is_sent_unencrypted() {
         for bad in [
             "http://ghe.example.com/api/v3",
             "http://127.0.0.1.example.com",
@@ -196,7 +203,7 @@ mod tests {
         for good in
             ["https://ghe.example.com", "http://127.0.0.1:1/api/v3", "http://[::1]:1", "http://localhost"]
         {
-            assert!(checked(good).is_ok(), "{good}");
+            assert!(checked_host(good).is_ok(), "{good}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One request and its answer: deadlines, redirects, and what an answer that is no success means.
+//! Sends one request through octocrab: deadline, redirects within the host, and the response.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -17,20 +17,20 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tower_service::Service;
 
-use crate::client::Settings;
-use crate::error::{Error, ErrorBody, Refusal};
-use crate::host::checked;
+use crate::error::Error;
+use crate::host::{Settings, checked_host};
+use crate::refusal::{ErrorBody, Refusal};
 use crate::token::Token;
 use crate::types::Slug;
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A page of 100 pull requests has about 2 MiB.
-const ANSWER_BYTES_MAX: usize = 16 << 20;
+const RESPONSE_BYTES_MAX: usize = 16 << 20;
 const REDIRECTS_MAX: u32 = 3;
-/// Stands for a clock of which nothing is known yet.
+/// The skew before the first response.
 const NO_SKEW: i64 = i64::MIN;
 
-/// The way to one GitHub with one token.
+/// The connection to one GitHub host with one token.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
     crab: Octocrab,
@@ -44,30 +44,30 @@ pub(crate) struct HttpClient {
     skew_seconds: AtomicI64,
 }
 
-/// What is asked, of what, and how it is called should it go wrong.
-pub(crate) struct Ask<'a> {
+/// A request, and how errors name its subject.
+pub(crate) struct ApiRequest<'a> {
     pub(crate) method: Method,
-    /// With the query, without the base: `/repos/o/n`.
+    /// The path with the query, without the API's base: `/repos/o/n`.
     pub(crate) path: String,
     pub(crate) body: Option<Value>,
     pub(crate) slug: Option<&'a Slug>,
     pub(crate) what: String,
 }
 
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     status: u16,
     headers: HeaderMap,
     body: Vec<u8>,
-    /// Whether the thing has moved: what was asked for has another name today.
+    /// Whether the request was redirected: the repository has another name now.
     pub(crate) was_redirected: bool,
 }
 
 impl HttpClient {
     pub(crate) fn new(settings: &Settings, token: &Token) -> Result<Self, Error> {
-        let host = checked(&settings.api)?;
+        let host = checked_host(&settings.api)?;
         let base = settings.api.trim_end_matches('/').parse();
         let base = base.map_err(|_| Error::InvalidApi { reason: "it is not an address" })?;
-        // The first caller installs it; a second finds it there.
+        // Fails if it is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -75,12 +75,14 @@ impl HttpClient {
             .read_timeout(settings.deadline)
             .build()
             .map_err(|error| Error::Client(error.into()))?;
-        // octocrab starts a task, and panics where there is none to run it.
+        // octocrab spawns a task, and panics without a runtime.
         tokio::runtime::Handle::try_current().map_err(|error| Error::Client(error.into()))?;
-        // Its own client repeats requests, follows redirects and knows no proxy: this one does what it
-        // is told, and is the one that the models are asked through.
-        let built =
-            OctocrabBuilder::new_empty().with_service(Courier(client)).with_auth(AuthState::None).build();
+        // octocrab's own client repeats requests, follows redirects and supports no proxy; this one does not repeat
+        // or redirect, and uses proxies.
+        let built = OctocrabBuilder::new_empty()
+            .with_service(ReqwestService(client))
+            .with_auth(AuthState::None)
+            .build();
         let crab = match built {
             Ok(crab) => crab,
             Err(never) => match never {},
@@ -112,54 +114,55 @@ impl HttpClient {
         Some(self.skew_seconds.load(Ordering::Relaxed)).filter(|skew| *skew != NO_SKEW)
     }
 
-    /// One request with all its redirects, within the deadline. Any status is an answer.
-    pub(crate) async fn ask(&self, ask: &Ask<'_>) -> Result<Answer, Error> {
-        let begun = std::time::Instant::now();
-        let answer = tokio::time::timeout(self.deadline, self.follow(ask)).await;
-        let answer = answer.unwrap_or_else(|_| Err(self.timed_out()));
-        let (path, took) = (&ask.path, begun.elapsed());
-        match &answer {
-            Ok(answer) => {
-                tracing::debug!(method = %ask.method, %path, status = answer.status, ?took, "asked")
+    /// Sends one request and follows its redirects, within the deadline. A response of any status is `Ok`.
+    pub(crate) async fn send(&self, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
+        let start = std::time::Instant::now();
+        let response = tokio::time::timeout(self.deadline, self.follow(request)).await;
+        let response = response.unwrap_or_else(|_| Err(self.timed_out()));
+        let (path, took) = (&request.path, start.elapsed());
+        match &response {
+            Ok(response) => {
+                tracing::debug!(method = %request.method, %path, status = response.status, ?took, "request done")
             }
-            Err(error) => tracing::debug!(method = %ask.method, %path, %error, ?took, "asked in vain"),
+            Err(error) => tracing::debug!(method = %request.method, %path, %error, ?took, "request failed"),
         }
-        answer
+        response
     }
 
-    /// The same, for whom only success is an answer.
-    pub(crate) async fn get_through(&self, ask: &Ask<'_>) -> Result<Answer, Error> {
-        let answer = self.ask(ask).await?;
-        if answer.is_success() {
-            Ok(answer)
+    /// As [`Self::send`], but an unsuccessful response is an error.
+    pub(crate) async fn send_checked(&self, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
+        let response = self.send(request).await?;
+        if response.is_success() {
+            Ok(response)
         } else {
-            Err(self.refusal(&answer).read(&self.host, ask.slug, &ask.what))
+            Err(self.refusal(&response).into_error(&self.host, request.slug, &request.what))
         }
     }
 
-    async fn follow(&self, ask: &Ask<'_>) -> Result<Answer, Error> {
+    async fn follow(&self, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
         let base_path = self.base.path().trim_end_matches('/');
-        let mut path = format!("{base_path}{}", ask.path);
+        let mut path = format!("{base_path}{}", request.path);
         for hop in 0..=REDIRECTS_MAX {
             let uri = self.uri(&path).ok_or_else(|| Error::InvalidRequest {
                 what: "the address",
-                reason: "it has characters that cannot stand there",
+                reason: "it has characters that are not allowed",
             })?;
-            let mut answer = self.send(uri, ask).await?;
-            answer.was_redirected = hop > 0;
-            let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
-            match (answer.status, location) {
-                // The method stays: GitHub says so, and a POST that became a GET would look like success.
-                (301 | 302 | 307 | 308, Some(location)) => path = self.same_host(location, &ask.what)?,
-                _ => return Ok(answer),
+            let mut response = self.send_once(uri, request).await?;
+            response.was_redirected = hop > 0;
+            let location = response.headers.get(LOCATION).and_then(|value| value.to_str().ok());
+            match (response.status, location) {
+                // The method stays, as GitHub documents: a POST that became a GET would look successful.
+                (301 | 302 | 307 | 308, Some(location)) => path = self.same_host(location, &request.what)?,
+                _ => return Ok(response),
             }
         }
-        Err(Error::Answer { what: ask.what.clone(), told: "it redirects again and again".to_owned() })
+        let message = "too many redirects".to_owned();
+        Err(Error::InvalidResponse { what: request.what.clone(), message })
     }
 
-    /// Path and query of a redirect within this host. To no other host goes the token.
+    /// Path and query of a redirect within this host. The token is never sent to another host.
     fn same_host(&self, location: &str, what: &str) -> Result<String, Error> {
-        // `//HOST/…` is another host by the standard, and a path by this parser.
+        // `//HOST/…` is another host by the standard, but a path for this parser.
         let to: Option<Uri> = if location.starts_with("//") { None } else { location.parse().ok() };
         let is_same = |uri: &Uri| {
             uri.authority().is_none()
@@ -180,58 +183,58 @@ impl HttpClient {
         Uri::from_parts(parts).ok()
     }
 
-    async fn send(&self, uri: Uri, ask: &Ask<'_>) -> Result<Answer, Error> {
-        let request = Request::builder()
-            .method(ask.method.clone())
+    async fn send_once(&self, uri: Uri, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
+        let builder = Request::builder()
+            .method(request.method.clone())
             .uri(uri)
             .header(ACCEPT, "application/vnd.github+json")
             .header(USER_AGENT, concat!("nugget/", env!("CARGO_PKG_VERSION")))
             .header(AUTHORIZATION, self.authorization.clone());
-        // Adds `x-github-api-version`.
-        let request = self.crab.build_request(request, ask.body.as_ref());
-        let request = request.map_err(|error| Error::Client(error.into()))?;
+        // Adds the header `x-github-api-version`.
+        let built = self.crab.build_request(builder, request.body.as_ref());
+        let built = built.map_err(|error| Error::Client(error.into()))?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let response = self.crab.execute(request).await.map_err(|error| self.trouble(&error))?;
+        let response = self.crab.execute(built).await.map_err(|error| self.connection_error(&error))?;
         let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| match self.trouble(&error) {
-                // There was a connection, so there is doubt whether the work has been done.
-                Error::Offline { host, told } => Error::Broken { host, told },
+            let frame = frame.map_err(|error| match self.connection_error(&error) {
+                // There was a connection, so GitHub may have executed the request.
+                Error::Offline { host, message } => Error::ConnectionLost { host, message },
                 error => error,
             })?;
             bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-            if bytes.len() > ANSWER_BYTES_MAX {
-                let told = format!("it is longer than {} MiB", ANSWER_BYTES_MAX >> 20);
-                return Err(Error::Answer { what: ask.what.clone(), told });
+            if bytes.len() > RESPONSE_BYTES_MAX {
+                let message = format!("it is longer than {} MiB", RESPONSE_BYTES_MAX >> 20);
+                return Err(Error::InvalidResponse { what: request.what.clone(), message });
             }
         }
-        let answer = Answer {
+        let response = ApiResponse {
             status: parts.status.as_u16(),
             headers: parts.headers,
             body: bytes,
             was_redirected: false,
         };
-        if let Some(date) = answer.date() {
+        if let Some(date) = response.date() {
             self.skew_seconds.store(date.as_second() - Timestamp::now().as_second(), Ordering::Relaxed);
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    /// Why there is no answer.
-    fn trouble(&self, error: &octocrab::Error) -> Error {
+    /// The error for a request without a response.
+    fn connection_error(&self, error: &octocrab::Error) -> Error {
         let (mut cause, mut request): (&(dyn StdError + 'static), Option<&reqwest::Error>) = (error, None);
         while let Some(next) = cause.source() {
             cause = next;
             request = request.or(cause.downcast_ref());
         }
-        // The innermost says it best, and has no address in it.
-        let told = knowledge::text::one_line(&self.clean(&cause.to_string()), 200);
+        // The innermost error is the most specific, and contains no address.
+        let message = knowledge::text::one_line(&self.clean(&cause.to_string()), 200);
         let host = self.host.clone();
         match request {
             Some(request) if request.is_timeout() && !request.is_connect() => self.timed_out(),
-            Some(request) if request.is_connect() => Error::Offline { host, told },
-            _ => Error::Broken { host, told },
+            Some(request) if request.is_connect() => Error::Offline { host, message },
+            _ => Error::ConnectionLost { host, message },
         }
     }
 
@@ -239,27 +242,27 @@ impl HttpClient {
         Error::TimedOut { host: self.host.clone(), waited: self.deadline }
     }
 
-    /// What an answer that is no success says.
-    pub(crate) fn refusal(&self, answer: &Answer) -> Refusal {
-        let number = |name: &str| answer.header(name)?.trim().parse::<i64>().ok();
+    /// The parts of an unsuccessful response that decide what it means.
+    pub(crate) fn refusal(&self, response: &ApiResponse) -> Refusal {
+        let number = |name: &str| response.header(name)?.trim().parse::<i64>().ok();
         Refusal {
-            status: answer.status,
+            status: response.status,
             retry_after: number("retry-after").and_then(|seconds| u64::try_from(seconds).ok()),
             remaining: number("x-ratelimit-remaining").and_then(|left| u64::try_from(left).ok()),
             reset: number("x-ratelimit-reset"),
-            now: answer.date().unwrap_or_else(Timestamp::now).as_second(),
-            wants_sso: answer.header("x-github-sso").is_some_and(|value| value.starts_with("required")),
-            told: ErrorBody::read(&answer.body, |text| self.clean(text)),
+            now: response.date().unwrap_or_else(Timestamp::now).as_second(),
+            wants_sso: response.header("x-github-sso").is_some_and(|value| value.starts_with("required")),
+            body: ErrorBody::parse(&response.body, |text| self.clean(text)),
         }
     }
 
-    /// A server that repeats the request in its words must not make the token be shown.
+    /// Removes the token from a text of the server, which may repeat the request.
     fn clean(&self, text: &str) -> String {
         text.replace(self.token.reveal(), "…")
     }
 }
 
-impl Answer {
+impl ApiResponse {
     pub(crate) fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -280,18 +283,18 @@ impl Answer {
 
     pub(crate) fn json<T: DeserializeOwned>(&self, what: &str) -> Result<T, Error> {
         serde_json::from_slice(&self.body)
-            .map_err(|error| Error::Answer { what: what.to_owned(), told: error.to_string() })
+            .map_err(|error| Error::InvalidResponse { what: what.to_owned(), message: error.to_string() })
     }
 }
 
-/// Carries octocrab's requests by the client that all of nugget uses: with the proxies of the
-/// environment and the certificates of the system, without redirects and without a second attempt.
+/// Sends octocrab's requests with reqwest: with the proxies of the environment and the certificates of the system,
+/// without redirects and repetitions.
 #[derive(Clone)]
-struct Courier(reqwest::Client);
+struct ReqwestService(reqwest::Client);
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
-impl Service<Request<OctoBody>> for Courier {
+impl Service<Request<OctoBody>> for ReqwestService {
     type Response = Response<reqwest::Body>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
@@ -311,8 +314,10 @@ impl Service<Request<OctoBody>> for Courier {
     }
 }
 
-/// A piece of a path or query, with everything encoded that could mean something there.
+/// All characters that have a meaning in a path or query.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes a part of a path or query.
 pub(crate) fn encoded(text: &str) -> String {
-    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, ENCODED).to_string()
 }

@@ -1,18 +1,31 @@
-//! The only crate that knows GitHub's API: pull requests, and the repository they are made against.
+//! GitHub's REST API: pull requests, and the repository that they belong to. The only crate that uses it.
 //!
-//! It never tries a request again by itself, with one exception: a request whose answer was lost is
-//! followed by a look-up, so that nothing is made twice. When to try again is the caller's to decide,
-//! and [`Error::retry`] tells what makes sense.
+//! It never repeats a request, and never sends a token to another host. A request whose response was lost is
+//! followed by a look-up, so that nothing is created twice. The caller decides when to try again;
+//! [`Error::retry`] says when that makes sense.
+//!
+//! ```
+//! use github::{Host, Slug};
+//!
+//! let host = Host::for_remote("github.com", "")?.expect("github.com is a GitHub host");
+//! assert_eq!(host.api(), "https://api.github.com");
+//! let slug: Slug = "me/brain.git".parse()?;
+//! assert_eq!(slug.to_string(), "me/brain");
+//! # Ok::<(), github::Error>(())
+//! ```
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod client;
 mod error;
 mod host;
 mod http;
+mod refusal;
 mod token;
 mod types;
 
-pub use client::{GitHub, Settings};
+pub use client::GitHub;
 pub use error::{Error, Retry};
-pub use host::Host;
-pub use token::{FoundToken, Source, Token, find_token, forget_tokens};
+pub use host::{Host, Settings};
+pub use token::{FoundToken, Source, Token, forget_tokens};
 pub use types::{NewPull, Opened, Pull, PullState, Repository, Slug, Viewer};

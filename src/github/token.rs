@@ -1,7 +1,6 @@
-//! Where the token comes from: a variable, GitHub's own program, or git's credential helper.
+//! Finds the token: in a variable, with `gh`, or with git's credential helper.
 //!
-//! A token goes to the host that it is for and to no other. It is kept in this process's memory
-//! only, and nothing here prints it.
+//! A token is used only for its own host. It is kept in this process's memory only and never printed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,25 +12,27 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
-/// How long `gh`, or a credential helper, may take. Either may ask a keyring that waits for a person.
-const PROGRAM_DEADLINE: Duration = Duration::from_secs(5);
-/// How long an answer of a program is believed: somebody may log in, and tokens expire.
-const AGE_MAX: Duration = Duration::from_secs(300);
+/// The time limit for `gh` and for a credential helper: either may open a keyring that waits for a person.
+const COMMAND_DEADLINE: Duration = Duration::from_secs(5);
+/// How long the result of a command is cached: the user may log in, and tokens expire.
+const CACHE_AGE_MAX: Duration = Duration::from_secs(300);
 const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 const TOKEN_BYTES_MAX: usize = 4096;
 
-/// A token. Nothing prints it: [`Token::reveal`] is for the one place that sends it.
+/// A token. It has no `Display`, and its `Debug` hides it; [`Token::reveal`] is for sending it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
 impl Token {
+    /// Trims and checks a token.
+    ///
     /// # Errors
-    /// [`Error::InvalidToken`] for what could not stand in a header: blanks, line ends, other scripts.
+    /// [`Error::InvalidToken`] for an empty or too long text, or one with other characters than printable ASCII.
     pub fn new(text: &str, from: &Source) -> Result<Self, Error> {
         let text = text.trim();
-        let is_good =
+        let is_valid =
             (1..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
-        if !is_good {
+        if !is_valid {
             return Err(Error::InvalidToken { from: from.to_string() });
         }
         Ok(Self(text.to_owned()))
@@ -52,11 +53,17 @@ impl fmt::Debug for Token {
 /// Where a token was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
+    /// The variable `GITHUB_TOKEN`.
     GithubToken,
+    /// The variable `GH_TOKEN`.
     GhToken,
+    /// The variable `GH_ENTERPRISE_TOKEN`.
     GhEnterpriseToken,
+    /// The variable `GITHUB_ENTERPRISE_TOKEN`.
     GithubEnterpriseToken,
+    /// `gh auth token`.
     GhCommand,
+    /// `git credential fill`.
     CredentialHelper,
 }
 
@@ -82,39 +89,34 @@ impl fmt::Display for Source {
     }
 }
 
-/// A token and where it was found.
+/// A token and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundToken {
+    /// The token.
     pub token: Token,
+    /// Where it was found.
     pub from: Source,
 }
 
 impl FoundToken {
-    /// Name and password for git over https, which takes every kind of token with this name.
+    /// User name and password for git over https. GitHub accepts all kinds of tokens with this name.
     pub fn credentials(&self) -> (&'static str, &str) {
         ("x-access-token", self.token.reveal())
     }
 }
 
-/// The token for a GitHub that the user has named no API for. See [`crate::Host::token`].
-///
-/// # Errors
-/// [`Error::InvalidToken`] when a variable or program gives something that cannot be one.
-pub fn find_token(host: &str) -> Result<Option<FoundToken>, Error> {
-    find(&host.to_ascii_lowercase(), false, false)
-}
-
-/// Makes the next search ask the programs again: after a 401, or when a person has logged in.
+/// Clears the cache, so that the next search runs the commands again: after a 401, or when the user has logged in.
 pub fn forget_tokens() {
     CACHE.lock().unwrap_or_else(PoisonError::into_inner).clear();
 }
 
-/// What the programs have answered for a host, and when.
-type Answered = HashMap<String, (Instant, Option<FoundToken>)>;
+/// The result of the commands by host, with its time.
+type Cache = HashMap<String, (Instant, Option<FoundToken>)>;
 
-static CACHE: LazyLock<Mutex<Answered>> = LazyLock::new(Mutex::default);
+static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
 
-/// `is_named`: the user has set `github.api` for this host, so that all variables are meant for it.
+/// Finds the token for a host. `is_named`: the user has set `github.api` for this host, so that all variables are
+/// meant for it.
 pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<FoundToken>, Error> {
     for source in variables(host, is_named) {
         let value = source.variable().and_then(|name| std::env::var(name).ok());
@@ -122,21 +124,21 @@ pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<F
             return Ok(Some(FoundToken { token: Token::new(&value, source)?, from: source.clone() }));
         }
     }
-    // Held while the programs run: several that ask at once shall not open a keyring each.
+    // Held while the commands run, so that concurrent searches do not open a keyring each.
     let mut cache = CACHE.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, found)) = cache.get(host).filter(|(at, _)| at.elapsed() < AGE_MAX) {
+    if let Some((_, found)) = cache.get(host).filter(|(at, _)| at.elapsed() < CACHE_AGE_MAX) {
         return Ok(found.clone());
     }
-    let found = match of_gh(host)? {
+    let found = match from_gh(host)? {
         Some(found) => Some(found),
-        None => of_helper(host, is_http)?,
+        None => from_credential_helper(host, is_http)?,
     };
     cache.insert(host.to_owned(), (Instant::now(), found.clone()));
     Ok(found)
 }
 
-/// The variables that are meant for a host, as `gh` reads them: a token for github.com must not
-/// reach another host because a remote points there.
+/// The variables that are meant for a host, in `gh`'s rules: a token for github.com must not be sent to another
+/// host because a remote names it.
 fn variables(host: &str, is_named: bool) -> &'static [Source] {
     const COM: &[Source] = &[Source::GithubToken, Source::GhToken];
     const ENTERPRISE: &[Source] = &[Source::GhEnterpriseToken, Source::GithubEnterpriseToken];
@@ -150,7 +152,7 @@ fn variables(host: &str, is_named: bool) -> &'static [Source] {
     }
 }
 
-fn of_gh(host: &str) -> Result<Option<FoundToken>, Error> {
+fn from_gh(host: &str) -> Result<Option<FoundToken>, Error> {
     let output = run("gh", &["auth", "token", "--hostname", host], "");
     let text = output.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
     if text.trim().is_empty() {
@@ -160,14 +162,14 @@ fn of_gh(host: &str) -> Result<Option<FoundToken>, Error> {
     Ok(Some(FoundToken { token: Token::new(&text, &from)?, from }))
 }
 
-fn of_helper(host: &str, is_http: bool) -> Result<Option<FoundToken>, Error> {
+fn from_credential_helper(host: &str, is_http: bool) -> Result<Option<FoundToken>, Error> {
     let protocol = if is_http { "http" } else { "https" };
-    let asked = format!("protocol={protocol}\nhost={host}\n\n");
-    let output = run("git", &["credential", "fill"], &asked).unwrap_or_default();
+    let query = format!("protocol={protocol}\nhost={host}\n\n");
+    let output = run("git", &["credential", "fill"], &query).unwrap_or_default();
     let text = String::from_utf8_lossy(&output);
     let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-    // A helper may hand out what it stored for another, or what has expired.
-    let is_ours = value("host").is_none_or(|answered| answered == host);
+    // A helper may return a password of another host, or an expired one.
+    let is_ours = value("host").is_none_or(|named| named == host);
     let has_expired = value("password_expiry_utc")
         .and_then(|at| at.parse::<i64>().ok())
         .is_some_and(|at| at <= jiff::Timestamp::now().as_second());
@@ -180,7 +182,7 @@ fn of_helper(host: &str, is_http: bool) -> Result<Option<FoundToken>, Error> {
     }
 }
 
-/// What a program prints, if it is there and ends well in time. It may not ask anybody anything.
+/// The output of a command if it exists and succeeds in time. It may not prompt.
 fn run(program: &str, arguments: &[&str], input: &str) -> Option<Vec<u8>> {
     let mut command = Command::new(program);
     command
@@ -195,15 +197,15 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Option<Vec<u8>> {
             ("GH_NO_UPDATE_NOTIFIER", "1"),
             ("LC_ALL", "C"),
         ])
-        // Not in a repository: its configuration could name a helper of its own.
+        // Outside any repository, as its configuration could name another helper.
         .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .process_group(0);
     let mut group = Group(command.spawn().ok()?);
-    let begun = Instant::now();
-    // Short enough for any pipe, so it cannot block; a program that is gone already reads nothing.
+    let start = Instant::now();
+    // Short enough for any pipe, so it cannot block. A command that has ended reads nothing.
     let _ = group.0.stdin.take()?.write_all(input.as_bytes());
     let stdout = group.0.stdout.take()?;
     let (send, receive) = std::sync::mpsc::channel();
@@ -212,27 +214,27 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Option<Vec<u8>> {
         let _ = stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
         let _ = send.send(bytes);
     });
-    let bytes = receive.recv_timeout(PROGRAM_DEADLINE).ok();
+    let bytes = receive.recv_timeout(COMMAND_DEADLINE).ok();
     let Some(bytes) = bytes else {
-        tracing::warn!(program, "did not answer in time about a token");
+        tracing::warn!(program, "the command for a token took too long");
         return None;
     };
-    // It has closed its output; what is left is its end.
+    // The output is closed; wait for the process to end.
     loop {
         match group.0.try_wait().ok()? {
             Some(status) => return status.success().then_some(bytes),
-            None if begun.elapsed() >= PROGRAM_DEADLINE => return None,
+            None if start.elapsed() >= COMMAND_DEADLINE => return None,
             None => std::thread::sleep(Duration::from_millis(2)),
         }
     }
 }
 
-/// A child whose whole group ends with it: helpers start helpers.
+/// A child process; its process group is killed on drop, as helpers start helpers.
 struct Group(Child);
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // Only while it has not been waited for: afterwards the number may be somebody else's.
+        // Only before it is reaped: afterwards another process may have its id.
         if let Ok(None) = self.0.try_wait() {
             if let Some(group) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
                 let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -242,14 +244,13 @@ impl Drop for Group {
     }
 }
 
-/// Keyrings and helpers need much of the environment, but no secret that is meant for others. The
-/// variables with GitHub's tokens are left out too, or `gh` would give one back for a host that it
-/// is not for.
+/// Whether a variable is passed to a command. Keyrings and helpers need many variables, but no secrets of other
+/// services. GitHub's token variables are removed too, or `gh` would return one for the wrong host.
 fn is_passed_on(name: &str) -> bool {
     let is_secret = ["_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_PASSPHRASE", "_CREDENTIALS"]
         .iter()
         .any(|ending| name.to_ascii_uppercase().ends_with(ending));
-    // What git was told by a repository in which we were started is none of a helper's business.
+    // Set by git when nugget runs in a hook; they do not concern a helper.
     let is_of_repository = matches!(
         name,
         "GIT_DIR"
@@ -267,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_for_one_host_is_not_meant_for_another() {
+    fn a_token_is_used_only_for_its_own_host() {
         let names = |host, is_named| {
             variables(host, is_named).iter().filter_map(Source::variable).collect::<Vec<_>>()
         };
@@ -277,16 +278,16 @@ mod tests {
             assert_eq!(names(other, false), ["GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"], "{other}");
         }
         assert_eq!(names("ghe.example.com", true).len(), 4);
-        // The user's own GitHub Enterprise Server does not make github.com's variables wider.
+        // A GitHub Enterprise Server in the settings does not add variables for github.com.
         assert_eq!(names("github.com", true), ["GITHUB_TOKEN", "GH_TOKEN"]);
     }
 
     #[test]
-    fn what_could_not_stand_in_a_header_is_no_token_and_none_is_printed() {
+    fn a_token_is_printable_ascii_and_never_printed() {
         let from = Source::GhToken;
         for bad in ["", "   ", "a b", "a\nb", "tökén", &"x".repeat(5000)] {
             let error = Token::new(bad, &from).unwrap_err();
-            assert_eq!(error.to_string(), "what GH_TOKEN gives cannot be a token");
+            assert_eq!(error.to_string(), "the value of GH_TOKEN cannot be a token");
         }
         let token = Token::new(" canary-4711\n", &from).unwrap();
         assert_eq!(token.reveal(), "canary-4711");
@@ -295,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn children_get_no_secret_of_others() {
+    fn commands_get_no_secrets_of_other_services() {
         for kept in [
             "PATH",
             "HOME",

@@ -1,4 +1,4 @@
-//! What GitHub has, as far as nugget looks at it.
+//! The parts of GitHub's objects that nugget uses.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,18 +8,20 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
-/// `OWNER/NAME`, as it stands in a repository's address.
+/// The name of a repository, `OWNER/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Slug {
+    /// A user or organisation.
     pub owner: String,
+    /// The name without `.git`.
     pub name: String,
 }
 
 impl FromStr for Slug {
     type Err = Error;
 
-    /// Takes what GitHub takes: an owner of letters, digits and `-` (and `_`, which managed users have),
-    /// a name of those and `.`. Each becomes part of an address, so nothing else may come through.
+    /// Accepts what GitHub accepts: an owner of letters, digits and `-` (and `_` for managed users), and a name of
+    /// those and `.`. Both become parts of an address, so nothing else is allowed.
     fn from_str(text: &str) -> Result<Self, Error> {
         let invalid = || Error::InvalidSlug { text: knowledge::text::one_line(text, 100) };
         let (owner, name) = text.split_once('/').ok_or_else(invalid)?;
@@ -43,84 +45,100 @@ impl fmt::Display for Slug {
     }
 }
 
-/// Whose token it is.
+/// The owner of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Viewer {
+    /// The user name.
     pub login: String,
-    /// What a classic token may do; `None` for a token whose rights are not told (fine-grained ones).
+    /// The scopes of a classic token; `None` for a fine-grained one, whose permissions GitHub does not report.
     pub scopes: Option<Vec<String>>,
-    /// The server's clock when it answered.
+    /// The server's clock.
     pub date: Option<Timestamp>,
 }
 
 /// A repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repository {
-    /// As it is called today, which may differ from what was asked for: repositories are renamed.
+    /// The current name, which differs from the requested one if the repository was renamed.
     pub slug: Slug,
+    /// The short name of the default branch.
     pub default_branch: String,
-    /// Read-only: nothing can be pushed and no pull request opened.
+    /// Whether it is read-only: nothing can be pushed and no pull request opened.
     pub archived: bool,
+    /// Whether it is not public.
     pub private: bool,
-    /// What it was forked from. Pull requests are made against the fork itself, never against this.
+    /// The repository that it was forked from. Pull requests are opened against the fork, never against this.
     pub fork_of: Option<Slug>,
     /// Whether this token may push.
     pub can_push: bool,
-    /// Whether GitHub deletes the branch of a pull request that was merged.
+    /// Whether GitHub deletes the branch of a merged pull request.
     pub deletes_merged: bool,
+    /// The web page.
     pub html_url: String,
-    /// For git over https.
+    /// The URL for git over https.
     pub clone_url: String,
-    /// For git over ssh.
+    /// The URL for git over ssh.
     pub ssh_url: String,
 }
 
-/// A pull request that is to be opened.
+/// A pull request to open.
 #[derive(Clone, Debug)]
 pub struct NewPull {
     /// The branch with the commits, in the same repository.
     pub branch: String,
-    /// The branch they shall go to.
+    /// The branch to merge into.
     pub base: String,
+    /// The title.
     pub title: String,
+    /// The text, in Markdown.
     pub body: String,
 }
 
 /// A pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pull {
+    /// The number within the repository.
     pub number: u64,
-    /// Its page, for a person.
+    /// The web page.
     pub url: String,
+    /// Whether it is open, merged or closed.
     pub state: PullState,
+    /// The branch with the commits.
     pub branch: String,
+    /// The branch to merge into.
     pub base: String,
+    /// The id of the branch's commit.
     pub head_commit: String,
 }
 
+/// The state of a pull request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullState {
+    /// Not decided yet.
     Open,
+    /// Merged.
     Merged {
-        /// Only an answer about this one pull request names who; a list does not.
+        /// The user who merged it. GitHub names them only for a single pull request, not in a list.
         by: Option<String>,
+        /// When it was merged.
         at: Timestamp,
     },
-    /// Closed by somebody without a merge.
+    /// Closed without a merge.
     Closed,
 }
 
-/// What [`crate::GitHub::open_pull`] found or made.
+/// The result of [`crate::GitHub::open_pull`].
 #[derive(Clone, Debug)]
 pub struct Opened {
+    /// The pull request.
     pub pull: Pull,
-    /// Whether this call has made it.
+    /// Whether this call has created it.
     pub created: bool,
 }
 
-/// The answers as they come. Only what is looked at is named, so that a field that GitHub adds, or
-/// that an older GitHub Enterprise has not, breaks nothing.
-pub(crate) mod answer {
+/// GitHub's responses. Only fields that are used are named, so that new fields, or missing ones of an older GitHub
+/// Enterprise Server, break nothing.
+pub(crate) mod response {
     use super::*;
 
     #[derive(Deserialize)]
@@ -141,7 +159,7 @@ pub(crate) mod answer {
         permissions: Option<Permissions>,
         #[serde(default)]
         delete_branch_on_merge: bool,
-        parent: Option<Named>,
+        parent: Option<RepositoryName>,
     }
 
     #[derive(Deserialize)]
@@ -149,14 +167,14 @@ pub(crate) mod answer {
         push: bool,
     }
 
-    /// A repository of which only the name matters.
+    /// A repository of which only the name is used.
     #[derive(Deserialize)]
-    pub(crate) struct Named {
+    pub(crate) struct RepositoryName {
         pub(crate) full_name: String,
     }
 
     impl Repository {
-        pub(crate) fn read(self) -> Result<super::Repository, Error> {
+        pub(crate) fn into_repository(self) -> Result<super::Repository, Error> {
             Ok(super::Repository {
                 slug: self.full_name.parse()?,
                 default_branch: self.default_branch,
@@ -179,17 +197,17 @@ pub(crate) mod answer {
         state: String,
         merged_at: Option<Timestamp>,
         merged_by: Option<Viewer>,
-        pub(crate) head: End,
-        base: End,
+        pub(crate) head: BranchRef,
+        base: BranchRef,
     }
 
     #[derive(Deserialize)]
-    pub(crate) struct End {
+    pub(crate) struct BranchRef {
         #[serde(rename = "ref")]
         pub(crate) branch: String,
         sha: String,
-        /// `None` when the repository has been deleted.
-        pub(crate) repo: Option<Named>,
+        /// `None` if the repository was deleted.
+        pub(crate) repo: Option<RepositoryName>,
     }
 
     impl From<Pull> for super::Pull {
@@ -226,7 +244,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_can_stand_in_an_address_is_a_slug() {
+    fn a_slug_has_only_characters_that_github_allows() {
         for good in ["o/n", "me/brain", "a-b_corp/x.y-z_1", "o/n.git"] {
             assert!(good.parse::<Slug>().is_ok(), "{good}");
         }

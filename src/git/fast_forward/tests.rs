@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::*;
-use crate::work_tree::TEMPORARY;
 use crate::tests::{BRANCH, Sandbox, commit_all, fsck, git, git_fails, proposal, state, write};
+use crate::work_tree::TEMPORARY;
 use crate::{Identity, NewFile, Proposal};
 
 /// A repository with a pending proposal, and the path of one of its files.
