@@ -8,188 +8,102 @@ use crate::types::{BLOB_BYTES_MAX, CommitId, InvalidCommitId};
 
 /// Why an operation on the brain's repository failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what its fields are")]
 pub enum Error {
     /// No repository has its root at this path.
     #[error("{path} is not the root of a git repository")]
-    NotARepository {
-        /// The path that was opened.
-        path: PathBuf,
-    },
+    NotARepository { path: PathBuf },
     /// The repository uses a format that gix cannot write.
     #[error("the repository at {path} uses {feature}, which nugget cannot write")]
-    Unsupported {
-        /// The repository's root.
-        path: PathBuf,
-        /// The feature, such as `sha256 objects`.
-        feature: String,
-    },
+    Unsupported { path: PathBuf, feature: String },
     /// The default branch has no commit.
     #[error("branch {branch} has no commit yet")]
-    Unborn {
-        /// The short name of the branch.
-        branch: String,
-    },
+    Unborn { branch: String },
     /// None of the rules of [`crate::Repository::default_branch`] found a branch.
     #[error("found no default branch in {path}")]
-    NoDefaultBranch {
-        /// The repository's root.
-        path: PathBuf,
-    },
+    NoDefaultBranch { path: PathBuf },
     /// The local branch does not exist.
     #[error("there is no branch {branch}")]
-    NoSuchBranch {
-        /// The short name of the branch.
-        branch: String,
-    },
+    NoSuchBranch { branch: String },
     /// The branch is not below [`crate::BRANCH_PREFIX`], so nugget does not write it.
     #[error("branch {branch} does not belong to nugget")]
-    ForeignBranch {
-        /// The short name of the branch.
-        branch: String,
-    },
+    ForeignBranch { branch: String },
     /// Another branch has this name, or a part of it that must be a folder.
     #[error("branch {branch} already exists with other content")]
-    BranchTaken {
-        /// The short name of the existing branch.
-        branch: String,
-    },
+    BranchTaken { branch: String },
     /// A new file would replace or shadow another one.
     #[error("{path} already exists with other content")]
-    PathTaken {
-        /// The path of the new file.
-        path: String,
-    },
+    PathTaken { path: String },
     /// An edit names a file that the base commit does not have.
     #[error("{path} does not exist, so it cannot be edited")]
-    NothingToEdit {
-        /// The path of the edit.
-        path: String,
-    },
+    NothingToEdit { path: String },
     /// The path is unsafe on some system, or hidden where that is not allowed.
     #[error("{path:?} is not a path that may be written: {reason}")]
-    InvalidPath {
-        /// The path.
-        path: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    InvalidPath { path: String, reason: String },
     /// git would refuse this message or author.
     #[error("the commit's {what} is not valid: {reason}")]
-    InvalidCommit {
-        /// The part of the commit.
-        what: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+    InvalidCommit { what: &'static str, reason: String },
     /// The text is not a commit id.
     #[error(transparent)]
     InvalidCommitId(#[from] InvalidCommitId),
     /// A file exceeds [`crate::BLOB_BYTES_MAX`].
     #[error("{path} at {commit} has {bytes} bytes, more than the limit of {BLOB_BYTES_MAX}")]
-    TooLarge {
-        /// The commit that has the file.
-        commit: CommitId,
-        /// The file's path.
-        path: String,
-        /// The file's size in bytes.
-        bytes: u64,
-    },
+    TooLarge { commit: CommitId, path: String, bytes: u64 },
     /// The remote's name or URL is not allowed.
     #[error("the remote cannot be added: {reason}")]
-    InvalidRemote {
-        /// What is wrong with it.
-        reason: &'static str,
-    },
+    InvalidRemote { reason: &'static str },
     /// The URL carries a password or token.
     #[error("the remote cannot be added: its URL contains a password or token")]
     SecretInUrl,
     /// A remote of this name has another URL.
     #[error("remote {name} already exists with the URL {url}")]
-    RemoteTaken {
-        /// The remote's name.
-        name: String,
-        /// Its URL without secrets.
-        url: String,
-    },
+    RemoteTaken { name: String, url: String },
     /// git could not reach the remote, or the remote refused the request.
     #[error("{failure}: {message}")]
-    Remote {
-        /// The class of the failure.
-        failure: RemoteFailure,
-        /// git's output on one line, without secrets.
-        message: String,
-    },
+    Remote { failure: RemoteFailure, message: String },
     /// The git command could not be started or waited for.
     #[error("failed to run git")]
     NoGit {
-        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// The branch has commits that nugget did not create.
     #[error("branch {branch} has moved: it has commits that nugget did not create")]
-    BranchMoved {
-        /// The name of the branch.
-        branch: String,
-    },
+    BranchMoved { branch: String },
     /// A work tree has the branch checked out.
     #[error("branch {branch} is checked out")]
-    CheckedOut {
-        /// The short name of the branch.
-        branch: String,
-    },
+    CheckedOut { branch: String },
     /// git's lock on a reference exists and was not released in time.
     #[error("another git process is running: {path} exists")]
-    ReferenceLocked {
-        /// The lock file.
-        path: PathBuf,
-    },
+    ReferenceLocked { path: PathBuf },
     /// The target folder of a clone is not empty.
     #[error("{path} is not an empty folder")]
-    FolderTaken {
-        /// The folder.
-        path: PathBuf,
-    },
+    FolderTaken { path: PathBuf },
     /// git's lock on the configuration exists and was not released in time.
     #[error("another process is writing git's configuration: {path} exists")]
-    ConfigurationLocked {
-        /// The lock file.
-        path: PathBuf,
-    },
+    ConfigurationLocked { path: PathBuf },
     /// The lock file could not be created, opened or locked.
     #[error("failed to lock {path}")]
     Lock {
-        /// The lock file.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// Another process held the lock for too long.
     #[error("{path} was locked by another process for {waited:?}")]
-    LockTimeout {
-        /// The lock file.
-        path: PathBuf,
-        /// How long this process waited.
-        waited: Duration,
-    },
+    LockTimeout { path: PathBuf, waited: Duration },
     /// A file operation failed.
     #[error("failed to {action} {path}")]
     Io {
-        /// The operation, as a verb.
         action: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// The system's error.
         #[source]
         source: std::io::Error,
     },
     /// gix failed.
     #[error("failed to {action}")]
     Git {
-        /// The operation, as a verb with its object.
         action: String,
-        /// gix's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },

@@ -4,183 +4,83 @@ use std::time::Duration;
 
 /// Why a request to GitHub failed. Texts of the server are shortened and contain no token.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the message of a variant says what its fields are")]
 pub enum Error {
     /// The text is not a repository's `OWNER/NAME`.
     #[error("{text:?} is not OWNER/NAME")]
-    InvalidSlug {
-        /// The text.
-        text: String,
-    },
+    InvalidSlug { text: String },
     /// No token may be sent to this address.
     #[error("the address of GitHub's API cannot be used: {reason}")]
-    InvalidApi {
-        /// What is wrong with it.
-        reason: &'static str,
-    },
+    InvalidApi { reason: &'static str },
     /// The text cannot be a token.
     #[error("the value of {from} cannot be a token")]
-    InvalidToken {
-        /// Where the text was found.
-        from: String,
-    },
+    InvalidToken { from: String },
     /// The arguments of a call are not allowed.
     #[error("invalid request for {what}: {reason}")]
-    InvalidRequest {
-        /// The subject of the request.
-        what: &'static str,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
+    InvalidRequest { what: &'static str, reason: &'static str },
     /// The HTTP client could not be created.
     #[error("failed to set up the HTTP client")]
     Client(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// No connection was made.
     #[error("{host} cannot be reached: {message}")]
-    Offline {
-        /// The API's host.
-        host: String,
-        /// The cause.
-        message: String,
-    },
+    Offline { host: String, message: String },
     /// The deadline has passed.
     #[error("{host} did not answer within {} s", waited.as_secs_f32())]
-    TimedOut {
-        /// The API's host.
-        host: String,
-        /// The deadline.
-        waited: Duration,
-    },
+    TimedOut { host: String, waited: Duration },
     /// The connection ended before the response was complete.
     #[error("the connection to {host} was lost before the response arrived: {message}")]
-    ConnectionLost {
-        /// The API's host.
-        host: String,
-        /// The cause.
-        message: String,
-    },
+    ConnectionLost { host: String, message: String },
     /// A 5xx status.
     #[error("GitHub is unavailable ({status}): {message}")]
-    Unavailable {
-        /// The status.
-        status: u16,
-        /// The server's message.
-        message: String,
-    },
+    Unavailable { status: u16, message: String },
     /// The response is not as documented.
     #[error("GitHub's response for {what} is not as documented: {message}")]
-    InvalidResponse {
-        /// The subject of the request.
-        what: String,
-        /// What is wrong with it.
-        message: String,
-    },
+    InvalidResponse { what: String, message: String },
     /// A redirect to another host was not followed.
     #[error("GitHub redirects {what} to {host}, where the token is not sent")]
-    Redirected {
-        /// The subject of the request.
-        what: String,
-        /// The other host.
-        host: String,
-    },
+    Redirected { what: String, host: String },
     /// The primary rate limit is exhausted.
     #[error("GitHub's rate limit is exhausted for {} more seconds", wait.as_secs())]
-    RateLimited {
-        /// How long to wait.
-        wait: Duration,
-    },
+    RateLimited { wait: Duration },
     /// A secondary rate limit, or a server that names a time to wait.
     #[error("GitHub asks to wait {} seconds: {message}", wait.as_secs())]
-    SecondaryLimit {
-        /// How long to wait.
-        wait: Duration,
-        /// The server's message.
-        message: String,
-    },
+    SecondaryLimit { wait: Duration, message: String },
     /// The token is invalid, expired or revoked.
     #[error("{host} does not accept the token (401): {message}")]
-    Unauthorized {
-        /// The API's host.
-        host: String,
-        /// The server's message.
-        message: String,
-    },
+    Unauthorized { host: String, message: String },
     /// The token lacks a permission.
     #[error("the token does not have permission (403): {message}")]
-    Forbidden {
-        /// The subject of the request.
-        what: String,
-        /// The server's message.
-        message: String,
-    },
+    Forbidden { what: String, message: String },
     /// The organisation requires single sign-on for the token.
     #[error("the organisation requires the token to be authorised for single sign-on (403)")]
     SingleSignOn,
     /// The repository is read-only.
     #[error("the repository {slug} is archived")]
-    Archived {
-        /// The repository, as `OWNER/NAME`.
-        slug: String,
-    },
+    Archived { slug: String },
     /// The subject does not exist, or the token may not see it.
     #[error("GitHub does not find {what}, or the token may not see it (404)")]
-    NotFound {
-        /// The subject of the request.
-        what: String,
-    },
+    NotFound { what: String },
     /// The subject was removed or blocked.
     #[error("{what} is gone ({status}): {message}")]
-    Gone {
-        /// The subject of the request.
-        what: String,
-        /// 410 or 451.
-        status: u16,
-        /// The server's message.
-        message: String,
-    },
+    Gone { what: String, status: u16, message: String },
     /// A rule of the repository forbids the request.
     #[error("{what} is protected: {message}")]
-    Protected {
-        /// The subject of the request.
-        what: String,
-        /// The server's message.
-        message: String,
-    },
+    Protected { what: String, message: String },
     /// A pull request would be empty.
     #[error("{base} has all commits of {branch}: there is nothing to open a pull request for")]
-    NothingNew {
-        /// The branch with the commits.
-        branch: String,
-        /// The branch to merge into.
-        base: String,
-    },
+    NothingNew { branch: String, base: String },
     /// The branch to merge into does not exist.
     #[error("the repository has no branch {base} to open a pull request against")]
-    BaseMissing {
-        /// The branch to merge into.
-        base: String,
-    },
+    BaseMissing { base: String },
     /// The branch with the commits does not exist.
     #[error("the repository has no branch {branch} to open a pull request from")]
-    BranchMissing {
-        /// The branch with the commits.
-        branch: String,
-    },
+    BranchMissing { branch: String },
     /// GitHub reports a conflict with an object that it does not list yet.
     #[error("GitHub reports that {what} already exists, but does not show it yet")]
-    NotShownYet {
-        /// The subject of the request.
-        what: String,
-    },
+    NotShownYet { what: String },
     /// Any other refusal.
     #[error("GitHub refuses {what} ({status}): {message}")]
-    Refused {
-        /// The subject of the request.
-        what: String,
-        /// The status.
-        status: u16,
-        /// The server's message.
-        message: String,
-    },
+    Refused { what: String, status: u16, message: String },
 }
 
 /// When it makes sense to try again.
