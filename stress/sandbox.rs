@@ -143,10 +143,10 @@ impl Sandbox {
             return Ok(HookOutcome::Killed);
         }
         ensure!(output.status.success(), "a hook failed its session ({}): {stdout}{stderr}", output.status);
-        if stderr.contains("no line came on stdin in time") {
+        if stderr.contains("no line arrived on stdin in time") {
             return Ok(HookOutcome::TimedOut);
         }
-        if stderr.contains("not queued") || stderr.contains("failed to") {
+        if stderr.contains("neither queued") || stderr.contains("failed to") {
             return Ok(HookOutcome::Refused);
         }
         ensure!(

@@ -56,7 +56,7 @@ fn a_second_init_changes_nothing_and_says_so() {
     assert_eq!(before.1, "", "the work tree is clean after init");
     let brain = sandbox.brain();
     let said = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
-    assert!(said.contains("is a brain already; nothing was changed"), "{said}");
+    assert!(said.contains("is already a brain; nothing was changed"), "{said}");
     assert_eq!(picture(), before);
     let json = sandbox.json(["init", "--path", brain.to_str().unwrap(), "--json"]);
     assert_eq!(json["changed"], false);
@@ -255,7 +255,7 @@ fn what_is_not_there_is_said_with_exit_code_3() {
     check_error(&sandbox, &["show", "no-such-unit"], 3, "there is no unit");
     check_error(&sandbox, &["retry", "99"], 3, "there is no capture 99");
     check_error(&sandbox, &["forget-capture", "99"], 3, "there is no capture 99");
-    check_error(&sandbox, &["retry"], 2, "which capture?");
+    check_error(&sandbox, &["retry"], 2, "no capture is given");
     check_error(&sandbox, &["ask", "  "], 2, "the question is empty");
     check_error(&sandbox, &["ask", "x", "--limit", "0"], 2, "not a whole number from 1 to 50");
 }

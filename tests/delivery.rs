@@ -330,7 +330,7 @@ fn what_only_a_person_or_time_can_mend_is_waited_for_and_told() {
         assert_eq!(status["queue"]["dead"], 0);
         let waits = &status["remote"]["waits"];
         assert!(waits["why"].as_str().unwrap().contains(told), "{what:?}: {waits}");
-        assert!(sandbox.ok(["status"]).contains("delivery waits"));
+        assert!(sandbox.ok(["status"]).contains("deliveries have waited"));
         let (second, first) = (&status["captures"][0], &status["captures"][1]);
         assert_eq!(first["attempts"], 1, "no attempt is counted");
         assert_eq!((&second["attempts"], &second["stage"]), (&0.into(), &"delivery".into()), "{what:?}");

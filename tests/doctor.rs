@@ -220,7 +220,7 @@ fn each_trouble_with_github_has_its_line() {
     api.fail_next(1, "GET /api/v3/user", What::Status(502, "Bad Gateway", vec![]));
     check("token", &["warning", "502"]);
     api.fail_next(1, "GET /api/v3/user", What::Status(403, "Resource not accessible by integration", vec![]));
-    check("token", &["ok", "it may not say"]);
+    check("token", &["ok", "its owner is not visible"]);
     api.scopes(Some("read:org"));
     check("token", &["failure", "without the scope `repo`", "gh auth refresh"]);
     api.scopes(None);
@@ -324,11 +324,11 @@ fn captures_that_wait_for_nobody_or_were_given_up_are_told() {
     let announcement = Announcement::new(session, "/nowhere.jsonl", "command");
     let now = jiff::Timestamp::now();
     queue.add(&announcement, now - jiff::SignedDuration::from_hours(3)).unwrap();
-    assert_eq!(look(), "1 waiting, the oldest for 3 h, and nobody works on it nugget retry --all");
+    assert_eq!(look(), "1 waiting, the oldest for 3 h, but no worker is running nugget retry --all");
     let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
     queue.finish(&claim, &Finish::Dead { reason: "no transcript".to_owned() }, now).unwrap();
     drop(queue);
     let told = look();
-    assert!(told.starts_with("0 waiting, 0 done; 1 capture was given up"), "{told}");
-    assert!(told.ends_with("nugget retry --all"), "{told}");
+    assert!(told.starts_with("0 waiting, 0 done; 1 capture failed"), "{told}");
+    assert!(told.ends_with("`nugget retry --all`"), "{told}");
 }

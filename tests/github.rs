@@ -565,8 +565,8 @@ fn a_repository_that_cannot_take_a_brain_is_told_before_anything_is_made() {
     api.with(SLUG, |repo| repo.private = false);
     let apart = nugget(&sandbox, &api, &init);
     assert_eq!(apart.status.code(), Some(1));
-    assert!(said(&apart).contains("nothing was pushed: `nugget clone`"), "{}", said(&apart));
-    assert!(said(&apart).contains("everybody can read that repository"), "{}", said(&apart));
+    assert!(said(&apart).contains("nothing was pushed, because"), "{}", said(&apart));
+    assert!(said(&apart).contains("everyone can read that repository"), "{}", said(&apart));
 }
 
 #[test]
@@ -581,7 +581,10 @@ fn a_remote_that_is_no_github_gets_the_brain_as_well() {
     let said = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
     assert!(said.contains("nothing was changed"), "{said}");
     let cloned = sandbox.ok(["clone", "bare.git"]);
-    assert!(cloned.contains("cloned the brain to") && cloned.contains("your brain is still"), "{cloned}");
+    assert!(
+        cloned.contains("cloned the brain to") && cloned.contains("your default brain is still"),
+        "{cloned}"
+    );
     assert!(sandbox.path().join("bare/brain.yaml").is_file());
     // One that is away is told of, and is no failure.
     let away = sandbox.path().join("second");

@@ -325,7 +325,7 @@ fn what_keeps_it_from_working_is_said() {
         "disableAllHooks",
         "claude plugin enable nugget@skills-dir",
         "claude plugin uninstall nugget@nugget",
-        "sessions cannot ask",
+        "sessions cannot use the tool",
     ] {
         assert!(told.contains(said), "{said}: {told}");
     }

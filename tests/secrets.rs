@@ -172,7 +172,7 @@ fn a_dry_run_tells_what_would_be_sent_and_saved_and_writes_nothing() {
     let nose = Nose::of(&[]);
     let shown = machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run"]);
     assert!(
-        shown.contains("WOULD BE SENT, in one part") && shown.contains("RULES ALONE WOULD SAVE"),
+        shown.contains("WOULD BE SENT, in 1 part") && shown.contains("RULES ALONE WOULD SAVE"),
         "{shown}"
     );
     let told = machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run", "--json"]);
@@ -218,7 +218,7 @@ fn a_project_with_a_nuggetignore_is_left_alone() {
         let output = machine.sandbox.fed(&["capture-session"], hook.to_string().as_bytes());
         String::from_utf8(output.stdout).unwrap()
     };
-    assert!(hook().contains("is left alone: its .nuggetignore covers its project"), "{}", hook());
+    assert!(hook().contains("is skipped: its .nuggetignore covers its project"), "{}", hook());
     let dry =
         machine.run(&nose, &["capture-session", "--transcript", transcript.to_str().unwrap(), "--dry-run"]);
     assert!(dry.contains("nothing would be sent or saved"), "{dry}");
@@ -227,9 +227,9 @@ fn a_project_with_a_nuggetignore_is_left_alone() {
     let settings = machine.sandbox.path().join("config/nugget");
     fs::create_dir_all(&settings).unwrap();
     fs::write(settings.join(".nuggetignore"), "# customers\nsho*\n").unwrap();
-    assert!(hook().contains("is left alone"), "{}", hook());
+    assert!(hook().contains("is skipped"), "{}", hook());
     fs::remove_file(settings.join(".nuggetignore")).unwrap();
-    assert!(!hook().contains("is left alone"));
+    assert!(!hook().contains("is skipped"));
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn a_session_is_told_what_its_project_has_taught_and_what_waits() {
     );
     assert!(context(&waits).contains(&branch), "{waits}");
     let told = waits["systemMessage"].as_str().unwrap();
-    assert!(told.contains("brought 3 units, for your review: nugget/session-"), "{told}");
+    assert!(told.contains("proposed 3 units, waiting for your review: nugget/session-"), "{told}");
     fixture.sandbox.git(&["add", "."]);
     fixture.sandbox.git(&["commit", "-qm", "units"]);
     fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
@@ -137,7 +137,7 @@ fn a_session_is_told_what_its_project_has_taught_and_what_waits() {
         assert!(context.contains("Never acknowledge a message"), "{context}");
         assert!(context.contains("get_relevant_context") && !context.contains("Waiting"), "{context}");
         assert!(
-            merged["systemMessage"].as_str().unwrap().ends_with("brought 3 units, reviewed."),
+            merged["systemMessage"].as_str().unwrap().ends_with("proposed 3 units, reviewed."),
             "{merged}"
         );
     }

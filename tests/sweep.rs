@@ -258,7 +258,7 @@ fn what_is_to_be_left_alone_is_left_by_the_hook_and_the_sweep() {
     assert_eq!(run(&["capture-session"], &[("NUGGET_DISABLE", "1")], hook(&declined, "/home/dev/shop")), "");
     let secret = machine.client().join("projects/-home-dev-shop/secret.jsonl");
     let said = run(&["capture-session"], &[exclude], hook(&secret, "/home/dev/secret-shop/src"));
-    assert!(said.contains("is left alone: capture.exclude covers its project"), "{said}");
+    assert!(said.contains("is skipped: capture.exclude covers its project"), "{said}");
 
     let swept: Value =
         serde_json::from_str(&run(&["sync", "--all", "--json"], &[exclude], String::new())).unwrap();
@@ -289,8 +289,8 @@ fn a_time_that_is_none_is_refused() {
         let output = machine.run(&["sync", "--since", nonsense]);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("is no time") && stderr.contains("hint: 7d"), "{stderr}");
+        assert!(stderr.contains("is not a time") && stderr.contains("hint: give 7d"), "{stderr}");
     }
     let output = machine.run(&["sync"]);
-    assert!(String::from_utf8_lossy(&output.stdout).starts_with("there are no transcripts in "));
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("found no transcripts in "));
 }

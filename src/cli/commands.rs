@@ -1,4 +1,4 @@
-//! One file for each command.
+//! One module for each command: its arguments and what it prints.
 
 pub(crate) mod ask;
 pub(crate) mod capture_session;
@@ -8,9 +8,10 @@ pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod drain;
-pub(crate) mod dry_run;
+mod dry_run;
 pub(crate) mod eval;
 pub(crate) mod export;
+pub(crate) mod forget_capture;
 pub(crate) mod import;
 pub(crate) mod index;
 pub(crate) mod init;

@@ -1,4 +1,4 @@
-//! Who reads sessions, as the settings have it.
+//! Builds the extractor and the model clients that the settings name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use queue::Budget;
 
 use crate::error::CliError;
 
-const NO_KEY: &str = "`extract.backend` is claude-api and there is no key: set ANTHROPIC_API_KEY or `model.key_file`, then run `nugget retry`";
-const NOT_LOGGED_IN: &str = "`extract.backend` is claude-p, and it is not installed or nobody is logged in: run `claude auth login`, then `nugget retry`";
+const NO_KEY: &str = "`extract.backend` is claude-api but there is no key: set ANTHROPIC_API_KEY or `model.key_file`, then run `nugget retry`";
+const NOT_LOGGED_IN: &str = "`extract.backend` is claude-p, but `claude` is not installed or not logged in: run `claude auth login`, then `nugget retry`";
 
-/// The extractor that the settings ask for. Nothing is asked of anybody yet.
+/// The extractor that the settings name. IndexProgress it makes no request.
 pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError> {
     let limits = limits(config);
     let modelled = |backend: Arc<dyn Backend>| ModelExtractor::new(backend, limits);
@@ -30,9 +30,9 @@ pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError>
         _ => Arc::new(FallbackExtractor::with_models(vec![match key(config) {
             Ok(Some(key)) => modelled(api(config, key)?),
             Ok(None) => modelled(claude(config)),
-            // A capture must not fail for a file that is not there; `nugget config` says what is wrong.
+            // A missing key file must not fail a capture; `nugget config` reports it.
             Err(error) => {
-                tracing::warn!(error = %error, "sessions are read without the API");
+                tracing::warn!(error = %error, "not using the API to read sessions");
                 modelled(claude(config))
             }
         }])),
@@ -42,7 +42,7 @@ pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError>
     Ok(extractor)
 }
 
-/// How much a model is asked at once.
+/// How much is sent to a model at once.
 pub(crate) fn limits(config: &Config) -> Limits {
     Limits {
         part_tokens: config.number("extract.part_tokens") as usize,
@@ -58,12 +58,12 @@ pub(crate) fn budget(config: &Config) -> Budget {
     }
 }
 
-/// Who pays for what is asked outside of captures.
+/// The budget for model calls outside of captures.
 pub(crate) fn api_budget(config: &Config, places: &StatePaths) -> ApiBudget {
     ApiBudget::new(places.queue(), budget(config))
 }
 
-/// A client for questions; `None` without a key.
+/// A client for reranking and answers; `None` without a key.
 pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::Client>, llm::Error> {
     let Some(key) = key(config)? else { return Ok(None) };
     llm::Client::new(llm::Settings {
@@ -75,7 +75,7 @@ pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::
     .map(Some)
 }
 
-/// Who orders what was found, besides the local order.
+/// The model that reranks results; `None` if there is no key or the settings turn it off.
 pub(crate) fn model_reranker(config: &Config, places: &StatePaths) -> Option<ModelReranker> {
     if config.string("retrieve.rerank") == "off" {
         return None;
@@ -83,27 +83,26 @@ pub(crate) fn model_reranker(config: &Config, places: &StatePaths) -> Option<Mod
     let deadline = Duration::from_millis(config.number("retrieve.rerank_deadline_ms"));
     match client(config, deadline) {
         Ok(client) => Some(ModelReranker { client: client?, budget: api_budget(config, places), deadline }),
-        // An answer must not fail for a file that is not there; who asks for a written one is told.
+        // A missing key file must not fail a search; `nugget ask` reports it when it writes an answer.
         Err(error) => {
-            tracing::warn!(%error, "the local order stands");
+            tracing::warn!(%error, "results keep their local order");
             None
         }
     }
 }
 
-/// Where sessions go, for people who want to know before they do.
+/// What reads sessions, and where they are sent.
 pub(crate) fn destination(config: &Config) -> String {
     let url = config.string("model.url");
-    let by_api = format!("the Claude API at {url}; what they say, redacted, is sent there");
-    let by_client =
-        "`claude -p`, if somebody is logged in; what they say, redacted, is then sent to Anthropic";
+    let by_api = format!("the Claude API at {url}; they are sent there, redacted");
+    let by_client = "`claude -p` if you are logged in; they are then sent to Anthropic, redacted";
     match (config.string("extract.backend").as_str(), key(config)) {
         ("heuristic", _) => "rules; nothing leaves this machine".to_owned(),
         ("claude-api", Ok(Some(_))) => by_api,
-        ("claude-api", Ok(None)) => "nobody: there is no key".to_owned(),
+        ("claude-api", Ok(None)) => "nothing: there is no key".to_owned(),
         ("claude-p", _) => by_client.to_owned(),
         (_, Ok(Some(_))) => format!("{by_api} (extract.backend = \"heuristic\" keeps them here)"),
-        ("claude-api", Err(error)) => format!("nobody: {error}"),
+        ("claude-api", Err(error)) => format!("nothing: {error}"),
         (_, Err(error)) => format!("{by_client}; otherwise rules ({error})"),
         (_, Ok(None)) => format!("{by_client}; otherwise rules, and nothing leaves this machine"),
     }

@@ -1,7 +1,7 @@
-//! What nugget puts into Claude Code's folders, and how it gets out again.
+//! Installs nugget into Claude Code's files, and removes it.
 //!
-//! A record of it lies in nugget's data folder, with a copy of each file as it was: who changes nothing
-//! meanwhile gets the very same bytes back, and who does keeps what was changed.
+//! A record of the installation is kept in nugget's data folder, with a copy of each file as it was. A file that
+//! has not changed since is restored byte for byte; from one that has changed only nugget's entries are removed.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -15,74 +15,74 @@ use crate::error::{CliError, USAGE};
 use crate::json_edit::{self, Added, Entry};
 use crate::plugin;
 
-/// Whose settings are changed.
+/// Which sessions nugget is added to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scope {
-    /// Every session of yours
+    /// All your sessions
     User,
-    /// Sessions in this project: its other developers get the files, too
+    /// Sessions in this project; its other developers get the files too
     Project,
 }
 
-/// By what the client learns of nugget.
+/// How nugget is added to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum How {
+pub(crate) enum Method {
     Plugin,
     Settings,
 }
 
 /// The client's files of one scope.
-pub(crate) struct Site {
+pub(crate) struct ClientFiles {
     pub(crate) scope: Scope,
     /// The client's own folder, or the project's `.claude`.
     folder: PathBuf,
     pub(crate) settings: PathBuf,
     servers: PathBuf,
-    /// Where the record and the copies lie.
+    /// The folder of the record and the copies.
     record: PathBuf,
 }
 
-/// What was done, for [`Site::restore`].
+/// What an installation has changed, for [`ClientFiles::plan_removal`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Record {
     version: u32,
-    how: How,
-    files: Vec<Edited>,
+    how: Method,
+    files: Vec<EditedFile>,
     plugin: Option<PathBuf>,
-    /// Folders that were not there before, outermost first.
+    /// Folders that the installation has created, outermost first.
     folders: Vec<PathBuf>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Edited {
+struct EditedFile {
     path: PathBuf,
-    /// The name of the copy as it was; `None` when there was no such file.
+    /// The name of the copy of the original; `None` if there was no such file.
     copy: Option<String>,
-    /// Digest of what it became.
+    /// The digest of the file after the change.
     after: String,
     added: Vec<Added>,
 }
 
-/// A file and what becomes of it.
+/// A change of a file.
 pub(crate) struct Change {
     pub(crate) path: PathBuf,
-    /// `None` when there is no such file.
+    /// `None` if there is no such file.
     before: Option<String>,
     after: Option<String>,
-    /// As it was before nugget came.
+    /// The file without nugget's entries.
     original: Option<String>,
     added: Vec<Added>,
 }
 
 impl Change {
-    fn is_one(&self) -> bool {
+    fn is_needed(&self) -> bool {
         self.before != self.after
     }
 
-    /// Each entry in a line.
-    pub(crate) fn told(&self) -> Vec<String> {
-        let told = self.added.iter().map(|added| {
+    /// One line for each entry.
+    pub(crate) fn entries(&self) -> Vec<String> {
+        let line = |added: &Added| {
             let entry = &added.entry;
             let path = entry.path.iter().chain(&entry.key).map(String::as_str).collect::<Vec<_>>().join(".");
             let what = match &entry.value {
@@ -95,25 +95,26 @@ impl Change {
                     .to_owned(),
             };
             format!("{path}: {what}")
-        });
-        told.collect()
+        };
+        self.added.iter().map(line).collect()
     }
 }
 
-/// What an installation would do.
+/// The changes of an installation.
 pub(crate) struct Plan {
-    pub(crate) how: How,
+    method: Method,
     pub(crate) changes: Vec<Change>,
     /// The plugin's folder, with its files.
     pub(crate) plugin: Option<(PathBuf, Vec<(String, String)>)>,
+    /// Whether anything has to change.
     pub(crate) is_new: bool,
 }
 
-impl Site {
+impl ClientFiles {
     /// The files of a scope; `project` is the folder that the command runs in.
-    pub(crate) fn of(scope: Scope, project: &Path) -> Result<Self, CliError> {
+    pub(crate) fn find(scope: Scope, project: &Path) -> Result<Self, CliError> {
         let missing =
-            || CliError::new("there is no home folder").code(USAGE).hint("set HOME or CLAUDE_CONFIG_DIR");
+            || CliError::new("the home folder is unknown").code(USAGE).hint("set HOME or CLAUDE_CONFIG_DIR");
         let (folder, servers) = match scope {
             Scope::User => {
                 let folder = transcript::client_folder().ok_or_else(missing)?;
@@ -132,24 +133,24 @@ impl Site {
             }
         };
         let settings = folder.join("settings.json");
-        let digest = blake3_of(settings.as_os_str().as_encoded_bytes());
+        let digest = digest(settings.as_os_str().as_encoded_bytes());
         let record = brain::paths::install_folder().join(&digest[..16]);
         Ok(Self { scope, folder, settings, servers, record })
     }
 
-    /// The folder of the plugin, where the client looks for it.
+    /// The folder in which the client looks for the plugin.
     pub(crate) fn plugin(&self) -> PathBuf {
         self.folder.join("skills/nugget")
     }
 
-    /// What has to change so that nugget is there, called as `program`.
-    pub(crate) fn plan(&self, how: How, program: &Program) -> Result<Plan, CliError> {
+    /// The changes that install nugget, called as `program`.
+    pub(crate) fn plan(&self, method: Method, program: &Program) -> Result<Plan, CliError> {
         let record = self.read_record()?;
         let mut changes = Vec::new();
-        for (path, entries) in self.entries(how, program)? {
+        for (path, entries) in self.entries(method, program)? {
             changes.push(self.change(&path, &entries, record.as_ref())?);
         }
-        // What a former installation has put elsewhere goes.
+        // Entries of an earlier installation in other files are removed.
         for edited in record.iter().flat_map(|record| &record.files) {
             if changes.iter().all(|change| change.path != edited.path) {
                 let before = read(&edited.path)?;
@@ -164,7 +165,7 @@ impl Site {
                 });
             }
         }
-        let plugin = (how == How::Plugin).then(|| {
+        let plugin = (method == Method::Plugin).then(|| {
             let mut files: Vec<_> =
                 plugin::FILES.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
             if let Program::At(path) = program {
@@ -176,8 +177,8 @@ impl Site {
             && folder.exists()
             && !is_ours(folder)
         {
-            return Err(CliError::new(format!("{} is there already and is not nugget's", folder.display()))
-                .hint("move it away, or use `nugget install --as settings`"));
+            return Err(CliError::new(format!("{} exists and is not nugget's", folder.display()))
+                .hint("move it elsewhere, or use `nugget install --as settings`"));
         }
         let files_differ = plugin.as_ref().is_some_and(|(folder, files)| {
             files
@@ -185,14 +186,14 @@ impl Site {
                 .any(|(path, text)| fs::read(folder.join(path)).ok().as_deref() != Some(text.as_bytes()))
                 || (folder.join(plugin::PATH_FILE).exists() && matches!(program, Program::Named))
         });
-        let leaves_plugin =
-            how == How::Settings && record.as_ref().is_some_and(|record| record.plugin.is_some());
-        let is_new = changes.iter().any(Change::is_one) || files_differ || leaves_plugin;
-        Ok(Plan { how, changes, plugin, is_new })
+        let removes_plugin =
+            method == Method::Settings && record.as_ref().is_some_and(|record| record.plugin.is_some());
+        let is_new = changes.iter().any(Change::is_needed) || files_differ || removes_plugin;
+        Ok(Plan { method, changes, plugin, is_new })
     }
 
-    /// Does what was planned: copies and the record first, so that whatever is done can be undone.
-    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<(), CliError> {
+    /// Applies a plan. Copies and record are written first, so that every change can be undone.
+    pub(crate) fn apply(&self, plan: &Plan) -> Result<(), CliError> {
         let old = self.read_record()?;
         let mut folders = old.as_ref().map(|record| record.folders.clone()).unwrap_or_default();
         let parents =
@@ -210,24 +211,24 @@ impl Site {
         for (number, change) in plan.changes.iter().filter(|change| !change.added.is_empty()).enumerate() {
             let copy = format!("{number}-{}", change.path.file_name().unwrap_or_default().to_string_lossy());
             if let Some(original) = &change.original {
-                put(&self.record.join(&copy), original, 0o600)?;
+                write_file(&self.record.join(&copy), original, 0o600)?;
             }
-            files.push(Edited {
+            files.push(EditedFile {
                 path: change.path.clone(),
                 copy: change.original.is_some().then_some(copy),
-                after: blake3_of(change.after.as_deref().unwrap_or_default().as_bytes()),
+                after: digest(change.after.as_deref().unwrap_or_default().as_bytes()),
                 added: change.added.clone(),
             });
         }
         let record = Record {
             version: 1,
-            how: plan.how,
+            how: plan.method,
             files,
             plugin: plan.plugin.as_ref().map(|(folder, _)| folder.clone()),
             folders,
         };
-        put(&self.record.join("record.json"), &serde_json::to_string_pretty(&record)?, 0o600)?;
-        for change in plan.changes.iter().filter(|change| change.is_one()) {
+        write_file(&self.record.join("record.json"), &serde_json::to_string_pretty(&record)?, 0o600)?;
+        for change in plan.changes.iter().filter(|change| change.is_needed()) {
             self.write(change)?;
         }
         let old_plugin =
@@ -239,7 +240,7 @@ impl Site {
             for (path, text) in files {
                 let path = folder.join(path);
                 make_parent(&path)?;
-                put(
+                write_file(
                     &path,
                     text,
                     if path.extension().is_some_and(|end| end == "sh") { 0o755 } else { 0o644 },
@@ -252,8 +253,8 @@ impl Site {
         Ok(())
     }
 
-    /// What has to change so that nothing of nugget's is there, and the plugin's folder if there is one.
-    pub(crate) fn restore(&self) -> Result<(Vec<Change>, Option<PathBuf>), CliError> {
+    /// The changes that remove nugget, and the plugin's folder if there is one.
+    pub(crate) fn plan_removal(&self) -> Result<(Vec<Change>, Option<PathBuf>), CliError> {
         let record = self.read_record()?;
         let plugin =
             record.as_ref().and_then(|record| record.plugin.clone()).unwrap_or_else(|| self.plugin());
@@ -261,19 +262,19 @@ impl Site {
         let mut changes = Vec::new();
         let edited = match record {
             Some(record) => record.files,
-            None => self.usual()?,
+            None => self.default_edits()?,
         };
         for edited in edited {
             let before = read(&edited.path)?;
             let after = self.without(&edited, before.as_deref())?;
             changes.push(Change { path: edited.path, before, after, original: None, added: edited.added });
         }
-        changes.retain(Change::is_one);
+        changes.retain(Change::is_needed);
         Ok((changes, plugin))
     }
 
-    /// Does what [`Site::restore`] has found, and forgets that nugget was ever there.
-    pub(crate) fn take_out(&self, changes: &[Change], plugin: Option<&Path>) -> Result<(), CliError> {
+    /// Applies the changes of [`ClientFiles::plan_removal`] and deletes the record.
+    pub(crate) fn remove(&self, changes: &[Change], plugin: Option<&Path>) -> Result<(), CliError> {
         let folders = self.read_record()?.map(|record| record.folders).unwrap_or_default();
         for change in changes {
             self.write(change)?;
@@ -282,7 +283,7 @@ impl Site {
             remove_plugin(folder)?;
         }
         for folder in folders.iter().rev() {
-            // One that somebody else has put something into stays.
+            // Fails for a folder with other files in it, which is kept.
             let _ = fs::remove_dir(folder);
         }
         match fs::remove_dir_all(&self.record) {
@@ -293,21 +294,21 @@ impl Site {
         }
     }
 
-    fn entries(&self, how: How, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, CliError> {
+    fn entries(&self, method: Method, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, CliError> {
         let permission = |tool: &str| Entry {
             path: ["permissions", "allow"].map(str::to_owned).to_vec(),
             key: None,
             value: tool.into(),
         };
-        if how == How::Plugin {
+        if method == Method::Plugin {
             return Ok(vec![(self.settings.clone(), vec![permission(plugin::TOOL)])]);
         }
-        let present = self.theirs(&self.settings)?;
+        let present = self.without_entries(&self.settings)?;
         let mut entries = vec![permission(plugin::SERVER_TOOL)];
         for (event, command, seconds) in plugin::HOOKS {
             let command = program.hook(self.scope, command);
             let hook = json!({"hooks": [{"type": "command", "command": command, "timeout": seconds}]});
-            // A hook that somebody has written by hand is as good.
+            // A hook that the user has written by hand is kept instead.
             if !has_own_hook(&self.settings, present.as_deref(), event, &hook)? {
                 let path = ["hooks", event].map(str::to_owned).to_vec();
                 entries.push(Entry { path, key: None, value: hook });
@@ -316,9 +317,9 @@ impl Site {
         let mut all = vec![(self.settings.clone(), entries)];
         let server =
             json!({"type": "stdio", "command": program.word(), "args": ["serve"], "alwaysLoad": true});
-        let present = self.theirs(&self.servers)?;
-        let by_hand = json_edit::look(present.as_deref().unwrap_or_default(), &["mcpServers", "nugget"])
-            .map_err(|error| broken(&self.servers, &error))?;
+        let present = self.without_entries(&self.servers)?;
+        let by_hand = json_edit::get(present.as_deref().unwrap_or_default(), &["mcpServers", "nugget"])
+            .map_err(|error| invalid_file(&self.servers, &error))?;
         let is_by_hand = by_hand.is_some_and(|by_hand| {
             by_hand != server && by_hand.pointer("/args/0").is_some_and(|argument| argument == "serve")
         });
@@ -332,8 +333,8 @@ impl Site {
         Ok(all)
     }
 
-    /// What a file holds besides what was added to it.
-    fn theirs(&self, path: &Path) -> Result<Option<String>, CliError> {
+    /// A file without nugget's entries.
+    fn without_entries(&self, path: &Path) -> Result<Option<String>, CliError> {
         let text = read(path)?;
         match self
             .read_record()?
@@ -347,10 +348,10 @@ impl Site {
     fn change(&self, path: &Path, entries: &[Entry], record: Option<&Record>) -> Result<Change, CliError> {
         let before = read(path)?;
         let edited = record.and_then(|record| record.files.iter().find(|edited| edited.path == path));
-        let wrong = |error: json_edit::Error| broken(path, &error);
+        let invalid = |error: json_edit::Error| invalid_file(path, &error);
         let text = before.as_deref().unwrap_or_default();
         if let Some(edited) = edited {
-            // All is as it should be: then nothing is taken out and put in again.
+            // If all entries are there, the file does not change.
             let is_there = |entry: &Entry| matches!(json_edit::add(text, entry), Ok(None));
             if edited.added.iter().all(|added| entries.contains(&added.entry)) && entries.iter().all(is_there)
             {
@@ -372,7 +373,7 @@ impl Site {
         let mut text = original.clone().unwrap_or_default();
         let mut added = Vec::new();
         for entry in entries {
-            if let Some((next, done)) = json_edit::add(&text, entry).map_err(wrong)? {
+            if let Some((next, done)) = json_edit::add(&text, entry).map_err(invalid)? {
                 text = next;
                 added.push(done);
             }
@@ -381,38 +382,38 @@ impl Site {
         Ok(Change { path: path.to_owned(), before, after, original, added })
     }
 
-    /// A file without what was added to it: as it was, if nobody has changed it since.
-    fn without(&self, edited: &Edited, text: Option<&str>) -> Result<Option<String>, CliError> {
+    /// A file without an installation's entries; the original if the file has not changed since.
+    fn without(&self, edited: &EditedFile, text: Option<&str>) -> Result<Option<String>, CliError> {
         let Some(text) = text else { return Ok(None) };
         let original = self.copy(edited)?;
-        if blake3_of(text.as_bytes()) == edited.after {
+        if digest(text.as_bytes()) == edited.after {
             return Ok(original);
         }
         let mut text = text.to_owned();
         for added in edited.added.iter().rev() {
-            let less = json_edit::remove(&text, added).map_err(|error| broken(&edited.path, &error))?;
+            let less = json_edit::remove(&text, added).map_err(|error| invalid_file(&edited.path, &error))?;
             text = less.unwrap_or(text);
         }
-        // A file that was not there, or was blank, and has nothing else in it now.
+        // There was no file, or a blank one, and now it contains nothing else.
         let was_blank = original.as_deref().is_none_or(|original| original.trim().is_empty());
         let is_blank = text.chars().all(|c| c.is_whitespace() || matches!(c, '{' | '}'));
         Ok(if was_blank && is_blank && !edited.added.is_empty() { original } else { Some(text) })
     }
 
-    fn copy(&self, edited: &Edited) -> Result<Option<String>, CliError> {
+    fn copy(&self, edited: &EditedFile) -> Result<Option<String>, CliError> {
         match &edited.copy {
             Some(name) => read(&self.record.join(name)),
             None => Ok(None),
         }
     }
 
-    /// What is usually added, for when the record is lost: containers stay.
-    fn usual(&self) -> Result<Vec<Edited>, CliError> {
+    /// The entries that an installation adds, in case the record is lost. Containers are kept.
+    fn default_edits(&self) -> Result<Vec<EditedFile>, CliError> {
         let programs = [Some(Program::Named), Program::here().ok()];
-        let mut all: Vec<Edited> = Vec::new();
+        let mut all: Vec<EditedFile> = Vec::new();
         for program in programs.iter().flatten() {
-            for how in [How::Plugin, How::Settings] {
-                for (path, entries) in self.entries(how, program)? {
+            for method in [Method::Plugin, Method::Settings] {
+                for (path, entries) in self.entries(method, program)? {
                     let added = entries.into_iter().map(|entry| Added {
                         present: entry.path.len(),
                         blank: None,
@@ -421,14 +422,14 @@ impl Site {
                     let added: Vec<Added> = added.collect();
                     match all.iter_mut().find(|edited| edited.path == path) {
                         Some(edited) => edited.added.extend(added),
-                        None => all.push(Edited { path, copy: None, after: String::new(), added }),
+                        None => all.push(EditedFile { path, copy: None, after: String::new(), added }),
                     }
                 }
             }
         }
         for edited in &mut all {
             let text = read(&edited.path)?;
-            // Without a copy a file is never taken for one that was not there.
+            // Without a copy a file never counts as created by nugget.
             edited.added.retain(|added| {
                 text.as_deref().is_some_and(|text| matches!(json_edit::remove(text, added), Ok(Some(_))))
             });
@@ -439,14 +440,14 @@ impl Site {
 
     fn write(&self, change: &Change) -> Result<(), CliError> {
         if read(&change.path)? != change.before {
-            return Err(CliError::new(format!("{} was changed meanwhile", change.path.display()))
-                .hint("nothing was written to it; run the command again"));
+            return Err(CliError::new(format!("{} was changed by another program", change.path.display()))
+                .hint("it was not written; run the command again"));
         }
         match &change.after {
             Some(text) => {
                 make_parent(&change.path)?;
                 let mode = if self.scope == Scope::User { 0o600 } else { 0o644 };
-                put(&change.path, text, mode)
+                write_file(&change.path, text, mode)
             }
             None => remove_file(&change.path),
         }
@@ -456,8 +457,8 @@ impl Site {
         let path = self.record.join("record.json");
         let Some(text) = read(&path)? else { return Ok(None) };
         let record = serde_json::from_str(&text).map_err(|error| {
-            CliError::new(format!("{} cannot be read: {error}", path.display()))
-                .hint("take nugget's entries out by hand and delete that folder")
+            CliError::new(format!("failed to read {}: {error}", path.display()))
+                .hint("remove nugget's entries by hand and delete that folder")
         })?;
         Ok(Some(record))
     }
@@ -465,7 +466,7 @@ impl Site {
 
 /// How the client calls this program.
 pub(crate) enum Program {
-    /// By its name: PATH leads to this very program.
+    /// By name: PATH leads to this program.
     Named,
     At(PathBuf),
 }
@@ -490,13 +491,13 @@ impl Program {
         let word = if plain { word } else { format!("'{}'", word.replace('\'', r"'\''")) };
         match scope {
             Scope::User => format!("{word} {command}"),
-            // Whoever shares the project may not have nugget.
+            // Other developers of the project may not have nugget.
             Scope::Project => format!("! command -v {word} >/dev/null || {word} {command}"),
         }
     }
 }
 
-/// The first such program on PATH.
+/// The first program of this name on PATH.
 pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let is_program = |path: &PathBuf| {
@@ -508,10 +509,10 @@ pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
         .find(is_program)
 }
 
-/// Whether the settings have a hook for the event that calls nugget and is not the one given.
+/// Whether the settings have another hook for the event that calls nugget.
 fn has_own_hook(path: &Path, text: Option<&str>, event: &str, ours: &Value) -> Result<bool, CliError> {
-    let groups =
-        json_edit::look(text.unwrap_or_default(), &["hooks", event]).map_err(|error| broken(path, &error))?;
+    let groups = json_edit::get(text.unwrap_or_default(), &["hooks", event])
+        .map_err(|error| invalid_file(path, &error))?;
     let groups =
         groups.as_ref().and_then(Value::as_array).into_iter().flatten().filter(|group| *group != ours);
     let hooks = groups.filter_map(|group| group.get("hooks")?.as_array()).flatten();
@@ -533,7 +534,7 @@ fn is_ours(folder: &Path) -> bool {
     serde_json::from_slice::<Value>(&manifest).is_ok_and(|manifest| manifest["name"] == "nugget")
 }
 
-/// Takes the plugin's own files away, and the folders that are empty then.
+/// Removes the plugin's files, and the folders that are then empty.
 fn remove_plugin(folder: &Path) -> Result<(), CliError> {
     let files = plugin::FILES.iter().map(|(path, _)| *path).chain([plugin::PATH_FILE]);
     let mut folders = vec![folder.to_owned()];
@@ -571,30 +572,31 @@ fn read(path: &Path) -> Result<Option<String>, CliError> {
     }
 }
 
-/// Writes a whole file, or nothing: another one beside it takes its place. Behind a link it is the file that
-/// the link leads to, and a file that is there keeps its mode.
-fn put(path: &Path, text: &str, mode: u32) -> Result<(), CliError> {
-    let real = behind_links(path)?;
-    let wrong = |error: io::Error| failed("write", &real, &error);
+/// Writes a file atomically, by renaming a temporary file. Symbolic links are followed, and an existing file
+/// keeps its mode.
+fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), CliError> {
+    let real = resolve_links(path)?;
+    let failed_to_write = |error: io::Error| failed("write", &real, &error);
     let mode = match fs::metadata(&real) {
         Ok(meta) if meta.permissions().readonly() => {
             return Err(CliError::new(format!("{} is read-only", real.display()))
-                .hint("let yourself write to it, then run the command again"));
+                .hint("make it writable, then run the command again"));
         }
         Ok(meta) => meta.permissions().mode() & 0o7777,
         Err(_) => mode,
     };
     let folder = real.parent().unwrap_or(Path::new("/"));
-    let mut file = tempfile::Builder::new().prefix(".nugget-").tempfile_in(folder).map_err(wrong)?;
-    file.write_all(text.as_bytes()).map_err(wrong)?;
-    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(wrong)?;
-    file.as_file().sync_all().map_err(wrong)?;
-    file.persist(&real).map_err(|error| wrong(error.error))?;
-    // The name lasts once its folder does.
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(wrong)
+    let mut file =
+        tempfile::Builder::new().prefix(".nugget-").tempfile_in(folder).map_err(failed_to_write)?;
+    file.write_all(text.as_bytes()).map_err(failed_to_write)?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(failed_to_write)?;
+    file.as_file().sync_all().map_err(failed_to_write)?;
+    file.persist(&real).map_err(|error| failed_to_write(error.error))?;
+    // Makes the rename durable.
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed_to_write)
 }
 
-fn behind_links(path: &Path) -> Result<PathBuf, CliError> {
+fn resolve_links(path: &Path) -> Result<PathBuf, CliError> {
     let mut at = path.to_owned();
     for _ in 0..40 {
         match fs::read_link(&at) {
@@ -602,24 +604,24 @@ fn behind_links(path: &Path) -> Result<PathBuf, CliError> {
             Err(_) => return Ok(at),
         }
     }
-    Err(CliError::new(format!("{} is a link that leads in a circle", path.display())))
+    Err(CliError::new(format!("{} is a circular link", path.display())))
 }
 
 fn make_parent(path: &Path) -> Result<(), CliError> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder).map_err(|error| failed("make", folder, &error))
+    fs::create_dir_all(folder).map_err(|error| failed("create", folder, &error))
 }
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> CliError {
     CliError::new(format!("failed to {what} {}: {error}", path.display()))
-        .hint("what was done so far is noted: `nugget uninstall` takes it back")
+        .hint("the changes so far are recorded: `nugget uninstall` reverts them")
 }
 
-pub(crate) fn broken(path: &Path, error: &json_edit::Error) -> CliError {
-    CliError::new(format!("{} is left alone: {error}", path.display()))
-        .hint("mend it there, then run the command again")
+pub(crate) fn invalid_file(path: &Path, error: &json_edit::Error) -> CliError {
+    CliError::new(format!("{} was not changed: {error}", path.display()))
+        .hint("fix it there, then run the command again")
 }
 
-fn blake3_of(bytes: &[u8]) -> String {
+fn digest(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex().to_string()
 }

@@ -143,7 +143,7 @@ pub(crate) fn remove(text: &str, added: &Added) -> Result<Option<String>, Error>
 }
 
 /// Where a value stands, for a look at what a file says.
-pub(crate) fn look(text: &str, path: &[&str]) -> Result<Option<Value>, Error> {
+pub(crate) fn get(text: &str, path: &[&str]) -> Result<Option<Value>, Error> {
     let (_, body) = without_bom(text);
     if body.trim().is_empty() {
         return Ok(None);

@@ -1,23 +1,40 @@
-//! The commands: what a person types, what they read, and how it ends.
+//! The command line of nugget: parses arguments, runs commands and prints results.
 //!
-//! Nothing below this crate writes to the terminal, and nothing here decides how the work is done.
+//! This is the only crate that writes to the terminal. It does not decide how knowledge is extracted, ranked or
+//! stored: the crates below do.
+//!
+//! ```
+//! assert_eq!(cli::command().get_name(), "nugget");
+//! ```
+
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod allocator;
+mod async_runtime;
 mod commands;
 mod context;
 mod error;
 mod extractor;
 #[cfg(feature = "failpoints")]
 mod fake_extractor;
+mod hook;
+mod index_update;
 mod integration;
 mod json_edit;
+mod logging;
+mod new_brain;
 mod output;
 mod plugin;
 mod project;
 mod remote;
+mod settings;
+mod shown_units;
+mod spawn;
 mod subprocess;
 mod tui;
+mod unit_files;
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,28 +53,28 @@ Examples:
   nugget install
 
 Exit codes:
-  0  done, also when there was nothing to do or nothing to find
-  1  it failed; the message says what is safe and what to do
+  0  success, also if there was nothing to do or to find
+  1  failure; the message says what happened and what to do
   2  wrong usage or wrong settings
-  3  there is no such brain, unit, capture or file
-  4  a capture that was waited for has ended as a dead letter
+  3  no such brain, unit, capture or file
+  4  a capture that was waited for has failed
 
-`nugget COMMAND --help` has more, with examples.";
+`nugget COMMAND --help` has details and examples.";
 
-/// What a person wants to do, and the commands for it. One that is named nowhere here stands at the end.
+/// The commands in `--help`, by use. A test keeps the list complete.
 const GROUPS: [(&str, &[&str]); 5] = [
-    ("Begin", &["demo", "init", "clone", "install", "uninstall", "import"]),
-    ("Ask and read", &["ask", "list", "show", "why", "export"]),
-    ("Watch over what sessions bring", &["status", "sync", "retry", "forget-capture", "spend", "doctor"]),
-    ("Called by Claude Code", &["serve", "capture-session", "session-start", "user-prompt"]),
-    ("Set up and look after", &["config", "index", "runtime", "eval", "completions", "man"]),
+    ("Start", &["demo", "init", "clone", "install", "import"]),
+    ("Daily use", &["ask", "list", "show", "why", "status", "sync"]),
+    ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
+    ("More tools", &["export", "eval", "runtime", "completions", "man"]),
+    ("For Claude Code", &["serve", "capture-session"]),
 ];
 
-/// A memory for Claude Code: what a session learned is reviewed by you, and found by
-/// the next one
+/// A memory for Claude Code: it captures what sessions learn, you review it, and
+/// later sessions recall it.
 #[derive(Parser)]
 #[command(name = "nugget", version, after_help = HELP, max_term_width = 80, propagate_version = true)]
-struct Arguments {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 
@@ -65,168 +82,164 @@ struct Arguments {
     #[arg(long, global = true, value_name = "DIR")]
     brain: Option<PathBuf>,
 
-    /// Say more on stderr; twice for everything (NUGGET_LOG takes a filter)
+    /// Log more to stderr; repeat for more detail (NUGGET_LOG takes a filter)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Show the whole flywheel in a scratch folder
-    Demo(commands::demo::Arguments),
-    /// Make a brain, or adopt a folder or repository as one
-    Init(commands::init::Arguments),
-    /// Make nugget part of Claude Code: hooks, server, skill
-    Install(commands::install::Arguments),
-    /// Take nugget out of Claude Code again
-    Uninstall(commands::uninstall::Arguments),
-    /// Bring a brain that is kept elsewhere to this machine
-    Clone(commands::clone::Arguments),
-    /// Check everything that nugget stands on
-    Doctor(commands::doctor::Arguments),
-    /// Queue a session for capture (what the hook calls)
-    CaptureSession(commands::capture_session::Arguments),
-    /// Show captures, the drainer, the index and what to review
-    Status(commands::status::Arguments),
-    /// Bring merges back, and find sessions that no hook announced
-    Sync(commands::sync::Arguments),
-    /// Ask the brain
-    Ask(commands::ask::Arguments),
+    /// Show capture, review and recall in a temporary folder
+    Demo(commands::demo::DemoArgs),
+    /// Create a brain, or adopt a folder or repository as one
+    Init(commands::init::InitArgs),
+    /// Add nugget to Claude Code: hooks, server, skill
+    Install(commands::install::InstallArgs),
+    /// Remove nugget from Claude Code
+    Uninstall(commands::uninstall::UninstallArgs),
+    /// Clone an existing brain to this machine
+    Clone(commands::clone::CloneArgs),
+    /// Check the setup
+    Doctor(commands::doctor::DoctorArgs),
+    /// Queue a session for capture (the SessionEnd hook)
+    CaptureSession(commands::capture_session::CaptureSessionArgs),
+    /// Show captures, the worker, the index and what to review
+    Status(commands::status::StatusArgs),
+    /// Fetch merges, and queue sessions the hook missed
+    Sync(commands::sync::SyncArgs),
+    /// Ask the brain a question
+    Ask(commands::ask::AskArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
-    Serve(commands::serve::Arguments),
+    Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
-    Index(commands::index::Arguments),
+    Index(commands::index::IndexArgs),
     /// Print one unit
-    Show(commands::show::Arguments),
+    Show(commands::show::ShowArgs),
     /// Show the conversation that a unit comes from
-    Why(commands::why::Arguments),
+    Why(commands::why::WhyArgs),
     /// List the units
-    List(commands::list::Arguments),
-    /// Try dead captures again, and waiting ones now
-    Retry(commands::retry::Retry),
-    /// Strike a capture from the ledger
-    ForgetCapture(commands::retry::Forget),
-    /// Show what models have cost, and what is left of the budget
-    Spend(commands::spend::Arguments),
-    /// Print the settings in force and where each comes from
-    Config(commands::config::Arguments),
-    /// Show what runs the model, or bring in a faster runtime
-    Runtime(commands::runtime::Arguments),
-    /// Measure the search on a set of questions with known answers
+    List(commands::list::ListArgs),
+    /// Retry failed captures, and waiting ones now
+    Retry(commands::retry::RetryArgs),
+    /// Delete a capture record
+    ForgetCapture(commands::forget_capture::ForgetCaptureArgs),
+    /// Show what model calls cost, and the remaining budget
+    Spend(commands::spend::SpendArgs),
+    /// Print the effective settings and their origins
+    Config(commands::config::ConfigArgs),
+    /// Show the model runtime, or install a faster one
+    Runtime(commands::runtime::RuntimeArgs),
+    /// Measure the search on questions with known answers
     Eval(commands::eval::EvalArgs),
-    /// Bring in notes, CLAUDE.md files or Claude Code's own memory
+    /// Import notes, CLAUDE.md files or Claude Code's own memory
     Import(commands::import::ImportArgs),
     /// Write the units as JSON, a web page, or a folder to share
     Export(commands::export::ExportArgs),
     /// Print a completion script for your shell
-    Completions(commands::completions::Arguments),
+    Completions(commands::completions::CompletionsArgs),
     /// Print the manual, or write its pages to a folder
-    Man(commands::man::Arguments),
-    /// Tell a session that begins what is known (the hooks SessionStart and PreCompact)
+    Man(commands::man::ManArgs),
+    /// Print what a new session should know (the hooks SessionStart and PreCompact)
     #[command(hide = true)]
-    SessionStart(commands::session_start::Arguments),
-    /// Tell what is known about a prompt (the hook UserPromptSubmit)
+    SessionStart(commands::session_start::SessionStartArgs),
+    /// Print units that match a prompt (the hook UserPromptSubmit)
     #[command(hide = true)]
-    UserPrompt(commands::user_prompt::Arguments),
-    /// Work the queue of the brain until it is empty (hooks start this by themselves)
+    UserPrompt(commands::user_prompt::UserPromptArgs),
+    /// Process the brain's queue until it is empty (hooks and servers start this)
     #[command(hide = true)]
-    Drain(commands::drain::Arguments),
+    Drain(commands::drain::DrainArgs),
 }
 
-/// Runs the program with its arguments and says how it ended.
+/// Runs a command line, of which the first item is the program's name, and returns its exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    allocator::settle();
+    allocator::configure();
     if std::env::var_os(commands::completions::VARIABLE).is_some() {
         clap_complete::CompleteEnv::with_factory(command).var(commands::completions::VARIABLE).complete();
     }
     let parsed = command()
         .try_get_matches_from(arguments)
-        .and_then(|matches| <Arguments as clap::FromArgMatches>::from_arg_matches(&matches));
-    let arguments = match parsed {
-        Ok(arguments) => arguments,
+        .and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
-            // A closed pipe is the only way in which this fails, and then nobody reads.
+            // Fails only if the pipe is closed.
             let _ = error.print();
             return ExitCode::from(code);
         }
     };
-    match dispatch(arguments) {
+    match dispatch(cli) {
         Ok(code) => code,
-        Err(fault) => {
-            fault.print();
-            ExitCode::from(fault.code)
+        Err(error) => {
+            error.print();
+            ExitCode::from(error.code)
         }
     }
 }
 
-fn dispatch(Arguments { command, brain, verbose }: Arguments) -> Result<ExitCode, CliError> {
+fn dispatch(Cli { command, brain, verbose }: Cli) -> Result<ExitCode, CliError> {
     let context = context::Context::new(brain, verbose);
-    // Those that nobody watches log to a file, and say so to who watches all the same.
+    // These log to a file, or decide it themselves.
     if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Index(_)) {
         context.log_to_stderr();
     }
     match command {
-        Command::Demo(arguments) => arguments.run(&context),
-        Command::Init(arguments) => arguments.run(&context),
-        Command::Install(arguments) => arguments.run(&context),
-        Command::Uninstall(arguments) => arguments.run(&context),
-        Command::SessionStart(arguments) => arguments.run(context),
-        Command::UserPrompt(arguments) => arguments.run(context),
-        Command::Clone(arguments) => arguments.run(&context),
-        Command::Doctor(arguments) => arguments.run(&context),
-        Command::CaptureSession(arguments) => arguments.run(&context),
-        Command::Status(arguments) => arguments.run(&context),
-        Command::Sync(arguments) => arguments.run(&context),
-        Command::Ask(arguments) => arguments.run(&context),
-        Command::Serve(arguments) => arguments.run(&context),
-        Command::Index(arguments) => arguments.run(&context),
-        Command::Show(arguments) => arguments.run(&context),
-        Command::Why(arguments) => arguments.run(&context),
-        Command::List(arguments) => arguments.run(&context),
-        Command::Retry(arguments) => arguments.run(&context),
-        Command::ForgetCapture(arguments) => arguments.run(&context),
-        Command::Spend(arguments) => arguments.run(&context),
-        Command::Config(arguments) => arguments.run(&context),
-        Command::Runtime(arguments) => arguments.run(&context),
-        Command::Eval(arguments) => arguments.run(&context),
-        Command::Import(arguments) => arguments.run(&context),
-        Command::Export(arguments) => arguments.run(&context),
-        Command::Completions(arguments) => arguments.run(),
-        Command::Man(arguments) => arguments.run(),
-        Command::Drain(arguments) => arguments.run(&context),
+        Command::Demo(args) => args.run(&context),
+        Command::Init(args) => args.run(&context),
+        Command::Install(args) => args.run(&context),
+        Command::Uninstall(args) => args.run(&context),
+        Command::SessionStart(args) => args.run(context),
+        Command::UserPrompt(args) => args.run(context),
+        Command::Clone(args) => args.run(&context),
+        Command::Doctor(args) => args.run(&context),
+        Command::CaptureSession(args) => args.run(&context),
+        Command::Status(args) => args.run(&context),
+        Command::Sync(args) => args.run(&context),
+        Command::Ask(args) => args.run(&context),
+        Command::Serve(args) => args.run(&context),
+        Command::Index(args) => args.run(&context),
+        Command::Show(args) => args.run(&context),
+        Command::Why(args) => args.run(&context),
+        Command::List(args) => args.run(&context),
+        Command::Retry(args) => args.run(&context),
+        Command::ForgetCapture(args) => args.run(&context),
+        Command::Spend(args) => args.run(&context),
+        Command::Config(args) => args.run(&context),
+        Command::Runtime(args) => args.run(&context),
+        Command::Eval(args) => args.run(&context),
+        Command::Import(args) => args.run(&context),
+        Command::Export(args) => args.run(&context),
+        Command::Completions(args) => args.run(),
+        Command::Man(args) => args.run(),
+        Command::Drain(args) => args.run(&context),
     }
 }
 
-/// The command line's shape, for parsing, completions, the manual and tests of its help.
+/// The definition of the command line, for parsing, completions and the manual.
 pub fn command() -> clap::Command {
-    let command = <Arguments as clap::CommandFactory>::command();
-    let commands = grouped(&command);
+    let command = <Cli as clap::CommandFactory>::command();
+    let commands = render_groups(&command);
     command.help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{commands}Options:\n{{options}}{{after-help}}"
     ))
 }
 
-/// The commands, by what a person wants to do.
-fn grouped(command: &clap::Command) -> String {
-    let visible: Vec<(&str, String)> = command
+/// The visible commands with their descriptions, by group.
+fn render_groups(command: &clap::Command) -> String {
+    let abouts: HashMap<&str, String> = command
         .get_subcommands()
         .filter(|command| !command.is_hide_set())
         .map(|command| (command.get_name(), command.get_about().map(ToString::to_string).unwrap_or_default()))
         .collect();
-    let width = visible.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let is_named = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
-    let others: Vec<&str> = visible.iter().map(|(name, _)| *name).filter(|name| !is_named(name)).collect();
+    let width = abouts.keys().map(|name| name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for (heading, names) in GROUPS.into_iter().chain([("More", &others[..])]) {
-        let lines: Vec<String> = names
-            .iter()
-            .filter_map(|name| visible.iter().find(|(known, _)| known == name))
-            .map(|(name, about)| format!("  {name:<width$}  {about}\n"))
-            .collect();
-        if !lines.is_empty() {
-            text.push_str(&format!("{heading}:\n{}\n", lines.concat()));
+    for (heading, names) in GROUPS {
+        text.push_str(&format!("{heading}:\n"));
+        for name in names {
+            let about = abouts.get(name).map_or("", String::as_str);
+            text.push_str(&format!("  {name:<width$}  {about}\n"));
         }
+        text.push('\n');
     }
     text
 }
@@ -236,10 +249,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_consistent_and_every_command_is_for_something() {
-        command().debug_assert();
-        let help = command().render_help().to_string();
-        assert!(!help.contains("More:"), "{help}");
+    fn the_help_lists_every_command_once_within_80_columns() {
+        let command = command();
+        command.clone().debug_assert();
+        let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let mut visible: Vec<&str> =
+            visible.map(clap::Command::get_name).filter(|name| *name != "help").collect();
+        let mut listed: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        visible.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(listed, visible);
+        let help = command.clone().render_help().to_string();
         let too_long: Vec<&str> = help.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(too_long.is_empty(), "{too_long:?}");
     }

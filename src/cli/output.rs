@@ -1,6 +1,7 @@
-//! Printing: to people and to programs.
+//! Prints results for people and for programs.
 
 use std::io::{self, Write as _};
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use crate::error::CliError;
 
-/// Writes to stdout. A closed pipe ends the output and is no failure: `nugget list | head`.
+/// Writes to stdout. A closed pipe is not an error: `nugget list | head`.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -22,21 +23,21 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-/// One line to stderr, for what is worth knowing and is not the result.
+/// Writes a line to stderr, for information that is not the result.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
-/// A text for a terminal: without the control characters that would move its cursor.
+/// Removes the control characters that would move a terminal's cursor.
 pub(crate) fn safe(text: &str) -> String {
     knowledge::text::strip_hidden(text)
 }
 
-/// A line for a terminal: parts with their styles.
+/// A line for a terminal: parts with styles.
 pub(crate) type Line = ratatui::text::Line<'static>;
 pub(crate) type Part = ratatui::text::Span<'static>;
 
-/// Lines as text, with a terminal's codes for their styles; `print` leaves these out where they are not
+/// Converts lines to text with escape codes for their styles. `print` removes the codes where they are not
 /// wanted (`NO_COLOR`, no terminal).
 pub(crate) fn styled(lines: &[Line]) -> String {
     let mut text = String::new();
@@ -68,8 +69,8 @@ fn ansi(style: Style) -> anstyle::Style {
     codes
 }
 
-/// A table: columns as wide as they need to be, two spaces between them, the last one cut to what is left of
-/// the width. Wide characters count as the two places that they take.
+/// Lays out a table: columns as wide as their content, two spaces apart; the last one is cut to the rest of
+/// the width. Wide characters take two cells.
 pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize) -> Vec<Line> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count)
@@ -96,18 +97,18 @@ pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize) -> Vec<Line> {
     rows.into_iter().map(line).collect()
 }
 
-/// A table without styles, as wide as the terminal.
+/// Lays out a table without styles, as wide as the terminal.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let rows = rows.iter().map(|row| row.iter().cloned().map(Part::raw).collect());
     styled(&columns(rows.collect(), terminal_width()))
 }
 
-/// The places that a text takes in a terminal.
+/// The number of terminal cells that a text takes.
 pub(crate) fn width(text: &str) -> usize {
     ratatui::text::Span::raw(text).width()
 }
 
-/// As much of a line as takes no more than `width` places, with an ellipsis when something is left out.
+/// Cuts a line to at most `width` cells, with an ellipsis if something is cut.
 pub(crate) fn fit(text: &str, width: usize) -> String {
     if self::width(text) <= width {
         return text.to_owned();
@@ -124,7 +125,7 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     format!("{}…", fitting.trim_end())
 }
 
-/// Columns of the terminal.
+/// The width of the terminal in cells.
 pub(crate) fn terminal_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
         return columns;
@@ -132,7 +133,7 @@ pub(crate) fn terminal_width() -> usize {
     rustix::termios::tcgetwinsize(io::stdout()).map_or(100, |size| usize::from(size.ws_col).max(40))
 }
 
-/// A progress bar on stderr, absent where stderr is no terminal.
+/// A progress bar on stderr, hidden unless stderr is a terminal.
 pub(crate) fn progress_bar(message: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {pos}/{len}") {
@@ -142,7 +143,7 @@ pub(crate) fn progress_bar(message: &str) -> ProgressBar {
     bar
 }
 
-/// A line on stderr that says what is being done, absent where stderr is no terminal.
+/// A spinner on stderr, hidden unless stderr is a terminal.
 pub(crate) fn spinner() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
@@ -152,7 +153,7 @@ pub(crate) fn spinner() -> ProgressBar {
     bar
 }
 
-/// How long ago, in one unit: `12 s`, `5 min`, `3 h`, `9 d`.
+/// The time between two moments in one unit: `12 s`, `5 min`, `3 h`, `9 d`.
 pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     match now.duration_since(then).as_secs().max(0) {
         seconds @ 0..=119 => format!("{seconds} s"),
@@ -162,18 +163,58 @@ pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     }
 }
 
+/// A count with its noun: `1 unit`, `1,204 units`, `2 branches`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    let plural = match noun {
+        _ if count == 1 => "",
+        noun if noun.ends_with("ch") => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{plural}", thousands(count))
+}
+
+/// A number with its digits in groups: `1,234,567`.
+pub(crate) fn thousands(count: u64) -> String {
+    let digits = count.to_string();
+    let mut grouped = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+/// A path with `~` for the home folder.
+pub(crate) fn short_path(path: &Path) -> String {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+    match home.and_then(|home| path.strip_prefix(home).ok()) {
+        Some(rest) => safe(&format!("~/{}", rest.display())),
+        None => safe(&path.display().to_string()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_age_is_told_in_one_unit() {
+    fn an_age_has_one_unit() {
         let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
         let ago = |seconds: i64| age(now - jiff::SignedDuration::from_secs(seconds), now);
         assert_eq!(
             [ago(5), ago(130), ago(7200), ago(864_000), ago(-5)],
             ["5 s", "2 min", "2 h", "10 d", "0 s"]
         );
+    }
+
+    #[test]
+    fn a_count_has_groups_of_digits_and_a_noun() {
+        assert_eq!(counted(1, "unit"), "1 unit");
+        assert_eq!(counted(2, "branch"), "2 branches");
+        assert_eq!(counted(0, "unit"), "0 units");
+        assert_eq!([thousands(7), thousands(1_000), thousands(1_234_567)], ["7", "1,000", "1,234,567"]);
     }
 
     #[test]
@@ -184,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_characters_take_two_places_and_styles_none() {
+    fn wide_characters_take_two_cells_and_styles_none() {
         let rows = vec![
             vec![Part::raw("日本"), Part::raw("x")],
             vec![Part::styled("abc", Style::new().fg(Color::Red)), Part::raw("日".repeat(30))],

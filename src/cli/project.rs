@@ -1,120 +1,111 @@
-//! What a project seems to be about, as far as its folder tells in a few milliseconds: its name, what it is
-//! built of, its languages. No process is started, and no more than a few small files are read.
+//! Detects what a project is about from its folder in a few milliseconds: names, libraries, languages.
+//!
+//! It starts no process and reads only a few small files.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use retrieve::project::{Profile, normalize_name};
+
 /// How much of a manifest is read.
 const MANIFEST_BYTES_MAX: u64 = 128 << 10;
-const USES_MAX: usize = 200;
-/// Parts of names that say nothing.
+const LIBRARIES_MAX: usize = 200;
+/// Parts of names that distinguish nothing.
 const GENERIC: &[&str] = &[
     "the", "app", "api", "web", "src", "main", "test", "tests", "project", "repo", "code", "work", "dev",
     "new", "my", "old", "core", "lib", "server", "client", "service", "tool", "tools", "example", "demo",
     "tmp", "home",
 ];
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A project on this machine.
 pub(crate) struct Project {
-    /// Where its repository begins, else the folder itself.
+    /// The root of its repository, else the folder itself.
     pub(crate) root: PathBuf,
-    /// As its folder and its remote call it.
-    pub(crate) names: BTreeSet<String>,
-    /// The telling parts of the names.
-    pub(crate) words: BTreeSet<String>,
-    /// Libraries that it is built of.
-    pub(crate) uses: BTreeSet<String>,
-    pub(crate) languages: BTreeSet<&'static str>,
+    pub(crate) profile: Profile,
 }
 
 impl Project {
-    /// Looks at the project that a folder belongs to.
-    pub(crate) fn of(folder: &Path) -> Self {
+    /// Examines the project that a folder belongs to.
+    pub(crate) fn detect(folder: &Path) -> Self {
         let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
         let root =
             folder.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(&folder).to_owned();
-        let mut project = Self { root, ..Self::default() };
-        let folder_name = project.root.file_name().map(|name| name.to_string_lossy().into_owned());
-        for name in folder_name.into_iter().chain(remote(&project.root)) {
-            let name = normal(&name);
+        let mut profile = Profile::default();
+        let folder_name = root.file_name().map(|name| name.to_string_lossy().into_owned());
+        for name in folder_name.into_iter().chain(remote_name(&root)) {
+            let name = normalize_name(&name);
             let words = name.split('-').filter(|word| word.len() >= 3 && !GENERIC.contains(word));
-            project.words.extend(words.map(str::to_owned));
-            project.names.insert(name);
+            profile.words.extend(words.map(str::to_owned));
+            profile.names.insert(name);
         }
-        project.read_manifests();
-        project
-    }
-
-    fn read_manifests(&mut self) {
-        let root = self.root.clone();
-        let read = |name: &str| head(&root.join(name));
-        if let Some(text) = read("Cargo.toml") {
-            self.languages.insert("rust");
-            self.uses.extend(cargo(&text));
-        }
-        if let Some(text) = read("package.json") {
-            let is_typescript = root.join("tsconfig.json").is_file();
-            self.languages.insert(if is_typescript { "typescript" } else { "javascript" });
-            self.uses.extend(npm(&text));
-        }
-        if let Some(text) = read("go.mod") {
-            self.languages.insert("go");
-            let last = |line: &str| {
-                let module = line.trim().trim_start_matches("require ").split(' ').next()?;
-                module
-                    .contains('.')
-                    .then(|| module.rsplit('/').find(|part| !is_version(part)).map(str::to_owned))?
-            };
-            self.uses.extend(text.lines().skip(1).filter_map(last));
-        }
-        for name in ["requirements.txt", "pyproject.toml", "setup.py"] {
-            let Some(text) = read(name) else { continue };
-            self.languages.insert("python");
-            match name {
-                "requirements.txt" => self.uses.extend(text.lines().filter_map(requirement)),
-                "pyproject.toml" => self.uses.extend(pyproject(&text)),
-                _ => {}
-            }
-        }
-        for (name, language) in [
-            ("Gemfile", "ruby"),
-            ("pom.xml", "java"),
-            ("build.gradle", "java"),
-            ("mix.exs", "elixir"),
-            ("composer.json", "php"),
-        ] {
-            if root.join(name).is_file() {
-                self.languages.insert(language);
-            }
-        }
-        self.uses = std::mem::take(&mut self.uses).iter().map(|name| normal(name)).take(USES_MAX).collect();
+        read_manifests(&mut profile, &root);
+        Self { root, profile }
     }
 }
 
-/// Lower case, with hyphens: `My_Shop` and `my-shop` are one name.
-pub(crate) fn normal(name: &str) -> String {
-    let name = name.trim().to_lowercase();
-    let name: String = name.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-    name.trim_matches('-').to_owned()
+fn read_manifests(profile: &mut Profile, root: &Path) {
+    let read = |name: &str| read_start(&root.join(name));
+    let mut libraries = Vec::new();
+    if let Some(text) = read("Cargo.toml") {
+        profile.languages.insert("rust");
+        libraries.extend(cargo_dependencies(&text));
+    }
+    if let Some(text) = read("package.json") {
+        let is_typescript = root.join("tsconfig.json").is_file();
+        profile.languages.insert(if is_typescript { "typescript" } else { "javascript" });
+        libraries.extend(npm_dependencies(&text));
+    }
+    if let Some(text) = read("go.mod") {
+        profile.languages.insert("go");
+        let last_part = |line: &str| {
+            let module = line.trim().trim_start_matches("require ").split(' ').next()?;
+            module
+                .contains('.')
+                .then(|| module.rsplit('/').find(|part| !is_version(part)).map(str::to_owned))?
+        };
+        libraries.extend(text.lines().skip(1).filter_map(last_part));
+    }
+    for name in ["requirements.txt", "pyproject.toml", "setup.py"] {
+        let Some(text) = read(name) else { continue };
+        profile.languages.insert("python");
+        match name {
+            "requirements.txt" => libraries.extend(text.lines().filter_map(requirement)),
+            "pyproject.toml" => libraries.extend(pyproject_dependencies(&text)),
+            _ => {}
+        }
+    }
+    for (name, language) in [
+        ("Gemfile", "ruby"),
+        ("pom.xml", "java"),
+        ("build.gradle", "java"),
+        ("mix.exs", "elixir"),
+        ("composer.json", "php"),
+    ] {
+        if root.join(name).is_file() {
+            profile.languages.insert(language);
+        }
+    }
+    libraries.sort();
+    libraries.dedup();
+    profile.libraries = libraries.iter().map(|name| normalize_name(name)).take(LIBRARIES_MAX).collect();
 }
 
-/// The last part of the remote's address.
-fn remote(root: &Path) -> Option<String> {
+/// The last part of the address of the remote `origin`.
+fn remote_name(root: &Path) -> Option<String> {
     let git = root.join(".git");
     let config = if git.is_dir() {
         git.join("config")
     } else {
         // A work tree of another repository, or a submodule.
-        let link = head(&git)?;
+        let link = read_start(&git)?;
         let folder = root.join(link.trim().strip_prefix("gitdir:")?.trim());
-        match head(&folder.join("commondir")) {
+        match read_start(&folder.join("commondir")) {
             Some(common) => folder.join(common.trim()).join("config"),
             None => folder.join("config"),
         }
     };
-    let text = head(&config)?;
+    let text = read_start(&config)?;
     let section = text.split("[remote \"origin\"]").nth(1)?;
     let lines = section.lines().skip(1).take_while(|line| !line.trim_start().starts_with('['));
     let url = lines
@@ -124,23 +115,18 @@ fn remote(root: &Path) -> Option<String> {
     Some(name.trim_end_matches(".git").to_owned())
 }
 
-fn cargo(text: &str) -> Vec<String> {
+fn cargo_dependencies(text: &str) -> Vec<String> {
     let Ok(table) = text.parse::<toml::Table>() else { return Vec::new() };
-    let of = |table: Option<&toml::Value>| {
-        let table = table.and_then(toml::Value::as_table);
-        table.into_iter().flat_map(|table| table.keys().cloned()).collect::<Vec<_>>()
-    };
-    let mut uses = of(table.get("dependencies"));
-    uses.extend(of(table.get("workspace").and_then(|workspace| workspace.get("dependencies"))));
-    uses.extend(of(table.get("dev-dependencies")));
-    uses
+    let workspace = table.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    [table.get("dependencies"), workspace, table.get("dev-dependencies")].into_iter().flat_map(keys).collect()
 }
 
-fn npm(text: &str) -> Vec<String> {
+fn npm_dependencies(text: &str) -> Vec<String> {
     let Ok(value) = serde_json::from_str::<serde_json::Value>(text) else { return Vec::new() };
-    let of = |name: &str| value.get(name).and_then(serde_json::Value::as_object);
-    let names = ["dependencies", "devDependencies"].into_iter().filter_map(of).flat_map(|table| table.keys());
-    names
+    ["dependencies", "devDependencies"]
+        .into_iter()
+        .filter_map(|name| value.get(name)?.as_object())
+        .flat_map(|table| table.keys())
         .flat_map(|name| name.trim_start_matches('@').split('/').map(str::to_owned))
         .filter(|name| name != "types")
         .collect()
@@ -152,23 +138,26 @@ fn requirement(line: &str) -> Option<String> {
     is_name.then(|| name.to_owned())
 }
 
-fn pyproject(text: &str) -> Vec<String> {
+fn pyproject_dependencies(text: &str) -> Vec<String> {
     let Ok(table) = text.parse::<toml::Table>() else { return Vec::new() };
     let project = table.get("project").and_then(|project| project.get("dependencies"));
     let listed = project.and_then(toml::Value::as_array).into_iter().flatten();
-    let mut uses: Vec<String> = listed.filter_map(toml::Value::as_str).filter_map(requirement).collect();
-    let poetry =
-        table.get("tool").and_then(|tool| tool.get("poetry")).and_then(|poetry| poetry.get("dependencies"));
-    uses.extend(poetry.and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys().cloned()));
-    uses.retain(|name| name != "python");
-    uses
+    let mut libraries: Vec<String> = listed.filter_map(toml::Value::as_str).filter_map(requirement).collect();
+    let poetry = table.get("tool").and_then(|tool| tool.get("poetry")?.get("dependencies"));
+    libraries.extend(keys(poetry));
+    libraries.retain(|name| name != "python");
+    libraries
+}
+
+fn keys(table: Option<&toml::Value>) -> impl Iterator<Item = String> {
+    table.and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys().cloned())
 }
 
 fn is_version(part: &str) -> bool {
     part.strip_prefix('v').is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit()))
 }
 
-fn head(path: &Path) -> Option<String> {
+fn read_start(path: &Path) -> Option<String> {
     if !path.metadata().ok()?.is_file() {
         return None;
     }
@@ -179,9 +168,11 @@ fn head(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    fn made(files: &[(&str, &str)]) -> Project {
+    fn detect(files: &[(&str, &str)]) -> Profile {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("Pay_Service");
         for (name, text) in files {
@@ -190,24 +181,24 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         std::fs::create_dir_all(root.join("src/deep")).unwrap();
-        Project::of(&root.join("src/deep"))
+        Project::detect(&root.join("src/deep")).profile
     }
 
-    fn listed(set: &BTreeSet<String>) -> Vec<&str> {
+    fn list(set: &BTreeSet<String>) -> Vec<&str> {
         set.iter().map(String::as_str).collect()
     }
 
     #[test]
-    fn a_project_is_known_by_its_folder_and_its_remote() {
+    fn names_come_from_the_folder_and_the_remote() {
         let config = "[core]\n\tbare = false\n[remote \"origin\"]\n\tfetch = x\n\turl = git@example.com:us/shop-backend.git\n";
-        let project = made(&[(".git/config", config)]);
-        assert_eq!(listed(&project.names), ["pay-service", "shop-backend"]);
-        assert_eq!(listed(&project.words), ["backend", "pay", "shop"]);
+        let profile = detect(&[(".git/config", config)]);
+        assert_eq!(list(&profile.names), ["pay-service", "shop-backend"]);
+        assert_eq!(list(&profile.words), ["backend", "pay", "shop"]);
     }
 
     #[test]
-    fn a_project_is_known_by_what_it_is_built_of() {
-        let project = made(&[
+    fn libraries_and_languages_come_from_the_manifests() {
+        let profile = detect(&[
             (".git/HEAD", ""),
             ("Cargo.toml", "[dependencies]\ntokio = '1'\n[workspace.dependencies]\nserde_json = '1'\n"),
             ("package.json", r#"{"dependencies": {"@nestjs/core": "1", "react": "2"}}"#),
@@ -215,16 +206,16 @@ mod tests {
             ("pyproject.toml", "[project]\ndependencies = ['fastapi>=1', 'httpx']\n"),
         ]);
         assert_eq!(
-            listed(&project.uses),
+            list(&profile.libraries),
             ["core", "fastapi", "httpx", "nestjs", "pgx", "react", "serde-json", "tokio"]
         );
-        assert_eq!(project.languages.into_iter().collect::<Vec<_>>(), ["go", "javascript", "python", "rust"]);
+        assert_eq!(profile.languages.into_iter().collect::<Vec<_>>(), ["go", "javascript", "python", "rust"]);
     }
 
     #[test]
-    fn a_broken_manifest_tells_nothing_and_fails_nothing() {
-        let project =
-            made(&[("Cargo.toml", "[depend"), ("package.json", "\u{0}"), (".git", "gitdir: /nowhere")]);
-        assert!(project.uses.is_empty());
+    fn a_broken_manifest_is_ignored() {
+        let profile =
+            detect(&[("Cargo.toml", "[depend"), ("package.json", "\u{0}"), (".git", "gitdir: /nowhere")]);
+        assert!(profile.libraries.is_empty());
     }
 }

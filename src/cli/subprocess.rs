@@ -1,15 +1,15 @@
-//! Other programs that are asked what they are.
+//! Asks other programs for their version.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How much of the answer is read.
+/// How much of the output is read.
 const ANSWER_BYTES_MAX: u64 = 1_000;
 
-/// The first line of what a program says to `--version`, if it ends well in time. It is told not to call nugget
-/// again (`NUGGET_DISABLE`).
+/// The first line that a program prints for `--version`, if it succeeds in time. `NUGGET_DISABLE` keeps it from
+/// calling nugget in turn.
 pub(crate) fn version_of(program: &Path, within: Duration) -> Option<String> {
     let mut child = Command::new(program)
         .arg("--version")
@@ -19,20 +19,20 @@ pub(crate) fn version_of(program: &Path, within: Duration) -> Option<String> {
         .stderr(Stdio::null())
         .spawn()
         .ok()?;
-    let begun = Instant::now();
-    let ended_well = loop {
+    let started = Instant::now();
+    let succeeded = loop {
         match child.try_wait() {
             Ok(Some(status)) => break status.success(),
-            Ok(None) if begun.elapsed() < within => std::thread::sleep(Duration::from_millis(5)),
+            Ok(None) if started.elapsed() < within => std::thread::sleep(Duration::from_millis(5)),
             _ => break false,
         }
     };
-    if !ended_well {
+    if !succeeded {
         let _ = child.kill();
         let _ = child.wait();
         return None;
     }
-    // No more than the line: what it has started may hold the pipe open.
+    // Only one line: a child of the program may hold the pipe open.
     let mut line = Vec::new();
     BufReader::new(child.stdout.take()?.take(ANSWER_BYTES_MAX)).read_until(b'\n', &mut line).ok()?;
     let line = knowledge::text::one_line(&String::from_utf8_lossy(&line), 80);

@@ -1,5 +1,5 @@
-//! A screen that is drawn anew again and again, and gives the terminal back as it was: when it is dropped,
-//! after a panic, and for as long as the process is suspended.
+//! A full-screen view that is redrawn, and restores the terminal: when it is dropped, after a panic, and while
+//! the process is suspended.
 
 use std::io::{self, IsTerminal as _, Stdout, Write as _};
 use std::sync::{Mutex, Once, PoisonError};
@@ -11,48 +11,49 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::output::Line;
 
-/// The other screen of a terminal, without a cursor and without wrapping.
+/// Switches to the alternate screen, and turns the cursor and wrapping off.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// How the terminal was before; here, so that a panic finds it. `None` inside when stdin is no terminal.
-static BEFORE: Mutex<Option<Option<Termios>>> = Mutex::new(None);
+/// The terminal's modes before; static, so that the panic hook finds them. The inner `None`: stdin is not a
+/// terminal.
+static MODES_BEFORE: Mutex<Option<Option<Termios>>> = Mutex::new(None);
 
-const EMPTY: &str = "\x1b[H\x1b[2J";
+const CLEAR: &str = "\x1b[H\x1b[2J";
 
-/// Holds the terminal's other screen.
+/// The terminal's alternate screen.
 pub(crate) struct Screen {
-    /// Of a fixed size, and made anew when that changes: to resize one it asks the terminal where its cursor
-    /// is, and whoever reads the keys here would take the answer away.
+    /// Has a fixed size, and is replaced when that changes: resizing asks the terminal for its cursor position,
+    /// and the thread that reads keys would take the answer.
     terminal: Terminal<CrosstermBackend<Stdout>>,
     size: Size,
 }
 
 impl Screen {
     pub(crate) fn enter() -> io::Result<Self> {
-        restore_before_a_panic_is_told();
-        take()?;
+        restore_on_panic();
+        enter_screen()?;
         let size = size();
-        // Should that fail, `drop` is not there yet to give the terminal back.
-        let terminal = empty(size).inspect_err(|_| restore())?;
+        // If this fails, there is no `Screen` yet that would be dropped.
+        let terminal = cleared(size).inspect_err(|_| restore())?;
         Ok(Self { terminal, size })
     }
 
-    /// Draws what has changed since the last time, in the terminal's present size: nothing flickers.
+    /// Draws what has changed since the last call, in the terminal's present size, so that nothing flickers.
     pub(crate) fn draw(&mut self, lines: impl FnOnce(usize) -> Vec<Line>) -> io::Result<()> {
         if self.size != size() {
             self.size = size();
-            self.terminal = empty(self.size)?;
+            self.terminal = cleared(self.size)?;
         }
         self.terminal.draw(|frame| fill(frame, lines)).map(drop)
     }
 
-    /// Gives the terminal back until this process is continued.
+    /// Restores the terminal and stops this process until it is continued.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
-        take()?;
-        self.terminal = empty(self.size)?;
+        enter_screen()?;
+        self.terminal = cleared(self.size)?;
         Ok(())
     }
 }
@@ -63,10 +64,10 @@ impl Drop for Screen {
     }
 }
 
-/// Empties the screen, for a picture that is drawn whole.
-fn empty(size: Size) -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
+/// Clears the screen; the next draw is complete.
+fn cleared(size: Size) -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
     let mut stdout = io::stdout();
-    stdout.write_all(EMPTY.as_bytes())?;
+    stdout.write_all(CLEAR.as_bytes())?;
     stdout.flush()?;
     let viewport = Viewport::Fixed(Rect::new(0, 0, size.width, size.height));
     Terminal::with_options(CrosstermBackend::new(stdout), TerminalOptions { viewport })
@@ -85,16 +86,16 @@ fn fill(frame: &mut Frame<'_>, lines: impl FnOnce(usize) -> Vec<Line>) {
         let shown = height.saturating_sub(1);
         let left = lines.len() - shown;
         lines.truncate(shown);
-        lines.push(Line::from(format!("… {left} more lines; a taller window shows them")));
+        lines.push(Line::from(format!("… {left} more lines; enlarge the window to see them")));
     }
     for (row, line) in (area.y..area.bottom()).zip(&lines) {
         frame.render_widget(line, Rect { y: row, height: 1, ..area });
     }
 }
 
-/// Takes the terminal. Keys come without a line's end and are not shown; the keys that send signals still do.
-fn take() -> io::Result<()> {
-    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+/// Enters the alternate screen. Keys are read at once and not echoed; those that send signals still do.
+fn enter_screen() -> io::Result<()> {
+    let mut before = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     let stdin = io::stdin();
     let modes = if stdin.is_terminal() { tcgetattr(&stdin).ok() } else { None };
     if let Some(modes) = &modes {
@@ -108,10 +109,10 @@ fn take() -> io::Result<()> {
     stdout.flush()
 }
 
-/// Gives the terminal back; a second time does nothing.
+/// Restores the terminal; a second call does nothing.
 fn restore() {
-    let Some(modes) = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-    // A terminal that is gone needs nothing back.
+    let Some(modes) = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
+    // Fails only if the terminal is gone.
     let mut stdout = io::stdout();
     let _ = stdout.write_all(LEAVE.as_bytes()).and_then(|()| stdout.flush());
     if let Some(modes) = modes {
@@ -119,14 +120,14 @@ fn restore() {
     }
 }
 
-/// What a panic says would be written to the other screen, and be gone with it.
-fn restore_before_a_panic_is_told() {
+/// Restores the terminal before a panic's message is printed, which would vanish with the alternate screen.
+fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let tell = std::panic::take_hook();
+        let print_panic = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
-            tell(panic);
+            print_panic(panic);
         }));
     });
 }
@@ -138,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_picture_is_drawn_over_the_last_one_and_what_has_no_room_is_counted() {
+    fn a_draw_replaces_the_last_one_and_counts_cut_lines() {
         let mut screen = ratatui::Terminal::new(TestBackend::new(20, 3)).unwrap();
         let mut show = |text: &'static str| {
             screen.draw(|frame| fill(frame, |_| text.lines().map(Line::from).collect())).unwrap();
@@ -148,6 +149,6 @@ mod tests {
         };
         assert_eq!(show("one\ntwo\nthree"), ["one", "two", "three"]);
         assert_eq!(show("1"), ["1", "", ""]);
-        assert_eq!(show("1\n2\n3\n4\n5"), ["1", "2", "… 3 more lines; a ta"]);
+        assert_eq!(show("1\n2\n3\n4\n5"), ["1", "2", "… 3 more lines; enla"]);
     }
 }

@@ -11,6 +11,7 @@ mod lexical;
 pub mod metrics;
 pub mod model_rerank;
 mod pack;
+pub mod project;
 mod query;
 mod render;
 mod rerank;

@@ -1,52 +1,55 @@
-//! `nugget capture-session`: what the hook calls when a session ends.
+//! `nugget capture-session`: queues an ended session for capture; the SessionEnd hook.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use brain::{Brain, Config, StatePaths};
+use brain::{Brain, StatePaths};
 use jiff::Timestamp;
 use knowledge::SessionId;
 use queue::{Added, Announcement, Capture, Queue, Spool, State};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::context::{Context, ensure_drainer, exclude};
-use crate::error::{CliError, DEAD, USAGE};
-use crate::output;
+use super::dry_run;
+use crate::context::Context;
+use crate::error::{CAPTURE_FAILED, CliError, USAGE};
+use crate::hook::{self, HookInput, LINE_BYTES_MAX};
+use crate::output::{self, counted};
+use crate::settings;
+use crate::spawn::ensure_worker;
 
-/// How long the hook's line may take to come. Clients have been seen to leave stdin open for ever.
+/// How long the hook's line may take to arrive. Some clients leave stdin open for ever.
 const STDIN_DEADLINE: Duration = Duration::from_millis(800);
-/// The longest line that is read: a hook's has a kilobyte or two.
-const LINE_BYTES_MAX: u64 = 1024 * 1024;
-/// How often `--wait` looks.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long `--wait` sees nothing move before it makes sure that somebody works.
+/// How many lines of a transcript are searched for its session's id.
+const ID_LINES_MAX: usize = 50;
+/// How often `--wait` checks the capture.
+const POLL_EVERY: Duration = Duration::from_millis(100);
+/// After this time without a change `--wait` makes sure that there is a worker.
 const STALL: Duration = Duration::from_secs(2);
 
 const AFTER: &str = "\
-The capture is durable before this command answers; the work happens behind it.
-As a hook (with stdin and without --wait) it exits 0 whatever happens, and says
-on stderr what went wrong: a hook must never fail the session. It leaves alone
-the projects that the setting capture.exclude covers, and every session that
-runs with NUGGET_DISABLE=1.
+The capture is stored durably before this command answers; a background worker
+processes it. As a hook (with stdin and without --wait) it always exits 0 and
+reports errors on stderr, because a hook must never fail the session. It skips
+projects that the setting capture.exclude covers, and every session that runs
+with NUGGET_DISABLE=1.
 
-A model reads the session where one is at hand: the Claude API with a key
-(ANTHROPIC_API_KEY or the setting model.key_file), else `claude -p` if somebody
-is logged in. What was said is then sent there, without the secrets that are
-recognised. extract.backend = \"heuristic\" sends nothing; `nugget config` says
-what is in force, `nugget spend` what it has cost.
+A model reads the session if one is available: the Claude API with a key
+(ANTHROPIC_API_KEY or the setting model.key_file), else `claude -p` if you are
+logged in. The conversation is then sent there, without the secrets that are
+recognised. extract.backend = \"heuristic\" sends nothing; `nugget config` shows
+what is used, `nugget spend` what it has cost.
 
 With --dry-run nothing is written, sent or queued: it prints what a model would
 be sent, word for word, and the files that the rules alone would propose. It
-reads the whole session, also what was captured before.
+reads the whole session, including what was captured before.
 
-A file .nuggetignore in the project, written as a .gitignore, names files of
-which nothing is read; the line * leaves the whole project alone. One in
-nugget's settings folder names projects, one to a line, as capture.exclude does.
-What stands between <private> and </private> is never read.
+A file .nuggetignore in the project, written like a .gitignore, names files that
+are never read; the line * excludes the whole project. A .nuggetignore beside
+nugget's configuration file names projects, one per line, like capture.exclude.
+Text between <private> and </private> is never read.
 
 Examples:
   nugget capture-session --transcript SESSION.jsonl --wait
@@ -55,11 +58,11 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
+pub(crate) struct CaptureSessionArgs {
     /// The session's transcript; without it the hook's JSON line is read from stdin
     #[arg(long, value_name = "FILE")]
     transcript: Option<PathBuf>,
-    /// Follow the capture to its end and print what became of it
+    /// Wait until the capture has ended and print the result
     #[arg(long)]
     wait: bool,
     /// Print what would be sent and saved; write, send and queue nothing
@@ -70,32 +73,22 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The hook's line, as far as it matters here.
-#[derive(Deserialize)]
-struct HookInput {
-    session_id: String,
-    transcript_path: PathBuf,
-    cwd: Option<PathBuf>,
-    reason: Option<String>,
-}
-
-impl Arguments {
+impl CaptureSessionArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        // Our own calls of a model must not be captured, nor those of someone who said no.
-        if std::env::var_os("NUGGET_DISABLE").is_some_and(|value| !value.is_empty() && value != "0") {
+        // nugget's own model calls must not be captured, nor sessions of users who opted out.
+        if hook::is_disabled() {
             if self.transcript.is_none() {
                 let _ = decline(context);
             }
             return Ok(ExitCode::SUCCESS);
         }
         if self.dry_run {
-            let announcement = self.announcement()?;
-            return super::dry_run::run(context, &announcement, self.json);
+            return dry_run::run(context, &self.announcement()?, self.json);
         }
         let is_hook = self.transcript.is_none() && !self.wait;
         match self.queue(context) {
-            Err(fault) if is_hook && fault.code != USAGE => {
-                fault.print();
+            Err(error) if is_hook && error.code != USAGE => {
+                error.print();
                 Ok(ExitCode::SUCCESS)
             }
             result => result,
@@ -104,136 +97,111 @@ impl Arguments {
 
     fn announcement(&self) -> Result<Announcement, CliError> {
         match &self.transcript {
-            Some(path) => of_file(path),
-            None => of_hook(),
+            Some(path) => announcement_from_file(path),
+            None => announcement_from_hook(),
         }
     }
 
     fn queue(&self, context: &Context) -> Result<ExitCode, CliError> {
         let announcement = self.announcement()?;
-        // A hook goes on with whatever settings can be understood.
-        let config = if self.transcript.is_some() { context.config()? } else { context.config_as_it_is().0 };
-        if self.transcript.is_none()
-            && let Some(by) = project(&announcement).and_then(|path| excluded(&config, &path))
+        let session = announcement.session.short();
+        // A hook goes on with the settings that are valid.
+        let is_hook = self.transcript.is_none();
+        let config = if is_hook { context.config_and_errors().0 } else { context.config()? };
+        if is_hook
+            && let Some(rule) = hook::project_folder(announcement.cwd.clone())
+                .and_then(|folder| settings::exclusion(&config, &folder))
         {
-            let session = announcement.session.short();
-            output::print(&format!("session {session} is left alone: {by} covers its project\n"))?;
+            output::print(&format!("session {session} is skipped: {rule} covers its project\n"))?;
             return Ok(ExitCode::SUCCESS);
         }
         let brain = context.brain(&config)?;
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
-        let now = Timestamp::now();
         failpoint::here!("hook-before-row");
-        let added = match queue::announce(&places.queue(), &announcement, now) {
+        let added = match queue::announce(&places.queue(), &announcement, Timestamp::now()) {
             Ok(added) => Some(added),
             Err(error) => {
                 Spool::new(places.spool()).put(&announcement).map_err(|spool| {
                     CliError::new(format!(
-                        "the session is not queued: {error}; nor could it be spooled: {spool}"
+                        "the session was neither queued ({error}) nor stored in the spool ({spool})"
                     ))
-                    .hint("check that there is room on the disk; the transcript is untouched")
+                    .hint("check that there is space on the disk; the transcript is unchanged")
                 })?;
                 None
             }
         };
         failpoint::here!("hook-after-row");
-        ensure_drainer(&places, &brain)?;
+        ensure_worker(&places, &brain)?;
         failpoint::here!("hook-after-spawn");
         if self.wait {
-            return self.follow(&brain, &places, added);
+            return follow(&brain, &places, added, self.json);
         }
-        let session = &announcement.session;
         if self.json {
             output::print_json(&json!({
-                "session_id": session,
+                "session_id": announcement.session,
                 "capture": added.map(Added::id),
                 "state": if added.is_some() { "queued" } else { "spooled" },
             }))?;
         } else {
             output::print(&match added {
-                Some(Added::New(id)) => format!("queued session {} as capture {id}\n", session.short()),
+                Some(Added::New(id)) => format!("queued session {session} as capture {id}\n"),
                 Some(Added::AlreadyQueued(id)) => {
-                    format!("session {} is queued already, as capture {id}\n", session.short())
+                    format!("session {session} is already queued as capture {id}\n")
                 }
-                None => format!("the queue is busy; session {} is kept in the spool\n", session.short()),
+                None => format!("the queue is busy; session {session} is stored in the spool\n"),
             })?;
         }
         Ok(ExitCode::SUCCESS)
     }
+}
 
-    /// Shows the capture's stages until it has ended.
-    fn follow(&self, brain: &Brain, places: &StatePaths, added: Option<Added>) -> Result<ExitCode, CliError> {
-        let queue = Queue::open(&places.queue())?;
-        let Some(added) = added else {
-            return Err(CliError::new("the session is kept in the spool, and cannot be followed from there")
-                .hint("`nugget status` shows it once the queue has it"));
-        };
-        let spinner = output::spinner();
-        let mut moved = Instant::now();
-        let mut last = None;
-        let capture = loop {
-            let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
-            // The branch is there; how long the remote takes to be reached is not waited for.
-            if capture.state.is_final() || waits_for_remote(&queue, &capture)? {
-                break capture;
-            }
-            let at = (capture.state, capture.stage, capture.attempts);
-            if last != Some(at) {
-                last = Some(at);
-                moved = Instant::now();
-                spinner.set_message(match capture.state {
-                    State::Queued if capture.stage == queue::Stage::Intake => "queued".to_owned(),
-                    State::Retrying => {
-                        format!(
-                            "retrying {}: {}",
-                            capture.stage,
-                            capture.reason.as_deref().unwrap_or_default()
-                        )
-                    }
-                    _ => format!("{}", capture.stage),
-                });
-            } else if moved.elapsed() > STALL {
-                // The drainer may have been killed since.
-                ensure_drainer(places, brain)?;
-                moved = Instant::now();
-            }
-            std::thread::sleep(LOOK_EVERY);
-        };
-        spinner.finish_and_clear();
-        if self.json {
-            output::print_json(&capture)?;
-        } else {
-            output::print(&told(brain, &capture))?;
+/// Shows the stages of a capture until it has ended, then the result.
+fn follow(
+    brain: &Brain,
+    places: &StatePaths,
+    added: Option<Added>,
+    as_json: bool,
+) -> Result<ExitCode, CliError> {
+    let queue = Queue::open(&places.queue())?;
+    let Some(added) = added else {
+        return Err(CliError::new("the session is stored in the spool, where it cannot be followed")
+            .hint("`nugget status` shows it once it is in the queue"));
+    };
+    let spinner = output::spinner();
+    let mut changed = Instant::now();
+    let mut last = None;
+    let capture = loop {
+        let capture = queue.capture(added.id())?.ok_or(queue::Error::Unknown { id: added.id() })?;
+        // The branch exists by then; an unreachable remote is not waited for.
+        if capture.state.is_final() || waits_for_remote(&queue, &capture)? {
+            break capture;
         }
-        Ok(if capture.state == State::Dead { ExitCode::from(DEAD) } else { ExitCode::SUCCESS })
-    }
-}
-
-/// Sees to it that no sweep takes up what this hook was told to leave alone.
-fn decline(context: &Context) -> Result<(), CliError> {
-    let announcement = of_hook()?;
-    let brain = context.brain(&context.config_as_it_is().0)?;
-    let places = StatePaths::for_brain(brain.root());
-    // No transcript, nothing that a sweep could find.
-    let transcript = std::fs::canonicalize(&announcement.transcript)?;
-    places.create()?;
-    Ok(queue::decline(&places.queue(), &transcript)?)
-}
-
-/// What says that a project is not captured, if anything does.
-pub(super) fn excluded(config: &Config, project: &Path) -> Option<&'static str> {
-    if exclude(config).covers(project) {
-        Some("capture.exclude")
+        let progress = (capture.state, capture.stage, capture.attempts);
+        if last != Some(progress) {
+            last = Some(progress);
+            changed = Instant::now();
+            spinner.set_message(match capture.state {
+                State::Queued if capture.stage == queue::Stage::Intake => "queued".to_owned(),
+                State::Retrying => {
+                    format!("retrying {}: {}", capture.stage, capture.reason.as_deref().unwrap_or_default())
+                }
+                _ => capture.stage.to_string(),
+            });
+        } else if changed.elapsed() > STALL {
+            // The worker may have been killed.
+            ensure_worker(places, brain)?;
+            changed = Instant::now();
+        }
+        std::thread::sleep(POLL_EVERY);
+    };
+    spinner.finish_and_clear();
+    if as_json {
+        output::print_json(&capture)?;
     } else {
-        transcript::Ignore::load(project).covers_everything().then_some("its .nuggetignore")
+        output::print(&describe(brain, &capture))?;
     }
-}
-
-/// The folder that the hook's session was started in; its `cwd` has followed every `cd` since.
-fn project(announcement: &Announcement) -> Option<PathBuf> {
-    let started = std::env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty());
-    started.map(PathBuf::from).or_else(|| announcement.cwd.clone())
+    Ok(if capture.state == State::Dead { ExitCode::from(CAPTURE_FAILED) } else { ExitCode::SUCCESS })
 }
 
 fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Error> {
@@ -242,52 +210,61 @@ fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Err
         && queue.pauses()?.iter().any(|pause| pause.stage == capture.stage && pause.until > Timestamp::now()))
 }
 
-/// What became of a capture, for a person.
-fn told(brain: &Brain, capture: &Capture) -> String {
-    let reason = capture.reason.as_deref().unwrap_or("no reason was given");
-    let units = if capture.units == 1 { "1 unit".to_owned() } else { format!("{} units", capture.units) };
+/// The result of a capture, for a person.
+fn describe(brain: &Brain, capture: &Capture) -> String {
+    let reason = output::safe(capture.reason.as_deref().unwrap_or("no reason was given"));
+    let units = counted(capture.units.into(), "unit");
     let branch = capture.branch.as_deref().unwrap_or_default();
-    match capture.state {
-        State::Done if capture.pull_url.is_some() => {
-            let url = output::safe(capture.pull_url.as_deref().unwrap_or_default());
-            format!("saved: {units} on branch {branch}\n  review: {url}\n")
+    match (capture.state, &capture.pull_url) {
+        (State::Done, Some(url)) => {
+            format!("saved: {units} on branch {branch}\n  review: {}\n", output::safe(url))
         }
-        State::Queued | State::Retrying if capture.stage == queue::Stage::Delivery => {
-            let reason = capture.reason.as_deref().unwrap_or("the remote is not reached at present");
+        (State::Queued | State::Retrying, _) if capture.stage == queue::Stage::Delivery => {
+            let reason = capture.reason.as_deref().unwrap_or("the remote is not reachable at present");
             format!("saved: {units} on branch {branch}\n  not delivered yet: {}\n", output::safe(reason))
         }
-        State::Done => {
+        (State::Done, None) => {
             let root = brain.root().display();
             format!(
-                "saved: {units} on branch {branch}\n  look:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
+                "saved: {units} on branch {branch}\n  read:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
             )
         }
-        State::Nothing => format!("nothing to save: {}\n", output::safe(reason)),
+        (State::Nothing, _) if reason.starts_with("nothing new") => format!("{reason}\n"),
+        (State::Nothing, _) => format!("nothing saved: {reason}\n"),
         _ => format!(
-            "failed: {}\nkept:   capture {}; its transcript is untouched\nhint:   nugget retry {}\n",
-            output::safe(reason),
-            capture.id,
-            capture.id
+            "failed: {reason}\nkept:   capture {}; its transcript is unchanged\nhint:   nugget retry {}\n",
+            capture.id, capture.id
         ),
     }
 }
 
-fn of_file(path: &Path) -> Result<Announcement, CliError> {
-    let wrong = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
+/// Records that sweeps must not capture the session of this hook.
+fn decline(context: &Context) -> Result<(), CliError> {
+    let announcement = announcement_from_hook()?;
+    let brain = context.brain(&context.config_and_errors().0)?;
+    let places = StatePaths::for_brain(brain.root());
+    // Without a transcript there is nothing that a sweep could find.
+    let transcript = std::fs::canonicalize(&announcement.transcript)?;
+    places.create()?;
+    Ok(queue::decline(&places.queue(), &transcript)?)
+}
+
+fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
+    let failed = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
     let path = std::fs::canonicalize(path)
-        .map_err(|error| wrong(error).hint("transcripts lie in ~/.claude/projects/*/*.jsonl"))?;
+        .map_err(|error| failed(error).hint("transcripts are in ~/.claude/projects/*/*.jsonl"))?;
     if path.is_dir() {
         return Err(CliError::new(format!("{} is a folder", path.display()))
             .hint("give one transcript, a .jsonl file"));
     }
-    let file = std::fs::File::open(&path).map_err(|error| wrong(error).hint("check its permissions"))?;
+    let file = std::fs::File::open(&path).map_err(|error| failed(error).hint("check its permissions"))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let session = SessionId::verbatim(session_id(file).unwrap_or(stem));
     let cwd = transcript::read_head(&path).ok().and_then(|head| head.cwd);
     Ok(Announcement { cwd, ..Announcement::new(session, path, "command") })
 }
 
-/// The session that the first lines of a transcript name.
+/// The session id in the first lines of a transcript.
 fn session_id(file: std::fs::File) -> Option<String> {
     #[derive(Deserialize)]
     struct Line {
@@ -296,7 +273,7 @@ fn session_id(file: std::fs::File) -> Option<String> {
     }
     let mut reader = std::io::BufReader::new(file.take(LINE_BYTES_MAX));
     let mut line = Vec::new();
-    for _ in 0..50 {
+    for _ in 0..ID_LINES_MAX {
         line.clear();
         if reader.read_until(b'\n', &mut line).ok()? == 0 {
             return None;
@@ -309,36 +286,33 @@ fn session_id(file: std::fs::File) -> Option<String> {
     None
 }
 
-fn of_hook() -> Result<Announcement, CliError> {
-    const HINT: &str =
-        "it is one line of JSON with session_id and transcript_path; or give --transcript FILE";
+fn announcement_from_hook() -> Result<Announcement, CliError> {
+    const HINT: &str = "send one line of JSON with session_id and transcript_path, or give --transcript FILE";
     if std::io::stdin().is_terminal() {
         return Err(CliError::new("no transcript is given")
             .code(USAGE)
             .hint("give --transcript FILE, or the hook's JSON on stdin"));
     }
-    let Some(line) = read_line(STDIN_DEADLINE) else {
-        return of_environment().ok_or_else(|| CliError::new("no line came on stdin in time").hint(HINT));
+    let Some(line) = hook::read_line(STDIN_DEADLINE) else {
+        return announcement_from_environment()
+            .ok_or_else(|| CliError::new("no line arrived on stdin in time").hint(HINT));
     };
-    let input: HookInput = serde_json::from_slice(&line)
-        .map_err(|error| CliError::new(format!("the hook's line cannot be read: {error}")).hint(HINT))?;
-    if input.session_id.is_empty() || input.session_id.len() > 200 || !input.transcript_path.is_absolute() {
-        return Err(
-            CliError::new("the hook's line names no session with an absolute transcript path").hint(HINT)
-        );
-    }
-    Ok(Announcement {
-        session: SessionId::verbatim(input.session_id),
-        transcript: input.transcript_path,
-        cwd: input.cwd,
-        origin: "hook".to_owned(),
-        reason: input.reason,
-    })
+    let HookInput { session_id, transcript_path, cwd, reason, .. } = serde_json::from_slice(&line)
+        .map_err(|error| CliError::new(format!("failed to read the hook's line: {error}")).hint(HINT))?;
+    let transcript = transcript_path.filter(|path| path.is_absolute());
+    let (Some(transcript), 1..=200) = (transcript, session_id.len()) else {
+        return Err(CliError::new(
+            "the hook's line does not name a session and the absolute path of its transcript",
+        )
+        .hint(HINT));
+    };
+    let session = SessionId::verbatim(session_id);
+    Ok(Announcement { cwd, reason, ..Announcement::new(session, transcript, "hook") })
 }
 
-/// The session that the client names in the environment of its hooks: some versions end before a hook has
-/// its line. Where the transcript lies is known but for its folder.
-fn of_environment() -> Option<Announcement> {
+/// The session that the client names in its hooks' environment: some versions exit before the hook has its
+/// line. Only the folder of the transcript has to be searched for.
+fn announcement_from_environment() -> Option<Announcement> {
     let session = std::env::var("CLAUDE_CODE_SESSION_ID").ok()?;
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if session.is_empty() || session.len() > 100 || !session.chars().all(is_plain) {
@@ -348,18 +322,6 @@ fn of_environment() -> Option<Announcement> {
     let projects = std::fs::read_dir(transcript::client_folder()?.join("projects")).ok()?;
     let transcript =
         projects.flatten().map(|project| project.path().join(&name)).find(|path| path.is_file())?;
-    let cwd = std::env::var_os("CLAUDE_PROJECT_DIR").filter(|path| !path.is_empty()).map(PathBuf::from);
+    let cwd = hook::project_folder(None);
     Some(Announcement { cwd, ..Announcement::new(SessionId::verbatim(session), transcript, "hook") })
-}
-
-/// One line of stdin, never to its end. The reading thread is left behind when it comes too late.
-pub(super) fn read_line(deadline: Duration) -> Option<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut line = Vec::new();
-        let stdin = std::io::stdin().lock();
-        let read = stdin.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        let _ = sender.send(read.ok().map(|_| line));
-    });
-    receiver.recv_timeout(deadline).ok().flatten().filter(|line| !line.iter().all(u8::is_ascii_whitespace))
 }

@@ -1,4 +1,4 @@
-//! `nugget completions`: scripts for shells, which ask nugget itself what may come next.
+//! `nugget completions`: prints a shell script that asks nugget itself for completions.
 
 use std::ffi::OsStr;
 use std::process::ExitCode;
@@ -11,16 +11,15 @@ use queue::{Queue, State};
 use crate::error::CliError;
 use crate::output;
 
-/// The variable by which a script asks. Not the library's usual `COMPLETE`: a hook that inherits one from
-/// somewhere would complete words in the place of capturing its session.
+/// The variable with which the script asks. Not the library's default `COMPLETE`: a hook that inherits that
+/// variable would complete words instead of capturing its session.
 pub(crate) const VARIABLE: &str = "NUGGET_COMPLETE";
 /// How many values are offered.
-const OFFERED_MAX: usize = 200;
+const CANDIDATES_MAX: usize = 200;
 
 const AFTER: &str = "\
-Completes commands, flags, the ids of units and the numbers of captures. The
-script asks the `nugget` on your PATH, so it need not be made again after an
-update.
+It completes commands, flags, unit ids and capture numbers. The script asks the
+`nugget` on your PATH, so it stays valid after an update.
 
 Examples:
   nugget completions bash > ~/.local/share/bash-completion/completions/nugget
@@ -29,7 +28,7 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
+pub(crate) struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
@@ -41,7 +40,7 @@ enum Shell {
     Fish,
 }
 
-impl Arguments {
+impl CompletionsArgs {
     pub(crate) fn run(self) -> Result<ExitCode, CliError> {
         let shell: &dyn EnvCompleter = match self.shell {
             Shell::Bash => &Bash,
@@ -55,43 +54,43 @@ impl Arguments {
     }
 }
 
-/// The ids of the brain's units: nugget's files are named after them.
-pub(crate) fn units(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let (Some(brain), Some(begun)) = (brain(), begun.to_str()) else { return Vec::new() };
+/// The ids of the brain's units, by file name.
+pub(crate) fn units(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let (Some(brain), Some(prefix)) = (brain(), prefix.to_str()) else { return Vec::new() };
     let files = brain.files().unwrap_or_default();
     let ids = files.iter().filter_map(|file| {
         let name = file.path.rsplit('/').next()?.strip_suffix(".md")?;
-        // A note's id is its path.
+        // The id of a note is its path.
         Some(if file.path.starts_with("domains/") { name } else { file.path.strip_suffix(".md")? })
     });
-    let offered = ids.filter(|id| id.starts_with(begun) && !id.contains(char::is_control));
-    offered.take(OFFERED_MAX).map(CompletionCandidate::new).collect()
+    let offered = ids.filter(|id| id.starts_with(prefix) && !id.contains(char::is_control));
+    offered.take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
 }
 
-/// The numbers of captures that can be tried again.
-pub(crate) fn dead_captures(begun: &OsStr) -> Vec<CompletionCandidate> {
-    captures(begun, |state| matches!(state, State::Dead | State::Retrying))
+/// The numbers of captures that can be retried.
+pub(crate) fn failed_captures(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    captures(prefix, |state| matches!(state, State::Dead | State::Retrying))
 }
 
 /// The numbers of all captures, newest first.
-pub(crate) fn all_captures(begun: &OsStr) -> Vec<CompletionCandidate> {
-    captures(begun, |_| true)
+pub(crate) fn all_captures(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    captures(prefix, |_| true)
 }
 
-fn captures(begun: &OsStr, is_meant: impl Fn(State) -> bool) -> Vec<CompletionCandidate> {
-    let places =
+fn captures(prefix: &OsStr, is_offered: impl Fn(State) -> bool) -> Vec<CompletionCandidate> {
+    let queue =
         brain().map(|brain| StatePaths::for_brain(brain.root()).queue()).filter(|path| path.is_file());
-    let captures = places.and_then(|path| Queue::open(&path).ok()?.captures(OFFERED_MAX).ok());
-    let begun = begun.to_string_lossy();
-    let meant = captures.into_iter().flatten().filter(|capture| is_meant(capture.state));
-    meant
+    let captures = queue.and_then(|path| Queue::open(&path).ok()?.captures(CANDIDATES_MAX).ok());
+    let prefix = prefix.to_string_lossy();
+    let offered = captures.into_iter().flatten().filter(|capture| is_offered(capture.state));
+    offered
         .map(|capture| (capture.id.to_string(), format!("{}, {}", capture.state, capture.session_id.short())))
-        .filter(|(id, _)| id.starts_with(&*begun))
-        .map(|(id, told)| CompletionCandidate::new(id).help(Some(told.into())))
+        .filter(|(id, _)| id.starts_with(&*prefix))
+        .map(|(id, help)| CompletionCandidate::new(id).help(Some(help.into())))
         .collect()
 }
 
-/// The brain of the settings; `--brain` on the line is not looked at.
+/// The brain of the settings; a `--brain` on the command line is ignored.
 fn brain() -> Option<Brain> {
     let (config, _) = Config::load();
     Brain::open(&config.path("brain").unwrap_or_else(brain::paths::default_brain)).ok()

@@ -1,4 +1,4 @@
-//! `nugget config`: the settings in force.
+//! `nugget config`: prints the effective settings.
 
 use std::process::ExitCode;
 
@@ -6,24 +6,23 @@ use brain::Config;
 use brain::config::{KEYS, variable_name};
 use serde_json::{Map, json};
 
-use crate::context::{Context, embed_settings};
-use crate::error::{self, CliError};
-use crate::extractor;
-use crate::output;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::{extractor, output, settings};
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A setting comes from the configuration file, over it from its NUGGET_… variable,\nover that from a flag.\n\nExample:\n  NUGGET_RETRIEVE_LIMIT=5 nugget config"
+    after_help = "A flag overrides the setting's NUGGET_… variable, which overrides the\nconfiguration file.\n\nExample:\n  NUGGET_RETRIEVE_LIMIT=5 nugget config"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct ConfigArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-impl Arguments {
+impl ConfigArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let (config, errors) = context.config_as_it_is();
+        let (config, errors) = context.config_and_errors();
         if self.json {
             let settings: Map<String, serde_json::Value> = KEYS
                 .iter()
@@ -36,7 +35,7 @@ impl Arguments {
                 "file": config.file(),
                 "settings": settings,
                 "sessions_are_read_by": extractor::destination(&config),
-                "texts_are_embedded_by": embedder(&config),
+                "texts_are_embedded_by": describe_embedder(&config),
             }))?;
         } else {
             let mut text = String::new();
@@ -49,22 +48,22 @@ impl Arguments {
             output::print(&format!(
                 "{text}\nfile: {}\nsessions are read by {destination}\ntexts are embedded by {}\n",
                 config.file().display(),
-                output::safe(&embedder(&config)),
+                output::safe(&describe_embedder(&config)),
             ))?;
         }
-        if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(error::of_settings(&errors)) }
+        if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(CliError::from_settings(&errors)) }
     }
 }
 
-/// Who turns texts into vectors, and what that sends where.
-fn embedder(config: &Config) -> String {
-    let settings = embed_settings(config);
+/// What computes the vectors, and what is sent where.
+fn describe_embedder(config: &Config) -> String {
+    let settings = settings::embedding(config);
     let name = embed::model_name(&settings);
     match (embed::runtime_of(&settings).0, embed::check(&settings)) {
-        (_, Err(error)) => format!("nobody: {error}"),
+        (_, Err(error)) => format!("nothing: {error}"),
         (runtime @ embed::Runtime::Provider { .. }, Ok(())) => {
             format!(
-                "{runtime} ({name}); merged units, what sessions taught (redacted) and questions are sent there"
+                "{runtime} ({name}); merged units, session knowledge (redacted) and questions are sent there"
             )
         }
         (runtime, Ok(())) => format!("{runtime} ({name}); nothing leaves this machine"),

@@ -1,4 +1,4 @@
-//! `nugget demo`: the whole flywheel in a scratch folder, through the real commands.
+//! `nugget demo`: runs capture, review and recall in a temporary folder, with the real commands.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -8,33 +8,33 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::output;
 
-/// A debugging session as Claude Code writes it down, and what a later one might ask.
+/// The transcript of a debugging session, and a question of a later session.
 const TRANSCRIPT: &str = include_str!("../../../tests/fixtures/transcripts/synthetic/flywheel.jsonl");
 const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Nothing outside of the scratch folder is touched, and nothing leaves this\nmachine.\n\nExample:\n  nugget demo --keep /tmp/flywheel"
+    after_help = "Nothing outside of the temporary folder is changed, and nothing leaves this\nmachine.\n\nExample:\n  nugget demo --keep /tmp/flywheel"
 )]
-pub(crate) struct Arguments {
-    /// Do it in this new folder and leave it there to look at
+pub(crate) struct DemoArgs {
+    /// Use this new folder and keep it
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
 
-impl Arguments {
+impl DemoArgs {
     pub(crate) fn run(self, _: &Context) -> Result<ExitCode, CliError> {
-        let scratch = tempfile::Builder::new().prefix("nugget-demo-").tempdir()?;
+        let temporary = tempfile::Builder::new().prefix("nugget-demo-").tempdir()?;
         let folder = match &self.keep {
             Some(folder) if folder.exists() => {
-                return Err(CliError::new(format!("{} exists already", folder.display()))
-                    .hint("give a folder that does not"));
+                return Err(CliError::new(format!("{} already exists", folder.display()))
+                    .hint("give a folder that does not exist yet"));
             }
             Some(folder) => {
                 std::fs::create_dir_all(folder)?;
                 std::fs::canonicalize(folder)?
             }
-            None => scratch.path().to_owned(),
+            None => temporary.path().to_owned(),
         };
         Demo { folder }.run()?;
         Ok(ExitCode::SUCCESS)
@@ -51,48 +51,48 @@ impl Demo {
         let transcript = self.folder.join("5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913.jsonl");
         std::fs::write(&transcript, TRANSCRIPT)?;
 
-        self.step(1, "a brain: a git repository of your own", &["init", "--path", &text(&brain)])?;
+        self.step(1, "create a brain, which is a git repository", &["init", "--path", &text(&brain)])?;
         self.step(
             2,
-            "a session ends, its transcript is captured (what the SessionEnd hook does)",
+            "a session ends and is captured (the SessionEnd hook does this)",
             &["capture-session", "--transcript", &text(&transcript), "--wait"],
         )?;
         let captures = self.json(&["status", "--json"])?;
         let branch = captures["captures"][0]["branch"].as_str().unwrap_or_default().to_owned();
         if branch.is_empty() {
-            return Err(CliError::new("the capture made no branch"));
+            return Err(CliError::new("the capture created no branch"));
         }
         let repository = git::Repository::open(&brain)?;
-        tell(3, &format!("what it learned waits on the branch {branch}"))?;
+        print_heading(3, &format!("its knowledge waits for review on {branch}"))?;
         for (path, content) in repository.branch_files(&branch)? {
             let content = String::from_utf8_lossy(&content);
             let shown: Vec<String> = content.lines().take(40).map(|line| format!("    {line}")).collect();
             output::print(&format!("  {path}\n{}\n\n", shown.join("\n")))?;
         }
-        tell(4, "you review it, and merge (git merge, or a pull request)")?;
-        let held = git::Lock::acquire(&repository.lock_path()?)?;
-        match repository.fast_forward(&held, &branch)? {
+        print_heading(4, "you review and merge it (git merge, or a pull request)")?;
+        let lock = git::Lock::acquire(&repository.lock_path()?)?;
+        match repository.fast_forward(&lock, &branch)? {
             git::FastForward::Refused(reason) => return Err(CliError::new(format!("not merged: {reason}"))),
             _ => output::print("  merged\n\n")?,
         }
-        drop(held);
+        drop(lock);
         self.step(
             5,
-            "another session asks, in words of its own",
+            "another session asks about it in other words",
             &["ask", QUESTION, "--no-llm", "--limit", "3"],
         )?;
         output::print(
-            "That is the flywheel. To use it:\n\
-             \x20 cargo install --path .                                    put nugget on your PATH\n\
-             \x20 nugget init                                               your own brain, ~/brain\n\
-             \x20 nugget install                                            Claude Code asks it and feeds it\n",
+            "To use nugget yourself:\n\
+             \x20 cargo install --path .     put nugget on your PATH\n\
+             \x20 nugget init                create your brain in ~/brain\n\
+             \x20 nugget install             add nugget to Claude Code\n",
         )
     }
 
-    /// Runs one command as a person would and shows both.
+    /// Prints a command, runs it, and prints its output.
     fn step(&self, number: u32, what: &str, arguments: &[&str]) -> Result<(), CliError> {
-        tell(number, what)?;
-        output::print(&format!("  $ nugget {}\n", shown(arguments, &self.folder)))?;
+        print_heading(number, what)?;
+        output::print(&format!("  $ nugget {}\n", command_line(arguments, &self.folder)))?;
         let output = self.nugget(arguments)?;
         for line in String::from_utf8_lossy(&output.stdout).lines() {
             let line = if line.is_empty() { String::new() } else { format!("  {line}") };
@@ -105,7 +105,7 @@ impl Demo {
         Ok(serde_json::from_slice(&self.nugget(arguments)?.stdout)?)
     }
 
-    /// Another process of this program, with a home of its own.
+    /// Runs this program in another process, with the demo's folder as its home.
     fn nugget(&self, arguments: &[&str]) -> Result<Output, CliError> {
         let mut command = Command::new(std::env::current_exe()?);
         for (name, _) in std::env::vars_os() {
@@ -121,7 +121,7 @@ impl Demo {
             .env("XDG_DATA_HOME", self.folder.join("data"))
             .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
             .env("NUGGET_SWEEP_ENABLED", "off")
-            // With a key at hand a model would read the session: the demo promises that nothing is sent.
+            // With a key a model would read the session, but the demo promises that nothing is sent.
             .env("NUGGET_EXTRACT_BACKEND", "heuristic")
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
@@ -129,7 +129,7 @@ impl Demo {
         if !output.status.success() {
             std::io::stderr().write_all(&output.stderr)?;
             return Err(CliError::new(format!(
-                "nugget {} has failed",
+                "nugget {} failed",
                 arguments.first().copied().unwrap_or_default()
             )));
         }
@@ -137,7 +137,7 @@ impl Demo {
     }
 }
 
-fn tell(number: u32, what: &str) -> Result<(), CliError> {
+fn print_heading(number: u32, what: &str) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
     output::print(&format!("{bold}{number}. {what}{bold:#}\n"))
 }
@@ -146,7 +146,7 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn shown(arguments: &[&str], folder: &Path) -> String {
+fn command_line(arguments: &[&str], folder: &Path) -> String {
     let folder = format!("{}/", folder.display());
     let quoted = |word: &&str| {
         let word = word.replace(&folder, "");

@@ -1,6 +1,6 @@
-//! `nugget doctor`: is everything there that nugget stands on, and if not, what mends it.
+//! `nugget doctor`: checks the setup and says how to fix what is wrong.
 //!
-//! Looking makes nothing and changes nothing. Whatever is broken becomes a line; nothing ends the look.
+//! The checks change nothing. A problem becomes a line of the report; none ends the command.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,29 +15,28 @@ use queue::{FileLocks, Queue, Spool, State};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::context::{Context, embed_settings};
-use crate::error::{self, CliError, FAILED};
-use crate::extractor;
-use crate::output;
-use crate::remote;
+use crate::context::Context;
+use crate::error::{CliError, FAILED};
+use crate::output::{self, counted};
 use crate::subprocess::version_of;
+use crate::{async_runtime, extractor, remote, settings};
 
-/// How long each look at the network, and each program, may take. They run side by side.
+/// How long each network check, and each program, may take. They run in parallel.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Older versions of git lack what forge asks of it.
+/// Older versions of git lack features that nugget uses.
 const GIT_MIN: (u32, u32) = (2, 31);
-/// A capture that waits for longer is worth a word.
+/// Captures that have waited for longer are reported.
 const WAITING_MAX: Duration = Duration::from_secs(3600);
-/// Below this much room a capture may fail; below ten times as much it is worth a word.
-const ROOM_MIN: u64 = 100 << 20;
-/// Certificates and commits suffer from more.
+/// Less free space is a failure, because captures may fail; less than ten times as much is a warning.
+const FREE_BYTES_MIN: u64 = 100 << 20;
+/// A larger clock skew breaks certificates and the dates of commits.
 const SKEW_MAX_SECONDS: u64 = 120;
-/// Settings files of the client are small; whatever else lies in their place is not read.
+/// The client's settings files are small; a larger file is not read.
 const SETTINGS_BYTES_MAX: u64 = 8 << 20;
 
 const AFTER: &str = "\
-One line for each: ok, warning or failure, with what mends it. A warning is what
-works less well than it could, or could not be looked at; a failure is what
+Each check prints one line: ok, warning or failure, with a fix. A warning is
+something that works less well than it could or could not be checked; a failure
 keeps knowledge from being saved or found.
 
 Exit codes:
@@ -51,8 +50,8 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    /// Ask nothing of the network
+pub(crate) struct DoctorArgs {
+    /// Skip the checks that use the network
     #[arg(long)]
     offline: bool,
     /// Print JSON
@@ -60,15 +59,15 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-impl Arguments {
+impl DoctorArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         context.log_to_stderr();
-        let checks = checks(context, self.offline);
+        let checks = run_checks(context, self.offline);
         let worst = checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok);
         if self.json {
             output::print_json(&json!({ "level": worst, "checks": checks }))?;
         } else {
-            output::print(&told(&checks))?;
+            output::print(&render(&checks))?;
         }
         Ok(if worst == Level::Failure { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
     }
@@ -92,67 +91,69 @@ impl fmt::Display for Level {
     }
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     level: Level,
-    told: String,
+    #[serde(rename = "told")]
+    message: String,
     /// What a person can do about it.
-    mend: Option<String>,
+    #[serde(rename = "mend")]
+    fix: Option<String>,
 }
 
 impl Check {
-    fn new(name: &'static str, level: Level, told: impl Into<String>) -> Self {
-        let told: String = told.into();
-        // Other people's words and paths come in it.
-        let told = knowledge::text::one_line(&transcript::redact::redact(&told), 400);
-        Self { name, level, told, mend: None }
+    fn new(name: &'static str, level: Level, message: impl Into<String>) -> Self {
+        // Paths and texts from elsewhere are part of messages.
+        let message = knowledge::text::one_line(&transcript::redact::redact(&message.into()), 400);
+        Self { name, level, message, fix: None }
     }
 
-    fn ok(name: &'static str, told: impl Into<String>) -> Self {
-        Self::new(name, Level::Ok, told)
+    fn ok(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, Level::Ok, message)
     }
 
-    fn warning(name: &'static str, told: impl Into<String>) -> Self {
-        Self::new(name, Level::Warning, told)
+    fn warning(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, Level::Warning, message)
     }
 
-    fn failure(name: &'static str, told: impl Into<String>) -> Self {
-        Self::new(name, Level::Failure, told)
+    fn failure(name: &'static str, message: impl Into<String>) -> Self {
+        Self::new(name, Level::Failure, message)
     }
 
-    fn mend(self, mend: impl Into<String>) -> Self {
-        Self { mend: Some(mend.into()), ..self }
+    fn fix(self, fix: impl Into<String>) -> Self {
+        Self { fix: Some(fix.into()), ..self }
+    }
+
+    fn fix_if_any(self, fix: Option<&str>) -> Self {
+        match fix {
+            Some(fix) => self.fix(fix),
+            None => self,
+        }
     }
 }
 
-fn told(checks: &[Check]) -> String {
+fn render(checks: &[Check]) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let line = |check: &Check| {
-        let mend = check.mend.as_ref().map_or_else(String::new, |mend| format!("; mend: {mend}"));
-        format!("{:<7}  {:<width$}  {}{mend}\n", check.level, check.name, check.told)
+        let fix = check.fix.as_ref().map_or_else(String::new, |fix| format!("; fix: {fix}"));
+        format!("{:<7}  {:<width$}  {}{fix}\n", check.level, check.name, check.message)
     };
     let mut text: String = checks.iter().map(line).collect();
     let count = |level| checks.iter().filter(|check| check.level == level).count();
     text.push_str(&match (count(Level::Failure), count(Level::Warning)) {
-        (0, 0) => "\nall is well\n".to_owned(),
-        (0, warnings) => format!("\nit works; {}\n", counted(warnings as u64, "warning", "warnings")),
-        (failures, warnings) => format!(
-            "\n{} to mend, {}\n",
-            counted(failures as u64, "failure", "failures"),
-            counted(warnings as u64, "warning", "warnings")
-        ),
+        (0, 0) => "\nno problems found\n".to_owned(),
+        (0, warnings) => format!("\nno failures, {}\n", counted(warnings as u64, "warning")),
+        (failures, warnings) => {
+            format!("\n{}, {}\n", counted(failures as u64, "failure"), counted(warnings as u64, "warning"))
+        }
     });
     text
 }
 
-fn counted(count: u64, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
-}
-
-fn checks(context: &Context, offline: bool) -> Vec<Check> {
-    let (config, errors) = context.config_as_it_is();
+fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
+    let (config, errors) = context.config_and_errors();
     let root = context.root(&config);
     let brain = Brain::open(&root);
     let repository = brain.as_ref().ok().map(|brain| {
@@ -161,62 +162,62 @@ fn checks(context: &Context, offline: bool) -> Vec<Check> {
     });
     let repository: Option<Result<git::Repository, git::Error>> = repository;
     let api = config.string("github.api");
-    let far = Far::find(repository.as_ref().and_then(|found| found.as_ref().ok()), &api);
-    // What waits for others is begun first and all at once.
+    let remote_checks = RemoteChecks::find(repository.as_ref().and_then(|found| found.as_ref().ok()), &api);
+    // The slow checks are started first and run in parallel.
     std::thread::scope(|scope| {
-        let git = scope.spawn(git);
+        let git = scope.spawn(check_git);
         let client = scope.spawn(|| version_of(&client_program(&config), DEADLINE));
-        let reached = scope.spawn(|| (!offline).then(|| far.reach(repository.as_ref())));
-        let asked = scope.spawn(|| (!offline).then(|| far.ask()).flatten());
+        let reached = scope.spawn(|| (!offline).then(|| remote_checks.count_branches(repository.as_ref())));
+        let answers = scope.spawn(|| (!offline).then(|| remote_checks.ask_api()).flatten());
 
-        let mut checks = vec![settings(&config, &errors)];
+        let mut checks = vec![check_settings(&config, &errors)];
         let places = StatePaths::for_brain(&root);
         let stores = match &brain {
-            Ok(brain) => vec![queue(&places), index(brain, &embed_settings(&config))],
-            Err(_) => vec![queue(&places)],
+            Ok(brain) => vec![check_queue(&places), check_index(brain, &settings::embedding(&config))],
+            Err(_) => vec![check_queue(&places)],
         };
-        let lost = || Check::failure("doctor", "a look has fallen over");
-        checks.push(git.join().unwrap_or_else(|_| lost()));
+        let crashed = || Check::failure("doctor", "check crashed");
+        checks.push(git.join().unwrap_or_else(|_| crashed()));
         checks.push(check_brain(brain, &root));
-        checks.extend(branch(repository.as_ref()));
-        let asked = asked.join().unwrap_or(None);
-        checks.push(far.told_token(asked.as_ref(), offline));
-        checks.push(far.told_remote(reached.join().unwrap_or(None), offline));
-        checks.extend(far.told_repository(asked.as_ref()));
-        checks.extend(in_claude_code());
+        checks.extend(check_branch(repository.as_ref()));
+        let answers = answers.join().unwrap_or(None);
+        checks.push(remote_checks.check_token(answers.as_ref(), offline));
+        checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
+        checks.extend(remote_checks.check_repository(answers.as_ref()));
+        checks.extend(check_client());
         checks.extend(stores);
-        checks.push(model(&config));
-        checks.push(disk(&places, &root));
-        checks.push(clock(asked.as_ref(), offline));
+        checks.push(check_model(&config));
+        checks.push(check_disk(&places, &root));
+        checks.push(check_clock(answers.as_ref()));
         let (queue, index) = (places.queue(), root.join(brain::DERIVED_FOLDER).join("index.db"));
-        checks.push(versions(client.join().unwrap_or(None), &[("queue", &queue), ("index", &index)]));
+        checks.push(check_versions(client.join().unwrap_or(None), &[("queue", &queue), ("index", &index)]));
         checks
     })
 }
 
-fn settings(config: &Config, errors: &[brain::config::ConfigError]) -> Check {
+fn check_settings(config: &Config, errors: &[brain::config::ConfigError]) -> Check {
     let file = config.file();
     if !errors.is_empty() {
-        return Check::failure("settings", error::of_settings(errors).line());
+        return Check::failure("settings", CliError::from_settings(errors).line());
     }
     match file.is_file() {
         true => Check::ok("settings", file.display().to_string()),
-        false => Check::ok("settings", "as they come; there is no file of yours"),
+        false => Check::ok("settings", "defaults (no config file)"),
     }
 }
 
-fn git() -> Check {
-    let Some(said) = version_of(Path::new("git"), DEADLINE) else {
-        return Check::failure("git", "there is no git to run")
-            .mend("install it, and see that it is on the PATH");
+fn check_git() -> Check {
+    let Some(output) = version_of(Path::new("git"), DEADLINE) else {
+        return Check::failure("git", "git was not found")
+            .fix("install it, and make sure that it is on the PATH");
     };
-    let version = said.trim_start_matches("git version").trim();
+    let version = output.trim_start_matches("git version").trim();
     let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) if (major, minor) >= GIT_MIN => Check::ok("git", version),
         (Some(_), Some(_)) => Check::failure("git", format!("{version} is too old"))
-            .mend(format!("install {}.{} or later", GIT_MIN.0, GIT_MIN.1)),
-        _ => Check::warning("git", format!("its version cannot be told: {version}")),
+            .fix(format!("install {}.{} or later", GIT_MIN.0, GIT_MIN.1)),
+        _ => Check::warning("git", format!("unknown version: {version}")),
     }
 }
 
@@ -227,9 +228,9 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
             let check = Check::failure("brain", error.to_string());
             return match error {
                 brain::Error::NotAFolder { .. } => {
-                    check.mend("name another folder with --brain or the setting `brain`")
+                    check.fix("name another folder with --brain or the setting `brain`")
                 }
-                _ => check.mend(format!("nugget init --path {}, or nugget clone", root.display())),
+                _ => check.fix(format!("nugget init --path {}, or nugget clone", root.display())),
             };
         }
     };
@@ -237,59 +238,52 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
         return Check::failure("brain", CliError::from(error).line());
     }
     match brain.files() {
-        Ok(files) => Check::ok(
-            "brain",
-            format!("{}, {}", brain.root().display(), counted(files.len() as u64, "unit", "units")),
-        ),
-        Err(error) => {
-            Check::failure("brain", CliError::from(error).line()).mend("see that you may read that folder")
+        Ok(files) => {
+            Check::ok("brain", format!("{}, {}", brain.root().display(), counted(files.len() as u64, "unit")))
         }
+        Err(error) => Check::failure("brain", CliError::from(error).line()).fix("make that folder readable"),
     }
 }
 
-fn branch(repository: Option<&Result<git::Repository, git::Error>>) -> Option<Check> {
+fn check_branch(repository: Option<&Result<git::Repository, git::Error>>) -> Option<Check> {
     let name = "branch";
     let lag = match repository? {
         Ok(repository) => repository.lag(),
-        Err(error) => return Some(of_forge(name, error)),
+        Err(error) => return Some(from_git_error(name, error)),
     };
     let Lag { branch, behind, ahead, blocked, remote, .. } = match lag {
         Ok(lag) => lag,
-        Err(error) => return Some(of_forge(name, &error)),
+        Err(error) => return Some(from_git_error(name, &error)),
     };
-    let commits = |count: usize| counted(count as u64, "commit", "commits");
+    let commits = |count: usize| counted(count as u64, "commit");
     if remote.is_none() {
-        return Some(Check::ok(name, format!("`{branch}`; nothing was fetched yet")));
+        return Some(Check::ok(name, format!("`{branch}`, not fetched yet")));
     }
     Some(match (behind, ahead, blocked) {
-        (0, 0, _) => Check::ok(name, format!("`{branch}` is where the remote was last seen")),
-        (0, ahead, _) => Check::ok(name, format!("`{branch}` has {} that were not pushed", commits(ahead))),
+        (0, 0, _) => Check::ok(name, format!("`{branch}` is up to date with the remote's last known state")),
+        (0, ahead, _) => Check::ok(name, format!("`{branch}` has {} not pushed", commits(ahead))),
         (behind, _, None) => {
-            Check::warning(name, format!("`{branch}` is {} behind", commits(behind))).mend("nugget sync")
+            Check::warning(name, format!("`{branch}` is {} behind", commits(behind))).fix("nugget sync")
         }
         (behind, _, Some(why)) => Check::warning(
             name,
-            format!("`{branch}` is {} behind and is left alone: {why}", commits(behind)),
+            format!("`{branch}` is {} behind and cannot be updated: {why}", commits(behind)),
         )
-        .mend("put that in order in the brain, then `nugget sync`; what was merged is found all the same"),
+        .fix("resolve that in the brain, then run `nugget sync`; merged units are found anyway"),
     })
 }
 
-fn of_forge(name: &'static str, error: &git::Error) -> Check {
-    let mut told = error.to_string();
+fn from_git_error(name: &'static str, error: &git::Error) -> Check {
+    let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(error) {
-        told = format!("{told}: {source}");
+        message = format!("{message}: {source}");
     }
-    let check = Check::failure(name, told);
-    match error.hint() {
-        Some(hint) => check.mend(hint),
-        None => check,
-    }
+    Check::failure(name, message).fix_if_any(error.hint())
 }
 
-/// The brain's remote, and the GitHub and token that belong to it.
+/// The brain's remote, with its GitHub repository and token.
 #[derive(Default)]
-struct Far {
+struct RemoteChecks {
     remote: Option<git::Remote>,
     site: Option<(Host, Slug)>,
     found: Option<FoundToken>,
@@ -297,63 +291,66 @@ struct Far {
     hint: Option<&'static str>,
 }
 
-/// What GitHub's API has answered.
-struct Asked {
+/// The answers of GitHub's API.
+struct ApiAnswers {
     viewer: Result<github::Viewer, github::Error>,
     repository: Result<github::Repository, github::Error>,
     skew_seconds: Option<i64>,
 }
 
-impl Far {
-    /// Reads git's configuration and looks for the token; no network.
+impl RemoteChecks {
+    /// Reads git's configuration and finds the token, without network access.
     fn find(repository: Option<&git::Repository>, api: &str) -> Self {
-        let mut far = Self::default();
+        let mut remote_checks = Self::default();
         match repository.map(git::Repository::remote) {
-            Some(Ok(remote)) => far.remote = remote,
-            Some(Err(error)) => (far.error, far.hint) = (Some(error.to_string()), error.hint()),
+            Some(Ok(remote)) => remote_checks.remote = remote,
+            Some(Err(error)) => {
+                (remote_checks.error, remote_checks.hint) = (Some(error.to_string()), error.hint())
+            }
             None => {}
         }
-        let Some(place) = far.remote.as_ref().and_then(git::Remote::parsed_url) else { return far };
-        let looked = remote::site_of(&place, api).and_then(|site| {
+        let Some(place) = remote_checks.remote.as_ref().and_then(git::Remote::parsed_url) else {
+            return remote_checks;
+        };
+        let found = remote::github_host(&place, api).and_then(|site| {
             let found = site.as_ref().map_or(Ok(None), |(site, _)| site.token())?;
             Ok((site, found))
         });
-        match looked {
-            Ok((site, found)) => (far.site, far.found) = (site, found),
-            Err(error) => (far.error, far.hint) = (Some(error.to_string()), error.hint()),
+        match found {
+            Ok((site, found)) => (remote_checks.site, remote_checks.found) = (site, found),
+            Err(error) => (remote_checks.error, remote_checks.hint) = (Some(error.to_string()), error.hint()),
         }
-        far
+        remote_checks
     }
 
-    fn reach(&self, repository: Option<&Result<git::Repository, git::Error>>) -> Result<usize, git::Error> {
+    fn count_branches(
+        &self,
+        repository: Option<&Result<git::Repository, git::Error>>,
+    ) -> Result<usize, git::Error> {
         let (Some(Ok(repository)), Some(remote)) = (repository, &self.remote) else { return Ok(0) };
         let place = remote.parsed_url();
         let takes_token =
             place.is_some_and(|place| matches!(place.scheme, git::Scheme::Https | git::Scheme::Http));
-        let credentials = self.found.as_ref().filter(|_| takes_token).map(remote::credentials_of);
+        let credentials = self.found.as_ref().filter(|_| takes_token).map(remote::token_credentials);
         let session = RemoteSession { remote, credentials: credentials.as_ref(), deadline: DEADLINE };
         repository.list_remote_branches(&session).map(|branches| branches.len())
     }
 
-    /// `None` where there is no GitHub or no token.
-    fn ask(&self) -> Option<Asked> {
+    /// Asks GitHub's API; `None` without GitHub or without a token.
+    fn ask_api(&self) -> Option<ApiAnswers> {
         let ((site, slug), found) = (self.site.as_ref()?, self.found.as_ref()?);
-        let runtime = remote::runtime().ok()?;
+        let runtime = async_runtime::current_thread().ok()?;
         runtime.block_on(async {
             let github = GitHub::new(&site.settings(DEADLINE), &found.token).ok()?;
             let (viewer, repository) = tokio::join!(github.whoami(), github.repository(slug));
-            Some(Asked { viewer, repository, skew_seconds: github.skew_seconds() })
+            Some(ApiAnswers { viewer, repository, skew_seconds: github.skew_seconds() })
         })
     }
 
-    fn told_token(&self, asked: Option<&Asked>, offline: bool) -> Check {
+    fn check_token(&self, answers: Option<&ApiAnswers>, offline: bool) -> Check {
         let name = "token";
         if let Some(error) = &self.error {
-            let check = Check::failure(name, error.clone());
-            return match self.hint {
-                Some(hint) => check.mend(hint),
-                None => check,
-            };
+            return Check::failure(name, error.clone()).fix_if_any(self.hint);
         }
         let Some((site, _)) = &self.site else {
             return Check::ok(
@@ -365,16 +362,13 @@ impl Far {
             );
         };
         let Some(found) = &self.found else {
-            return Check::warning(
-                name,
-                format!("none for {}: branches stay without a pull request", site.host()),
-            )
-            .mend("gh auth login, or set GITHUB_TOKEN");
+            return Check::warning(name, format!("none for {}: no pull requests are opened", site.host()))
+                .fix("gh auth login, or set GITHUB_TOKEN");
         };
         let from = format!("for {}, from {}", site.host(), found.from);
-        match asked.map(|asked| &asked.viewer) {
-            None if offline => Check::ok(name, format!("{from}; not tried")),
-            None => Check::warning(name, format!("{from}; it could not be tried")),
+        match answers.map(|answers| &answers.viewer) {
+            None if offline => Check::ok(name, format!("{from}; not checked")),
+            None => Check::warning(name, format!("{from}; it could not be checked")),
             Some(Ok(viewer)) => {
                 let login = &viewer.login;
                 match &viewer.scopes {
@@ -384,7 +378,7 @@ impl Far {
                             name,
                             format!("{from}, of {login}, without the scope `repo` (it has {has})"),
                         )
-                        .mend("gh auth refresh --scopes repo, or make a token with that scope")
+                        .fix("gh auth refresh --scopes repo, or make a token with that scope")
                     }
                     Some(scopes) => {
                         Check::ok(name, format!("{from}, of {login}, scopes {}", scopes.join(", ")))
@@ -392,90 +386,84 @@ impl Far {
                     None => Check::ok(name, format!("{from}, of {login}, fine-grained")),
                 }
             }
-            // Such as that of a run of GitHub Actions, which is nobody's.
+            // For example the token of a GitHub Actions run, which belongs to no user.
             Some(Err(github::Error::Forbidden { .. })) => {
-                Check::ok(name, format!("{from}; whose it is it may not say"))
+                Check::ok(name, format!("{from}; its owner is not visible to it"))
             }
-            Some(Err(error)) => of_github(name, error),
+            Some(Err(error)) => from_github_error(name, error),
         }
     }
 
-    fn told_remote(&self, reached: Option<Result<usize, git::Error>>, offline: bool) -> Check {
+    fn check_remote(&self, reached: Option<Result<usize, git::Error>>, offline: bool) -> Check {
         let name = "remote";
         let Some(remote) = &self.remote else {
             return Check::warning(name, "none: knowledge stays on this machine")
-                .mend("nugget init --github OWNER/NAME --create");
+                .fix("nugget init --github OWNER/NAME --create");
         };
         let shown = remote.display_url();
         match reached {
-            None if offline => Check::ok(name, format!("{shown}; not tried")),
-            None => Check::failure(name, format!("{shown}: a look has fallen over")),
+            None if offline => Check::ok(name, format!("{shown}; not checked")),
+            None => Check::failure(name, format!("{shown}: check crashed")),
             Some(Ok(0)) => {
-                Check::warning(name, format!("{shown} is empty")).mend("git push origin HEAD, in the brain")
+                Check::warning(name, format!("{shown} is empty")).fix("git push origin HEAD, in the brain")
             }
-            Some(Ok(count)) => {
-                Check::ok(name, format!("{shown}, {}", counted(count as u64, "branch", "branches")))
-            }
+            Some(Ok(count)) => Check::ok(name, format!("{shown}, {}", counted(count as u64, "branch"))),
             Some(Err(error)) => {
-                let check = of_forge(name, &error);
-                // Being offline is no fault of anybody's: all waits and is sent later.
+                let check = from_git_error(name, &error);
+                // Being offline is not a failure: captures wait and are sent later.
                 match error {
                     git::Error::Remote {
                         failure: git::RemoteFailure::Offline | git::RemoteFailure::TooLate,
                         ..
                     } => Check { level: Level::Warning, ..check }
-                        .mend("nothing is lost; it is sent when the remote answers"),
+                        .fix("nothing is lost; captures are sent when the remote answers"),
                     _ => check,
                 }
             }
         }
     }
 
-    fn told_repository(&self, asked: Option<&Asked>) -> Option<Check> {
+    fn check_repository(&self, answers: Option<&ApiAnswers>) -> Option<Check> {
         let name = "pull requests";
         let Some((_, slug)) = &self.site else {
-            let told = "none: the remote is not on GitHub; branches are pushed there, and you merge them";
-            return self.remote.is_some().then(|| Check::ok(name, told));
+            let message = "none: the remote is not on GitHub, so you merge the pushed branches yourself";
+            return self.remote.is_some().then(|| Check::ok(name, message));
         };
-        Some(match &asked?.repository {
-            Err(error) => of_github(name, error),
+        Some(match &answers?.repository {
+            Err(error) => from_github_error(name, error),
             Ok(repository) if repository.archived => {
-                of_github(name, &github::Error::Archived { slug: slug.to_string() })
+                from_github_error(name, &github::Error::Archived { slug: slug.to_string() })
             }
             Ok(repository) if !repository.can_push => {
                 Check::failure(name, format!("the token may not push to {slug}"))
-                    .mend("give it write access to contents and pull requests")
+                    .fix("give it write access to contents and pull requests")
             }
             Ok(repository) => {
                 let kind = if repository.private { "private" } else { "public" };
-                let told = format!("to `{}` of {}, {kind}", repository.default_branch, repository.slug);
+                let target = format!("to `{}` of {}, {kind}", repository.default_branch, repository.slug);
                 if repository.slug != *slug {
-                    let mend = format!("git remote set-url origin {}", repository.clone_url);
-                    return Some(Check::warning(name, format!("{told}; it was renamed")).mend(mend));
+                    let fix = format!("git remote set-url origin {}", repository.clone_url);
+                    return Some(Check::warning(name, format!("{target}; it was renamed")).fix(fix));
                 }
                 match &repository.fork_of {
                     Some(parent) => {
-                        Check::ok(name, format!("{told}; a fork of {parent}, which is left alone"))
+                        Check::ok(name, format!("{target}; a fork of {parent}, which is not used"))
                     }
-                    None => Check::ok(name, told),
+                    None => Check::ok(name, target),
                 }
             }
         })
     }
 }
 
-fn of_github(name: &'static str, error: &github::Error) -> Check {
-    // What passes by itself is no failure.
+fn from_github_error(name: &'static str, error: &github::Error) -> Check {
+    // A temporary error is not a failure.
     let level = if error.retry() == github::Retry::Never { Level::Failure } else { Level::Warning };
-    let check = Check::new(name, level, error.to_string());
-    match error.hint() {
-        Some(hint) => check.mend(hint),
-        None => check,
-    }
+    Check::new(name, level, error.to_string()).fix_if_any(error.hint())
 }
 
-/// Whether Claude Code calls us when a session ends, and asks us while one runs.
-fn in_claude_code() -> [Check; 2] {
+/// Whether Claude Code runs nugget's hook and knows its server.
+fn check_client() -> [Check; 2] {
     let folder = transcript::client_folder().unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_default();
     let mut broken = Vec::new();
@@ -491,13 +479,13 @@ fn in_claude_code() -> [Check; 2] {
         json(here.join(".claude/settings.json")),
         json(here.join(".claude/settings.local.json")),
     ];
-    // Beside the folder, unless that was moved.
+    // Beside the folder, unless CLAUDE_CONFIG_DIR names it.
     let is_moved = std::env::var_os("CLAUDE_CONFIG_DIR").is_some_and(|folder| !folder.is_empty());
     let beside = if is_moved { folder.join(".claude.json") } else { folder.with_file_name(".claude.json") };
-    let (of_user, of_project) = (json(beside), json(here.join(".mcp.json")));
+    let (user_servers, project_servers) = (json(beside), json(here.join(".mcp.json")));
 
-    let of_skills = folder.join("skills/nugget");
-    let is_plugin = of_skills.is_dir()
+    let plugin_folder = folder.join("skills/nugget");
+    let is_plugin = plugin_folder.is_dir()
         || settings.iter().any(|settings| {
             let plugins = settings["enabledPlugins"].as_object();
             plugins.is_some_and(|plugins| {
@@ -507,25 +495,23 @@ fn in_claude_code() -> [Check; 2] {
     let is_hook = settings.iter().any(|settings| settings["disableAllHooks"] != true && has_hook(settings));
     let is_off = settings.iter().any(|settings| settings["disableAllHooks"] == true);
     let servers = [
-        &of_user["mcpServers"],
-        &of_user["projects"][here.to_string_lossy().as_ref()]["mcpServers"],
-        &of_project["mcpServers"],
+        &user_servers["mcpServers"],
+        &user_servers["projects"][here.to_string_lossy().as_ref()]["mcpServers"],
+        &project_servers["mcpServers"],
     ];
     let is_server = servers.into_iter().any(has_server);
 
     let unreadable = (!broken.is_empty()).then(|| broken.join(", "));
-    let missing = |name: &'static str, what: &str, mend: &str| match &unreadable {
-        Some(broken) => Check::failure(name, format!("cannot be told: {broken}")).mend("make it valid JSON"),
-        None => Check::warning(name, what).mend(mend),
+    let missing = |name: &'static str, what: &str, fix: &str| match &unreadable {
+        Some(broken) => Check::failure(name, format!("unknown: {broken}")).fix("make it valid JSON"),
+        None => Check::warning(name, what).fix(fix),
     };
     let hooks = match (is_off, is_plugin, is_hook) {
-        (true, ..) => {
-            Check::warning("hooks", "Claude Code's settings switch all hooks off (disableAllHooks)")
-                .mend("nugget sync finds sessions without them")
-        }
+        (true, ..) => Check::warning("hooks", "Claude Code's settings disable all hooks (disableAllHooks)")
+            .fix("remove disableAllHooks; until then `nugget sync` finds sessions"),
         (_, true, _) => Check::ok("hooks", "by the plugin"),
-        (_, _, true) => Check::ok("hooks", "SessionEnd calls nugget"),
-        _ => missing("hooks", "Claude Code does not tell nugget of ended sessions", "nugget install"),
+        (_, _, true) => Check::ok("hooks", "SessionEnd runs nugget"),
+        _ => missing("hooks", "Claude Code does not run nugget when a session ends", "nugget install"),
     };
     let server = match (is_plugin, is_server) {
         (true, _) => Check::ok("mcp", "by the plugin"),
@@ -535,12 +521,12 @@ fn in_claude_code() -> [Check; 2] {
     [hooks, server]
 }
 
-/// `Null` for a file that is not there.
+/// `Null` if there is no such file.
 fn read_settings(path: &Path) -> Result<Value, String> {
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Value::Null),
         Err(error) => return Err(format!("cannot be read: {error}")),
-        Ok(metadata) if !metadata.is_file() => return Err("is no file".to_owned()),
+        Ok(metadata) if !metadata.is_file() => return Err("is not a file".to_owned()),
         Ok(metadata) if metadata.len() > SETTINGS_BYTES_MAX => return Err("is too large".to_owned()),
         Ok(_) => {}
     }
@@ -574,39 +560,39 @@ fn has_server(servers: &Value) -> bool {
     })
 }
 
-fn queue(places: &StatePaths) -> Check {
+fn check_queue(places: &StatePaths) -> Check {
     let name = "queue";
     let path = places.queue();
     let spooled = Spool::new(places.spool()).list().map_or(0, |spooled| spooled.len() as u64);
     match std::fs::symlink_metadata(places.folder()) {
-        // Looking must not make anything: a brain without captures has no queue yet.
+        // The check creates nothing, and a brain without captures has no queue yet.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Check::ok(name, "no capture yet");
         }
         Err(error) => {
             return Check::failure(name, format!("{}: {error}", places.folder().display()))
-                .mend("see that this folder is yours to read and write");
+                .fix("make this folder readable and writable");
         }
         Ok(metadata) if !metadata.is_dir() && !metadata.is_symlink() => {
-            return Check::failure(name, format!("{} is no folder", places.folder().display()))
-                .mend("remove it");
+            return Check::failure(name, format!("{} is not a folder", places.folder().display()))
+                .fix("remove it");
         }
         Ok(_) if !path.exists() && spooled == 0 => return Check::ok(name, "no capture yet"),
         Ok(_) => {}
     }
-    let look = || -> Result<Check, queue::Error> {
+    let check = || -> Result<Check, queue::Error> {
         let queue = Queue::open(&path)?;
         let tally = queue.tally()?;
         let waiting = tally.unfinished() + spooled;
         let is_drained = FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining();
         let now = Timestamp::now();
-        // Those that wait are among the newest, but for those that wait for a person.
+        // Waiting captures are among the newest.
         let oldest = queue
             .captures(10_000)?
             .into_iter()
             .filter(|capture| matches!(capture.state, State::Queued | State::Running | State::Retrying));
         let oldest = oldest.map(|capture| capture.added).min();
-        let told = match oldest {
+        let counts = match oldest {
             Some(oldest) => format!("{waiting} waiting, the oldest for {}", output::age(oldest, now)),
             None => format!("{waiting} waiting, {} done", tally.done + tally.nothing),
         };
@@ -614,73 +600,67 @@ fn queue(places: &StatePaths) -> Check {
             now.duration_since(oldest).as_secs() > i64::try_from(WAITING_MAX.as_secs()).unwrap_or(i64::MAX)
         });
         Ok(if tally.dead > 0 {
-            Check::warning(
-                name,
-                format!("{told}; {} given up", counted(tally.dead, "capture was", "captures were")),
-            )
-            .mend("`nugget status` says why; then nugget retry --all")
+            Check::warning(name, format!("{counts}; {} failed", counted(tally.dead, "capture")))
+                .fix("`nugget status` says why; then run `nugget retry --all`")
         } else if is_late && !is_drained {
-            Check::warning(name, format!("{told}, and nobody works on it")).mend("nugget retry --all")
+            Check::warning(name, format!("{counts}, but no worker is running")).fix("nugget retry --all")
         } else if is_late {
-            Check::warning(name, told).mend("`nugget status` says what is waited for")
+            Check::warning(name, counts).fix("`nugget status` says what they wait for")
         } else {
-            Check::ok(name, told)
+            Check::ok(name, counts)
         })
     };
-    look().unwrap_or_else(|error| Check::failure(name, CliError::from(error).line()))
+    check().unwrap_or_else(|error| Check::failure(name, CliError::from(error).line()))
 }
 
-fn index(brain: &Brain, embed: &embed::Settings) -> Check {
+fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
     let name = "index";
     let folder = brain.derived_folder();
     if !folder.join("index.db").is_file() {
-        return Check::warning(name, "not made yet; the first question makes it").mend("nugget index");
+        return Check::warning(name, "not built yet; the first question builds it").fix("nugget index");
     }
-    let look = || -> Result<Check, index::Error> {
+    let check = || -> Result<Check, index::Error> {
         let index = index::Index::open(&folder)?;
-        let pinned = index.pin()?;
-        let (generation, units) = (pinned.generation(), pinned.units_count());
-        let told = format!("generation {generation}, {}", counted(units as u64, "unit", "units"));
-        let Some(label) = pinned.model().cloned() else {
-            return Ok(Check::warning(name, "it is empty").mend("nugget index"));
+        let snapshot = index.pin()?;
+        let (generation, units) = (snapshot.generation(), snapshot.units_count());
+        let state = format!("generation {generation}, {}", counted(units as u64, "unit"));
+        let Some(label) = snapshot.model().cloned() else {
+            return Ok(Check::warning(name, "it is empty").fix("nugget index"));
         };
-        drop(pinned);
+        drop(snapshot);
         let wanted = embed::model_name(embed);
         if label.name != wanted {
-            let told = format!("{told}, of {}; the settings say {wanted}", label.name);
-            return Ok(Check::warning(name, told).mend("nugget index"));
+            let message = format!("{state}, of {}; the settings name {wanted}", label.name);
+            return Ok(Check::warning(name, message).fix("nugget index"));
         }
         Ok(match index.is_current(brain, &label)? {
-            true => Check::ok(name, format!("{told}, up to date")),
-            false => Check::warning(
-                name,
-                format!("{told}, behind the files; the next question brings it up to date"),
-            )
-            .mend("nugget index"),
+            true => Check::ok(name, format!("{state}, up to date")),
+            false => Check::warning(name, format!("{state}, behind the files; the next question updates it"))
+                .fix("nugget index"),
         })
     };
-    look().unwrap_or_else(|error| {
+    check().unwrap_or_else(|error| {
         Check::failure(name, error.to_string())
-            .mend(format!("it is derived: remove {}, it is made again", folder.display()))
+            .fix(format!("remove {}; the index is derived and built again", folder.display()))
     })
 }
 
-fn model(config: &Config) -> Check {
-    let settings = embed_settings(config);
-    let told = format!("{}, model {}", embed::runtime_of(&settings).0, embed::model_name(&settings));
-    let readers = format!("sessions are read by {}", extractor::destination(config));
+fn check_model(config: &Config) -> Check {
+    let settings = settings::embedding(config);
+    let runtime = format!("{}, model {}", embed::runtime_of(&settings).0, embed::model_name(&settings));
+    let reader = format!("sessions are read by {}", extractor::destination(config));
     match embed::check(&settings) {
-        Ok(()) => Check::ok("model", format!("{told}; {readers}")),
-        Err(error) => Check::failure("model", error.to_string()).mend("nugget config shows what is set"),
+        Ok(()) => Check::ok("model", format!("{runtime}; {reader}")),
+        Err(error) => Check::failure("model", error.to_string()).fix("`nugget config` shows the settings"),
     }
 }
 
-/// How much room there is where captures are kept, and where units are written.
-fn disk(places: &StatePaths, root: &Path) -> Check {
+/// The free space where captures are stored and where units are written.
+fn check_disk(places: &StatePaths, root: &Path) -> Check {
     let name = "disk";
     let mut least: Option<(u64, PathBuf)> = None;
     for folder in [places.folder(), root] {
-        // What is not there yet will be made on the disk of what is.
+        // A missing folder will be created on the disk of its parent.
         let Some(there) = folder.ancestors().find(|folder| folder.exists()) else { continue };
         match rustix::fs::statvfs(there) {
             Ok(disk) => {
@@ -692,11 +672,11 @@ fn disk(places: &StatePaths, root: &Path) -> Check {
             Err(error) => return Check::warning(name, format!("{}: {error}", there.display())),
         }
     }
-    let Some((free, folder)) = least else { return Check::warning(name, "there is no folder to look at") };
-    let told = format!("{} free for {}", size(free), folder.display());
+    let Some((free, folder)) = least else { return Check::warning(name, "there is no folder to check") };
+    let message = format!("{} free for {}", size(free), folder.display());
     match free {
-        _ if free < ROOM_MIN => Check::failure(name, told).mend("make room: captures need it"),
-        _ if free < 10 * ROOM_MIN => Check::warning(name, told).mend("make room soon"),
+        _ if free < FREE_BYTES_MIN => Check::failure(name, message).fix("free some space: captures need it"),
+        _ if free < 10 * FREE_BYTES_MIN => Check::warning(name, message).fix("free some space soon"),
         _ => Check::ok(name, format!("{} free", size(free))),
     }
 }
@@ -708,32 +688,31 @@ fn size(bytes: u64) -> String {
     }
 }
 
-fn clock(asked: Option<&Asked>, offline: bool) -> Check {
+fn check_clock(answers: Option<&ApiAnswers>) -> Check {
     let name = "clock";
-    match asked.and_then(|asked| asked.skew_seconds) {
-        None if offline => Check::ok(name, "not compared"),
-        None => Check::ok(name, "nobody to compare it with"),
-        Some(skew) if skew.unsigned_abs() <= SKEW_MAX_SECONDS => Check::ok(name, "as GitHub's"),
+    match answers.and_then(|answers| answers.skew_seconds) {
+        None => Check::ok(name, "not checked"),
+        Some(skew) if skew.unsigned_abs() <= SKEW_MAX_SECONDS => Check::ok(name, "same as GitHub's"),
         Some(skew) => {
-            let way = if skew > 0 { "behind" } else { "ahead of" };
-            Check::warning(name, format!("{} s {way} GitHub's", skew.unsigned_abs()))
-                .mend("set it, or switch NTP on")
+            let direction = if skew > 0 { "behind" } else { "ahead of" };
+            Check::warning(name, format!("{} s {direction} GitHub's", skew.unsigned_abs()))
+                .fix("set the clock, or turn NTP on")
         }
     }
 }
 
-fn versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
+fn check_versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
     let name = "versions";
     let own = env!("CARGO_PKG_VERSION");
     let client = client.map_or_else(
         || "no Claude Code on the PATH".to_owned(),
-        // It says its number, then its name.
-        |said| format!("Claude Code {}", said.trim_end_matches("(Claude Code)").trim_end()),
+        // It prints its version, then its name.
+        |output| format!("Claude Code {}", output.trim_end_matches("(Claude Code)").trim_end()),
     );
-    let mut told = format!("nugget {own}, {client}");
+    let mut message = format!("nugget {own}, {client}");
     for (name, path) in schemas {
         if let Some(version) = schema_of(path) {
-            told.push_str(&format!(", {name} schema {version}"));
+            message.push_str(&format!(", {name} schema {version}"));
         }
     }
     let here = std::env::current_exe().and_then(std::fs::canonicalize).ok();
@@ -747,17 +726,17 @@ fn versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
         {
             Check::warning(
                 name,
-                format!("{told}; the nugget on the PATH is another one: {}", other.display()),
+                format!("{message}; the nugget on the PATH is another one: {}", other.display()),
             )
-            .mend("hooks may call that one: update it or remove it")
+            .fix("hooks may run that one: update it or remove it")
         }
-        (_, None) => Check::warning(name, format!("{told}; no nugget on the PATH"))
-            .mend("put it there: Claude Code calls it by name"),
-        _ => Check::ok(name, told),
+        (_, None) => Check::warning(name, format!("{message}; no nugget on the PATH"))
+            .fix("put it there: Claude Code runs it by name"),
+        _ => Check::ok(name, message),
     }
 }
 
-/// The version that a database bears in its header (SQLite's file format, 1.3.14: `user_version`).
+/// The schema version in a database's header (SQLite's file format, 1.3.14: `user_version`).
 fn schema_of(path: &Path) -> Option<u32> {
     let mut header = [0; 64];
     std::io::Read::read_exact(&mut std::fs::File::open(path).ok()?, &mut header).ok()?;

@@ -1,38 +1,39 @@
-//! `nugget drain`: the process that works a brain's queue. Hooks start it; nobody has to.
+//! `nugget drain`: the worker that processes a brain's queue. Hooks and servers start it.
 
 use std::process::{ExitCode, Stdio};
 
 use brain::StatePaths;
 
-use crate::context::{Context, spawn_drainer};
+use crate::context::Context;
 use crate::error::CliError;
+use crate::spawn::spawn_worker;
 
 #[derive(clap::Args)]
-pub(crate) struct Arguments {
-    /// Leave the terminal and the parent first
+pub(crate) struct DrainArgs {
+    /// Detach from the terminal and the parent process first
     #[arg(long)]
     detach: bool,
 }
 
-impl Arguments {
+impl DrainArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let (config, _) = context.config_as_it_is();
+        let (config, _) = context.config_and_errors();
         let brain = context.brain(&config)?;
         if self.detach {
-            // A session of its own has no terminal that could hang it up, and no group that a
-            // client could kill. It fails only where this is done already.
+            // A new session has no terminal whose end would send SIGHUP, and no process group that a client
+            // could kill. The call fails only if this process leads a session already.
             let _ = rustix::process::setsid();
             failpoint::here!("drain-detached");
-            spawn_drainer(Stdio::inherit(), &brain, &[])?;
+            spawn_worker(Stdio::inherit(), &brain)?;
             return Ok(ExitCode::SUCCESS);
         }
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let _logs = context.log_to_file(&places);
-        let room = queue::lock_from_stdin(&places.wait_lock());
+        let waiting = queue::lock_from_stdin(&places.wait_lock());
         failpoint::here!("drain-with-room");
         let setup = context.setup(&config, &brain)?;
-        actors::drain(&setup, room)?;
+        actors::drain(&setup, waiting)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -10,69 +10,66 @@ use jiff::Timestamp;
 use queue::Announcement;
 use serde_json::json;
 
-use super::capture_session::excluded;
-use super::show::{Shelf, read_all};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::extractor;
-use crate::output;
+use crate::output::{self, counted};
+use crate::unit_files::read_units;
+use crate::{async_runtime, extractor, settings};
 
-/// Reads the transcript and prints; nothing is written, not even in the folders of state.
-pub(crate) fn run(
+/// Reads the transcript and prints; nothing is written, not even to the state folder.
+pub(super) fn run(
     context: &Context,
     announcement: &Announcement,
     as_json: bool,
 ) -> Result<ExitCode, CliError> {
     let config = context.config()?;
-    let path = &announcement.transcript;
-    let reading = transcript::read(path, &|_| false).map_err(|error| {
-        CliError::new(error.to_string()).hint("transcripts lie in ~/.claude/projects/*/*.jsonl")
+    let reading = transcript::read(&announcement.transcript, &|_| false).map_err(|error| {
+        CliError::new(error.to_string()).hint("transcripts are in ~/.claude/projects/*/*.jsonl")
     })?;
     let conversation = reading.conversation;
     let cwd = conversation.cwd.as_deref().map(Path::new).or(announcement.cwd.as_deref());
-    let excluded = if reading.is_ignored {
+    let exclusion = if reading.is_ignored {
         Some("its .nuggetignore")
     } else {
-        cwd.and_then(|cwd| excluded(&config, cwd))
+        cwd.and_then(|cwd| settings::exclusion(&config, cwd))
     };
-    if let Some(by) = excluded {
+    if let Some(rule) = exclusion {
         if as_json {
             output::print_json(
-                &json!({ "session_id": conversation.session_id, "left_alone": by, "sent": [], "saved": [] }),
+                &json!({ "session_id": conversation.session_id, "left_alone": rule, "sent": [], "saved": [] }),
             )?;
         } else {
-            output::print(&format!("nothing would be sent or saved: {by} covers the session's project\n"))?;
+            output::print(&format!("nothing would be sent or saved: {rule} covers the session's project\n"))?;
         }
         return Ok(ExitCode::SUCCESS);
     }
-    // Without a brain there is nothing that a model would be told of.
-    let shelf = context
-        .brain(&config)
-        .and_then(|brain| read_all(&BrainView::open(&brain)))
-        .unwrap_or_else(|_| Shelf::default());
-    let known = shelf.units.into_iter().map(|(_, unit)| KnownUnit {
+    // Without a brain a model would be told of no known units.
+    let found =
+        context.brain(&config).and_then(|brain| read_units(&BrainView::open(&brain))).unwrap_or_default();
+    let known = found.units.into_iter().map(|(_, unit)| KnownUnit {
         id: unit.id.as_str().to_owned(),
         title: unit.title,
         description: unit.description.unwrap_or_default(),
     });
     let known = extraction::select_known_units(known.collect(), &conversation);
     let destination = extractor::destination(&config);
-    let asked = match config.string("extract.backend").as_str() {
+    let requests = match config.string("extract.backend").as_str() {
         _ if conversation.events.is_empty() => Vec::new(),
         "heuristic" => Vec::new(),
         _ => build_questions(&conversation, &known, extractor::limits(&config)),
     };
-    let extraction = super::ask::runtime()?
+    let extraction = async_runtime::multi_thread()?
         .block_on(HeuristicExtractor.extract(&conversation, &ExtractionContext::default()))
         .map_err(|error| CliError::new(error.to_string()))?;
     let confidence_min = config.number("extract.confidence_min") as f64 / 100.0;
-    let (good, weak): (Vec<_>, Vec<_>) =
+    let (confident, weak): (Vec<_>, Vec<_>) =
         extraction.candidates.into_iter().partition(|candidate| candidate.confidence >= confidence_min);
-    let files = actors::preview_unit_files(&good, &extraction.extractor, &conversation, Timestamp::now());
+    let files =
+        actors::preview_unit_files(&confident, &extraction.extractor, &conversation, Timestamp::now());
     if as_json {
-        let sent: Vec<_> = asked
+        let sent: Vec<_> = requests
             .iter()
-            .map(|question| json!({ "system": question.system, "tool": question.tool.schema, "user": question.user }))
+            .map(|request| json!({ "system": request.system, "tool": request.tool.schema, "user": request.user }))
             .collect();
         let saved: Vec<_> =
             files.iter().map(|(path, text)| json!({ "path": path, "content": text })).collect();
@@ -83,33 +80,26 @@ pub(crate) fn run(
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = format!("sessions are read by {destination}\n\n");
-    match asked.len() {
+    match requests.len() {
         0 => text.push_str("NOTHING WOULD BE SENT\n"),
-        parts => {
-            text.push_str(&format!(
-                "WOULD BE SENT, in {}\n",
-                if parts == 1 { "one part".to_owned() } else { format!("{parts} parts") }
-            ));
-            text.push_str(
-                "With each part go the same instructions and the form of the answer (--json shows them).\n",
-            );
-        }
+        parts => text.push_str(&format!(
+            "WOULD BE SENT, in {}\nEach part is sent with the same instructions and answer format (--json shows them).\n",
+            counted(parts as u64, "part")
+        )),
     }
-    for (at, question) in asked.iter().enumerate() {
-        text.push_str(&format!(
-            "\n--- part {} of {} ---\n{}\n",
-            at + 1,
-            asked.len(),
-            question.user.trim_end()
-        ));
+    for (index, request) in requests.iter().enumerate() {
+        let user = request.user.trim_end();
+        text.push_str(&format!("\n--- part {} of {} ---\n{user}\n", index + 1, requests.len()));
     }
     match files.len() {
         0 => text.push_str(&format!(
             "\nRULES ALONE WOULD SAVE NOTHING: {}\n",
-            extraction.empty_reason.as_deref().unwrap_or("no candidate is sure enough")
+            extraction.empty_reason.as_deref().unwrap_or("no candidate reaches the minimum confidence")
         )),
-        1 => text.push_str("\nRULES ALONE WOULD SAVE 1 FILE, on a branch for review\n"),
-        files => text.push_str(&format!("\nRULES ALONE WOULD SAVE {files} FILES, on a branch for review\n")),
+        count => text.push_str(&format!(
+            "\nRULES ALONE WOULD SAVE {}, on a branch for review\n",
+            counted(count as u64, "file")
+        )),
     }
     for (path, content) in &files {
         text.push_str(&format!("\n--- {path} ---\n{content}"));

@@ -22,7 +22,7 @@ use self::question_set::{Question, QuestionSet};
 use self::report::{Report, SetReport, UnrelatedReport};
 use self::set_index::SetIndex;
 use self::stage::{QuestionResult, SetResults, Stage};
-use crate::context::{self, Context};
+use crate::context::Context;
 use crate::error::CliError;
 use crate::output;
 
@@ -98,7 +98,7 @@ fn evaluate(args: EvalArgs, context: &Context) -> Result<ExitCode, CliError> {
         }
         None => None,
     };
-    let settings = context::embed_settings(&config);
+    let settings = crate::settings::embedding(&config);
     let embedder = Embedder::load(&settings).map_err(embedding_failed)?;
     let mut reports = Vec::with_capacity(sets.len());
     for (name, set) in sets {

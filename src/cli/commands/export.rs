@@ -11,10 +11,10 @@ use jiff::Timestamp;
 use knowledge::{Document, Unit};
 use serde_json::{Value, json};
 
-use super::show::{Shelf, read_all};
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output;
+use crate::unit_files::{UnitFiles, read_units};
 
 /// The HTML page without its data.
 const PAGE: &str = include_str!("export/page.html");
@@ -63,7 +63,7 @@ fn export(args: &ExportArgs, context: &Context) -> Result<ExitCode, CliError> {
     let config = context.config()?;
     let brain = context.brain(&config)?;
     let view = BrainView::open(&brain);
-    let Shelf { units, problems } = read_all(&view)?;
+    let UnitFiles { units, problems } = read_units(&view)?;
     let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
     let count = units.len();
     for problem in &problems {

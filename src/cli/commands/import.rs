@@ -19,9 +19,10 @@ use serde_json::json;
 use self::comparison::{Comparison, KnownTexts};
 use self::proposal::{ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit};
 use self::sources::SourceFile;
-use crate::context::{Context, delivery_settings, ensure_drainer, exclude};
+use crate::context::Context;
 use crate::error::CliError;
-use crate::output;
+use crate::spawn::ensure_worker;
+use crate::{output, settings};
 
 /// How long to wait for another process that holds the repository lock.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
@@ -87,7 +88,8 @@ fn import(args: &ImportArgs, context: &Context) -> Result<ExitCode, CliError> {
     let base = repository.default_branch()?.tip;
 
     let mut left_out = Vec::new();
-    let files = sources::find(&args.sources, &exclude(&config), brain.root(), &mut left_out)?;
+    let files =
+        sources::find(&args.sources, &settings::excluded_projects(&config), brain.root(), &mut left_out)?;
     let record = paths.folder().join("imported.json");
     let mut known = KnownTexts::read(&brain, &repository, &record)?;
     if args.again {
@@ -120,11 +122,11 @@ fn import(args: &ImportArgs, context: &Context) -> Result<ExitCode, CliError> {
             units: u32::try_from(units.len()).unwrap_or(u32::MAX),
         };
         if proposed.outcome != Outcome::NothingNew {
-            is_delivered = delivery_settings(&config).enabled && repository.remote()?.is_some();
+            is_delivered = settings::delivery(&config).enabled && repository.remote()?.is_some();
             let queue = Queue::open(&paths.queue())?;
             queue.add_import(&proposed_branch, is_delivered, now)?;
             if is_delivered {
-                ensure_drainer(&paths, &brain)?;
+                ensure_worker(&paths, &brain)?;
             }
         }
         commit = Some(proposed_branch.commit);

@@ -1,22 +1,22 @@
-//! `nugget list`: the units of the brain.
+//! `nugget list`: lists the units of the brain.
 
 use std::process::ExitCode;
 
 use actors::brain_view::BrainView;
 use serde_json::json;
 
-use super::show::{Shelf, read_all};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output;
+use crate::unit_files::{UnitFiles, read_units};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json")]
-pub(crate) struct Arguments {
+pub(crate) struct ListArgs {
     /// Only units of this domain
     #[arg(long, value_name = "D")]
     domain: Option<String>,
-    /// Only units of this type: pattern, concept, decision, bug, belief or one of your own
+    /// Only units of this type: pattern, concept, decision, bug, belief or your own
     #[arg(long = "type", value_name = "T")]
     kind: Option<String>,
     /// Print JSON
@@ -24,11 +24,11 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-impl Arguments {
+impl ListArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let Shelf { mut units, problems } = read_all(&BrainView::open(&brain))?;
+        let UnitFiles { mut units, problems } = read_units(&BrainView::open(&brain))?;
         let all = units.len();
         units.retain(|(_, unit)| {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)
@@ -51,8 +51,9 @@ impl Arguments {
         }
         if units.is_empty() {
             output::print(&match all {
-                0 => "the brain has no units yet: merge a branch of nugget's, or write one\n".to_owned(),
-                all => format!("none of the {all} units is of that kind\n"),
+                0 => "the brain has no units yet: merge a branch that nugget proposed, or write one\n"
+                    .to_owned(),
+                all => format!("none of the {all} units matches\n"),
             })?;
         } else {
             let mut rows = vec![["ID", "TYPE", "DOMAIN", "TITLE"].map(str::to_owned).to_vec()];

@@ -1,4 +1,4 @@
-//! `nugget man`: the manual's pages.
+//! `nugget man`: prints the manual or writes its pages.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,12 +13,12 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    /// The folder to write all pages to; without it the first page is printed
+pub(crate) struct ManArgs {
+    /// The folder to write all pages to; without it the main page is printed
     folder: Option<PathBuf>,
 }
 
-impl Arguments {
+impl ManArgs {
     pub(crate) fn run(self) -> Result<ExitCode, CliError> {
         let command = crate::command();
         let Some(folder) = self.folder else {

@@ -1,61 +1,43 @@
-//! `nugget retry` and `nugget forget-capture`: second thoughts about the ledger.
+//! `nugget retry`: queues failed captures again.
 
 use std::process::ExitCode;
 
 use brain::StatePaths;
 use queue::Queue;
 
-use crate::context::{Context, ensure_drainer};
+use super::completions;
+use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output;
+use crate::spawn::ensure_worker;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  nugget retry 12\n  nugget retry --all")]
-pub(crate) struct Retry {
+pub(crate) struct RetryArgs {
     /// The capture's number, as `nugget status` shows it
-    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::dead_captures))]
+    #[arg(add = clap_complete::ArgValueCompleter::new(completions::failed_captures))]
     id: Option<i64>,
-    /// All dead captures
+    /// Retry all failed captures
     #[arg(long, conflicts_with = "id")]
     all: bool,
 }
 
-impl Retry {
+impl RetryArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         if self.id.is_none() && !self.all {
-            return Err(CliError::new("which capture?").code(USAGE).hint("give its number, or --all"));
+            return Err(CliError::new("no capture is given").code(USAGE).hint("give its number, or --all"));
         }
         let config = context.config()?;
         let brain = context.brain(&config)?;
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
         let count = Queue::open(&places.queue())?.retry(self.id)?;
-        ensure_drainer(&places, &brain)?;
+        ensure_worker(&places, &brain)?;
         output::print(&match count {
-            0 => "no capture was dead; whatever waits for a retry is tried now\n".to_owned(),
-            1 => "1 capture is queued again\n".to_owned(),
-            count => format!("{count} captures are queued again\n"),
+            0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
+            1 => "queued 1 capture again\n".to_owned(),
+            count => format!("queued {count} captures again\n"),
         })?;
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
-#[derive(clap::Args)]
-#[command(after_help = "Example:\n  nugget forget-capture 12")]
-pub(crate) struct Forget {
-    /// The capture's number, as `nugget status` shows it
-    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::all_captures))]
-    id: i64,
-}
-
-impl Forget {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
-        let places = StatePaths::for_brain(brain.root());
-        places.create()?;
-        Queue::open(&places.queue())?.forget(self.id)?;
-        output::print(&format!("capture {} is forgotten; a branch it made is still there\n", self.id))?;
         Ok(ExitCode::SUCCESS)
     }
 }

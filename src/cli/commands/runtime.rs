@@ -1,4 +1,4 @@
-//! `nugget runtime`: what runs the model here, and how a faster one is brought in.
+//! `nugget runtime`: shows what runs the embedding model, and installs a faster runtime.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,11 +10,11 @@ use brain::paths;
 use embed::{Embedder, ModelChoice, Runtime, Settings};
 use serde_json::json;
 
-use crate::context::{Context, embed_settings};
+use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::output;
+use crate::{output, settings};
 
-/// What is fetched. The digests are those that the registries publish for exactly these files.
+/// The version to download. The digests are those that the registries publish for these files.
 const VERSION: &str = "1.30.0";
 const NPM_INTEGRITY: &str =
     "sha512-twhs1C2C/BFkz1yc5OY0KIU2GUq6DURO7hD4bx5Q2Qy3nAMJwRXW8xU3NVczE29VA9lolLOYepoD8fjTGOfIqw==";
@@ -43,20 +43,19 @@ const BUILDS: &[Build] = &[
 ];
 
 struct Build {
-    /// As Rust names them: system, processor.
+    /// Operating system and architecture, as Rust names them.
     machine: (&'static str, &'static str),
     wheel_platform: &'static str,
     wheel_sha256: &'static str,
     npm_path: &'static str,
-    /// What it is called where nugget looks for it.
+    /// The name under which nugget looks for it.
     file: &'static str,
 }
 
 const AFTER: &str = "\
-The model runs without any of this: a runtime in pure Rust is built in. The ONNX
-Runtime library, two to three times as fast, is looked for at the setting
-`embed.runtime_library`, at ORT_DYLIB_PATH, beside the executable, and where
-`install` puts it.
+A runtime in pure Rust is built in. The ONNX Runtime library is two to three times
+as fast. It is searched for at the setting `embed.runtime_library`, at
+ORT_DYLIB_PATH, beside the executable, and where `install` puts it.
 
 Examples:
   nugget runtime
@@ -65,7 +64,7 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
-pub(crate) struct Arguments {
+pub(crate) struct RuntimeArgs {
     #[command(subcommand)]
     command: Option<Action>,
     /// Print JSON
@@ -75,12 +74,12 @@ pub(crate) struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Fetch the ONNX Runtime library through your own pip or npm, its digest checked
+    /// Download the ONNX Runtime library with your pip or npm, and check its digest
     Install {
-        /// Which of them [default: pip, or npm where there is no pip]
+        /// The program to use [default: pip, or npm if there is no pip]
         #[arg(long)]
         via: Option<Via>,
-        /// Say what would be done
+        /// Print what would be done; change nothing
         #[arg(long)]
         dry_run: bool,
     },
@@ -92,11 +91,11 @@ enum Via {
     Npm,
 }
 
-impl Arguments {
+impl RuntimeArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         context.log_to_stderr();
         let config = context.config()?;
-        let settings = embed_settings(&config);
+        let settings = settings::embedding(&config);
         match self.command {
             None => show(&settings, self.json)?,
             Some(Action::Install { via, dry_run }) => install(via, dry_run)?,
@@ -108,7 +107,7 @@ impl Arguments {
 fn show(settings: &Settings, as_json: bool) -> Result<(), CliError> {
     let (runtime, passed_over) = embed::runtime_of(settings);
     let is_remote = matches!(settings.model, ModelChoice::Remote(_));
-    let times = if is_remote { None } else { Some(measured(settings)?) };
+    let times = if is_remote { None } else { Some(measure(settings)?) };
     let model = embed::model_name(settings);
     if as_json {
         let milliseconds = |time: Duration| (time.as_secs_f64() * 10_000.0).round() / 10.0;
@@ -131,31 +130,31 @@ fn show(settings: &Settings, as_json: bool) -> Result<(), CliError> {
     }
     text.push('\n');
     for reason in &passed_over {
-        text.push_str(&format!("passed over {}\n", output::safe(reason)));
+        text.push_str(&format!("skipped {}\n", output::safe(reason)));
     }
     if runtime == Runtime::Tract {
-        text.push_str("`nugget runtime install` brings in one that is two to three times as fast\n");
+        text.push_str("`nugget runtime install` installs one that is two to three times as fast\n");
     }
     output::print(&text)
 }
 
-/// How long loading the model takes, and a question after the first one.
-fn measured(settings: &Settings) -> Result<(Duration, Duration), CliError> {
+/// How long it takes to load the model, and to embed a question after the first one.
+fn measure(settings: &Settings) -> Result<(Duration, Duration), CliError> {
     const QUESTION: &str = "how do we keep workers from piling up when the queue grows?";
-    let begun = Instant::now();
+    let started = Instant::now();
     let embedder = Embedder::load(settings)?;
-    let load = begun.elapsed();
+    let load = started.elapsed();
     embedder.embed_query(QUESTION)?;
-    let begun = Instant::now();
+    let started = Instant::now();
     embedder.embed_query(QUESTION)?;
-    Ok((load, begun.elapsed()))
+    Ok((load, started.elapsed()))
 }
 
 fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
     let machine = (std::env::consts::OS, std::env::consts::ARCH);
     let Some(build) = BUILDS.iter().find(|build| build.machine == machine) else {
-        return Err(CliError::new(format!("no library is known for {} on {}", machine.0, machine.1))
-            .hint("the built-in runtime serves; name a library of your own with `embed.runtime_library`"));
+        return Err(CliError::new(format!("there is no library for {} on {}", machine.0, machine.1))
+            .hint("the built-in runtime is used; to use your own library set `embed.runtime_library`"));
     };
     let folder = paths::runtime_folder();
     let place = folder.join(build.file);
@@ -173,120 +172,120 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
             Via::Npm => (format!("onnxruntime-node {VERSION} by npm"), NPM_INTEGRITY.to_owned()),
         };
         return output::print(&format!(
-            "would fetch {what}\nwith digest {digest}\nto          {}\n",
+            "would download {what}\nwith digest    {digest}\nto             {}\n",
             place.display()
         ));
     }
     if embed::probe(&place).is_some() {
-        output::print(&format!("ONNX Runtime {VERSION} is there already: {}\n", place.display()))?;
+        output::print(&format!("ONNX Runtime {VERSION} is already installed: {}\n", place.display()))?;
         return Ok(());
     }
     paths::create_private_folder(&folder)?;
-    // In the same folder, so that the last step is a rename; removed however this ends.
+    // In the same folder, so that the last step is a rename. It is removed in any case.
     let scratch = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&folder)?;
     let spinner = output::spinner();
-    spinner.set_message(format!("fetching ONNX Runtime {VERSION}"));
-    let fetched = match via {
-        Via::Pip => by_pip(build, scratch.path()),
-        Via::Npm => by_npm(build, scratch.path()),
+    spinner.set_message(format!("downloading ONNX Runtime {VERSION}"));
+    let downloaded = match via {
+        Via::Pip => download_with_pip(build, scratch.path()),
+        Via::Npm => download_with_npm(build, scratch.path()),
     };
     spinner.finish_and_clear();
-    let library = fetched?;
+    let library = downloaded?;
     if embed::probe(&library).is_none() {
         return Err(CliError::new(format!(
-            "what was fetched is no ONNX Runtime library: {}",
+            "the downloaded file is not an ONNX Runtime library: {}",
             file_name(&library)
         ))
-        .hint("nothing was installed; the built-in runtime serves"));
+        .hint("nothing was installed; the built-in runtime is used"));
     }
     fs::set_permissions(&library, fs::Permissions::from_mode(0o700))?;
     File::open(&library)?.sync_all()?;
     fs::rename(&library, &place)?;
     File::open(&folder)?.sync_all()?;
     let settings = Settings { runtime_library: Some(place.clone()), ..Settings::default() };
-    match measured(&settings) {
+    match measure(&settings) {
         Ok((load, question)) => output::print(&format!(
             "installed ONNX Runtime {VERSION}: {}\nthe model loads in {} ms, then {} ms for a question\n",
             place.display(),
             load.as_millis(),
             question.as_millis()
         )),
-        Err(fault) => {
+        Err(error) => {
             fs::remove_file(&place)?;
-            Err(fault.hint("the library does not work here and was removed; the built-in runtime serves"))
+            Err(error.hint("the library does not work here and was removed; the built-in runtime is used"))
         }
     }
 }
 
-/// pip refuses a file whose digest is another.
-fn by_pip(build: &Build, scratch: &Path) -> Result<PathBuf, CliError> {
+/// Downloads with pip, which rejects a file with another digest.
+fn download_with_pip(build: &Build, scratch: &Path) -> Result<PathBuf, CliError> {
     let Some(mut command) = pip() else {
-        return Err(CliError::new("there is no pip here")
+        return Err(CliError::new("pip was not found")
             .code(USAGE)
-            .hint("install pip, try --via npm, or name a library of your own with `embed.runtime_library`"));
+            .hint("install pip, try --via npm, or set `embed.runtime_library` to your own library"));
     };
-    let (wanted, target) = (scratch.join("wanted.txt"), scratch.join("wheel"));
-    fs::write(&wanted, format!("onnxruntime=={VERSION} --hash=sha256:{}\n", build.wheel_sha256))?;
-    // One wheel for everybody, whatever Python they have: only the library in it is used.
+    let (requirements, target) = (scratch.join("requirements.txt"), scratch.join("wheel"));
+    fs::write(&requirements, format!("onnxruntime=={VERSION} --hash=sha256:{}\n", build.wheel_sha256))?;
+    // The same wheel for every Python version: only the library in it is used.
     command
         .args(["install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes"])
         .args(["--python-version", "3.12", "--implementation", "cp", "--abi", "cp312"])
         .args(["--platform", build.wheel_platform, "--target"])
         .arg(&target)
         .arg("--requirement")
-        .arg(&wanted);
-    must_work(run(command)?, "pip", "npm")?;
+        .arg(&requirements);
+    check_status(command.output()?, "pip", "npm")?;
     Ok(target.join("onnxruntime/capi").join(build.file))
 }
 
-/// npm says the digest of what it has fetched; it must be the known one.
-fn by_npm(build: &Build, scratch: &Path) -> Result<PathBuf, CliError> {
-    let mut command = scrubbed("npm");
+/// Downloads with npm, which prints the digest; it must be the known one.
+fn download_with_npm(build: &Build, scratch: &Path) -> Result<PathBuf, CliError> {
+    let mut command = without_secrets("npm");
     command
         .args(["pack", "--json", "--ignore-scripts", "--pack-destination"])
         .arg(scratch)
         .arg(format!("onnxruntime-node@{VERSION}"));
-    let output = match run(command) {
+    let output = match command.output() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Err(CliError::new("there is no npm here").code(USAGE).hint(
-                "install npm, try --via pip, or name a library of your own with `embed.runtime_library`",
-            ));
+            return Err(CliError::new("npm was not found")
+                .code(USAGE)
+                .hint("install npm, try --via pip, or set `embed.runtime_library` to your own library"));
         }
-        output => must_work(output?, "npm", "pip")?,
+        output => check_status(output?, "npm", "pip")?,
     };
     let packed: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let text = |name: &str| packed[0][name].as_str().unwrap_or_default().to_owned();
     if text("integrity") != NPM_INTEGRITY {
-        return Err(CliError::new("what npm has fetched has another digest than the published one")
+        return Err(CliError::new("the file that npm downloaded does not have the published digest")
             .hint("nothing was installed; try --via pip"));
     }
     let archive = scratch.join(file_name(Path::new(&text("filename"))));
-    let mut command = scrubbed("tar");
+    let mut command = without_secrets("tar");
     command.arg("-xzf").arg(archive).arg("-C").arg(scratch).arg(build.npm_path);
-    must_work(run(command)?, "tar", "pip")?;
+    check_status(command.output()?, "tar", "pip")?;
     Ok(scratch.join(build.npm_path))
 }
 
-/// The pip that is there, ready for arguments.
+/// The command for pip, if there is one.
 fn pip() -> Option<Command> {
     [("python3", &["-m", "pip"][..]), ("pip3", &[]), ("pip", &[])].into_iter().find_map(
         |(program, before)| {
-            let mut command = scrubbed(program);
+            let mut command = without_secrets(program);
             command.args(before);
-            let mut probe = scrubbed(program);
+            let mut probe = without_secrets(program);
             probe.args(before).arg("--version");
-            run(probe).is_ok_and(|output| output.status.success()).then_some(command)
+            probe.output().is_ok_and(|output| output.status.success()).then_some(command)
         },
     )
 }
 
-/// A program of the user's, without the keys that are none of its business.
-fn scrubbed(program: &str) -> Command {
+/// A command without API keys and tokens in its environment.
+fn without_secrets(program: &str) -> Command {
     let mut command = Command::new(program);
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
-        let others = ["GITHUB_TOKEN", "GH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"];
-        if text.ends_with("_API_KEY") || others.contains(&&*text) {
+        let tokens = ["GITHUB_TOKEN", "GH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"];
+        if text.ends_with("_API_KEY") || tokens.contains(&&*text) {
             command.env_remove(&name);
         }
     }
@@ -294,19 +293,17 @@ fn scrubbed(program: &str) -> Command {
     command
 }
 
-fn run(mut command: Command) -> std::io::Result<Output> {
-    command.output()
-}
-
-fn must_work(output: Output, program: &str, other: &str) -> Result<Output, CliError> {
+fn check_status(output: Output, program: &str, other: &str) -> Result<Output, CliError> {
     if output.status.success() {
         return Ok(output);
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let said = stderr.lines().rfind(|line| line.to_lowercase().contains("err"));
-    let said = said.or(stderr.lines().next_back()).unwrap_or("it says nothing");
-    Err(CliError::new(format!("{program} could not fetch ONNX Runtime {VERSION}: {}", output::safe(said)))
-        .hint(format!("nothing was installed; try --via {other}, or name a library of your own with `embed.runtime_library`")))
+    let line = stderr.lines().rfind(|line| line.to_lowercase().contains("err"));
+    let line = line.or(stderr.lines().next_back()).unwrap_or("no message");
+    Err(CliError::new(format!("{program} failed to download ONNX Runtime {VERSION}: {}", output::safe(line)))
+        .hint(format!(
+            "nothing was installed; try --via {other}, or set `embed.runtime_library` to your own library"
+        )))
 }
 
 fn file_name(path: &Path) -> String {

@@ -1,4 +1,4 @@
-//! `nugget serve`: the brain for Claude Code, as an MCP server on stdin and stdout.
+//! `nugget serve`: the MCP server for Claude Code, on stdin and stdout.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,38 +9,38 @@ use actors::{Setup, sweep};
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
 
-use crate::context::{Context, ensure_drainer};
+use crate::async_runtime;
+use crate::context::Context;
 use crate::error::CliError;
+use crate::spawn::ensure_worker;
 
-/// BackgroundSweep of servers are at least this far apart.
+/// The least time between two sweeps of servers.
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
-One tool, get_relevant_context(task_description), with files, budget_tokens and
-depth for who wants them. Stdout carries the protocol and nothing else. Logs go
-to a file for each day in the state folder, and to stderr with -v. It ends when
-stdin does, or by a signal.
+The server has one tool, get_relevant_context(task_description), with optional
+files, budget_tokens and depth. Stdout carries only the protocol. Logs are
+written to one file a day in the state folder, and to stderr with -v. The server
+ends when stdin does, or on a signal.
 
-With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model orders
-what a call has found: it is sent the task and up to 20 passages, which costs
-about half a cent a call (`nugget spend`) and takes 2 seconds at most;
-`retrieve.rerank = \"off\"` never asks, and nothing leaves this machine.
+With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model reranks
+the results of a call: it is sent the task and up to 20 passages, which costs
+about half a cent per call (`nugget spend`) and takes at most 2 seconds.
+`retrieve.rerank = \"off\"` turns that off; then nothing leaves this machine.
 
-`nugget install` makes it known to Claude Code.
-
-Example, by hand:
+`nugget install` registers the server with Claude Code. To do it by hand:
   claude mcp add --scope user nugget -- nugget serve";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {}
+pub(crate) struct ServeArgs {}
 
-impl Arguments {
+impl ServeArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
         let setup = context.setup(&config, &brain)?;
-        let _logs = context.log_to_both(&setup.places);
+        let _logs = context.log_to_file_and_stderr(&setup.places);
         let settings = mcp::Settings {
             limit: config.number("retrieve.limit") as usize,
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
@@ -49,20 +49,20 @@ impl Arguments {
                 let syncs = Mutex::new(BackgroundSync::default());
                 Arc::new(move || {
                     sync_if_due(&setup, &syncs);
-                    work_if_due(&setup);
+                    start_worker_if_due(&setup);
                 })
             },
         };
-        let runtime = super::ask::runtime()?;
+        let runtime = async_runtime::multi_thread()?;
         let served = runtime.block_on(mcp::serve(&setup, settings));
-        // A read of stdin may still wait in a thread of its own; nothing is left to be done.
+        // A thread may still be blocked in a read of stdin.
         runtime.shutdown_background();
-        served.map_err(|error| CliError::new(format!("the server has ended: {error}")))?;
+        served.map_err(|error| CliError::new(format!("the server failed: {error}")))?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Looks for merges at the remote, beside everything else.
+/// Fetches merges from the remote in the background.
 fn sync_if_due(setup: &Setup, syncs: &Mutex<BackgroundSync>) {
     if setup.delivery.sync_every.is_none() || setup.places.create().is_err() {
         return;
@@ -76,12 +76,11 @@ fn sync_if_due(setup: &Setup, syncs: &Mutex<BackgroundSync>) {
     }
 }
 
-/// Starts a drainer when captures wait and nobody works on them: the last one was killed, a retry
-/// has become due, or the sweep has found a session that no hook announced.
-fn work_if_due(setup: &Setup) {
+/// Starts a worker if captures wait and none runs: the last one was killed, a retry is due, or the sweep has
+/// found a session that the hook missed.
+fn start_worker_if_due(setup: &Setup) {
     let (places, brain) = (&setup.places, &setup.brain);
-    let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
-    if locks.is_draining() {
+    if FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining() {
         return;
     }
     if let Some(settings) = &setup.sweep
@@ -89,19 +88,19 @@ fn work_if_due(setup: &Setup) {
     {
         tracing::warn!(%error, "failed to sweep");
     }
-    let spooled = Spool::new(places.spool()).list().is_ok_and(|found| !found.is_empty());
-    let due = || {
+    let is_spooled = Spool::new(places.spool()).list().is_ok_and(|found| !found.is_empty());
+    let is_due = || {
         places.queue().is_file()
             && Queue::open(&places.queue()).and_then(|queue| queue.is_due(Timestamp::now())).unwrap_or(false)
     };
-    if (spooled || due())
-        && let Err(fault) = ensure_drainer(places, brain)
+    if (is_spooled || is_due())
+        && let Err(error) = ensure_worker(places, brain)
     {
-        tracing::warn!(?fault, "failed to start a drainer");
+        tracing::warn!(?error, "failed to start a worker");
     }
 }
 
-/// One sweep in a while, however many servers live.
+/// Sweeps at most once in [`SWEEP_EVERY`], however many servers run.
 fn sweep_if_due(settings: &sweep::Settings, setup: &Setup) -> Result<(), queue::Error> {
     let now = Timestamp::now();
     let queue = Queue::open(&setup.places.queue())?;

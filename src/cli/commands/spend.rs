@@ -1,4 +1,4 @@
-//! `nugget spend`: what models have cost.
+//! `nugget spend`: prints what model calls have cost.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -11,16 +11,15 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::extractor;
-use crate::output;
+use crate::{extractor, output};
 
 const AFTER: &str = "\
-Reading a session may call a model: the Claude API with a key, or `claude -p`.
-So does, with a key, an answer of `nugget ask` and the order of what is found.
-Each call is entered here before it is made, and none is made for which the
-budget of spend.tokens_per_day and spend.cents_per_day has no room; rules read
-the session then, passages stand for the answer, and the local order stands.
-Dollars are by the list of prices, also where a subscription pays.
+Models are called to read sessions (the Claude API with a key, or `claude -p`)
+and, with a key, to rerank results and to write the answer of `nugget ask`. Each
+call is recorded before it is made. A call that exceeds the daily budget
+(spend.tokens_per_day, spend.cents_per_day) is not made: rules read the session,
+results keep their local order, and `nugget ask` prints passages. Dollars are
+computed from list prices, also where a subscription pays.
 
 Examples:
   nugget spend
@@ -30,16 +29,16 @@ const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    /// How far back to look
+pub(crate) struct SpendArgs {
+    /// How many days to show
     #[arg(long, default_value_t = 7, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=3650))]
     days: u32,
-    /// Print JSON, every call
+    /// Print JSON with every call
     #[arg(long)]
     json: bool,
 }
 
-impl Arguments {
+impl SpendArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
@@ -51,7 +50,7 @@ impl Arguments {
             None => Ok(Vec::new()),
         };
         let calls = since(DAY * self.days)?;
-        let recent = Total::of(&since(BUDGET_SPAN)?);
+        let recent = Total::sum(&since(BUDGET_SPAN)?);
         let budget = extractor::budget(&config);
         if self.json {
             output::print_json(&json!({
@@ -69,15 +68,15 @@ impl Arguments {
         }
         let mut rows = vec![["day (UTC)", "calls", "tokens", "dollars", "model"].map(str::to_owned).to_vec()];
         for ((day, model), calls) in &days {
-            let total = Total::of(calls);
-            let open =
+            let total = Total::sum(calls);
+            let estimated =
                 if total.estimated > 0 { format!(" ({} estimated)", total.estimated) } else { String::new() };
             rows.push(vec![
                 day.clone(),
                 calls.len().to_string(),
                 total.tokens.to_string(),
                 dollars(total.microdollars),
-                format!("{}{open}", output::safe(model)),
+                format!("{}{estimated}", output::safe(model)),
             ]);
         }
         let days = if self.days == 1 { "24 hours".to_owned() } else { format!("{} days", self.days) };
@@ -107,7 +106,7 @@ struct Total {
 }
 
 impl Total {
-    fn of(calls: &[ModelCall]) -> Self {
+    fn sum(calls: &[ModelCall]) -> Self {
         calls.iter().fold(Self::default(), |total, call| Self {
             tokens: total.tokens + call.cost.tokens(),
             microdollars: total.microdollars + call.cost.microdollars,

@@ -1,4 +1,4 @@
-//! `nugget status`: what became of the sessions, at a glance.
+//! `nugget status`: shows captures, the worker, the index and what to review.
 
 mod remote;
 mod view;
@@ -19,21 +19,21 @@ use queue::{BUDGET_SPAN, Budget, Capture, FileLocks, PullState, Queue, Spool, St
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use self::remote::Remote;
-use crate::context::{Context, embed_settings};
+use self::remote::RemoteStatus;
+use crate::context::Context;
 use crate::error::CliError;
-use crate::{extractor, output};
+use crate::{extractor, output, settings};
 
-/// What `--json` prints, as a JSON Schema.
+/// The JSON Schema of what `--json` prints.
 const SCHEMA: &str = include_str!("../status.schema.json");
-/// How many failures are told, and how old a final one may be.
-const TROUBLES_MAX: usize = 3;
-const TROUBLES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How many failures are shown, and how old a final one may be.
+const FAILURES_MAX: usize = 3;
+const FAILURES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const AFTER: &str = "\
-Colours are left out where stdout is no terminal and with NO_COLOR. While it is
-watched, q or Ctrl-C ends it; where stdout is no terminal the text comes again
-every second.
+Colors are used only if stdout is a terminal and NO_COLOR is not set. With
+--watch, q or Ctrl-C quits; if stdout is not a terminal, the text is printed
+again every second.
 
 Examples:
   nugget status
@@ -42,11 +42,11 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    /// The most captures to show, newest first
+pub(crate) struct StatusArgs {
+    /// How many captures to show, newest first
     #[arg(long, default_value_t = 10, value_name = "N")]
     limit: usize,
-    /// Look again every second, until q or Ctrl-C
+    /// Update every second, until q or Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "schema"])]
     watch: bool,
     /// Print JSON
@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     schema: bool,
 }
 
-impl Arguments {
+impl StatusArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         if self.schema {
             output::print(SCHEMA)?;
@@ -65,49 +65,50 @@ impl Arguments {
         }
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let embed = embed_settings(&config);
-        let embedder = format!("{}, model {}", embed::runtime_of(&embed).0, embed::model_name(&embed));
-        let look = || Picture::take(&brain, &config, self.limit, &embedder);
+        let embedding = settings::embedding(&config);
+        let embedder =
+            format!("{}, model {}", embed::runtime_of(&embedding).0, embed::model_name(&embedding));
+        let read = || Status::read(&brain, &config, self.limit, &embedder);
         if self.watch {
-            watch::watch(look)?;
+            watch::watch(read)?;
         } else if self.json {
-            output::print_json(&look()?.json())?;
+            output::print_json(&read()?.to_json())?;
         } else {
-            output::print(&output::styled(&look()?.lines(output::terminal_width())))?;
+            output::print(&output::styled(&read()?.lines(output::terminal_width())))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// All that there is to see at one moment.
-struct Picture {
+/// The status at one moment.
+struct Status {
     now: Timestamp,
     brain: Brain,
     tally: Tally,
     /// Unfinished captures by stage.
     depths: Vec<(Stage, u64)>,
     spooled: usize,
-    /// When the next capture that waits is due.
+    /// When the next waiting capture is due.
     next_retry: Option<Timestamp>,
     sweep: Option<(Timestamp, SweepReport)>,
-    remote: Option<Remote>,
-    running: bool,
-    /// The drainer's process and what it says of itself, while it runs.
-    drainer: Option<(u32, WorkerReport)>,
+    remote: Option<RemoteStatus>,
+    is_running: bool,
+    /// The worker's process id and report, while it runs.
+    worker: Option<(u32, WorkerReport)>,
     captures: Vec<Capture>,
-    /// What became of the branches of those of them that are done, by their numbers.
+    /// The reviews of the captures that are done.
     reviews: Vec<Review>,
     /// The latest failures.
-    troubles: Vec<Capture>,
+    failures: Vec<Capture>,
     spend: Spend,
-    /// The present generation.
+    /// The present generation of the index.
     index: Option<IndexStatus>,
-    /// Who is making the index at the moment.
+    /// The build in progress.
     building: Option<IndexProgress>,
     embedder: String,
 }
 
-/// What models have cost in the last 24 hours, beside what they may.
+/// What models have cost in the last 24 hours, and their budget.
 #[derive(Clone, Copy, Serialize)]
 struct Spend {
     tokens: u64,
@@ -116,7 +117,7 @@ struct Spend {
     budget_microdollars: u64,
 }
 
-/// How far the review of a capture's branch is.
+/// The review of a capture's branch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Review {
     capture: i64,
@@ -131,16 +132,16 @@ enum ReviewState {
     Merged,
     /// Its pull request was closed.
     Closed,
-    /// There is no such branch any more.
+    /// The branch was deleted without a merge.
     Gone,
 }
 
-impl Picture {
-    fn take(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, CliError> {
+impl Status {
+    fn read(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, CliError> {
         let places = StatePaths::for_brain(brain.root());
         let now = Timestamp::now();
         let Budget { tokens: budget_tokens, microdollars: budget_microdollars } = extractor::budget(config);
-        let mut picture = Self {
+        let mut status = Self {
             now,
             brain: brain.clone(),
             tally: Tally::default(),
@@ -148,61 +149,60 @@ impl Picture {
             spooled: Spool::new(places.spool()).list()?.len(),
             next_retry: None,
             sweep: None,
-            remote: Remote::look(brain),
-            running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
-            drainer: None,
+            remote: RemoteStatus::read(brain),
+            is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
+            worker: None,
             captures: Vec::new(),
             reviews: Vec::new(),
-            troubles: Vec::new(),
+            failures: Vec::new(),
             spend: Spend { tokens: 0, microdollars: 0, budget_tokens, budget_microdollars },
             index: None,
             building: index_progress::read(&places.indexing()),
             embedder: embedder.to_owned(),
         };
-        // The files of a large brain take as long as all the rest.
-        picture.index = std::thread::scope(|scope| {
+        // Listing the files of a large brain takes as long as everything else.
+        status.index = std::thread::scope(|scope| {
             let index = scope.spawn(|| {
                 BrainView::open(brain)
                     .files()
                     .map(|files| index::read_status(&brain.derived_folder(), &files))
             });
-            // Looking must not make anything: a brain without captures has no queue yet.
+            // The command creates nothing, and a brain without captures has no queue yet.
             if places.queue().is_file() {
-                picture.look_into(&Queue::open(&places.queue())?, limit)?;
-                picture.reviews = reviews(brain, &picture.captures);
+                status.read_queue(&Queue::open(&places.queue())?, limit)?;
+                status.reviews = reviews(brain, &status.captures);
             }
-            let index =
-                index.join().map_err(|_| CliError::new("the look at the brain's files has crashed"))?;
+            let index = index.join().map_err(|_| CliError::new("reading the brain's files crashed"))?;
             Ok::<_, CliError>(index?)
         })?;
-        Ok(picture)
+        Ok(status)
     }
 
-    fn look_into(&mut self, queue: &Queue, limit: usize) -> Result<(), CliError> {
+    fn read_queue(&mut self, queue: &Queue, limit: usize) -> Result<(), CliError> {
         self.tally = queue.tally()?;
         self.depths = queue.stage_depths()?;
         self.next_retry = queue.next_due()?.filter(|due| *due > self.now);
         self.captures = queue.captures(limit)?;
-        self.troubles = queue.recent_failures(TROUBLES_MAX, TROUBLES_WITHIN, self.now)?;
+        self.failures = queue.recent_failures(FAILURES_MAX, FAILURES_WITHIN, self.now)?;
         for call in queue.model_calls(self.now.checked_sub(BUDGET_SPAN).unwrap_or(Timestamp::UNIX_EPOCH))? {
             self.spend.tokens += call.cost.tokens();
             self.spend.microdollars += call.cost.microdollars;
         }
-        if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.running) {
-            self.drainer = serde_json::from_str(&body).ok().map(|report| (pid, report));
+        if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.is_running) {
+            self.worker = serde_json::from_str(&body).ok().map(|report| (pid, report));
         }
         if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {
             self.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
         }
         if let Some(remote) = &mut self.remote {
-            remote.look_into(queue)?;
+            remote.read_queue(queue)?;
         }
         Ok(())
     }
 
     /// As `status.schema.json` describes it.
-    fn json(&self) -> Value {
-        let drainer = self.drainer.as_ref();
+    fn to_json(&self) -> Value {
+        let worker = self.worker.as_ref();
         let index = self.index.as_ref();
         let stages: serde_json::Map<String, Value> =
             self.depths.iter().map(|(stage, depth)| (stage.to_string(), (*depth).into())).collect();
@@ -218,12 +218,12 @@ impl Picture {
                 "queued": report.queued,
                 "skipped": report.skipped,
             })),
-            "remote": self.remote.as_ref().map(Remote::json),
+            "remote": self.remote.as_ref().map(RemoteStatus::to_json),
             "drainer": {
-                "running": self.running,
-                "pid": drainer.map(|(pid, _)| pid),
-                "since": drainer.map(|(_, report)| report.since),
-                "actors": drainer.map(|(_, report)| &report.actors),
+                "running": self.is_running,
+                "pid": worker.map(|(pid, _)| pid),
+                "since": worker.map(|(_, report)| report.since),
+                "actors": worker.map(|(_, report)| &report.actors),
             },
             "index": {
                 "generation": index.map(|index| index.generation),
@@ -239,15 +239,15 @@ impl Picture {
             "spend": self.spend,
             "captures": self.captures,
             "reviews": self.reviews,
-            "troubles": self.troubles,
+            "troubles": self.failures,
         })
     }
 }
 
-/// How far the review of each capture's branch is; nothing of those about which git cannot be asked.
+/// The review of each capture's branch, except where git cannot tell.
 fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
-    let done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
-    if !captures.iter().any(|capture| done(&capture)) {
+    let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
+    if !captures.iter().any(|capture| is_done(&capture)) {
         return Vec::new();
     }
     let named = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
@@ -264,5 +264,5 @@ fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
         };
         Some(Review { capture: capture.id, branch, state })
     };
-    captures.iter().filter(done).filter_map(review).collect()
+    captures.iter().filter(is_done).filter_map(review).collect()
 }

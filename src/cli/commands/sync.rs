@@ -1,4 +1,4 @@
-//! `nugget sync`: queues by hand what no hook announced, and brings here what was merged at the remote.
+//! `nugget sync`: fetches merges from the remote, and queues sessions that the hook missed.
 
 use std::process::ExitCode;
 
@@ -9,40 +9,42 @@ use jiff::{SignedDuration, Timestamp, civil};
 use queue::{KnownTranscripts, Queue, Stage};
 use serde_json::{Value, json};
 
-use crate::context::{Context, ensure_drainer, sweep_settings};
+use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::output;
+use crate::output::{self, counted};
+use crate::settings;
+use crate::spawn::ensure_worker;
 
-/// How many sessions are listed for a person.
+/// How many sessions are listed.
 const LISTED_MAX: usize = 20;
 
 const AFTER: &str = "\
-With a remote it fetches, moves the checkout forward where that loses nothing,
-and looks what has become of the pull requests: merged branches are deleted, and
-what was edited on the main branch meanwhile is proposed anew. Drainers and
-servers do this by themselves (setting sync.minutes).
+With a remote it fetches, fast-forwards the checkout if that loses nothing, and
+checks the pull requests: merged branches are deleted, and proposals whose units
+were edited on the main branch are renewed. Workers and servers do this on their
+own (setting sync.minutes).
 
-Sessions that were killed fire no hook. Every drainer and server looks for them:
-transcripts that nobody has written to for a while (setting sweep.idle_minutes),
-since the brain was made, no more in a day than sweep.daily_cap. This does the
-same now; with --since or --all it goes further back, as far as there are
-transcripts, and has no cap. What was captured is never captured twice.
+Sessions that were killed run no hook. Every worker and server looks for them:
+transcripts that have not changed for a while (setting sweep.idle_minutes), since
+the brain was created, at most sweep.daily_cap a day. This command does the same
+now; with --since or --all it also takes older sessions and has no cap. Nothing is
+captured twice.
 
 Examples:
-  nugget sync --dry-run --all      what is there, and why it would be left
+  nugget sync --dry-run --all      list all sessions, and why they are skipped
   nugget sync --since 7d
   nugget sync --since 2026-11-01";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    /// Sessions written to since then: 30m, 12h, 7d, 4w, a date, or a time (UTC)
+pub(crate) struct SyncArgs {
+    /// Queue sessions written to since then: 30m, 12h, 7d, 4w, a date, or a time (UTC)
     #[arg(long, value_name = "WHEN")]
     since: Option<String>,
-    /// All sessions there are
+    /// Queue all sessions
     #[arg(long, conflicts_with = "since")]
     all: bool,
-    /// Say what would be queued and change nothing
+    /// Print what would be queued; change nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -50,12 +52,14 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-impl Arguments {
+impl SyncArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let now = Timestamp::now();
-        let reach = match &self.since {
-            Some(text) => SweepScope::Since(moment(text, now).ok_or_else(|| {
-                CliError::new(format!("{text:?} is no time")).code(USAGE).hint("7d, 12h, 2026-11-01, …")
+        let scope = match &self.since {
+            Some(text) => SweepScope::Since(parse_moment(text, now).ok_or_else(|| {
+                CliError::new(format!("{text:?} is not a time"))
+                    .code(USAGE)
+                    .hint("give 7d, 12h, 2026-11-01, …")
             })?),
             None if self.all => SweepScope::All,
             None => SweepScope::Automatic,
@@ -63,30 +67,30 @@ impl Arguments {
         let config = context.config()?;
         let brain = context.brain(&config)?;
         let places = StatePaths::for_brain(brain.root());
-        let settings = sweep_settings(&config);
+        let settings = settings::sweep(&config);
         let mut synced = None;
         let swept = if self.dry_run {
-            // Looking must not make anything: a brain without captures has no queue yet.
+            // A dry run creates nothing, and a brain without captures has no queue yet.
             let known = match places.queue().is_file() {
                 true => Queue::open(&places.queue())?.known_transcripts(now)?,
                 false => KnownTranscripts::default(),
             };
-            sweep::plan(&settings, &brain, &known, reach, now)
+            sweep::plan(&settings, &brain, &known, scope, now)
         } else {
             places.create()?;
             let queue = Queue::open(&places.queue())?;
-            let swept = sweep::sweep_within(&settings, &brain, &queue, reach, now)?;
+            let swept = sweep::sweep_within(&settings, &brain, &queue, scope, now)?;
             let setup = context.setup(&config, &brain)?;
             let spinner = output::spinner();
-            spinner.set_message("looking at the remote");
+            spinner.set_message("checking the remote");
             synced = Some(sync(&setup, &queue, now));
             spinner.finish_and_clear();
-            // A person who asks for it does not want to wait for the next try.
+            // A person does not want to wait for the next retry.
             if matches!(synced, Some(Ok(SyncOutcome::Done(_)))) {
                 queue.resume(Stage::Delivery)?;
             }
             if queue.is_due(now)? {
-                ensure_drainer(&places, &brain)?;
+                ensure_worker(&places, &brain)?;
             }
             swept
         };
@@ -105,30 +109,30 @@ impl Arguments {
                 },
             }))?;
         } else {
-            let mut text = told(&swept, &settings, self.dry_run, reach, now);
+            let mut text = describe_sweep(&swept, &settings, self.dry_run, scope, now);
             if let Some(Ok(synced)) = &synced {
-                text.push_str(&told_sync(synced));
+                text.push_str(&describe_sync(synced));
             }
             output::print(&text)?;
         }
         match synced {
-            Some(Err(error)) => Err(CliError::new(format!("the remote was not looked at: {error}"))
-                .hint("what waits for it is kept, and tried again by itself")),
+            Some(Err(error)) => Err(CliError::new(format!("failed to check the remote: {error}"))
+                .hint("nothing is lost; it is tried again automatically")),
             _ => Ok(ExitCode::SUCCESS),
         }
     }
 }
 
-/// What has come from the remote, and what follows from it.
-fn told_sync(sync: &SyncOutcome) -> String {
+/// What the remote had, and what was done.
+fn describe_sync(sync: &SyncOutcome) -> String {
     let synced = match sync {
         SyncOutcome::Done(synced) => synced,
         SyncOutcome::NoRemote => return String::new(),
-        SyncOutcome::UnderWay => return "\nremote: another nugget is looking at it\n".to_owned(),
+        SyncOutcome::UnderWay => return "\nremote: another process is checking it\n".to_owned(),
     };
     let news = match (synced.moved, &synced.left, synced.news) {
-        (true, _, _) => format!("the checkout is now at its {}", synced.branch),
-        (false, Some(why), _) => format!("the checkout stays as it is: {why}"),
+        (true, _, _) => format!("the checkout is now at the remote's {}", synced.branch),
+        (false, Some(why), _) => format!("the checkout was not moved: {why}"),
         (false, None, true) => format!("fetched {}", synced.branch),
         (false, None, false) => "nothing new".to_owned(),
     };
@@ -136,20 +140,20 @@ fn told_sync(sync: &SyncOutcome) -> String {
     let listed = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     for (ids, what) in [
         (&synced.merged, "merged"),
-        (&synced.closed, "closed by a person: let go"),
-        (&synced.empty, "on the main branch already: closed"),
-        (&synced.anew, "proposed anew, as the main branch has changed what they edit"),
-        (&synced.added_to, "left to whoever has added to their branch, with a comment"),
+        (&synced.closed, "closed without a merge"),
+        (&synced.empty, "already on the main branch: closed"),
+        (&synced.anew, "proposed again, because the main branch has changed the same units"),
+        (&synced.added_to, "left as they are with a comment, because a person has added to the branch"),
     ] {
         if !ids.is_empty() {
-            let captures = if ids.len() == 1 { "capture" } else { "captures" };
-            text.push_str(&format!("{captures} {} {what}\n", listed(ids)));
+            let noun = if ids.len() == 1 { "capture" } else { "captures" };
+            text.push_str(&format!("{noun} {} {what}\n", listed(ids)));
         }
     }
     if synced.delivered_late > 0 {
         text.push_str(&format!(
-            "{} captures from before there was a remote are delivered now\n",
-            synced.delivered_late
+            "{} from before there was a remote will be delivered now\n",
+            counted(synced.delivered_late as u64, "capture")
         ));
     }
     if let Some(trouble) = &synced.trouble {
@@ -158,16 +162,16 @@ fn told_sync(sync: &SyncOutcome) -> String {
     text
 }
 
-fn told(
+fn describe_sweep(
     swept: &SweepOutcome,
     settings: &sweep::Settings,
     dry_run: bool,
-    reach: SweepScope,
+    scope: SweepScope,
     now: Timestamp,
 ) -> String {
     let folders: Vec<String> = settings.folders.iter().map(|folder| folder.display().to_string()).collect();
     if swept.found == 0 {
-        return output::safe(&format!("there are no transcripts in {}", folders.join(", "))) + "\n";
+        return output::safe(&format!("found no transcripts in {}", folders.join(", "))) + "\n";
     }
     let mut text = String::new();
     if !swept.queued.is_empty() {
@@ -192,14 +196,14 @@ fn told(
     for (skip, count) in &swept.skipped {
         text.push_str(&format!("{count:>6} {}\n", skip.describe()));
     }
-    if reach == SweepScope::Automatic && swept.skipped.contains_key(&SkipReason::Old) {
-        text.push_str("hint: `nugget sync --since 30d` goes further back than the brain\n");
+    if scope == SweepScope::Automatic && swept.skipped.contains_key(&SkipReason::Old) {
+        text.push_str("hint: `nugget sync --since 30d` also takes sessions older than the brain\n");
     }
     text
 }
 
-/// A moment as people write it: how long ago, a date, or a time.
-fn moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+/// Parses a duration before now, a date, or a time.
+fn parse_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
     let text = text.trim();
     if let Some(unit) = text.chars().last().filter(char::is_ascii_alphabetic)
         && let Ok(count) = text[..text.len() - 1].parse::<u32>()
@@ -230,7 +234,7 @@ mod tests {
     fn a_moment_is_an_age_a_date_or_a_time() {
         let now: Timestamp = "2026-11-20T14:12:00Z".parse().unwrap();
         let check = |text: &str, expected: Option<&str>| {
-            assert_eq!(moment(text, now).map(|at| at.to_string()).as_deref(), expected, "{text}");
+            assert_eq!(parse_moment(text, now).map(|at| at.to_string()).as_deref(), expected, "{text}");
         };
         check("30m", Some("2026-11-20T13:42:00Z"));
         check("7d", Some("2026-11-13T14:12:00Z"));

@@ -1,20 +1,19 @@
-//! `nugget uninstall`: Claude Code is as it was.
+//! `nugget uninstall`: removes nugget from Claude Code.
 
 use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::install::short;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::integration::{Scope, Site};
-use crate::output;
+use crate::integration::{ClientFiles, Scope};
+use crate::output::{self, short_path};
 
 const AFTER: &str = "\
-A file that nobody has changed since gets the very bytes back that it had. From
-one that was changed nugget's entries go, and all else stays. Your brain, its
-queue and nugget's own settings are not touched: delete those folders yourself
-(~/brain, ~/.local/state/nugget and ~/.config/nugget, unless set otherwise).
+A file that has not changed since the installation is restored byte for byte.
+From a file that has changed only nugget's entries are removed. Your brain, its
+queue and nugget's own settings are kept: to delete them, remove the folders
+~/brain, ~/.local/state/nugget and ~/.config/nugget (unless set otherwise).
 
 Examples:
   nugget uninstall
@@ -22,11 +21,11 @@ Examples:
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    /// Whose sessions
+pub(crate) struct UninstallArgs {
+    /// Which sessions to remove it from
     #[arg(long, value_enum, default_value = "user")]
     scope: Scope,
-    /// Print what would be done, and do nothing
+    /// Print what would be changed; change nothing
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -34,35 +33,35 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-impl Arguments {
+impl UninstallArgs {
     pub(crate) fn run(self, _: &Context) -> Result<ExitCode, CliError> {
-        let site = Site::of(self.scope, &std::env::current_dir()?)?;
-        let (changes, plugin) = site.restore()?;
-        let is_there = !changes.is_empty() || plugin.is_some();
+        let files = ClientFiles::find(self.scope, &std::env::current_dir()?)?;
+        let (changes, plugin) = files.plan_removal()?;
+        let is_installed = !changes.is_empty() || plugin.is_some();
         if !self.dry_run {
-            site.take_out(&changes, plugin.as_deref())?;
+            files.remove(&changes, plugin.as_deref())?;
         }
         if self.json {
-            let files: Vec<_> = changes
+            let listed: Vec<_> = changes
                 .iter()
-                .map(|change| json!({ "path": change.path, "entries": change.told() }))
+                .map(|change| json!({ "path": change.path, "entries": change.entries() }))
                 .collect();
             output::print_json(&json!({
-                "changed": is_there && !self.dry_run, "would_change": is_there, "plugin": plugin, "files": files,
+                "changed": is_installed && !self.dry_run, "would_change": is_installed, "plugin": plugin, "files": listed,
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut text = match (is_there, self.dry_run) {
+        let mut text = match (is_installed, self.dry_run) {
             (false, _) => "nugget is not installed; nothing was changed\n".to_owned(),
-            (true, true) => "this would be taken out, and was not:\n".to_owned(),
-            (true, false) => "taken out:\n".to_owned(),
+            (true, true) => "dry run; would remove:\n".to_owned(),
+            (true, false) => "removed:\n".to_owned(),
         };
         if let Some(folder) = &plugin {
-            text.push_str(&format!("  {}: the plugin\n", short(folder)));
+            text.push_str(&format!("  {}: the plugin\n", short_path(folder)));
         }
         for change in &changes {
-            text.push_str(&format!("  {}\n", short(&change.path)));
-            for line in change.told() {
+            text.push_str(&format!("  {}\n", short_path(&change.path)));
+            for line in change.entries() {
                 text.push_str(&format!("    - {line}\n"));
             }
         }

@@ -1,4 +1,4 @@
-//! `nugget why`: the conversation that a unit comes from.
+//! `nugget why`: shows the conversation that a unit comes from.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -11,23 +11,24 @@ use serde::Serialize;
 use serde_json::json;
 use transcript::{Event, EventKind};
 
-use super::show::read_all;
+use super::completions;
 use crate::context::Context;
 use crate::error::{CliError, MISSING};
 use crate::output;
+use crate::unit_files::read_units;
 
-/// How much of one event is printed.
+/// How many characters of one event are printed.
 const EVENT_CHARS_MAX: usize = 600;
 
 #[derive(clap::Args)]
 #[command(
     after_help = "Examples:\n  nugget why bounded-worker-pools\n  nugget why bounded-worker-pools --around 3"
 )]
-pub(crate) struct Arguments {
+pub(crate) struct WhyArgs {
     /// The unit's id, merged or not
-    #[arg(add = clap_complete::ArgValueCompleter::new(super::completions::units))]
+    #[arg(add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
-    /// How much of the conversation before and after each line is shown
+    /// How many messages to show before and after each line
     #[arg(long, value_name = "N", default_value_t = 1)]
     around: usize,
     /// Print JSON
@@ -35,13 +36,13 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// One session that a unit comes from.
+/// A session that a unit comes from.
 #[derive(Serialize)]
-struct Told {
+struct SourceSession {
     session: String,
     captured: String,
     transcript: String,
-    /// Whether the transcript is still there; else there are only the excerpts.
+    /// If not, there are only the excerpts.
     transcript_exists: bool,
     lines: Vec<Line>,
 }
@@ -49,47 +50,49 @@ struct Told {
 #[derive(Serialize)]
 struct Line {
     line: String,
-    /// What was kept of it: redacted, and cut short.
+    /// The stored part of the line: redacted and shortened.
     excerpt: String,
-    /// It with what was said around it; empty when the transcript does not have it any more.
+    /// The line with those around it; empty if the transcript no longer has it.
     conversation: Vec<String>,
 }
 
-impl Arguments {
+impl WhyArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
         let brain = context.brain(&config)?;
-        let shelf = read_all(&BrainView::open(&brain))?;
-        let unit = shelf.units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
-        let ledger = StatePaths::for_brain(brain.root()).queue();
-        let origins = if ledger.exists() { Queue::open(&ledger)?.evidence(&self.id)? } else { Vec::new() };
-        if unit.is_none() && origins.is_empty() {
+        let units = read_units(&BrainView::open(&brain))?.units;
+        let unit = units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
+        let queue = StatePaths::for_brain(brain.root()).queue();
+        let evidence = if queue.exists() { Queue::open(&queue)?.evidence(&self.id)? } else { Vec::new() };
+        if unit.is_none() && evidence.is_empty() {
             return Err(CliError::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
-                .hint("`nugget list` shows all ids that are merged"));
+                .hint("`nugget list` shows the ids of all merged units"));
         }
-        let told = tell(origins, self.around);
+        let sessions = source_sessions(evidence, self.around);
         let (path, title) = match unit {
             Some((path, unit)) => (Some(path.as_str()), Some(unit.title.as_str())),
             None => (None, None),
         };
         if self.json {
-            output::print_json(&json!({ "id": self.id, "path": path, "title": title, "sessions": told }))?;
+            output::print_json(
+                &json!({ "id": self.id, "path": path, "title": title, "sessions": sessions }),
+            )?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = format!("{}\n", output::safe(title.unwrap_or(&self.id)));
         text.push_str(&format!("{}\n", path.unwrap_or("not merged yet")));
-        if told.is_empty() {
-            text.push_str(
-                "\nIt was written by hand, or captured on another machine: this one's ledger does not know it.\n",
-            );
+        if sessions.is_empty() {
+            text.push_str("\nno session on this machine: it was written by hand or captured elsewhere\n");
         }
-        for session in &told {
+        for session in &sessions {
             text.push_str(&format!("\nsession {}, captured {}\n", session.session, session.captured));
             if session.transcript_exists {
                 text.push_str(&format!("{}\n", output::safe(&session.transcript)));
             } else {
-                text.push_str("its transcript is gone (Claude Code deletes them after 30 days): these are the excerpts that were kept\n");
+                text.push_str(
+                    "its transcript is gone (Claude Code deletes them after 30 days); stored excerpts:\n",
+                );
             }
             for line in &session.lines {
                 text.push('\n');
@@ -98,8 +101,8 @@ impl Arguments {
                 } else {
                     &line.conversation
                 };
-                for said in shown {
-                    for row in output::safe(said).lines() {
+                for message in shown {
+                    for row in output::safe(message).lines() {
                         text.push_str(&format!("  {row}\n"));
                     }
                 }
@@ -110,10 +113,10 @@ impl Arguments {
     }
 }
 
-fn tell(origins: Vec<EvidenceLine>, around: usize) -> Vec<Told> {
+fn source_sessions(evidence: Vec<EvidenceLine>, around: usize) -> Vec<SourceSession> {
     let mut captures: BTreeMap<i64, Vec<EvidenceLine>> = BTreeMap::new();
-    for origin in origins {
-        captures.entry(origin.capture).or_default().push(origin);
+    for line in evidence {
+        captures.entry(line.capture).or_default().push(line);
     }
     captures
         .into_values()
@@ -125,14 +128,16 @@ fn tell(origins: Vec<EvidenceLine>, around: usize) -> Vec<Told> {
             let events = reading.as_ref().map(|reading| reading.conversation.events.as_slice());
             let lines = lines
                 .into_iter()
-                .map(|origin| Line {
-                    conversation: events.map(|events| near(events, &origin.line, around)).unwrap_or_default(),
-                    line: origin.line,
-                    excerpt: origin.excerpt,
+                .map(|line| Line {
+                    conversation: events
+                        .map(|events| surroundings(events, &line.line, around))
+                        .unwrap_or_default(),
+                    line: line.line,
+                    excerpt: line.excerpt,
                 })
                 .collect();
             let transcript_exists = reading.is_some();
-            Some(Told {
+            Some(SourceSession {
                 session,
                 captured,
                 transcript: transcript.display().to_string(),
@@ -143,8 +148,8 @@ fn tell(origins: Vec<EvidenceLine>, around: usize) -> Vec<Told> {
         .collect()
 }
 
-/// A line's events with those around them.
-fn near(events: &[Event], line: &str, around: usize) -> Vec<String> {
+/// The events of a transcript line with those around them.
+fn surroundings(events: &[Event], line: &str, around: usize) -> Vec<String> {
     let Some(first) = events.iter().position(|event| event.line == line) else { return Vec::new() };
     let last = events.iter().rposition(|event| event.line == line).unwrap_or(first);
     let range = first.saturating_sub(around)..(last + around + 1).min(events.len());
@@ -153,18 +158,18 @@ fn near(events: &[Event], line: &str, around: usize) -> Vec<String> {
         .zip(&events[range])
         .map(|(at, event)| {
             let mark = if (first..=last).contains(&at) { ">" } else { " " };
-            format!("{mark} {}", said(event))
+            format!("{mark} {}", describe(event))
         })
         .collect()
 }
 
-fn said(event: &Event) -> String {
-    let (who, text) = match &event.kind {
+fn describe(event: &Event) -> String {
+    let (speaker, text) = match &event.kind {
         EventKind::Human { text } => ("you", text.as_str()),
         EventKind::Assistant { text } => ("claude", text.as_str()),
         EventKind::ToolCall { summary, .. } => ("tool", summary.as_str()),
         EventKind::ToolResult { ok: true, output, .. } => ("result", output.as_str()),
         EventKind::ToolResult { output, .. } => ("failed", output.as_str()),
     };
-    format!("{who}: {}", one_line(text, EVENT_CHARS_MAX))
+    format!("{speaker}: {}", one_line(text, EVENT_CHARS_MAX))
 }

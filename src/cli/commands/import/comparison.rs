@@ -12,8 +12,8 @@ use git::Repository;
 use knowledge::name::file_stem;
 use knowledge::{Document, Unit, UnitId};
 
-use crate::commands::show::{Shelf, read_all};
 use crate::error::CliError;
+use crate::unit_files::{UnitFiles, read_units};
 
 /// How a section compares with what is known.
 pub(super) enum Comparison {
@@ -50,7 +50,7 @@ impl KnownTexts {
     pub(super) fn read(brain: &Brain, repository: &Repository, record: &Path) -> Result<Self, CliError> {
         let mut known = Self { proposed: read_record(record), ..Self::default() };
         let view = BrainView::open(brain);
-        let Shelf { units, .. } = read_all(&view)?;
+        let UnitFiles { units, .. } = read_units(&view)?;
         for (path, unit) in &units {
             known.add(unit.id.as_str(), "in the brain", &unit_text(unit));
             if let Ok(document) =

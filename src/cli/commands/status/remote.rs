@@ -6,26 +6,26 @@ use queue::{Pause, Queue, Stage};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::output;
+use crate::output::{self, counted};
 
-/// The brain's remote, as far as it is known without asking it.
-pub(super) struct Remote {
+/// What is known about the brain's remote without network access.
+pub(super) struct RemoteStatus {
     pub(super) url: String,
     pub(super) lag: Option<git::Lag>,
     pub(super) synced: Option<Timestamp>,
-    pub(super) trouble: Option<String>,
-    pub(super) waits: Option<Pause>,
+    pub(super) error: Option<String>,
+    pub(super) pause: Option<Pause>,
 }
 
-impl Remote {
-    pub(super) fn look(brain: &Brain) -> Option<Self> {
+impl RemoteStatus {
+    pub(super) fn read(brain: &Brain) -> Option<Self> {
         let name = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
         let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(name.as_deref());
         let url = repository.remote().ok()??.display_url();
-        Some(Self { url, lag: repository.lag().ok(), synced: None, trouble: None, waits: None })
+        Some(Self { url, lag: repository.lag().ok(), synced: None, error: None, pause: None })
     }
 
-    pub(super) fn json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         let lag = self.lag.as_ref();
         json!({
             "url": self.url,
@@ -34,58 +34,59 @@ impl Remote {
             "ahead": lag.map_or(0, |lag| lag.ahead),
             "left": lag.and_then(|lag| lag.blocked.as_ref()).map(ToString::to_string),
             "synced": self.synced,
-            "trouble": self.trouble,
-            "waits": self.waits.as_ref().map(|pause| {
+            "trouble": self.error,
+            "waits": self.pause.as_ref().map(|pause| {
                 json!({ "since": pause.since, "until": pause.until, "why": pause.why })
             }),
         })
     }
 
-    /// What the ledger knows of the last look and of what is put off.
-    pub(super) fn look_into(&mut self, queue: &Queue) -> Result<(), CliError> {
+    /// Adds what the queue knows of the last sync and of a pause of deliveries.
+    pub(super) fn read_queue(&mut self, queue: &Queue) -> Result<(), CliError> {
         let last = actors::sync::last_report(queue)?;
-        self.trouble = last.as_ref().and_then(|(_, synced)| synced.trouble.clone());
+        self.error = last.as_ref().and_then(|(_, synced)| synced.trouble.clone());
         self.synced = last.map(|(at, _)| at);
-        self.waits = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);
+        self.pause = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);
         Ok(())
     }
 
-    /// In lines: where it is, then what is not as it should be.
-    pub(super) fn told(&self, now: Timestamp) -> (String, Vec<String>) {
+    /// The remote in one line, and its problems.
+    pub(super) fn describe(&self, now: Timestamp) -> (String, Vec<String>) {
         let synced = match self.synced {
-            Some(at) => format!("looked at {} ago", output::age(at, now)),
-            None => "not looked at yet: nugget sync".to_owned(),
+            Some(at) => format!("checked {} ago", output::age(at, now)),
+            None => "not checked yet: nugget sync".to_owned(),
         };
         let head = format!("{} ({synced})", output::safe(&self.url));
-        let mut troubles = Vec::new();
+        let mut problems = Vec::new();
         if let Some(lag) = &self.lag {
-            let commits =
-                |count: usize| if count == 1 { "1 commit".to_owned() } else { format!("{count} commits") };
             if lag.behind > 0 {
                 let why = lag.blocked.as_ref().map(|why| format!(": {}", output::safe(&why.to_string())));
-                troubles.push(format!(
+                problems.push(format!(
                     "the checkout is {} behind {}{}",
-                    commits(lag.behind),
+                    counted(lag.behind as u64, "commit"),
                     output::safe(&lag.branch),
                     why.unwrap_or_default()
                 ));
             }
             if lag.ahead > 0 {
                 let branch = output::safe(&lag.branch);
-                troubles.push(format!("{} of {branch} not pushed yet (git push)", commits(lag.ahead)));
+                problems.push(format!(
+                    "{} of {branch} not pushed yet (git push)",
+                    counted(lag.ahead as u64, "commit")
+                ));
             }
         }
-        if let Some(trouble) = &self.trouble {
-            troubles.push(format!("the last look failed: {}", output::safe(trouble)));
+        if let Some(error) = &self.error {
+            problems.push(format!("the last check failed: {}", output::safe(error)));
         }
-        if let Some(pause) = &self.waits {
+        if let Some(pause) = &self.pause {
             let left = pause.until.duration_since(now).as_secs().max(0);
-            troubles.push(format!(
-                "delivery waits, for {}; again in {left} s: {}",
+            problems.push(format!(
+                "deliveries have waited for {}, next try in {left} s: {}",
                 output::age(pause.since, now),
                 output::safe(&pause.why)
             ));
         }
-        (head, troubles)
+        (head, problems)
     }
 }

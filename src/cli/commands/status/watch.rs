@@ -1,5 +1,5 @@
-//! `nugget status --watch`: the picture again every second, on a screen of its own, or as text where stdout
-//! is no terminal.
+//! `nugget status --watch`: updates the status every second, in full screen, or as text if stdout is not a
+//! terminal.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::time::Duration;
@@ -9,24 +9,24 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use super::Picture;
+use super::Status;
 use crate::error::CliError;
 use crate::output;
 use crate::tui::Screen;
 
-/// How often it looks.
-const EVERY: Duration = Duration::from_secs(1);
+/// The time between two updates.
+const PERIOD: Duration = Duration::from_secs(1);
 
-/// Looks and shows until somebody has seen enough.
-pub(super) fn watch(look: impl Fn() -> Result<Picture, CliError>) -> Result<(), CliError> {
+/// Reads and shows the status until the user quits.
+pub(super) fn watch(read: impl Fn() -> Result<Status, CliError>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let watched = runtime.block_on(async {
-        // Before the screen is taken, so that no signal finds it taken and nobody listening.
+    let result = runtime.block_on(async {
+        // Before the screen is entered, so that no signal is missed after that.
         let listen = |signal_: Signal| signal(SignalKind::from_raw(signal_.as_raw()));
         let mut interrupt = listen(Signal::INT)?;
         let mut terminate = listen(Signal::TERM)?;
         let mut hang_up = listen(Signal::HUP)?;
-        let mut ticks = tokio::time::interval(EVERY);
+        let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if !io::stdout().is_terminal() {
             loop {
@@ -36,7 +36,7 @@ pub(super) fn watch(look: impl Fn() -> Result<Picture, CliError>) -> Result<(), 
                     _ = terminate.recv() => return Ok(()),
                     _ = hang_up.recv() => return Ok(()),
                 }
-                let text = output::styled(&look()?.lines(output::terminal_width()));
+                let text = output::styled(&read()?.lines(output::terminal_width()));
                 let mut stdout = anstream::stdout().lock();
                 match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -46,13 +46,13 @@ pub(super) fn watch(look: impl Fn() -> Result<Picture, CliError>) -> Result<(), 
         }
         let mut suspend = listen(Signal::TSTP)?;
         let mut resized = signal(SignalKind::window_change())?;
-        let mut picture = look()?;
+        let mut status = read()?;
         let mut screen = Screen::enter()?;
         let mut quit = quit_key();
         loop {
-            screen.draw(|width| picture.lines(width))?;
+            screen.draw(|width| status.lines(width))?;
             tokio::select! {
-                _ = ticks.tick() => picture = look()?,
+                _ = ticks.tick() => status = read()?,
                 _ = resized.recv() => {}
                 _ = suspend.recv() => screen.suspend()?,
                 Some(()) = quit.recv() => return Ok(()),
@@ -63,10 +63,10 @@ pub(super) fn watch(look: impl Fn() -> Result<Picture, CliError>) -> Result<(), 
         }
     });
     runtime.shutdown_background();
-    watched
+    result
 }
 
-/// Says when somebody presses q or Ctrl-D. The thread waits for a key for as long as the process lives.
+/// Receives a message when q or Ctrl-D is pressed. The thread waits for keys until the process ends.
 fn quit_key() -> mpsc::Receiver<()> {
     let (sender, receiver) = mpsc::channel(1);
     if io::stdin().is_terminal() {

@@ -1,0 +1,110 @@
+//! What the hooks of Claude Code have in common: one line of JSON on stdin, and little time.
+
+use std::ffi::OsString;
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::error::{CliError, USAGE};
+use crate::output;
+
+/// How long the start of the process may have taken before the deadline's clock starts.
+const STARTUP: Duration = Duration::from_millis(15);
+/// The longest line that is read, in bytes: a hook's line has one or two kilobytes.
+pub(crate) const LINE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The hook's line of JSON.
+#[derive(Deserialize)]
+pub(crate) struct HookInput {
+    pub(crate) session_id: String,
+    pub(crate) transcript_path: Option<PathBuf>,
+    pub(crate) cwd: Option<PathBuf>,
+    pub(crate) hook_event_name: Option<String>,
+    pub(crate) source: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) prompt: Option<String>,
+}
+
+/// Reads one line of stdin, not stdin to its end: some clients leave it open for ever. If the line comes too
+/// late, the reading thread is abandoned.
+pub(crate) fn read_line(deadline: Duration) -> Option<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = Vec::new();
+        let stdin = std::io::stdin().lock();
+        let read = stdin.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
+        let _ = sender.send(read.ok().map(|_| line));
+    });
+    receiver.recv_timeout(deadline).ok().flatten().filter(|line| !line.iter().all(u8::is_ascii_whitespace))
+}
+
+/// Runs a hook's work with a deadline and prints its result. A failure or a timeout prints nothing.
+pub(crate) fn answer_in_time(
+    deadline_ms: u64,
+    work: impl FnOnce(HookInput) -> Option<String> + Send + 'static,
+) -> Result<ExitCode, CliError> {
+    if std::io::stdin().is_terminal() {
+        return Err(CliError::new("this command is a hook of Claude Code")
+            .code(USAGE)
+            .hint("`nugget install` sets it up; it reads one line of JSON on stdin"));
+    }
+    if is_disabled() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTUP);
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let input = read_line(deadline).and_then(|line| serde_json::from_slice(&line).ok());
+        sender.send(input.and_then(work))
+    });
+    if let Ok(Some(answer)) = receiver.recv_timeout(deadline) {
+        // Fails only if the client has gone.
+        let _ = output::print(&format!("{answer}\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether `NUGGET_DISABLE` is set: in sessions that nugget starts itself, and where the user wants it.
+pub(crate) fn is_disabled() -> bool {
+    non_empty("NUGGET_DISABLE").is_some_and(|value| value != "0")
+}
+
+/// The folder that the session was started in: its `cwd` follows every `cd`.
+pub(crate) fn project_folder(cwd: Option<PathBuf>) -> Option<PathBuf> {
+    non_empty("CLAUDE_PROJECT_DIR").map(PathBuf::from).or(cwd)
+}
+
+fn non_empty(variable: &str) -> Option<OsString> {
+    std::env::var_os(variable).filter(|value| !value.is_empty())
+}
+
+/// An upper bound of a text's tokens, without loading a tokenizer: one for every three letters of a word, one
+/// for each ASCII symbol, and two for any other character.
+pub(crate) fn tokens_max(text: &str) -> usize {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric()).map(|word| word.len().div_ceil(3));
+    let marks = text.chars().filter(|c| !c.is_ascii_alphanumeric() && !c.is_whitespace());
+    words.sum::<usize>() + marks.map(|mark| if mark.is_ascii() { 1 } else { 2 }).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bound_is_never_below_the_tokens() {
+        let tokenizer = embed::Embedder::load(&embed::Settings::default()).unwrap().tokenizer().clone();
+        for text in [
+            "Send an idempotency key with every retried payment (bug, payments; send-an-idempotency-key)",
+            "Größe des Überlaufs prüfen",
+            "連線池必須有上限",
+            "- a_b::c(d) -> e[0] != f && g;",
+        ] {
+            let tokens = knowledge::CountTokens::count(&tokenizer, text);
+            assert!(tokens_max(text) >= tokens, "{text}: {tokens}");
+        }
+    }
+}

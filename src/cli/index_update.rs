@@ -1,0 +1,72 @@
+//! Brings the index up to date with the brain's files, with a progress bar.
+
+use std::time::Duration;
+
+use actors::indexing::RefreshProgress;
+use actors::{AskError, Service, Setup};
+use index::{Mode, Report};
+use indicatif::ProgressBar;
+use tokio::sync::watch;
+
+use crate::output;
+use crate::spawn::spawn_indexer;
+
+/// The first index of a large brain takes long: a thousand units take about three minutes.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(6 * 3600);
+
+/// Updates the index before a question is answered. If the settings name another model, which takes long, a
+/// background process does it and the present index answers.
+pub(crate) async fn update_before_question(service: &Service, setup: &Setup) {
+    // A first index embeds many texts, for which the model is loaded differently.
+    if service.index().pin().is_ok_and(|snapshot| snapshot.generation() > 0) {
+        service.preload_model();
+    }
+    let Some(present) = service.outdated_index_model() else {
+        if let Err(error) = update(service, Mode::Changed).await {
+            output::note(&format!(
+                "warning: the index could not be updated ({error}); answering from the last one"
+            ));
+        }
+        return;
+    };
+    let how = match embed::check(&setup.embed) {
+        Err(error) => format!("which fails: {error}"),
+        Ok(()) => match spawn_indexer(&setup.brain) {
+            Ok(()) => "in the background; `nugget status` shows the progress".to_owned(),
+            Err(error) => format!("which `nugget index` has to do: {error}"),
+        },
+    };
+    output::note(&format!(
+        "note: the brain has to be embedded again by {}, {how}. Answering from the index of {}",
+        output::safe(&embed::model_name(&setup.embed)),
+        output::safe(&present)
+    ));
+}
+
+/// Updates the index and shows a progress bar. `None`: nothing had changed.
+pub(crate) async fn update(service: &Service, mode: Mode) -> Result<Option<Report>, AskError> {
+    let (sender, mut receiver) = watch::channel(RefreshProgress::Starting);
+    let bar = output::progress_bar("indexing");
+    let shown_bar = bar.clone();
+    let display = tokio::spawn(async move {
+        while receiver.changed().await.is_ok() {
+            let advance = *receiver.borrow_and_update();
+            match advance {
+                RefreshProgress::Starting => {}
+                RefreshProgress::Reading { done, of } => show(&shown_bar, "reading", done, of),
+                RefreshProgress::Embedding { done, of } => show(&shown_bar, "embedding", done, of),
+                RefreshProgress::Publishing => shown_bar.set_message("writing"),
+            }
+        }
+    });
+    let report = service.refresh(mode, Some(sender), DEADLINE).await;
+    display.abort();
+    bar.finish_and_clear();
+    report
+}
+
+fn show(bar: &ProgressBar, what: &'static str, done: usize, of: usize) {
+    bar.set_message(what);
+    bar.set_length(of as u64);
+    bar.set_position(done as u64);
+}

@@ -1,0 +1,116 @@
+//! Creates a brain in a folder or adopts what is there, for `nugget init` and `nugget clone`.
+
+use std::path::{Path, PathBuf};
+
+use brain::{Brain, Config, Initialized, Origin};
+use git::{Identity, Init, NewFile};
+use jiff::Timestamp;
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::output::counted;
+
+/// The next step once there is a brain.
+pub(crate) const NEXT_STEP: &str = "next: `nugget install` adds it to Claude Code\n";
+
+/// A brain with its repository, and what was created of it.
+pub(crate) struct NewBrain {
+    pub(crate) brain: Brain,
+    pub(crate) repository: git::Repository,
+    /// Files that were written.
+    pub(crate) written: Vec<String>,
+    /// How many notes were there before.
+    pub(crate) notes: usize,
+    pub(crate) is_repository_new: bool,
+    /// The first commit, if it was made.
+    pub(crate) commit: Option<git::CommitId>,
+}
+
+impl NewBrain {
+    /// Creates a brain in a folder. Files that are there stay as they are.
+    pub(crate) fn create(root: &Path) -> Result<Self, CliError> {
+        let Initialized { brain, written, notes } = Brain::init(root)?;
+        let found = git::Repository::init(brain.root())?;
+        let is_repository_new = matches!(found, Init::Created(_));
+        let repository = found.into_repository();
+        let commit = repository.create_initial_commit(
+            &own_files(&brain)?,
+            "Begin the brain\n",
+            Timestamp::now(),
+            &Identity::default(),
+        )?;
+        Ok(Self { brain, repository, written, notes, is_repository_new, commit })
+    }
+
+    pub(crate) fn is_changed(&self) -> bool {
+        !self.written.is_empty() || self.is_repository_new || self.commit.is_some()
+    }
+
+    /// What was created, in lines for a person.
+    pub(crate) fn describe(&self) -> String {
+        let root = self.brain.root().display();
+        let mut text = match (self.is_repository_new, self.commit.is_some()) {
+            (true, true) => format!("created a brain with a git repository and a first commit at {root}\n"),
+            (false, true) => format!("created a brain with a first commit at {root}\n"),
+            _ => format!("adopted {root} as a brain\n"),
+        };
+        if !self.written.is_empty() && self.commit.is_none() {
+            text.push_str(&format!("written, not committed: {}\n", self.written.join(", ")));
+        }
+        if self.notes > 0 {
+            text.push_str(&format!("found {}; none is changed\n", counted(self.notes as u64, "note")));
+        }
+        text
+    }
+}
+
+/// The files of the first commit: those that make the folder a brain, and none of the user's notes.
+fn own_files(brain: &Brain) -> Result<Vec<NewFile>, CliError> {
+    [brain::BRAIN_YAML, ".gitignore", "domains/.gitkeep"]
+        .into_iter()
+        .filter(|path| brain.root().join(path).is_file())
+        .map(|path| {
+            let content = std::fs::read(brain.root().join(path))?;
+            Ok(NewFile { path: path.to_owned(), content, edits: false })
+        })
+        .collect()
+}
+
+/// Whether a brain is the default one, which commands use without `--brain`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DefaultBrain {
+    /// It has just become the default.
+    NowSet,
+    AlreadySet,
+    /// Another brain is the default.
+    Other,
+}
+
+/// Makes the first brain the default one. Later brains become the default only on request.
+pub(crate) fn set_default_if_first(config: &Config, brain: &Brain) -> Result<DefaultBrain, CliError> {
+    if config.get("brain").1 == Origin::Default {
+        config.write_brain(brain.root()).map_err(|error| CliError::new(error.to_string()))?;
+        return Ok(DefaultBrain::NowSet);
+    }
+    let is_this = |path: PathBuf| std::fs::canonicalize(path).is_ok_and(|path| path == brain.root());
+    let is_set = config.path("brain").is_some_and(is_this);
+    Ok(if is_set { DefaultBrain::AlreadySet } else { DefaultBrain::Other })
+}
+
+/// Says which brain is the default one, where that is news.
+pub(crate) fn describe_default(
+    context: &Context,
+    config: &Config,
+    brain: &Brain,
+    default: DefaultBrain,
+) -> String {
+    match default {
+        DefaultBrain::NowSet => format!("set as your brain in {}\n", config.file().display()),
+        DefaultBrain::AlreadySet => String::new(),
+        DefaultBrain::Other => format!(
+            "your default brain is still {}: use --brain {} for this one\n",
+            context.root(config).display(),
+            brain.root().display()
+        ),
+    }
+}

@@ -1,0 +1,112 @@
+//! Translates the configuration into the settings of the other crates.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use brain::Config;
+use embed::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel};
+
+/// How the brain's remote is used.
+pub(crate) fn delivery(config: &Config) -> actors::DeliverySettings {
+    let minutes = config.number("sync.minutes");
+    actors::DeliverySettings {
+        enabled: config.string("delivery.enabled") == "on",
+        api: config.string("github.api"),
+        sync_every: (minutes > 0).then(|| Duration::from_secs(60 * minutes)),
+    }
+}
+
+/// What a sweep looks for, whether or not sweeps are enabled.
+pub(crate) fn sweep(config: &Config) -> actors::sweep::Settings {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let named = config.string("sweep.folders");
+    let named = named.split(',').map(str::trim).filter(|folder| !folder.is_empty());
+    let mut folders: Vec<PathBuf> = named
+        .map(|folder| match (folder.strip_prefix("~/"), &home) {
+            (Some(rest), Some(home)) => home.join(rest),
+            _ => PathBuf::from(folder),
+        })
+        .collect();
+    if folders.is_empty() {
+        folders.extend(transcript::client_folder());
+    }
+    actors::sweep::Settings {
+        folders,
+        idle: Duration::from_secs(60 * config.number("sweep.idle_minutes")),
+        daily_cap: u32::try_from(config.number("sweep.daily_cap")).unwrap_or(u32::MAX),
+        exclude: excluded_projects(config),
+        state: brain::paths::state_folder(),
+    }
+}
+
+/// The projects that are not captured: those of the setting, and the lines of `.nuggetignore` beside the
+/// configuration file.
+pub(crate) fn excluded_projects(config: &Config) -> transcript::Exclude {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let file = config.file().with_file_name(".nuggetignore");
+    let lines = std::fs::read_to_string(file).unwrap_or_default();
+    let lines = lines.lines().map(str::trim).filter(|line| !line.starts_with('#'));
+    let patterns: Vec<String> = std::iter::once(config.string("capture.exclude"))
+        .chain(lines.map(str::to_owned))
+        .filter(|pattern| !pattern.is_empty())
+        .collect();
+    transcript::Exclude::new(&patterns.join(","), home.as_deref())
+}
+
+/// The rule that excludes a project from capture, if there is one.
+pub(crate) fn exclusion(config: &Config, project: &Path) -> Option<&'static str> {
+    if excluded_projects(config).covers(project) {
+        Some("capture.exclude")
+    } else {
+        transcript::Ignore::load(project).covers_everything().then_some("its .nuggetignore")
+    }
+}
+
+/// The embedding model.
+pub(crate) fn embedding(config: &Config) -> embed::Settings {
+    let model = match config.string("embed.provider").as_str() {
+        "openai" => ModelChoice::Remote(remote_model(config, Provider::OpenAi)),
+        "voyage" => ModelChoice::Remote(remote_model(config, Provider::Voyage)),
+        _ => config.path("embed.model").map_or(ModelChoice::BuiltIn, |path| local_model(config, path)),
+    };
+    embed::Settings {
+        model,
+        runtime_library: config.path("embed.runtime_library"),
+        runtime_folder: Some(brain::paths::runtime_folder()),
+        ..embed::Settings::default()
+    }
+}
+
+fn local_model(config: &Config, path: PathBuf) -> ModelChoice {
+    let beside = || path.parent().unwrap_or(Path::new("")).join("tokenizer.json");
+    ModelChoice::Onnx(OnnxModel {
+        tokenizer: config.path("embed.tokenizer").unwrap_or_else(beside),
+        pooling: match config.string("embed.pooling").as_str() {
+            "cls" => Pooling::Cls,
+            "sentence" => Pooling::None,
+            _ => Pooling::Mean,
+        },
+        query_prefix: config.string("embed.query_prefix"),
+        document_prefix: config.string("embed.document_prefix"),
+        tokens_max: usize::try_from(config.number("embed.tokens_max")).ok(),
+        name: None,
+        path,
+    })
+}
+
+fn remote_model(config: &Config, provider: Provider) -> RemoteModel {
+    let or = |name: &str, default: &str| match config.string(name) {
+        text if text.is_empty() => default.to_owned(),
+        text => text,
+    };
+    RemoteModel {
+        provider,
+        model: or("embed.model", provider.model()),
+        url: or("embed.url", provider.url()),
+        key_file: config.path("embed.key_file"),
+        dimensions: usize::try_from(config.number("embed.dimensions")).ok().filter(|&number| number > 0),
+        query_prefix: config.string("embed.query_prefix"),
+        document_prefix: config.string("embed.document_prefix"),
+        deadline: config.seconds("embed.deadline_seconds"),
+    }
+}

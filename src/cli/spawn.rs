@@ -1,0 +1,48 @@
+//! Starts background processes of this program: the worker of a brain's queue, and an index build.
+
+use std::fs::File;
+use std::process::{Command, Stdio};
+
+use brain::{Brain, StatePaths};
+use queue::FileLocks;
+
+use crate::error::CliError;
+
+/// Starts a worker unless one is waiting for its turn already. It outlives this process, its terminal and its
+/// client.
+///
+/// The lock of the waiting slot is passed on as the child's standard input, so that it is held at every
+/// moment. The child starts a session of its own and passes the work on to a child of *its* own: a client
+/// that kills a hook with all its descendants does not find that one.
+pub(crate) fn ensure_worker(standbys: &StatePaths, brain: &Brain) -> Result<(), CliError> {
+    let locks = FileLocks::new(standbys.wait_lock(), standbys.drain_lock());
+    let Some(standby) = locks.try_standby_lock()? else { return Ok(()) };
+    failpoint::here!("hook-before-spawn");
+    Ok(spawn("drain", standby.into_stdin(), brain, &["--detach"])?)
+}
+
+/// Starts the worker itself; its standard input holds the lock of the waiting slot.
+pub(crate) fn spawn_worker(stdin: Stdio, brain: &Brain) -> std::io::Result<()> {
+    spawn("drain", stdin, brain, &[])
+}
+
+/// Starts `nugget index --background`, which outlives this process and its terminal.
+pub(crate) fn spawn_indexer(brain: &Brain) -> std::io::Result<()> {
+    spawn("index", Stdio::null(), brain, &["--background"])
+}
+
+fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<()> {
+    let null = || File::options().write(true).open("/dev/null").map(Stdio::from);
+    // Not waited for: it is a short intermediate process, or the worker itself.
+    Command::new(std::env::current_exe()?)
+        .arg(command)
+        .arg("--brain")
+        .arg(brain.root())
+        .args(flags)
+        .current_dir("/")
+        .stdin(stdin)
+        .stdout(null()?)
+        .stderr(null()?)
+        .spawn()
+        .map(drop)
+}
