@@ -13,7 +13,7 @@ use super::*;
 
 const DIMENSIONS: usize = 32;
 
-/// Counts white-space separated words.
+/// Counts words separated by white space.
 struct Words;
 
 impl CountTokens for Words {
@@ -22,7 +22,7 @@ impl CountTokens for Words {
     }
 }
 
-/// A vector that depends on the text alone.
+/// A vector that depends only on the text.
 fn embed(text: &str, dimensions: usize) -> Vec<f32> {
     let mut bytes = vec![0; dimensions];
     blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut bytes);
@@ -51,7 +51,7 @@ impl Bench {
         self.brain.derived_folder()
     }
 
-    /// Writes a file, an hour old so that its time can be relied on.
+    /// Writes a file with a modification time an hour ago, so that it counts as settled.
     fn write(&self, path: &str, text: &str) {
         self.write_aged(path, text, Duration::from_secs(3600));
     }
@@ -80,7 +80,7 @@ impl Bench {
         publish(self.plan())
     }
 
-    /// Everything that a reader can see of a generation, but for row numbers.
+    /// Everything that a reader can see of a generation, except row numbers.
     fn everything(&self) -> BTreeMap<String, String> {
         let pinned = self.index.pin().unwrap();
         let mut seen = BTreeMap::new();
@@ -121,7 +121,7 @@ fn unit(id: &str, body: &str) -> String {
     format!("---\nid: {id}\ntype: concept\ntitle: About {id}\n---\n\n{body}\n")
 }
 
-/// The database's own tests, of every page and of the words.
+/// Runs SQLite's and FTS5's integrity checks.
 fn is_sound(index: &Index) -> bool {
     let connection = rusqlite::Connection::open(index.store.folder().join("index.db")).unwrap();
     let pages = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get::<_, String>(0));
@@ -201,7 +201,7 @@ fn a_touched_file_is_read_once_and_not_embedded_again() {
     assert!(bench.index.is_current(&bench.brain, &model()).unwrap(), "its new time was noted");
 }
 
-/// The size is the same and so is the time: only its being so young tells that it may have changed.
+/// Size and time are the same: only the recent time says that the file may have changed.
 #[test]
 fn a_change_within_the_clock_resolution_is_detected() {
     let bench = Bench::new();
@@ -329,7 +329,7 @@ fn a_rebuild_makes_the_same_index() {
     assert!(plan.texts().len() >= 3 && !plan.is_empty());
     assert_eq!(publish(plan).generation, 2);
     assert_eq!(bench.everything(), before);
-    // Whatever the words' table has come to.
+    // Damage in the full-text table does not matter.
     for sql in [
         "DELETE FROM chunks_fts_data WHERE id > 10",
         "UPDATE chunks_fts_data SET block = zeroblob(50)",
@@ -368,23 +368,23 @@ fn the_first_of_two_files_with_one_id_gets_it() {
     assert_eq!(bench.update().problems, 1);
     assert_eq!(bench.find("middle"), ["same"]);
     assert_eq!(bench.index.pin().unwrap().problems().unwrap()[0].path, "z.md");
-    // One that comes before takes it over.
+    // A file with an earlier path takes the id over.
     bench.write("a.md", &unit("same", "first"));
     let report = bench.update();
     assert_eq!((report.units, report.problems), (1, 2));
     assert_eq!((bench.find("first").len(), bench.find("middle").len()), (1, 0));
-    // When it goes, the next one by path has it again, though that file has not changed.
+    // After its removal, the next file by path gets the id again, though it has not changed.
     fs::remove_file(bench.brain.root().join("a.md")).unwrap();
     let report = bench.update();
     assert_eq!((report.units, report.problems), (1, 1));
     assert_eq!((bench.find("first").len(), bench.find("middle").len()), (0, 1));
     assert!(bench.plan().is_empty());
-    // One that takes another id is free of the quarrel.
+    // A file that takes another id is no longer a problem.
     bench.write("z.md", &unit("other", "last"));
     assert_eq!(bench.update().problems, 0);
 }
 
-/// Files come, go, move, are touched, break and claim each other's ids; two processes take turns.
+/// Files are added, removed, moved, touched, broken and claim each other's ids; two processes take turns.
 #[test]
 fn after_random_changes_the_index_equals_a_new_one() {
     for seed in 0..6_u8 {
@@ -436,7 +436,7 @@ fn after_random_changes_the_index_equals_a_new_one() {
             for index in [&bench.index, &other, &bench.index] {
                 assert_eq!(hits(index), right, "seed {seed} turn {turn}");
             }
-            // Whatever it remembers of how common a word was.
+            // The cached document frequencies are those of the newest generation.
             for term in ["edition", &turn.to_string(), &(turn / 2).to_string()] {
                 let holding = |index: &Index| index.pin().unwrap().document_frequency(term).unwrap();
                 let right = holding(&anew.index);
@@ -542,7 +542,7 @@ fn a_pinned_reader_keeps_its_generation() {
     assert!(matches!(new.chunk(row), Err(Error::NoSuchChunk { .. })));
 }
 
-/// Another process pins, then two generations are published before it reads the vector file.
+/// Another process pins; two generations are published before it reads the vector file.
 #[test]
 fn a_missing_vector_file_is_remade_from_the_database() {
     let bench = Bench::new();
@@ -601,7 +601,7 @@ fn a_corrupt_database_is_rebuilt_by_open_or_plan() {
         fs::write(&path, bytes).unwrap();
         Index::open(&bench.folder()).unwrap()
     };
-    // No database at all, and one of something else: seen on opening.
+    // Not a database, and another program's database: detected on opening.
     for bytes in [&b"not a database, but long enough to be looked at"[..], b"", &[0xa5; 8192]] {
         let index = reopened(bytes);
         assert_eq!(index.pin().unwrap().generation(), 0, "{} bytes", bytes.len());
@@ -610,7 +610,7 @@ fn a_corrupt_database_is_rebuilt_by_open_or_plan() {
         assert!(publish(plan).generation > 1, "a number is not used twice");
         assert_eq!(bench.everything(), before);
     }
-    // Pages deep inside: seen by whoever reads them, mended by the next plan.
+    // Damaged inner pages: detected by a reader, rebuilt by the next plan.
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
     drop(connection);
@@ -635,7 +635,7 @@ fn a_database_without_tables_is_an_empty_index() {
     bench.update();
     let index = &bench.index;
     assert_eq!(index.pin().unwrap().generation(), 1);
-    // The very file that the reader has open.
+    // The same file that the reader has open.
     let connection = rusqlite::Connection::open(bench.folder().join("index.db")).unwrap();
     connection.execute_batch("PRAGMA writable_schema = ON; DELETE FROM sqlite_schema; VACUUM;").unwrap();
     drop(connection);
@@ -644,7 +644,7 @@ fn a_database_without_tables_is_an_empty_index() {
     assert!(pinned.bm25(&["alpha".into()], 5).unwrap().is_empty());
     assert!(!bench.folder().join("index.damaged").exists(), "what was never made is not damaged");
     drop(pinned);
-    // What a server asks before it plans.
+    // A server tests this before it plans.
     assert!(!index.is_current(&bench.brain, &model()).unwrap());
     bench.update();
     assert_eq!(index.pin().unwrap().bm25(&["alpha".into()], 5).unwrap().len(), 1);
@@ -670,8 +670,7 @@ fn another_version_is_dropped_when_opened_only() {
     assert_eq!(bench.find("alpha"), ["a"]);
 }
 
-/// The builder dies after its vector file has its name and before its transaction ends: the file is
-/// there and nothing names it.
+/// The builder is killed after writing its vector file and before its commit: no row names the file.
 #[test]
 fn a_builder_killed_before_its_commit_leaves_the_generation_before() {
     let bench = Bench::new();
@@ -734,7 +733,7 @@ fn readers_see_whole_generations_while_builders_publish() {
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                // Each its own index, as processes have.
+                // Each with an index of its own, as in separate processes.
                 let index = Index::open(&bench.folder()).unwrap();
                 let mut last = 0;
                 while !done.load(std::sync::atomic::Ordering::Relaxed) {
@@ -742,7 +741,7 @@ fn readers_see_whole_generations_while_builders_publish() {
                     assert!(pinned.generation() >= last);
                     last = pinned.generation();
                     let units = pinned.units().unwrap();
-                    // Round n has n more units, all of whose chunks speak of round n.
+                    // Round n has n more units, and all their chunks contain `round n`.
                     let round = units.len() - 1;
                     let hits = pinned.bm25(&["round".into()], 100).unwrap();
                     assert_eq!((hits.len(), pinned.chunks_count()), (units.len(), units.len()));
@@ -928,7 +927,7 @@ fn relations_are_found_from_both_ends() {
     };
     assert_eq!(related("a"), [("b".into(), Relation::Uses, true), ("b".into(), Relation::InformedBy, false)]);
     assert_eq!(related("b").len(), 2);
-    // The unit that was missing comes, and its relation with it.
+    // When the missing unit is added, the relation to it is found.
     bench.unit("missing", "here now");
     bench.update();
     assert_eq!(related("missing"), [("a".into(), Relation::Uses, false)]);
@@ -967,7 +966,7 @@ fn hidden_text_is_not_found_and_stays_in_the_chunk() {
     assert!(chunk.text.contains("<!-- poison -->"));
 }
 
-/// Small changes of a large brain leave the vector file; the database tells what else there is.
+/// Small changes of a large brain keep the vector file; other rows are read from the database.
 #[test]
 fn a_vector_file_serves_several_generations() {
     let folder = tempfile::tempdir().unwrap();
@@ -1012,7 +1011,7 @@ fn a_vector_file_serves_several_generations() {
     check(&Index::open(&brain.derived_folder()).unwrap());
     assert_eq!(fs::read(&path).unwrap(), bytes);
     assert!(!bench.folder().join("index.damaged").exists());
-    // Many changes: another file.
+    // Many changes: a new file.
     for i in 20..40 {
         bench.unit(&format!("u{i}"), &format!("again, text number {i}"));
     }
@@ -1021,7 +1020,7 @@ fn a_vector_file_serves_several_generations() {
     check(&bench.index);
 }
 
-/// A graph is made, used after changes, healed and never wrong: the exact answer is the measure.
+/// A graph is built, used after changes and rebuilt after damage; its results equal the exact search.
 #[test]
 fn a_graph_finds_what_the_exact_search_finds() {
     let folder = tempfile::tempdir().unwrap();
@@ -1055,7 +1054,7 @@ fn a_graph_finds_what_the_exact_search_finds() {
     let first = graphs();
     assert_eq!(first.len(), 1);
     check(&bench.index);
-    // A few changes: the same graph, and what it does not know is found all the same.
+    // A few changes: the graph is kept, and chunks that it lacks are found all the same.
     for i in 0..20 {
         bench.unit(&format!("u{i}"), &format!("other text {i}"));
         fs::remove_file(bench.brain.root().join(format!("domains/coding/concepts/u{}.md", 100 + i))).unwrap();
@@ -1067,7 +1066,7 @@ fn a_graph_finds_what_the_exact_search_finds() {
     let row = pinned.chunks_of(&UnitId::verbatim("u0")).unwrap()[0].row;
     assert_eq!(pinned.nearest(&pinned.vector(row).unwrap(), 1).unwrap()[0].chunk, row);
     drop(pinned);
-    // A flipped bit: exact search, and another graph with the next generation.
+    // A flipped bit: the search is exact, and the next generation gets a new graph.
     let path = bench.folder().join(&first[0]);
     let mut bytes = fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
@@ -1079,7 +1078,7 @@ fn a_graph_finds_what_the_exact_search_finds() {
     bench.update();
     assert_eq!(graphs().len(), 1);
     check(&open(100));
-    // Many changes: another graph.
+    // Many changes: a new graph.
     let before = graphs();
     for i in 200..400 {
         bench.unit(&format!("u{i}"), &format!("rewritten {i}"));
@@ -1102,7 +1101,7 @@ fn readers_work_while_the_folder_is_deleted_repeatedly() {
                 scope.spawn(|| {
                     let mut answered = 0;
                     while !over.load(std::sync::atomic::Ordering::SeqCst) {
-                        // One that is opened now, and one that was open before.
+                        // A newly opened index, and one that was open before.
                         let opened = Index::open(&bench.folder()).unwrap();
                         assert!(opened.pin().unwrap().units_count() <= 1);
                         assert!(bench.index.pin().unwrap().units_count() <= 1);
@@ -1114,7 +1113,7 @@ fn readers_work_while_the_folder_is_deleted_repeatedly() {
             .collect();
         for _ in 0..60 {
             let lock = store::BuilderLock::wait(&bench.folder()).unwrap();
-            // A reader may put a file back meanwhile.
+            // A reader may write a file again meanwhile.
             while fs::remove_dir_all(bench.folder()).is_err() {}
             drop(lock);
             bench.update();
