@@ -1,6 +1,6 @@
 //! Stress tests and benchmarks of the real binary: killed processes, full disks, clocks that jump.
 //!
-//! Each command works in a temporary sandbox, prints its seed, and fails if a guarantee of the README is
+//! Each command works in a temporary sandbox, prints its seed, and fails if one of nugget's guarantees is
 //! broken.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]

@@ -142,10 +142,10 @@ impl Corpus {
                 loop {
                     let nth = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     if nth < self.units {
-                        let made = self.unit(nth);
-                        written.bytes += made.text.len() as u64;
-                        put_file(&brain, &made)?;
-                        pending.extend(self.texts(&made)?.into_iter().map(|text| {
+                        let file = self.unit(nth);
+                        written.bytes += file.text.len() as u64;
+                        put_file(&brain, &file)?;
+                        pending.extend(self.texts(&file)?.into_iter().map(|text| {
                             let vector = self.vector(&text);
                             (text, vector)
                         }));
@@ -171,18 +171,18 @@ impl Corpus {
     }
 
     /// Writes the vectors of a file's chunks to the sandbox's cache.
-    pub(crate) fn cache_vectors(&self, sandbox: &Sandbox, made: &UnitFile) -> Result<()> {
+    pub(crate) fn cache_vectors(&self, sandbox: &Sandbox, file: &UnitFile) -> Result<()> {
         let cache = VectorCache::open(&vector_cache_path(sandbox));
-        for text in self.texts(made)? {
+        for text in self.texts(file)? {
             cache.put(&self.label, [(text.as_str(), self.vector(&text).as_slice())]);
         }
         Ok(())
     }
 
     /// The texts that are embedded for the file's chunks.
-    pub(crate) fn texts(&self, made: &UnitFile) -> Result<Vec<String>> {
-        let document = Document::parse(made.text.clone()).map_err(|error| anyhow::anyhow!(error.what))?;
-        let unit = document.unit(&made.path).map_err(|error| anyhow::anyhow!(error.what))?;
+    pub(crate) fn texts(&self, file: &UnitFile) -> Result<Vec<String>> {
+        let document = Document::parse(file.text.clone()).map_err(|error| anyhow::anyhow!(error.what))?;
+        let unit = document.unit(&file.path).map_err(|error| anyhow::anyhow!(error.what))?;
         Ok(chunk::chunk(&unit, &self.tokenizer).iter().map(chunk::Piece::embedding_text).collect())
     }
 
@@ -390,15 +390,15 @@ pub(crate) fn vector_cache_path(sandbox: &Sandbox) -> PathBuf {
     sandbox.path(".cache/nugget/vectors.db")
 }
 
-pub(crate) fn put_file(brain: &Path, made: &UnitFile) -> Result<()> {
-    let path = brain.join(&made.path);
+pub(crate) fn put_file(brain: &Path, file: &UnitFile) -> Result<()> {
+    let path = brain.join(&file.path);
     fs::create_dir_all(path.parent().context("no folder")?)?;
-    fs::write(&path, &made.text)?;
+    fs::write(&path, &file.text)?;
     // The file looks an hour old. A new file may change again within the resolution of its timestamp, so the
     // indexer reads it twice.
-    let file = fs::File::options().write(true).open(&path)?;
-    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(3600))?;
-    ensure!(!made.text.is_empty(), "an empty unit");
+    let opened = fs::File::options().write(true).open(&path)?;
+    opened.set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(3600))?;
+    ensure!(!file.text.is_empty(), "an empty unit");
     Ok(())
 }
 

@@ -141,10 +141,10 @@ fn change_one_file(
     let (mut alone, mut served) = (Durations::default(), Durations::default());
     let mut rng = Rng::with_seed(7);
     let mut write = |edition: u64, mark: &str| -> Result<()> {
-        let mut made = corpus.unit_edition(rng.usize(..args.units), edition);
-        made.text.push_str(&format!("\n## The {mark} {mark}\n\n{mark} is what the {mark} of {mark} is.\n"));
-        corpus.cache_vectors(sandbox, &made)?;
-        put_file(&sandbox.brain(), &made)
+        let mut file = corpus.unit_edition(rng.usize(..args.units), edition);
+        file.text.push_str(&format!("\n## The {mark} {mark}\n\n{mark} is what the {mark} of {mark} is.\n"));
+        corpus.cache_vectors(sandbox, &file)?;
+        put_file(&sandbox.brain(), &file)
     };
     let index = Index::open(&sandbox.brain().join(".nugget"))?;
     for edition in 0..args.changes as u64 {
@@ -198,9 +198,9 @@ fn share_of_model(
     let sandbox = sandbox_with_runtime(binary, library)?;
     let mut chunks = 0;
     for nth in 0..args.embedded.min(args.units) {
-        let made = corpus.unit(nth);
-        chunks += corpus.texts(&made)?.len();
-        put_file(&sandbox.brain(), &made)?;
+        let file = corpus.unit(nth);
+        chunks += corpus.texts(&file)?.len();
+        put_file(&sandbox.brain(), &file)?;
     }
     let (mut with, mut without) = (Durations::default(), Durations::default());
     with.measure_ok(|| Ok(sandbox.run(&["index", "--rebuild"])?.status.success()))?;
