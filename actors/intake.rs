@@ -91,7 +91,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         Err(error) => return Err(Failure::passing(&error)),
     };
     failpoint::here!("intake-after-read");
-    let tally = &reading.tally;
+    let tally = &reading.counts;
     tracing::info!(
         capture,
         lines = tally.lines,

@@ -29,7 +29,7 @@ fn no_line_of_a_real_transcript_is_unaccounted_for() {
         if path.extension().is_none_or(|ending| ending != "jsonl") {
             continue;
         }
-        let tally = transcript::read(&path, &|_| false).unwrap().tally;
+        let tally = transcript::read(&path, &|_| false).unwrap().counts;
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(tally.lines, text.matches('\n').count() as u64, "{}", path.display());
         assert_eq!(tally.bytes, text.len() as u64);

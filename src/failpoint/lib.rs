@@ -1,16 +1,26 @@
-//! StatePaths at which the stress tests end a process, as SIGKILL does: no unwinding, no destructors.
+//! Places in the code at which the stress tests kill the process, as SIGKILL does: no unwinding, no
+//! destructors.
 //!
-//! Without the feature `failpoints`, which only the stress tests set, [`here!`] is nothing at all:
-//! no code, and no name in the program.
+//! Without the feature `failpoints`, which only the stress tests set, [`here!`] expands to nothing: this
+//! crate never adds code, or a failpoint's name, to a program that people run.
+//!
+//! ```
+//! fn save() -> u32 {
+//!     failpoint::here!("after-write");
+//!     7
+//! }
+//! assert_eq!(save(), 7);
+//! ```
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
-/// Names a place at which the process may be told to end.
+/// Names a place at which the process may be killed.
 #[cfg(not(feature = "failpoints"))]
 #[macro_export]
 macro_rules! here {
     ($name:literal) => {};
 }
 
-/// Names a place at which the process may be told to end.
+/// Names a place at which the process may be killed.
 #[cfg(feature = "failpoints")]
 #[macro_export]
 macro_rules! here {
@@ -20,39 +30,40 @@ macro_rules! here {
 }
 
 #[cfg(feature = "failpoints")]
-pub use on::{MARKS, reached, set_up};
+pub use enabled::{MARKS, reached, set_up};
 
 #[cfg(feature = "failpoints")]
-mod on {
+mod enabled {
     use std::fs::File;
     use std::path::Path;
 
     use rustix::process::{Signal, getpid, kill_process};
 
-    /// The variable that names the folder of marks: one file for each time that a place was fatal,
-    /// so that what comes after a restart is told from what came before.
+    /// The environment variable that names the folder of marks: one file for each time that a place
+    /// killed a process, so that events before a kill can be told from those after the restart.
     pub const MARKS: &str = "FAILPOINT_MARKS";
 
-    /// Reads the variable FAILPOINTS: `git-after-keep=return(3);hook-after-row=return` makes the
-    /// first place fatal three times over all processes that share the folder of marks, the other
-    /// once.
+    /// Reads the environment variable FAILPOINTS: with `git-after-keep=return(3);hook-after-row=return`
+    /// the first place kills three times, over all processes that share the folder of marks, and the
+    /// other once.
     pub fn set_up() {
-        // For as long as the process lives.
+        // The scenario must last as long as the process.
         std::mem::forget(fail::FailScenario::setup());
     }
 
-    /// What [`here!`](crate::here) becomes.
+    /// Called by [`here!`](crate::here).
     pub fn reached(name: &str) {
-        fail::fail_point!(name, |times| end(name, times.as_deref()))
+        fail::fail_point!(name, |times| kill(name, times.as_deref()))
     }
 
-    fn end(name: &str, times: Option<&str>) {
+    fn kill(name: &str, times: Option<&str>) {
         let times: u32 = times.and_then(|times| times.parse().ok()).unwrap_or(1);
         let Some(marks) = std::env::var_os(MARKS) else { return };
-        // Whoever makes the file is the one to die: exactly so many deaths, whoever comes at once.
+        // The process that creates the file is the one to be killed: exactly so many kills, however
+        // many processes reach the place together.
         let mark = |time| Path::new(&marks).join(format!("{name}.{time}"));
-        let is_ours = |time: &u32| File::options().write(true).create_new(true).open(mark(*time)).is_ok();
-        if (1..=times).any(|time| is_ours(&time)) {
+        let is_created = |time: &u32| File::options().write(true).create_new(true).open(mark(*time)).is_ok();
+        if (1..=times).any(|time| is_created(&time)) {
             let _ = kill_process(getpid(), Signal::KILL);
         }
     }

@@ -1,45 +1,45 @@
-//! Makes a text fit to be kept: what a person hid or the client put in is taken out, secrets are
-//! redacted, and what is too long keeps its head and its tail.
+//! Cleans a text before it is kept: removes what a person marked private and what the client added,
+//! redacts secrets, and shortens a long text to its head and tail.
 
 use knowledge::text::is_hidden;
 
 use crate::redact::redact;
 
-/// What is cut off on each side before redaction sees a text, in bytes beyond what is kept: a secret
-/// that a cut goes through still lies whole in this margin.
+/// Bytes that redaction sees beyond the head and the tail that are kept: a secret that the cut goes
+/// through is still complete within this margin.
 const MARGIN_BYTES: usize = 32 << 10;
 
-/// A whole text, however long: without what cannot be seen, what stands between `<private>` and
-/// `</private>`, what the client put in, and without its secrets.
-pub fn whole(text: &str) -> String {
+/// Cleans a text without shortening it: removes hidden characters, what is between `<private>` and
+/// `</private>`, and the client's reminders, and redacts secrets.
+pub fn clean(text: &str) -> String {
     let text = without_hidden(text);
     let text = without_element(&text, "system-reminder", Unclosed::Keep);
     let text = without_element(&text, "private", Unclosed::Drop);
     redact(after_private(&text).trim()).into_owned()
 }
 
-/// What follows the end of an element that was opened in an earlier message, or not at all: what
-/// stands before it may be what somebody meant to hide.
+/// The text after a `</private>` whose element was opened in an earlier message, or not at all: what is
+/// before it may be what somebody meant to hide.
 fn after_private(text: &str) -> &str {
     const END: &str = "</private>";
     let end = text.to_ascii_lowercase().rfind(END);
     end.map_or(text, |at| &text[at + END.len()..])
 }
 
-/// The same, but at most about `bytes_max` bytes: the first two thirds and the last third.
-pub(crate) fn cut(text: &str, bytes_max: usize) -> String {
+/// Cleans a text and shortens it to about `bytes_max` bytes: the first two thirds and the last third.
+pub(crate) fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max + 2 * MARGIN_BYTES {
-        return head_and_tail(&whole(text), bytes_max);
+        return head_and_tail(&clean(text), bytes_max);
     }
     let (head, tail) = shares(bytes_max);
     let head_raw = &text[..text.floor_char_boundary(head + MARGIN_BYTES)];
     let tail_raw = &text[text.ceil_char_boundary(text.len() - tail - MARGIN_BYTES)..];
-    // An element that begins in the head may end in what was left out: its end is unknown, so the
-    // head is read as if it ended there.
-    let head_clean = without_element(&whole(head_raw), "system-reminder", Unclosed::Drop);
-    let tail_clean = whole(tail_raw);
-    let head_kept = &head_clean[..head_clean.floor_char_boundary(head)];
-    let tail_kept = &tail_clean[tail_clean.ceil_char_boundary(tail_clean.len().saturating_sub(tail))..];
+    // An element that begins in the head may end in the part that is left out, so an unclosed one is
+    // removed to the end of the head.
+    let head_cleaned = without_element(&clean(head_raw), "system-reminder", Unclosed::Drop);
+    let tail_cleaned = clean(tail_raw);
+    let head_kept = &head_cleaned[..head_cleaned.floor_char_boundary(head)];
+    let tail_kept = &tail_cleaned[tail_cleaned.ceil_char_boundary(tail_cleaned.len().saturating_sub(tail))..];
     format!(
         "{head_kept}\n[… {} bytes left out …]\n{tail_kept}",
         text.len() - head_kept.len() - tail_kept.len()
@@ -60,8 +60,8 @@ fn shares(bytes_max: usize) -> (usize, usize) {
     (bytes_max - bytes_max / 3, bytes_max / 3)
 }
 
-/// What stands in an element, and `None` if the text holds no such element.
-pub(crate) fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+/// The text inside an element; `None` if there is no such element.
+pub(crate) fn element_text<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     let start = text.find(&format!("<{name}>"))? + name.len() + 2;
     let end = text[start..].find(&format!("</{name}>")).map_or(text.len(), |at| start + at);
     Some(&text[start..end])
@@ -69,13 +69,13 @@ pub(crate) fn inside<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Unclosed {
-    /// Somebody writes about the element.
+    /// The text is about the element.
     Keep,
-    /// Somebody forgot to close it, and what follows may be what they meant to hide.
+    /// The end was forgotten, and what follows may be what somebody meant to hide.
     Drop,
 }
 
-/// Takes out every `<name>…</name>`, nested ones too, whatever the case of the letters.
+/// Removes every `<name>…</name>`, also nested ones, in upper or lower case.
 pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> String {
     let (open, close) = (format!("<{name}>"), format!("</{name}>"));
     let lower = text.to_ascii_lowercase();
@@ -102,7 +102,7 @@ pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> Str
         kept.push_str(&text[at..start]);
         at = match unclosed {
             _ if depth == 0 => end,
-            // More were opened than closed: all that any of them may hold.
+            // More were opened than closed: everything that any of them may contain.
             Unclosed::Drop => text.len(),
             Unclosed::Keep => {
                 kept.push_str(&text[start..start + open.len()]);
@@ -114,17 +114,15 @@ pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> Str
     kept
 }
 
-/// Without the escapes that colour a terminal and the characters that nobody sees. Redaction comes
-/// after it: a zero-width space in the middle of a key must not save the key from being found.
+/// Removes terminal escapes and invisible characters. Runs before redaction: a zero-width space in a key
+/// must not hide the key from it.
 fn without_hidden(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         if c == '\u{1b}' && chars.peek() == Some(&'[') {
             chars.next();
-            while let Some(next) = chars.next_if(|c| matches!(c, ' '..='?')) {
-                let _parameter = next;
-            }
+            while chars.next_if(|c| matches!(c, ' '..='?')).is_some() {}
             chars.next_if(|c| matches!(c, '@'..='~'));
         } else if !is_hidden(c) {
             kept.push(c);
@@ -138,8 +136,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_person_marked_private_is_gone() {
-        let check = |text: &str, expected: &str| assert_eq!(whole(text), expected, "{text}");
+    fn text_marked_private_is_removed() {
+        let check = |text: &str, expected: &str| assert_eq!(clean(text), expected, "{text}");
         check("a <private>secret</private>b", "a b");
         check("a <PRIVATE>x<private>y</private>z</Private>b", "a b");
         check("a <private>never closed, so all of it", "a");
@@ -151,38 +149,38 @@ mod tests {
     }
 
     #[test]
-    fn colours_and_hidden_characters_are_gone() {
-        assert_eq!(whole("\u{1b}[31;1merror\u{1b}[0m: no\u{200b}pe"), "error: nope");
+    fn colours_and_hidden_characters_are_removed() {
+        assert_eq!(clean("\u{1b}[31;1merror\u{1b}[0m: no\u{200b}pe"), "error: nope");
     }
 
     #[test]
-    fn a_long_text_keeps_its_head_and_its_tail() {
+    fn a_long_text_keeps_its_head_and_tail() {
         let text = format!("first line\n{}\nlast line", "é".repeat(1 << 20));
-        let kept = cut(&text, 3000);
+        let kept = clean_and_cut(&text, 3000);
         assert!(kept.starts_with("first line") && kept.ends_with("last line") && kept.len() < 3100);
     }
 
     #[test]
-    fn a_cut_through_a_secret_or_a_private_part_shows_nothing_of_it() {
+    fn a_cut_through_a_secret_shows_nothing_of_it() {
         let key = "ghp_abcdefghijABCDEFGHIJ0123456789abcdef";
         for before in 1900..2100 {
             for length in [6_000, 200_000] {
                 let mut text = "x".repeat(before) + " " + key + " ";
                 text.push_str(&"y ".repeat(length));
-                let kept = cut(&text, 3000);
+                let kept = clean_and_cut(&text, 3000);
                 assert!(!kept.contains("ghp_"), "{before}");
             }
         }
         for after in 900..1100 {
             for length in [6_000, 200_000] {
                 let text = format!("{}{key} {}", "y ".repeat(length), "x".repeat(after));
-                let kept = cut(&text, 3000);
+                let kept = clean_and_cut(&text, 3000);
                 let shown = |part: &[u8]| kept.contains(std::str::from_utf8(part).unwrap());
                 assert!(!key.as_bytes().windows(8).any(shown), "{after}: {kept}");
             }
         }
         let text = format!("a<private>{}</private>b", "s".repeat(1 << 20));
-        let kept = cut(&text, 3000);
+        let kept = clean_and_cut(&text, 3000);
         assert!(!kept.contains('s') || !kept.contains("ss"), "{kept}");
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of a session.
+//! The data that is kept of a session.
 
 use std::collections::BTreeMap;
 
@@ -7,41 +7,46 @@ use serde::{Deserialize, Serialize};
 
 use crate::discover::FileStamp;
 
-/// What one reading of a transcript gave.
+/// The result of reading a transcript.
 #[derive(Clone, Debug, Default)]
 pub struct ParsedTranscript {
+    /// What was said and done.
     pub conversation: Conversation,
-    pub tally: LineCounts,
-    /// The `uuid` of every line that was taken now, in the order of the file; what `known` must
-    /// answer `true` for at the next reading.
+    /// What became of each line.
+    pub counts: LineCounts,
+    /// The `uuid` of every line that was taken, in the order of the file. `known` must return `true` for
+    /// them when the file is read again.
     pub lines: Vec<String>,
-    /// What the file was like as it was opened; `None` for a stream.
+    /// The file's stamp when it was opened; `None` for a stream.
     pub stamp: Option<FileStamp>,
-    /// Whether the project's `.nuggetignore` covers all of it: then nothing was taken.
+    /// Whether the project's `.nuggetignore` covers everything; then nothing was taken.
     pub is_ignored: bool,
 }
 
-/// A session as people would tell it: who said what, which tools ran, how that went. Every text in
-/// it is redacted and free of hidden characters.
+/// A session as a sequence of events: who said what, which tools ran, and their results. Every text is
+/// redacted and free of hidden characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conversation {
+    /// The session's id.
     pub session_id: String,
     /// The name of the folder that the session was started in.
     pub project: Option<String>,
-    /// That folder, as an absolute path of the machine that the session ran on.
+    /// That folder as an absolute path on the machine that the session ran on.
     pub cwd: Option<String>,
-    /// When the first line that was taken was written, and the last.
+    /// The time of the earliest line that was taken.
     pub started: Option<Timestamp>,
+    /// The time of the latest line that was taken.
     pub ended: Option<Timestamp>,
+    /// What happened, in the order of the file.
     pub events: Vec<Event>,
-    /// What nugget and other hooks put into the session: not learned in it, so never an event, but
-    /// an extractor must know it to tell what was recalled from what is new.
+    /// What nugget and other hooks added to the session. It was not learned there, so it is no event,
+    /// but an extractor needs it to distinguish recalled from new knowledge.
     #[serde(default)]
     pub recalled: Vec<String>,
 }
 
 impl Conversation {
-    /// What people typed, in order.
+    /// The texts that people typed, in order.
     pub fn human_words(&self) -> impl Iterator<Item = &str> {
         self.events.iter().filter_map(|event| match &event.kind {
             EventKind::Human { text } => Some(text.as_str()),
@@ -50,93 +55,112 @@ impl Conversation {
     }
 }
 
-/// One thing that happened.
+/// One event of a session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
     /// The `uuid` of its line in the transcript. One line may hold several events.
     pub line: String,
+    /// When it happened.
     pub at: Option<Timestamp>,
     /// Whether a subagent did it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sidechain: bool,
+    /// What happened.
     #[serde(flatten)]
     pub kind: EventKind,
 }
 
-/// The model's thinking is not kept: it is often absent, never shown to the person, and full of
-/// guesses that the session later refutes.
+/// What happened in an [`Event`].
+///
+/// The model's thinking is not kept: it is often absent, never shown to the person, and full of guesses
+/// that the session later refutes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "what", rename_all = "snake_case")]
 pub enum EventKind {
-    /// A person's own words, never cut.
-    Human { text: String },
-    /// What the model answered.
-    Assistant { text: String },
-    /// A tool that the model, or a person with `!`, called.
+    /// A person's own words, never shortened.
+    Human {
+        /// The words.
+        text: String,
+    },
+    /// An answer of the model.
+    Assistant {
+        /// The answer.
+        text: String,
+    },
+    /// A call of a tool by the model, or by a person with `!`.
     ToolCall {
+        /// The call's id.
         id: String,
+        /// The tool's name.
         name: String,
-        /// One line: the tool and what it was called with.
+        /// One line: the tool and its main argument.
         summary: String,
+        /// The arguments that are kept.
         input: ToolInput,
+        /// Whether a person called it.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_human: bool,
     },
-    /// What came of the call with the same id.
+    /// The result of a tool call.
     ToolResult {
+        /// The call's id.
         id: String,
-        /// False when the tool says that it failed, or was refused or interrupted.
+        /// False if the tool reported a failure, or the call was refused or interrupted.
         ok: bool,
-        /// A command's, where the client told it.
+        /// A command's exit code, if the client recorded it.
         exit_code: Option<i32>,
-        /// Its head and its tail if it was long.
+        /// The output; of a long one the head and the tail.
         output: String,
     },
 }
 
-/// The parts of a tool's input that tell what was done, each cut to a few kilobytes.
+/// The parts of a tool's input that say what was done, each cut to a few kilobytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ToolInput {
+    /// A shell command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The file's path.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// What an edit took out, and what it or a newly written file put in.
+    /// The text that an edit removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub old: Option<String>,
+    /// The text that an edit or a new file added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
-    /// A query, a pattern, an address or a prompt, for the tools that take one.
+    /// A query, a pattern, an address or a prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
 }
 
-/// Where every line went:
-/// `lines == conversation + skipped_kinds' sum + malformed + own + known`.
+/// How the lines of a transcript were classified:
+/// `lines == conversation + sum of skipped_kinds + malformed + own + known`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineCounts {
-    /// All bytes seen, the unfinished tail included.
+    /// All bytes that were read, including the unfinished tail.
     pub bytes: u64,
     /// Lines that end with a line feed.
     pub lines: u64,
-    /// Lines that gave events.
+    /// Lines with events.
     pub conversation: u64,
-    /// Lines that are no conversation, by `type` or `type/subtype`.
+    /// Lines that are not part of the conversation, by `type` or `type/subtype`.
     pub skipped_kinds: BTreeMap<String, u64>,
+    /// Lines that could not be understood.
     pub malformed: u64,
-    /// Why they were malformed; the sum is `malformed`.
+    /// Why lines were malformed; the sum is `malformed`.
     pub malformed_reasons: BTreeMap<String, u64>,
-    /// What nugget or another hook put in, nugget's own calls and answers.
+    /// Lines from nugget or another hook, and calls of nugget with their results.
     pub own: u64,
-    /// Lines captured before, or that stand twice in this file.
+    /// Lines that were captured before, or that occur twice in this file.
     pub known: u64,
     /// The bytes after the last line feed: a line that is still being written.
     pub partial_tail_bytes: u64,
 }
 
 impl LineCounts {
-    /// The lines that were skipped as no conversation.
+    /// The number of lines that are not part of the conversation.
     pub fn skipped(&self) -> u64 {
         self.skipped_kinds.values().sum()
     }

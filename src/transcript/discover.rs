@@ -1,7 +1,6 @@
-//! Finds the transcripts that the client has left on disk, and looks into one just far enough to
-//! tell whose it is.
+//! Finds the client's transcripts on disk, and reads the head of one to learn which project it is of.
 //!
-//! No clock and no ledger here: what a transcript's age or size means is for others to say.
+//! This file uses no clock and no queue: the caller decides what a transcript's age or size means.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -11,16 +10,16 @@ use std::time::UNIX_EPOCH;
 
 use crate::json_scan;
 
-/// The most transcripts that one walk lists. Far above what a client keeps; a folder with more is
-/// a mistake, and its first ones are as good as any.
+/// The most transcripts that [`discover`] lists. Far above what a client keeps; a folder with more is a
+/// mistake, and its first ones are as good as any.
 pub const FOUND_MAX: usize = 100_000;
-/// How far a glance reads. The folder of a session stands within its first kilobytes.
-const GLANCE_BYTES_MAX: u64 = 4 << 20;
+/// How much [`read_head`] reads. A session's folder is named within its first kilobytes.
+const HEAD_BYTES_MAX: u64 = 4 << 20;
 
-/// What a transcript was like when somebody looked: two looks that agree saw the same lines.
+/// Path, size and time of a transcript at one moment. Two equal stamps mean the same lines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileStamp {
-    /// The file's real path, so that two ways to it are one file.
+    /// The file's canonical path, so that two paths to one file compare equal.
     pub path: PathBuf,
     /// In bytes.
     pub size: u64,
@@ -29,6 +28,7 @@ pub struct FileStamp {
 }
 
 impl FileStamp {
+    /// The stamp of a file with this canonical path.
     pub fn from_metadata(path: PathBuf, metadata: &Metadata) -> Self {
         let modified_ms = metadata.modified().map_or(0, |time| match time.duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
@@ -37,20 +37,20 @@ impl FileStamp {
         Self { path, size: metadata.len(), modified_ms }
     }
 
-    /// The session that a transcript's name tells.
+    /// The session's id, which is the file's stem; empty if it is not UTF-8.
     pub fn session_id(&self) -> &str {
         self.path.file_stem().and_then(OsStr::to_str).unwrap_or_default()
     }
 }
 
-/// Lists the sessions' transcripts of a client, `<folder>/projects/*/*.jsonl`, in no order.
+/// Lists the transcripts of a client's sessions, `<folder>/projects/*/*.jsonl`, in no order.
 ///
-/// What subagents did is no session: `agent-*.jsonl` and deeper folders are left out, as are
-/// symbolic links and names that are not UTF-8, which no client writes. A folder that cannot be
-/// read has nothing to list.
+/// Transcripts of subagents are not sessions: `agent-*.jsonl` and deeper folders are left out. So are
+/// symbolic links and names that are not UTF-8, which no client writes. A folder that cannot be read
+/// lists nothing.
 pub fn discover(client_folder: &Path) -> Vec<FileStamp> {
     let mut found = Vec::new();
-    // The way to the projects may lead over links, as people keep settings elsewhere; below, none.
+    // The path to the projects may contain links, as people keep settings elsewhere; below it, none.
     let Ok(projects) = fs::canonicalize(client_folder.join("projects")) else { return found };
     for project in entries(&projects) {
         if !project.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -64,7 +64,7 @@ pub fn discover(client_folder: &Path) -> Vec<FileStamp> {
             if !is_session {
                 continue;
             }
-            // Of the entry itself, not of what a link points at. Gone meanwhile is not there.
+            // Of the entry itself, not of a link's target. A file may be deleted in the meantime.
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_file() {
                 found.push(FileStamp::from_metadata(path, &metadata));
@@ -81,45 +81,48 @@ fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().flatten()
 }
 
-/// Where the client keeps its things: `CLAUDE_CONFIG_DIR`, otherwise `~/.claude`.
+/// The client's folder: `CLAUDE_CONFIG_DIR`, otherwise `~/.claude`.
 pub fn client_folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("CLAUDE_CONFIG_DIR").or_else(|| Some(set("HOME")?.join(".claude")))
+    let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("CLAUDE_CONFIG_DIR").or_else(|| Some(variable("HOME")?.join(".claude")))
 }
 
-/// What the head of a transcript tells.
+/// What the head of a transcript says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
-    /// The folder that the session began in.
+    /// The folder in which the session began.
     pub cwd: Option<PathBuf>,
-    /// Whether a person or a model has said anything; true as well when the head does not tell.
+    /// Whether a person or a model said anything; also true if the head is too short to tell.
     pub has_conversation: bool,
 }
 
-/// Looks at the head of a transcript. The folder's name cannot tell where a session ran: its
-/// encoding loses which characters were slashes.
+/// Reads the head of a transcript. The name of the project's folder does not tell where a session ran,
+/// because its encoding loses which characters were slashes.
+///
+/// # Errors
+/// When the file cannot be read.
 pub fn read_head(path: &Path) -> io::Result<Head> {
-    let mut lines = BufReader::new(File::open(path)?.take(GLANCE_BYTES_MAX));
-    let mut glance = Head::default();
+    let mut lines = BufReader::new(File::open(path)?.take(HEAD_BYTES_MAX));
+    let mut head = Head::default();
     let mut line = Vec::new();
     let mut bytes = 0;
-    while glance.cwd.is_none() || !glance.has_conversation {
+    while head.cwd.is_none() || !head.has_conversation {
         line.clear();
         let count = lines.read_until(b'\n', &mut line)?;
         if count == 0 {
-            // The limit, and not the file, may be what ended: then there is more than this tells.
-            glance.has_conversation |= bytes >= GLANCE_BYTES_MAX;
+            // If the limit ended the loop and not the file, there is more than was read.
+            head.has_conversation |= bytes >= HEAD_BYTES_MAX;
             break;
         }
         bytes += count as u64;
         let Some(kind) = json_scan::value_of(&line, "type").and_then(json_scan::text) else { continue };
-        glance.has_conversation |= matches!(kind.as_str(), "user" | "assistant");
-        if glance.cwd.is_none() {
+        head.has_conversation |= matches!(kind.as_str(), "user" | "assistant");
+        if head.cwd.is_none() {
             let cwd = json_scan::value_of(&line, "cwd").and_then(json_scan::text);
-            glance.cwd = cwd.filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
+            head.cwd = cwd.filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
         }
     }
-    Ok(glance)
+    Ok(head)
 }
 
 #[cfg(test)]
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_transcripts_of_sessions_are_listed() {
+    fn only_transcripts_of_sessions_are_listed() {
         let client = tempfile::tempdir().unwrap();
         let projects = client.path().join("projects");
         write(&projects.join("-home-a/1111.jsonl"), "{}\n");
@@ -152,25 +155,25 @@ mod tests {
         std::os::unix::fs::symlink(projects.join("-home-a"), projects.join("-home-c")).unwrap();
         let mut found = discover(client.path());
         found.sort_by(|a, b| a.path.cmp(&b.path));
-        let seen: Vec<_> = found.iter().map(|stamp| (stamp.session_id(), stamp.size)).collect();
-        assert_eq!(seen, [("1111", 3), ("2222", 0)]);
+        let listed: Vec<_> = found.iter().map(|stamp| (stamp.session_id(), stamp.size)).collect();
+        assert_eq!(listed, [("1111", 3), ("2222", 0)]);
         assert!(discover(&client.path().join("nowhere")).is_empty());
     }
 
     #[test]
-    fn a_linked_client_folder_gives_the_real_paths() {
+    fn a_linked_client_folder_gives_canonical_paths() {
         let client = tempfile::tempdir().unwrap();
         write(&client.path().join("real/projects/-p/1.jsonl"), "{}\n");
         std::os::unix::fs::symlink(client.path().join("real"), client.path().join("link")).unwrap();
         let found = discover(&client.path().join("link"));
         assert_eq!(found, discover(&client.path().join("real")));
-        // What reading it says of the file agrees with what the walk says.
+        // The stamp from reading the file equals the one from listing it.
         let linked = client.path().join("link/projects/-p/1.jsonl");
         assert_eq!(crate::read(&linked, &|_| false).unwrap().stamp.as_ref(), found.first());
     }
 
     #[test]
-    fn a_glance_tells_the_first_folder_and_whether_anybody_spoke() {
+    fn the_head_has_the_first_folder_and_whether_anyone_spoke() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.jsonl");
         let check = |text: &str, cwd: Option<&str>, has_conversation: bool| {

@@ -1,12 +1,12 @@
-//! Which projects a person wants nothing remembered of.
+//! Patterns of the projects whose sessions must not be captured.
 
 use std::path::{Component, Path};
 
 /// Patterns of folders, separated by commas.
 ///
-/// One without a slash is the name of any folder on the way to where the session ran: `secret-*`.
-/// One with a slash is a whole path from the root or, with `~/`, from home; it covers what lies
-/// below. `*` stands for any characters within a name, `**` for any folders.
+/// A pattern without a slash matches the name of the session's folder or of any folder above it:
+/// `secret-*`. A pattern with a slash is a path from the root or, with `~/`, from home, and covers
+/// everything below it. `*` matches any characters within a name, `**` any folders.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclude {
     text: String,
@@ -20,7 +20,7 @@ enum Pattern {
 }
 
 impl Exclude {
-    /// `home` is what `~` stands for.
+    /// Parses the patterns. `home` is what `~` stands for.
     pub fn new(text: &str, home: Option<&Path>) -> Self {
         let patterns = text.split(',').map(str::trim).filter(|pattern| !pattern.is_empty());
         let patterns = patterns.map(|pattern| {
@@ -28,7 +28,7 @@ impl Exclude {
             let pattern = expanded.map_or_else(|| pattern.into(), |path| path.to_string_lossy().into_owned());
             let pattern = pattern.trim_end_matches('/');
             if pattern.contains('/') {
-                Pattern::Path(names(pattern).map(str::to_owned).collect())
+                Pattern::Path(split_names(pattern).map(str::to_owned).collect())
             } else {
                 Pattern::Name(pattern.to_owned())
             }
@@ -49,18 +49,18 @@ impl Exclude {
         };
         let cwd: Vec<String> = cwd.components().filter_map(normal).collect();
         self.patterns.iter().any(|pattern| match pattern {
-            Pattern::Name(name) => cwd.iter().any(|folder| is_like(name.as_bytes(), folder.as_bytes())),
+            Pattern::Name(name) => cwd.iter().any(|folder| matches_name(name.as_bytes(), folder.as_bytes())),
             Pattern::Path(path) => is_below(path, &cwd),
         })
     }
 }
 
-fn names(path: &str) -> impl Iterator<Item = &str> {
+fn split_names(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty())
 }
 
-/// Whether the folder is the pattern's or lies below it. Row by row instead of recursive, so that
-/// no pattern takes longer than its length times the path's.
+/// Whether the pattern matches the folder or one above it. Row by row instead of recursive, so that no
+/// pattern takes longer than its length times the path's.
 fn is_below(pattern: &[String], cwd: &[String]) -> bool {
     let mut reached = vec![false; cwd.len() + 1];
     reached[0] = true;
@@ -69,7 +69,7 @@ fn is_below(pattern: &[String], cwd: &[String]) -> bool {
         for at in 0..=cwd.len() {
             next[at] = match name.as_str() {
                 "**" => reached[at] || (at > 0 && next[at - 1]),
-                name => at > 0 && reached[at - 1] && is_like(name.as_bytes(), cwd[at - 1].as_bytes()),
+                name => at > 0 && reached[at - 1] && matches_name(name.as_bytes(), cwd[at - 1].as_bytes()),
             };
         }
         reached = next;
@@ -77,8 +77,8 @@ fn is_below(pattern: &[String], cwd: &[String]) -> bool {
     reached.contains(&true)
 }
 
-/// Whether a name is like a pattern in which `*` stands for any characters.
-fn is_like(pattern: &[u8], name: &[u8]) -> bool {
+/// Whether a name matches a pattern in which `*` stands for any characters.
+fn matches_name(pattern: &[u8], name: &[u8]) -> bool {
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;
     for byte in pattern {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_excludes_wherever_it_stands_and_a_path_with_all_below_it() {
+    fn a_name_matches_any_folder_and_a_path_all_below_it() {
         let check = |patterns: &str, cwd: &str, expected: bool| {
             let exclude = Exclude::new(patterns, Some(Path::new("/home/ann")));
             assert_eq!(exclude.covers(Path::new(cwd)), expected, "{patterns} and {cwd}");

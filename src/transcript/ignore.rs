@@ -1,4 +1,4 @@
-//! `.nuggetignore` in a project: what of it is not to be read.
+//! A project's `.nuggetignore`: the files whose contents must not be read.
 
 use std::fs;
 use std::io::Read as _;
@@ -10,25 +10,25 @@ const FILE: &str = ".nuggetignore";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const FOLDERS_MAX: usize = 64;
 
-/// A project's `.nuggetignore`, as a `.gitignore` is written.
+/// A project's `.nuggetignore`, in the syntax of `.gitignore`.
 ///
-/// A line that covers everything (`*`, `**`, `/`) says that no session of the project is captured. Any
-/// other names files: what tools said of them, and what was written into them, is not read.
+/// A line that covers everything (`*`, `**`, `/`) means that no session of the project is captured. Any
+/// other line names files: what tools printed of them, and what was written into them, is not read.
 #[derive(Clone, Debug, Default)]
 pub struct Ignore {
     root: PathBuf,
-    /// The folder that paths which are not absolute start from.
+    /// The folder that relative paths start from.
     cwd: PathBuf,
     files: Option<Gitignore>,
     everything: bool,
 }
 
 impl Ignore {
-    /// The file in the folder that a session ran in or, within one repository, above it. One that
-    /// is not there or cannot be read covers nothing; a line that is no pattern is passed over.
+    /// Loads the file from the folder that a session ran in or, within one repository, from a folder
+    /// above it. A file that is missing or unreadable covers nothing; an invalid line is skipped.
     pub fn load(cwd: &Path) -> Self {
         for folder in cwd.ancestors().take(FOLDERS_MAX) {
-            if let Some(text) = text(&folder.join(FILE)) {
+            if let Some(text) = read_text(&folder.join(FILE)) {
                 return Self::new(folder, cwd, &text);
             }
             if folder.join(".git").exists() {
@@ -53,12 +53,12 @@ impl Ignore {
         Self { root: root.to_owned(), cwd: cwd.to_owned(), files, everything }
     }
 
-    /// Whether the project's sessions are to be left alone.
+    /// Whether no session of the project may be captured.
     pub fn covers_everything(&self) -> bool {
         self.everything
     }
 
-    /// Whether a file, by its absolute path or from the session's folder, is not to be read.
+    /// Whether a file must not be read. The path is absolute or relative to the session's folder.
     pub fn covers(&self, file: &str) -> bool {
         let Some(files) = &self.files else { return false };
         let mut path = PathBuf::new();
@@ -75,14 +75,14 @@ impl Ignore {
         !path.as_os_str().is_empty() && files.matched_path_or_any_parents(path, false).is_ignore()
     }
 
-    /// Whether a command names such a file.
+    /// Whether a command names a covered file.
     pub(crate) fn is_named_in(&self, command: &str) -> bool {
         let ends = |c: char| c.is_whitespace() || "\"'`<>|;&()=,".contains(c);
         self.files.is_some() && command.split(ends).any(|word| !word.is_empty() && self.covers(word))
     }
 
-    /// What tools said, without the lines that a search found in such a file.
-    pub(crate) fn without_found(&self, output: &str) -> Option<String> {
+    /// A tool's output without the lines that a search found in a covered file; `None` if there are none.
+    pub(crate) fn without_matches_in_covered(&self, output: &str) -> Option<String> {
         self.files.as_ref()?;
         let is_found = |line: &&str| {
             line.split_once([':', '-']).is_some_and(|(file, _)| !file.is_empty() && self.covers(file))
@@ -95,8 +95,8 @@ impl Ignore {
     }
 }
 
-/// A pipe in its place must not be waited for.
-fn text(path: &Path) -> Option<String> {
+/// The file's text. A named pipe is not opened, because that would wait for its writer.
+fn read_text(path: &Path) -> Option<String> {
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
@@ -110,11 +110,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_covered_as_git_would() {
+    fn patterns_match_as_in_git() {
         let ignore = Ignore::new(
             Path::new("/w/shop"),
             Path::new("/w/shop/api"),
-            "# who is paid what\n*.env\n/secrets/\nsalaries.csv\n!demo.env\n",
+            "# payroll\n*.env\n/secrets/\nsalaries.csv\n!demo.env\n",
         );
         let check = |file: &str, expected: bool| assert_eq!(ignore.covers(file), expected, "{file}");
         check("/w/shop/api/prod.env", true);
@@ -127,18 +127,21 @@ mod tests {
         check("", false);
         assert!(ignore.is_named_in("cat ../salaries.csv | head") && !ignore.is_named_in("cargo test"));
         let found = "src/a.rs:3:x\nprod.env:1:y\n/w/shop/salaries.csv-2-z\nend";
-        assert_eq!(ignore.without_found(found).as_deref(), Some("src/a.rs:3:x\nend"));
+        assert_eq!(ignore.without_matches_in_covered(found).as_deref(), Some("src/a.rs:3:x\nend"));
         assert!(!ignore.covers_everything());
     }
 
     #[test]
-    fn the_file_is_looked_for_within_the_repository() {
+    fn the_file_is_searched_within_the_repository() {
         let folder = tempfile::tempdir().unwrap();
         let project = folder.path().join("shop");
         fs::create_dir_all(project.join(".git")).unwrap();
         fs::create_dir_all(project.join("src/deep")).unwrap();
         fs::write(folder.path().join(FILE), "*").unwrap();
-        assert!(!Ignore::load(&project.join("src/deep")).covers_everything(), "above the repository");
+        assert!(
+            !Ignore::load(&project.join("src/deep")).covers_everything(),
+            "the file above the repository was used"
+        );
         fs::write(project.join(FILE), "# all\n*\n").unwrap();
         assert!(Ignore::load(&project.join("src/deep")).covers_everything());
         assert!(Ignore::load(&project).covers_everything());

@@ -1,24 +1,24 @@
-//! Finds the entries of a JSON object by looking at bytes, without building values.
+//! Finds the entries of a JSON object from its bytes, without building values.
 //!
-//! Nine tenths of a transcript's bytes are in lines that nobody reads. Deciding that from the
-//! top-level `type`, wherever it stands and whatever text is nested before it, costs a walk over
+//! Nine tenths of a transcript's bytes are in lines that are not used. Deciding that from the
+//! top-level `type`, wherever it is and whatever is nested before it, costs one pass over
 //! the quotes and brackets and no allocation.
 
 use memchr::memchr2;
 
-/// The entries of an object: each key as it is written between its quotes, and its value's bytes.
-/// Ends at the first thing that is not JSON; whoever needs to know why parses the line.
+/// The entries of an object: each key as written between its quotes, and the bytes of its value.
+/// Ends at the first thing that is not JSON; parsing the line tells why.
 pub(crate) struct Entries<'a> {
     bytes: &'a [u8],
     at: usize,
-    ended: bool,
+    is_ended: bool,
 }
 
 impl<'a> Entries<'a> {
     /// `None` if the bytes do not begin an object.
     pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
         let at = skip_space(bytes, 0);
-        (bytes.get(at) == Some(&b'{')).then_some(Self { bytes, at: at + 1, ended: false })
+        (bytes.get(at) == Some(&b'{')).then_some(Self { bytes, at: at + 1, is_ended: false })
     }
 
     fn entry(&mut self) -> Option<(&'a [u8], &'a [u8])> {
@@ -44,11 +44,11 @@ impl<'a> Iterator for Entries<'a> {
     type Item = (&'a [u8], &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
+        if self.is_ended {
             return None;
         }
         let entry = self.entry();
-        self.ended = entry.is_none();
+        self.is_ended = entry.is_none();
         entry
     }
 }
@@ -67,7 +67,7 @@ fn is_key(raw: &[u8], name: &str) -> bool {
     if raw == name.as_bytes() {
         return true;
     }
-    // `"\u0074ype"` is the same key. Nobody writes it, but then deciding it costs nothing either.
+    // `"\u0074ype"` is the same key. No known client writes it, and checking costs nothing.
     raw.contains(&b'\\')
         && serde_json::from_slice::<String>(&[b"\"", raw, b"\""].concat()).is_ok_and(|key| key == name)
 }
@@ -79,7 +79,7 @@ fn skip_space(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// The place after the closing quote of the string whose text begins at `at`.
+/// The position after the closing quote of the string whose text begins at `at`.
 fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     loop {
         at += memchr2(b'"', b'\\', bytes.get(at..)?)?;
@@ -90,7 +90,7 @@ fn string_end(bytes: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The place after the value that begins at `at`. Not recursive: depth costs no stack.
+/// The position after the value that begins at `at`. Not recursive: depth costs no stack.
 fn value_end(bytes: &[u8], at: usize) -> Option<usize> {
     match bytes.get(at)? {
         b'"' => string_end(bytes, at + 1),
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_top_level_type_counts_wherever_it_stands() {
+    fn the_top_level_type_is_found_anywhere_in_the_object() {
         let check =
             |line: &str, expected: Option<&str>| assert_eq!(kind(line).as_deref(), expected, "{line}");
         check(r#"{"type":"user"}"#, Some("user"));

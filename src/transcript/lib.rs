@@ -1,8 +1,23 @@
-//! Reads what Claude Code wrote about a session and keeps what people and tools said in it.
+//! Reads Claude Code's session transcripts and keeps what people and tools said in them.
 //!
-//! The format is not ours and changes with every release of the client, so nothing in a transcript
-//! is ever fatal: a line that is not understood is counted and passed over. Nothing is written here,
-//! and no secret that [`redact`] knows leaves this crate.
+//! The format is not ours and changes with every release of the client, so nothing in a transcript is
+//! fatal: a line that is not understood is counted and skipped. This crate writes nothing, and no secret
+//! that [`redact`] recognises leaves it.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let path = folder.path().join("s1.jsonl");
+//! let line = r#"{"type":"user","uuid":"u1","message":{"role":"user","content":"use tabs"}}"#;
+//! std::fs::write(&path, format!("{line}\n"))?;
+//!
+//! let parsed = transcript::read(&path, &|_uuid| false)?;
+//! assert_eq!(parsed.conversation.human_words().collect::<Vec<_>>(), ["use tabs"]);
+//! assert_eq!((parsed.counts.lines, parsed.counts.conversation), (1, 1));
+//! # Ok(())
+//! # }
+//! ```
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod clean;
 mod conversation;
@@ -15,7 +30,7 @@ mod reader;
 pub mod redact;
 
 pub use self::ignore::Ignore;
-pub use clean::whole as clean;
+pub use clean::clean;
 pub use conversation::{Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput};
 pub use discover::{FOUND_MAX, FileStamp, Head, client_folder, discover, read_head};
 pub use exclude::Exclude;

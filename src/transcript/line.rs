@@ -1,4 +1,4 @@
-//! One line of a transcript: what it is, and what is kept of it.
+//! Classifies one line of a transcript and adds its events to the conversation.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -20,13 +20,13 @@ const COMMAND_BYTES_MAX: usize = 4 << 10;
 const EDIT_BYTES_MAX: usize = 2 << 10;
 const RECALLED_BYTES_MAX: usize = 16 << 10;
 const RECALLED_COUNT_MAX: usize = 64;
-/// When everything but human words has grown to this, in bytes, the rest is cut to a line each.
+/// When everything but human words has grown to this many bytes, later texts are cut to a line each.
 const KEPT_BYTES_MAX: usize = 48 << 20;
 const KIND_BYTES_MAX: usize = 64;
-const LEFT_OUT: &str = "[left out: .nuggetignore]";
+const IGNORED_OUTPUT: &str = "[left out: .nuggetignore]";
 
-/// What a line turned out to be.
-pub(crate) enum Found {
+/// The class of a line.
+pub(crate) enum LineOutcome {
     Conversation { uuid: String },
     Own,
     Known,
@@ -34,22 +34,22 @@ pub(crate) enum Found {
     Malformed { reason: &'static str },
 }
 
-/// What must be remembered from line to line.
+/// Reads the lines of one transcript, and the state that is needed from line to line.
 #[derive(Default)]
-pub(crate) struct Lines {
-    /// Calls of nugget's own tools, whose results are nugget's own too.
+pub(crate) struct LineReader {
+    /// Ids of calls of nugget's tools, whose results are nugget's too.
     own_calls: HashSet<String>,
-    /// The last command that a person ran with `!`, whose output is another line.
-    bang: Option<String>,
+    /// The id of the last command that a person ran with `!`; its output is on a later line.
+    last_human_command: Option<String>,
     kept_bytes: usize,
-    /// Of the project; known from the first line that names its folder.
+    /// The project's `.nuggetignore`, loaded at the first line that names the folder.
     ignore: Ignore,
-    /// Calls that concern files which are not to be read.
+    /// Ids of calls about files that must not be read.
     ignored_calls: HashSet<String>,
 }
 
-/// The parts of a line that matter. Everything is kept raw, so that a field of an unexpected kind
-/// costs that field and not the line.
+/// The fields of a line that are used. All are raw, so that a field of an unexpected type costs only
+/// that field and not the line.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -103,20 +103,20 @@ struct Block<'a> {
     is_error: Option<&'a RawValue>,
 }
 
-impl Lines {
-    /// Decides what a line is and adds what it tells to the conversation.
+impl LineReader {
+    /// Classifies a line and adds its events to the conversation.
     pub(crate) fn take(
         &mut self,
         bytes: &[u8],
         is_known: &mut dyn FnMut(&str) -> bool,
         ignore: &dyn Fn(&Path) -> Ignore,
         conversation: &mut Conversation,
-    ) -> Found {
+    ) -> LineOutcome {
         if bytes.iter().all(u8::is_ascii_whitespace) {
             return skipped("blank");
         }
         let Some(kind) = json_scan::value_of(bytes, "type").and_then(json_scan::text) else {
-            return Found::Malformed { reason: "no JSON object with a type" };
+            return LineOutcome::Malformed { reason: "no JSON object with a type" };
         };
         let kind = match kind.as_str() {
             "user" | "assistant" => kind,
@@ -134,29 +134,29 @@ impl Lines {
             other => return skipped(other),
         };
         let Ok(text) = std::str::from_utf8(bytes) else {
-            return Found::Malformed { reason: "not UTF-8" };
+            return LineOutcome::Malformed { reason: "not UTF-8" };
         };
         let Ok(line) = serde_json::from_str::<Line<'_>>(text) else {
-            return Found::Malformed { reason: "not JSON" };
+            return LineOutcome::Malformed { reason: "not JSON" };
         };
         let Some(uuid) = string(line.uuid).filter(|uuid| !uuid.is_empty()) else {
-            return Found::Malformed { reason: "no uuid" };
+            return LineOutcome::Malformed { reason: "no uuid" };
         };
-        // The first folder is where the session began; a later one may be where a `cd` led.
+        // The first folder is where the session began; a later one may be the target of a `cd`.
         if conversation.cwd.is_none()
             && let Some(cwd) = string(line.cwd).filter(|cwd| !cwd.is_empty())
         {
             self.ignore = ignore(Path::new(cwd.as_ref()));
-            let cwd = clean::whole(&cwd);
+            let cwd = clean::clean(&cwd);
             conversation.project =
                 cwd.rsplit(['/', '\\']).find(|part| !part.is_empty()).map(|part| one_line(part, 100));
             conversation.cwd = Some(cwd);
         }
         let known = is_known(&uuid);
-        let read = self.read(&kind, &line, &uuid);
-        // What was recalled, and that it was, is remembered from known lines too: the answer may lie
-        // before the part that is new and its echo within it.
-        for text in read.recalled {
+        let content = self.read(&kind, &line, &uuid);
+        // Recalled texts are collected from known lines too: the answer may be before the new part, and
+        // its repetition within it.
+        for text in content.recalled {
             if conversation.recalled.len() < RECALLED_COUNT_MAX && !conversation.recalled.contains(&text) {
                 conversation.recalled.push(text);
             }
@@ -165,10 +165,10 @@ impl Lines {
             conversation.session_id = id.into_owned();
         }
         if known {
-            return Found::Known;
+            return LineOutcome::Known;
         }
-        if read.whats.is_empty() {
-            return read.otherwise;
+        if content.events.is_empty() {
+            return content.if_empty;
         }
         let at = string(line.timestamp).and_then(|at| at.parse::<Timestamp>().ok());
         if let Some(at) = at {
@@ -176,21 +176,21 @@ impl Lines {
             conversation.ended = Some(conversation.ended.map_or(at, |last| last.max(at)));
         }
         let sidechain = flag(line.is_sidechain);
-        conversation.events.extend(read.whats.into_iter().map(|what| Event {
+        conversation.events.extend(content.events.into_iter().map(|kind| Event {
             line: uuid.clone().into_owned(),
             at,
             sidechain,
-            kind: what,
+            kind,
         }));
-        Found::Conversation { uuid: uuid.into_owned() }
+        LineOutcome::Conversation { uuid: uuid.into_owned() }
     }
 
-    /// Whether the project wants none of its sessions captured.
+    /// Whether no session of the project may be captured.
     pub(crate) fn is_ignored(&self) -> bool {
         self.ignore.covers_everything()
     }
 
-    fn read(&mut self, kind: &str, line: &Line<'_>, uuid: &str) -> Read {
+    fn read(&mut self, kind: &str, line: &Line<'_>, uuid: &str) -> LineContent {
         match kind {
             "user" => self.read_user(line, uuid),
             "assistant" => self.read_assistant(line),
@@ -199,7 +199,7 @@ impl Lines {
         }
     }
 
-    fn read_user(&mut self, line: &Line<'_>, uuid: &str) -> Read {
+    fn read_user(&mut self, line: &Line<'_>, uuid: &str) -> LineContent {
         let content =
             line.message.and_then(|message| json_scan::value_of(message.get().as_bytes(), "content"));
         let blocks = blocks(content);
@@ -208,14 +208,14 @@ impl Lines {
             .filter(|block| string(block.kind).is_some_and(|kind| kind == "tool_result"))
             .collect();
         if !results.is_empty() {
-            let mut read = Read::nothing(Found::Own);
+            let mut read = LineContent::empty(LineOutcome::Own);
             for block in results {
                 self.read_result(line, block, &mut read);
             }
             return read;
         }
         if flag(line.is_compact_summary) || flag(line.repeats_compact_summary) {
-            return Read::nothing(skipped("user/compact_summary"));
+            return LineContent::empty(skipped("user/compact_summary"));
         }
         let mut text = content.and_then(json_scan::text).unwrap_or_default();
         for block in &blocks {
@@ -223,13 +223,13 @@ impl Lines {
                 text = if text.is_empty() { more.into_owned() } else { format!("{text}\n\n{more}") };
             }
         }
-        let begins = text.trim_start();
+        let start = text.trim_start();
         if let Some(command) =
-            clean::inside(begins, "bash-input").filter(|_| begins.starts_with("<bash-input>"))
+            clean::element_text(start, "bash-input").filter(|_| start.starts_with("<bash-input>"))
         {
-            self.bang = Some(uuid.to_owned());
-            let command = clean::cut(command, COMMAND_BYTES_MAX);
-            return Read::one(EventKind::ToolCall {
+            self.last_human_command = Some(uuid.to_owned());
+            let command = clean::clean_and_cut(command, COMMAND_BYTES_MAX);
+            return LineContent::one(EventKind::ToolCall {
                 id: uuid.to_owned(),
                 name: "Bash".to_owned(),
                 summary: one_line(&format!("Bash: {command}"), 200),
@@ -237,10 +237,12 @@ impl Lines {
                 by_human: true,
             });
         }
-        if begins.starts_with("<bash-stdout>") || begins.starts_with("<bash-stderr>") {
-            let Some(id) = self.bang.take() else { return Read::nothing(skipped("user/bash_output")) };
-            let stdout = clean::inside(begins, "bash-stdout").unwrap_or_default();
-            let stderr = clean::inside(begins, "bash-stderr").unwrap_or_default();
+        if start.starts_with("<bash-stdout>") || start.starts_with("<bash-stderr>") {
+            let Some(id) = self.last_human_command.take() else {
+                return LineContent::empty(skipped("user/bash_output"));
+            };
+            let stdout = clean::element_text(start, "bash-stdout").unwrap_or_default();
+            let stderr = clean::element_text(start, "bash-stderr").unwrap_or_default();
             let output = [stdout, stderr].join("\n");
             let what = EventKind::ToolResult {
                 id,
@@ -248,15 +250,15 @@ impl Lines {
                 exit_code: None,
                 output: self.output(output.trim()),
             };
-            return Read::one(what);
+            return LineContent::one(what);
         }
-        if let Some(kind) = not_a_human(line, begins) {
-            return Read::nothing(skipped(kind));
+        if let Some(kind) = nonhuman_kind(line, start) {
+            return LineContent::empty(skipped(kind));
         }
-        human(&text)
+        human_content(&text)
     }
 
-    fn read_result(&mut self, line: &Line<'_>, block: &Block<'_>, read: &mut Read) {
+    fn read_result(&mut self, line: &Line<'_>, block: &Block<'_>, read: &mut LineContent) {
         let id = string(block.tool_use_id).unwrap_or_default();
         let mut text =
             block.content.and_then(|content| json_scan::text(content.get().as_bytes())).unwrap_or_default();
@@ -269,21 +271,21 @@ impl Lines {
             }
         }
         if self.own_calls.contains(id.as_ref()) {
-            read.recalled.push(clean::cut(&text, RECALLED_BYTES_MAX));
+            read.recalled.push(clean::clean_and_cut(&text, RECALLED_BYTES_MAX));
             return;
         }
         let failed = flag(block.is_error);
-        // A refusal carries what the person said instead: the most telling words of a session.
+        // A refusal contains what the person said instead: the most informative words of a session.
         if failed
             && text.starts_with("The user doesn't want to")
             && let Some((_, words)) = text.split_once("the user said:\n")
         {
-            read.whats.push(EventKind::Human { text: clean::whole(words) });
+            read.events.push(EventKind::Human { text: clean::clean(words) });
             return;
         }
         if self.ignored_calls.contains(id.as_ref()) {
-            LEFT_OUT.clone_into(&mut text);
-        } else if let Some(rest) = self.ignore.without_found(&text) {
+            IGNORED_OUTPUT.clone_into(&mut text);
+        } else if let Some(rest) = self.ignore.without_matches_in_covered(&text) {
             text = rest;
         }
         let interrupted = line.tool_use_result.is_some_and(|result| {
@@ -292,7 +294,7 @@ impl Lines {
         let exit_code = exit_code(&text);
         let text = text.strip_prefix("<tool_use_error>").unwrap_or(&text);
         let text = text.strip_suffix("</tool_use_error>").unwrap_or(text);
-        read.whats.push(EventKind::ToolResult {
+        read.events.push(EventKind::ToolResult {
             id: id.into_owned(),
             ok: !failed && !interrupted,
             exit_code: if failed { exit_code } else { None },
@@ -300,13 +302,13 @@ impl Lines {
         });
     }
 
-    fn read_assistant(&mut self, line: &Line<'_>) -> Read {
+    fn read_assistant(&mut self, line: &Line<'_>) -> LineContent {
         if flag(line.is_api_error_message) {
-            return Read::nothing(skipped("assistant/api_error"));
+            return LineContent::empty(skipped("assistant/api_error"));
         }
         let content =
             line.message.and_then(|message| json_scan::value_of(message.get().as_bytes(), "content"));
-        let mut read = Read::nothing(skipped("assistant/empty"));
+        let mut read = LineContent::empty(skipped("assistant/empty"));
         if let Some(text) = content.and_then(json_scan::text) {
             self.push_assistant(&text, &mut read);
         }
@@ -315,7 +317,7 @@ impl Lines {
                 Some("text") => self.push_assistant(&string(block.text).unwrap_or_default(), &mut read),
                 Some("tool_use") => self.read_call(&block, &mut read),
                 Some("thinking" | "redacted_thinking") => {
-                    if let Found::Skipped { kind } = &mut read.otherwise {
+                    if let LineOutcome::Skipped { kind } = &mut read.if_empty {
                         *kind = "assistant/thinking".to_owned();
                     }
                 }
@@ -325,15 +327,15 @@ impl Lines {
         read
     }
 
-    fn push_assistant(&mut self, text: &str, read: &mut Read) {
-        let text = clean::cut(text, self.room(ASSISTANT_BYTES_MAX));
+    fn push_assistant(&mut self, text: &str, read: &mut LineContent) {
+        let text = clean::clean_and_cut(text, self.allowed_bytes(ASSISTANT_BYTES_MAX));
         self.kept_bytes += text.len();
         if !text.is_empty() {
-            read.whats.push(EventKind::Assistant { text });
+            read.events.push(EventKind::Assistant { text });
         }
     }
 
-    fn read_call(&mut self, block: &Block<'_>, read: &mut Read) {
+    fn read_call(&mut self, block: &Block<'_>, read: &mut LineContent) {
         let id = string(block.id).unwrap_or_default();
         let name = string(block.name).unwrap_or_default();
         let input = block.input.map(|input| input.get().as_bytes());
@@ -341,12 +343,12 @@ impl Lines {
             input
                 .and_then(|input| json_scan::value_of(input, name))
                 .and_then(json_scan::text)
-                .map(|text| clean::cut(&text, bytes_max))
+                .map(|text| clean::clean_and_cut(&text, bytes_max))
         };
         let command = field("command", COMMAND_BYTES_MAX);
         if is_own(&name, command.as_deref()) {
             self.own_calls.insert(id.into_owned());
-            read.otherwise = Found::Own;
+            read.if_empty = LineOutcome::Own;
             return;
         }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
@@ -363,59 +365,63 @@ impl Lines {
             self.ignored_calls.insert(id.clone().into_owned());
             (input.old, input.new) = (None, None);
         }
-        let told = input.command.as_deref().or(input.file.as_deref()).or(input.subject.as_deref());
-        let summary = one_line(&format!("{name}: {}", told.unwrap_or_default()), 200);
+        let argument = input.command.as_deref().or(input.file.as_deref()).or(input.subject.as_deref());
+        let summary = one_line(&format!("{name}: {}", argument.unwrap_or_default()), 200);
         self.kept_bytes += [&input.command, &input.file, &input.old, &input.new, &input.subject]
             .into_iter()
             .flatten()
             .map(String::len)
             .sum::<usize>();
-        let name = one_line(&clean::whole(&name), 200);
-        read.whats.push(EventKind::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
+        let name = one_line(&clean::clean(&name), 200);
+        read.events.push(EventKind::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
     }
 
     fn output(&mut self, text: &str) -> String {
-        let output = clean::cut(text, self.room(OUTPUT_BYTES_MAX));
+        let output = clean::clean_and_cut(text, self.allowed_bytes(OUTPUT_BYTES_MAX));
         self.kept_bytes += output.len();
         output
     }
 
-    fn room(&self, wanted: usize) -> usize {
+    fn allowed_bytes(&self, wanted: usize) -> usize {
         if self.kept_bytes < KEPT_BYTES_MAX { wanted } else { 240 }
     }
 }
 
-/// What a line holds, and what it is if it holds nothing.
-struct Read {
-    whats: Vec<EventKind>,
+/// The content of a line, and its class if it has no events.
+struct LineContent {
+    events: Vec<EventKind>,
     recalled: Vec<String>,
-    otherwise: Found,
+    if_empty: LineOutcome,
 }
 
-impl Read {
-    fn nothing(otherwise: Found) -> Self {
-        Self { whats: Vec::new(), recalled: Vec::new(), otherwise }
+impl LineContent {
+    fn empty(if_empty: LineOutcome) -> Self {
+        Self { events: Vec::new(), recalled: Vec::new(), if_empty }
     }
 
-    fn one(what: EventKind) -> Self {
-        Self { whats: vec![what], ..Self::nothing(skipped("user/empty")) }
+    fn one(event: EventKind) -> Self {
+        Self { events: vec![event], ..Self::empty(skipped("user/empty")) }
     }
 }
 
-fn human(text: &str) -> Read {
+fn human_content(text: &str) -> LineContent {
     let mut text = Cow::Borrowed(text);
-    // What an editor adds to the words of a person: the file that is open, the lines selected.
+    // What an editor adds to a person's words: the open file, the selected lines.
     for element in ["ide_opened_file", "ide_selection", "ide_diagnostics"] {
         if text.contains(element) {
             text = Cow::Owned(clean::without_element(&text, element, Unclosed::Keep));
         }
     }
-    let text = clean::whole(&text);
-    if text.is_empty() { Read::nothing(skipped("user/empty")) } else { Read::one(EventKind::Human { text }) }
+    let text = clean::clean(&text);
+    if text.is_empty() {
+        LineContent::empty(skipped("user/empty"))
+    } else {
+        LineContent::one(EventKind::Human { text })
+    }
 }
 
-/// Who spoke, if it was not a person; as the kind under which the line is counted.
-fn not_a_human(line: &Line<'_>, begins: &str) -> Option<&'static str> {
+/// The kind under which the line is counted, if it was not written by a person.
+fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
     const ELEMENTS: [(&str, &str); 7] = [
         ("<command-name>", "user/command"),
         ("<command-message>", "user/command"),
@@ -425,7 +431,7 @@ fn not_a_human(line: &Line<'_>, begins: &str) -> Option<&'static str> {
         ("[Request interrupted by user", "user/interrupted"),
         ("This session is being continued from a previous conversation", "user/compact_summary"),
     ];
-    if let Some((_, kind)) = ELEMENTS.iter().find(|(start, _)| begins.starts_with(start)) {
+    if let Some((_, kind)) = ELEMENTS.iter().find(|(mark, _)| start.starts_with(mark)) {
         return Some(kind);
     }
     let origin = line
@@ -447,25 +453,25 @@ fn not_a_human(line: &Line<'_>, begins: &str) -> Option<&'static str> {
     flag(line.is_sidechain).then_some("user/subagent_prompt")
 }
 
-/// What a person typed while the model worked reaches it as an attachment.
-fn read_queued(line: &Line<'_>) -> Read {
+/// Reads what a person typed while the model worked, which the client stores as an attachment.
+fn read_queued(line: &Line<'_>) -> LineContent {
     let field = |name: &str| {
         line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), name))
     };
-    let typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
+    let is_typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
     let mut text = field("prompt").and_then(json_scan::text).unwrap_or_default();
     for block in blocks(field("prompt")) {
         text.push_str(&string(block.text).unwrap_or_default());
     }
-    if !typed || flag(line.is_meta) || not_a_human(line, text.trim_start()).is_some() {
-        return Read::nothing(skipped("attachment/queued_command"));
+    if !is_typed || flag(line.is_meta) || nonhuman_kind(line, text.trim_start()).is_some() {
+        return LineContent::empty(skipped("attachment/queued_command"));
     }
-    human(&text)
+    human_content(&text)
 }
 
-/// Whatever a hook said, ours or another's, was not learned in this session.
-fn read_hook(line: &Line<'_>) -> Read {
-    let mut read = Read::nothing(Found::Own);
+/// Reads the output of a hook, nugget's or another: it was not learned in this session.
+fn read_hook(line: &Line<'_>) -> LineContent {
+    let mut read = LineContent::empty(LineOutcome::Own);
     let content =
         line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), "content"));
     let texts = content.and_then(|content| {
@@ -477,16 +483,16 @@ fn read_hook(line: &Line<'_>) -> Read {
             .into_iter()
             .flatten()
             .filter(|text| !text.trim().is_empty())
-            .map(|text| clean::cut(&text, RECALLED_BYTES_MAX)),
+            .map(|text| clean::clean_and_cut(&text, RECALLED_BYTES_MAX)),
     );
     read
 }
 
-/// Whether a call asks nugget: through its tool, whoever named the server, or its command line.
+/// Whether a call asks nugget: its tool, whatever the server is called, or its command line.
 fn is_own(name: &str, command: Option<&str>) -> bool {
-    let tool =
+    let is_tool =
         name.starts_with("mcp__") && name.ends_with("__get_relevant_context") && name.contains("nugget");
-    tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
+    is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
 }
 
 fn exit_code(text: &str) -> Option<i32> {
@@ -519,9 +525,9 @@ fn sub_kind(bytes: &[u8], outer: &str, inner: &str) -> Option<String> {
     json_scan::value_of(json_scan::value_of(bytes, outer)?, inner).and_then(json_scan::text)
 }
 
-/// Names of kinds come from the file: short and plain, or `other`.
-fn skipped(kind: &str) -> Found {
-    let plain = kind.len() <= KIND_BYTES_MAX
+/// The class of a skipped line. Kinds come from the file, so long or unusual ones become `other`.
+fn skipped(kind: &str) -> LineOutcome {
+    let is_plain = kind.len() <= KIND_BYTES_MAX
         && kind.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '.'));
-    Found::Skipped { kind: if plain { kind.to_owned() } else { "other".to_owned() } }
+    LineOutcome::Skipped { kind: if is_plain { kind.to_owned() } else { "other".to_owned() } }
 }

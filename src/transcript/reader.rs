@@ -1,7 +1,7 @@
-//! Walks a transcript's lines and accounts for every one of them.
+//! Reads a transcript line by line and counts what became of each line.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -10,82 +10,102 @@ use memchr::memchr;
 use crate::conversation::{Conversation, LineCounts, ParsedTranscript};
 use crate::discover::FileStamp;
 use crate::ignore::Ignore;
-use crate::line::{Found, Lines};
+use crate::line::{LineOutcome, LineReader};
 
-/// The longest line that is read, in bytes. Real ones reach a few megabytes, where a tool returned
-/// an image; a longer one is counted as malformed and costs no memory.
+/// The longest line that is read, in bytes. Real lines reach a few megabytes, where a tool returned an
+/// image; a longer one is counted as malformed and costs no memory.
 pub const LINE_BYTES_MAX: usize = 64 << 20;
 const CHUNK_BYTES: usize = 256 << 10;
-/// The most kinds of line that are counted by name; the names come from the file.
+/// The most kinds of lines that are counted by name; the names come from the file.
 const KINDS_MAX: usize = 200;
 
-/// Why a transcript could not be read at all.
+/// Why a transcript could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The client announces transcripts that it never writes.
+    /// There is no such file. The client announces transcripts that it never writes.
     #[error("there is no transcript at {path}")]
-    Missing { path: PathBuf },
+    Missing {
+        /// The transcript.
+        path: PathBuf,
+    },
+    /// It is a folder, a pipe or the like.
     #[error("{path} is not a file")]
-    NotAFile { path: PathBuf },
+    NotAFile {
+        /// The transcript.
+        path: PathBuf,
+    },
+    /// It cannot be read.
     #[error("failed to read {path}")]
-    Unreadable { path: PathBuf, source: io::Error },
+    Unreadable {
+        /// The transcript.
+        path: PathBuf,
+        /// What the operating system reported.
+        source: io::Error,
+    },
 }
 
-/// Reads a transcript, as far as its last line feed, without the lines whose `uuid` is `known`.
+impl Error {
+    fn from_io(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Self::Missing { path: path.to_owned() },
+            _ => Self::Unreadable { path: path.to_owned(), source },
+        }
+    }
+}
+
+/// Reads a transcript up to its last line feed, without the lines whose `uuid` is `known`.
 ///
-/// The file may grow meanwhile: what is read ends where the file ended when it was opened. Memory
-/// is bounded by what people typed plus a few dozen megabytes, whatever the size of the file.
+/// The file may grow in the meantime: reading stops where the file ended when it was opened. Memory is
+/// bounded by what people typed plus a few dozen megabytes, whatever the size of the file.
 ///
 /// # Errors
-/// Only when the file cannot be read; whatever stands in it is no error.
+/// When the file cannot be read; its content never causes an error.
 pub fn read(path: &Path, known: &dyn Fn(&str) -> bool) -> Result<ParsedTranscript, Error> {
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing { path: path.to_owned() },
-        _ => Error::Unreadable { path: path.to_owned(), source },
-    };
-    // Asked before opening: to open a named pipe is to wait for its writer.
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(Error::NotAFile { path: path.to_owned() });
-    }
-    let file = File::open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    let mut reading = read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem, known, &Ignore::load)
-        .map_err(failed)?;
-    reading.stamp = Some(FileStamp::from_metadata(real, &metadata));
-    Ok(reading)
+    let (file, metadata) = open(path)?;
+    let canonical = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let mut parsed =
+        read_stream(file.take(metadata.len()), LINE_BYTES_MAX, &stem(path), known, &Ignore::load)
+            .map_err(|error| Error::from_io(path, error))?;
+    parsed.stamp = Some(FileStamp::from_metadata(canonical, &metadata));
+    Ok(parsed)
 }
 
-/// The end of a transcript alone, from the first line that begins within its last `bytes_max` bytes: for
-/// whoever has no time for the whole.
+/// Reads only the end of a transcript, from the first line that begins within its last `bytes_max` bytes.
 ///
 /// # Errors
 /// Those of [`read`].
 pub fn read_tail(path: &Path, bytes_max: u64) -> Result<ParsedTranscript, Error> {
-    let failed = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => Error::Missing { path: path.to_owned() },
-        _ => Error::Unreadable { path: path.to_owned(), source },
+    let (mut file, metadata) = open(path)?;
+    let start = metadata.len().saturating_sub(bytes_max);
+    let mut read_tail = || {
+        let mut tail = Vec::new();
+        // With the byte before, so that a line that begins exactly there is complete.
+        io::Seek::seek(&mut file, io::SeekFrom::Start(start.saturating_sub(1)))?;
+        io::Read::by_ref(&mut file).take(metadata.len() - start + 1).read_to_end(&mut tail)?;
+        let complete = match start {
+            0 => &tail[..],
+            _ => memchr(b'\n', &tail).map_or(&[][..], |at| &tail[at + 1..]),
+        };
+        read_stream(complete, LINE_BYTES_MAX, &stem(path), &|_| false, &Ignore::load)
     };
-    if !fs::metadata(path).map_err(failed)?.is_file() {
-        return Err(Error::NotAFile { path: path.to_owned() });
-    }
-    let mut file = File::open(path).map_err(failed)?;
-    let size = file.metadata().map_err(failed)?.len();
-    let start = size.saturating_sub(bytes_max);
-    let mut tail = Vec::new();
-    // With the byte before, so that a line which begins just there is whole.
-    io::Seek::seek(&mut file, io::SeekFrom::Start(start.saturating_sub(1))).map_err(failed)?;
-    file.take(size - start + 1).read_to_end(&mut tail).map_err(failed)?;
-    let whole = match start {
-        0 => &tail[..],
-        _ => memchr(b'\n', &tail).map_or(&[][..], |at| &tail[at + 1..]),
-    };
-    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-    read_stream(whole, LINE_BYTES_MAX, &stem, &|_| false, &Ignore::load).map_err(failed)
+    read_tail().map_err(|error| Error::from_io(path, error))
 }
 
-/// The same for any stream; `session_id` is for when no line tells it.
+fn open(path: &Path) -> Result<(File, Metadata), Error> {
+    // Checked before opening: opening a named pipe waits for its writer.
+    if !fs::metadata(path).map_err(|error| Error::from_io(path, error))?.is_file() {
+        return Err(Error::NotAFile { path: path.to_owned() });
+    }
+    let file = File::open(path).map_err(|error| Error::from_io(path, error))?;
+    let metadata = file.metadata().map_err(|error| Error::from_io(path, error))?;
+    Ok((file, metadata))
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// Reads a stream. `session_id` is used if no line has one.
 pub(crate) fn read_stream(
     source: impl Read,
     line_bytes_max: usize,
@@ -93,38 +113,38 @@ pub(crate) fn read_stream(
     known: &dyn Fn(&str) -> bool,
     ignore: &dyn Fn(&Path) -> Ignore,
 ) -> io::Result<ParsedTranscript> {
-    let mut tally = LineCounts::default();
-    let mut lines = Lines::default();
+    let mut counts = LineCounts::default();
+    let mut lines = LineReader::default();
     let mut conversation = Conversation::default();
     let mut taken = Vec::new();
     let mut seen = HashSet::new();
-    let malformed = |tally: &mut LineCounts, reason: &str| {
-        tally.malformed += 1;
-        *tally.malformed_reasons.entry(reason.to_owned()).or_default() += 1;
+    let malformed = |counts: &mut LineCounts, reason: &str| {
+        counts.malformed += 1;
+        *counts.malformed_reasons.entry(reason.to_owned()).or_default() += 1;
     };
     let extent = for_each_line(source, line_bytes_max, |bytes| {
-        tally.lines += 1;
+        counts.lines += 1;
         let Some(bytes) = bytes else {
-            return malformed(&mut tally, &format!("longer than {} MiB", line_bytes_max >> 20));
+            return malformed(&mut counts, &format!("longer than {} MiB", line_bytes_max >> 20));
         };
         let mut is_known = |uuid: &str| known(uuid) || !seen.insert(uuid.to_owned());
         match lines.take(bytes, &mut is_known, ignore, &mut conversation) {
-            Found::Conversation { uuid } => {
-                tally.conversation += 1;
+            LineOutcome::Conversation { uuid } => {
+                counts.conversation += 1;
                 taken.push(uuid);
             }
-            Found::Own => tally.own += 1,
-            Found::Known => tally.known += 1,
-            Found::Malformed { reason } => malformed(&mut tally, reason),
-            Found::Skipped { kind } => {
-                let kinds = &mut tally.skipped_kinds;
-                let named = kinds.len() < KINDS_MAX || kinds.contains_key(&kind);
-                *kinds.entry(if named { kind } else { "other".to_owned() }).or_default() += 1;
+            LineOutcome::Own => counts.own += 1,
+            LineOutcome::Known => counts.known += 1,
+            LineOutcome::Malformed { reason } => malformed(&mut counts, reason),
+            LineOutcome::Skipped { kind } => {
+                let kinds = &mut counts.skipped_kinds;
+                let is_named = kinds.len() < KINDS_MAX || kinds.contains_key(&kind);
+                *kinds.entry(if is_named { kind } else { "other".to_owned() }).or_default() += 1;
             }
         }
     })?;
-    tally.bytes = extent.bytes;
-    tally.partial_tail_bytes = extent.tail_bytes;
+    counts.bytes = extent.bytes;
+    counts.partial_tail_bytes = extent.tail_bytes;
     if conversation.session_id.is_empty() {
         session_id.clone_into(&mut conversation.session_id);
     }
@@ -133,7 +153,7 @@ pub(crate) fn read_stream(
         conversation = Conversation { session_id: conversation.session_id, ..Conversation::default() };
         taken.clear();
     }
-    Ok(ParsedTranscript { conversation, tally, lines: taken, stamp: None, is_ignored })
+    Ok(ParsedTranscript { conversation, counts, lines: taken, stamp: None, is_ignored })
 }
 
 struct Extent {
@@ -141,16 +161,16 @@ struct Extent {
     tail_bytes: u64,
 }
 
-/// Calls `visit` with each line that ends, without its line feed; with `None` for one that is
-/// longer than `bytes_max`, of which nothing is kept.
+/// Calls `visit` with each complete line, without its line feed; with `None` for a line longer than
+/// `bytes_max`, of which nothing is kept.
 fn for_each_line(
     mut source: impl Read,
     bytes_max: usize,
     mut visit: impl FnMut(Option<&[u8]>),
 ) -> io::Result<Extent> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    let mut begun: Vec<u8> = Vec::new();
-    let mut begun_bytes = 0_usize;
+    let mut partial: Vec<u8> = Vec::new();
+    let mut partial_bytes = 0_usize;
     let mut bytes = 0_u64;
     loop {
         let count = match source.read(&mut chunk) {
@@ -164,24 +184,24 @@ fn for_each_line(
         while let Some(at) = memchr(b'\n', rest) {
             let head = &rest[..at];
             rest = &rest[at + 1..];
-            if begun_bytes + head.len() > bytes_max {
+            if partial_bytes + head.len() > bytes_max {
                 visit(None);
-            } else if begun_bytes == 0 {
+            } else if partial_bytes == 0 {
                 visit(Some(head));
             } else {
-                begun.extend_from_slice(head);
-                visit(Some(&begun));
+                partial.extend_from_slice(head);
+                visit(Some(&partial));
             }
-            begun_bytes = 0;
-            begun.clear();
-            begun.shrink_to(4 * CHUNK_BYTES);
+            partial_bytes = 0;
+            partial.clear();
+            partial.shrink_to(4 * CHUNK_BYTES);
         }
-        begun_bytes += rest.len();
-        if begun_bytes <= bytes_max {
-            begun.extend_from_slice(rest);
+        partial_bytes += rest.len();
+        if partial_bytes <= bytes_max {
+            partial.extend_from_slice(rest);
         } else {
-            begun = Vec::new();
+            partial = Vec::new();
         }
     }
-    Ok(Extent { bytes, tail_bytes: begun_bytes as u64 })
+    Ok(Extent { bytes, tail_bytes: partial_bytes as u64 })
 }

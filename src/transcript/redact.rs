@@ -1,7 +1,7 @@
-//! Takes secrets out of text before anything keeps it.
+//! Removes secrets from text before it is stored.
 //!
-//! A text is searched as it stands, as it reads without escapes, percent signs and hidden characters,
-//! and with its broken lines put together; words in base64 and hexadecimal digits are read as well.
+//! A text is searched as it is, with escapes, percent codes and hidden characters decode_text, and with
+//! broken lines joined. Words in base64 and in hexadecimal digits are decode_text and searched too.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -11,54 +11,54 @@ mod entropy;
 mod rules;
 mod view;
 
-use entropy::{decoded, is_drawn};
+use entropy::{decode_text, looks_random};
 use rules::{Finding, RULES};
 use view::View;
 
-/// How often a text is searched again for what a removal has brought to light. Each time something
-/// goes, so this is a bound and no limit.
+/// How often a text is searched again, because a removal may reveal something new. Every round removes
+/// something, so this bound is not reached.
 const ROUNDS_MAX: usize = 16;
-/// How deep encodings are nested.
+/// How deeply nested encodings are decode_text.
 const DEPTH_MAX: usize = 3;
-/// The shortest word that is decoded: a shorter one holds no secret.
+/// The shortest word that is decode_text: a shorter one contains no secret.
 const ENCODED_BYTES_MIN: usize = 16;
-const OPEN: &[u8] = b"[redacted: ";
+const PLACEHOLDER_START: &[u8] = b"[redacted: ";
 
-/// Replaces each secret by `[redacted: kind]`. Doing it twice changes nothing more.
+/// Replaces each secret by `[redacted: kind]`. Redacting the result again changes nothing.
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut text = Cow::Borrowed(text);
     for _ in 0..ROUNDS_MAX {
-        let found = secrets(&text, 0);
-        match replaced(&text, found) {
-            Some(replaced) => text = Cow::Owned(replaced),
+        let found = find_secrets(&text, 0);
+        match replace(&text, found) {
+            Some(redacted) => text = Cow::Owned(redacted),
             None => break,
         }
     }
     text
 }
 
-/// The secrets of a text in all ways of reading it.
-fn secrets(text: &str, depth: usize) -> Vec<Finding> {
-    let plain = View::plain(text);
+/// The secrets of a text in all its views.
+fn find_secrets(text: &str, depth: usize) -> Vec<Finding> {
+    let unescaped = View::unescaped(text);
     let mut found = RULES.find(text.as_bytes());
-    encoded(text.as_bytes(), depth, &mut found);
-    if let Some(view) = &plain {
+    find_encoded(text.as_bytes(), depth, &mut found);
+    if let Some(view) = &unescaped {
         let mut here = RULES.find(&view.bytes);
-        encoded(&view.bytes, depth, &mut here);
+        find_encoded(&view.bytes, depth, &mut here);
         found.extend(here.into_iter().map(|found| Finding { range: view.origin(&found.range), ..found }));
     }
-    let base = plain.as_ref().map_or(text.as_bytes(), |view| &view.bytes);
-    if let Some(joined) = View::joined(base) {
+    let base = unescaped.as_ref().map_or(text.as_bytes(), |view| &view.bytes);
+    if let Some(joined) = View::joined_lines(base) {
         let mut here = RULES.find(&joined.bytes);
-        encoded(&joined.bytes, depth, &mut here);
+        find_encoded(&joined.bytes, depth, &mut here);
         for one in here {
             let origin = |range: &Range<usize>| {
                 let origin = joined.origin(range);
-                plain.as_ref().map_or_else(|| origin.clone(), |view| view.origin(&origin))
+                unescaped.as_ref().map_or_else(|| origin.clone(), |view| view.origin(&origin))
             };
             let Range { start, end } = origin(&one.range);
             let is_known = found.iter().any(|known| known.range.start < end && start < known.range.end);
-            if let Some(range) = one_word(&joined, &one, is_known) {
+            if let Some(range) = within_one_secret(&joined, &one, is_known) {
                 found.push(Finding { range: origin(&range), ..one });
             }
         }
@@ -66,38 +66,38 @@ fn secrets(text: &str, depth: usize) -> Vec<Finding> {
     found
 }
 
-/// As much of what was found across the end of a line as is one secret, and not the next word.
-fn one_word(joined: &View, found: &Finding, is_known: bool) -> Option<Range<usize>> {
+/// The part of a finding across the end of a line that is one secret, without the next word.
+fn within_one_secret(joined: &View, found: &Finding, is_known: bool) -> Option<Range<usize>> {
     let Range { start, end } = found.range;
     let crossed: Vec<(usize, bool)> =
         joined.joins.iter().copied().filter(|(join, _)| start < *join && *join < end).collect();
     let is_certain = RULES.rules[found.rule].is_certain;
     let (&(first, _), _) = crossed.split_first()?;
-    if !is_certain && !is_drawn(&joined.bytes[start..first]) {
+    if !is_certain && !looks_random(&joined.bytes[start..first]) {
         return None;
     }
-    // Each part must look like one of a key, or be said to be one.
+    // Each part must look like a part of a key, or be marked as a continuation.
     let ends = crossed[1..].iter().map(|(join, _)| *join).chain([end]);
-    let mut whole = first;
-    for ((join, is_said), part_end) in crossed.iter().zip(ends) {
-        if *is_said || is_certain && !is_known || is_drawn(&joined.bytes[*join..part_end]) {
-            whole = part_end;
+    let mut secret_end = first;
+    for ((join, is_explicit), part_end) in crossed.iter().zip(ends) {
+        if *is_explicit || is_certain && !is_known || looks_random(&joined.bytes[*join..part_end]) {
+            secret_end = part_end;
         } else {
             break;
         }
     }
-    (whole > first).then_some(start..whole)
+    (secret_end > first).then_some(start..secret_end)
 }
 
-/// Words that hold a secret in another alphabet.
-fn encoded(text: &[u8], depth: usize, found: &mut Vec<Finding>) {
+/// Finds words that contain a secret in base64 or in hexadecimal digits.
+fn find_encoded(text: &[u8], depth: usize, found: &mut Vec<Finding>) {
     if depth >= DEPTH_MAX {
         return;
     }
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-');
     let mut at = 0;
     while at < text.len() {
-        // From behind: most words are short, and most of a text is passed over in steps.
+        // From the end: most words are short, so most of a text is skipped in steps.
         let probe = at + ENCODED_BYTES_MIN - 1;
         if probe >= text.len() {
             break;
@@ -108,13 +108,13 @@ fn encoded(text: &[u8], depth: usize, found: &mut Vec<Finding>) {
                 let length = text[at..].iter().take_while(|&&byte| is_digit(byte)).count();
                 let padding = text[at + length..].iter().take(2).take_while(|&&byte| byte == b'=').count();
                 let run = at..at + length + padding;
-                // A word before it may have run into it.
-                let holds = (0..4).any(|skip| {
-                    decoded(&text[run.start + skip..run.end])
-                        .and_then(|said| String::from_utf8(said).ok())
-                        .is_some_and(|said| !secrets(&said, depth + 1).is_empty())
+                // The end of a word before it may be attached to it.
+                let has_secret = (0..4).any(|skip| {
+                    decode_text(&text[run.start + skip..run.end])
+                        .and_then(|decoded| String::from_utf8(decoded).ok())
+                        .is_some_and(|decoded| !find_secrets(&decoded, depth + 1).is_empty())
                 });
-                if holds {
+                if has_secret {
                     found.push(Finding { range: run.clone(), rule: RULES.encoded });
                 }
                 at = run.end;
@@ -123,14 +123,14 @@ fn encoded(text: &[u8], depth: usize, found: &mut Vec<Finding>) {
     }
 }
 
-/// The text without what was found; `None` if that is the text as it is.
-fn replaced(text: &str, mut found: Vec<Finding>) -> Option<String> {
+/// The text with the findings replaced; `None` if nothing changes.
+fn replace(text: &str, mut found: Vec<Finding>) -> Option<String> {
     if found.is_empty() {
         return None;
     }
     let marks = placeholders(text.as_bytes());
     for Finding { range, .. } in &mut found {
-        // A placeholder that a secret runs into goes with it.
+        // A placeholder that a secret overlaps is replaced with it.
         for mark in &marks {
             if mark.start < range.end
                 && range.start < mark.end
@@ -168,14 +168,14 @@ fn replaced(text: &str, mut found: Vec<Finding>) -> Option<String> {
     (!merged.is_empty()).then_some(kept)
 }
 
-/// Where a text holds what stands for a secret: that is none itself.
+/// The ranges of placeholders in a text, which are no secrets themselves.
 fn placeholders(text: &[u8]) -> Vec<Range<usize>> {
-    memchr::memmem::find_iter(text, OPEN)
+    memchr::memmem::find_iter(text, PLACEHOLDER_START)
         .filter_map(|start| {
-            let kind = &text[start + OPEN.len()..];
+            let kind = &text[start + PLACEHOLDER_START.len()..];
             let kind = &kind[..memchr::memchr(b']', &kind[..kind.len().min(80)])?];
             let is_ours = RULES.rules.iter().any(|rule| rule.kind.as_bytes() == kind);
-            is_ours.then(|| start..start + OPEN.len() + kind.len() + 1)
+            is_ours.then(|| start..start + PLACEHOLDER_START.len() + kind.len() + 1)
         })
         .collect()
 }
@@ -184,7 +184,7 @@ fn placeholders(text: &[u8]) -> Vec<Range<usize>> {
 mod tests {
     use super::*;
 
-    /// Put together here, so that no scanner of this repository takes a test for a leak.
+    /// Assembled here, so that no scanner of this repository reports a test as a leak.
     fn secrets() -> Vec<(&'static str, String)> {
         let letters = "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7bC9d";
         vec![
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_secret_is_found() {
+    fn each_kind_of_secret_is_found() {
         for (kind, text) in secrets() {
             let clean = redact(&text);
             assert!(clean.contains(&format!("[redacted: {kind}]")), "{kind}: {text} became {clean}");
@@ -230,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_of_a_private_key_is_left_when_it_was_cut_in_two() {
+    fn a_private_key_that_was_cut_in_two_is_removed() {
         let pem = pem("\n");
         for at in (40..pem.len() - 40).step_by(7) {
             for half in [&pem[..at], &pem[at..]] {
                 let clean = redact(half);
-                // Less than a third of one line may stay: it says nothing, and code has such words too.
+                // Less than a third of one line may remain: it reveals nothing, and code has such words too.
                 let runs = clean.split(|c: char| !c.is_ascii_alphanumeric());
                 assert!(runs.map(str::len).max() < Some(24), "{clean}");
             }

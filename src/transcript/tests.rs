@@ -1,4 +1,4 @@
-//! The reader against real transcripts, made-up lines and arbitrary bytes.
+//! Tests of the reader with real transcripts, synthetic lines and arbitrary bytes.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ fn fixture(name: &str) -> PathBuf {
 
 fn read_fixture(name: &str) -> ParsedTranscript {
     let reading = read(&fixture(name), &|_| false).unwrap();
-    accounts_for_every_line(&reading);
+    check_counts(&reading);
     reading
 }
 
@@ -24,25 +24,25 @@ fn read_text(text: &str) -> ParsedTranscript {
 
 fn read_bytes(bytes: &[u8], known: &dyn Fn(&str) -> bool) -> ParsedTranscript {
     let reading = read_stream(bytes, 1 << 20, "stem", known, &|_| Ignore::default()).unwrap();
-    accounts_for_every_line(&reading);
+    check_counts(&reading);
     reading
 }
 
 #[track_caller]
-fn accounts_for_every_line(reading: &ParsedTranscript) {
-    let tally = &reading.tally;
+fn check_counts(reading: &ParsedTranscript) {
+    let counts = &reading.counts;
     assert_eq!(
-        tally.lines,
-        tally.conversation + tally.skipped() + tally.malformed + tally.own + tally.known,
-        "{tally:?}"
+        counts.lines,
+        counts.conversation + counts.skipped() + counts.malformed + counts.own + counts.known,
+        "{counts:?}"
     );
-    assert_eq!(tally.malformed, tally.malformed_reasons.values().sum::<u64>());
-    assert_eq!(tally.conversation, reading.lines.len() as u64);
+    assert_eq!(counts.malformed, counts.malformed_reasons.values().sum::<u64>());
+    assert_eq!(counts.conversation, reading.lines.len() as u64);
 }
 
-/// A conversation in one line for each event, for comparing.
+/// A conversation with one line for each event, for comparisons.
 fn story(reading: &ParsedTranscript) -> Vec<String> {
-    let tell = |what: &EventKind| match what {
+    let describe = |kind: &EventKind| match kind {
         EventKind::Human { text } => format!("human: {text}"),
         EventKind::Assistant { text } => format!("assistant: {text}"),
         EventKind::ToolCall { summary, by_human: true, .. } => format!("human ran {summary}"),
@@ -53,11 +53,11 @@ fn story(reading: &ParsedTranscript) -> Vec<String> {
             format!("{how}{code}: {}", output.replace('\n', "\\n"))
         }
     };
-    reading.conversation.events.iter().map(|event| tell(&event.kind)).collect()
+    reading.conversation.events.iter().map(|event| describe(&event.kind)).collect()
 }
 
 #[test]
-fn a_real_session_with_tools_is_told_as_it_went() {
+fn a_real_session_gives_its_events_in_order() {
     let reading = read_fixture("tools_thinking_mcp.jsonl");
     assert_eq!(
         story(&reading),
@@ -85,18 +85,18 @@ fn a_real_session_with_tools_is_told_as_it_went() {
     assert_eq!(conversation.project.as_deref(), Some("proj.one"));
     assert!(conversation.started.unwrap() < conversation.ended.unwrap());
     assert_eq!(conversation.recalled, ["- Memory: the project uses tabs. (query=tabs or spaces)"]);
-    assert_eq!(reading.tally.own, 2, "nugget's call and its answer");
+    assert_eq!(reading.counts.own, 2, "nugget's call and its answer");
 }
 
 #[test]
-fn what_nobody_typed_is_no_humans_word() {
+fn text_that_nobody_typed_is_not_human() {
     let compacted = read_fixture("compact_auto.jsonl");
     assert_eq!(compacted.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:auto1 go"]);
-    assert_eq!(compacted.tally.skipped_kinds["user/compact_summary"], 1);
+    assert_eq!(compacted.counts.skipped_kinds["user/compact_summary"], 1);
 
     let delegated = read_fixture("subagent_main.jsonl");
     assert_eq!(delegated.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:agent1 delegate"]);
-    assert_eq!(delegated.tally.skipped_kinds["user/task_notification"], 1);
+    assert_eq!(delegated.counts.skipped_kinds["user/task_notification"], 1);
 
     let subagent = read_fixture("subagent_agent.jsonl");
     assert_eq!(subagent.conversation.human_words().count(), 0);
@@ -104,7 +104,7 @@ fn what_nobody_typed_is_no_humans_word() {
 }
 
 #[test]
-fn a_command_that_a_person_ran_is_a_tool_that_ran() {
+fn a_command_that_a_person_ran_is_a_tool_call() {
     let reading = read_fixture("interactive_mcp_bang_mention.jsonl");
     let story = story(&reading);
     assert!(story.contains(&"human ran Bash: echo bang-output".to_owned()), "{story:#?}");
@@ -113,15 +113,15 @@ fn a_command_that_a_person_ran_is_a_tool_that_ran() {
 }
 
 #[test]
-fn what_hooks_put_in_is_known_as_recalled_and_never_an_event() {
+fn text_from_hooks_is_recalled_and_never_an_event() {
     let reading = read_fixture("sessionstart_context.jsonl");
     assert_eq!(story(&reading), ["human: hello", "assistant: fake answer."]);
     assert_eq!(reading.conversation.recalled, ["SYSMSG-MARK", "CTX-MARK-JSON line1\nline2"]);
-    assert_eq!(reading.tally.own, 3);
+    assert_eq!(reading.counts.own, 3);
 }
 
 #[test]
-fn a_resumed_session_gives_only_what_is_new() {
+fn a_resumed_session_gives_only_new_lines() {
     let path = fixture("resumed_thrice.jsonl");
     let whole = std::fs::read(&path).unwrap();
     let half = &whole[..whole.len() / 2];
@@ -132,7 +132,7 @@ fn a_resumed_session_gives_only_what_is_new() {
     assert_eq!(before.len() + after.lines.len(), all.lines.len());
     let again = read(&path, &|uuid| all.lines.iter().any(|line| line == uuid)).unwrap();
     assert!(again.conversation.events.is_empty());
-    assert_eq!(again.tally.known, all.tally.conversation);
+    assert_eq!(again.counts.known, all.counts.conversation);
 }
 
 fn every_transcript() -> Vec<PathBuf> {
@@ -148,9 +148,9 @@ fn every_transcript_is_read_without_a_malformed_line() {
     assert!(paths.len() >= 20, "{}", paths.len());
     for path in paths {
         let reading = read(&path, &|_| false).unwrap();
-        accounts_for_every_line(&reading);
-        assert_eq!(reading.tally.malformed, 0, "{}: {:?}", path.display(), reading.tally);
-        assert!(reading.tally.conversation > 0, "{}", path.display());
+        check_counts(&reading);
+        assert_eq!(reading.counts.malformed, 0, "{}: {:?}", path.display(), reading.counts);
+        assert!(reading.counts.conversation > 0, "{}", path.display());
     }
 }
 
@@ -163,7 +163,7 @@ fn ordinary_words_and_code_are_not_redacted() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_says_which_way() {
+fn an_unreadable_file_gives_a_specific_error() {
     let folder = tempfile::tempdir().unwrap();
     let missing = read(&folder.path().join("none.jsonl"), &|_| false);
     assert!(matches!(missing, Err(Error::Missing { .. })), "{missing:?}");
@@ -186,7 +186,7 @@ fn user(uuid: &str, text: &str) -> String {
 }
 
 #[test]
-fn the_order_of_keys_and_nested_text_decide_nothing() {
+fn key_order_and_nested_text_do_not_matter() {
     let reading = read_text(&format!(
         "{}\n{}\n{}\n",
         r#"{"message":{"content":"my words \"type\":\"mode\"","type":"mode"},"uuid":"a","type":"user"}"#,
@@ -195,13 +195,13 @@ fn the_order_of_keys_and_nested_text_decide_nothing() {
     ));
     assert_eq!(story(&reading), [r#"human: my words "type":"mode""#]);
     assert_eq!(
-        reading.tally.skipped_kinds,
+        reading.counts.skipped_kinds,
         BTreeMap::from([("attachment/user".to_owned(), 1), ("last-prompt".to_owned(), 1)])
     );
 }
 
 #[test]
-fn a_bad_line_costs_itself_and_says_why() {
+fn a_malformed_line_is_counted_with_its_reason() {
     let mut bytes = Vec::new();
     for line in [
         user("a", "one").into_bytes(),
@@ -221,7 +221,7 @@ fn a_bad_line_costs_itself_and_says_why() {
     let reading = read_bytes(&bytes, &|_| false);
     assert_eq!(story(&reading), ["human: one", "human: two"]);
     let reasons: Vec<_> =
-        reading.tally.malformed_reasons.iter().map(|(why, n)| format!("{why}: {n}")).collect();
+        reading.counts.malformed_reasons.iter().map(|(why, n)| format!("{why}: {n}")).collect();
     assert_eq!(
         reasons,
         [
@@ -232,11 +232,11 @@ fn a_bad_line_costs_itself_and_says_why() {
             "not UTF-8: 1"
         ]
     );
-    assert_eq!((reading.tally.known, reading.tally.partial_tail_bytes), (1, 18));
+    assert_eq!((reading.counts.known, reading.counts.partial_tail_bytes), (1, 18));
 }
 
 #[test]
-fn a_refusal_keeps_what_the_person_said_instead() {
+fn a_refusal_keeps_the_persons_words() {
     let refusal = serde_json::json!({
         "type": "user", "uuid": "r", "message": {"role": "user", "content": [{
             "type": "tool_result", "tool_use_id": "t", "is_error": true,
@@ -248,7 +248,7 @@ fn a_refusal_keeps_what_the_person_said_instead() {
 }
 
 #[test]
-fn words_queued_while_the_model_worked_are_a_humans() {
+fn prompts_queued_while_the_model_works_are_human() {
     let queued = |uuid: &str, mode: &str, prompt: &str| {
         serde_json::json!({
             "type": "attachment", "uuid": uuid,
@@ -264,7 +264,7 @@ fn words_queued_while_the_model_worked_are_a_humans() {
 }
 
 #[test]
-fn secrets_and_private_words_never_reach_a_conversation() {
+fn secrets_and_private_text_are_not_kept() {
     let key = format!("ghp_{}", "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7");
     let call = serde_json::json!({
         "type": "assistant", "uuid": "b", "message": {"content": [
@@ -286,7 +286,7 @@ fn secrets_and_private_words_never_reach_a_conversation() {
 }
 
 #[test]
-fn what_a_project_wants_ignored_is_not_read() {
+fn ignored_files_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
     let project = folder.path().join("shop");
     std::fs::create_dir(&project).unwrap();
@@ -334,13 +334,13 @@ fn what_a_project_wants_ignored_is_not_read() {
 }
 
 #[test]
-fn a_conversation_survives_the_queue() {
+fn a_conversation_round_trips_through_json() {
     let conversation = read_fixture("interactive_mcp_bang_mention.jsonl").conversation;
     let row = serde_json::to_string(&conversation).unwrap();
     assert_eq!(serde_json::from_str::<crate::Conversation>(&row).unwrap(), conversation);
 }
 
-/// Bytes that look enough like a transcript to get far into the reader.
+/// Bytes that resemble a transcript closely enough to get far into the reader.
 fn almost_a_transcript() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => prop::sample::select(vec![
@@ -353,7 +353,7 @@ fn almost_a_transcript() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(piece, 0..60).prop_map(|pieces| pieces.concat())
 }
 
-/// Text from the pieces that rules go by, in all disorder.
+/// Random sequences of the pieces that rules look for.
 fn almost_a_secret() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         4 => prop::sample::select(vec![
@@ -374,18 +374,18 @@ proptest! {
     }
 
     #[test]
-    fn a_truncated_file_gives_exactly_its_whole_lines(cut in 0_usize..44_000) {
+    fn a_truncated_file_gives_its_complete_lines(cut in 0_usize..44_000) {
         let whole = std::fs::read(fixture("tools_thinking_mcp.jsonl")).unwrap();
         let cut = &whole[..cut.min(whole.len())];
         let reading = read_bytes(cut, &|_| false);
         let ended = cut.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        prop_assert_eq!(reading.tally.lines, cut.iter().filter(|&&byte| byte == b'\n').count() as u64);
-        prop_assert_eq!(reading.tally.partial_tail_bytes, (cut.len() - ended) as u64);
-        prop_assert_eq!(reading.tally.malformed, 0);
+        prop_assert_eq!(reading.counts.lines, cut.iter().filter(|&&byte| byte == b'\n').count() as u64);
+        prop_assert_eq!(reading.counts.partial_tail_bytes, (cut.len() - ended) as u64);
+        prop_assert_eq!(reading.counts.malformed, 0);
     }
 
     #[test]
-    fn reading_in_two_parts_gives_what_one_reading_gives(cut in 0_usize..44_000) {
+    fn reading_in_two_parts_equals_reading_once(cut in 0_usize..44_000) {
         let whole = std::fs::read(fixture("tools_thinking_mcp.jsonl")).unwrap();
         let first = read_bytes(&whole[..cut.min(whole.len())], &|_| false);
         let known: HashSet<&str> = first.lines.iter().map(String::as_str).collect();
@@ -393,19 +393,19 @@ proptest! {
         let all = read_bytes(&whole, &|_| false);
         let parts: Vec<_> = first.lines.iter().chain(&second.lines).collect();
         prop_assert_eq!(parts, all.lines.iter().collect::<Vec<_>>());
-        let told = [story(&first), story(&second)].concat();
-        prop_assert_eq!(told, story(&all));
+        let stories = [story(&first), story(&second)].concat();
+        prop_assert_eq!(stories, story(&all));
         prop_assert_eq!(second.conversation.recalled, all.conversation.recalled);
     }
 
     #[test]
-    fn redaction_is_done_after_once(text in almost_a_secret()) {
+    fn redaction_is_idempotent(text in almost_a_secret()) {
         let once = crate::redact::redact(&text).into_owned();
         prop_assert_eq!(crate::redact::redact(&once).into_owned(), once);
     }
 
     #[test]
-    fn human_words_come_through_whole(words in "[a-zA-Z0-9 äöü\"\\\\\n]{1,400}") {
+    fn human_words_are_kept_unchanged(words in "[a-zA-Z0-9 äöü\"\\\\\n]{1,400}") {
         let reading = read_text(&format!("{}\n", user("a", &words)));
         let kept: Vec<_> = reading.conversation.human_words().map(str::to_owned).collect();
         let expected: Vec<_> = Some(words.trim().to_owned()).into_iter().filter(|words| !words.is_empty()).collect();

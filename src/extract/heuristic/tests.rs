@@ -49,7 +49,7 @@ fn folder() -> PathBuf {
 
 fn conversation(path: &Path) -> Conversation {
     let reading = transcript::read(path, &|_| false).unwrap();
-    assert_eq!(reading.tally.malformed, 0, "{}", path.display());
+    assert_eq!(reading.counts.malformed, 0, "{}", path.display());
     reading.conversation
 }
 

@@ -1,70 +1,77 @@
-//! Our own rules: what a maker's prefix tells, and what stands beside a telling word.
+//! Rules beside gitleaks': keys with a known prefix, and values next to a word such as `password`.
 //!
-//! A rule must be right twice: a key must not leave the machine, and ordinary code must stay
-//! readable. What merely stands beside the word `password` must therefore also look drawn.
+//! A rule must satisfy two demands: a key must not leave the machine, and ordinary code must stay
+//! readable. A value that is merely next to the word `password` must therefore also look random.
 
-use super::entropy::{decoded, entropy, is_drawn, is_placeholder, is_random, is_word};
-use super::rules::Match;
+use super::entropy::{decode_text, entropy, is_placeholder, is_random, is_word, looks_random};
 
-pub(super) struct Own {
+/// A match of an expression, for the tests that it cannot express.
+pub(super) struct Match<'a> {
+    pub(super) secret: &'a [u8],
+    pub(super) whole: &'a [u8],
+    /// The name that the match begins in: all of `MY_API_KEY`, not only the rule's keyword.
+    pub(super) key: &'a [u8],
+}
+
+pub(super) struct BuiltinRule {
     pub(super) kind: &'static str,
-    /// One of these, in lower case, stands in whatever the rule can match.
-    pub(super) hints: &'static [&'static str],
+    /// Every match contains one of these, in lower case.
+    pub(super) keywords: &'static [&'static str],
     pub(super) pattern: String,
     pub(super) is_secret: fn(&Match<'_>) -> bool,
     pub(super) is_certain: bool,
     pub(super) is_long: bool,
 }
 
-/// Of two that find the same, the first gives it its name.
-pub(super) fn rules() -> Vec<Own> {
-    let mut rules = vec![Own {
+/// The rules. If two find the same secret, the first names its kind.
+pub(super) fn rules() -> Vec<BuiltinRule> {
+    let mut rules = vec![BuiltinRule {
         is_long: true,
-        ..own("private key", &["private key", "putty-user-key-file", "private-lines"], PEM, |found| {
-            // Whole, or either half of one that was cut in two; and no mere talk of its marks.
+        ..rule("private key", &["private key", "putty-user-key-file", "private-lines"], PEM, |found| {
+            // A complete key, or either half of one that was cut in two; not a mere mention of its marks.
             let runs = |byte: &u8| !byte.is_ascii_alphanumeric() && !b"+/=".contains(byte);
             found.whole.split(runs).any(|run| run.len() >= 24)
         })
     }];
-    rules.extend(by_prefix());
-    rules.extend(by_place());
+    rules.extend(prefix_rules());
+    rules.extend(context_rules());
     rules
 }
 
-fn own(
+fn rule(
     kind: &'static str,
-    hints: &'static [&'static str],
+    keywords: &'static [&'static str],
     pattern: &str,
     is_secret: fn(&Match<'_>) -> bool,
-) -> Own {
-    Own { kind, hints, pattern: pattern.to_owned(), is_secret, is_certain: true, is_long: false }
+) -> BuiltinRule {
+    BuiltinRule { kind, keywords, pattern: pattern.to_owned(), is_secret, is_certain: true, is_long: false }
 }
 
-/// Keys that say by their first letters whose they are.
-fn by_prefix() -> Vec<Own> {
+/// Keys that are recognised by their prefix.
+fn prefix_rules() -> Vec<BuiltinRule> {
     let always: fn(&Match<'_>) -> bool = |_| true;
     let random: fn(&Match<'_>) -> bool = |found| is_random(found.secret);
     vec![
-        own("age key", &["age-secret-key-"], r"AGE-SECRET-KEY-1[0-9A-Z]{50,}", always),
-        own(
+        rule("age key", &["age-secret-key-"], r"AGE-SECRET-KEY-1[0-9A-Z]{50,}", always),
+        rule(
             "AWS access key",
             &["akia", "asia", "abia", "acca"],
             r"\b(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}\b",
             always,
         ),
-        own(
+        rule(
             "AWS secret key",
             &["aws"],
             r#"(?i)aws.{0,20}?secret.{0,20}?["']?\s*(?:=>|[:=])\s*["']?(?P<secret>[A-Za-z0-9/+=]{40})\b"#,
             random,
         ),
-        own(
+        rule(
             "GitHub token",
             &["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
             r"(?:gh[pousr]_[A-Za-z0-9]{30,255}|github_pat_[A-Za-z0-9_]{22,255})",
             always,
         ),
-        own(
+        rule(
             "GitLab token",
             &[
                 "glpat", "gldt", "glrt", "glptt", "glcbt", "glft", "glsoat", "glagent", "gloas", "glimt",
@@ -73,57 +80,62 @@ fn by_prefix() -> Vec<Own> {
             r"\b(?:glpat|gldt|glrt|glptt|glcbt|glft|glsoat|glagent|gloas|glimt|glffct)-[A-Za-z0-9_-]{20,}",
             always,
         ),
-        own(
+        rule(
             "Slack token",
             &["xox", "xapp-"],
             r"\b(?:xox[abeoprs][.-][A-Za-z0-9.-]{10,}|xapp-\d-[A-Za-z0-9-]{10,})",
             always,
         ),
-        own(
+        rule(
             "webhook",
             &["hooks.slack.com", "/api/webhooks/", "webhook.office.com"],
             r"(?:hooks\.slack\.com/(?:services|workflows|triggers)|discord(?:app)?\.com/api/webhooks|webhook\.office\.com/webhookb2)/(?P<secret>[A-Za-z0-9/_+@-]{20,})",
             always,
         ),
-        own(
+        rule(
             "Stripe key",
             &["k_live_", "k_test_", "whsec_"],
             r"\b(?:[srp]k_(?:live|test)_|whsec_)[A-Za-z0-9+/=]{12,}",
             always,
         ),
-        own("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{16,}", always),
-        own(
+        rule("Anthropic key", &["sk-ant-"], r"\bsk-ant-[A-Za-z0-9_-]{16,}", always),
+        rule(
             "OpenAI key",
             &["sk-"],
             r"\bsk-(?:proj-|svcacct-|admin-|or-v1-|None-)?[A-Za-z0-9_-]{20,}",
             random,
         ),
-        own(
+        rule(
             "Google key",
             &["aiza", "gocspx-", "ya29.", "1//0"],
             r"(?:\bAIza[0-9A-Za-z_-]{35}|\bGOCSPX-[0-9A-Za-z_-]{20,}|\bya29\.[0-9A-Za-z_-]{20,}|\b1//0[0-9A-Za-z_-]{30,})",
             always,
         ),
-        own("npm token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}\b", always),
-        own("PyPI token", &["pypi-"], r"\bpypi-AgE[A-Za-z0-9_-]{40,}", always),
-        own("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}", always),
-        own("SendGrid key", &["sg."], r"\bSG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}", always),
-        own("DigitalOcean token", &["doo_v1_", "dop_v1_", "dor_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}", always),
-        own("Telegram token", &[":aa"], r"\b(?P<secret>[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?:[^\w-]|$)", always),
-        own(
+        rule("npm token", &["npm_"], r"\bnpm_[A-Za-z0-9]{36}\b", always),
+        rule("PyPI token", &["pypi-"], r"\bpypi-AgE[A-Za-z0-9_-]{40,}", always),
+        rule("Hugging Face token", &["hf_"], r"\bhf_[A-Za-z0-9]{30,}", always),
+        rule("SendGrid key", &["sg."], r"\bSG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{39,50}", always),
+        rule("DigitalOcean token", &["doo_v1_", "dop_v1_", "dor_v1_"], r"\bdo[opr]_v1_[a-f0-9]{64}", always),
+        rule(
+            "Telegram token",
+            &[":aa"],
+            r"\b(?P<secret>[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?:[^\w-]|$)",
+            always,
+        ),
+        rule(
             "Discord token",
             &["discord", "bot", "token"],
             r"\b[MNO][A-Za-z0-9_-]{23,27}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,40}\b",
             random,
         ),
-        own(
+        rule(
             "Azure key",
             &["accountkey", "accesskey", "q~"],
             r"(?:\b[A-Za-z0-9+/]{86}==|[A-Za-z0-9_~.]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34})",
             random,
         ),
-        // Of many makers, each with a prefix that nobody else writes.
-        own(
+        // Keys of many vendors, each with a distinctive prefix.
+        rule(
             "API key",
             &[
                 "pa-",
@@ -192,8 +204,8 @@ fn by_prefix() -> Vec<Own> {
             )| cloudinary://[0-9]+:(?P<secret>[A-Za-z0-9_-]{20,})",
             |found| entropy(found.secret) >= 2.8 && found.secret.iter().any(u8::is_ascii_digit),
         ),
-        own("JWT", &["eyj"], r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", always),
-        own(
+        rule("JWT", &["eyj"], r"eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?", always),
+        rule(
             "password hash",
             &["$2", "$5$", "$6$", "$y$", "$apr1$", "$argon2", "$scrypt", "{ssha"],
             r"\$(?:2[aby]?\$[0-9]{2}\$[./A-Za-z0-9]{40,}|[56y]\$(?:rounds=[0-9]+\$)?[./A-Za-z0-9$]{24,}|apr1\$[./A-Za-z0-9$]{20,}|argon2(?:id|i|d)\$[A-Za-z0-9$=,+/]{40,}|scrypt\$[A-Za-z0-9$=,+/]{40,})|\{SSHA[0-9]*\}[A-Za-z0-9+/=]{28,}",
@@ -202,12 +214,12 @@ fn by_prefix() -> Vec<Own> {
     ]
 }
 
-/// What is a secret because of where it stands.
-fn by_place() -> Vec<Own> {
+/// Values that are secrets because of their context.
+fn context_rules() -> Vec<BuiltinRule> {
     let value: fn(&Match<'_>) -> bool = |found| !is_placeholder(found.secret);
-    let near = |kind, hints, pattern: &str, is_secret| Own {
+    let near = |kind, keywords, pattern: &str, is_secret| BuiltinRule {
         is_certain: false,
-        ..own(kind, hints, pattern, is_secret)
+        ..rule(kind, keywords, pattern, is_secret)
     };
     vec![
         near(
@@ -215,9 +227,10 @@ fn by_place() -> Vec<Own> {
             &["://"],
             r#"://[^\s/:@"'<>`\[\]]*:(?P<secret>[^\s/@"'<>`\[\]]{3,})@[\w\[.-]"#,
             |found| {
-                const SAID: [&[u8]; 7] = [b"password", b"pass", b"passwd", b"pwd", b"pw", b"secret", b"..."];
+                const STAND_INS: [&[u8]; 7] =
+                    [b"password", b"pass", b"passwd", b"pwd", b"pw", b"secret", b"..."];
                 !is_placeholder(found.secret)
-                    && !SAID.iter().any(|said| found.secret.eq_ignore_ascii_case(said))
+                    && !STAND_INS.iter().any(|word| found.secret.eq_ignore_ascii_case(word))
             },
         ),
         near(
@@ -246,7 +259,7 @@ fn by_place() -> Vec<Own> {
                 "x-vault-token",
             ],
             r#"(?i)(?:x-api-key|api-key|x-auth-token|private-token|x-amz-security-token|x-vault-token)["']?\s*[:=,]\s*["'`]?(?P<secret>[A-Za-z0-9._~+/=-]{8,})"#,
-            |found| !is_placeholder(found.secret) && is_drawn(found.secret),
+            |found| !is_placeholder(found.secret) && looks_random(found.secret),
         ),
         near(
             "cookie",
@@ -256,7 +269,7 @@ fn by_place() -> Vec<Own> {
                 found
                     .secret
                     .split(|byte| b";= ".contains(byte))
-                    .any(|word| word.len() >= 12 && is_drawn(word) && !is_placeholder(word))
+                    .any(|word| word.len() >= 12 && looks_random(word) && !is_placeholder(word))
             },
         ),
         near(
@@ -296,7 +309,7 @@ fn by_place() -> Vec<Own> {
             "credentials in base64",
             &["\"auth\"", "basic", "_auth"],
             r#"(?i)(?:"auth"\s*:\s*"|basic\s+|_auth\s*=\s*"?)(?P<secret>[A-Za-z0-9+/=_-]{8,})"#,
-            |found| decoded(found.secret).is_some_and(|said| said.contains(&b':')),
+            |found| decode_text(found.secret).is_some_and(|text| text.contains(&b':')),
         ),
         near(
             "password of a command",
@@ -356,7 +369,7 @@ fn by_place() -> Vec<Own> {
                 let plain = !found.secret.iter().any(|byte| b"({<".contains(byte));
                 !is_placeholder(found.secret)
                     && (is_random(found.secret)
-                        || is_hidden_text(found.secret)
+                        || is_base64_text(found.secret)
                         || password && symbols && plain)
             },
         ),
@@ -367,16 +380,16 @@ fn by_place() -> Vec<Own> {
                 r#"(?i){KEY}[\w-]*(?:["'`]?\s*(?:=>|:=|[:=])\s*|\x20)["'`]?(?P<secret>[A-Za-z0-9+/=_.~!@\#$%^&*?-]{{6,400}})"#
             ),
             |found| {
-                let shouted = found.key.iter().all(|byte| !byte.is_ascii_lowercase());
+                let is_upper = found.key.iter().all(|byte| !byte.is_ascii_lowercase());
                 let letters = found.secret.iter().any(u8::is_ascii_alphabetic);
                 let plain = !found.secret.iter().any(|byte| b".(:".contains(byte));
                 !is_placeholder(found.secret)
                     && (is_random(found.secret)
-                        || is_hidden_text(found.secret) && contains(found.whole, b":")
-                        || shouted && has_digit(found.secret) && letters && plain)
+                        || is_base64_text(found.secret) && contains(found.whole, b":")
+                        || is_upper && has_digit(found.secret) && letters && plain)
             },
         ),
-        // `DB_PASSWORD=letmein`, as a file of settings has it.
+        // `DB_PASSWORD=letmein`, as in a settings file.
         near(
             "secret",
             &["pass="],
@@ -389,7 +402,7 @@ fn by_place() -> Vec<Own> {
             r"(?m)(?:^|export\s+|ENV\s+|-e\s+|\+\s*)[A-Z0-9_]*PASSWORD=(?P<secret>[^\s(.$]{6,})$",
             value,
         ),
-        // Anywhere behind such a word, on its line: only what cannot be anything else.
+        // Anywhere after such a word on the same line: only what cannot be anything else.
         near(
             "secret",
             &[
@@ -437,9 +450,12 @@ const KEY_WORDS: &[&str] =
 
 const KEY: &str = r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|(?:api|access|auth|private|account|encryption|signing|master|shared|service|deploy|app)[_-]?key|credential|webhook)";
 
-/// Base64 of something that can be read, as in a manifest of secrets.
-fn is_hidden_text(secret: &[u8]) -> bool {
-    secret.len() >= 8 && secret.len().is_multiple_of(4) && secret.ends_with(b"=") && decoded(secret).is_some()
+/// Whether a value is padded base64 of printable text, as in a Kubernetes secret.
+fn is_base64_text(secret: &[u8]) -> bool {
+    secret.len() >= 8
+        && secret.len().is_multiple_of(4)
+        && secret.ends_with(b"=")
+        && decode_text(secret).is_some()
 }
 
 fn has_digit(word: &[u8]) -> bool {
@@ -452,11 +468,13 @@ fn is_path(word: &[u8]) -> bool {
         || word.starts_with(b"./")
 }
 
-/// `argon2.hash`, `field_1;`: no person's password.
+/// Whether a word is a name in code, such as `argon2.hash` or `field_1;`, and no password.
 fn is_name_of_code(word: &[u8]) -> bool {
     let word = word.strip_suffix(b";").unwrap_or(word);
     let joints = word.iter().any(|byte| b"._".contains(byte));
-    joints && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(byte)) && !is_drawn(word)
+    joints
+        && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(byte))
+        && !looks_random(word)
 }
 
 fn contains(text: &[u8], lower: &[u8]) -> bool {

@@ -1,16 +1,16 @@
-//! Whether a word looks drawn rather than written.
+//! Tests whether a word looks random rather than written, and decodes base64 and hexadecimal text.
 
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig};
 
-/// Long enough, of letters and digits mixed, and with the entropy of a key.
+/// Whether a word looks like a key: long, with mixed letters and digits, and with a key's entropy.
 pub(super) fn is_random(word: &[u8]) -> bool {
     let is_constant = word.contains(&b'_') && !word.iter().any(u8::is_ascii_lowercase);
     word.len() >= 16 && is_mixed(word, 2, 4) && entropy(word) >= 3.0 && !is_constant && !is_placeholder(word)
 }
 
-/// The same for what may be a part of a key.
-pub(super) fn is_drawn(word: &[u8]) -> bool {
+/// A weaker test than [`is_random`], for a part of a key.
+pub(super) fn looks_random(word: &[u8]) -> bool {
     let rises = word.windows(2).filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase());
     let class = |byte: u8| (byte.is_ascii_digit(), byte.is_ascii_lowercase(), byte.is_ascii_uppercase());
     let changes = word.windows(2).filter(|pair| class(pair[0]) != class(pair[1])).count();
@@ -18,6 +18,7 @@ pub(super) fn is_drawn(word: &[u8]) -> bool {
     word.len() >= 6 && (has_digit && changes >= 3 || rises.count() >= 2) && entropy(word) >= 2.2
 }
 
+/// Whether a word has at least so many digits and so many changes between classes of characters.
 pub(super) fn is_mixed(word: &[u8], digits_min: usize, changes_min: usize) -> bool {
     let changes = word
         .windows(2)
@@ -30,7 +31,7 @@ pub(super) fn is_mixed(word: &[u8], digits_min: usize, changes_min: usize) -> bo
     digits >= digits_min && changes >= changes_min
 }
 
-/// Shannon's, in bits for each byte, over the word's own bytes.
+/// Shannon entropy of the word's bytes, in bits per byte.
 pub(super) fn entropy(word: &[u8]) -> f64 {
     let mut counts = [0_u32; 256];
     for &byte in word {
@@ -45,7 +46,7 @@ pub(super) fn entropy(word: &[u8]) -> f64 {
         .sum()
 }
 
-/// Whether a value says where the secret comes from instead of being it.
+/// Whether a value stands for a secret or names its source instead of being the secret.
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
     const MARKS: [&str; 15] = [
         "redacted",
@@ -69,13 +70,13 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
         || MARKS.iter().any(|mark| memchr::memmem::find(&lower, mark.as_bytes()).is_some())
 }
 
-/// Only letters and joints: an identifier or prose.
+/// Whether a value has only letters, `_`, `-` and `.`: an identifier or prose.
 pub(super) fn is_word(value: &[u8]) -> bool {
     value.iter().all(|byte| byte.is_ascii_alphabetic() || b"_-.".contains(byte))
 }
 
-/// What a text in base64 or hexadecimal digits says, if that is text.
-pub(super) fn decoded(run: &[u8]) -> Option<Vec<u8>> {
+/// Decodes base64 or hexadecimal digits, if the result is printable text.
+pub(super) fn decode_text(run: &[u8]) -> Option<Vec<u8>> {
     let text = |bytes: Vec<u8>| {
         let shown = bytes.iter().filter(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t')).count();
         (bytes.len() >= 5 && shown == bytes.len()).then_some(bytes)
@@ -85,13 +86,13 @@ pub(super) fn decoded(run: &[u8]) -> Option<Vec<u8>> {
         let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
         return text(run.chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect());
     }
-    // Most long words say nothing, which the first few bytes show.
-    text(base64(&run[..run.len().min(24)])?)?;
-    text(base64(run)?)
+    // Most long words decode to noise, which the first few bytes show.
+    text(decode_base64(&run[..run.len().min(24)])?)?;
+    text(decode_base64(run)?)
 }
 
-/// Decodes either alphabet, padded or not; a last group of one character is left out.
-fn base64(run: &[u8]) -> Option<Vec<u8>> {
+/// Decodes base64 of either alphabet, padded or not, and ignores a last group of one character.
+fn decode_base64(run: &[u8]) -> Option<Vec<u8>> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &alphabet::STANDARD,
         GeneralPurposeConfig::new()
@@ -115,12 +116,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_read() {
-        let said = |run: &str| decoded(run.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
-        assert_eq!(said("dXNlcjpodW50ZXIy").as_deref(), Some("user:hunter2"));
-        assert_eq!(said("dXNlcjpodW50ZXI=").as_deref(), Some("user:hunter"));
-        assert_eq!(said("68756e74657232").as_deref(), Some("hunter2"));
-        assert_eq!(said("9f86d081884c7d659a2feaa0c55ad015"), None);
-        assert_eq!(said("an_ordinary_identifier"), None);
+    fn encoded_text_is_decoded() {
+        let decoded = |run: &str| decode_text(run.as_bytes()).map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(decoded("dXNlcjpodW50ZXIy").as_deref(), Some("user:hunter2"));
+        assert_eq!(decoded("dXNlcjpodW50ZXI=").as_deref(), Some("user:hunter"));
+        assert_eq!(decoded("68756e74657232").as_deref(), Some("hunter2"));
+        assert_eq!(decoded("9f86d081884c7d659a2feaa0c55ad015"), None);
+        assert_eq!(decoded("an_ordinary_identifier"), None);
     }
 }

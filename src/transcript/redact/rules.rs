@@ -1,7 +1,7 @@
-//! The rules that tell a secret: gitleaks' and our own, and how they are applied to a text.
+//! The rules that recognise a secret, gitleaks' and [`builtin_rules`], and how they are applied to a text.
 //!
-//! One pass over the text finds the words that one of the rules begins with or goes by; an
-//! expression is then tried only near such a word, and built when that happens for the first time.
+//! One pass over the text finds the keywords of all rules. An expression is tried only near one of its
+//! keywords, and compiled when that first happens.
 
 use std::ops::Range;
 use std::sync::{LazyLock, OnceLock};
@@ -10,73 +10,65 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::builtin_rules;
+use super::builtin_rules::{self, Match};
 use super::entropy::{entropy, is_mixed, is_placeholder};
 
-/// How far before a rule's word its match may begin, and how far behind it it may end, in bytes. A
-/// secret that goes on behind that is taken whole all the same.
+/// How far before a keyword a match may begin, and how far after it it may end, in bytes. A secret that
+/// continues beyond that is still removed completely.
 const BEFORE_BYTES: usize = 160;
 const BEHIND_BYTES: usize = 2_500;
 const EXPRESSION_BYTES_MAX: usize = 64 << 20;
-/// What an expression may keep of its own while it searches, on each thread: the default of 2 MB, times 260
-/// expressions and a handful of threads, is more than all the rest of a drainer.
+/// The cache of an expression, on each thread: the default of 2 MB, times 260 expressions and a handful of
+/// threads, is more memory than the rest of a worker uses.
 const SCRATCH_BYTES_MAX: usize = 128 << 10;
 
 pub(super) struct Rule {
     pub(super) kind: &'static str,
     pattern: String,
     regex: OnceLock<Option<Regex>>,
-    /// Whether its matches may be of any length: then the whole text is searched.
+    /// Whether a match may have any length; then the whole text is searched.
     is_long: bool,
-    /// Whether the secret is known by its own form, and not by what stands beside it.
+    /// Whether the secret is recognised by its own form and not by its context.
     pub(super) is_certain: bool,
     test: Test,
 }
 
 enum Test {
-    Own(fn(&Match<'_>) -> bool),
-    Gitleaks { entropy: f64, group: usize, allowed: Vec<Allowed> },
+    Builtin(fn(&Match<'_>) -> bool),
+    Gitleaks { entropy: f64, group: usize, allowed: Vec<Allowlist> },
 }
 
-/// What an expression found, for the tests that it cannot express.
-pub(super) struct Match<'a> {
-    pub(super) secret: &'a [u8],
-    pub(super) whole: &'a [u8],
-    /// The name that the match begins in: all of `MY_API_KEY`, and not only what the rule goes by.
-    pub(super) key: &'a [u8],
-}
-
-/// A stretch that must go, and the rule that says so.
+/// A range that must be removed, and the rule that found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) range: Range<usize>,
-    /// The number of its rule: of two rules the one with the lower number gives the name.
+    /// The index of its rule. If two rules find a secret, the one with the lower index names its kind.
     pub(super) rule: usize,
 }
 
 pub(super) struct Rules {
     pub(super) rules: Vec<Rule>,
-    words: AhoCorasick,
-    /// By the number of the word.
-    rules_of_word: Vec<Vec<u16>>,
-    allowed: Vec<Allowed>,
-    /// The rule whose name what was found in another alphabet gets.
+    keywords: AhoCorasick,
+    /// The rules of each keyword, by the keyword's index.
+    rules_of_keyword: Vec<Vec<u16>>,
+    allowed: Vec<Allowlist>,
+    /// The index of the rule that names secrets in base64 or hexadecimal digits.
     pub(super) encoded: usize,
 }
 
 pub(super) static RULES: LazyLock<Rules> = LazyLock::new(Rules::load);
 
 impl Rules {
-    /// Everything in a text that looks like a secret as the text stands; in no order.
+    /// Everything in a text, as it is, that looks like a secret; in no order.
     pub(super) fn find(&self, text: &[u8]) -> Vec<Finding> {
         let mut found = Vec::new();
         let mut windows: Vec<(u16, Range<usize>)> = Vec::new();
         let mut last: Vec<u32> = Vec::new();
-        for hit in self.words.find_overlapping_iter(text) {
+        for hit in self.keywords.find_overlapping_iter(text) {
             if last.is_empty() {
                 last = vec![u32::MAX; self.rules.len()];
             }
-            for &rule in &self.rules_of_word[hit.pattern().as_usize()] {
+            for &rule in &self.rules_of_keyword[hit.pattern().as_usize()] {
                 let is_long = self.rules[usize::from(rule)].is_long;
                 let window = match is_long {
                     true => 0..text.len(),
@@ -109,34 +101,34 @@ impl Rules {
             let Some(whole) = captures.get(0) else { return };
             at = if whole.end() > whole.start() { whole.end() } else { whole.end() + 1 };
             let Some(secret) = rule.secret(&captures).filter(|secret| !secret.is_empty()) else { continue };
-            // What ends a secret may begin the next one.
+            // The end of a match may be the start of the next one.
             at = at.min(secret.end.max(whole.start() + 1));
             let name =
-                text[..whole.start()].iter().rev().take(50).take_while(|byte| is_of_name(**byte)).count();
-            let key_end = text[whole.start()..].iter().take_while(|byte| is_of_name(**byte)).count();
+                text[..whole.start()].iter().rev().take(50).take_while(|byte| is_name_byte(**byte)).count();
+            let key_end = text[whole.start()..].iter().take_while(|byte| is_name_byte(**byte)).count();
             let key = &text[whole.start() - name..whole.start() + key_end];
             let matched =
                 Match { secret: &text[secret.clone()], whole: &text[whole.start() - name..whole.end()], key };
             let is_secret = match &rule.test {
-                Test::Own(test) => test(&matched),
+                Test::Builtin(test) => test(&matched),
                 Test::Gitleaks { entropy: above, allowed, .. } => {
                     let line = || line_of(text, secret.clone());
-                    let is_drawn = *above == 0.0 || entropy(matched.secret) > *above;
+                    let has_entropy = *above == 0.0 || entropy(matched.secret) > *above;
                     let is_allowed = is_placeholder(matched.secret)
                         || self.allowed.iter().chain(allowed).any(|allowed| allowed.covers(&matched, line));
-                    // Code is full of names behind words.
-                    let is_name = BY_WORD_ONLY.contains(&rule.kind) && !is_mixed(matched.secret, 2, 3);
-                    is_drawn && !is_allowed && !is_name
+                    // In code such words are often followed by names.
+                    let is_name = KEYWORD_ONLY.contains(&rule.kind) && !is_mixed(matched.secret, 2, 3);
+                    has_entropy && !is_allowed && !is_name
                 }
             };
             if is_secret {
                 let mut range = secret;
-                // The rest of a word of which a rule knows only the beginning is of the secret too.
-                let goes_on = |byte: &u8| match whole.end() == window.end && window.end < text.len() {
+                // If a rule matches only the beginning of a word, the rest of the word belongs to the secret.
+                let continues = |byte: &u8| match whole.end() == window.end && window.end < text.len() {
                     true => byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'='),
                     false => byte.is_ascii_alphanumeric() || *byte == b'_',
                 };
-                range.end += text[range.end..].iter().take_while(|byte| goes_on(byte)).count();
+                range.end += text[range.end..].iter().take_while(|byte| continues(byte)).count();
                 found.push(Finding { range, rule: number });
             }
         }
@@ -146,34 +138,34 @@ impl Rules {
         let data: Gitleaks = toml::from_str(include_str!("../rules/gitleaks.toml"))
             .unwrap_or_else(|error| unreachable!("gitleaks' rules cannot be read: {error}"));
         let mut rules = Vec::new();
-        let mut words: Vec<String> = Vec::new();
-        let mut rules_of_word: Vec<Vec<u16>> = Vec::new();
-        let mut add = |rule: Rule, hints: &[&str]| {
+        let mut keywords: Vec<String> = Vec::new();
+        let mut rules_of_keyword: Vec<Vec<u16>> = Vec::new();
+        let mut add = |rule: Rule, rule_keywords: &[&str]| {
             let number = u16::try_from(rules.len()).unwrap_or(u16::MAX);
             rules.push(rule);
-            for hint in hints {
-                let word = words.iter().position(|word| word == hint).unwrap_or_else(|| {
-                    words.push((*hint).to_owned());
-                    rules_of_word.push(Vec::new());
-                    words.len() - 1
+            for keyword in rule_keywords {
+                let index = keywords.iter().position(|known| known == keyword).unwrap_or_else(|| {
+                    keywords.push((*keyword).to_owned());
+                    rules_of_keyword.push(Vec::new());
+                    keywords.len() - 1
                 });
-                rules_of_word[word].push(number);
+                rules_of_keyword[index].push(number);
             }
         };
-        for own in builtin_rules::rules() {
+        for builtin in builtin_rules::rules() {
             let rule = Rule {
-                kind: own.kind,
-                pattern: own.pattern,
+                kind: builtin.kind,
+                pattern: builtin.pattern,
                 regex: OnceLock::new(),
-                is_long: own.is_long,
-                is_certain: own.is_certain,
-                test: Test::Own(own.is_secret),
+                is_long: builtin.is_long,
+                is_certain: builtin.is_certain,
+                test: Test::Builtin(builtin.is_secret),
             };
-            add(rule, own.hints);
+            add(rule, builtin.keywords);
         }
         for rule in data.rules {
             let is_long = ["private-key", "kubernetes-secret-yaml"].contains(&rule.id.as_str());
-            let keywords: Vec<&str> = rule.keywords.iter().map(String::as_str).collect();
+            let rule_keywords: Vec<&str> = rule.keywords.iter().map(String::as_str).collect();
             let compiled = Rule {
                 is_certain: !rule.regex.contains(ASSIGNED),
                 pattern: relaxed(&rule.regex),
@@ -184,10 +176,10 @@ impl Rules {
                     group: rule.secret_group,
                     allowed: rule.allowlists,
                 },
-                // One for each rule, for as long as the process lives.
+                // One string for each rule, for the lifetime of the process.
                 kind: Box::leak(rule.id.into_boxed_str()),
             };
-            add(compiled, &keywords);
+            add(compiled, &rule_keywords);
         }
         let encoded = Rule {
             kind: "encoded secret",
@@ -195,24 +187,24 @@ impl Rules {
             regex: OnceLock::new(),
             is_long: false,
             is_certain: true,
-            test: Test::Own(|_| false),
+            test: Test::Builtin(|_| false),
         };
         add(encoded, &[]);
         let encoded = rules.len() - 1;
-        let words = AhoCorasick::builder()
+        let keywords = AhoCorasick::builder()
             .ascii_case_insensitive(true)
             .match_kind(MatchKind::Standard)
             .kind(Some(AhoCorasickKind::DFA))
-            .build(&words)
-            .unwrap_or_else(|error| unreachable!("the rules' words: {error}"));
-        Self { rules, words, rules_of_word, allowed: vec![data.allowlist], encoded }
+            .build(&keywords)
+            .unwrap_or_else(|error| unreachable!("the rules' keywords: {error}"));
+        Self { rules, keywords, rules_of_keyword, allowed: vec![data.allowlist], encoded }
     }
 }
 
 impl Rule {
     fn regex(&self) -> Option<&Regex> {
         let built = self.regex.get_or_init(|| {
-            // As in Go: classes are of ASCII, so a text is searched as bytes.
+            // As in Go: classes are ASCII, so a text is searched as bytes.
             let built = RegexBuilder::new(&self.pattern)
                 .unicode(false)
                 .size_limit(EXPRESSION_BYTES_MAX)
@@ -224,10 +216,10 @@ impl Rule {
         built.as_ref()
     }
 
-    /// The group that is named, the one that gitleaks would take, or all.
+    /// The named group, the one that gitleaks would take, or the whole match.
     fn secret(&self, captures: &Captures<'_>) -> Option<Range<usize>> {
         let group = match &self.test {
-            Test::Own(_) => captures.name("secret"),
+            Test::Builtin(_) => captures.name("secret"),
             Test::Gitleaks { group: 0, .. } => {
                 (1..captures.len()).filter_map(|group| captures.get(group)).find(|group| !group.is_empty())
             }
@@ -237,14 +229,14 @@ impl Rule {
     }
 }
 
-/// gitleaks' rules of the form `NAME = SECRET` have this in them.
+/// Part of each gitleaks rule of the form `NAME = SECRET`.
 const ASSIGNED: &str = r"(?:=|>|:{1,3}=|\|\||:|=>|\?=|,)";
 
-/// A rule of gitleaks that finds the same secrets, and some more, in less time.
+/// A gitleaks expression changed so that it finds the same secrets, and some more, in less time.
 ///
-/// Without what may stand before its word, which may be nothing and only makes a search slow; and
-/// with anything that is no part of a word at its end, because secrets stand in addresses and in
-/// brackets too, and gitleaks looks at files only.
+/// The optional prefix before the keyword is removed, because it only makes the search slow. At the end
+/// anything that is no part of a word is accepted, because secrets also occur in URLs and in brackets,
+/// and gitleaks only searches files.
 fn relaxed(pattern: &str) -> String {
     let mut pattern = pattern;
     let mut flags = "";
@@ -257,10 +249,10 @@ fn relaxed(pattern: &str) -> String {
     format!("{flags}{pattern}").replace(r#"(?:[\x60'"\s;]|\\[nr]|$)"#, r"(?:[^\w=-]|$)")
 }
 
-/// gitleaks' rules that go by nothing but a word; the second only in files of a kind.
-const BY_WORD_ONLY: [&str; 2] = ["generic-api-key", "hashicorp-tf-password"];
+/// gitleaks rules that rely on a keyword alone; the second one only in certain files.
+const KEYWORD_ONLY: [&str; 2] = ["generic-api-key", "hashicorp-tf-password"];
 
-fn is_of_name(byte: u8) -> bool {
+fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
@@ -272,7 +264,7 @@ fn line_of(text: &[u8], range: Range<usize>) -> &[u8] {
 
 #[derive(Deserialize)]
 struct Gitleaks {
-    allowlist: Allowed,
+    allowlist: Allowlist,
     rules: Vec<GitleaksRule>,
 }
 
@@ -287,13 +279,13 @@ struct GitleaksRule {
     secret_group: usize,
     keywords: Vec<String>,
     #[serde(default)]
-    allowlists: Vec<Allowed>,
+    allowlists: Vec<Allowlist>,
 }
 
-/// What is no secret although it looks like one.
+/// Matches that are no secrets.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Allowed {
+struct Allowlist {
     #[serde(default)]
     regex_target: Target,
     #[serde(default)]
@@ -313,7 +305,7 @@ enum Target {
     Line,
 }
 
-impl Allowed {
+impl Allowlist {
     fn covers<'a>(&self, matched: &Match<'a>, line: impl Fn() -> &'a [u8]) -> bool {
         let (regexes, stopwords) = self.built.get_or_init(|| {
             let regexes = self.regexes.iter().filter_map(|pattern| {
@@ -344,11 +336,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_rule_is_an_expression() {
+    fn each_rule_compiles() {
         let rules = &*RULES;
         let gitleaks: Vec<&Rule> =
             rules.rules.iter().filter(|rule| matches!(rule.test, Test::Gitleaks { .. })).collect();
-        assert_eq!(gitleaks.len(), 221, "all of 8.30.1 but the one that has only a path");
+        assert_eq!(gitleaks.len(), 221, "all rules of 8.30.1 except the one that has only a path");
         let broken: Vec<&str> =
             rules.rules.iter().filter(|rule| rule.regex().is_none()).map(|rule| rule.kind).collect();
         assert!(broken.is_empty(), "{broken:?}");

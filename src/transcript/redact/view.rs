@@ -1,22 +1,23 @@
-//! Other ways to read a text, each byte of which knows where it stood.
+//! Views of a text: decoded or joined forms whose bytes map back to the original.
 //!
-//! A secret is still one when it is written with escapes, percent signs or hidden characters, or when
-//! its line was broken. Rules look at such readings, and what they find is mapped back.
+//! A secret may be written with escapes, percent codes or hidden characters, or across a line break.
+//! Rules search such views, and their findings are mapped back. The decoders are written by hand because
+//! they must keep that mapping, and read broken and nested encodings that a library would refuse.
 
 use std::ops::Range;
 
 use knowledge::text::is_hidden;
 
-/// A reading of a text.
+/// A decoded or joined form of a text.
 pub(super) struct View {
     pub(super) bytes: Vec<u8>,
     /// In order; together they cover `bytes`.
     pieces: Vec<Piece>,
-    /// Where, in `bytes`, lines were joined, and whether whoever wrote them said so.
+    /// Where in `bytes` lines were joined, and whether the text marks the continuation explicitly.
     pub(super) joins: Vec<(usize, bool)>,
 }
 
-/// A stretch that reads as it stands, or one thing that reads as another.
+/// A range that is copied verbatim, or one sequence that stands for other bytes.
 #[derive(Clone, Copy)]
 struct Piece {
     start: usize,
@@ -29,7 +30,7 @@ impl View {
         Self { bytes: Vec::with_capacity(bytes), pieces: Vec::new(), joins: Vec::new() }
     }
 
-    fn copy(&mut self, text: &[u8], origin: Range<usize>) {
+    fn push_verbatim(&mut self, text: &[u8], origin: Range<usize>) {
         if origin.is_empty() {
             return;
         }
@@ -41,14 +42,14 @@ impl View {
         }
     }
 
-    fn instead(&mut self, bytes: &[u8], origin: Range<usize>) {
+    fn push_decoded(&mut self, bytes: &[u8], origin: Range<usize>) {
         let piece = Piece { start: self.bytes.len(), origin: (origin.start, origin.end), is_verbatim: false };
         self.pieces.push(piece);
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Takes the last bytes away again.
-    fn shorten(&mut self, length: usize) {
+    /// Removes the last bytes.
+    fn truncate(&mut self, length: usize) {
         self.bytes.truncate(length);
         while self.pieces.last().is_some_and(|piece| piece.start >= length) {
             self.pieces.pop();
@@ -58,7 +59,7 @@ impl View {
         }
     }
 
-    /// Where a stretch of this reading stands in what was read.
+    /// The range of the original that a range of this view stands for.
     pub(super) fn origin(&self, found: &Range<usize>) -> Range<usize> {
         let piece = |at: usize| self.pieces[self.pieces.partition_point(|piece| piece.start <= at) - 1];
         let first = piece(found.start);
@@ -69,8 +70,9 @@ impl View {
         start..end
     }
 
-    /// Without escapes, percent signs and hidden characters. `None` when there are none.
-    pub(super) fn plain(text: &str) -> Option<Self> {
+    /// The text with escapes and percent codes decoded and hidden characters removed; `None` if there are
+    /// none.
+    pub(super) fn unescaped(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let suspicious = |byte: u8| {
             matches!(byte, b'\\' | b'%' | 0..=8 | 11..=31 | 127)
@@ -78,14 +80,14 @@ impl View {
         };
         let first = bytes.iter().position(|&byte| suspicious(byte))?;
         let mut view = Self::with_room(bytes.len());
-        view.copy(bytes, 0..first);
+        view.push_verbatim(bytes, 0..first);
         let (mut at, mut changed) = (first, false);
         while at < bytes.len() {
             let byte = bytes[at];
             if !suspicious(byte) {
                 let next =
                     bytes[at..].iter().position(|&byte| suspicious(byte)).map_or(bytes.len(), |n| at + n);
-                view.copy(bytes, at..next);
+                view.push_verbatim(bytes, at..next);
                 at = next;
                 continue;
             }
@@ -99,7 +101,7 @@ impl View {
                 }
                 _ => {
                     let c = text[at..].chars().next().unwrap_or_default();
-                    is_unseen(c).then(|| at + c.len_utf8())
+                    is_invisible(c).then(|| at + c.len_utf8())
                 }
             };
             match end {
@@ -109,7 +111,7 @@ impl View {
                 }
                 None => {
                     let width = text[at..].chars().next().map_or(1, char::len_utf8);
-                    view.copy(bytes, at..at + width);
+                    view.push_verbatim(bytes, at..at + width);
                     at += width;
                 }
             }
@@ -117,7 +119,7 @@ impl View {
         changed.then_some(view)
     }
 
-    /// Reads `\n`, `\"`, `\u0041` and the like, escaped however often. Returns where it ends.
+    /// Decodes `\n`, `\"`, `\u0041` and the like, escaped any number of times. Returns where it ends.
     fn escape(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
         let slashes = bytes[at..].iter().take_while(|&&byte| byte == b'\\').count();
         let next = at + slashes;
@@ -135,11 +137,11 @@ impl View {
             },
             _ => return None,
         };
-        self.instead(&[read?], at..end);
+        self.push_decoded(&[read?], at..end);
         Some(end)
     }
 
-    /// Reads `%41`, and `%2541` as well.
+    /// Decodes `%41`, and also `%2541`. Returns where it ends.
     fn percent(&mut self, bytes: &[u8], at: usize) -> Option<usize> {
         let mut next = at + 1;
         while bytes.get(next..next + 2) == Some(b"25") {
@@ -150,44 +152,44 @@ impl View {
             None => return None,
         };
         let code = u8::try_from(code).ok().filter(|code| (0x20..0x7f).contains(code) || *code == b'\n')?;
-        self.instead(&[code], at..end);
+        self.push_decoded(&[code], at..end);
         Some(end)
     }
 
-    /// With what was one word before its line was broken as one word again: a diff's or a quotation's
-    /// marks, a comment's, a backslash, and strings put together by an operator are passed over.
-    /// `None` when no line ends in a word that may go on.
-    pub(super) fn joined(text: &[u8]) -> Option<Self> {
+    /// The text with words joined that were broken across lines: removes the marks of diffs, quotations
+    /// and comments, a backslash, and the operator between two string literals. `None` if no line ends
+    /// in a word that may continue.
+    pub(super) fn joined_lines(text: &[u8]) -> Option<Self> {
         let mut view = Self::with_room(text.len());
         let mut at = 0;
         while let Some(found) = memchr::memchr2(b'\n', b'"', &text[at..]).map(|found| at + found) {
-            view.copy(text, at..found);
+            view.push_verbatim(text, at..found);
             match view.join(text, found) {
-                Some((length, next, is_said)) => {
-                    view.shorten(length);
-                    view.joins.push((length, is_said));
+                Some((length, next, is_explicit)) => {
+                    view.truncate(length);
+                    view.joins.push((length, is_explicit));
                     at = next;
                 }
                 None => {
-                    view.copy(text, found..found + 1);
+                    view.push_verbatim(text, found..found + 1);
                     at = found + 1;
                 }
             }
         }
-        view.copy(text, at..text.len());
+        view.push_verbatim(text, at..text.len());
         (!view.joins.is_empty()).then_some(view)
     }
 
-    /// How much of what was read so far stays, where it goes on, and whether it says that it does.
+    /// The length of the view to keep, where the text continues, and whether it says so explicitly.
     fn join(&self, text: &[u8], at: usize) -> Option<(usize, usize, bool)> {
         if text[at] == b'"' {
             // `"…" + "…"` on one line.
             let next = skip(text, at + 1, b" ");
             let operator = matches!(text.get(next), Some(b'+' | b'.' | b'&'));
             let next = skip(text, next + usize::from(operator), b" ");
-            let goes_on = operator && text.get(next) == Some(&b'"');
+            let continues = operator && text.get(next) == Some(&b'"');
             let before = self.bytes.last().is_some_and(|&byte| is_token(byte));
-            return (goes_on && before && text.get(next + 1).is_some_and(|&byte| is_token(byte)))
+            return (continues && before && text.get(next + 1).is_some_and(|&byte| is_token(byte)))
                 .then_some((self.bytes.len(), next + 1, true));
         }
         let trim = |end: usize, marks: &[u8]| {
@@ -199,7 +201,7 @@ impl View {
         if continues {
             end = trim(end - 1, b" \t");
         } else if ends_with(end, b"+.&") {
-            // They may be of the word itself, unless a quote closes before them.
+            // They may belong to the word itself, unless a quote closes before them.
             let before = trim(end - 1, b" \t");
             if ends_with(before, b"\"'`") {
                 end = before;
@@ -210,7 +212,7 @@ impl View {
         if end == 0 || !is_token(self.bytes[end - 1]) {
             return None;
         }
-        // A mark that both lines begin with is of no word: a diff's, a quotation's or a comment's.
+        // A mark at the start of both lines belongs to a diff, a quotation or a comment, not to a word.
         let line = memchr::memrchr(b'\n', &text[..at]).map_or(0, |before| before + 1);
         let line = skip(text, line, b" \t");
         let mut next = skip(text, at + 1, b" \t");
@@ -230,20 +232,20 @@ impl View {
             }
             next += 1;
         }
-        let is_said = continues || closes;
+        let is_explicit = continues || closes;
         let length = text[next..].iter().take_while(|&&byte| is_token(byte)).count();
         let word = &text[next..next + length];
-        (length > 0 && (is_said || looks_cut(word))).then_some((end, next, is_said))
+        (length > 0 && (is_explicit || looks_cut(word))).then_some((end, next, is_explicit))
     }
 }
 
-/// Whether a line may begin with the rest of a drawn word: no word of a language does.
+/// Whether a word may be the rest of a random one: no word of a language looks like that.
 fn looks_cut(word: &[u8]) -> bool {
     let mixed = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
     word.iter().any(u8::is_ascii_digit) || word.windows(2).any(mixed)
 }
 
-/// What may stand in a token, as people and programs write them.
+/// Whether a byte may be part of a token, as people and programs write them.
 pub(super) fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'_' | b'-' | b'+' | b'/' | b'=' | b'.' | b'~' | b'%' | b':')
@@ -259,8 +261,8 @@ fn hex(digits: &[u8]) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Hidden, or shown as nothing.
-fn is_unseen(c: char) -> bool {
+/// Whether a character is hidden or displayed as nothing.
+fn is_invisible(c: char) -> bool {
     is_hidden(c)
         || matches!(
             c,
@@ -282,20 +284,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_otherwise_knows_where_it_stood() {
+    fn decoded_text_maps_back_to_the_original() {
         for (text, read, found, origin) in [
             (r#"{\"a\":\"k\\\"ey\"}"#, "{\"a\":\"k\"ey\"}", "k\"ey", r#"k\\\"ey"#),
             (r"a\u0067hp_x", "aghp_x", "ghp", r"\u0067hp"),
             ("x%3Dgh%2570_y", "x=ghp_y", "ghp_y", "gh%2570_y"),
             ("é gh\u{200b}p_\u{1b}[31mx\u{1b}[0m", "é ghp_x", "ghp_x", "gh\u{200b}p_\u{1b}[31mx"),
         ] {
-            check(View::plain(text), text, read, found, origin);
+            check(View::unescaped(text), text, read, found, origin);
         }
-        assert!(View::plain("nothing of the sort: é").is_none());
+        assert!(View::unescaped("nothing like that: é").is_none());
     }
 
     #[test]
-    fn a_broken_word_is_one_again() {
+    fn broken_words_are_joined() {
         for (text, read, found, origin) in [
             ("+ ghp_a\n+ b3c d\nend", "+ ghp_ab3c d\nend", "ghp_ab3c", "ghp_a\n+ b3c"),
             ("k = \"ghp_a\" +\n    \"bc\"", "k = \"ghp_abc\"", "ghp_abc", "ghp_a\" +\n    \"bc"),
@@ -304,8 +306,8 @@ mod tests {
             ("f(\"ghp_a\" + \"bc\")", "f(\"ghp_abc\")", "ghp_abc", "ghp_a\" + \"bc"),
             ("// ghp_a\n// bCc", "// ghp_abCc", "ghp_abCc", "ghp_a\n// bCc"),
         ] {
-            check(View::joined(text.as_bytes()), text, read, found, origin);
+            check(View::joined_lines(text.as_bytes()), text, read, found, origin);
         }
-        assert!(View::joined(b"one line\nand another\n+ more").is_none());
+        assert!(View::joined_lines(b"one line\nand another\n+ more").is_none());
     }
 }
