@@ -1,10 +1,10 @@
-//! Publishing a generation of the index to readers that pin one: a model of `Plan::publish` with its
-//! `tidy` in `src/index/plan.rs`, and of `Snapshot::new` with its `vectors_of` in `src/index/read.rs`.
+//! Publishing a generation of the index while readers pin one: a model of `publish` and the tidying in
+//! `src/index/builder.rs`, and of `Snapshot::new` and `vectors_of` in `src/index/snapshot.rs`.
 //!
-//! A builder writes the vectors under a name that is new, then commits the row that names them, then
-//! removes all files but this generation's and the one's before. A reader pins the row, then reads
-//! the file that it names; where that is gone it makes the vectors from the rows that it has pinned,
-//! and puts the file back. Not in the model: what is inside a file, as a hash proves it whole.
+//! A builder writes the vectors under a new name, commits the row that names them, and then removes all
+//! files except this generation's and the previous one's. A reader pins the row and reads the file that
+//! it names; if the file is gone, the reader computes the vectors from the pinned rows and writes the
+//! file again. The content of a file is not modelled, because a hash proves that it is complete.
 
 use loom::sync::Arc;
 use loom::sync::Mutex;
@@ -13,24 +13,24 @@ use loom::thread;
 
 use crate::explore;
 
-/// Generations that are published at most, with the one that is there before.
+/// The most generations, including the initial one.
 const GENERATIONS_MAX: usize = 4;
 
 struct Index {
-    /// The committed row: the generation, which stands for its rows and for its file's name. What a
-    /// read transaction sees after it has read this is of this generation, which SQLite vouches for.
+    /// The committed row: the generation, which stands for its rows and for its file's name. SQLite
+    /// guarantees that a read transaction sees only this generation after it has read the row.
     row: AtomicUsize,
-    /// By name, which holds the generation: the generation whose vectors the file has; 0 for no file.
+    /// By name, which contains the generation: the generation whose vectors the file has; 0 for no file.
     files: [AtomicUsize; GENERATIONS_MAX + 1],
     builder: AtomicUsize,
-    /// What the readers of one process keep of the file that they read last.
+    /// The file that the readers of one process read last.
     cache: Mutex<usize>,
-    /// How often vectors had to be made from rows.
+    /// How often vectors had to be computed from rows.
     remade: AtomicUsize,
 }
 
 impl Index {
-    /// With a first generation.
+    /// An index with one generation.
     fn new() -> Arc<Self> {
         let index = Self {
             row: AtomicUsize::new(0),
@@ -52,13 +52,13 @@ impl Index {
         self.row.fetch_add(0, AcqRel)
     }
 
-    /// As `next_number` does: one more than any that has left a trace.
+    /// One more than any generation that left a file or a row.
     fn next(&self) -> usize {
         let traces = (1..=GENERATIONS_MAX).filter(|name| self.file(*name) != 0);
         traces.chain([self.generation()]).max().unwrap_or(0) + 1
     }
 
-    /// Removes all files but the newest, the one that the builder began with, and the newest but one.
+    /// Removes all files except the newest, the one that the builder started from, and the second newest.
     fn tidy(&self, before: Option<usize>) {
         let newest = self.generation();
         let previous = (1..newest).filter(|name| self.file(*name) != 0).max();
@@ -85,7 +85,7 @@ fn publish(index: &Index) {
     index.tidy(Some(before));
 }
 
-/// Keeps the newest two files, one of which a killed builder may have left.
+/// Keeps the newest two files, one of which a killed builder may have left behind.
 fn publish_and_tidy_by_files_alone(index: &Index) {
     let number = index.next();
     index.files[number].swap(number, AcqRel);
@@ -93,8 +93,8 @@ fn publish_and_tidy_by_files_alone(index: &Index) {
     index.tidy(None);
 }
 
-/// Killed with its file in place and its transaction open.
-fn publish_and_die(index: &Index) {
+/// Killed after writing its file, before committing its transaction.
+fn publish_and_be_killed(index: &Index) {
     let number = index.next();
     index.files[number].swap(number, AcqRel);
 }
@@ -122,10 +122,10 @@ fn publish_under_one_name(index: &Index) {
     index.row.swap(number, AcqRel);
 }
 
-/// What an answer is made of: rows, and vectors.
+/// The generations of an answer's rows and of its vectors.
 type Answer = (usize, usize);
 
-/// Vectors from the pinned rows, put back for the next reader.
+/// Computes the vectors from the pinned rows, and writes the file for the next reader.
 fn remake(index: &Index, pinned: usize) -> usize {
     index.remade.fetch_add(1, AcqRel);
     index.files[pinned].swap(pinned, AcqRel);
@@ -146,7 +146,7 @@ fn read(index: &Index) -> Answer {
     (pinned, vectors)
 }
 
-/// As another process does, whose cache is its own.
+/// A reader in another process, which has its own cache.
 fn read_without_cache(index: &Index) -> Answer {
     let pinned = index.generation();
     match index.file(pinned) {
@@ -155,7 +155,7 @@ fn read_without_cache(index: &Index) -> Answer {
     }
 }
 
-fn read_whatever_is_cached(index: &Index) -> Answer {
+fn read_cached_without_check(index: &Index) -> Answer {
     let pinned = index.generation();
     let mut cache = index.cache.lock().unwrap();
     if *cache == 0 {
@@ -167,13 +167,13 @@ fn read_whatever_is_cached(index: &Index) -> Answer {
     (pinned, *cache)
 }
 
-/// The rows are read when the transaction that read the name is over.
+/// Reads the rows after the transaction that read the name has ended.
 fn read_rows_later(index: &Index) -> Answer {
     let (_, vectors) = read_without_cache(index);
     (index.generation(), vectors)
 }
 
-/// Takes an absent file for one without vectors.
+/// Treats a missing file as one without vectors.
 fn read_without_remaking(index: &Index) -> Answer {
     let pinned = index.generation();
     (pinned, index.file(pinned))
@@ -183,13 +183,13 @@ fn read_under_one_name(index: &Index) -> Answer {
     (index.generation(), index.file(1))
 }
 
-/// Runs builders, each with its publications, and readers at the same time.
+/// Builders, each with its publications, and readers that run concurrently.
 #[derive(Clone, Default)]
 struct Setting {
     builders: Vec<Vec<fn(&Index)>>,
     readers: Vec<fn(&Index) -> Answer>,
-    /// Each reader must find its file.
-    finds: bool,
+    /// Whether each reader must find its file.
+    must_find_file: bool,
 }
 
 impl Setting {
@@ -207,97 +207,101 @@ impl Setting {
                     let before = index.generation();
                     let (rows, vectors) = read(&index);
                     assert_eq!(rows, vectors, "an answer from two generations");
-                    assert!(rows >= before, "an answer from a generation past");
+                    assert!(rows >= before, "an answer from an older generation");
                 }));
             }
             for thread in threads {
                 thread.join().unwrap();
             }
-            if self.finds {
+            if self.must_find_file {
                 assert_eq!(index.remade.fetch_add(0, AcqRel), 0, "a reader lost its file");
             }
             index.locked(publish);
             assert_eq!(read(&index).1, index.generation());
             let left = (1..=GENERATIONS_MAX).filter(|name| index.file(*name) != 0).count();
-            assert!(left <= 2, "files of generations past are left behind");
+            assert!(left <= 2, "files of older generations are left behind");
         });
     }
 }
 
 #[test]
-fn readers_beside_a_publication_answer_from_one_generation_and_find_its_file() {
+fn readers_during_a_publication_find_one_generation() {
     let builders = vec![vec![publish as fn(&Index)]];
-    Setting { builders: builders.clone(), readers: vec![read, read], finds: true }.check(3);
-    Setting { builders, readers: vec![read_without_cache, read], finds: true }.check(3);
+    Setting { builders: builders.clone(), readers: vec![read, read], must_find_file: true }.check(3);
+    Setting { builders, readers: vec![read_without_cache, read], must_find_file: true }.check(3);
 }
 
 #[test]
-fn readers_whom_publications_overtake_answer_from_one_generation() {
+fn readers_overtaken_by_publications_find_one_generation() {
     let builders = vec![vec![publish as fn(&Index), publish]];
-    Setting { builders, readers: vec![read, read_without_cache], finds: false }.check(3);
+    Setting { builders, readers: vec![read, read_without_cache], must_find_file: false }.check(3);
 }
 
 #[test]
-fn builders_at_once_and_a_killed_one_leave_whole_generations() {
+fn parallel_and_killed_builders_leave_complete_generations() {
     let builders = vec![vec![publish as fn(&Index)], vec![publish]];
-    Setting { builders, readers: vec![read], finds: false }.check(2);
-    let builders = vec![vec![publish_and_die as fn(&Index), publish]];
-    Setting { builders, readers: vec![read, read_without_cache], finds: true }.check(3);
+    Setting { builders, readers: vec![read], must_find_file: false }.check(2);
+    let builders = vec![vec![publish_and_be_killed as fn(&Index), publish]];
+    Setting { builders, readers: vec![read, read_without_cache], must_find_file: true }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "a reader lost its file")]
-fn control_the_row_before_the_file_loses_readers_their_file() {
+fn control_committing_before_writing_loses_the_file() {
     let builders = vec![vec![publish_row_before_file as fn(&Index)]];
-    Setting { builders, readers: vec![read], finds: true }.check(3);
+    Setting { builders, readers: vec![read], must_find_file: true }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "an answer from two generations")]
-fn control_the_row_before_the_file_and_no_remaking_mixes_generations() {
+fn control_committing_first_without_remaking_mixes_generations() {
     let builders = vec![vec![publish_row_before_file as fn(&Index)]];
-    Setting { builders, readers: vec![read_without_remaking], finds: false }.check(3);
+    Setting { builders, readers: vec![read_without_remaking], must_find_file: false }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "a reader lost its file")]
-fn control_tidying_by_files_alone_after_a_killed_builder_loses_readers_their_file() {
-    let builders = vec![vec![publish_and_die as fn(&Index), publish_and_tidy_by_files_alone]];
-    Setting { builders, readers: vec![read], finds: true }.check(3);
+fn control_tidying_by_files_alone_loses_the_file() {
+    let builders = vec![vec![publish_and_be_killed as fn(&Index), publish_and_tidy_by_files_alone]];
+    Setting { builders, readers: vec![read], must_find_file: true }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "a reader lost its file")]
-fn control_removing_the_previous_generation_loses_readers_their_file() {
+fn control_removing_the_previous_generation_loses_the_file() {
     let builders = vec![vec![publish_and_remove_the_previous as fn(&Index)]];
-    Setting { builders, readers: vec![read], finds: true }.check(3);
+    Setting { builders, readers: vec![read], must_find_file: true }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "an answer from two generations")]
-fn control_removing_the_previous_generation_and_no_remaking_mixes_generations() {
+fn control_removing_without_remaking_mixes_generations() {
     let builders = vec![vec![publish_and_remove_the_previous as fn(&Index)]];
-    Setting { builders, readers: vec![read_without_remaking], finds: false }.check(3);
+    Setting { builders, readers: vec![read_without_remaking], must_find_file: false }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "an answer from two generations")]
 fn control_one_name_for_all_generations_mixes_them() {
     let builders = vec![vec![publish_under_one_name as fn(&Index)]];
-    Setting { builders, readers: vec![read_under_one_name], finds: false }.check(3);
+    Setting { builders, readers: vec![read_under_one_name], must_find_file: false }.check(3);
 }
 
 #[test]
 #[should_panic(expected = "an answer from two generations")]
-fn control_a_cache_that_does_not_ask_for_the_generation_mixes_them() {
+fn control_a_cache_without_a_generation_check_mixes_them() {
     let builders = vec![vec![publish as fn(&Index)]];
-    Setting { builders, readers: vec![read_whatever_is_cached, read_whatever_is_cached], finds: false }
-        .check(3);
+    Setting {
+        builders,
+        readers: vec![read_cached_without_check, read_cached_without_check],
+        must_find_file: false,
+    }
+    .check(3);
 }
 
 #[test]
 #[should_panic(expected = "an answer from two generations")]
 fn control_rows_read_after_the_transaction_mix_generations() {
     let builders = vec![vec![publish as fn(&Index)]];
-    Setting { builders, readers: vec![read_rows_later], finds: false }.check(3);
+    Setting { builders, readers: vec![read_rows_later], must_find_file: false }.check(3);
 }

@@ -1,5 +1,5 @@
-//! The hand-over between drainers: the code of `src/queue/handover.rs` over two locks, with processes
-//! that are killed at every point of it.
+//! The hand-over between workers: the code of `src/queue/handover.rs` with two locks and processes that
+//! are killed at every point of it.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -11,9 +11,9 @@ use loom::thread;
 use crate::explore;
 use crate::handover::{Handover, hand_over};
 
-/// What processes share: two locks of the kernel and a queue.
+/// What the processes share: two kernel locks and a queue.
 struct World {
-    room: AtomicBool,
+    standby: AtomicBool,
     drain: AtomicBool,
     ready: AtomicUsize,
 }
@@ -21,7 +21,7 @@ struct World {
 impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            room: AtomicBool::new(false),
+            standby: AtomicBool::new(false),
             drain: AtomicBool::new(false),
             ready: AtomicUsize::new(0),
         })
@@ -43,49 +43,50 @@ fn is_set(flag: &AtomicBool) -> bool {
 /// Where a process is killed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Point {
-    /// In the waiting room, before it asks for the drain lock.
-    Entered,
-    /// In the waiting room, while another drains.
+    /// It has the standby lock and has not asked for the drain lock yet.
+    Standby,
+    /// It has the standby lock while another process drains.
     Waiting,
     /// It has both locks.
     BothLocks,
-    /// Out of the room, before it looks into the queue.
-    LeftRoom,
-    /// The queue was empty when it last looked; it has the drain lock still.
+    /// It has released the standby lock and has not looked into the queue yet.
+    StandbyReleased,
+    /// The queue was empty when it last looked; it still has the drain lock.
     Drained,
+    /// It has released the drain lock.
     Unlocked,
-    /// It has looked once more, and done nothing about it yet.
+    /// It has looked once more, and has not acted on the result yet.
     Looked,
 }
 
-/// A process: what it does, and when it ends.
+/// What a process does, and where it is killed.
 #[derive(Clone, Copy)]
 struct Plan {
     run: fn(&Rc<Process>),
     commits: bool,
-    dies: Option<Point>,
+    killed_at: Option<Point>,
 }
 
-const LIVING: Plan = Plan { run: as_built, commits: true, dies: None };
+const UNHARMED: Plan = Plan { run: as_built, commits: true, killed_at: None };
 
-/// A process that had nothing of its own in the queue when it was killed, such as a drainer that was
-/// started for the work of others.
+/// A process that has committed no work itself when it is killed, such as a worker that was started for
+/// the work of others.
 fn killed(point: Point) -> Plan {
-    Plan { commits: false, dies: Some(point), ..LIVING }
+    Plan { commits: false, killed_at: Some(point), ..UNHARMED }
 }
 
 struct Process {
     world: Arc<World>,
     plan: Plan,
-    dead: Cell<bool>,
-    in_room: Cell<bool>,
-    drains: Cell<bool>,
+    killed: Cell<bool>,
+    has_standby: Cell<bool>,
+    has_drain: Cell<bool>,
 }
 
 impl Process {
     fn new(world: Arc<World>, plan: Plan) -> Rc<Self> {
-        let (dead, in_room, drains) = Default::default();
-        Rc::new(Self { world, plan, dead, in_room, drains })
+        let (killed, has_standby, has_drain) = Default::default();
+        Rc::new(Self { world, plan, killed, has_standby, has_drain })
     }
 
     fn run(world: Arc<World>, plan: Plan) {
@@ -101,14 +102,14 @@ impl Process {
         thread::spawn(move || Self::run(world, plan))
     }
 
-    /// Whether the process is dead, here or since before. The kernel gives back what it held.
-    fn ends_at(&self, point: Point) -> bool {
-        if !self.dead.get() && self.plan.dies == Some(point) {
-            self.dead.set(true);
-            self.release(&self.in_room, &self.world.room);
-            self.release(&self.drains, &self.world.drain);
+    /// Whether the process has been killed, here or before. The kernel releases its locks.
+    fn is_killed_at(&self, point: Point) -> bool {
+        if !self.killed.get() && self.plan.killed_at == Some(point) {
+            self.killed.set(true);
+            self.release(&self.has_standby, &self.world.standby);
+            self.release(&self.has_drain, &self.world.drain);
         }
-        self.dead.get()
+        self.killed.get()
     }
 
     fn release(&self, held: &Cell<bool>, lock: &AtomicBool) {
@@ -118,61 +119,61 @@ impl Process {
     }
 
     fn work(&self) {
-        if self.ends_at(Point::LeftRoom) {
+        if self.is_killed_at(Point::StandbyReleased) {
             return;
         }
         while self.world.ready.swap(0, AcqRel) != 0 {}
-        self.ends_at(Point::Drained);
+        self.is_killed_at(Point::Drained);
     }
 
     fn is_pending(&self) -> bool {
-        if self.ends_at(Point::Unlocked) {
+        if self.is_killed_at(Point::Unlocked) {
             return false;
         }
         let pending = self.world.pending() != 0;
-        !self.ends_at(Point::Looked) && pending
+        !self.is_killed_at(Point::Looked) && pending
     }
 }
 
-struct Room(Rc<Process>);
-struct Drain(Rc<Process>);
+struct StandbyGuard(Rc<Process>);
+struct DrainGuard(Rc<Process>);
 
-impl Drop for Room {
+impl Drop for StandbyGuard {
     fn drop(&mut self) {
-        self.0.release(&self.0.in_room, &self.0.world.room);
+        self.0.release(&self.0.has_standby, &self.0.world.standby);
     }
 }
 
-impl Drop for Drain {
+impl Drop for DrainGuard {
     fn drop(&mut self) {
-        self.0.release(&self.0.drains, &self.0.world.drain);
+        self.0.release(&self.0.has_drain, &self.0.world.drain);
     }
 }
 
 impl Handover for Rc<Process> {
-    type StandbyLock = Room;
-    type DrainLock = Drain;
+    type StandbyLock = StandbyGuard;
+    type DrainLock = DrainGuard;
 
-    fn try_standby(&self) -> Option<Room> {
-        if self.dead.get() || !try_lock(&self.world.room) {
+    fn try_standby(&self) -> Option<StandbyGuard> {
+        if self.killed.get() || !try_lock(&self.world.standby) {
             return None;
         }
-        self.in_room.set(true);
-        Some(Room(Rc::clone(self)))
+        self.has_standby.set(true);
+        Some(StandbyGuard(Rc::clone(self)))
     }
 
-    fn lock_drain(&self) -> Drain {
-        self.ends_at(Point::Entered);
-        while !self.dead.get() {
+    fn lock_drain(&self) -> DrainGuard {
+        self.is_killed_at(Point::Standby);
+        while !self.killed.get() {
             if try_lock(&self.world.drain) {
-                self.drains.set(true);
-                self.ends_at(Point::BothLocks);
+                self.has_drain.set(true);
+                self.is_killed_at(Point::BothLocks);
                 break;
             }
-            self.ends_at(Point::Waiting);
+            self.is_killed_at(Point::Waiting);
             thread::yield_now();
         }
-        Drain(Rc::clone(self))
+        DrainGuard(Rc::clone(self))
     }
 }
 
@@ -180,32 +181,32 @@ fn as_built(process: &Rc<Process>) {
     hand_over(process, None, || process.work(), || process.is_pending());
 }
 
-/// As a hook does that takes the place and starts a worker which inherits it.
+/// Like a hook that takes the standby lock and starts a worker that inherits it.
 fn by_inheritance(process: &Rc<Process>) {
-    if let Some(room) = process.try_standby() {
-        hand_over(process, Some(room), || process.work(), || process.is_pending());
+    if let Some(standby) = process.try_standby() {
+        hand_over(process, Some(standby), || process.work(), || process.is_pending());
     }
 }
 
 fn with_a_single_lock(process: &Rc<Process>) {
     if try_lock(&process.world.drain) {
-        process.drains.set(true);
-        let drain = Drain(Rc::clone(process));
+        process.has_drain.set(true);
+        let drain = DrainGuard(Rc::clone(process));
         process.work();
         drop(drain);
     }
 }
 
-fn looking_before_it_leaves_the_room(process: &Rc<Process>) {
-    let Some(room) = process.try_standby() else { return };
+fn looking_before_releasing_standby(process: &Rc<Process>) {
+    let Some(standby) = process.try_standby() else { return };
     let drain = process.lock_drain();
     process.work();
-    drop(room);
+    drop(standby);
     drop(drain);
 }
 
-/// Runs the processes at the same time; then, with a sweep, one that comes by later, as any next hook
-/// and the minute's look of a server do.
+/// Runs the processes concurrently; with `sweep` another one afterwards, like the next hook, or the
+/// periodic check of an MCP server.
 fn check(preemptions: usize, plans: &[Plan], sweep: bool) {
     let plans = plans.to_vec();
     explore(preemptions, move || {
@@ -215,15 +216,15 @@ fn check(preemptions: usize, plans: &[Plan], sweep: bool) {
             thread.join().unwrap();
         }
         if sweep {
-            Process::run(Arc::clone(&world), Plan { commits: false, ..LIVING });
+            Process::run(Arc::clone(&world), Plan { commits: false, ..UNHARMED });
         }
         assert_eq!(world.pending(), 0, "lost wake-up: a job is stranded");
-        assert!(!is_set(&world.room) && !is_set(&world.drain), "a lock is held by nobody");
+        assert!(!is_set(&world.standby) && !is_set(&world.drain), "a lock is held, but no process is left");
     });
 }
 
 fn all(run: fn(&Rc<Process>), count: usize) -> Vec<Plan> {
-    vec![Plan { run, ..LIVING }; count]
+    vec![Plan { run, ..UNHARMED }; count]
 }
 
 #[test]
@@ -237,7 +238,7 @@ fn three_processes_strand_nothing() {
 }
 
 #[test]
-fn workers_that_inherit_their_place_strand_nothing() {
+fn workers_that_inherit_standby_strand_nothing() {
     check(4, &all(by_inheritance, 2), false);
     check(2, &all(by_inheritance, 3), false);
 }
@@ -250,37 +251,37 @@ fn control_a_single_lock_strands_work() {
 
 #[test]
 #[should_panic(expected = "lost wake-up")]
-fn control_looking_before_leaving_the_room_strands_work() {
-    check(3, &all(looking_before_it_leaves_the_room, 2), false);
+fn control_looking_before_releasing_standby_strands_work() {
+    check(3, &all(looking_before_releasing_standby, 2), false);
 }
 
 #[test]
-fn a_drainer_killed_after_its_drain_strands_nothing() {
+fn a_worker_killed_after_draining_strands_nothing() {
     for point in [Point::Drained, Point::Unlocked, Point::Looked] {
-        check(4, &[killed(point), LIVING], false);
-        check(2, &[killed(point), LIVING, LIVING], false);
+        check(4, &[killed(point), UNHARMED], false);
+        check(2, &[killed(point), UNHARMED, UNHARMED], false);
     }
 }
 
-/// A drainer lives, and another waits, which is killed while the first still drains; whoever commits
-/// meanwhile may have left its work to the one who waits.
+/// One process drains and another is on standby, which is killed while the first still drains. A process
+/// that commits in the meantime may have left its work to the one on standby.
 fn check_killed_waiter(point: Point, looks_after_unlocking: bool) {
     explore(4, move || {
         let world = World::new();
-        let drainer = Process::new(Arc::clone(&world), Plan { commits: false, ..LIVING });
+        let worker = Process::new(Arc::clone(&world), Plan { commits: false, ..UNHARMED });
         let mut hook = None;
         hand_over(
-            &drainer,
+            &worker,
             None,
             || {
-                drainer.work();
+                worker.work();
                 if hook.is_none() {
                     let waiter = Process::start(&world, killed(point));
-                    hook = Some(Process::start(&world, LIVING));
+                    hook = Some(Process::start(&world, UNHARMED));
                     waiter.join().unwrap();
                 }
             },
-            || looks_after_unlocking && drainer.is_pending(),
+            || looks_after_unlocking && worker.is_pending(),
         );
         hook.unwrap().join().unwrap();
         assert_eq!(world.pending(), 0, "lost wake-up: a job is stranded");
@@ -288,41 +289,41 @@ fn check_killed_waiter(point: Point, looks_after_unlocking: bool) {
 }
 
 #[test]
-fn a_waiter_killed_while_a_drainer_lives_strands_nothing() {
-    check_killed_waiter(Point::Entered, true);
+fn a_process_killed_on_standby_strands_nothing() {
+    check_killed_waiter(Point::Standby, true);
     check_killed_waiter(Point::Waiting, true);
 }
 
 #[test]
 #[should_panic(expected = "lost wake-up")]
-fn control_without_a_look_after_unlocking_a_killed_waiter_strands_work() {
+fn control_without_a_last_look_a_kill_on_standby_strands_work() {
     check_killed_waiter(Point::Waiting, false);
 }
 
 #[test]
-fn whoever_comes_next_finds_what_a_process_left_that_was_killed_anywhere() {
-    use Point::{BothLocks, Drained, Entered, LeftRoom, Looked, Unlocked, Waiting};
-    for point in [Entered, Waiting, BothLocks, LeftRoom, Drained, Unlocked, Looked] {
+fn the_next_process_finds_the_work_of_a_killed_one() {
+    use Point::{BothLocks, Drained, Looked, Standby, StandbyReleased, Unlocked, Waiting};
+    for point in [Standby, Waiting, BothLocks, StandbyReleased, Drained, Unlocked, Looked] {
         let with_work = Plan { commits: true, ..killed(point) };
-        check(3, &[with_work, LIVING], true);
-        check(1, &[with_work, LIVING, LIVING], true);
+        check(3, &[with_work, UNHARMED], true);
+        check(1, &[with_work, UNHARMED, UNHARMED], true);
     }
 }
 
-/// What the two locks do not give, and the sweep is for: others had left their work to the process
-/// that is killed, and no drainer lives.
+/// What the two locks do not guarantee, and the sweep is for: others left their work to the process that
+/// is killed, and no worker is running.
 macro_rules! control_without_a_sweep {
     ($($name:ident: $point:expr;)*) => {$(
         #[test]
         #[should_panic(expected = "lost wake-up")]
         fn $name() {
-            check(3, &[killed($point), LIVING], false);
+            check(3, &[killed($point), UNHARMED], false);
         }
     )*};
 }
 
 control_without_a_sweep! {
-    control_a_waiter_killed_without_a_drainer_needs_the_sweep: Point::Entered;
-    control_a_drainer_killed_with_both_locks_needs_the_sweep: Point::BothLocks;
-    control_a_drainer_killed_before_its_first_look_needs_the_sweep: Point::LeftRoom;
+    control_a_kill_on_standby_needs_the_sweep: Point::Standby;
+    control_a_kill_with_both_locks_needs_the_sweep: Point::BothLocks;
+    control_a_kill_before_the_first_look_needs_the_sweep: Point::StandbyReleased;
 }
