@@ -21,15 +21,11 @@ pub use remote::{Provider, RemoteModel};
 use remote::{Purpose, Remote};
 pub use runtime::Runtime;
 use session_pool::{Sessions, Urgency};
-pub use token_table::WordTable;
+pub use token_table::TokenTable;
 pub use tokenizer::Tokenizer;
 
-/// The built-in model: all-MiniLM-L6-v2 with int8 weights and f32 arithmetic; see `weights/README.md`. It is given
-/// the vectors of words, not their numbers.
+/// The built-in model: all-MiniLM-L6-v2 with int8 weights and f32 arithmetic; see `weights/README.md`.
 static BUILT_IN_MODEL: &[u8] = include_bytes!("weights/minilm-w8.onnx");
-/// The vectors of its words. Half of the model's bytes, and a text needs a row for each of its tokens: so it is
-/// not a constant of the graph, which a runtime reads and keeps as a whole.
-static BUILT_IN_WORDS: &[u8] = include_bytes!("weights/minilm-words.bin");
 static BUILT_IN_TOKENIZER: &[u8] = include_bytes!("weights/tokenizer-256-nopad.json");
 /// What its vectors are labelled with.
 pub const BUILT_IN_NAME: &str = "all-MiniLM-L6-v2/w8";

@@ -59,7 +59,7 @@ fn tensor(message: &[u8]) -> Option<Tensor<'_>> {
     (length == tensor.bytes.len()).then_some(tensor)
 }
 
-pub(crate) enum Value<'b> {
+enum Value<'b> {
     Number(u64),
     Bytes(&'b [u8]),
 }
@@ -74,7 +74,7 @@ impl<'b> Value<'b> {
 }
 
 /// The fields of one message, in order; ends at the first byte that makes no sense.
-pub(crate) struct Fields<'b>(pub(crate) &'b [u8]);
+struct Fields<'b>(&'b [u8]);
 
 impl<'b> Iterator for Fields<'b> {
     type Item = (u64, Value<'b>);

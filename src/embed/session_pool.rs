@@ -1,17 +1,15 @@
 //! The open copies of the model. A session runs one text at a time, so there are a few, opened when needed,
 //! and a query gets the next free one before any document that waits.
 
-use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
-use ort::session::{Session, SessionInputValue};
 use ort::value::TensorRef;
 
 use crate::runtime::{Backend, Runtime, backend};
-use crate::token_table::built_in_rows;
-use crate::{BUILT_IN_DIMENSIONS, BUILT_IN_MODEL, BUILT_IN_NAME, Error, ModelChoice, Pooling, Settings};
+use crate::{BUILT_IN_MODEL, BUILT_IN_NAME, Error, ModelChoice, Pooling, Settings};
 
 pub(crate) struct Sessions {
     backend: &'static Backend,
@@ -41,8 +39,6 @@ enum Source {
 #[derive(Clone, Copy)]
 enum Feed {
     Ids,
-    /// The built-in model's own: its words' vectors.
-    Words,
     Ones(&'static str),
     Zeros(&'static str),
 }
@@ -74,7 +70,7 @@ impl Sessions {
         };
         let backend = backend(settings)?;
         let first = open_session(backend, &source, &model, settings.for_one_question)?;
-        let feeds = feeds(&first, &source).map_err(|what| Error::Inputs { model: model.clone(), what })?;
+        let feeds = feeds(&first).map_err(|what| Error::Inputs { model: model.clone(), what })?;
         let output = output(&first, pooling).map_err(|what| Error::Outputs { model: model.clone(), what })?;
         let pool = Mutex::new(Pool { free: vec![first], open: 1, queries_waiting: 0 });
         let sessions_max = settings.sessions_max.max(1);
@@ -93,27 +89,14 @@ impl Sessions {
         let failed = |source| Error::Run { model: self.model.clone(), source };
         let shape = [1, ids.len()];
         let (ones, zeros) = (vec![1_i64; ids.len()], vec![0_i64; ids.len()]);
-        let words = match self.source {
-            Source::BuiltIn => built_in_rows(ids).ok_or_else(|| Error::Inputs {
-                model: self.model.clone(),
-                what: "a token is not in its vocabulary".to_owned(),
-            })?,
-            Source::File(_) => Vec::new(),
-        };
-        let mut inputs: Vec<(Cow<'_, str>, SessionInputValue<'_>)> = Vec::with_capacity(self.feeds.len());
+        let mut inputs: Vec<(&str, TensorRef<'_, i64>)> = Vec::with_capacity(self.feeds.len());
         for feed in &self.feeds {
             let (name, values) = match *feed {
                 Feed::Ids => ("input_ids", ids),
-                Feed::Words => {
-                    let shape = [1, ids.len(), BUILT_IN_DIMENSIONS];
-                    let tensor = TensorRef::from_array_view((shape, &words[..])).map_err(failed)?;
-                    inputs.push((WORDS.into(), tensor.into()));
-                    continue;
-                }
                 Feed::Ones(name) => (name, &ones[..]),
                 Feed::Zeros(name) => (name, &zeros[..]),
             };
-            inputs.push((name.into(), TensorRef::from_array_view((shape, values)).map_err(failed)?.into()));
+            inputs.push((name, TensorRef::from_array_view((shape, values)).map_err(failed)?));
         }
         let outputs = session.run(inputs).map_err(failed)?;
         let missing =
@@ -220,20 +203,15 @@ fn recovered(error: ort::Error<SessionBuilder>) -> ort::Error {
     ort::Error::new(error.to_string())
 }
 
-/// The input of the built-in model that takes its words' vectors.
-const WORDS: &str = "inputs_embeds";
-
-fn feeds(session: &Session, source: &Source) -> Result<Vec<Feed>, String> {
+fn feeds(session: &Session) -> Result<Vec<Feed>, String> {
     let names: Vec<&str> = session.inputs().iter().map(|input| input.name()).collect();
-    let is_built_in = matches!(source, Source::BuiltIn);
-    if !is_built_in && !names.contains(&"input_ids") {
+    if !names.contains(&"input_ids") {
         return Err(format!("it has no input `input_ids`, but `{}`", names.join("`, `")));
     }
     names
         .iter()
         .map(|&name| match name {
             "input_ids" => Ok(Feed::Ids),
-            WORDS if is_built_in => Ok(Feed::Words),
             "attention_mask" => Ok(Feed::Ones("attention_mask")),
             "token_type_ids" => Ok(Feed::Zeros("token_type_ids")),
             other => Err(format!("nobody knows what its input `{other}` wants")),

@@ -4,7 +4,6 @@ use std::sync::{Barrier, mpsc};
 use knowledge::CountTokens;
 
 use super::*;
-use crate::onnx::{Fields, Value};
 
 fn embedder() -> Embedder {
     Embedder::load(&Settings::default()).unwrap()
@@ -14,110 +13,10 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
 }
 
-/// The built-in model as others are made: the table of words is a constant of the graph, and the input is the
-/// words' numbers. Field numbers: `onnx.proto` of the ONNX project.
-fn with_numbers_for_words() -> Vec<u8> {
-    const INITIALIZER: u64 = 5;
-    const INPUT: u64 = 11;
-    fn varint(mut number: u64, into: &mut Vec<u8>) {
-        while number > 0x7f {
-            into.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        into.push(number as u8);
-    }
-    fn field(number: u64, value: Value<'_>, into: &mut Vec<u8>) {
-        match value {
-            Value::Number(value) => {
-                varint(number << 3, into);
-                varint(value, into);
-            }
-            Value::Bytes(bytes) => {
-                varint(number << 3 | 2, into);
-                varint(bytes.len() as u64, into);
-                into.extend_from_slice(bytes);
-            }
-        }
-    }
-    let message = |fields: Vec<(u64, Value<'_>)>| {
-        let mut bytes = Vec::new();
-        fields.into_iter().for_each(|(number, value)| field(number, value, &mut bytes));
-        bytes
-    };
-    let node = |kind: &'static str, inputs: [&'static str; 2], output: &'static str| {
-        let inputs = inputs.into_iter().filter(|input| !input.is_empty());
-        let mut fields: Vec<_> = inputs.map(|input| (1, Value::Bytes(input.as_bytes()))).collect();
-        fields.push((2, Value::Bytes(output.as_bytes())));
-        fields.push((4, Value::Bytes(kind.as_bytes())));
-        // To f32, an attribute that is a number.
-        let to = message(vec![(1, Value::Bytes(b"to")), (3, Value::Number(1)), (20, Value::Number(2))]);
-        if kind == "Cast" {
-            fields.push((5, Value::Bytes(&to)));
-        }
-        message(fields)
-    };
-    let tensor = |name: &str, dims: [u64; 2], kind: u64, bytes: &[u8]| {
-        let dims = dims.map(|dim| (1, Value::Number(dim)));
-        let rest = [(2, Value::Number(kind)), (8, Value::Bytes(name.as_bytes())), (9, Value::Bytes(bytes))];
-        message(dims.into_iter().chain(rest).collect())
-    };
-    let names = |input: &[u8], name: &str| {
-        Fields(input).any(|(number, value)| {
-            number == 1 && matches!(value, Value::Bytes(bytes) if bytes == name.as_bytes())
-        })
-    };
-    let (rows, scales) = BUILT_IN_WORDS.split_at(30_522 * 384);
-    let mut model = Vec::new();
-    for (number, value) in Fields(BUILT_IN_MODEL) {
-        let Value::Bytes(graph) = value else {
-            field(number, value, &mut model);
-            continue;
-        };
-        if number != 7 {
-            field(number, value, &mut model);
-            continue;
-        }
-        let mut new = Vec::new();
-        for node in [
-            node("Gather", ["rows", "input_ids"], "row"),
-            node("Gather", ["scales", "input_ids"], "scale"),
-            node("Cast", ["row", ""], "wide"),
-            node("Mul", ["wide", "scale"], "inputs_embeds"),
-        ] {
-            field(1, Value::Bytes(&node), &mut new);
-        }
-        field(INITIALIZER, Value::Bytes(&tensor("rows", [30_522, 384], 3, rows)), &mut new);
-        field(INITIALIZER, Value::Bytes(&tensor("scales", [30_522, 1], 1, scales)), &mut new);
-        for (number, value) in Fields(graph) {
-            match value {
-                // The place of the words' vectors goes to the words' numbers, of another type and shape.
-                Value::Bytes(input) if number == INPUT && names(input, "inputs_embeds") => {
-                    let is_types = |(number, value)| match value {
-                        Value::Bytes(input) if number == INPUT => {
-                            Some(input).filter(|input| names(input, "token_type_ids"))
-                        }
-                        _ => None,
-                    };
-                    let types = Fields(graph).find_map(is_types).unwrap();
-                    let mut numbers = Vec::new();
-                    for (number, value) in Fields(types) {
-                        let value = if number == 1 { Value::Bytes(b"input_ids") } else { value };
-                        field(number, value, &mut numbers);
-                    }
-                    field(INPUT, Value::Bytes(&numbers), &mut new);
-                }
-                value => field(number, value, &mut new),
-            }
-        }
-        field(7, Value::Bytes(&new), &mut model);
-    }
-    model
-}
-
 /// The built-in model and tokenizer as files, for a model of the user's own.
 fn own(folder: &Path, pooling: Pooling) -> OnnxModel {
     let (path, tokenizer) = (folder.join("my-encoder.onnx"), folder.join("tokenizer.json"));
-    fs::write(&path, with_numbers_for_words()).unwrap();
+    fs::write(&path, BUILT_IN_MODEL).unwrap();
     fs::write(&tokenizer, BUILT_IN_TOKENIZER).unwrap();
     let (query_prefix, document_prefix) = (String::new(), String::new());
     OnnxModel { path, tokenizer, pooling, query_prefix, document_prefix, tokens_max: None, name: None }
@@ -232,10 +131,9 @@ fn tokens_are_counted_as_the_tokenizer_counts_them_and_without_a_limit() {
 }
 
 #[test]
-fn a_word_is_alike_to_its_synonym_by_the_word_table() {
+fn synonyms_are_similar_by_the_token_table() {
     let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
-    let table = tokenizer.word_table().unwrap();
-    assert_eq!((table.vocabulary(), table.dimensions()), (30_522, 384));
+    let table = tokenizer.token_table().unwrap();
     let piece = |word: &str| match *tokenizer.pieces(word) {
         [piece] => piece,
         ref pieces => panic!("{word} is {pieces:?}"),
@@ -244,6 +142,8 @@ fn a_word_is_alike_to_its_synonym_by_the_word_table() {
         table.cosines(&[piece("error")], &[piece("mistake"), piece("error"), piece("banana"), u32::MAX]);
     assert!(cosines[0] > cosines[2] + 0.2 && cosines[0] < 0.99, "{cosines:?}");
     assert!((cosines[1] - 1.0).abs() < 1e-5 && cosines[3] == 0.0, "{cosines:?}");
+    // The last token of the vocabulary has a row, and none comes after it.
+    assert_eq!(table.cosines(&[30_521], &[30_521, 30_522]), [1.0, 0.0]);
     // Words are remembered; remembering must not change them.
     assert_eq!(tokenizer.pieces("goroutine"), tokenizer.pieces("goroutine"));
     assert!(tokenizer.pieces("").is_empty() && tokenizer.pieces("goroutine").len() > 1);

@@ -7,7 +7,7 @@ use ahash::AHashMap;
 use knowledge::CountTokens;
 use tokenizers::{PostProcessor, Tokenizer as Inner, TruncationDirection};
 
-use crate::{BUILT_IN_TOKENIZER, Error, ModelChoice, Settings, WordTable, read};
+use crate::{BUILT_IN_TOKENIZER, Error, ModelChoice, Settings, TokenTable, read};
 
 /// The tokenizer of the model. Cheap to clone; loading it does not load the model.
 #[derive(Clone)]
@@ -19,7 +19,7 @@ struct Shared {
     inner: Inner,
     tokens_max: usize,
     words: RwLock<AHashMap<String, Arc<[u32]>>>,
-    table: OnceLock<Option<WordTable>>,
+    table: OnceLock<Option<TokenTable>>,
     model: ModelChoice,
 }
 
@@ -99,8 +99,8 @@ impl Tokenizer {
 
     /// The model's own vectors of its tokens, when the model's file shows them. For the built-in model they
     /// are read in place; a model of the user's own is read from the disk the first time.
-    pub fn word_table(&self) -> Option<&WordTable> {
-        self.shared.table.get_or_init(|| WordTable::of(&self.shared.model)).as_ref()
+    pub fn token_table(&self) -> Option<&TokenTable> {
+        self.shared.table.get_or_init(|| TokenTable::read(&self.shared.model)).as_ref()
     }
 
     /// Whether nothing is left of the text for the model.

@@ -230,7 +230,7 @@ impl TokenModel for embed::Tokenizer {
     }
 
     fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>> {
-        self.word_table().map(|table| table.cosines(these, those))
+        self.token_table().map(|table| table.cosines(these, those))
     }
 }
 

@@ -88,7 +88,7 @@ impl Corpus {
 
     fn make_topics(&self) -> Result<Vec<Vec<usize>>> {
         let mut rng = Rng::with_seed(self.seed);
-        let table = self.tokenizer.word_table().context("the model shows no vectors of words")?;
+        let table = self.tokenizer.token_table().context("the model shows no vectors of words")?;
         let vocabulary = TOPIC_VOCABULARY.min(self.words.len());
         let pieces: Vec<u32> = self.words[..vocabulary]
             .iter()
