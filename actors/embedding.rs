@@ -161,11 +161,11 @@ impl Model {
     }
 
     /// Lets go of what the models hold in memory until they are needed again.
-    pub fn put_away(&self) {
+    pub fn unload(&self) {
         [&self.embedder, &self.built_in]
             .into_iter()
             .filter_map(|place| place.get())
-            .for_each(Embedder::put_away);
+            .for_each(Embedder::unload);
     }
 
     fn question(&self, text: &str, name: &str) -> Result<Vec<f32>, embed::Error> {

@@ -280,7 +280,7 @@ impl Service {
 
     /// Lets go of the model's weights; the next question or text loads them again.
     pub fn unload_model(&self) {
-        self.model.put_away();
+        self.model.unload();
     }
 
     /// The model of the present generation, when the settings name another: until all is embedded anew, the
@@ -561,9 +561,6 @@ impl Drainer<'_> {
             if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
                 self.report(since, service)?;
                 last_report = Some(Instant::now());
-                // A backlog goes on for minutes, and what loading the model has left is as large as all the
-                // rest.
-                embed::give_back();
             }
             tokio::time::sleep(self.pace.look_every).await;
         }

@@ -5,7 +5,6 @@
 //! the binary, and a model of the user's own is read from the disk. It sends texts to nobody but the provider
 //! that the settings name.
 
-mod memory;
 mod onnx;
 mod remote;
 mod runtime;
@@ -16,7 +15,6 @@ mod tokenizer;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use memory::{give_back, give_back_all};
 pub use remote::{Provider, RemoteModel};
 use remote::{Purpose, Remote};
 pub use runtime::Runtime;
@@ -219,11 +217,11 @@ impl Embedder {
         Ok(Self { name: model_name(settings), dimensions, tokenizer, engine })
     }
 
-    /// Lets go of the model's weights (some 45 MB); the next text loads them again, in 0.1 to 0.2 s. For a process
-    /// that has not been asked for minutes. The tokenizer stays, and a provider holds nothing.
-    pub fn put_away(&self) {
+    /// Frees the model's weights (some 45 MB); the next text loads them again, in 0.1 to 0.2 s. For a process that
+    /// has been idle for minutes. The tokenizer stays, and a provider holds nothing.
+    pub fn unload(&self) {
         if let Engine::Local { sessions, .. } = &self.engine {
-            sessions.put_away();
+            sessions.close_free();
         }
     }
 

@@ -140,8 +140,8 @@ impl Sessions {
         }
     }
 
-    /// Closes the sessions that nobody uses. The next text opens one again.
-    pub(crate) fn put_away(&self) {
+    /// Closes the sessions that are not in use. The next text opens one again.
+    pub(crate) fn close_free(&self) {
         let mut pool = self.lock();
         let free = std::mem::take(&mut pool.free);
         pool.open -= free.len();

@@ -42,7 +42,7 @@ fn the_vector_is_the_one_the_model_is_known_to_give() {
 }
 
 #[test]
-fn a_model_that_was_put_away_answers_as_before() {
+fn an_unloaded_model_loads_again_and_answers_as_before() {
     let embedder = embedder();
     let before = embedder.embed_query("how do I shut down a worker pool?").unwrap();
     let open = || match &embedder.engine {
@@ -50,7 +50,7 @@ fn a_model_that_was_put_away_answers_as_before() {
         crate::Engine::Remote(_) => usize::MAX,
     };
     assert_eq!(open(), 1);
-    embedder.put_away();
+    embedder.unload();
     assert_eq!(open(), 0, "nothing of it is kept");
     assert_eq!(embedder.embed_query("how do I shut down a worker pool?").unwrap(), before);
     assert_eq!(open(), 1);

@@ -50,14 +50,9 @@ const FRESH_ENOUGH_FOR: Duration = Duration::from_millis(3000);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// How often a waiting client is told how far the index is.
 const TELL_EVERY: Duration = Duration::from_millis(250);
-/// A server that has not been asked for so long gives back the memory that it can do without.
-const IDLE_AFTER: Duration = Duration::from_millis(500);
-/// And after so long the program's instructions, with which it needs less than 120 MB whichever runtime it has; its
-/// next answer takes 20 to 30 ms longer.
-const INSTRUCTIONS_AFTER: Duration = Duration::from_secs(30);
-/// And after so long the model as well: of the sessions that are open on a machine most are idle, and to load it
-/// again takes less than a quarter of a second.
-const PUT_AWAY_AFTER: Duration = Duration::from_secs(5 * 60);
+/// A server that has been idle for so long unloads the model: of the sessions that are open on a machine most are
+/// idle, and to load it again takes less than a quarter of a second.
+const UNLOAD_AFTER: Duration = Duration::from_secs(5 * 60);
 /// How often a server sees to it that queued captures are worked on.
 const LOOK_EVERY: Duration = Duration::from_secs(45);
 /// The longest task description that is used, in characters.
@@ -107,7 +102,7 @@ pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
         begun: Instant::now(),
         fresh_at: Arc::new(AtomicU64::new(0)),
         look_took: Arc::new(AtomicU64::new(0)),
-        asked: Arc::new(AtomicU64::new(0)),
+        calls: Arc::new(AtomicU64::new(0)),
         sign: setup.places.indexing().into(),
     };
     tracing::info!(process = std::process::id(), brain = %setup.brain.root().display(), "serving");
@@ -269,7 +264,7 @@ struct Nugget {
     /// Milliseconds that it took the last time that nothing had changed.
     look_took: Arc<AtomicU64>,
     /// How many questions were answered.
-    asked: Arc<AtomicU64>,
+    calls: Arc<AtomicU64>,
     /// Where whoever makes the index, this process or another, leaves word of how far it is.
     sign: Arc<Path>,
 }
@@ -324,7 +319,7 @@ impl Nugget {
                 return Err(ErrorData::internal_error("cancelled", None));
             }
         };
-        self.rest();
+        self.unload_when_idle();
         Ok(match answer {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Ok(Err(error)) => failed(&error),
@@ -418,29 +413,17 @@ impl Nugget {
         }
     }
 
-    /// Gives memory back once nobody has asked for a while.
-    fn rest(&self) {
-        let asked = Arc::clone(&self.asked);
-        let nth = asked.fetch_add(1, Ordering::SeqCst) + 1;
+    /// Unloads the model unless another call comes first.
+    fn unload_when_idle(&self) {
+        let calls = Arc::clone(&self.calls);
+        let nth = calls.fetch_add(1, Ordering::SeqCst) + 1;
         let service = Arc::downgrade(&self.service);
         tokio::spawn(async move {
-            tokio::time::sleep(IDLE_AFTER).await;
-            if asked.load(Ordering::SeqCst) != nth {
-                return;
-            }
-            let _ = tokio::task::spawn_blocking(embed::give_back).await;
-            tokio::time::sleep(INSTRUCTIONS_AFTER).await;
-            if asked.load(Ordering::SeqCst) != nth {
-                return;
-            }
-            let _ = tokio::task::spawn_blocking(embed::give_back_all).await;
-            tokio::time::sleep(PUT_AWAY_AFTER).await;
-            if asked.load(Ordering::SeqCst) == nth
+            tokio::time::sleep(UNLOAD_AFTER).await;
+            if calls.load(Ordering::SeqCst) == nth
                 && let Some(service) = service.upgrade()
             {
                 service.unload_model();
-                drop(service);
-                let _ = tokio::task::spawn_blocking(embed::give_back_all).await;
             }
         });
     }

@@ -17,8 +17,8 @@ pub(crate) struct IdleBenchArgs {
     /// The number of units in the brain
     #[arg(long, default_value_t = 1_000)]
     units: usize,
-    /// Seconds without a question before the memory is read; an idle server releases memory in steps
-    #[arg(long, default_value_t = 35)]
+    /// Seconds without a question before the memory is read; the model is unloaded after five minutes
+    #[arg(long, default_value_t = 5)]
     quiet: u64,
     #[command(flatten)]
     runtime: RuntimeArgs,
