@@ -43,7 +43,7 @@ pub struct Trouble {
 
 impl From<&embed::Error> for Trouble {
     fn from(error: &embed::Error) -> Self {
-        let after = error.is_temporary().then(|| error.after().unwrap_or(PROVIDER_PAUSE));
+        let after = error.is_temporary().then(|| error.retry_after().unwrap_or(PROVIDER_PAUSE));
         Self { message: pipeline::chain(error), after }
     }
 }
@@ -134,7 +134,7 @@ impl Model {
         if self.fake.is_some() {
             return;
         }
-        let settings = Settings { for_one_question: true, ..self.settings.clone() };
+        let settings = Settings { fast_start: true, ..self.settings.clone() };
         let _ = self.load_once(&self.embedder, &settings);
     }
 

@@ -60,7 +60,7 @@ impl ModelReranker {
         reserved.settle(&answer.model, &answer.usage).await;
         match (answer.stop, answer.input) {
             (Stop::Done, Some(input)) => {
-                docket.verdict(&answer.model, &input).map_err(|error| error.to_string())
+                docket.parse_ranking(&answer.model, &input).map_err(|error| error.to_string())
             }
             (Stop::Done, None) => Err("the model did not call the tool".to_owned()),
             (Stop::Refusal, _) => Err("the model declined to answer".to_owned()),

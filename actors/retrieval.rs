@@ -8,7 +8,7 @@ use git::{ContentState, Repository, ReviewSnapshot};
 use index::{Index, Snapshot, UnitRecord};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
-use retrieve::{Answer, ByWords, OutputFilter, Query, Review, Trace};
+use retrieve::{Answer, OutputFilter, Query, Review, Trace, WordSearch};
 
 use crate::ModelReranker;
 use crate::embedding::{self, Model};
@@ -124,7 +124,7 @@ impl Arguments {
         let (found, docket) = self
             .apart(move |this, pinned| {
                 let found = this.search(pinned, &asked, &its_model, Some(by_words))?;
-                let docket = RerankRequest::of(pinned, &asked, &found.trace, &Reader(this))
+                let docket = RerankRequest::from_search(pinned, &asked, &found.trace, &Reader(this))
                     .map_err(|error| chain(&error))?;
                 Ok((found, docket))
             })
@@ -156,9 +156,9 @@ impl Arguments {
         .await
     }
 
-    fn find_words(&self, pinned: &Snapshot, query: &Query) -> Result<ByWords, String> {
+    fn find_words(&self, pinned: &Snapshot, query: &Query) -> Result<WordSearch, String> {
         let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
-        retrieve::find_words(pinned, query, tokenizer).map_err(|error| chain(&error))
+        retrieve::search_words(pinned, query, tokenizer).map_err(|error| chain(&error))
     }
 
     /// `model` is the one that the question's vector is of.
@@ -167,7 +167,7 @@ impl Arguments {
         pinned: &Snapshot,
         query: &Query,
         model: &str,
-        by_words: Option<ByWords>,
+        by_words: Option<WordSearch>,
     ) -> Result<Found, String> {
         let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
         // Vectors of another model cannot be compared with the question's.
@@ -176,7 +176,7 @@ impl Arguments {
         let query = without.as_ref().unwrap_or(query);
         let by_words = by_words.map_or_else(|| self.find_words(pinned, query), Ok)?;
         let trace =
-            retrieve::trace_with(pinned, query, by_words, tokenizer).map_err(|error| chain(&error))?;
+            retrieve::search_with_words(pinned, query, by_words, tokenizer).map_err(|error| chain(&error))?;
         Ok(Found { generation: pinned.generation(), trace })
     }
 

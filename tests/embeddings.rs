@@ -111,12 +111,12 @@ fn what_is_no_vector_of_the_text_is_refused_and_the_key_is_shown_to_nobody() {
     let place = format!("{}/embeddings", elsewhere.url);
     for (reply, why) in [
         (Reply::Missing, "vectors for"),
-        (Reply::Dimensions(7), "7 numbers where 1536 were expected"),
+        (Reply::Dimensions(7), "7 numbers, expected 1536"),
         (Reply::Zero, "zero"),
         (Reply::Garbage, "cannot be read"),
         (Reply::Redirect(place), "307"),
         (Reply::Error(400, "too many tokens", None), "too many tokens"),
-        (Reply::Error(403, "you may not, canary-embed-key-4be07c55", None), "OpenAI refuses the key"),
+        (Reply::Error(403, "you may not, canary-embed-key-4be07c55", None), "OpenAI refused the key"),
         (Reply::Error(429, "You exceeded your current quota", None), "insufficient_quota"),
         (Reply::Error(429, "come back tomorrow", Some(86_400)), "tomorrow"),
     ] {

@@ -1,7 +1,7 @@
-//! Just enough of ONNX's protobuf to find a tensor's bytes in a model without the runtime and without
-//! copying. Field numbers: `onnx.proto` of the ONNX project (ModelProto, GraphProto, TensorProto).
+//! A reader for the tensors of an ONNX file, without the runtime and without copying. It reads only the protobuf fields
+//! that it needs. Field numbers: `onnx.proto` of the ONNX project (ModelProto, GraphProto, TensorProto).
 
-/// A constant of the graph, its data still in the file's bytes.
+/// A constant of the graph; its data is a part of the file's bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Tensor<'b> {
     pub(crate) name: &'b str,
@@ -17,14 +17,14 @@ pub(crate) enum Kind {
     Other,
 }
 
-/// All constants that keep their data in `raw_data`. A torn file has none.
+/// All constants with their data in `raw_data`. A truncated file has none.
 pub(crate) fn tensors(model: &[u8]) -> impl Iterator<Item = Tensor<'_>> {
     const MODEL_GRAPH: u64 = 7;
     const GRAPH_INITIALIZER: u64 = 5;
     Fields(model)
-        .filter_map(|(number, value)| value.bytes_of(number == MODEL_GRAPH))
+        .filter_map(|(number, value)| value.bytes_if(number == MODEL_GRAPH))
         .flat_map(Fields)
-        .filter_map(|(number, value)| value.bytes_of(number == GRAPH_INITIALIZER))
+        .filter_map(|(number, value)| value.bytes_if(number == GRAPH_INITIALIZER))
         .filter_map(tensor)
 }
 
@@ -54,7 +54,7 @@ fn tensor(message: &[u8]) -> Option<Tensor<'_>> {
         Kind::I8 => 1,
         Kind::Other => return None,
     };
-    // Data in another field, or in another file, does not match the shape.
+    // The lengths differ if the data is in another field or in another file.
     let length = tensor.shape.iter().try_fold(width, |product: usize, &n| product.checked_mul(n))?;
     (length == tensor.bytes.len()).then_some(tensor)
 }
@@ -65,7 +65,7 @@ enum Value<'b> {
 }
 
 impl<'b> Value<'b> {
-    fn bytes_of(self, wanted: bool) -> Option<&'b [u8]> {
+    fn bytes_if(self, wanted: bool) -> Option<&'b [u8]> {
         match self {
             Value::Bytes(bytes) if wanted => Some(bytes),
             _ => None,
@@ -73,7 +73,7 @@ impl<'b> Value<'b> {
     }
 }
 
-/// The fields of one message, in order; ends at the first byte that makes no sense.
+/// The fields of one message, in order; ends at the first invalid byte.
 struct Fields<'b>(&'b [u8]);
 
 impl<'b> Iterator for Fields<'b> {
@@ -122,13 +122,13 @@ mod tests {
     use crate::BUILT_IN_MODEL;
 
     #[test]
-    fn the_built_in_model_shows_its_tensors() {
-        let place = tensors(BUILT_IN_MODEL).find(|tensor| tensor.name == "position_embeddings_q").unwrap();
-        assert_eq!((place.shape.as_slice(), place.kind), (&[512, 384][..], Kind::I8));
+    fn the_built_in_model_has_tensors() {
+        let table = tensors(BUILT_IN_MODEL).find(|tensor| tensor.name == "position_embeddings_q").unwrap();
+        assert_eq!((table.shape.as_slice(), table.kind), (&[512, 384][..], Kind::I8));
     }
 
     #[test]
-    fn a_torn_or_senseless_file_shows_no_tensors_and_does_no_harm() {
+    fn a_truncated_or_invalid_file_has_no_tensors() {
         let all = tensors(BUILT_IN_MODEL).count();
         assert!(all > 50, "{all}");
         for cut in [0, 1, 7, 100, 1_000_000, BUILT_IN_MODEL.len() / 2] {
@@ -137,7 +137,7 @@ mod tests {
         for byte in 0..=255_u8 {
             assert_eq!(tensors(&[byte; 64]).count(), 0);
         }
-        // A length that overflows when added to a position.
+        // A length that would overflow if it were added to a position.
         assert_eq!(tensors(&[0x3a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).count(), 0);
     }
 }

@@ -1,5 +1,5 @@
-//! The runtime that runs the model: the ONNX Runtime library when there is one, otherwise tract, which is
-//! part of the binary.
+//! The choice of the model runtime: the ONNX Runtime library if there is one, otherwise tract, which is part of the
+//! binary.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -9,19 +9,29 @@ use ort::environment::Environment;
 
 use crate::{Error, Provider, RemoteModel, Settings};
 
-/// What runs the model in this process.
+/// What computes the vectors in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// The library of ONNX Runtime 1.`minor`: two to three times as fast.
-    OnnxRuntime { minor: u32, library: PathBuf },
-    /// Pure Rust, in the binary, always there.
+    /// The library of ONNX Runtime 1.`minor`: two to three times as fast as tract.
+    OnnxRuntime {
+        /// The minor version.
+        minor: u32,
+        /// The library's file.
+        library: PathBuf,
+    },
+    /// Pure Rust, in the binary, always available.
     Tract,
-    /// None here: a provider computes the vectors.
-    Provider { provider: Provider, url: String },
+    /// No runtime in this process: a provider computes the vectors.
+    Provider {
+        /// The protocol.
+        provider: Provider,
+        /// The base address.
+        url: String,
+    },
 }
 
 impl Runtime {
-    pub(crate) fn of_provider(model: &RemoteModel) -> Self {
+    pub(crate) fn for_provider(model: &RemoteModel) -> Self {
         Self::Provider { provider: model.provider, url: model.url.clone() }
     }
 }
@@ -38,7 +48,7 @@ impl fmt::Display for Runtime {
     }
 }
 
-/// One for a process. The environment is kept here because ort makes only one, and it must outlive every
+/// The runtime of the process. The environment is kept here because ort makes only one, and it must outlive every
 /// session.
 pub(crate) struct Backend {
     pub(crate) environment: Environment,
@@ -47,26 +57,26 @@ pub(crate) struct Backend {
 
 static BACKEND: OnceLock<Result<Backend, String>> = OnceLock::new();
 
-/// The backend of the process; the first call chooses it, later ones get what was chosen.
+/// The backend of the process, which the first call chooses.
 pub(crate) fn backend(settings: &Settings) -> Result<&'static Backend, Error> {
     BACKEND.get_or_init(|| choose(settings)).as_ref().map_err(|what| Error::Runtime(what.clone()))
 }
 
-/// What [`backend`] would choose or has chosen, without starting it; with what is passed over for it.
+/// The runtime that [`backend`] would choose, without starting it, and the libraries that it would skip.
 pub(crate) fn find(settings: &Settings) -> (Runtime, Vec<String>) {
-    let mut passed_over = Vec::new();
+    let mut skipped = Vec::new();
     for candidate in candidates(settings) {
-        // After a failed `init_from` ort takes the next one for done and works on memory that was never
-        // filled, so each library is probed and `init_from` is called once, for the one that will do.
+        // After a failed `init_from` ort treats the next call as done and works on memory that was never initialised.
+        // So each library is probed, and `init_from` is called once, for the one that is usable.
         match probe(&candidate) {
-            Ok(minor) => return (Runtime::OnnxRuntime { minor, library: candidate }, passed_over),
-            Err(why) => passed_over.push(format!("{}: {why}", candidate.display())),
+            Ok(minor) => return (Runtime::OnnxRuntime { minor, library: candidate }, skipped),
+            Err(why) => skipped.push(format!("{}: {why}", candidate.display())),
         }
     }
-    (Runtime::Tract, passed_over)
+    (Runtime::Tract, skipped)
 }
 
-/// The minor version of a library that would be taken, or why it would not.
+/// The minor version of a usable library, or why it is not usable.
 pub(crate) fn probe(library: &Path) -> Result<u32, String> {
     match ort::util::probe(library) {
         Some(minor) if minor >= ort::MINOR_VERSION => Ok(minor),
@@ -76,9 +86,9 @@ pub(crate) fn probe(library: &Path) -> Result<u32, String> {
 }
 
 fn choose(settings: &Settings) -> Result<Backend, String> {
-    let (runtime, passed_over) = find(settings);
-    for reason in &passed_over {
-        tracing::warn!(reason, "passed over a runtime library");
+    let (runtime, skipped) = find(settings);
+    for reason in &skipped {
+        tracing::warn!(reason, "skipped a runtime library");
     }
     let builder = match &runtime {
         Runtime::OnnxRuntime { library, .. } => {
@@ -96,15 +106,15 @@ fn choose(settings: &Settings) -> Result<Backend, String> {
     Ok(Backend { environment, runtime })
 }
 
-/// Where a library may be, most deliberate first: the settings, the environment, beside the executable, where
-/// fetched ones are put.
+/// The places of a library in order of precedence: the settings, the environment, beside the executable, the folder of
+/// downloaded libraries.
 fn candidates(settings: &Settings) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let environment = std::env::var_os("ORT_DYLIB_PATH").filter(|path| !path.is_empty()).map(PathBuf::from);
     for named in settings.runtime_library.clone().into_iter().chain(environment) {
         match std::path::absolute(&named) {
             Ok(folder) if folder.is_dir() => found.extend(libraries_in(&folder)),
-            // One that is named and missing stays in the list, so that its absence is told.
+            // A named library that is missing stays in the list, so that this is reported.
             Ok(file) => found.push(file),
             Err(_) => found.push(named),
         }
@@ -120,7 +130,7 @@ fn candidates(settings: &Settings) -> Vec<PathBuf> {
     found
 }
 
-/// The libraries of ONNX Runtime in a folder, whatever version their names carry, newest name first.
+/// The ONNX Runtime libraries in a folder, of any version, newest name first.
 fn libraries_in(folder: &Path) -> Vec<PathBuf> {
     let stem = format!("{}onnxruntime", std::env::consts::DLL_PREFIX);
     let suffix = std::env::consts::DLL_SUFFIX;
@@ -146,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_runtime_says_what_it_is() {
+    fn a_runtime_is_displayed_with_version_and_path() {
         let library = PathBuf::from("/opt/libonnxruntime.so");
         let shown = Runtime::OnnxRuntime { minor: 24, library }.to_string();
         assert_eq!(shown, "ONNX Runtime 1.24 (/opt/libonnxruntime.so)");
@@ -155,7 +165,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_folder_gives_its_runtime_libraries_and_nothing_else() {
+    fn only_runtime_libraries_of_a_folder_are_listed() {
         let folder = tempfile::tempdir().unwrap();
         for name in
             ["libonnxruntime.so", "libonnxruntime.so.1.24.1", "libonnxruntime_providers_shared.so", "x.so"]

@@ -1,5 +1,5 @@
-//! The open copies of the model. A session runs one text at a time, so there are a few, opened when needed,
-//! and a query gets the next free one before any document that waits.
+//! A pool of model sessions. A session runs one text at a time, so there are a few, opened on demand; a query gets the
+//! next free session before any waiting document.
 
 use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use ort::value::TensorRef;
 use crate::runtime::{Backend, Runtime, backend};
 use crate::{BUILT_IN_MODEL, BUILT_IN_NAME, Error, ModelChoice, Pooling, Settings};
 
-pub(crate) struct Sessions {
+pub(crate) struct SessionPool {
     backend: &'static Backend,
     source: Source,
     model: String,
@@ -19,15 +19,15 @@ pub(crate) struct Sessions {
     output: String,
     pooling: Pooling,
     sessions_max: usize,
-    pool: Mutex<Pool>,
+    state: Mutex<State>,
     freed: Condvar,
 }
 
-/// Who waits: a person for a query, or nobody for a document of the index.
+/// The priority of a text: a person waits for a query, and nobody for a document of the index.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    Now,
-    Later,
+pub(crate) enum Priority {
+    Query,
+    Document,
 }
 
 enum Source {
@@ -35,7 +35,7 @@ enum Source {
     File(PathBuf),
 }
 
-/// What one input of the model is given.
+/// The values of one input of the model.
 #[derive(Clone, Copy)]
 enum Feed {
     Ids,
@@ -44,22 +44,22 @@ enum Feed {
 }
 
 #[derive(Default)]
-struct Pool {
+struct State {
     free: Vec<Session>,
     /// Sessions that are open or being opened.
     open: usize,
     queries_waiting: usize,
 }
 
-impl Sessions {
-    /// Opens the first session, so that a model that does not work is told at once.
+impl SessionPool {
+    /// Opens the first session, so that an invalid model is an error at once.
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let (source, model, pooling) = match &settings.model {
             ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
                 (Source::BuiltIn, BUILT_IN_NAME.to_owned(), Pooling::None)
             }
             ModelChoice::Onnx(own) => {
-                // The runtimes word a missing file differently, and as if it were a bad model.
+                // The runtimes report a missing file in different words, and as an invalid model.
                 std::fs::File::open(&own.path).map_err(|source| Error::Read {
                     what: "model",
                     path: own.path.clone(),
@@ -69,12 +69,22 @@ impl Sessions {
             }
         };
         let backend = backend(settings)?;
-        let first = open_session(backend, &source, &model, settings.for_one_question)?;
+        let first = open_session(backend, &source, &model, settings.fast_start)?;
         let feeds = feeds(&first).map_err(|what| Error::Inputs { model: model.clone(), what })?;
         let output = output(&first, pooling).map_err(|what| Error::Outputs { model: model.clone(), what })?;
-        let pool = Mutex::new(Pool { free: vec![first], open: 1, queries_waiting: 0 });
+        let state = Mutex::new(State { free: vec![first], open: 1, queries_waiting: 0 });
         let sessions_max = settings.sessions_max.max(1);
-        Ok(Self { backend, source, model, feeds, output, pooling, sessions_max, pool, freed: Condvar::new() })
+        Ok(Self {
+            backend,
+            source,
+            model,
+            feeds,
+            output,
+            pooling,
+            sessions_max,
+            state,
+            freed: Condvar::new(),
+        })
     }
 
     pub(crate) fn runtime(&self) -> Runtime {
@@ -82,8 +92,8 @@ impl Sessions {
     }
 
     /// Runs the model on one text, given as its token ids. The vector is pooled, not normalised.
-    pub(crate) fn run(&self, ids: &[i64], urgency: Urgency) -> Result<Vec<f32>, Error> {
-        let mut lease = self.lease(urgency)?;
+    pub(crate) fn run(&self, ids: &[i64], priority: Priority) -> Result<Vec<f32>, Error> {
+        let mut lease = self.lease(priority)?;
         let session =
             lease.session.as_mut().ok_or_else(|| Error::Runtime("a session was lost".to_owned()))?;
         let failed = |source| Error::Run { model: self.model.clone(), source };
@@ -103,7 +113,7 @@ impl Sessions {
             || Error::Outputs { model: self.model.clone(), what: "its output is missing".to_owned() };
         let tensor = outputs.get(&self.output).ok_or_else(missing)?;
         let (shape, values) = tensor.try_extract_tensor::<f32>().map_err(failed)?;
-        let pooled = pool(self.pooling, shape, values, ids.len());
+        let pooled = pool_tokens(self.pooling, shape, values, ids.len());
         pooled.map_err(|what| Error::Outputs { model: self.model.clone(), what })
     }
 
@@ -117,75 +127,76 @@ impl Sessions {
         self.lock().queries_waiting
     }
 
-    pub(crate) fn lease(&self, urgency: Urgency) -> Result<Lease<'_>, Error> {
-        let mut pool = self.lock();
+    pub(crate) fn lease(&self, priority: Priority) -> Result<Lease<'_>, Error> {
+        let mut state = self.lock();
         loop {
-            if urgency == Urgency::Now || pool.queries_waiting == 0 {
-                if let Some(session) = pool.free.pop() {
+            if priority == Priority::Query || state.queries_waiting == 0 {
+                if let Some(session) = state.free.pop() {
                     return Ok(Lease { sessions: self, session: Some(session) });
                 }
-                if pool.open < self.sessions_max {
-                    pool.open += 1;
-                    drop(pool);
-                    // From here on the lease counts as open, and gives its place back if opening fails.
+                if state.open < self.sessions_max {
+                    state.open += 1;
+                    drop(state);
+                    // From here on the lease counts as an open session, and stops to count if opening fails.
                     let mut lease = Lease { sessions: self, session: None };
                     lease.session = Some(open_session(self.backend, &self.source, &self.model, false)?);
                     return Ok(lease);
                 }
             }
-            let waits = usize::from(urgency == Urgency::Now);
-            pool.queries_waiting += waits;
-            pool = self.freed.wait(pool).unwrap_or_else(PoisonError::into_inner);
-            pool.queries_waiting -= waits;
+            let waits = usize::from(priority == Priority::Query);
+            state.queries_waiting += waits;
+            state = self.freed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.queries_waiting -= waits;
         }
     }
 
-    /// Closes the sessions that are not in use. The next text opens one again.
+    /// Closes the sessions that are not in use. The next text opens a session again.
     pub(crate) fn close_free(&self) {
-        let mut pool = self.lock();
-        let free = std::mem::take(&mut pool.free);
-        pool.open -= free.len();
-        drop(pool);
+        let mut state = self.lock();
+        let free = std::mem::take(&mut state.free);
+        state.open -= free.len();
+        drop(state);
         drop(free);
         self.freed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A session in use; goes back to the pool when dropped, also by a panic.
+/// A session in use. It goes back to the pool when dropped, also by a panic.
 pub(crate) struct Lease<'s> {
-    sessions: &'s Sessions,
+    sessions: &'s SessionPool,
     session: Option<Session>,
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        let mut pool = self.sessions.lock();
+        let mut state = self.sessions.lock();
         match self.session.take() {
-            Some(session) => pool.free.push(session),
-            None => pool.open -= 1,
+            Some(session) => state.free.push(session),
+            None => state.open -= 1,
         }
-        drop(pool);
-        // All, for the one that would be woken alone may be a document that must let a query pass.
+        drop(state);
+        // All are woken, for a single one may be a document that has to let a query pass.
         self.sessions.freed.notify_all();
     }
 }
 
-fn open_session(backend: &Backend, source: &Source, model: &str, soon: bool) -> Result<Session, Error> {
+fn open_session(backend: &Backend, source: &Source, model: &str, fast_start: bool) -> Result<Session, Error> {
     let commit = || -> ort::Result<Session> {
-        // tract works only on an optimised graph. With ONNX Runtime optimising costs 45 ms once and saves 10 ms
-        // of every text.
+        // tract works only on an optimised graph. With ONNX Runtime, optimising takes 45 ms once and saves 10 ms for
+        // every text.
         let level = match backend.runtime {
-            Runtime::OnnxRuntime { .. } if soon => GraphOptimizationLevel::Disable,
+            Runtime::OnnxRuntime { .. } if fast_start => GraphOptimizationLevel::Disable,
             _ => GraphOptimizationLevel::All,
         };
-        let mut builder =
-            Session::builder(&backend.environment)?.with_optimization_level(level).map_err(recovered)?;
+        let mut builder = Session::builder(&backend.environment)?
+            .with_optimization_level(level)
+            .map_err(without_builder)?;
         if backend.runtime != Runtime::Tract {
-            builder = builder.with_intra_threads(1).map_err(recovered)?;
+            builder = builder.with_intra_threads(1).map_err(without_builder)?;
         }
         match source {
             Source::BuiltIn => builder.commit_from_memory(BUILT_IN_MODEL),
@@ -199,7 +210,7 @@ fn open_session(backend: &Backend, source: &Source, model: &str, soon: bool) -> 
     })
 }
 
-fn recovered(error: ort::Error<SessionBuilder>) -> ort::Error {
+fn without_builder(error: ort::Error<SessionBuilder>) -> ort::Error {
     ort::Error::new(error.to_string())
 }
 
@@ -214,7 +225,7 @@ fn feeds(session: &Session) -> Result<Vec<Feed>, String> {
             "input_ids" => Ok(Feed::Ids),
             "attention_mask" => Ok(Feed::Ones("attention_mask")),
             "token_type_ids" => Ok(Feed::Zeros("token_type_ids")),
-            other => Err(format!("nobody knows what its input `{other}` wants")),
+            other => Err(format!("the input `{other}` is unknown")),
         })
         .collect()
 }
@@ -227,14 +238,14 @@ fn output(session: &Session, pooling: Pooling) -> Result<String, String> {
     };
     match wanted.iter().find(|wanted| names.contains(wanted)) {
         Some(name) => Ok((*name).to_owned()),
-        // With one output there is nothing to choose from; its shape is checked when it comes.
+        // A single output is used under any name; its shape is checked with each result.
         None if names.len() == 1 => Ok(names[0].to_owned()),
         None => Err(format!("it has no output `{}`, but `{}`", wanted.join("` or `"), names.join("`, `"))),
     }
 }
 
-/// `[1, tokens, dimensions]` or, already pooled, `[1, dimensions]` to `[dimensions]`.
-fn pool(pooling: Pooling, shape: &[i64], values: &[f32], tokens: usize) -> Result<Vec<f32>, String> {
+/// Pools `[1, tokens, dimensions]` to `[dimensions]`; `[1, dimensions]` is pooled already.
+fn pool_tokens(pooling: Pooling, shape: &[i64], values: &[f32], tokens: usize) -> Result<Vec<f32>, String> {
     let shape: Vec<usize> = shape.iter().map(|&n| usize::try_from(n).unwrap_or(0)).collect();
     match (pooling, shape.as_slice()) {
         (Pooling::None, [1, dimensions]) if *dimensions > 0 => Ok(values.to_vec()),
@@ -261,15 +272,15 @@ mod tests {
     #[test]
     fn pooling_takes_the_mean_or_the_first_token() {
         let values = [1.0, 2.0, 3.0, 6.0];
-        assert_eq!(pool(Pooling::Mean, &[1, 2, 2], &values, 2).unwrap(), [2.0, 4.0]);
-        assert_eq!(pool(Pooling::Cls, &[1, 2, 2], &values, 2).unwrap(), [1.0, 2.0]);
-        assert_eq!(pool(Pooling::None, &[1, 4], &values, 2).unwrap(), values);
+        assert_eq!(pool_tokens(Pooling::Mean, &[1, 2, 2], &values, 2).unwrap(), [2.0, 4.0]);
+        assert_eq!(pool_tokens(Pooling::Cls, &[1, 2, 2], &values, 2).unwrap(), [1.0, 2.0]);
+        assert_eq!(pool_tokens(Pooling::None, &[1, 4], &values, 2).unwrap(), values);
     }
 
     #[test]
     fn an_output_of_another_shape_is_refused() {
-        assert!(pool(Pooling::Mean, &[1, 4], &[0.0; 4], 2).is_err());
-        assert!(pool(Pooling::None, &[1, 2, 2], &[0.0; 4], 2).is_err());
-        assert!(pool(Pooling::Cls, &[1, 2, 2], &[0.0; 4], 3).is_err());
+        assert!(pool_tokens(Pooling::Mean, &[1, 4], &[0.0; 4], 2).is_err());
+        assert!(pool_tokens(Pooling::None, &[1, 2, 2], &[0.0; 4], 2).is_err());
+        assert!(pool_tokens(Pooling::Cls, &[1, 2, 2], &[0.0; 4], 3).is_err());
     }
 }

@@ -13,8 +13,8 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
 }
 
-/// The built-in model and tokenizer as files, for a model of the user's own.
-fn own(folder: &Path, pooling: Pooling) -> OnnxModel {
+/// Writes the built-in model and tokenizer as files of a user's own model.
+fn own_model(folder: &Path, pooling: Pooling) -> OnnxModel {
     let (path, tokenizer) = (folder.join("my-encoder.onnx"), folder.join("tokenizer.json"));
     fs::write(&path, BUILT_IN_MODEL).unwrap();
     fs::write(&tokenizer, BUILT_IN_TOKENIZER).unwrap();
@@ -27,7 +27,7 @@ fn settings(own: OnnxModel) -> Settings {
 }
 
 #[test]
-fn the_vector_is_the_one_the_model_is_known_to_give() {
+fn the_built_in_model_gives_the_known_vector() {
     let embedder = embedder();
     let vector = embedder.embed_query("how do I close a pooled goroutine connection").unwrap();
     // Computed once, by tract and by ONNX Runtime 1.31, which agree to 1e-6.
@@ -51,7 +51,7 @@ fn an_unloaded_model_loads_again_and_answers_as_before() {
     };
     assert_eq!(open(), 1);
     embedder.unload();
-    assert_eq!(open(), 0, "nothing of it is kept");
+    assert_eq!(open(), 0, "all sessions are closed");
     assert_eq!(embedder.embed_query("how do I shut down a worker pool?").unwrap(), before);
     assert_eq!(open(), 1);
 }
@@ -73,7 +73,7 @@ fn paraphrases_are_nearer_than_other_subjects() {
 }
 
 #[test]
-fn a_vector_depends_on_nothing_but_its_text() {
+fn a_vector_depends_only_on_its_text() {
     let embedder = embedder();
     let first = embedder.embed_document("use fsync before rename").unwrap();
     embedder.embed_document(&"quite another and a much longer text ".repeat(60)).unwrap();
@@ -82,7 +82,7 @@ fn a_vector_depends_on_nothing_but_its_text() {
 }
 
 #[test]
-fn hostile_texts_give_a_vector_or_a_clear_error() {
+fn hostile_texts_give_a_vector_or_an_error() {
     let embedder = embedder();
     for blank in ["", "   \n\t ", "\0\0", "\u{200b}\u{feff}", "\u{1}\u{2}"] {
         match embedder.embed_query(blank) {
@@ -107,7 +107,7 @@ fn hostile_texts_give_a_vector_or_a_clear_error() {
 }
 
 #[test]
-fn what_lies_beyond_the_limit_changes_nothing_and_what_lies_before_it_does() {
+fn text_beyond_the_token_limit_changes_nothing() {
     let embedder = embedder();
     let fits = "pool ".repeat(254);
     let vector = embedder.embed_document(&fits).unwrap();
@@ -117,7 +117,7 @@ fn what_lies_beyond_the_limit_changes_nothing_and_what_lies_before_it_does() {
 }
 
 #[test]
-fn tokens_are_counted_as_the_tokenizer_counts_them_and_without_a_limit() {
+fn tokens_are_counted_beyond_the_limit() {
     let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
     let mut plain = tokenizers::Tokenizer::from_bytes(BUILT_IN_TOKENIZER).unwrap();
     plain.with_truncation(None).unwrap();
@@ -134,7 +134,7 @@ fn tokens_are_counted_as_the_tokenizer_counts_them_and_without_a_limit() {
 fn synonyms_are_similar_by_the_token_table() {
     let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
     let table = tokenizer.token_table().unwrap();
-    let piece = |word: &str| match *tokenizer.pieces(word) {
+    let piece = |word: &str| match *tokenizer.token_ids(word) {
         [piece] => piece,
         ref pieces => panic!("{word} is {pieces:?}"),
     };
@@ -144,13 +144,13 @@ fn synonyms_are_similar_by_the_token_table() {
     assert!((cosines[1] - 1.0).abs() < 1e-5 && cosines[3] == 0.0, "{cosines:?}");
     // The last token of the vocabulary has a row, and none comes after it.
     assert_eq!(table.cosines(&[30_521], &[30_521, 30_522]), [1.0, 0.0]);
-    // Words are remembered; remembering must not change them.
-    assert_eq!(tokenizer.pieces("goroutine"), tokenizer.pieces("goroutine"));
-    assert!(tokenizer.pieces("").is_empty() && tokenizer.pieces("goroutine").len() > 1);
+    // The cache of words must not change the result.
+    assert_eq!(tokenizer.token_ids("goroutine"), tokenizer.token_ids("goroutine"));
+    assert!(tokenizer.token_ids("").is_empty() && tokenizer.token_ids("goroutine").len() > 1);
 }
 
 #[test]
-fn two_threads_embed_at_once_and_get_the_same() {
+fn threads_embed_at_once_and_get_the_same_vectors() {
     let embedder = embedder();
     let expected = embedder.embed_query("two at once").unwrap();
     let barrier = Barrier::new(4);
@@ -167,22 +167,22 @@ fn two_threads_embed_at_once_and_get_the_same() {
 }
 
 #[test]
-fn a_query_goes_before_a_document_that_came_when_a_session_was_freed() {
+fn a_waiting_query_gets_a_session_before_a_document() {
     let embedder = Embedder::load(&Settings { sessions_max: 1, ..Settings::default() }).unwrap();
     let Engine::Local { sessions, .. } = &embedder.engine else { panic!("the built-in model is local") };
     let (got, order) = mpsc::channel();
-    let held = sessions.lease(Urgency::Later).unwrap();
+    let held = sessions.lease(Priority::Document).unwrap();
     std::thread::scope(|scope| {
         let query_got = got.clone();
         scope.spawn(move || {
-            let _lease = sessions.lease(Urgency::Now).unwrap();
+            let _lease = sessions.lease(Priority::Query).unwrap();
             query_got.send("query").unwrap();
         });
         while sessions.queries_waiting() == 0 {
             std::thread::yield_now();
         }
         drop(held);
-        let _lease = sessions.lease(Urgency::Later).unwrap();
+        let _lease = sessions.lease(Priority::Document).unwrap();
         got.send("document").unwrap();
     });
     drop(got);
@@ -190,21 +190,21 @@ fn a_query_goes_before_a_document_that_came_when_a_session_was_freed() {
 }
 
 #[test]
-fn a_model_of_ones_own_gives_what_it_gives_built_in() {
+fn the_users_own_model_gives_the_same_vectors() {
     let folder = tempfile::tempdir().unwrap();
     let built_in = embedder().embed_query("the same model as a file").unwrap();
-    let mean = Embedder::load(&settings(own(folder.path(), Pooling::Mean))).unwrap();
+    let mean = Embedder::load(&settings(own_model(folder.path(), Pooling::Mean))).unwrap();
     assert_eq!(mean.dimensions(), 384);
     assert!(cosine(&mean.embed_query("the same model as a file").unwrap(), &built_in) > 0.999_99);
-    let first = Embedder::load(&settings(own(folder.path(), Pooling::Cls))).unwrap();
+    let first = Embedder::load(&settings(own_model(folder.path(), Pooling::Cls))).unwrap();
     assert!(cosine(&first.embed_query("the same model as a file").unwrap(), &built_in) < 0.99);
-    assert_ne!(mean.model_name(), first.model_name(), "vectors that cannot be compared have one name");
+    assert_ne!(mean.model_name(), first.model_name(), "vectors that cannot be compared have the same name");
 }
 
 #[test]
-fn prefixes_and_limits_of_ones_own_model_are_heeded() {
+fn prefixes_and_limits_of_the_users_model_are_applied() {
     let folder = tempfile::tempdir().unwrap();
-    let plain = own(folder.path(), Pooling::None);
+    let plain = own_model(folder.path(), Pooling::None);
     let mut prefixed = plain.clone();
     prefixed.query_prefix = "query: ".into();
     prefixed.tokens_max = Some(16);
@@ -220,9 +220,9 @@ fn prefixes_and_limits_of_ones_own_model_are_heeded() {
 }
 
 #[test]
-fn the_name_of_ones_own_model_follows_its_content() {
+fn the_name_of_the_users_model_depends_on_its_content() {
     let folder = tempfile::tempdir().unwrap();
-    let own = own(folder.path(), Pooling::Mean);
+    let own = own_model(folder.path(), Pooling::Mean);
     let before = model_name(&settings(own.clone()));
     assert_eq!(before, model_name(&settings(own.clone())));
     let mut bytes = fs::read(&own.path).unwrap();
@@ -235,9 +235,9 @@ fn the_name_of_ones_own_model_follows_its_content() {
 }
 
 #[test]
-fn a_model_that_cannot_serve_says_why() {
+fn a_model_that_does_not_load_gives_the_reason() {
     let folder = tempfile::tempdir().unwrap();
-    let good = own(folder.path(), Pooling::Mean);
+    let good = own_model(folder.path(), Pooling::Mean);
     let fails = |own: OnnxModel| match Embedder::load(&settings(own)) {
         Ok(_) => panic!("it loaded"),
         Err(error) => error.to_string().replace(&folder.path().display().to_string(), "…"),
@@ -271,14 +271,14 @@ fn a_model_that_cannot_serve_says_why() {
     };
     let path = renamed(b"token_type_ids", b"position_idsss");
     let inputs = fails(OnnxModel { path, ..good.clone() });
-    assert_eq!(inputs, "…/renamed.onnx cannot be fed: nobody knows what its input `position_idsss` wants");
+    assert_eq!(inputs, "…/renamed.onnx has unsupported inputs: the input `position_idsss` is unknown");
     let path = renamed(b"sentence_embedding", b"sentence_emneddimg");
     let outputs = fails(OnnxModel { path, pooling: Pooling::None, ..good });
     assert!(outputs.contains("has no output `sentence_embedding`"), "{outputs}");
 }
 
 #[test]
-fn a_vector_without_a_direction_is_refused() {
+fn a_vector_without_a_direction_is_an_error() {
     assert!(normalized(vec![0.0; 4]).is_err());
     assert!(normalized(vec![1.0, f32::NAN]).is_err());
     assert!(normalized(vec![1.0, f32::INFINITY]).is_err());

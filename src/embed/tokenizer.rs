@@ -1,4 +1,4 @@
-//! Text to the token ids of the model, and how many they are.
+//! The tokenizer of the model: token ids, and the number of tokens in a text.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -18,30 +18,30 @@ pub struct Tokenizer {
 struct Shared {
     inner: Inner,
     tokens_max: usize,
+    /// The token ids of words that were asked for.
     words: RwLock<AHashMap<String, Arc<[u32]>>>,
     table: OnceLock<Option<TokenTable>>,
     model: ModelChoice,
 }
 
-/// When the tokenizer's file does not say where it cuts.
+/// The limit of tokens if the tokenizer's file has none.
 const TOKENS_MAX_DEFAULT: usize = 512;
-/// A token of natural text or code has 3 to 6 bytes. What lies beyond 64 for each token the model takes is
-/// not even looked at, so that a text of megabytes costs no more than one of a page.
+/// A token of natural text or code has 3 to 6 bytes. Text beyond 64 bytes for each token of the model's limit is not
+/// tokenized, so that a text of megabytes takes no longer than a page.
 const BYTES_PER_TOKEN_MAX: usize = 64;
-/// The words whose tokens are remembered: more than a brain's usual vocabulary, at most some 5 MB.
+/// The limit of words in the cache: more than the usual vocabulary of a brain, at most about 5 MB.
 const WORDS_KEPT_MAX: usize = 50_000;
-/// Longer words are not words: identifiers and hashes, tokenized anew each time.
+/// Longer words are identifiers and hashes, which are not cached.
 const WORD_BYTES_KEPT_MAX: usize = 32;
 
 impl Tokenizer {
-    /// Reads the tokenizer that goes with the model (15 ms for the built-in one).
+    /// Loads the tokenizer of the model (15 ms for the built-in one), without the model.
     ///
     /// # Errors
-    /// When the file of a model of the user's own is missing or is no tokenizer.
+    /// If the tokenizer file of the user's own model is missing or invalid.
     pub fn load(settings: &Settings) -> Result<Self, Error> {
         let (parsed, path, tokens_max) = match &settings.model {
-            // A provider's own tokenizer is not needed: it counts roughly, and the built-in table of words
-            // goes with it.
+            // For a provider the built-in tokenizer counts well enough, and its token table serves the re-ranker.
             ModelChoice::BuiltIn | ModelChoice::Remote(_) => {
                 (Inner::from_bytes(BUILT_IN_TOKENIZER), "built in".into(), None)
             }
@@ -56,10 +56,10 @@ impl Tokenizer {
             .or(inner.get_truncation().map(|truncation| truncation.max_length))
             .unwrap_or(TOKENS_MAX_DEFAULT)
             .max(8);
-        // One tokenizer both counts whole texts and cuts those for the model, so it must not cut by itself.
+        // The same tokenizer counts whole texts, so it must not truncate by itself.
         inner.with_truncation(None).map_err(not_a_tokenizer)?;
         inner.with_padding(None);
-        // A text that speaks of `[SEP]` means the letters.
+        // A text that contains `[SEP]` means the characters.
         inner.set_encode_special_tokens(true);
         let shared = Shared {
             inner,
@@ -71,18 +71,18 @@ impl Tokenizer {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// How many tokens of a text the model sees, its special tokens included.
+    /// The model's limit of tokens for a text, including special tokens.
     pub fn tokens_max(&self) -> usize {
         self.shared.tokens_max
     }
 
-    /// The tokens of one word, without the model's special ones. Remembered, for the same words come again.
-    pub fn pieces(&self, word: &str) -> Arc<[u32]> {
+    /// The token ids of one word, without special tokens. Short words are cached.
+    pub fn token_ids(&self, word: &str) -> Arc<[u32]> {
         let keep = word.len() <= WORD_BYTES_KEPT_MAX;
         if keep && let Some(pieces) = self.words().get(word) {
             return Arc::clone(pieces);
         }
-        // Not under the lock: the others need not wait for it.
+        // Not under the lock, so that other threads need not wait.
         let pieces: Arc<[u32]> = match self.shared.inner.encode_fast(word, false) {
             Ok(encoding) => encoding.get_ids().into(),
             Err(_) => [].into(),
@@ -97,26 +97,26 @@ impl Tokenizer {
         pieces
     }
 
-    /// The model's own vectors of its tokens, when the model's file shows them. For the built-in model they
-    /// are read in place; a model of the user's own is read from the disk the first time.
+    /// The model's table of word embeddings, or `None` if its file has none. The built-in table is read in place; the
+    /// user's own model is read from the disk the first time.
     pub fn token_table(&self) -> Option<&TokenTable> {
         self.shared.table.get_or_init(|| TokenTable::read(&self.shared.model)).as_ref()
     }
 
-    /// Whether nothing is left of the text for the model.
+    /// Whether the text has no visible characters.
     pub(crate) fn is_blank(&self, text: &str) -> bool {
         text.chars().all(|c| c.is_whitespace() || knowledge::text::is_hidden(c))
     }
 
-    /// The ids of a text as the model takes them: cut to its limit, with its special tokens.
+    /// The token ids of a text for the model: with special tokens, truncated to the limit.
     pub(crate) fn model_input(&self, prefix: &str, text: &str) -> Result<Vec<i64>, Error> {
         let failed = |source| Error::Tokenize { bytes: text.len(), source };
         let inner = &self.shared.inner;
-        let seen = match prefix {
-            "" => Cow::Borrowed(self.seen(text)),
-            prefix => Cow::Owned(format!("{prefix}{}", self.seen(text))),
+        let head = match prefix {
+            "" => Cow::Borrowed(self.head(text)),
+            prefix => Cow::Owned(format!("{prefix}{}", self.head(text))),
         };
-        let mut encoding = inner.encode_fast(&*seen, false).map_err(failed)?;
+        let mut encoding = inner.encode_fast(&*head, false).map_err(failed)?;
         if encoding.is_empty() {
             return Err(Error::Empty);
         }
@@ -127,7 +127,8 @@ impl Tokenizer {
         Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
     }
 
-    fn seen<'t>(&self, text: &'t str) -> &'t str {
+    /// The part of a text that can be within the limit.
+    fn head<'t>(&self, text: &'t str) -> &'t str {
         let text = text.trim_start();
         &text[..text.floor_char_boundary(self.shared.tokens_max * BYTES_PER_TOKEN_MAX)]
     }
@@ -138,9 +139,9 @@ impl Tokenizer {
 }
 
 impl CountTokens for Tokenizer {
-    /// Counts the whole text, also what the model would not see.
+    /// Counts the tokens of the whole text, also beyond the model's limit.
     fn count(&self, text: &str) -> usize {
-        // A text that cannot be tokenized is still counted, at the usual four bytes a token.
+        // A text that cannot be tokenized counts one token for four bytes.
         self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
     }
 }

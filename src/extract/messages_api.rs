@@ -56,7 +56,9 @@ impl Backend for MessagesApi {
                     message = format!("{message}: {source}");
                 }
                 let error = match &error {
-                    _ if error.is_temporary() => BackendError::Busy { message, retry_after: error.after() },
+                    _ if error.is_temporary() => {
+                        BackendError::Busy { message, retry_after: error.retry_after() }
+                    }
                     _ if error.is_too_large() => BackendError::TooLarge(message),
                     llm::Error::Answer(_) => BackendError::Malformed(message),
                     _ => BackendError::Permanent(message),

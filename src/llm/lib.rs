@@ -1,14 +1,25 @@
-//! The way to a model: the Claude Messages API over HTTPS.
+//! Client for model providers over HTTPS: the Claude Messages API, and a plain JSON endpoint for others.
 //!
-//! Every call has a deadline, and the key is never shown: not in errors, logs or `Debug`. No text
-//! goes out without redaction, whoever has written it.
+//! Every call has a deadline, and every text is redacted before it is sent. The key is never shown in errors, logs
+//! or `Debug` output. This crate never decides whether a call is worth its price: budgets are the caller's.
+//!
+//! ```
+//! use llm::{Usage, microdollars};
+//!
+//! let usage = Usage { input_tokens: 1_000, output_tokens: 100, ..Usage::default() };
+//! assert_eq!(microdollars("claude-haiku-4-5", &usage), 1_500);
+//! ```
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
-pub mod http;
+mod endpoint;
 mod price;
+mod retry;
 mod tool;
 
+pub use endpoint::{Auth, Endpoint};
 pub use price::{PRICES_AS_OF, microdollars};
-pub use tool::{Answer, Request, Stop, Tool};
+pub use retry::retry;
+pub use tool::{Request, Stop, Tool, ToolAnswer};
 
 use std::fmt;
 use std::path::Path;
@@ -20,14 +31,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use transcript::redact::redact;
 
-use crate::http::{Auth, Endpoint};
-
-/// The version of the API that the requests are written for.
+/// The version of the Messages API that the requests follow.
 const API_VERSION: &str = "2023-06-01";
-/// The largest answer that is read. The longest that a model can write is far smaller.
+/// Longer answers are refused. The longest that a model can write is far shorter.
 const ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// A key that shows itself to nobody but the server.
+/// An API key. `Debug` does not show it.
 #[derive(Clone)]
 pub struct Key(String);
 
@@ -38,12 +47,19 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// The key from the file, or else from `ANTHROPIC_API_KEY`; `None` when there is none.
+    /// Reads the key from the file, or from `ANTHROPIC_API_KEY` if no file is named. `None` if it is empty or unset.
+    ///
+    /// # Errors
+    /// [`Error::KeyFile`] if the file cannot be read.
     pub fn find(file: Option<&Path>) -> Result<Option<Self>, Error> {
         Self::find_in(file, "ANTHROPIC_API_KEY")
     }
 
-    /// The key from the file, or else from the variable of the environment; `None` when there is none.
+    /// Reads the key from the file, or from the named environment variable if no file is named. `None` if it is
+    /// empty or unset.
+    ///
+    /// # Errors
+    /// [`Error::KeyFile`] if the file cannot be read.
     pub fn find_in(file: Option<&Path>, variable: &str) -> Result<Option<Self>, Error> {
         let text = match file {
             Some(path) => std::fs::read_to_string(path)
@@ -55,55 +71,68 @@ impl Key {
     }
 }
 
+/// Where a [`Client`] sends its requests, and with what.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `https://api.anthropic.com`, without the path.
+    /// The base address without a path: `https://api.anthropic.com`.
     pub url: String,
+    /// The model's name.
     pub model: String,
+    /// Sent as `x-api-key`.
     pub key: Key,
-    /// For one request with its retries.
+    /// The time for one request with its retries.
     pub deadline: Duration,
 }
 
+/// Why a call has no usable answer.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
 pub enum Error {
+    /// The key file is missing or not readable.
     #[error("failed to read the key file {path}")]
     KeyFile { path: String, source: std::io::Error },
+    /// The HTTP client or its TLS provider failed to start.
     #[error("failed to set up the HTTP client")]
     Client(#[source] reqwest::Error),
+    /// The key is not a valid header value.
     #[error("the key holds characters that no header may have")]
     Key,
+    /// The deadline passed before the answer was complete.
     #[error("the model did not answer within {0:?}")]
     Deadline(Duration),
+    /// The request or its answer was lost on the way.
     #[error("failed to reach the model")]
     Transport(#[source] reqwest::Error),
-    /// The server's refusal, with its word on when to come back.
+    /// The server answered with an error, and may have named a time for the next attempt.
     #[error("the model's server answered {status}: {message}")]
-    Status { status: u16, message: String, after: Option<Duration> },
+    Status { status: u16, message: String, retry_after: Option<Duration> },
+    /// The answer is not what the API documents.
     #[error("the model's answer cannot be read: {0}")]
     Answer(String),
+    /// The answer reached the token limit of the request.
     #[error("the model's answer was cut off at {0} tokens")]
     Truncated(u32),
+    /// The model refused to answer.
     #[error("the model declined to answer")]
     Refused,
 }
 
 impl Error {
-    /// Whether the same request may well succeed later.
+    /// Whether the same request may succeed later.
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Deadline(_) | Self::Transport(_) => true,
-            // OpenAI says 429 also when nothing is left to pay with.
+            // OpenAI answers 429 also when the account has no credit left.
             Self::Status { status: 429, message, .. } => !message.contains("insufficient_quota"),
             Self::Status { status, .. } => matches!(status, 408 | 500..=599),
             _ => false,
         }
     }
 
-    /// When the server wants to be asked again, if it said so.
-    pub fn after(&self) -> Option<Duration> {
+    /// How long the server wants to be left alone, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Self::Status { after, .. } => *after,
+            Self::Status { retry_after, .. } => *retry_after,
             _ => None,
         }
     }
@@ -120,7 +149,7 @@ impl Error {
         }
     }
 
-    /// Whether the server may have worked on the request, so that it may be on the bill.
+    /// Whether the server may have charged for the request.
     pub fn may_have_cost(&self) -> bool {
         match self {
             Self::Deadline(_) | Self::Answer(_) | Self::Truncated(_) | Self::Refused => true,
@@ -130,29 +159,36 @@ impl Error {
     }
 }
 
-/// What a model said, and what it cost.
+/// The text that a model wrote, with its tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
+    /// Never empty.
     pub text: String,
+    /// Tokens of the request.
     pub input_tokens: u32,
+    /// Tokens of the reply.
     pub output_tokens: u32,
 }
 
-/// What one call took, in tokens, as the server counts them.
+/// The tokens of one call, as the server counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
-    /// Read by the model in full; what came from or went into the cache is not in it.
+    /// Input tokens that were neither read from the cache nor written to it.
     #[serde(default, deserialize_with = "lenient")]
     pub input_tokens: u64,
     #[serde(default, deserialize_with = "lenient")]
+    /// Tokens that the model wrote.
     pub output_tokens: u64,
+    /// Input tokens that were written to the cache.
     #[serde(default, deserialize_with = "lenient")]
     pub cache_creation_input_tokens: u64,
+    /// Input tokens that were read from the cache.
     #[serde(default, deserialize_with = "lenient")]
     pub cache_read_input_tokens: u64,
 }
 
 impl Usage {
+    /// The sum of all four.
     pub fn tokens(&self) -> u64 {
         self.input_tokens
             + self.output_tokens
@@ -161,8 +197,8 @@ impl Usage {
     }
 }
 
-/// The API gives `null` for a count that does not apply. A count beyond any call's is cut, so that a
-/// sum of a year's never runs over.
+/// Reads a count; the API sends `null` for one that does not apply. An impossibly large count is limited, so that the
+/// sum over a year cannot overflow.
 fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Ok(Value::deserialize(deserializer)?.as_u64().unwrap_or_default().min(1 << 32))
 }
@@ -172,13 +208,15 @@ fn lenient<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::
 pub struct Client {
     endpoint: Endpoint,
     settings: Settings,
-    /// Set once the model has said that no tool can be forced on it.
+    /// Set once the server has said that this model takes no forced tool.
     only_offers_tools: Arc<AtomicBool>,
 }
 
 impl Client {
+    /// A client with these settings. Sends nothing.
+    ///
     /// # Errors
-    /// When the TLS provider or the HTTP client cannot be set up.
+    /// [`Error::Client`] if the HTTP client cannot be set up.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let endpoint = Endpoint::new(
             format!("{}/v1/messages", settings.url.trim_end_matches('/')),
@@ -190,14 +228,17 @@ impl Client {
         Ok(Self { endpoint, settings, only_offers_tools: Arc::default() })
     }
 
-    /// The model that is asked for.
+    /// The name of the model in the settings.
     pub fn model(&self) -> &str {
         &self.settings.model
     }
 
-    /// Asks once, with retries for what is temporary, all within the deadline.
+    /// Sends one message and returns the text of the answer. Temporary failures are retried within the deadline.
+    ///
+    /// # Errors
+    /// As for [`retry`]; [`Error::Truncated`] and [`Error::Refused`] for an answer that is not complete.
     pub async fn ask(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
-        http::retried(self.settings.deadline, || self.send(system, user, output_tokens_max)).await
+        retry(self.settings.deadline, || self.send(system, user, output_tokens_max)).await
     }
 
     async fn send(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
@@ -222,7 +263,7 @@ impl Client {
         }
     }
 
-    /// One request, one answer; nothing is tried again.
+    /// Sends one request without retries.
     async fn post(&self, body: &Value) -> Result<MessageBody, Error> {
         let text = self.endpoint.post(body).await?;
         serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))
@@ -238,11 +279,10 @@ struct MessageBody {
     usage: Usage,
 }
 
-/// A block of any kind; those that are not ours to read have neither.
+/// A content block of any type: `text` is set for a text, the others for a tool call.
 #[derive(Deserialize)]
 struct Block {
     text: Option<String>,
-    /// Of a tool's call.
     name: Option<String>,
     input: Option<Value>,
 }
@@ -253,7 +293,7 @@ pub(crate) mod tests {
     use std::sync::Mutex;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-    /// A server on loopback that gives the scripted answers in turn and keeps the requests.
+    /// Starts a server on loopback that gives the scripted answers in turn and records the requests.
     pub(crate) async fn server(
         answers: Vec<(&'static str, &'static str, String)>,
     ) -> (String, Arc<Mutex<Vec<String>>>) {
@@ -310,7 +350,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_server_is_asked_again_after_the_time_it_names() {
+    async fn a_busy_server_is_retried_after_its_retry_after() {
         let (url, seen) = server(vec![
             ("429 Too Many Requests", "retry-after: 1\r\n", r#"{"error":{"message":"slow down"}}"#.into()),
             ("529 Overloaded", "", r#"{"error":{"message":"overloaded"}}"#.into()),
@@ -327,7 +367,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_refused_key_is_an_error_at_once_that_does_not_show_the_key() {
+    async fn a_refused_key_fails_at_once_and_is_not_shown() {
         let (url, seen) =
             server(vec![("401 Unauthorized", "", r#"{"error":{"message":"invalid x-api-key"}}"#.into())])
                 .await;
@@ -340,7 +380,7 @@ pub(crate) mod tests {
     }
 
     #[tokio::test]
-    async fn a_cut_off_a_refused_and_a_garbled_answer_are_told_apart() {
+    async fn truncated_refused_and_malformed_answers_are_distinct_errors() {
         let (url, _) = server(vec![
             ("200 OK", "", message("half", "max_tokens")),
             ("200 OK", "", message("", "refusal")),

@@ -1,11 +1,11 @@
-//! What calls cost, by the list. The only place that knows a price.
+//! Prices of calls. No other file knows a price.
 
 use crate::Usage;
 
-/// When the table was last compared with the list of prices of the Claude platform.
+/// The month in which the table was last compared with the price list of the Claude platform.
 pub const PRICES_AS_OF: &str = "2026-11";
 
-/// In thousandths of a dollar for a million tokens, which is billionths for one.
+/// Prices in thousandths of a dollar for a million tokens, which is billionths of a dollar for one.
 #[derive(Clone, Copy)]
 struct Price {
     input: u64,
@@ -13,8 +13,8 @@ struct Price {
     cache_read: u64,
 }
 
-/// By what stands in a model's name; the first that fits. Entering the cache costs a quarter more
-/// than the input itself.
+/// Prices by a part of the model's name; the first match counts. Writing to the cache costs a quarter more than plain
+/// input.
 const PRICES: &[(&[&str], Price)] = &[
     (&["fable", "mythos"], Price { input: 10_000, output: 50_000, cache_read: 1_000 }),
     (&["opus-5-5"], Price { input: 4_000, output: 20_000, cache_read: 200 }),
@@ -29,10 +29,10 @@ const PRICES: &[(&[&str], Price)] = &[
     (&["haiku"], Price { input: 1_000, output: 5_000, cache_read: 100 }),
 ];
 
-/// For a name that is not in the table: the dearest that there has been, so that a budget holds.
+/// The price for a name that is not in the table: the highest that any model has had, so that a budget holds.
 const UNKNOWN: Price = Price { input: 15_000, output: 75_000, cache_read: 1_500 };
 
-/// What a call of a model costs by the list, in millionths of a dollar, rounded up.
+/// The list price of a call, in millionths of a dollar, rounded up.
 pub fn microdollars(model: &str, usage: &Usage) -> u64 {
     let known = PRICES.iter().find(|(names, _)| names.iter().any(|name| model.contains(name)));
     let price = known.map_or(UNKNOWN, |(_, price)| *price);
@@ -49,9 +49,9 @@ pub fn microdollars(model: &str, usage: &Usage) -> u64 {
 mod tests {
     use super::*;
 
-    /// The first two are what the client of Claude Code reported for its own calls.
+    // The first two are what Claude Code reported for its own calls.
     #[test]
-    fn a_call_costs_what_the_list_says() {
+    fn calls_cost_what_the_price_list_says() {
         let check = |model: &str, input, output, written, read, expected| {
             let usage = Usage {
                 input_tokens: input,

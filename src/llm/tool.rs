@@ -1,5 +1,4 @@
-//! An answer in a given shape: the model is made to call one tool, and what it calls it with is the
-//! answer.
+//! Answers in a given shape: the model is made to call one tool, and the arguments of that call are the answer.
 
 use std::sync::atomic::Ordering;
 
@@ -8,59 +7,68 @@ use transcript::redact::redact;
 
 use crate::{Client, Error, Usage};
 
-/// The shape of an answer.
+/// The tool that the model is to call; its schema is the shape of the answer.
 #[derive(Clone, Debug)]
 pub struct Tool {
+    /// Its name in the request and in the answer.
     pub name: &'static str,
+    /// What it does, for the model.
     pub description: &'static str,
-    /// A JSON schema of an object. The server does not enforce it.
+    /// The JSON schema of an object. The server does not enforce it.
     pub schema: Value,
 }
 
-/// One question. System and tool are the stable part: the server is asked to cache them.
+/// One request. System text and tool are the stable part: the server is asked to cache them.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
+    /// The system text.
     pub system: &'a str,
+    /// The tool that is forced, or offered if the model takes no forced tool.
     pub tool: &'a Tool,
+    /// The user's message; it is redacted before it is sent.
     pub user: &'a str,
+    /// The limit of the answer in tokens.
     pub output_tokens_max: u32,
 }
 
-/// What came back, and what it cost.
+/// The answer to a [`Request`], with its tokens.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// The model that answered; a name without a date may stand for one with a date.
+pub struct ToolAnswer {
+    /// The model that answered. The request may name an alias without a date, the answer has the date.
     pub model: String,
+    /// Why the model stopped.
     pub stop: Stop,
-    /// What the tool was called with, as the model wrote it: checked by nobody. `None` when it was
-    /// not called.
+    /// The arguments of the tool call, not checked against the schema. `None` if the tool was not called.
     pub input: Option<Value>,
+    /// The tokens of the call.
     pub usage: Usage,
 }
 
-/// Why the model ended.
+/// Why the model stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
+    /// The answer is complete.
     Done,
-    /// It had more to say than it was allowed to; the input may be cut anywhere.
+    /// The answer reached the token limit; the input may be cut anywhere.
     OutputLimit,
-    /// Question and answer together were more than it can hold.
+    /// Request and answer together exceed the context window.
     ContextFull,
+    /// The model refused.
     Refusal,
 }
 
 impl Client {
-    /// Asks once, within the deadline. Nothing is tried again: the caller knows what a retry costs.
+    /// Sends one request within the deadline, without retries: the caller knows what a retry costs.
     ///
     /// # Errors
-    /// [`Error::is_temporary`] tells which are worth another attempt later.
-    pub async fn call(&self, request: &Request<'_>) -> Result<Answer, Error> {
+    /// [`Error::is_temporary`] says which errors are worth another attempt later.
+    pub async fn call(&self, request: &Request<'_>) -> Result<ToolAnswer, Error> {
         let deadline = self.settings.deadline;
         let call = async {
             let forced = !self.only_offers_tools.load(Ordering::Relaxed);
             match self.call_once(request, forced).await {
-                // Models that always think take no forced tool. They are offered it instead, and the
-                // prompt asks for it.
+                // Models that always think take no forced tool. They are offered the tool, and the prompt asks
+                // for it.
                 Err(Error::Status { status: 400, message, .. })
                     if forced && message.contains("tool_choice") =>
                 {
@@ -74,7 +82,7 @@ impl Client {
         tokio::time::timeout(deadline, call).await.unwrap_or(Err(Error::Deadline(deadline)))
     }
 
-    async fn call_once(&self, request: &Request<'_>, forced: bool) -> Result<Answer, Error> {
+    async fn call_once(&self, request: &Request<'_>, forced: bool) -> Result<ToolAnswer, Error> {
         let Request { system, tool, user, output_tokens_max } = request;
         let choice =
             if forced { json!({ "type": "tool", "name": tool.name }) } else { json!({ "type": "auto" }) };
@@ -82,7 +90,7 @@ impl Client {
             .post(&json!({
                 "model": self.settings.model,
                 "max_tokens": output_tokens_max,
-                // Tools come before the system text in what is cached: one mark covers both.
+                // Tools come before the system text in the cached prefix: one mark covers both.
                 "system": [{ "type": "text", "text": system, "cache_control": { "type": "ephemeral" } }],
                 "tools": [{ "name": tool.name, "description": tool.description, "input_schema": tool.schema }],
                 "tool_choice": choice,
@@ -98,7 +106,7 @@ impl Client {
         let called = |name: &Option<String>| name.as_deref() == Some(tool.name);
         let input = body.content.into_iter().find(|block| called(&block.name)).and_then(|block| block.input);
         let model = body.model.unwrap_or_else(|| self.settings.model.clone());
-        Ok(Answer { model, stop, input, usage: body.usage })
+        Ok(ToolAnswer { model, stop, input, usage: body.usage })
     }
 }
 
@@ -117,12 +125,12 @@ mod tests {
             .to_string()
     }
 
-    async fn ask(client: &Client) -> Result<Answer, Error> {
+    async fn ask(client: &Client) -> Result<ToolAnswer, Error> {
         client.call(&Request { system: "be brief", tool: &tool(), user: "hi", output_tokens_max: 9 }).await
     }
 
     #[tokio::test]
-    async fn the_tool_is_forced_and_what_it_was_called_with_is_the_answer() {
+    async fn the_tool_is_forced_and_its_arguments_are_the_answer() {
         let thinking = json!([{ "type": "thinking", "thinking": "" }, { "type": "text", "text": "Here:" },
             { "type": "tool_use", "id": "t", "name": "keep", "input": { "units": [1] } }]);
         let (url, seen) = server(vec![("200 OK", "", message(&thinking, "tool_use"))]).await;
@@ -140,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn why_a_model_ended_is_told_apart_and_its_cost_is_known_each_time() {
+    async fn each_stop_reason_is_known_with_its_usage() {
         let cut = json!([{ "type": "tool_use", "id": "t", "name": "keep", "input": {} }]);
         let (url, _) = server(vec![
             ("200 OK", "", message(&cut, "max_tokens")),
@@ -158,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_busy_server_is_asked_once_and_its_word_is_handed_on() {
+    async fn a_call_is_not_retried_and_reports_retry_after() {
         let (url, seen) = server(vec![
             ("429 Too Many Requests", "retry-after: 7\r\n", r#"{"error":{"message":"slow down"}}"#.into()),
             ("529 Overloaded", "", r#"{"error":{"message":"overloaded"}}"#.into()),
@@ -168,9 +176,9 @@ mod tests {
         .await;
         let client = client(url);
         let error = ask(&client).await.unwrap_err();
-        assert_eq!((error.is_temporary(), error.after().map(|after| after.as_secs())), (true, Some(7)));
+        assert_eq!((error.is_temporary(), error.retry_after().map(|after| after.as_secs())), (true, Some(7)));
         let error = ask(&client).await.unwrap_err();
-        assert!(error.is_temporary() && error.after().is_none() && !error.may_have_cost());
+        assert!(error.is_temporary() && error.retry_after().is_none() && !error.may_have_cost());
         assert!(ask(&client).await.unwrap_err().is_too_large());
         let error = ask(&client).await.unwrap_err();
         assert!(!error.is_temporary() && !format!("{error} {error:?}").contains("canary"), "{error}");
@@ -180,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_model_that_takes_no_forced_tool_is_offered_it() {
+    async fn a_model_without_forced_tools_is_offered_the_tool() {
         let refusal =
             r#"{"error":{"message":"tool_choice: forced tool use is not supported for this model"}}"#;
         let done = json!([{ "type": "tool_use", "id": "t", "name": "keep", "input": {} }]);
@@ -199,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_never_answers_is_left_at_the_deadline() {
+    async fn a_server_that_never_answers_ends_at_the_deadline() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let mut client = client(url);

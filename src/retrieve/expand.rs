@@ -1,5 +1,4 @@
-//! From what was found to what lies beside it: the passages before and after, and the units that are
-//! related to the units found.
+//! Expansion: adds the passages before and after those found, and passages of related units.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,29 +7,30 @@ use knowledge::{Relation, UnitId};
 
 use crate::Error;
 
-/// The neighbours of so many of the best are candidates too: an answer often stands beside the words of
-/// the question.
+/// The neighbours of so many of the best passages are candidates: an answer often stands beside the words of the
+/// question.
 const NEIGHBOURS_OF: usize = 15;
-/// Relations are followed from the units of so many of the best chunks.
+/// Relations are followed from the units of so many of the best passages.
 const RELATED_OF: usize = 10;
 const HOPS_MAX: usize = 2;
-/// Each hop leaves half of a relation's weight.
+/// The factor on the weight of a relation in the second hop.
 const HOP_DECAY: f64 = 0.5;
-/// So many related units at most, the most closely related first.
+/// The limit of related units, the most closely related first.
 const RELATED_UNITS_MAX: usize = 12;
-/// Of a related unit, the passages nearest to the question.
+/// The limit of passages of a related unit, those nearest to the question first.
 const RELATED_PASSAGES_MAX: usize = 2;
-/// A unit that everything is related to says little about each; the rest of its edges is not followed.
+/// The limit of relations that are followed from one unit: a unit related to everything says little about each.
 const EDGES_MAX: usize = 32;
 
 /// The candidates: fused order first, then neighbours, then related passages.
 pub(crate) struct Expanded {
     pub(crate) hits: Vec<Hit>,
-    /// For chunks whose unit was reached by a relation: the ways to it, at most one from each source.
+    /// For chunks of related units: the paths to the unit, at most one from each source.
     pub(crate) paths: HashMap<ChunkRow, Vec<Path>>,
 }
 
-/// How a unit was reached: from which one, by what, and what of that one's score reaches it, 0 to 1.
+/// A path from a unit that was found to a related one. `weight` is the part of the source's score that reaches it,
+/// 0 to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
     pub(crate) source: UnitId,
@@ -41,11 +41,11 @@ pub(crate) struct Path {
     pub(crate) weight: f64,
 }
 
-pub(crate) fn expand(pinned: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -> Result<Expanded, Error> {
+pub(crate) fn expand(snapshot: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -> Result<Expanded, Error> {
     let mut hits = fused.to_vec();
     let mut present: HashSet<ChunkRow> = fused.iter().map(|hit| hit.chunk).collect();
     for hit in fused.iter().take(NEIGHBOURS_OF) {
-        for chunk in pinned.neighbours(hit.chunk)? {
+        for chunk in snapshot.neighbours(hit.chunk)? {
             if present.insert(chunk) {
                 hits.push(Hit { chunk, score: 0.0 });
             }
@@ -53,7 +53,7 @@ pub(crate) fn expand(pinned: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -
     }
     let mut seeds: Vec<(UnitId, f64)> = Vec::new();
     for hit in fused.iter().take(RELATED_OF) {
-        let unit = pinned.chunk(hit.chunk)?.unit;
+        let unit = snapshot.chunk(hit.chunk)?.unit;
         if seeds.iter().all(|(seed, _)| seed != &unit) {
             seeds.push((unit, hit.score));
         }
@@ -63,17 +63,17 @@ pub(crate) fn expand(pinned: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -
         if let Some(edges) = known.get(unit) {
             return Ok(edges.clone());
         }
-        let mut edges = pinned.related(unit)?;
+        let mut edges = snapshot.related(unit)?;
         edges.truncate(EDGES_MAX);
         known.insert(unit.clone(), edges.clone());
         Ok(edges)
     };
     let mut paths = HashMap::new();
-    for (unit, ways) in reach(&seeds, &mut related)? {
+    for (unit, paths_to_it) in related_units(&seeds, &mut related)? {
         let mut chunks: Vec<(f64, ChunkRow)> = Vec::new();
-        for chunk in pinned.chunks_of(&unit)? {
-            // Without a vector the first passage speaks for the unit, for it says what the unit is.
-            let near = vector.and_then(|vector| pinned.similarity(chunk.row, vector));
+        for chunk in snapshot.chunks_of(&unit)? {
+            // Without a vector the first passage is taken, for it says what the unit is about.
+            let near = vector.and_then(|vector| snapshot.similarity(chunk.row, vector));
             chunks.push((near.unwrap_or(-f64::from(chunk.position)), chunk.row));
         }
         chunks.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -81,34 +81,34 @@ pub(crate) fn expand(pinned: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -
             if present.insert(chunk) {
                 hits.push(Hit { chunk, score: 0.0 });
             }
-            paths.insert(chunk, ways.clone());
+            paths.insert(chunk, paths_to_it.clone());
         }
     }
     Ok(Expanded { hits, paths })
 }
 
-/// The units related to the seeds, each with the ways to it. Which way is the best is known only when the
-/// seeds have their final scores; here they have those of the fusion, to choose what is worth a look.
-fn reach(
+/// The units related to the seeds, each with the paths to it. The best path is known only when the seeds have their
+/// final scores; here the scores of the fusion choose the candidates.
+fn related_units(
     seeds: &[(UnitId, f64)],
     related: &mut dyn FnMut(&UnitId) -> Result<Vec<Edge>, Error>,
 ) -> Result<Vec<(UnitId, Vec<Path>)>, Error> {
     let mut reached: HashMap<UnitId, (f64, Vec<Path>)> = HashMap::new();
     for (seed, score) in seeds {
-        for (unit, path) in walk(seed, related)? {
-            let (best, ways) = reached.entry(unit).or_default();
+        for (unit, path) in heaviest_paths(seed, related)? {
+            let (best, paths_to_it) = reached.entry(unit).or_default();
             *best = best.max(score * path.weight);
-            ways.push(path);
+            paths_to_it.push(path);
         }
     }
     let mut reached: Vec<_> = reached.into_iter().collect();
     reached.sort_by(|a, b| b.1.0.total_cmp(&a.1.0).then_with(|| a.0.cmp(&b.0)));
     reached.truncate(RELATED_UNITS_MAX);
-    Ok(reached.into_iter().map(|(unit, (_, ways))| (unit, ways)).collect())
+    Ok(reached.into_iter().map(|(unit, (_, paths_to_it))| (unit, paths_to_it)).collect())
 }
 
-/// The units related to one in one or two hops, with the heaviest way to each.
-fn walk(
+/// The units related to the seed in one or two hops, with the heaviest path to each.
+fn heaviest_paths(
     seed: &UnitId,
     related: &mut dyn FnMut(&UnitId) -> Result<Vec<Edge>, Error>,
 ) -> Result<HashMap<UnitId, Path>, Error> {
@@ -134,8 +134,8 @@ fn walk(
     Ok(best)
 }
 
-/// How much of a unit's relevance a relation hands on. Set by what the words mean, not measured: what one
-/// must understand first, or builds on, matters to whoever asks for the unit; what merely goes with it, less.
+/// The part of a unit's relevance that a relation passes on. Set by the meaning of the relations, not measured: what
+/// must be understood first, or is built on, matters more to a question about the unit than what is used beside it.
 fn relation_weight(relation: &Relation, outgoing: bool) -> f64 {
     match (relation, outgoing) {
         (Relation::RequiresUnderstandingOf, true) => 0.6,
@@ -168,41 +168,44 @@ mod tests {
     }
 
     #[test]
-    fn relations_are_followed_both_ways_for_two_hops_and_no_further() {
-        let reached = reach(&[(id("pool"), 1.0)], &mut edges).unwrap();
-        let hops: Vec<_> = reached.iter().map(|(unit, ways)| (unit.as_str(), ways[0].hops)).collect();
+    fn relations_are_followed_both_ways_for_two_hops() {
+        let reached = related_units(&[(id("pool"), 1.0)], &mut edges).unwrap();
+        let hops: Vec<_> =
+            reached.iter().map(|(unit, paths_to_it)| (unit.as_str(), paths_to_it[0].hops)).collect();
         assert_eq!(hops, [("queue", 1), ("server", 1), ("ring", 2)]);
-        let ways = reached.iter().flat_map(|(_, ways)| ways);
-        assert!(ways.clone().all(|path| path.source == id("pool") && path.weight < 0.7));
+        let paths_to_it = reached.iter().flat_map(|(_, paths_to_it)| paths_to_it);
+        assert!(paths_to_it.clone().all(|path| path.source == id("pool") && path.weight < 0.7));
     }
 
     #[test]
-    fn a_unit_reached_from_two_sides_keeps_both_ways() {
-        let reached = reach(&[(id("pool"), 1.0), (id("queue"), 0.5)], &mut edges).unwrap();
-        let (_, ways) = reached.iter().find(|(unit, _)| unit == &id("ring")).unwrap();
-        assert_eq!(ways.iter().map(|way| way.source.as_str()).collect::<Vec<_>>(), ["pool", "queue"]);
+    fn a_unit_reached_from_two_seeds_keeps_both_paths() {
+        let reached = related_units(&[(id("pool"), 1.0), (id("queue"), 0.5)], &mut edges).unwrap();
+        let (_, paths_to_it) = reached.iter().find(|(unit, _)| unit == &id("ring")).unwrap();
+        assert_eq!(paths_to_it.iter().map(|way| way.source.as_str()).collect::<Vec<_>>(), ["pool", "queue"]);
     }
 
     #[test]
-    fn no_unit_is_related_to_itself_round_a_ring() {
-        for (unit, ways) in reach(&[(id("pool"), 1.0), (id("queue"), 1.0)], &mut edges).unwrap() {
-            assert!(ways.iter().all(|way| way.source != unit));
+    fn a_cycle_does_not_relate_a_unit_to_itself() {
+        for (unit, paths_to_it) in
+            related_units(&[(id("pool"), 1.0), (id("queue"), 1.0)], &mut edges).unwrap()
+        {
+            assert!(paths_to_it.iter().all(|way| way.source != unit));
         }
     }
 
     #[test]
-    fn no_relations_no_expansion() {
-        assert!(reach(&[(id("alone"), 1.0)], &mut edges).unwrap().is_empty());
-        assert!(reach(&[], &mut edges).unwrap().is_empty());
+    fn a_unit_without_relations_expands_to_nothing() {
+        assert!(related_units(&[(id("alone"), 1.0)], &mut edges).unwrap().is_empty());
+        assert!(related_units(&[], &mut edges).unwrap().is_empty());
     }
 
     #[test]
-    fn a_unit_with_many_relations_stays_within_the_limit() {
+    fn a_unit_with_many_relations_expands_to_the_limit() {
         let hub = &mut |of: &UnitId| {
             let other =
                 |i| Edge { other: id(&format!("{of}-{i}")), relation: Relation::Uses, outgoing: true };
             Ok((0..EDGES_MAX).map(other).collect())
         };
-        assert_eq!(reach(&[(id("hub"), 1.0)], hub).unwrap().len(), RELATED_UNITS_MAX);
+        assert_eq!(related_units(&[(id("hub"), 1.0)], hub).unwrap().len(), RELATED_UNITS_MAX);
     }
 }

@@ -1,12 +1,12 @@
-//! Several ranked lists to one, by rank alone, for their scores cannot be compared.
+//! Fusion of ranked lists by rank: their scores cannot be compared.
 
 use std::collections::HashMap;
 
 use index::{ChunkRow, Hit};
 use knowledge::rank::{RRF_K, reciprocal_rank};
 
-/// Reciprocal rank fusion, best first. An item that several lists hold is before one that only one holds at
-/// about the same rank. Ties go to the lower chunk, so that the order is the same each time.
+/// Reciprocal rank fusion, best first. An item in several lists comes before an item in one list at about the same
+/// rank. Of equals the lower chunk comes first, so that the order is always the same.
 pub(crate) fn fuse(lists: &[&[Hit]]) -> Vec<Hit> {
     let mut scores: HashMap<ChunkRow, f64> = HashMap::new();
     for list in lists {
@@ -28,14 +28,14 @@ mod tests {
     }
 
     #[test]
-    fn what_both_lists_hold_comes_first() {
+    fn an_item_in_both_lists_comes_first() {
         let (a, b) = (list(&[1, 2, 3]), list(&[9, 2, 8]));
         let rows: Vec<i64> = fuse(&[&a, &b]).iter().map(|hit| hit.chunk.0).collect();
         assert_eq!(rows, [2, 1, 9, 3, 8]);
     }
 
     #[test]
-    fn one_list_alone_keeps_its_order() {
+    fn a_single_list_keeps_its_order() {
         let rows: Vec<i64> = fuse(&[&list(&[7, 3, 5]), &[]]).iter().map(|hit| hit.chunk.0).collect();
         assert_eq!(rows, [7, 3, 5]);
     }

@@ -1,21 +1,36 @@
-//! Answers a question from one generation of the index: what was learned before that bears on it.
+//! Retrieval: answers a question from one snapshot of the index.
 //!
-//! Stages, each in a file of its own: `analyse`, `search`, `fuse`, `expand`, `rerank`, `pack`; `render` for
-//! what a model reads; and `judge` for a model that is asked for the final order. It never calls a model
-//! itself: the query's vector and the judge's scores are given. It reads no clock.
+//! The stages run in this order, each in a file of its own: `analysis`, `candidates`, `fuse`, `expand`, `rerank`,
+//! `pack`. `render` writes the text that a model reads, and `model_rerank` prepares and reads the scores of a model
+//! that decides the final order. This crate never calls a model: the query's vector and the model's scores are given.
+//! It reads no clock.
+//!
+//! ```
+//! use embed::{Settings, Tokenizer};
+//! use retrieve::{Query, render, retrieve};
+//!
+//! let folder = tempfile::tempdir().unwrap();
+//! let snapshot = index::Index::open(folder.path()).unwrap().pin().unwrap();
+//! let tokenizer = Tokenizer::load(&Settings::default()).unwrap();
+//! let query = Query::new("how do we deploy?", "2026-06-01T00:00:00Z".parse().unwrap());
+//! let answer = retrieve(&snapshot, &query, &tokenizer).unwrap();
+//! assert_eq!(answer.units.len(), 0);
+//! assert!(render(&answer).starts_with("nothing relevant in the brain (it has no units yet)"));
+//! ```
+#![warn(missing_docs, clippy::missing_errors_doc)]
 
+mod analysis;
+mod candidates;
 mod expand;
-mod files;
+mod file_hints;
 mod fuse;
 mod lexical;
 pub mod metrics;
 pub mod model_rerank;
 mod pack;
 pub mod project;
-mod query;
 mod render;
 mod rerank;
-mod search;
 #[cfg(test)]
 mod tests;
 
@@ -28,37 +43,41 @@ use jiff::Timestamp;
 use knowledge::{CountTokens, Domain, UnitId, UnitType};
 use serde::Serialize;
 
-pub use query::Analysis;
+pub use analysis::Analysis;
 pub use render::render;
 pub use rerank::{Features, Scored};
 
-/// How many units an answer holds at most and how many passages, and how many tokens, when nobody says.
+/// The default limit of units, and of passages found, in an answer.
 pub const LIMIT_DEFAULT: usize = 10;
+/// The default limit of an answer in tokens.
 pub const BUDGET_TOKENS_DEFAULT: usize = 2_000;
-/// Below this there is no room to say even that something was found.
+/// The smallest budget: below it an answer has no room to say that something was found.
 pub const BUDGET_TOKENS_MIN: usize = 64;
 
 /// A question.
 #[derive(Clone, Debug)]
 pub struct Query {
+    /// The question as it was asked.
     pub text: String,
-    /// The text's vector by the model of the index: `[dimensions] f32`, L2-normalised. `None`: search by words.
+    /// The text's vector by the model of the index: `[dimensions] f32`, L2-normalised. `None` for a search by words
+    /// only.
     pub vector: Option<Vec<f32>>,
-    /// Paths that the question is about. Units that speak of them are looked for too and come a little
-    /// earlier; whether there is an answer at all is for the text alone to say.
+    /// Paths that the question is about. Units that name them are candidates too and rank a little higher; whether
+    /// there is an answer at all depends on the text alone.
     pub files: Vec<String>,
-    /// Units at most, and passages at most that were found; what [`Depth::Deep`] adds to them is not counted.
+    /// The limit of units, and of passages found. The passages that [`Depth::Deep`] adds are not counted.
     pub limit: usize,
-    /// Tokens at most, of the rendered answer as the lexicon counts them. Less than
-    /// [`BUDGET_TOKENS_MIN`] is taken for that.
+    /// The limit of the rendered answer in tokens, as the token model counts them; at least
+    /// [`BUDGET_TOKENS_MIN`].
     pub budget_tokens: usize,
+    /// How much of each unit the answer shows.
     pub depth: Depth,
-    /// What units' ages are reckoned from.
+    /// The time from which the ages of units are counted.
     pub now: Timestamp,
 }
 
 impl Query {
-    /// A question with no more than its text: its vector is not known yet, the rest is as usual.
+    /// A question without a vector and with the default limits.
     pub fn new(text: impl Into<String>, now: Timestamp) -> Self {
         Self {
             text: text.into(),
@@ -72,22 +91,24 @@ impl Query {
     }
 }
 
-/// How much is told of what was found.
+/// How much of each unit an answer shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Depth {
-    /// Each unit in a sentence.
+    /// One sentence for each unit.
     Summary,
-    /// And the passages that match.
+    /// The sentences, and the passages that match.
     #[default]
     Standard,
-    /// And what stands around them, while the budget lasts.
+    /// The same with the passages around them, as far as the budget allows.
     Deep,
 }
 
 impl Depth {
+    /// All depths, from the least to the most.
     pub const ALL: [Self; 3] = [Self::Summary, Self::Standard, Self::Deep];
 
+    /// The name in settings and requests.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Summary => "summary",
@@ -96,7 +117,7 @@ impl Depth {
         }
     }
 
-    /// What a budget is multiplied by when nobody named one: who asks for everything has room for it.
+    /// The factor on the default budget: a deep answer gets twice as much.
     pub fn budget_factor(self) -> usize {
         if self == Self::Deep { 2 } else { 1 }
     }
@@ -111,122 +132,146 @@ impl std::str::FromStr for Depth {
     }
 }
 
-/// What is known, best unit first.
+/// The answer to a question, best unit first.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// Empty when the brain holds nothing that bears on the question.
+    /// The units shown; empty if nothing in the brain is relevant.
     pub units: Vec<FoundUnit>,
-    /// Units that bear on it too, for which there was no room.
+    /// Further relevant units with their titles, for which there was no room.
     pub more: Vec<(UnitId, String)>,
-    /// How many of `more` the text names; the others it counts.
+    /// How many of `more` the text names; it only counts the others.
     pub more_named: usize,
     /// How many units were searched.
     pub searched: usize,
-    /// Who has put them in order: `local`, or the model that was asked.
+    /// What decided the order: [`LOCAL`], or the name of a model.
     pub reranked_by: String,
-    /// Why a model that was to be asked did not decide the order.
+    /// Why a model that was to decide the order did not.
     pub rerank_trouble: Option<String>,
+    /// The stages in the order in which they ran.
     pub stages: Vec<StageReport>,
-    /// Whether it was searched by words alone.
+    /// Whether the search went by words only.
     pub words_only: bool,
-    /// Of the index; 0 when there is none yet.
+    /// The generation of the index; 0 if there is none yet.
     pub generation: u64,
 }
 
-/// [`Answer::reranked_by`] when no model was asked.
+/// [`Answer::reranked_by`] if no model decided the order.
 pub const LOCAL: &str = "local";
 
+/// A unit in an answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundUnit {
+    /// Its id.
     pub id: UnitId,
+    /// Its title, redacted as all of its texts.
     pub title: String,
+    /// Its type.
     #[serde(rename = "type")]
     pub kind: UnitType,
+    /// Its domain.
     pub domain: Domain,
-    /// Relative to the brain.
+    /// Its file, relative to the brain.
     pub path: String,
+    /// From 0 to 1.
     pub confidence: f64,
+    /// What wrote it.
     pub source: String,
+    /// The date of its last change, if its file has one.
     pub last_modified: Option<Timestamp>,
+    /// Days since its last change.
     pub age_days: Option<f64>,
+    /// Its status, if its file has one.
     pub status: Option<String>,
+    /// Whether a person has accepted it.
     pub review: Review,
-    /// Who has merged it, when it is merged and that is known.
+    /// Who merged it, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reviewed_by: Option<String>,
-    /// By the formula of who has put the units in order. Comparable within one answer only.
+    /// The score by which the units are ordered. Comparable within one answer only.
     pub score: f64,
-    /// What a model thought of its relevance, 0 to 10.
+    /// The relevance by a model, 0 to 10.
     pub judged: Option<f64>,
-    /// Why it was found, for a person to judge.
+    /// Why it was found.
     pub why: String,
-    /// Its description, else its first sentence; empty when there is neither, or no room.
+    /// Its description, or else its first sentence; empty if there is neither, or no room.
     pub summary: String,
-    /// In the order of the file.
+    /// Its passages in the order of the file.
     pub passages: Vec<Passage>,
 }
 
-/// Whether a person has agreed to what a unit says. What waits on a branch is not served, even where that is
+/// Whether a person has accepted a unit. Units of review branches are never shown, even where such a branch is
 /// checked out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Review {
-    /// It is in the brain's folder, of which git knows nothing, or was not asked.
+    /// It is in the brain's folder, and git does not say more.
     #[default]
     Accepted,
-    /// As it is in the branch of reviewed knowledge.
+    /// Its file is as in the default branch.
     Merged,
-    /// As the user has it in the work tree, not committed.
+    /// Its file has changes in the work tree that are not committed.
     UncommittedEdit,
 }
 
+/// A part of a unit in an answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Passage {
     /// `<unit id>#<position>`.
     pub chunk_id: String,
+    /// The headings above it.
     pub breadcrumb: String,
-    /// As in the file; shortened with an ellipsis when only part of it fitted.
+    /// The text of the file, redacted; it ends with an ellipsis if only a part fits.
     pub text: String,
-    /// 0 for one that was not found itself, but stands around what was.
+    /// 0 for a passage that was added because it is near one that was found.
     pub score: f64,
+    /// Its tokens in the answer, with its headings and marks.
     pub tokens: usize,
 }
 
-/// How many items left a stage and how long it took.
+/// The result of one stage, in numbers.
 #[derive(Clone, Debug, Serialize)]
 pub struct StageReport {
+    /// The stage.
     pub name: &'static str,
+    /// How many items it gave.
     pub items: usize,
+    /// How long it took, in microseconds.
     pub micros: u64,
 }
 
-/// What each stage found, best first: what an evaluation compares. [`retrieve`] packs `reranked`.
+/// The results of all stages, best first, for evaluations. [`answer`] packs `reranked`.
 pub struct Trace {
+    /// The words of the question.
     pub analysis: Analysis,
+    /// The nearest chunks by their vectors.
     pub embedding: Vec<Hit>,
+    /// The best chunks by BM25.
     pub bm25: Vec<Hit>,
+    /// Both lists, and the chunks that name the question's files, fused by rank.
     pub fused: Vec<Hit>,
-    /// Fused, with neighbouring passages and related units behind.
+    /// `fused`, followed by neighbouring passages and related units.
     pub expanded: Vec<Hit>,
     /// All candidates by their final score; [`Scored::relevant`] says which of them are above the floor.
     pub reranked: Vec<Scored>,
+    /// The stages in the order in which they ran.
     pub stages: Vec<StageReport>,
+    /// Whether the search went by words only.
     pub words_only: bool,
 }
 
-/// The language of the model: how it counts, and how alike it holds two words to be.
+/// The tokens of the embedding model: how many a text has, and how similar two of them are.
 pub trait TokenModel: CountTokens + Sync {
-    /// The tokens of one word.
-    fn pieces(&self, word: &str) -> Arc<[u32]>;
+    /// The ids of one word's tokens.
+    fn token_ids(&self, word: &str) -> Arc<[u32]>;
 
-    /// The cosine of each of these tokens with each of those, `[these, those]` row by row; `None` when the
-    /// model's table of words is not known, so that only equal tokens are alike.
+    /// The cosine of each of these tokens with each of those, `[these, those]` row by row. `None` if the model's
+    /// token table is not known; then only equal tokens are similar.
     fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>>;
 }
 
 impl TokenModel for embed::Tokenizer {
-    fn pieces(&self, word: &str) -> Arc<[u32]> {
-        Self::pieces(self, word)
+    fn token_ids(&self, word: &str) -> Arc<[u32]> {
+        Self::token_ids(self, word)
     }
 
     fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>> {
@@ -234,132 +279,145 @@ impl TokenModel for embed::Tokenizer {
     }
 }
 
+/// Why a question has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// The index cannot be read.
     #[error("failed to search the index")]
     Index(#[from] index::Error),
 }
 
-/// Searches, ranks and packs. An empty index and a question about nothing in it give an empty answer.
+/// Searches, ranks and packs. The answer is empty if the index is, or if nothing in it is relevant.
 ///
 /// # Errors
-/// When the index cannot be read.
-pub fn retrieve(pinned: &Snapshot, query: &Query, lexicon: &dyn TokenModel) -> Result<Answer, Error> {
-    answer(pinned, query, trace(pinned, query, lexicon)?, None, lexicon, &AsIs)
+/// [`Error::Index`] if the index cannot be read.
+pub fn retrieve(snapshot: &Snapshot, query: &Query, token_model: &dyn TokenModel) -> Result<Answer, Error> {
+    answer(snapshot, query, search(snapshot, query, token_model)?, None, token_model, &RedactOnly)
 }
 
-/// Packs what a search has found, in the order of the verdict if there is one.
+/// Packs the result of a search, in the order of a model's ranking if there is one.
 ///
 /// # Errors
-/// When the index cannot be read.
+/// [`Error::Index`] if the index cannot be read.
 pub fn answer(
-    pinned: &Snapshot,
+    snapshot: &Snapshot,
     query: &Query,
     mut trace: Trace,
-    verdict: Option<&model_rerank::Ranking>,
-    lexicon: &dyn TokenModel,
-    censor: &dyn OutputFilter,
+    ranking: Option<&model_rerank::Ranking>,
+    token_model: &dyn TokenModel,
+    filter: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
     let begun = Instant::now();
-    let mut answer = pack::pack(pinned, query, &trace, verdict, lexicon, censor)?;
+    let mut answer = pack::pack(snapshot, query, &trace, ranking, token_model, filter)?;
     let items = answer.units.iter().map(|unit| unit.passages.len()).sum();
     trace.stages.push(StageReport { name: "pack", items, micros: micros_since(begun) });
     answer.stages = trace.stages;
     Ok(answer)
 }
 
-/// Looks over what is about to be shown or sent.
+/// Filters what an answer shows or a model is sent.
 pub trait OutputFilter {
-    /// The text without what must not leave the brain: a person may have written a secret into it.
+    /// The text without secrets: a person may have written one into a unit.
     fn clean<'t>(&self, text: &'t str) -> Cow<'t, str> {
         transcript::redact::redact(text)
     }
 
-    /// What is known of a unit's review.
+    /// Whether a person has accepted the unit.
     fn review(&self, unit: &UnitRecord) -> Review {
         let _ = unit;
         Review::default()
     }
 }
 
-/// Secrets are taken out, and of reviews nothing is known.
-pub struct AsIs;
+/// The default filter: removes secrets and knows nothing of reviews.
+pub struct RedactOnly;
 
-impl OutputFilter for AsIs {}
+impl OutputFilter for RedactOnly {}
 
-/// All stages but the packing, each with what it found.
+/// Runs all stages but the packing.
 ///
 /// # Errors
-/// When the index cannot be read.
-pub fn trace(pinned: &Snapshot, query: &Query, lexicon: &dyn TokenModel) -> Result<Trace, Error> {
-    trace_with(pinned, query, find_words(pinned, query, lexicon)?, lexicon)
+/// [`Error::Index`] if the index cannot be read.
+pub fn search(snapshot: &Snapshot, query: &Query, token_model: &dyn TokenModel) -> Result<Trace, Error> {
+    search_with_words(snapshot, query, search_words(snapshot, query, token_model)?, token_model)
 }
 
-/// What the question's words alone find. The question's vector need not be there for it.
-pub struct ByWords {
+/// The result of the stages that need no vector.
+pub struct WordSearch {
     analysis: Analysis,
     bm25: Vec<Hit>,
-    asked: lexical::QueryTerms,
+    query_terms: lexical::QueryTerms,
     generation: u64,
     model: Option<String>,
     stages: Vec<StageReport>,
 }
 
-impl ByWords {
-    /// Whose vectors the generation has that was searched; `None` before the first.
+impl WordSearch {
+    /// The model whose vectors the searched generation has; `None` before the first generation.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 }
 
-/// The stages that need no vector, for whoever has it computed at the same time.
+/// Runs the stages that need no vector, so that the vector can be computed at the same time.
 ///
 /// # Errors
-/// When the index cannot be read.
-pub fn find_words(pinned: &Snapshot, query: &Query, lexicon: &dyn TokenModel) -> Result<ByWords, Error> {
+/// [`Error::Index`] if the index cannot be read.
+pub fn search_words(
+    snapshot: &Snapshot,
+    query: &Query,
+    token_model: &dyn TokenModel,
+) -> Result<WordSearch, Error> {
     let mut clock = Clock { begun: Instant::now(), stages: Vec::new() };
-    let analysis = query::analyse(&query.text);
+    let analysis = analysis::analyse(&query.text);
     clock.lap("analyse", analysis.terms.len());
-    let terms = lexical::Term::all(pinned, &analysis)?;
-    let asked = lexical::QueryTerms::new(pinned, &terms, lexicon);
+    let terms = lexical::Term::all(snapshot, &analysis)?;
+    let query_terms = lexical::QueryTerms::new(snapshot, &terms, token_model);
     clock.lap("rarity", terms.len());
-    let bm25 = search::by_words(pinned, &terms)?;
+    let bm25 = candidates::by_words(snapshot, &terms)?;
     clock.lap("bm25", bm25.len());
-    let model = pinned.model().map(|label| label.name.clone());
-    Ok(ByWords { analysis, bm25, asked, generation: pinned.generation(), model, stages: clock.stages })
+    let model = snapshot.model().map(|label| label.name.clone());
+    Ok(WordSearch {
+        analysis,
+        bm25,
+        query_terms,
+        generation: snapshot.generation(),
+        model,
+        stages: clock.stages,
+    })
 }
 
-/// [`trace`] with what [`find_words`] has found of the same question. What was found in another generation
-/// is looked for again.
+/// [`search`] with the result of [`search_words`] for the same question. A result from another generation is not
+/// used, and its stages run again.
 ///
 /// # Errors
-/// When the index cannot be read.
-pub fn trace_with(
-    pinned: &Snapshot,
+/// [`Error::Index`] if the index cannot be read.
+pub fn search_with_words(
+    snapshot: &Snapshot,
     query: &Query,
-    by_words: ByWords,
-    lexicon: &dyn TokenModel,
+    by_words: WordSearch,
+    token_model: &dyn TokenModel,
 ) -> Result<Trace, Error> {
-    let by_words = if by_words.generation == pinned.generation() {
+    let by_words = if by_words.generation == snapshot.generation() {
         by_words
     } else {
-        find_words(pinned, query, lexicon)?
+        search_words(snapshot, query, token_model)?
     };
     let mut clock = Clock { begun: Instant::now(), stages: by_words.stages.clone() };
-    // A vector of another model, or of no direction, is none.
+    // A vector of another model or without a direction is ignored.
     let vector = query.vector.as_deref().filter(|vector| {
-        pinned.model().is_some_and(|model| model.dimensions == vector.len())
+        snapshot.model().is_some_and(|model| model.dimensions == vector.len())
             && vector.iter().all(|x| x.is_finite())
             && vector.iter().any(|&x| x != 0.0)
     });
-    let embedding = search::by_meaning(pinned, vector)?;
+    let embedding = candidates::by_meaning(snapshot, vector)?;
     clock.lap("embedding", embedding.len());
-    let by_files = files::Files::of(&query.files).search(pinned)?;
+    let by_files = file_hints::FileHints::from_paths(&query.files).search(snapshot)?;
     let fused = fuse::fuse(&[&embedding, &by_words.bm25, &by_files]);
     clock.lap("fuse", fused.len());
-    let expanded = expand::expand(pinned, &fused, vector)?;
+    let expanded = expand::expand(snapshot, &fused, vector)?;
     clock.lap("expand", expanded.hits.len());
-    let reranked = rerank::rerank(pinned, query.now, &by_words, vector, &expanded, lexicon)?;
+    let reranked = rerank::rerank(snapshot, query.now, &by_words, vector, &expanded, token_model)?;
     clock.lap("rerank", reranked.iter().filter(|scored| scored.relevant).count());
     tracing::debug!(
         terms = by_words.analysis.terms.len(),
@@ -367,7 +425,7 @@ pub fn trace_with(
         best = reranked.first().map_or(0.0, |best| best.score),
         "searched"
     );
-    let ByWords { analysis, bm25, .. } = by_words;
+    let WordSearch { analysis, bm25, .. } = by_words;
     Ok(Trace {
         analysis,
         embedding,

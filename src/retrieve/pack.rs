@@ -1,5 +1,5 @@
-//! The answer within its budget, in three passes: each unit in a sentence, then the passages found, then what
-//! stands around them.
+//! Packing of the answer into its budget, in three passes: a sentence for each unit, the passages found, and the
+//! passages around them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -8,7 +8,7 @@ use index::{Snapshot, UnitRecord};
 use knowledge::{Relation, UnitId, text};
 
 use crate::expand::Path;
-use crate::files::Files;
+use crate::file_hints::FileHints;
 use crate::model_rerank::Ranking;
 use crate::rerank::{Scored, age_days};
 use crate::{
@@ -16,31 +16,31 @@ use crate::{
     Trace, render,
 };
 
-/// Passages with less than this part of the best one's score stay out, room or not: more is not better for
-/// who has to read it.
+/// Passages with less than this part of the best score are left out even if there is room: more text is not better for
+/// the reader.
 const PART_OF_BEST_MIN: f64 = 0.45;
-/// A passage is shortened to what is left of the budget, but not to a shred.
+/// A passage is shortened to the rest of the budget, but not below this.
 const CUT_TOKENS_MIN: usize = 40;
-/// Units that only a relation brought: more of them would crowd out what was asked for.
+/// The limit of units that were found by a relation only: more would displace direct matches.
 const RELATED_MAX: usize = 3;
 const WORDS_NAMED_MAX: usize = 5;
-/// From this cosine on a person would agree that the meaning is alike.
+/// From this cosine on a person would agree that the meaning is similar.
 const MEANING_MIN: f64 = 0.35;
 const SUMMARY_CHARS_MAX: usize = 240;
 
 #[cfg(test)]
 mod tests;
 
-/// A unit that bears on the question.
+/// A unit that is relevant to the question.
 pub(crate) struct Ranked<'t> {
     pub(crate) record: UnitRecord,
-    /// That of its best passage.
+    /// The score of its best passage.
     pub(crate) score: f64,
-    /// What a model thought of it, 0 to 10.
+    /// The score by a model, 0 to 10.
     pub(crate) judged: Option<f64>,
-    /// Best first, never empty; each with its part of `score`, the best has 1.
+    /// Best first, never empty; each with its score as a part of `score`, which is 1 for the best.
     pub(crate) passages: Vec<(f64, &'t Scored)>,
-    /// The file of the question that it speaks of.
+    /// The file of the question that it names.
     file: Option<String>,
 }
 
@@ -49,19 +49,19 @@ impl Ranked<'_> {
         self.passages[0].1
     }
 
-    /// Whether it was not found itself, but by a relation with one that was.
+    /// Whether it was found only by a relation to another unit.
     fn is_related(&self) -> bool {
         self.best().path.is_some()
     }
 }
 
-/// The units that bear on the question, best first by the local order.
+/// The relevant units, best first by the local order.
 pub(crate) fn shortlist<'t>(
-    pinned: &Snapshot,
+    snapshot: &Snapshot,
     query: &Query,
     trace: &'t Trace,
 ) -> Result<Vec<Ranked<'t>>, Error> {
-    let files = Files::of(&query.files);
+    let files = FileHints::from_paths(&query.files);
     let mut relevant: Vec<(f64, Option<&str>, &Scored)> = trace
         .reranked
         .iter()
@@ -82,7 +82,7 @@ pub(crate) fn shortlist<'t>(
         }
         let id = &scored.record.unit;
         if !places.contains_key(id) {
-            let record = pinned.unit(id)?;
+            let record = snapshot.unit(id)?;
             places.insert(id, record.is_some().then_some(units.len()));
             units.extend(record.map(|record| Ranked {
                 record,
@@ -103,33 +103,33 @@ pub(crate) fn shortlist<'t>(
 }
 
 pub(crate) fn pack(
-    pinned: &Snapshot,
+    snapshot: &Snapshot,
     query: &Query,
     trace: &Trace,
-    verdict: Option<&Ranking>,
-    lexicon: &dyn TokenModel,
-    censor: &dyn OutputFilter,
+    ranking: Option<&Ranking>,
+    token_model: &dyn TokenModel,
+    filter: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
-    let mut units = shortlist(pinned, query, trace)?;
-    if let Some(verdict) = verdict {
-        verdict.apply(&mut units);
+    let mut units = shortlist(snapshot, query, trace)?;
+    if let Some(ranking) = ranking {
+        ranking.apply(&mut units);
     }
     let budget = query.budget_tokens.max(BUDGET_TOKENS_MIN);
     let mut packer = Packer {
-        pinned,
+        snapshot,
         query,
-        lexicon,
-        censor,
+        token_model,
+        filter,
         answer: Answer {
             units: Vec::new(),
             more: Vec::new(),
             more_named: 0,
-            searched: pinned.units_count(),
-            reranked_by: verdict.map_or(LOCAL, |verdict| &verdict.model).to_owned(),
+            searched: snapshot.units_count(),
+            reranked_by: ranking.map_or(LOCAL, |ranking| &ranking.model).to_owned(),
             rerank_trouble: None,
             stages: Vec::new(),
             words_only: trace.words_only,
-            generation: pinned.generation(),
+            generation: snapshot.generation(),
         },
         left: budget,
         shown: HashSet::new(),
@@ -143,39 +143,39 @@ pub(crate) fn pack(
     if query.depth == Depth::Deep {
         packer.details()?;
     }
-    Ok(packer.within(budget))
+    Ok(packer.fit(budget))
 }
 
 struct Packer<'p> {
-    pinned: &'p Snapshot,
+    snapshot: &'p Snapshot,
     query: &'p Query,
-    lexicon: &'p dyn TokenModel,
-    censor: &'p dyn OutputFilter,
+    token_model: &'p dyn TokenModel,
+    filter: &'p dyn OutputFilter,
     answer: Answer,
-    /// Of the budget.
+    /// The rest of the budget.
     left: usize,
-    /// Chunks by their ids.
+    /// The ids of the chunks shown.
     shown: HashSet<String>,
-    /// The same, in the order in which they came.
+    /// The same, in the order in which they were added.
     order: Vec<String>,
 }
 
 impl Packer<'_> {
-    /// First pass. Summaries take half of the budget at most, so that room is left for what they summarise;
-    /// all of it when nothing else is wanted.
+    /// First pass. Summaries take at most half of the budget, so that there is room for the passages; all of it if
+    /// nothing else is asked for.
     fn summaries(&mut self, units: &[Ranked<'_>], trace: &Trace) -> Result<(), Error> {
-        let frame = self.lexicon.count(&render::head(&self.answer, units.len()))
-            + self.lexicon.count(&render::overflow(units.len(), &[]));
+        let frame = self.token_model.count(&render::head(&self.answer, units.len()))
+            + self.token_model.count(&render::overflow(units.len(), &[]));
         self.left = self.left.saturating_sub(frame + NAME_SLACK);
         let most = if self.query.depth == Depth::Summary { self.left } else { self.left / 2 };
         let (mut spent, mut related, mut is_full) = (0, 0, false);
         for unit in units {
-            let crowds = unit.is_related() && related >= RELATED_MAX;
-            if !crowds && !is_full && self.answer.units.len() < self.query.limit {
+            let is_beyond_related = unit.is_related() && related >= RELATED_MAX;
+            if !is_beyond_related && !is_full && self.answer.units.len() < self.query.limit {
                 let mut found = self.found(unit, trace)?;
-                let header = self.lexicon.count(&render::header(&found));
-                let summary = self.lexicon.count(&render::quoted(&found.summary));
-                // The best one is shown for as long as its header fits at all.
+                let header = self.token_model.count(&render::header(&found));
+                let summary = self.token_model.count(&render::quoted(&found.summary));
+                // The best unit is shown if its header fits at all.
                 let room = if self.answer.units.is_empty() { self.left } else { most.saturating_sub(spent) };
                 let cost = if header + summary <= room {
                     header + summary
@@ -191,18 +191,18 @@ impl Packer<'_> {
                 }
                 is_full = true;
             }
-            let title = self.censor.clean(&unit.record.title).into_owned();
+            let title = self.filter.clean(&unit.record.title).into_owned();
             self.answer.more.push((unit.record.id.clone(), title));
         }
         self.left = self.left.saturating_sub(spent);
         Ok(())
     }
 
-    /// Names as many of the units that are not shown as an eighth of what is left allows.
+    /// Names as many of the units that are not shown as fit into an eighth of the rest.
     fn name_the_others(&mut self) {
         let mut room = self.left / 8;
         for (id, title) in &self.answer.more {
-            let tokens = self.lexicon.count(&render::name(id, title)) + NAME_SLACK;
+            let tokens = self.token_model.count(&render::name(id, title)) + NAME_SLACK;
             if tokens > room {
                 break;
             }
@@ -212,7 +212,7 @@ impl Packer<'_> {
         }
     }
 
-    /// Second pass: passages by their score, whichever unit they are of.
+    /// Second pass: passages by their score, across all units.
     fn passages(&mut self, units: &[Ranked<'_>]) {
         let scores: HashMap<&UnitId, &Ranked<'_>> =
             units.iter().map(|unit| (&unit.record.id, unit)).collect();
@@ -230,8 +230,8 @@ impl Packer<'_> {
             if whole.tokens <= self.left {
                 self.show(at, whole);
             } else if self.answer.units[at].passages.is_empty() && self.left >= CUT_TOKENS_MIN {
-                let text = cut(&whole.text, whole.tokens, self.left);
-                let tokens = self.lexicon.count(&text) + self.around(&whole.breadcrumb, &text);
+                let text = shorten(&whole.text, whole.tokens, self.left);
+                let tokens = self.token_model.count(&text) + self.frame_tokens(&whole.breadcrumb, &text);
                 if tokens <= self.left {
                     self.show(at, Passage { text, tokens, ..whole });
                 }
@@ -239,11 +239,11 @@ impl Packer<'_> {
         }
     }
 
-    /// Third pass: the neighbours of what was found, then the rest of the units, best first.
+    /// Third pass: the neighbours of the passages found, then the rest of each unit, best unit first.
     fn details(&mut self) -> Result<(), Error> {
         let mut chunks = Vec::new();
         for unit in &self.answer.units {
-            chunks.push(self.pinned.chunks_of(&unit.id)?);
+            chunks.push(self.snapshot.chunks_of(&unit.id)?);
         }
         let found = self.order.clone();
         for (at, chunks) in chunks.iter().enumerate() {
@@ -282,26 +282,26 @@ impl Packer<'_> {
     }
 
     fn passage(&self, score: f64, chunk: &index::ChunkRecord) -> Passage {
-        let breadcrumb = self.censor.clean(&chunk.breadcrumb).into_owned();
-        let text = self.censor.clean(&chunk.text);
+        let breadcrumb = self.filter.clean(&chunk.breadcrumb).into_owned();
+        let text = self.filter.clean(&chunk.text);
         let tokens = match &text {
-            // Counted when it was cut, and again when the answer is whole.
+            // Counted when the chunk was made; the whole answer is counted again.
             Cow::Borrowed(_) => chunk.tokens as usize,
-            Cow::Owned(text) => self.lexicon.count(text),
+            Cow::Owned(text) => self.token_model.count(text),
         };
-        let tokens = tokens + self.around(&breadcrumb, &text);
+        let tokens = tokens + self.frame_tokens(&breadcrumb, &text);
         Passage { chunk_id: chunk.id.clone(), breadcrumb, text: text.into_owned(), score, tokens }
     }
 
-    /// What a passage takes besides its text: a mark before each line, and its headings.
-    fn around(&self, breadcrumb: &str, text: &str) -> usize {
-        self.lexicon.count(breadcrumb) + text.lines().count() + 4
+    /// The tokens of a passage besides its text: a mark before each line, and its headings.
+    fn frame_tokens(&self, breadcrumb: &str, text: &str) -> usize {
+        self.token_model.count(breadcrumb) + text.lines().count() + 4
     }
 
     fn found(&self, unit: &Ranked<'_>, trace: &Trace) -> Result<FoundUnit, Error> {
         let record = &unit.record;
-        let clean = |text: &str| self.censor.clean(text).into_owned();
-        let review = self.censor.review(record);
+        let clean = |text: &str| self.filter.clean(text).into_owned();
+        let review = self.filter.review(record);
         Ok(FoundUnit {
             id: record.id.clone(),
             title: clean(&record.title),
@@ -317,19 +317,19 @@ impl Packer<'_> {
             reviewed_by: record.reviewed_by.as_deref().filter(|_| review == crate::Review::Merged).map(clean),
             score: unit.score,
             judged: unit.judged,
-            why: clean(&why(unit, trace)),
-            summary: clean(&summary(self.pinned, record)?),
+            why: clean(&explain(unit, trace)),
+            summary: clean(&summary(self.snapshot, record)?),
             passages: Vec::new(),
         })
     }
 
-    /// The answer, with as much taken out again as it is over the budget by: what was counted piece by piece
-    /// may be more as a whole, with a tokenizer that joins words.
-    fn within(mut self, budget: usize) -> Answer {
+    /// The answer, without what exceeds the budget: the whole may have more tokens than its counted parts if the
+    /// tokenizer joins words.
+    fn fit(mut self, budget: usize) -> Answer {
         for unit in &mut self.answer.units {
             unit.passages.sort_by_key(|passage| position(&passage.chunk_id));
         }
-        while self.lexicon.count(&render::render(&self.answer)) > budget {
+        while self.token_model.count(&render::render(&self.answer)) > budget {
             if let Some(last) = self.order.pop() {
                 for unit in &mut self.answer.units {
                     unit.passages.retain(|passage| passage.chunk_id != last);
@@ -346,23 +346,23 @@ impl Packer<'_> {
     }
 }
 
-/// What stands between two names, or after the last.
+/// The tokens between two names, or after the last.
 const NAME_SLACK: usize = 2;
 
 fn position(chunk_id: &str) -> u32 {
     chunk_id.rsplit_once('#').and_then(|(_, position)| position.parse().ok()).unwrap_or(u32::MAX)
 }
 
-/// A unit in a sentence: its description, else the first of its text.
-pub(crate) fn summary(pinned: &Snapshot, record: &UnitRecord) -> Result<String, Error> {
+/// One sentence about a unit: its description, or else the first sentence of its text.
+pub(crate) fn summary(snapshot: &Snapshot, record: &UnitRecord) -> Result<String, Error> {
     if let Some(description) = record.description.as_deref().filter(|text| !text.trim().is_empty()) {
         return Ok(text::one_line(description, SUMMARY_CHARS_MAX));
     }
-    let chunks = pinned.chunks_of(&record.id)?;
+    let chunks = snapshot.chunks_of(&record.id)?;
     Ok(chunks.first().map_or_else(String::new, |chunk| first_sentence(&chunk.text)))
 }
 
-/// The first sentence of prose: what stands above it, headings for one, is passed over.
+/// The first sentence of prose; headings and code above it are skipped.
 fn first_sentence(body: &str) -> String {
     let visible = text::strip_hidden(body);
     let prose = |line: &&str| {
@@ -391,26 +391,26 @@ fn first_sentence(body: &str) -> String {
     text::one_line(sentence, SUMMARY_CHARS_MAX)
 }
 
-/// The beginning of a text of `tokens` tokens that has about `room`, up to a word, with an ellipsis.
-fn cut(text: &str, tokens: usize, room: usize) -> String {
-    // A tenth is kept back, since tokens are not spread evenly.
+/// The first words of a text of `tokens` tokens, as many as fit into about `room` tokens, with an ellipsis.
+fn shorten(text: &str, tokens: usize, room: usize) -> String {
+    // A tenth is left free, since tokens are not spread evenly.
     let bytes = text.len() * room / tokens.max(1) * 9 / 10;
     let head = &text[..text.floor_char_boundary(bytes)];
     let head = head.rfind(char::is_whitespace).map_or(head, |end| &head[..end]);
     format!("{} …", head.trim_end())
 }
 
-fn why(unit: &Ranked<'_>, trace: &Trace) -> String {
-    let found = why_found(unit.best(), trace);
+fn explain(unit: &Ranked<'_>, trace: &Trace) -> String {
+    let found = explain_match(unit.best(), trace);
     match &unit.file {
-        Some(file) => format!("{found}; speaks of `{}`", text::one_line(file, 60)),
+        Some(file) => format!("{found}; names `{}`", text::one_line(file, 60)),
         None => found,
     }
 }
 
-fn why_found(scored: &Scored, trace: &Trace) -> String {
+fn explain_match(scored: &Scored, trace: &Trace) -> String {
     if let Some(path) = &scored.path {
-        return related(path);
+        return explain_relation(path);
     }
     let shown = format!("{}\n{}", scored.record.breadcrumb, scored.record.text).to_lowercase();
     let held: Vec<&str> = shown.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
@@ -430,12 +430,12 @@ fn why_found(scored: &Scored, trace: &Trace) -> String {
         (true, false) => format!("matches the meaning and the {noun} {named}"),
         (true, true) => "matches the meaning".to_owned(),
         (false, false) => format!("matches the {noun} {named}"),
-        (false, true) if scored.features.neighbour > 0.0 => "stands beside a passage that matches".to_owned(),
-        (false, true) => "is near in meaning".to_owned(),
+        (false, true) if scored.features.neighbour > 0.0 => "is next to a passage that matches".to_owned(),
+        (false, true) => "is close in meaning".to_owned(),
     }
 }
 
-fn related(path: &Path) -> String {
+fn explain_relation(path: &Path) -> String {
     let source = text::one_line(path.source.as_str(), 80);
     let relation = match &path.relation {
         Relation::RequiresUnderstandingOf => "requires understanding of".to_owned(),
@@ -446,11 +446,11 @@ fn related(path: &Path) -> String {
     match (path.hops, path.outgoing) {
         (1, true) => format!("related: `{source}` {relation} this"),
         (1, false) => format!("related: {relation} `{source}`"),
-        _ => format!("related to what is related to `{source}`"),
+        _ => format!("two links from `{source}`"),
     }
 }
 
-/// Whether the words hold the term, or one that differs in its ending only (`pool`, `pools`, `pooling`).
+/// Whether the words hold the term or a word that differs from it only in its ending (`pool`, `pools`, `pooling`).
 fn holds(words: &[&str], term: &str) -> bool {
     const STEM_CHARS_MIN: usize = 4;
     const ENDING_CHARS_MAX: usize = 3;

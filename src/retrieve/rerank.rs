@@ -1,4 +1,4 @@
-//! The final order of all candidates: how near in meaning, how well matched in words, and how far to trust.
+//! The final local order of all candidates, by meaning, by words and by trust.
 
 use std::collections::HashMap;
 
@@ -8,12 +8,12 @@ use knowledge::{UnitId, rank};
 use serde::Serialize;
 
 use crate::expand::{Expanded, Path};
-use crate::{ByWords, Error, TokenModel};
+use crate::{Error, TokenModel, WordSearch};
 
-/// What each feature weighs, found by random search over all questions of six sets (documentation, code, web
+/// The weight of each feature, found by random search over all questions of six sets (documentation, code, web
 /// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
 /// down to 200 and to 50 items, and over questions to two hand-written brains of 8 and 20 units, with a
-/// penalty where a set fell below the better of the two searches. Nothing was held back from that search; with
+/// penalty for each set below the better of the two searches. No questions were held back from that search; with
 /// each set left out in turn the mean nDCG@10 is .002 lower. Around these values the result is flat.
 const BY_MEANING_AND_WORDS: Weights = Weights {
     cosine: 2.4,
@@ -40,40 +40,39 @@ const BY_WORDS_ONLY: Weights = Weights {
     beside: 0.4,
 };
 
-/// The cosine counts by this power of it: between .3 and .4 there is little but chance, between .6 and .7
-/// there is a paraphrase, which no word need confirm.
+/// The exponent of the cosine: between .3 and .4 it is mostly chance, between .6 and .7 it is a paraphrase, which needs
+/// no common word.
 const COSINE_POWER: f64 = 2.3;
-/// BM25 sums over the words, so a long question is matched well by chance: `x / (1 + BM25_SLACK · x)`.
+/// BM25 sums over the words, so a long question has high values by chance. It counts as `x / (1 + BM25_SLACK · x)`.
 const BM25_SLACK: f64 = 0.17;
-/// The words of the question count the more the rarer its rarest word is, for a name or an identifier is met
-/// to the letter and common words are met anywhere: by `1 + RARITY_SLOPE · (rarest - RARITY_USUAL)`.
+/// The words of the question count more if its rarest word is rare: a name or an identifier matches literally, and
+/// common words match anywhere. The factor is `1 + RARITY_SLOPE · (rarest - RARITY_USUAL)`.
 const RARITY_SLOPE: f64 = 1.8;
 const RARITY_USUAL: f64 = 0.85;
 const RARITY_SHARE_MIN: f64 = 0.2;
-/// BM25 and the order by words have a best one even when all that it shares with the question is `back`. They
-/// count in full only when a passage that BM25 found matches the words this well, and not at all below the
-/// first; between, in proportion. This is what lets a paraphrase win in a brain of few units.
+/// BM25 and the order by words have a first passage even if all that it shares with the question is `back`. They count
+/// in full if a passage that BM25 found matches the words at least as well as the end of this range, not at all below
+/// its start, and in proportion between. This lets a paraphrase win in a small brain.
 const MATCHED_WORDS: std::ops::Range<f64> = 0.39..0.63;
-/// A place in an order counts `RANK_HALF / (RANK_HALF + rank)`, the first being 0.
+/// The value of a rank is `RANK_HALF / (RANK_HALF + rank)`; the first rank is 0.
 const RANK_HALF: f64 = 3.0;
 
 /// A unit loses half of its freshness in a year: how a project is built changes slowly.
 const HALF_LIFE_DAYS: f64 = 365.0;
-/// What is left of the score of a unit that says it was replaced: it comes after whatever holds now, and is
-/// still found by who asks for it.
+/// The factor on the score of a retired unit: it comes after current ones, and a question about it still finds it.
 const RETIRED_FACTOR: f64 = 0.5;
 
-/// The floor of relevance, on `cos + ½·words` (by words alone: on `words`): what the best passage must reach
-/// for there to be an answer at all. It rises with the number of chunks, since the best of many is higher by
-/// chance: by `.02` for each factor e.
+/// The floor of relevance, for `cos + ½·words` (for `words` in a search by words only): the best passage must reach it,
+/// or there is no answer. It rises with the number of chunks by `.02` for each factor e, since the best of many is
+/// higher by chance.
 ///
-/// Of 2,086 questions to six sets, 2 get no answer from their own. Of 422 questions asked of another set, 76 to
-/// 100 % get none where the subject is another; 14 to 53 % where documentation and code are about the same
-/// things. A cosine alone would not do: good paraphrases have .25 to .35, and so has chance.
+/// Of 2,086 questions to six sets, 2 get no answer from their own set. Of 422 questions to another set, 76 to 100 % get
+/// none if the set has another subject, and 14 to 53 % if documentation and code are about the same things. A cosine
+/// alone is not enough: good paraphrases have .25 to .35, and so do chance matches.
 const FLOOR: f64 = 0.33;
 const FLOOR_WORDS_ONLY: f64 = 0.40;
 const FLOOR_RISE: f64 = 0.02;
-/// Where there is an answer, a passage may be this much below the floor and still be part of it.
+/// If there is an answer, passages this much below the floor are part of it.
 const FLOOR_SLACK: f64 = 0.08;
 
 struct Weights {
@@ -92,46 +91,49 @@ struct Weights {
 /// A candidate with its final score.
 #[derive(Clone, Debug)]
 pub struct Scored {
+    /// The chunk's row in the index.
     pub chunk: ChunkRow,
+    /// The final local score.
     pub score: f64,
+    /// The features that make up the score.
     pub features: Features,
     /// Whether it is above the floor of relevance.
     pub relevant: bool,
     pub(crate) record: ChunkRecord,
-    /// Set when the score comes by a relation from another unit.
+    /// Set if the score comes from another unit by a relation.
     pub(crate) path: Option<Path>,
 }
 
-/// What a score is made of.
+/// The features of a score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Features {
-    /// Of the question's vector with the passage's; 0 when there is none.
+    /// The cosine of the question's vector with the passage's; 0 without a vector.
     pub cosine: f64,
-    /// The place by `cosine` among the candidates: 1 for the first, falling to 0.
+    /// The value of the rank by `cosine` among the candidates: 1 for the first, falling to 0.
     pub cosine_rank: f64,
-    /// BM25, in units of what a word that a single passage holds can give.
+    /// BM25, divided by the largest contribution of a word that a single passage holds.
     pub bm25: f64,
-    /// How well the question's words are matched, 0 to 1: the mean, weighted by rarity, of each wordpiece's
+    /// How well the passage matches the question's words, 0 to 1: the mean, weighted by rarity, of each wordpiece's
     /// best cosine with any wordpiece of the passage.
     pub words: f64,
-    /// The place by `words`, as `cosine_rank`.
+    /// The value of the rank by `words`, as `cosine_rank`.
     pub words_rank: f64,
     /// The part of the question's pairs of adjoining words that stand together in the passage, 0 to 1.
     pub near: f64,
-    /// The part of what the question holds to the letter that is in the passage.
+    /// The part of the question's literal signals that the passage holds, 0 to 1.
     pub exact: f64,
-    /// By how much the cosine of a passage beside this one is above its own; 0 when it is not.
+    /// By how much the cosine of a neighbouring passage exceeds its own; 0 if it does not.
     pub nearer_neighbour: f64,
     /// The better `bm25` of the passages before and after.
     pub neighbour: f64,
-    /// By how much the passages beside it, where they are candidates too, make `words` better.
+    /// By how much the neighbouring passages improve `words`, as far as they are candidates too.
     pub beside: f64,
-    /// By confidence, age, source and status; about 1.
+    /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
 }
 
 impl Features {
-    /// `share` is what the words count by, `matched` what BM25 and the order by words do.
+    /// `share` is the factor on the words, `matched` the factor on BM25 and on the rank by words.
     fn score(&self, weights: &Weights, share: f64, matched: f64) -> f64 {
         let bm25 = self.bm25 / (1.0 + BM25_SLACK * self.bm25);
         let relevance = weights.cosine * self.cosine.max(0.0).powf(COSINE_POWER)
@@ -145,33 +147,33 @@ impl Features {
         relevance.max(0.0) * self.trust
     }
 
-    /// What the floor is laid on. `bm25` is no part of it: it sums over the words, so
-    /// that a long question is matched by anything.
+    /// The value that is compared with the floor. `bm25` is not part of it: it sums over the words, so that a long
+    /// question matches anything.
     fn evidence(&self, words_only: bool) -> f64 {
         if words_only { self.words } else { self.cosine + 0.5 * self.words }
     }
 }
 
 pub(crate) fn rerank(
-    pinned: &Snapshot,
+    snapshot: &Snapshot,
     now: Timestamp,
-    by_words: &ByWords,
+    by_words: &WordSearch,
     vector: Option<&[f32]>,
     expanded: &Expanded,
-    lexicon: &dyn TokenModel,
+    token_model: &dyn TokenModel,
 ) -> Result<Vec<Scored>, Error> {
-    let ByWords { analysis, bm25, asked, .. } = by_words;
+    let WordSearch { analysis, bm25, query_terms, .. } = by_words;
     let words_only = vector.is_none();
     let (weights, floor) = match vector {
         Some(_) => (&BY_MEANING_AND_WORDS, FLOOR),
         None => (&BY_WORDS_ONLY, FLOOR_WORDS_ONLY),
     };
-    let floor = floor + FLOOR_RISE * (pinned.chunks_count().max(1) as f64).ln();
+    let floor = floor + FLOOR_RISE * (snapshot.chunks_count().max(1) as f64).ln();
     let found: HashMap<ChunkRow, f64> =
-        bm25.iter().map(|hit| (hit.chunk, hit.score / asked.bm25_unit)).collect();
+        bm25.iter().map(|hit| (hit.chunk, hit.score / query_terms.bm25_unit)).collect();
     let rows: Vec<ChunkRow> = expanded.hits.iter().map(|hit| hit.chunk).collect();
     let (records, neighbours): (Vec<ChunkRecord>, Vec<Vec<ChunkRow>>) =
-        pinned.chunks_with_neighbours(&rows)?.into_iter().unzip();
+        snapshot.chunks_with_neighbours(&rows)?.into_iter().unzip();
     let texts: Vec<String> =
         records.iter().map(|chunk| format!("{}\n{}", chunk.breadcrumb, chunk.text)).collect();
     let places: HashMap<ChunkRow, usize> = rows.iter().enumerate().map(|(at, row)| (*row, at)).collect();
@@ -179,8 +181,8 @@ pub(crate) fn rerank(
         .iter()
         .map(|rows| rows.iter().filter_map(|row| places.get(row).copied()).collect())
         .collect();
-    let matches = asked.matches(&texts, &beside, lexicon);
-    let cosine = |row| vector.and_then(|vector| pinned.similarity(row, vector)).unwrap_or(0.0);
+    let matches = query_terms.matches(&texts, &beside, token_model);
+    let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
@@ -194,17 +196,17 @@ pub(crate) fn rerank(
             nearer_neighbour = nearer_neighbour.max(cosine - cosines[at].max(0.0));
         }
         if !units.contains_key(&record.unit) {
-            units.insert(record.unit.clone(), pinned.unit(&record.unit)?);
+            units.insert(record.unit.clone(), snapshot.unit(&record.unit)?);
         }
         let trust = units.get(&record.unit).and_then(Option::as_ref).map_or(1.0, |unit| trust(unit, now));
         let features = Features {
             cosine: cosines[at],
-            cosine_rank: by_rank(cosine_ranks[at]),
+            cosine_rank: rank_value(cosine_ranks[at]),
             bm25: found.get(&record.row).copied().unwrap_or(0.0),
             words: matches[at].words,
-            words_rank: by_rank(words_ranks[at]),
+            words_rank: rank_value(words_ranks[at]),
             near: matches[at].near,
-            exact: exact(&analysis.exact, text),
+            exact: literal_matches(&analysis.exact, text),
             nearer_neighbour,
             neighbour,
             beside: matches[at].beside,
@@ -212,7 +214,7 @@ pub(crate) fn rerank(
         };
         scored.push(Scored { chunk: record.row, score: 0.0, features, relevant: false, record, path: None });
     }
-    let share = (1.0 + RARITY_SLOPE * (asked.rarest - RARITY_USUAL)).max(RARITY_SHARE_MIN);
+    let share = (1.0 + RARITY_SLOPE * (query_terms.rarest - RARITY_USUAL)).max(RARITY_SHARE_MIN);
     let found = scored.iter().filter(|scored| found.contains_key(&scored.chunk));
     let matched = found.map(|scored| scored.features.words).fold(0.0, f64::max);
     let matched =
@@ -226,24 +228,24 @@ pub(crate) fn rerank(
             candidate.relevant = evidence(candidate) >= floor - FLOOR_SLACK;
         }
     }
-    follow(&mut scored, expanded);
+    pass_on_scores(&mut scored, expanded);
     scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
     Ok(scored)
 }
 
-/// Gives related passages what their relation hands on, where that is more than they have by themselves.
-/// It is always less than the source has, and only a relevant source has anything to give.
-fn follow(scored: &mut [Scored], expanded: &Expanded) {
+/// Gives related passages the score that their relation passes on, if it is higher than their own. It is always less
+/// than the score of the source, and only a relevant source passes any on.
+fn pass_on_scores(scored: &mut [Scored], expanded: &Expanded) {
     let mut best: HashMap<UnitId, f64> = HashMap::new();
     for candidate in scored.iter().filter(|candidate| candidate.relevant) {
         let score = best.entry(candidate.record.unit.clone()).or_default();
         *score = score.max(candidate.score);
     }
     for candidate in scored {
-        let ways = expanded.paths.get(&candidate.chunk).into_iter().flatten();
-        let given = ways.filter_map(|path| Some((best.get(&path.source)? * path.weight, path)));
+        let paths = expanded.paths.get(&candidate.chunk).into_iter().flatten();
+        let given = paths.filter_map(|path| Some((best.get(&path.source)? * path.weight, path)));
         let Some((given, path)) = given.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
-        // Trusted for itself, however much its source is.
+        // Its own trust counts, not that of the source.
         let derived = given * candidate.features.trust;
         if derived > candidate.score || !candidate.relevant {
             candidate.score = candidate.score.max(derived);
@@ -254,20 +256,20 @@ fn follow(scored: &mut [Scored], expanded: &Expanded) {
 }
 
 fn trust(unit: &UnitRecord, now: Timestamp) -> f64 {
-    // Of unknown age: neither fresh nor stale.
+    // An unknown age counts as neither fresh nor stale.
     let freshness = age_days(unit, now).map_or(0.5, |age| rank::freshness(age, HALF_LIFE_DAYS));
     let trust = rank::trust(unit.confidence, freshness, rank::source_tier(&unit.source));
     let retired = unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
     if retired { trust * RETIRED_FACTOR } else { trust }
 }
 
-/// Days since the unit last changed, 0 for one from the future.
+/// Days since the last change of a unit; 0 for a date in the future.
 pub(crate) fn age_days(unit: &UnitRecord, now: Timestamp) -> Option<f64> {
     let changed = unit.last_modified.or(unit.created)?;
     Some(now.duration_since(changed).as_secs_f64().max(0.0) / 86_400.0)
 }
 
-fn exact(signals: &[String], text: &str) -> f64 {
+fn literal_matches(signals: &[String], text: &str) -> f64 {
     if signals.is_empty() {
         return 0.0;
     }
@@ -275,7 +277,7 @@ fn exact(signals: &[String], text: &str) -> f64 {
     signals.iter().filter(|signal| text.contains(signal.as_str())).count() as f64 / signals.len() as f64
 }
 
-/// How many are higher. Equals have the same place, so that trust alone decides between them.
+/// For each value, the number of higher ones. Equal values have the same rank, so that trust alone decides.
 fn ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
@@ -288,7 +290,7 @@ fn ranks(values: &[f64]) -> Vec<usize> {
     ranks
 }
 
-fn by_rank(rank: usize) -> f64 {
+fn rank_value(rank: usize) -> f64 {
     RANK_HALF / (RANK_HALF + rank as f64)
 }
 
@@ -297,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equals_have_the_same_place() {
+    fn equal_values_have_the_same_rank() {
         assert_eq!(ranks(&[0.2, 0.9, 0.2, 0.1, 0.9]), [2, 0, 2, 4, 0]);
         assert!(ranks(&[]).is_empty());
     }

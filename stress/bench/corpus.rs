@@ -92,7 +92,7 @@ impl Corpus {
         let vocabulary = TOPIC_VOCABULARY.min(self.words.len());
         let pieces: Vec<u32> = self.words[..vocabulary]
             .iter()
-            .map(|word| self.tokenizer.pieces(word).first().copied().unwrap_or(0))
+            .map(|word| self.tokenizer.token_ids(word).first().copied().unwrap_or(0))
             .collect();
         let count = (self.units / UNITS_OF_TOPIC).clamp(4, TOPICS_MAX);
         let centres: Vec<usize> = (0..count).map(|_| 400 + rng.usize(..vocabulary - 400)).collect();

@@ -59,7 +59,7 @@ impl ConfigArgs {
 fn describe_embedder(config: &Config) -> String {
     let settings = settings::embedding(config);
     let name = embed::model_name(&settings);
-    match (embed::runtime_of(&settings).0, embed::check(&settings)) {
+    match (embed::find_runtime(&settings).0, embed::check_settings(&settings)) {
         (_, Err(error)) => format!("nothing: {error}"),
         (runtime @ embed::Runtime::Provider { .. }, Ok(())) => {
             format!(

@@ -647,9 +647,9 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
 
 fn check_model(config: &Config) -> Check {
     let settings = settings::embedding(config);
-    let runtime = format!("{}, model {}", embed::runtime_of(&settings).0, embed::model_name(&settings));
+    let runtime = format!("{}, model {}", embed::find_runtime(&settings).0, embed::model_name(&settings));
     let reader = format!("sessions are read by {}", extractor::destination(config));
-    match embed::check(&settings) {
+    match embed::check_settings(&settings) {
         Ok(()) => Check::ok("model", format!("{runtime}; {reader}")),
         Err(error) => Check::failure("model", error.to_string()).fix("`nugget config` shows the settings"),
     }

@@ -217,7 +217,7 @@ fn search(snapshot: &Snapshot, embedder: &Embedder, text: &str) -> Result<(u64, 
     let vector = embedder.embed_query(text).ok();
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let query = Query { vector, ..Query::new(text, Timestamp::UNIX_EPOCH) };
-    let trace = retrieve::trace(snapshot, &query, embedder.tokenizer())
+    let trace = retrieve::search(snapshot, &query, embedder.tokenizer())
         .map_err(|error| CliError::new(format!("the search failed: {error}")))?;
     Ok((micros, trace))
 }

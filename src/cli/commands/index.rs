@@ -44,7 +44,7 @@ impl IndexArgs {
             return update_in_background(context, &setup);
         }
         context.log_to_stderr();
-        embed::check(&setup.embed)?;
+        embed::check_settings(&setup.embed)?;
         let mode = if self.rebuild { Mode::Rebuild } else { Mode::Changed };
         let (report, problems, counts) = async_runtime::multi_thread()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
@@ -82,7 +82,7 @@ impl IndexArgs {
             Some(Report { embedded, changed, removed, .. }) => {
                 let by = match embedded {
                     0 => String::new(),
-                    _ => format!(" by {}", output::safe(&embed::runtime_of(&setup.embed).0.to_string())),
+                    _ => format!(" by {}", output::safe(&embed::find_runtime(&setup.embed).0.to_string())),
                 };
                 format!(
                     "indexed {units} units in {chunks} chunks: {changed} files changed, {removed} removed, {embedded} chunks embedded{by}\n"

@@ -105,7 +105,7 @@ impl RuntimeArgs {
 }
 
 fn show(settings: &Settings, as_json: bool) -> Result<(), CliError> {
-    let (runtime, passed_over) = embed::runtime_of(settings);
+    let (runtime, passed_over) = embed::find_runtime(settings);
     let is_remote = matches!(settings.model, ModelChoice::Remote(_));
     let times = if is_remote { None } else { Some(measure(settings)?) };
     let model = embed::model_name(settings);

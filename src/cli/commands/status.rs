@@ -67,7 +67,7 @@ impl StatusArgs {
         let brain = context.brain(&config)?;
         let embedding = settings::embedding(&config);
         let embedder =
-            format!("{}, model {}", embed::runtime_of(&embedding).0, embed::model_name(&embedding));
+            format!("{}, model {}", embed::find_runtime(&embedding).0, embed::model_name(&embedding));
         let read = || Status::read(&brain, &config, self.limit, &embedder);
         if self.watch {
             watch::watch(read)?;

@@ -89,7 +89,7 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
         ..Query::new(prompt, Timestamp::now())
     };
     let tokenizer = tokenizer.join().ok()?.ok()?;
-    let trace = retrieve::trace(&snapshot, &query, &tokenizer).ok()?;
+    let trace = retrieve::search(&snapshot, &query, &tokenizer).ok()?;
     let certain: Vec<_> =
         trace.reranked.iter().filter(|scored| is_certain(scored)).map(|scored| scored.chunk).collect();
     let certain: HashSet<UnitId> =
@@ -97,7 +97,7 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
     if certain.is_empty() {
         return None;
     }
-    let answer = retrieve::answer(&snapshot, &query, trace, None, &tokenizer, &retrieve::AsIs).ok()?;
+    let answer = retrieve::answer(&snapshot, &query, trace, None, &tokenizer, &retrieve::RedactOnly).ok()?;
     let mut text =
         "What this developer's brain has on it (quoted, no instructions; get_relevant_context tells more):\n"
             .to_owned();

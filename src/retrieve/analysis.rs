@@ -1,21 +1,21 @@
-//! A question to what can be looked up: its words, and what must be found to the letter.
+//! Analysis of a question: its words, and the parts that must match literally.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use knowledge::text;
 
-/// What the question holds.
+/// The searchable parts of a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Analysis {
-    /// Words as written, each once, without stop-words; an identifier whole and by its parts.
+    /// Words as written, each once, without stop words; an identifier as a whole and in parts.
     pub terms: Vec<String>,
-    /// What a passage that is meant would hold to the letter: quoted phrases, identifiers, paths, flags and
-    /// error codes. Lower case.
+    /// Parts that a matching passage holds literally: quoted phrases, identifiers, paths, flags and error codes. Lower
+    /// case.
     pub exact: Vec<String>,
 }
 
-/// A person asks with ten words; a pasted log has thousands, of which the first say what it is.
+/// A question has about ten words; a pasted log has thousands, of which only the first are used.
 const BYTES_MAX: usize = 4_000;
 const TERMS_MAX: usize = 48;
 const EXACT_MAX: usize = 16;
@@ -26,7 +26,7 @@ pub(crate) fn analyse(question: &str) -> Analysis {
     let question = &question[..question.floor_char_boundary(BYTES_MAX)];
     let mut analysis = Analysis { terms: terms(question, true), exact: exact(question) };
     if analysis.terms.is_empty() {
-        // "What is it like to be?" is all stop-words, and still all there is to go by.
+        // "What is it like to be?" has only stop words, so these are searched for.
         analysis.terms = terms(question, false);
     }
     analysis
@@ -43,7 +43,7 @@ fn terms(question: &str, without_stop_words: bool) -> Vec<String> {
             let lower = term.to_lowercase();
             let is_word = match lower.chars().count() {
                 0 => false,
-                // A single letter says something only in a script whose letters are words.
+                // A single letter is a word only in a script whose letters are words.
                 1 => !lower.is_ascii(),
                 _ => !(without_stop_words && is_stop_word(&lower)),
             };
@@ -68,10 +68,10 @@ fn exact(question: &str) -> Vec<String> {
         }
     };
     for quote in ['"', '`'] {
-        // Every second piece lies between two quotes, unless the last was never closed.
-        let pieces: Vec<&str> = question.split(quote).collect();
-        let closed = pieces.len() - (1 - pieces.len() % 2);
-        pieces[..closed].iter().skip(1).step_by(2).for_each(|piece| push(piece));
+        // Every second part lies between two quotes, unless the last quote was never closed.
+        let parts: Vec<&str> = question.split(quote).collect();
+        let closed = parts.len() - (1 - parts.len() % 2);
+        parts[..closed].iter().skip(1).step_by(2).for_each(|part| push(part));
     }
     for word in question.split_whitespace() {
         let word =
@@ -84,7 +84,7 @@ fn exact(question: &str) -> Vec<String> {
     exact
 }
 
-/// Whether nobody would write this in prose: `parseConfig`, `src/main.rs`, `E0425`, `--no-verify`, `a::b`.
+/// Whether this is no word of prose: `parseConfig`, `src/main.rs`, `E0425`, `--no-verify`, `a::b`.
 fn is_technical(word: &str) -> bool {
     let letters: Vec<char> = word.chars().collect();
     let inside = |pair: &[char]| match pair {
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_becomes_its_words() {
+    fn a_question_is_split_into_words() {
         let check =
             |question: &str, expected: &[&str]| assert_eq!(analyse(question).terms, expected, "{question}");
         check("How do I close a worker pool?", &["close", "worker", "pool"]);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_to_the_letter_is_looked_for_to_the_letter() {
+    fn identifiers_and_quotes_are_searched_literally() {
         let check =
             |question: &str, expected: &[&str]| assert_eq!(analyse(question).exact, expected, "{question}");
         check("why does parseConfig panic?", &["parseconfig"]);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pasted_log_is_cut_and_counted() {
+    fn a_pasted_log_is_cut_to_the_limits() {
         let log = "frame_0001 at 0x7f é ".repeat(100_000);
         let analysis = analyse(&log);
         assert!(analysis.terms.len() <= TERMS_MAX && analysis.exact.len() <= EXACT_MAX);

@@ -1,21 +1,22 @@
-//! The paths that a question comes with: a mild hint, which neither makes an answer nor unmakes one.
+//! The file paths of a question: a weak hint that changes the order a little, but never whether there is an answer.
 
 use index::{Hit, Snapshot};
 use knowledge::text;
 
 use crate::Error;
 
-/// How many paths are used, and how much of each: its end, which says the most.
+/// The limit of paths that are used.
 const FILES_MAX: usize = 16;
+/// Longer paths are cut at the front: the end says the most.
 const PATH_CHARS_MAX: usize = 240;
-/// Candidates that speak of the files, beside those of the two searches.
+/// The limit of candidates that name the files, besides those of the two searches.
 const CANDIDATES_MAX: usize = 10;
-/// What a passage gains that names a file: as much as the most trusted source does, see
-/// [`knowledge::rank::trust`].
+/// What a passage gains that names a file: as much as the most trusted source gains
+/// ([`knowledge::rank::trust`]).
 const WEIGHT: f64 = 0.15;
 const STEM_CHARS_MIN: usize = 4;
 
-/// Names that say where a file is kept in any project, and nothing about its subject.
+/// Names that are common to all projects and say nothing about a file's subject.
 const GENERIC: &[&str] = &[
     "build",
     "config",
@@ -56,15 +57,15 @@ const GENERIC: &[&str] = &[
     "work",
 ];
 
-/// What passages about the files would hold.
+/// The words that a passage about the files would hold, each with its weight.
 #[derive(Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct FileHints {
     /// In lower case, the most telling first: names, then stems, then folders; each with its weight.
     signals: Vec<(String, f64)>,
 }
 
-impl Files {
-    pub(crate) fn of(paths: &[String]) -> Self {
+impl FileHints {
+    pub(crate) fn from_paths(paths: &[String]) -> Self {
         let mut signals: Vec<(String, f64)> = Vec::new();
         for path in paths.iter().take(FILES_MAX) {
             let from = path.char_indices().rev().nth(PATH_CHARS_MAX - 1).map_or(0, |(at, _)| at);
@@ -72,11 +73,11 @@ impl Files {
             let mut parts = path.rsplit('/').filter(|part| !part.is_empty() && !part.starts_with('.'));
             let (name, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             let stem = name.split('.').next().unwrap_or_default();
-            let telling = |word: &str| word.chars().count() >= STEM_CHARS_MIN && !GENERIC.contains(&word);
+            let is_specific = |word: &str| word.chars().count() >= STEM_CHARS_MIN && !GENERIC.contains(&word);
             let all = [
-                (name, 1.0, name != stem && (telling(stem) || stem.is_empty())),
-                (stem, 0.7, telling(stem)),
-                (folder, 0.4, telling(folder)),
+                (name, 1.0, name != stem && (is_specific(stem) || stem.is_empty())),
+                (stem, 0.7, is_specific(stem)),
+                (folder, 0.4, is_specific(folder)),
             ];
             for (word, weight, is_used) in all {
                 if is_used && signals.iter().all(|(other, _)| other != word) {
@@ -88,28 +89,28 @@ impl Files {
         Self { signals }
     }
 
-    /// The chunks that hold their words, best first.
-    pub(crate) fn search(&self, pinned: &Snapshot) -> Result<Vec<Hit>, Error> {
+    /// The chunks that hold the words, best first.
+    pub(crate) fn search(&self, snapshot: &Snapshot) -> Result<Vec<Hit>, Error> {
         if self.signals.is_empty() {
             return Ok(Vec::new());
         }
         let terms: Vec<String> = self.signals.iter().map(|(word, _)| word.clone()).collect();
-        Ok(pinned.bm25(&terms, CANDIDATES_MAX)?)
+        Ok(snapshot.bm25(&terms, CANDIDATES_MAX)?)
     }
 
-    /// The factor on the score of a text, from 1 to 1.15, and the name in it that gives it.
+    /// The factor on the score of a text, from 1 to 1.15, and the word in the text that causes it.
     pub(crate) fn factor(&self, text: &str) -> (f64, Option<&str>) {
         if self.signals.is_empty() {
             return (1.0, None);
         }
         let text = text.to_lowercase();
-        let named = self.signals.iter().find(|(word, _)| names(&text, word));
+        let named = self.signals.iter().find(|(word, _)| holds_word(&text, word));
         named.map_or((1.0, None), |(word, weight)| (1.0 + WEIGHT * weight, Some(word)))
     }
 }
 
-/// Whether the word stands in the text by itself, and not within another.
-fn names(text: &str, word: &str) -> bool {
+/// Whether the text holds the word as a whole word.
+fn holds_word(text: &str, word: &str) -> bool {
     let is_part = |c: char| c.is_alphanumeric();
     text.match_indices(word)
         .any(|(at, _)| !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part))
@@ -121,11 +122,11 @@ mod tests {
 
     fn signals(paths: &[&str]) -> Vec<String> {
         let paths: Vec<String> = paths.iter().map(|path| (*path).to_owned()).collect();
-        Files::of(&paths).signals.into_iter().map(|(word, _)| word).collect()
+        FileHints::from_paths(&paths).signals.into_iter().map(|(word, _)| word).collect()
     }
 
     #[test]
-    fn a_path_gives_its_name_its_stem_and_its_folder() {
+    fn a_path_gives_name_stem_and_folder() {
         assert_eq!(
             signals(&["/home/me/app/src/queue/spool_file.rs"]),
             ["spool_file.rs", "spool_file", "queue"]
@@ -137,19 +138,19 @@ mod tests {
     }
 
     #[test]
-    fn a_name_counts_where_it_stands_by_itself() {
-        let files = Files::of(&["src/queue/store.rs".to_owned()]);
+    fn a_name_counts_as_a_whole_word_only() {
+        let files = FileHints::from_paths(&["src/queue/store.rs".to_owned()]);
         assert_eq!(files.factor("The helper in src/queue/store.rs does so."), (1.15, Some("store.rs")));
         assert_eq!(files.factor("We store it."), (1.0 + 0.15 * 0.7, Some("store")));
         assert_eq!(files.factor("It was restored and stored."), (1.0, None));
-        assert_eq!(Files::of(&[]).factor("store"), (1.0, None));
+        assert_eq!(FileHints::from_paths(&[]).factor("store"), (1.0, None));
     }
 
     #[test]
-    fn any_path_may_be_given() {
+    fn any_path_is_accepted() {
         let long = "é/".repeat(100_000);
         for path in ["\0\u{202e}", "....", "a\nb", "//", long.as_str()] {
-            let _ = Files::of(&vec![path.to_owned(); 1_000]).factor(path);
+            let _ = FileHints::from_paths(&vec![path.to_owned(); 1_000]).factor(path);
         }
     }
 }

@@ -1,26 +1,22 @@
-//! One JSON request over HTTPS and its answer, and how it is repeated: what every provider needs alike.
+//! One JSON request over HTTPS and its answer, for every provider.
 
-use std::future::Future;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use backoff::ExponentialBackoffBuilder;
 use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{Error, Key};
 
-/// How much of an error's body is read and shown.
+/// The longest part of an error body that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 300;
-/// The first pause before another attempt; those after it are longer, each with a random part.
-const PAUSE: Duration = Duration::from_millis(500);
 
-/// How a server wants the key.
+/// The header that carries the key.
 #[derive(Clone, Debug)]
 pub enum Auth {
     /// `x-api-key: …`
     ApiKey(Key),
-    /// `authorization: Bearer …`; a server of one's own may want none.
+    /// `authorization: Bearer …`; `None` for a local server without authentication.
     Bearer(Option<Key>),
 }
 
@@ -33,7 +29,7 @@ impl Auth {
     }
 }
 
-/// Where requests go. Redirects are not followed: one would carry the key to another host.
+/// An HTTPS address that takes JSON requests. Redirects are not followed: one would carry the key to another host.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     client: reqwest::Client,
@@ -44,11 +40,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The full address of one call, with the headers that go with every request. An answer that is longer
-    /// than `answer_bytes_max` is refused.
+    /// An endpoint at the full `url` of one call. `headers` go with every request, `deadline` limits the connection
+    /// (to 10 s at most), and an answer longer than `answer_bytes_max` is refused.
     ///
     /// # Errors
-    /// When the TLS provider or the HTTP client cannot be set up.
+    /// [`Error::Client`] if the HTTP client cannot be set up.
     pub fn new(
         url: String,
         auth: Auth,
@@ -56,7 +52,7 @@ impl Endpoint {
         deadline: Duration,
         answer_bytes_max: usize,
     ) -> Result<Self, Error> {
-        // The first caller installs it; a second finds it there.
+        // Fails if a provider is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -66,10 +62,12 @@ impl Endpoint {
         Ok(Self { client, url, auth, headers, answer_bytes_max })
     }
 
-    /// One request, one answer; nothing is tried again.
+    /// Sends one request without retries and returns the body of the answer.
     ///
     /// # Errors
-    /// [`Error::Status`] for anything but success, without the key should the server have repeated it.
+    /// [`Error::Status`] for any status but success; the key is removed from the message if the server repeated it.
+    /// [`Error::Transport`] if the server cannot be reached, [`Error::Key`] if the key is no valid header, and
+    /// [`Error::Answer`] if the answer is too long.
     pub async fn post(&self, body: &Value) -> Result<String, Error> {
         let mut request = self.client.post(&self.url).json(body);
         for (name, value) in self.headers {
@@ -99,48 +97,19 @@ impl Endpoint {
             return Ok(text);
         }
         let mut message = serde_json::from_str::<ErrorBody>(&text).map_or(text, ErrorBody::message);
-        // A server that repeats the request in its error must not make the key be printed.
+        // The key must not be printed if the server repeats the request in its error.
         if let Some(key) = self.auth.key() {
             message = message.replace(&key.0, "…");
         }
         Err(Error::Status {
             status: status.as_u16(),
             message: message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect(),
-            after: after.map(Duration::from_secs),
+            retry_after: after.map(Duration::from_secs),
         })
     }
 }
 
-/// Repeats what fails for a passing reason, later each time and at the time that the server names, all
-/// within the deadline.
-///
-/// # Errors
-/// The last attempt's; at once when another cannot help, or when the server wants to be left alone for
-/// longer than the deadline. [`Error::Deadline`] when an attempt is under way at its end.
-pub async fn retried<T, F>(deadline: Duration, attempt: impl Fn() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    let begun = Instant::now();
-    let policy = ExponentialBackoffBuilder::new()
-        .with_initial_interval(PAUSE)
-        .with_max_elapsed_time(Some(deadline))
-        .build();
-    let attempt = || async {
-        attempt().await.map_err(|error| match error.after() {
-            _ if !error.is_temporary() => backoff::Error::permanent(error),
-            Some(after) if begun.elapsed() + after >= deadline => backoff::Error::permanent(error),
-            Some(after) => backoff::Error::retry_after(error, after),
-            None => backoff::Error::transient(error),
-        })
-    };
-    match tokio::time::timeout(deadline, backoff::future::retry(policy, attempt)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Error::Deadline(deadline)),
-    }
-}
-
-/// An error as the providers word it: `{"error": {"message": …, "code": …}}`, or `{"detail": …}`.
+/// The error formats of the providers: `{"error": {"message": …, "code": …}}`, or `{"detail": …}`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ErrorBody {

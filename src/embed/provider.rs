@@ -1,7 +1,7 @@
-//! Vectors from a provider over HTTPS: OpenAI, Voyage, or a server of one's own that speaks like one of them.
+//! Embeddings by a provider over HTTPS: OpenAI, Voyage, or a server with the protocol of one of them.
 //!
-//! What is embedded leaves the machine, without the secrets that are recognised. The async client lives on a thread of its own, so that whoever asks
-//! just waits, in whatever kind of thread.
+//! Texts leave the machine, redacted. The async client runs on a thread of its own, so that callers can block on any
+//! kind of thread.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,29 +9,31 @@ use std::sync::mpsc as reply;
 use std::time::Duration;
 
 use llm::Key;
-use llm::http::{Auth, Endpoint, retried};
+use llm::{Auth, Endpoint, retry};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::{Error, normalized};
 
-/// Texts in one request; both providers take 1,000 and more.
+/// The limit of texts in one request; both providers accept 1,000 and more.
 const TEXTS_MAX: usize = 128;
-/// A token has at least one byte, so that this is under the 120,000 tokens that the strictest provider takes in
-/// one request, whatever the language.
+/// A token has at least one byte, so this is below the 120,000 tokens that the strictest provider accepts in one
+/// request, in any language.
 const REQUEST_BYTES_MAX: usize = 100_000;
-/// Likewise under the 8,191 tokens of one text. Chunks are far shorter.
+/// Likewise below the limit of 8,191 tokens of one text. Chunks are far shorter.
 const TEXT_BYTES_MAX: usize = 8_000;
-/// 128 vectors of 3,072 numbers as text are some 9 MB.
+/// 128 vectors of 3,072 numbers are about 9 MB of text.
 const ANSWER_BYTES_MAX: usize = 32 << 20;
-/// How long a person waits for a question's vector before the words alone are searched for.
+/// The longest wait for a query's vector, before the search goes by words only.
 const QUERY_DEADLINE_MAX: Duration = Duration::from_secs(8);
 
-/// Whose protocol is spoken.
+/// A protocol for embeddings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
+    /// OpenAI's.
     OpenAi,
+    /// Voyage AI's.
     Voyage,
 }
 
@@ -44,7 +46,7 @@ impl Provider {
         }
     }
 
-    /// The variable of the environment that holds the key.
+    /// The environment variable with the key.
     pub fn key_variable(self) -> &'static str {
         match self {
             Self::OpenAi => "OPENAI_API_KEY",
@@ -52,7 +54,7 @@ impl Provider {
         }
     }
 
-    /// What is asked for when nobody names a model.
+    /// The default model.
     pub fn model(self) -> &'static str {
         match self {
             Self::OpenAi => "text-embedding-3-small",
@@ -77,35 +79,39 @@ impl fmt::Display for Provider {
     }
 }
 
-/// A model behind a provider's address. It holds no key, only where to find it.
+/// A model at a provider. It has no key, only the place of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RemoteModel {
+    /// The protocol.
     pub provider: Provider,
+    /// The model's name.
     pub model: String,
-    /// The address without `/embeddings`: the provider's own, or that of a compatible server.
+    /// The address without `/embeddings`: the provider's, or that of a compatible server.
     pub url: String,
-    /// A file with the key; `None` for the provider's variable. A server of one's own may want none.
+    /// A file with the key; `None` for the provider's environment variable. A compatible server may need no key.
     pub key_file: Option<PathBuf>,
-    /// How long its vectors shall be; `None` for the model's own length, which must then be known here.
+    /// The length of the vectors; `None` for the model's own length, which must then be known here.
     pub dimensions: Option<usize>,
+    /// Put before every query.
     pub query_prefix: String,
+    /// Put before every document.
     pub document_prefix: String,
-    /// For one request with its repetitions.
+    /// The time for one request with its retries.
     pub deadline: Duration,
 }
 
 impl RemoteModel {
-    /// What vectors of it are labelled with; a digest tells other servers and prefixes apart.
+    /// The label of its vectors; other servers and prefixes have a digest in it.
     pub(crate) fn name(&self) -> String {
         let name = format!("{}/{}", self.provider.label(), self.model);
-        if self.is_the_providers_own() && self.query_prefix.is_empty() && self.document_prefix.is_empty() {
+        if self.is_official() && self.query_prefix.is_empty() && self.document_prefix.is_empty() {
             return name;
         }
         let shape = (&self.url, &self.query_prefix, &self.document_prefix);
         format!("{name}@{}", &blake3::hash(format!("{shape:?}").as_bytes()).to_hex()[..8])
     }
 
-    /// How long its vectors are.
+    /// The length of its vectors.
     pub(crate) fn dimensions(&self) -> Result<usize, Error> {
         let known = native_dimensions(&self.model).map(|(dimensions, _)| dimensions);
         self.dimensions.or(known).ok_or_else(|| Error::UnknownDimensions { model: self.model.clone() })
@@ -116,14 +122,14 @@ impl RemoteModel {
         self.key().map(drop)
     }
 
-    fn is_the_providers_own(&self) -> bool {
+    fn is_official(&self) -> bool {
         self.url.trim_end_matches('/') == self.provider.url()
     }
 
     fn key(&self) -> Result<Option<Key>, Error> {
         let found = Key::find_in(self.key_file.as_deref(), self.provider.key_variable());
         let key = found.map_err(|source| self.failed(source))?;
-        if key.is_none() && self.is_the_providers_own() {
+        if key.is_none() && self.is_official() {
             return Err(Error::NoKey { provider: self.provider });
         }
         Ok(key)
@@ -164,7 +170,7 @@ impl RemoteModel {
     }
 }
 
-/// How long a model's vectors are, and whether it can be asked for another length (of the providers' manuals).
+/// The length of a model's vectors, and whether another length can be requested (from the providers' manuals).
 fn native_dimensions(model: &str) -> Option<(usize, bool)> {
     Some(match model {
         "text-embedding-3-small" => (1536, true),
@@ -178,18 +184,18 @@ fn native_dimensions(model: &str) -> Option<(usize, bool)> {
     })
 }
 
-/// What a text is embedded for. Voyage is told; for others there are prefixes.
+/// What a text is embedded for. Voyage has a field for it; for others there are prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Query,
     Document,
 }
 
-/// The client, on its thread. The thread ends when this is dropped and nobody waits for an answer any more.
-pub(crate) struct Remote {
+/// The client with its thread. The thread ends when this is dropped and all requests are answered.
+pub(crate) struct RemoteClient {
     settings: RemoteModel,
     dimensions: usize,
-    /// Not bounded: whoever sends waits for the answer, so there are never more than those who ask.
+    /// Unbounded: a sender waits for its answer, so there are never more requests than callers.
     requests: mpsc::UnboundedSender<Request>,
 }
 
@@ -199,8 +205,8 @@ struct Request {
     reply: reply::Sender<Result<String, llm::Error>>,
 }
 
-impl Remote {
-    /// Finds the key and makes the client. Nothing is asked of anybody yet.
+impl RemoteClient {
+    /// Reads the key and starts the client. Sends nothing.
     pub(crate) fn open(settings: &RemoteModel) -> Result<Self, Error> {
         let dimensions = settings.dimensions()?;
         let key = settings.key()?;
@@ -227,15 +233,17 @@ impl Remote {
         &self.settings
     }
 
-    /// One vector for each text, in their order, each of length 1. In as many requests as it takes.
+    /// One vector of length 1 for each text, in their order, in as many requests as needed.
     pub(crate) fn embed(&self, texts: &[&str], purpose: Purpose) -> Result<Vec<Vec<f32>>, Error> {
         let prefix = match purpose {
             Purpose::Query => &self.settings.query_prefix,
             Purpose::Document => &self.settings.document_prefix,
         };
-        // A person may have written a secret into a unit or a question: what goes out is redacted, always.
-        let texts: Vec<String> =
-            texts.iter().map(|text| format!("{prefix}{}", cut(&transcript::redact::redact(text)))).collect();
+        // A person may have written a secret into a unit or a question.
+        let texts: Vec<String> = texts
+            .iter()
+            .map(|text| format!("{prefix}{}", limited(&transcript::redact::redact(text))))
+            .collect();
         let mut vectors = Vec::with_capacity(texts.len());
         for batch in batches(&texts) {
             vectors.extend(self.request(batch, purpose)?);
@@ -250,7 +258,7 @@ impl Remote {
         };
         let (reply, answered) = reply::channel();
         let request = Request { body: self.settings.body(texts, purpose), deadline, reply };
-        let gone = || Error::Runtime("the thread of the embedding client is gone".to_owned());
+        let gone = || Error::Runtime("the thread of the embedding client has ended".to_owned());
         self.requests.send(request).map_err(|_| gone())?;
         let answer = answered.recv().map_err(|_| gone())?.map_err(|source| self.settings.failed(source))?;
         read_answer(&answer, texts.len(), self.dimensions, &self.settings)
@@ -262,23 +270,23 @@ async fn serve(endpoint: Endpoint, mut arriving: mpsc::UnboundedReceiver<Request
     let mut tasks = tokio::task::JoinSet::new();
     while let Some(Request { body, deadline, reply }) = arriving.recv().await {
         let endpoint = endpoint.clone();
-        // A question is not kept waiting by a batch of documents.
+        // A query does not wait for a batch of documents.
         tasks.spawn(async move {
-            // Nobody may be waiting any more.
-            let _ = reply.send(retried(deadline, || endpoint.post(&body)).await);
+            // The caller may have stopped waiting.
+            let _ = reply.send(retry(deadline, || endpoint.post(&body)).await);
         });
         while tasks.try_join_next().is_some() {}
     }
     while tasks.join_next().await.is_some() {}
 }
 
-/// The head of a text that every provider takes whole.
-fn cut(text: &str) -> &str {
+/// The first part of a text, within the limit of every provider.
+fn limited(text: &str) -> &str {
     let text = text.trim();
     &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
-/// Cuts texts into requests, by number and by size.
+/// Splits texts into requests, by number and by size.
 fn batches(texts: &[String]) -> impl Iterator<Item = &[String]> {
     let mut rest = texts;
     std::iter::from_fn(move || {
@@ -287,7 +295,7 @@ fn batches(texts: &[String]) -> impl Iterator<Item = &[String]> {
             bytes += text.len();
             bytes <= REQUEST_BYTES_MAX
         });
-        // A single text is always let through: it has been cut already.
+        // A single text always fits: it is within its own limit.
         let count = fits.count().max(1).min(rest.len());
         let (batch, after) = rest.split_at(count);
         rest = after;
@@ -295,7 +303,7 @@ fn batches(texts: &[String]) -> impl Iterator<Item = &[String]> {
     })
 }
 
-/// Both providers' answer; only what is needed of it.
+/// The parts of both providers' answer that are needed.
 #[derive(Deserialize)]
 struct Answer {
     data: Vec<Item>,
@@ -308,7 +316,7 @@ struct Item {
     embedding: Vec<f32>,
 }
 
-/// The vectors by their `index`, whatever order they come in.
+/// The vectors in the order of their `index`.
 fn read_answer(
     text: &str,
     wanted: usize,
@@ -317,7 +325,7 @@ fn read_answer(
 ) -> Result<Vec<Vec<f32>>, String> {
     let answer: Answer =
         serde_json::from_str(text).map_err(|error| format!("its answer cannot be read: {error}"))?;
-    // A model that is known is known by its name; a server of one's own may call its model what it likes.
+    // A known model has a known name; a compatible server may use any name.
     if let Some(name) = &answer.model
         && native_dimensions(&settings.model).is_some()
         && name.strip_prefix(&settings.model).is_none_or(|rest| !rest.is_empty() && !rest.starts_with("-v"))
@@ -330,13 +338,13 @@ fn read_answer(
     }
     let mut vectors: Vec<Option<Vec<f32>>> = vec![None; wanted];
     for Item { index, embedding } in answer.data {
-        let Some(place) = vectors.get_mut(index).filter(|place| place.is_none()) else {
-            return Err(format!("vector {index} comes twice or is of no text"));
+        let Some(slot) = vectors.get_mut(index).filter(|slot| slot.is_none()) else {
+            return Err(format!("vector {index} occurs twice or belongs to no text"));
         };
         if embedding.len() != dimensions {
-            return Err(format!("{} numbers where {dimensions} were expected", embedding.len()));
+            return Err(format!("{} numbers, expected {dimensions}", embedding.len()));
         }
-        *place = Some(normalized(embedding)?);
+        *slot = Some(normalized(embedding)?);
     }
     Ok(vectors.into_iter().flatten().collect())
 }
@@ -359,16 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_cut_into_requests_by_number_and_by_size() {
+    fn texts_are_split_into_requests_by_number_and_size() {
         let sizes = |texts: &[String]| batches(texts).map(<[String]>::len).collect::<Vec<_>>();
         assert_eq!(sizes(&[]), [0_usize; 0]);
         assert_eq!(sizes(&vec!["a".to_owned(); 300]), [128, 128, 44]);
         assert_eq!(sizes(&vec!["a".repeat(8_000); 30]), [12, 12, 6]);
-        assert_eq!(cut(&"é".repeat(9_000)).len(), 8_000);
+        assert_eq!(limited(&"é".repeat(9_000)).len(), 8_000);
     }
 
     #[test]
-    fn each_provider_is_asked_in_its_own_words() {
+    fn requests_follow_each_providers_protocol() {
         let texts = ["one".to_owned()];
         let openai = RemoteModel { dimensions: Some(256), ..model(Provider::OpenAi) };
         let wanted = json!({ "model": "text-embedding-3-small", "input": ["one"], "encoding_format": "float", "dimensions": 256 });
@@ -379,7 +387,7 @@ mod tests {
         let shorter = RemoteModel { dimensions: Some(512), ..voyage };
         assert_eq!(shorter.body(&texts, Purpose::Document)["input_type"], "document");
         assert_eq!(shorter.body(&texts, Purpose::Document)["output_dimension"], 512);
-        // A model that nobody here knows may not understand to be asked for a length.
+        // An unknown model may not accept a length.
         let own = RemoteModel { model: "nomic".to_owned(), dimensions: Some(768), ..model(Provider::OpenAi) };
         assert_eq!(own.body(&texts, Purpose::Query).get("dimensions"), None);
     }
@@ -410,14 +418,14 @@ mod tests {
         for (data, why) in [
             (r#"[{"index": 0, "embedding": [1, 0]}]"#, "1 vectors for 2 texts"),
             (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 0, "embedding": [1, 0]}]"#, "twice"),
-            (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 2, "embedding": [1, 0]}]"#, "of no text"),
+            (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 2, "embedding": [1, 0]}]"#, "to no text"),
             (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 1, "embedding": [1, 0, 0]}]"#, "3 numbers"),
             (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 1, "embedding": [0, 0]}]"#, "zero"),
             (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 1, "embedding": [1e39, 0]}]"#, "finite"),
             (r#"[{"index": 0, "embedding": [1, 0]}, {"index": 1, "embedding": [null, 0]}]"#, "read"),
         ] {
             let error = read(data, "voyage-3.5").unwrap_err();
-            assert!(error.contains(why), "{error} does not say {why}");
+            assert!(error.contains(why), "{error} does not contain {why}");
         }
         assert!(read(shuffled, "voyage-3-lite").unwrap_err().contains("another model"));
     }

@@ -1,0 +1,40 @@
+//! Retries with exponential backoff, within a deadline.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use backoff::ExponentialBackoffBuilder;
+
+use crate::Error;
+
+/// The pause before the second attempt. Later pauses are longer, each with a random part.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+
+/// Repeats an attempt that fails with a temporary error, after growing pauses or at the time that the server names,
+/// until the deadline.
+///
+/// # Errors
+/// The error of the last attempt: at once for a permanent error, or if the server asks for a pause beyond the
+/// deadline. [`Error::Deadline`] if an attempt is under way when the deadline passes.
+pub async fn retry<T, F>(deadline: Duration, attempt: impl Fn() -> F) -> Result<T, Error>
+where
+    F: Future<Output = Result<T, Error>>,
+{
+    let begun = Instant::now();
+    let policy = ExponentialBackoffBuilder::new()
+        .with_initial_interval(FIRST_PAUSE)
+        .with_max_elapsed_time(Some(deadline))
+        .build();
+    let attempt = || async {
+        attempt().await.map_err(|error| match error.retry_after() {
+            _ if !error.is_temporary() => backoff::Error::permanent(error),
+            Some(after) if begun.elapsed() + after >= deadline => backoff::Error::permanent(error),
+            Some(after) => backoff::Error::retry_after(error, after),
+            None => backoff::Error::transient(error),
+        })
+    };
+    match tokio::time::timeout(deadline, backoff::future::retry(policy, attempt)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Error::Deadline(deadline)),
+    }
+}
