@@ -177,22 +177,6 @@ const FILES_IN_CIRCLES: &[&str] = &[
     "src/cli/commands/status.rs",
     "src/cli/commands/status/watch.rs",
     "src/cli/lib.rs",
-    "src/embed/lib.rs",
-    "src/embed/remote.rs",
-    "src/embed/runtime.rs",
-    "src/embed/session_pool.rs",
-    "src/embed/token_table.rs",
-    "src/llm/http.rs",
-    "src/llm/lib.rs",
-    "src/retrieve/expand.rs",
-    "src/retrieve/files.rs",
-    "src/retrieve/lexical.rs",
-    "src/retrieve/lib.rs",
-    "src/retrieve/model_rerank.rs",
-    "src/retrieve/pack.rs",
-    "src/retrieve/render.rs",
-    "src/retrieve/rerank.rs",
-    "src/retrieve/search.rs",
 ];
 
 /// The modules of one crate, and which of them each module uses.

@@ -29,7 +29,7 @@ pub(crate) async fn update_before_question(service: &Service, setup: &Setup) {
         }
         return;
     };
-    let how = match embed::check(&setup.embed) {
+    let how = match embed::check_settings(&setup.embed) {
         Err(error) => format!("which fails: {error}"),
         Ok(()) => match spawn_indexer(&setup.brain) {
             Ok(()) => "in the background; `nugget status` shows the progress".to_owned(),

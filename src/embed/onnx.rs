@@ -119,7 +119,7 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BUILT_IN_MODEL;
+    use crate::built_in::BUILT_IN_MODEL;
 
     #[test]
     fn the_built_in_model_has_tensors() {

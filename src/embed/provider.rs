@@ -3,8 +3,6 @@
 //! Texts leave the machine, redacted. The async client runs on a thread of its own, so that callers can block on any
 //! kind of thread.
 
-use std::fmt;
-use std::path::PathBuf;
 use std::sync::mpsc as reply;
 use std::time::Duration;
 
@@ -14,7 +12,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::{Error, normalized};
+use crate::error::Error;
+use crate::settings::{Provider, RemoteModel};
+use crate::vector::normalized;
 
 /// The limit of texts in one request; both providers accept 1,000 and more.
 const TEXTS_MAX: usize = 128;
@@ -27,78 +27,6 @@ const TEXT_BYTES_MAX: usize = 8_000;
 const ANSWER_BYTES_MAX: usize = 32 << 20;
 /// The longest wait for a query's vector, before the search goes by words only.
 const QUERY_DEADLINE_MAX: Duration = Duration::from_secs(8);
-
-/// A protocol for embeddings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// OpenAI's.
-    OpenAi,
-    /// Voyage AI's.
-    Voyage,
-}
-
-impl Provider {
-    /// The base address of the provider's own service.
-    pub fn url(self) -> &'static str {
-        match self {
-            Self::OpenAi => "https://api.openai.com/v1",
-            Self::Voyage => "https://api.voyageai.com/v1",
-        }
-    }
-
-    /// The environment variable with the key.
-    pub fn key_variable(self) -> &'static str {
-        match self {
-            Self::OpenAi => "OPENAI_API_KEY",
-            Self::Voyage => "VOYAGE_API_KEY",
-        }
-    }
-
-    /// The default model.
-    pub fn model(self) -> &'static str {
-        match self {
-            Self::OpenAi => "text-embedding-3-small",
-            Self::Voyage => "voyage-3.5",
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Self::OpenAi => "openai",
-            Self::Voyage => "voyage",
-        }
-    }
-}
-
-impl fmt::Display for Provider {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::OpenAi => "OpenAI",
-            Self::Voyage => "Voyage",
-        })
-    }
-}
-
-/// A model at a provider. It has no key, only the place of the key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RemoteModel {
-    /// The protocol.
-    pub provider: Provider,
-    /// The model's name.
-    pub model: String,
-    /// The address without `/embeddings`: the provider's, or that of a compatible server.
-    pub url: String,
-    /// A file with the key; `None` for the provider's environment variable. A compatible server may need no key.
-    pub key_file: Option<PathBuf>,
-    /// The length of the vectors; `None` for the model's own length, which must then be known here.
-    pub dimensions: Option<usize>,
-    /// Put before every query.
-    pub query_prefix: String,
-    /// Put before every document.
-    pub document_prefix: String,
-    /// The time for one request with its retries.
-    pub deadline: Duration,
-}
 
 impl RemoteModel {
     /// The label of its vectors; other servers and prefixes have a digest in it.

@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 use ort::environment::Environment;
 
-use crate::{Error, Provider, RemoteModel, Settings};
+use crate::error::Error;
+use crate::settings::{ModelChoice, Provider, RemoteModel, Settings};
 
 /// What computes the vectors in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,13 +63,22 @@ pub(crate) fn backend(settings: &Settings) -> Result<&'static Backend, Error> {
     BACKEND.get_or_init(|| choose(settings)).as_ref().map_err(|what| Error::Runtime(what.clone()))
 }
 
+/// The runtime that these settings choose, and the ONNX Runtime libraries that were skipped, each with the reason.
+/// Nothing is started.
+pub fn find_runtime(settings: &Settings) -> (Runtime, Vec<String>) {
+    match &settings.model {
+        ModelChoice::Remote(remote) => (Runtime::for_provider(remote), Vec::new()),
+        ModelChoice::BuiltIn | ModelChoice::Onnx(_) => find(settings),
+    }
+}
+
 /// The runtime that [`backend`] would choose, without starting it, and the libraries that it would skip.
-pub(crate) fn find(settings: &Settings) -> (Runtime, Vec<String>) {
+fn find(settings: &Settings) -> (Runtime, Vec<String>) {
     let mut skipped = Vec::new();
     for candidate in candidates(settings) {
         // After a failed `init_from` ort treats the next call as done and works on memory that was never initialised.
         // So each library is probed, and `init_from` is called once, for the one that is usable.
-        match probe(&candidate) {
+        match usable_version(&candidate) {
             Ok(minor) => return (Runtime::OnnxRuntime { minor, library: candidate }, skipped),
             Err(why) => skipped.push(format!("{}: {why}", candidate.display())),
         }
@@ -76,8 +86,13 @@ pub(crate) fn find(settings: &Settings) -> (Runtime, Vec<String>) {
     (Runtime::Tract, skipped)
 }
 
+/// The minor version of the ONNX Runtime library at this path, if it is usable.
+pub fn probe(library: &Path) -> Option<u32> {
+    usable_version(library).ok()
+}
+
 /// The minor version of a usable library, or why it is not usable.
-pub(crate) fn probe(library: &Path) -> Result<u32, String> {
+fn usable_version(library: &Path) -> Result<u32, String> {
     match ort::util::probe(library) {
         Some(minor) if minor >= ort::MINOR_VERSION => Ok(minor),
         Some(minor) => Err(format!("ONNX Runtime 1.{minor}, at least 1.{} is needed", ort::MINOR_VERSION)),

@@ -8,8 +8,10 @@ use ort::session::Session;
 use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
 use ort::value::TensorRef;
 
+use crate::built_in::{BUILT_IN_MODEL, BUILT_IN_NAME};
+use crate::error::Error;
 use crate::runtime::{Backend, Runtime, backend};
-use crate::{BUILT_IN_MODEL, BUILT_IN_NAME, Error, ModelChoice, Pooling, Settings};
+use crate::settings::{ModelChoice, Pooling, Settings};
 
 pub(crate) struct SessionPool {
     backend: &'static Backend,

@@ -4,8 +4,9 @@
 //! similar as the cosine of their rows. This finds `error` in a passage that says `mistake`, in about a
 //! microsecond.
 
+use crate::built_in::BUILT_IN_MODEL;
 use crate::onnx::{self, Kind, Tensor};
-use crate::{BUILT_IN_MODEL, ModelChoice};
+use crate::settings::ModelChoice;
 
 /// The word embeddings of a model, `[vocabulary, dimensions]`. Rows are not normalised.
 pub struct TokenTable {

@@ -1,13 +1,17 @@
 //! The tokenizer of the model: token ids, and the number of tokens in a text.
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use ahash::AHashMap;
 use knowledge::CountTokens;
 use tokenizers::{PostProcessor, Tokenizer as Inner, TruncationDirection};
 
-use crate::{BUILT_IN_TOKENIZER, Error, ModelChoice, Settings, TokenTable, read};
+use crate::built_in::BUILT_IN_TOKENIZER;
+use crate::error::Error;
+use crate::settings::{ModelChoice, Settings};
+use crate::token_table::TokenTable;
 
 /// The tokenizer of the model. Cheap to clone; loading it does not load the model.
 #[derive(Clone)]
@@ -144,6 +148,10 @@ impl CountTokens for Tokenizer {
         // A text that cannot be tokenized counts one token for four bytes.
         self.shared.inner.encode_fast(text, false).map_or(text.len() / 4, |encoding| encoding.len())
     }
+}
+
+fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::Read { what, path: path.to_owned(), source })
 }
 
 impl std::fmt::Debug for Tokenizer {

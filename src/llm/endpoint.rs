@@ -6,7 +6,8 @@ use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::{Error, Key};
+use crate::error::Error;
+use crate::key::Key;
 
 /// The longest part of an error body that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 300;

@@ -1,6 +1,6 @@
 //! Prices of calls. No other file knows a price.
 
-use crate::Usage;
+use crate::usage::Usage;
 
 /// The month in which the table was last compared with the price list of the Claude platform.
 pub const PRICES_AS_OF: &str = "2026-11";

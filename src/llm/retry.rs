@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use backoff::ExponentialBackoffBuilder;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The pause before the second attempt. Later pauses are longer, each with a random part.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);

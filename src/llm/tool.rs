@@ -5,7 +5,9 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use transcript::redact::redact;
 
-use crate::{Client, Error, Usage};
+use crate::client::Client;
+use crate::error::Error;
+use crate::usage::Usage;
 
 /// The tool that the model is to call; its schema is the shape of the answer.
 #[derive(Clone, Debug)]
@@ -113,7 +115,7 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::{client, server};
+    use crate::client::tests::{client, server};
 
     fn tool() -> Tool {
         Tool { name: "keep", description: "Keeps.", schema: json!({ "type": "object" }) }
@@ -183,7 +185,7 @@ mod tests {
         let error = ask(&client).await.unwrap_err();
         assert!(!error.is_temporary() && !format!("{error} {error:?}").contains("canary"), "{error}");
         assert_eq!(seen.lock().unwrap().len(), 4);
-        let unreachable = ask(&crate::tests::client("http://127.0.0.1:1".into())).await.unwrap_err();
+        let unreachable = ask(&crate::client::tests::client("http://127.0.0.1:1".into())).await.unwrap_err();
         assert!(unreachable.is_temporary() && !unreachable.may_have_cost());
     }
 

@@ -2,7 +2,7 @@
 
 use index::{Hit, Snapshot};
 
-use crate::Error;
+use crate::error::Error;
 use crate::lexical::Term;
 
 /// The limit of candidates of each search. Two lists of 50 hold .959 of what is relevant, on average over six sets;

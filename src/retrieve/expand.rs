@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use index::{ChunkRow, Edge, Hit, Snapshot};
 use knowledge::{Relation, UnitId};
 
-use crate::Error;
+use crate::error::Error;
 
 /// The neighbours of so many of the best passages are candidates: an answer often stands beside the words of the
 /// question.

@@ -3,7 +3,7 @@
 use index::{Hit, Snapshot};
 use knowledge::text;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The limit of paths that are used.
 const FILES_MAX: usize = 16;

@@ -5,7 +5,9 @@ use ahash::AHashMap;
 use index::Snapshot;
 use rayon::prelude::*;
 
-use crate::{Analysis, Error, TokenModel};
+use crate::analysis::Analysis;
+use crate::error::Error;
+use crate::token_model::TokenModel;
 
 /// The limit of wordpieces of the question: one bit each.
 const QUERY_PIECES_MAX: usize = 64;

@@ -12,8 +12,11 @@ use knowledge::{UnitId, text};
 use llm::Tool;
 use serde_json::{Value, json};
 
-use crate::pack::{self, Ranked};
-use crate::{Error, OutputFilter, Query, Trace};
+use crate::error::Error;
+use crate::output_filter::OutputFilter;
+use crate::question::Query;
+use crate::search::Trace;
+use crate::shortlist::{Ranked, shortlist, summary};
 
 #[cfg(test)]
 mod tests;
@@ -119,7 +122,7 @@ impl RerankRequest {
         filter: &dyn OutputFilter,
         mut random: fastrand::Rng,
     ) -> Result<Option<Self>, Error> {
-        let units = pack::shortlist(snapshot, query, trace)?;
+        let units = shortlist(snapshot, query, trace)?;
         if units.len() < 2 {
             return Ok(None);
         }
@@ -133,7 +136,7 @@ impl RerankRequest {
             let note = json!({
                 "title": shown(&record.title, TITLE_CHARS_MAX),
                 "about": shown(&format!("{} in {}", record.kind.as_str(), record.domain.as_str()), TITLE_CHARS_MAX),
-                "summary": shown(&pack::summary(snapshot, record)?, PASSAGE_CHARS_MAX),
+                "summary": shown(&summary(snapshot, record)?, PASSAGE_CHARS_MAX),
                 "passage": shown(&unit.best().record.text, PASSAGE_CHARS_MAX),
             });
             notes.push((record.id.clone(), note));

@@ -4,21 +4,21 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use index::{Snapshot, UnitRecord};
+use index::Snapshot;
 use knowledge::{Relation, UnitId, text};
 
+use crate::answer::{Answer, FoundUnit, LOCAL, Passage, Review};
+use crate::error::Error;
 use crate::expand::Path;
-use crate::file_hints::FileHints;
 use crate::model_rerank::Ranking;
+use crate::output_filter::OutputFilter;
+use crate::question::{BUDGET_TOKENS_MIN, Depth, Query};
+use crate::render;
 use crate::rerank::{Scored, age_days};
-use crate::{
-    Answer, BUDGET_TOKENS_MIN, Depth, Error, FoundUnit, LOCAL, OutputFilter, Passage, Query, TokenModel,
-    Trace, render,
-};
+use crate::search::Trace;
+use crate::shortlist::{Ranked, shortlist, summary};
+use crate::token_model::TokenModel;
 
-/// Passages with less than this part of the best score are left out even if there is room: more text is not better for
-/// the reader.
-const PART_OF_BEST_MIN: f64 = 0.45;
 /// A passage is shortened to the rest of the budget, but not below this.
 const CUT_TOKENS_MIN: usize = 40;
 /// The limit of units that were found by a relation only: more would displace direct matches.
@@ -26,81 +26,9 @@ const RELATED_MAX: usize = 3;
 const WORDS_NAMED_MAX: usize = 5;
 /// From this cosine on a person would agree that the meaning is similar.
 const MEANING_MIN: f64 = 0.35;
-const SUMMARY_CHARS_MAX: usize = 240;
 
 #[cfg(test)]
 mod tests;
-
-/// A unit that is relevant to the question.
-pub(crate) struct Ranked<'t> {
-    pub(crate) record: UnitRecord,
-    /// The score of its best passage.
-    pub(crate) score: f64,
-    /// The score by a model, 0 to 10.
-    pub(crate) judged: Option<f64>,
-    /// Best first, never empty; each with its score as a part of `score`, which is 1 for the best.
-    pub(crate) passages: Vec<(f64, &'t Scored)>,
-    /// The file of the question that it names.
-    file: Option<String>,
-}
-
-impl Ranked<'_> {
-    pub(crate) fn best(&self) -> &Scored {
-        self.passages[0].1
-    }
-
-    /// Whether it was found only by a relation to another unit.
-    fn is_related(&self) -> bool {
-        self.best().path.is_some()
-    }
-}
-
-/// The relevant units, best first by the local order.
-pub(crate) fn shortlist<'t>(
-    snapshot: &Snapshot,
-    query: &Query,
-    trace: &'t Trace,
-) -> Result<Vec<Ranked<'t>>, Error> {
-    let files = FileHints::from_paths(&query.files);
-    let mut relevant: Vec<(f64, Option<&str>, &Scored)> = trace
-        .reranked
-        .iter()
-        .filter(|scored| scored.relevant)
-        .map(|scored| {
-            let (factor, named) =
-                files.factor(&format!("{}\n{}", scored.record.breadcrumb, scored.record.text));
-            (scored.score * factor, named, scored)
-        })
-        .collect();
-    relevant.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let floor = relevant.first().map_or(0.0, |(best, ..)| best * PART_OF_BEST_MIN);
-    let mut units: Vec<Ranked<'t>> = Vec::new();
-    let mut places: HashMap<&UnitId, Option<usize>> = HashMap::new();
-    for (score, named, scored) in relevant {
-        if scored.path.is_none() && score < floor {
-            continue;
-        }
-        let id = &scored.record.unit;
-        if !places.contains_key(id) {
-            let record = snapshot.unit(id)?;
-            places.insert(id, record.is_some().then_some(units.len()));
-            units.extend(record.map(|record| Ranked {
-                record,
-                score,
-                judged: None,
-                passages: Vec::new(),
-                file: None,
-            }));
-        }
-        let Some(unit) = places[id].and_then(|place| units.get_mut(place)) else { continue };
-        let part = if unit.score > 0.0 { score / unit.score } else { 1.0 };
-        unit.passages.push((part, scored));
-        if unit.file.is_none() {
-            unit.file = named.map(str::to_owned);
-        }
-    }
-    Ok(units)
-}
 
 pub(crate) fn pack(
     snapshot: &Snapshot,
@@ -314,7 +242,7 @@ impl Packer<'_> {
             age_days: age_days(record, self.query.now),
             status: record.status.as_deref().map(clean),
             review,
-            reviewed_by: record.reviewed_by.as_deref().filter(|_| review == crate::Review::Merged).map(clean),
+            reviewed_by: record.reviewed_by.as_deref().filter(|_| review == Review::Merged).map(clean),
             score: unit.score,
             judged: unit.judged,
             why: clean(&explain(unit, trace)),
@@ -351,44 +279,6 @@ const NAME_SLACK: usize = 2;
 
 fn position(chunk_id: &str) -> u32 {
     chunk_id.rsplit_once('#').and_then(|(_, position)| position.parse().ok()).unwrap_or(u32::MAX)
-}
-
-/// One sentence about a unit: its description, or else the first sentence of its text.
-pub(crate) fn summary(snapshot: &Snapshot, record: &UnitRecord) -> Result<String, Error> {
-    if let Some(description) = record.description.as_deref().filter(|text| !text.trim().is_empty()) {
-        return Ok(text::one_line(description, SUMMARY_CHARS_MAX));
-    }
-    let chunks = snapshot.chunks_of(&record.id)?;
-    Ok(chunks.first().map_or_else(String::new, |chunk| first_sentence(&chunk.text)))
-}
-
-/// The first sentence of prose; headings and code above it are skipped.
-fn first_sentence(body: &str) -> String {
-    let visible = text::strip_hidden(body);
-    let prose = |line: &&str| {
-        line.chars().next().is_some_and(|c| c.is_alphanumeric() || matches!(c, '`' | '*' | '_' | '"' | '('))
-    };
-    let mut fenced = false;
-    let lines = visible.lines().map(str::trim).skip_while(|line| {
-        let fence = line.starts_with("```") || line.starts_with("~~~");
-        fenced ^= fence;
-        fenced || fence || !prose(line)
-    });
-    let paragraph: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
-    let paragraph = paragraph.join(" ");
-    let end = paragraph.char_indices().find(|&(at, c)| {
-        let rest = &paragraph[at + c.len_utf8()..];
-        let mut after = rest.chars();
-        match c {
-            '.' | '!' | '?' => {
-                after.next() == Some(' ') && after.next().is_some_and(|next| !next.is_lowercase())
-            }
-            '。' | '！' | '？' => true,
-            _ => false,
-        }
-    });
-    let sentence = end.map_or(paragraph.as_str(), |(at, c)| &paragraph[..at + c.len_utf8()]);
-    text::one_line(sentence, SUMMARY_CHARS_MAX)
 }
 
 /// The first words of a text of `tokens` tokens, as many as fit into about `room` tokens, with an ellipsis.

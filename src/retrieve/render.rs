@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use knowledge::{UnitId, text};
 
-use crate::{Answer, FoundUnit, LOCAL, Passage, Review};
+use crate::answer::{Answer, FoundUnit, LOCAL, Passage, Review};
 
 const LINE_CHARS_MAX: usize = 200;
 

@@ -7,8 +7,10 @@ use jiff::Timestamp;
 use knowledge::{UnitId, rank};
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::expand::{Expanded, Path};
-use crate::{Error, TokenModel, WordSearch};
+use crate::token_model::TokenModel;
+use crate::word_search::WordSearch;
 
 /// The weight of each feature, found by random search over all questions of six sets (documentation, code, web
 /// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use index::UnitRecord;
 use knowledge::CountTokens as _;
 
 use super::*;
@@ -234,20 +235,6 @@ fn texts_are_filtered_before_they_are_counted() {
     }
     assert_eq!(RedactOnly.clean("hunter2"), "hunter2");
     const { assert!(BUDGET_TOKENS_DEFAULT > BUDGET_TOKENS_MIN) };
-}
-
-#[test]
-fn the_summary_is_the_first_sentence() {
-    let check = |body: &str, expected: &str| assert_eq!(first_sentence(body), expected, "{body}");
-    check("# Title\n\nOne thing. And another.", "One thing.");
-    check(
-        "## When it applies\n\n- a list\n\n`pool` is small, e.g. four. Rest",
-        "`pool` is small, e.g. four.",
-    );
-    check("```sh\nrm -rf /\n```\n\nSpread over\ntwo lines, no end", "Spread over two lines, no end");
-    check("版本 3.2 很快。然后", "版本 3.2 很快。");
-    check("- only\n- a list", "");
-    check("", "");
 }
 
 #[test]

@@ -1,9 +1,12 @@
 use std::fs;
+use std::path::Path;
 use std::sync::{Barrier, mpsc};
 
 use knowledge::CountTokens;
 
 use super::*;
+use crate::built_in::{BUILT_IN_MODEL, BUILT_IN_TOKENIZER};
+use crate::settings::Pooling;
 
 fn embedder() -> Embedder {
     Embedder::load(&Settings::default()).unwrap()
@@ -46,8 +49,8 @@ fn an_unloaded_model_loads_again_and_answers_as_before() {
     let embedder = embedder();
     let before = embedder.embed_query("how do I shut down a worker pool?").unwrap();
     let open = || match &embedder.engine {
-        crate::Engine::Local { sessions, .. } => sessions.open_now(),
-        crate::Engine::Remote(_) => usize::MAX,
+        Engine::Local { sessions, .. } => sessions.open_now(),
+        Engine::Remote(_) => usize::MAX,
     };
     assert_eq!(open(), 1);
     embedder.unload();
@@ -275,12 +278,4 @@ fn a_model_that_does_not_load_gives_the_reason() {
     let path = renamed(b"sentence_embedding", b"sentence_emneddimg");
     let outputs = fails(OnnxModel { path, pooling: Pooling::None, ..good });
     assert!(outputs.contains("has no output `sentence_embedding`"), "{outputs}");
-}
-
-#[test]
-fn a_vector_without_a_direction_is_an_error() {
-    assert!(normalized(vec![0.0; 4]).is_err());
-    assert!(normalized(vec![1.0, f32::NAN]).is_err());
-    assert!(normalized(vec![1.0, f32::INFINITY]).is_err());
-    assert_eq!(normalized(vec![3.0, 4.0]).unwrap(), [0.6, 0.8]);
 }

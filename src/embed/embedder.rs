@@ -1,0 +1,235 @@
+//! The embedder: a model with its tokenizer.
+
+use std::time::Instant;
+
+use crate::built_in::{BUILT_IN_DIMENSIONS, BUILT_IN_NAME};
+use crate::error::Error;
+use crate::provider::{Purpose, RemoteClient};
+use crate::runtime::Runtime;
+use crate::session_pool::{Priority, SessionPool};
+use crate::settings::{ModelChoice, OnnxModel, Settings};
+use crate::tokenizer::Tokenizer;
+use crate::vector::normalized;
+
+/// Computes the vectors of texts. Any number of threads may share one.
+pub struct Embedder {
+    name: String,
+    dimensions: usize,
+    tokenizer: Tokenizer,
+    engine: Engine,
+}
+
+enum Engine {
+    /// Runs one text at a time: this is the fastest on a CPU, and a vector then depends on nothing but its text.
+    Local {
+        sessions: SessionPool,
+        query_prefix: String,
+        document_prefix: String,
+    },
+    Remote(RemoteClient),
+}
+
+impl Embedder {
+    /// Opens the model, its tokenizer and the runtime (0.1 to 0.3 s for the built-in model). The first call of a process
+    /// chooses the runtime. Nothing is sent to a provider yet.
+    ///
+    /// # Errors
+    /// If a file of the user's own model is missing or invalid, or the model has unknown inputs or outputs; if the
+    /// provider's key is missing. A runtime library that does not work is no error: it is skipped.
+    pub fn load(settings: &Settings) -> Result<Self, Error> {
+        Self::load_with(settings, || Tokenizer::load(settings))
+    }
+
+    /// The same with a tokenizer that was loaded with these settings elsewhere, so that a process holds one. It is called
+    /// for while the model loads.
+    ///
+    /// # Errors
+    /// As for [`Embedder::load`], and those of `tokenizer`.
+    pub fn load_with(
+        settings: &Settings,
+        tokenizer: impl FnOnce() -> Result<Tokenizer, Error> + Send,
+    ) -> Result<Self, Error> {
+        if let ModelChoice::Remote(remote) = &settings.model {
+            let remote = RemoteClient::open(remote)?;
+            return Ok(Self {
+                name: model_name(settings),
+                dimensions: remote.dimensions(),
+                tokenizer: tokenizer()?,
+                engine: Engine::Remote(remote),
+            });
+        }
+        let begun = Instant::now();
+        let (tokenizer, sessions) = std::thread::scope(|scope| {
+            let tokenizer = scope.spawn(tokenizer);
+            let sessions = SessionPool::open(settings);
+            (tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), sessions)
+        });
+        let (tokenizer, sessions) = (tokenizer?, sessions?);
+        tracing::info!(ms = begun.elapsed().as_millis() as u64, runtime = %sessions.runtime(), "loaded the model");
+        let mut dimensions = BUILT_IN_DIMENSIONS;
+        let (mut query_prefix, mut document_prefix) = (String::new(), String::new());
+        if let ModelChoice::Onnx(own) = &settings.model {
+            let probe = tokenizer.model_input("", "what does this model answer?")?;
+            dimensions = sessions.run(&probe, Priority::Query)?.len();
+            query_prefix.clone_from(&own.query_prefix);
+            document_prefix.clone_from(&own.document_prefix);
+        }
+        let engine = Engine::Local { sessions, query_prefix, document_prefix };
+        Ok(Self { name: model_name(settings), dimensions, tokenizer, engine })
+    }
+
+    /// Frees the model's weights (about 45 MB); the next text loads them again, in 0.1 to 0.2 s. For a process that has
+    /// been idle for minutes. The tokenizer stays loaded.
+    pub fn unload(&self) {
+        if let Engine::Local { sessions, .. } = &self.engine {
+            sessions.close_free();
+        }
+    }
+
+    /// The name with which the index labels the vectors: vectors of equal names are comparable.
+    pub fn model_name(&self) -> &str {
+        &self.name
+    }
+
+    /// The length of every vector.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// The vector of a part of a document: `[dimensions] f32`, L2-normalised. Text beyond the model's token limit is
+    /// ignored. Waits while a query needs the session.
+    ///
+    /// # Errors
+    /// [`Error::Empty`] for a text without visible characters; otherwise if the model fails.
+    pub fn embed_document(&self, text: &str) -> Result<Vec<f32>, Error> {
+        self.embed(text, Purpose::Document)
+    }
+
+    /// The vector of a query: `[dimensions] f32`, L2-normalised. It is computed before waiting documents.
+    ///
+    /// # Errors
+    /// As for [`Embedder::embed_document`].
+    pub fn embed_query(&self, text: &str) -> Result<Vec<f32>, Error> {
+        self.embed(text, Purpose::Query)
+    }
+
+    /// The vectors of several parts of documents, in their order. A provider gets them in few requests.
+    ///
+    /// # Errors
+    /// The first error of [`Embedder::embed_document`].
+    pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
+        match &self.engine {
+            Engine::Local { .. } => texts.iter().map(|text| self.embed_document(text)).collect(),
+            Engine::Remote(remote) => {
+                if texts.iter().any(|text| self.tokenizer.is_blank(text)) {
+                    return Err(Error::Empty);
+                }
+                let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+                remote.embed(&texts, Purpose::Document)
+            }
+        }
+    }
+
+    /// What computes the vectors.
+    pub fn runtime(&self) -> Runtime {
+        match &self.engine {
+            Engine::Local { sessions, .. } => sessions.runtime(),
+            Engine::Remote(remote) => Runtime::for_provider(remote.settings()),
+        }
+    }
+
+    /// The model's tokenizer; for a provider the built-in one.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    fn embed(&self, text: &str, purpose: Purpose) -> Result<Vec<f32>, Error> {
+        // Checked without the prefix, which is never blank.
+        if self.tokenizer.is_blank(text) {
+            return Err(Error::Empty);
+        }
+        let (sessions, prefix, priority) = match (&self.engine, purpose) {
+            (Engine::Local { sessions, query_prefix, .. }, Purpose::Query) => {
+                (sessions, query_prefix, Priority::Query)
+            }
+            (Engine::Local { sessions, document_prefix, .. }, Purpose::Document) => {
+                (sessions, document_prefix, Priority::Document)
+            }
+            (Engine::Remote(remote), purpose) => {
+                return remote.embed(&[text], purpose)?.pop().ok_or(Error::Empty);
+            }
+        };
+        let input = self.tokenizer.model_input(prefix, text)?;
+        let vector = sessions.run(&input, priority)?;
+        if vector.len() != self.dimensions {
+            let what = format!("{} numbers, expected {}", vector.len(), self.dimensions);
+            return Err(Error::Outputs { model: self.name.clone(), what });
+        }
+        normalized(vector).map_err(|what| Error::Outputs { model: self.name.clone(), what })
+    }
+}
+
+/// The name with which the index labels the vectors of these settings; the model is not loaded. For the user's own model
+/// it has a digest of all that changes the vectors: `file-stem@1a2b3c4d`.
+pub fn model_name(settings: &Settings) -> String {
+    match &settings.model {
+        ModelChoice::BuiltIn => BUILT_IN_NAME.to_owned(),
+        ModelChoice::Onnx(own) => {
+            let stem = own.path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+            let name = own.name.clone().or(stem).unwrap_or_else(|| "model".to_owned());
+            let digest = own_digest(own).unwrap_or_else(|_| "unreadable".to_owned());
+            format!("{name}@{digest}")
+        }
+        ModelChoice::Remote(remote) => remote.name(),
+    }
+}
+
+/// The length of the vectors of these settings, or `None` if the model has to be loaded to know it.
+///
+/// # Errors
+/// [`Error::UnknownDimensions`] if the length of a provider's vectors is neither known nor set.
+pub fn known_dimensions(settings: &Settings) -> Result<Option<usize>, Error> {
+    match &settings.model {
+        ModelChoice::BuiltIn => Ok(Some(BUILT_IN_DIMENSIONS)),
+        ModelChoice::Onnx(_) => Ok(None),
+        ModelChoice::Remote(remote) => remote.dimensions().map(Some),
+    }
+}
+
+/// Checks these settings without loading the model or sending a request: that a provider has its key.
+///
+/// # Errors
+/// [`Error::NoKey`] or [`Error::UnknownDimensions`], and errors of reading the key.
+pub fn check_settings(settings: &Settings) -> Result<(), Error> {
+    match &settings.model {
+        ModelChoice::Remote(remote) => remote.check(),
+        ModelChoice::BuiltIn | ModelChoice::Onnx(_) => Ok(()),
+    }
+}
+
+/// Eight hexadecimal digits over all that changes the vectors. The model's file is sampled, for it may have gigabytes;
+/// training or quantising it again changes it everywhere.
+fn own_digest(own: &OnnxModel) -> std::io::Result<String> {
+    const WINDOWS: u64 = 16;
+    const WINDOW_BYTES: u64 = 64 << 10;
+    let mut hasher = blake3::Hasher::new();
+    for path in [&own.path, &own.tokenizer] {
+        let mut file = std::fs::File::open(path)?;
+        let size = file.metadata()?.len();
+        hasher.update(&size.to_le_bytes());
+        let last = size.saturating_sub(WINDOW_BYTES);
+        for window in 0..WINDOWS {
+            let start = u128::from(last) * u128::from(window) / u128::from(WINDOWS - 1);
+            std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(start as u64))?;
+            let mut bytes = Vec::with_capacity(WINDOW_BYTES as usize);
+            std::io::Read::read_to_end(&mut std::io::Read::take(&mut file, WINDOW_BYTES), &mut bytes)?;
+            hasher.update(&bytes);
+        }
+    }
+    let shape = (own.pooling, &own.query_prefix, &own.document_prefix, own.tokens_max);
+    hasher.update(format!("{shape:?}").as_bytes());
+    Ok(hasher.finalize().to_hex()[..8].to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! Errors of calls.
+
+use std::time::Duration;
+
+/// Why a call has no usable answer.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "the fields are named after what the message shows")]
+pub enum Error {
+    /// The key file is missing or not readable.
+    #[error("failed to read the key file {path}")]
+    KeyFile { path: String, source: std::io::Error },
+    /// The HTTP client or its TLS provider failed to start.
+    #[error("failed to set up the HTTP client")]
+    Client(#[source] reqwest::Error),
+    /// The key is not a valid header value.
+    #[error("the key holds characters that no header may have")]
+    Key,
+    /// The deadline passed before the answer was complete.
+    #[error("the model did not answer within {0:?}")]
+    Deadline(Duration),
+    /// The request or its answer was lost on the way.
+    #[error("failed to reach the model")]
+    Transport(#[source] reqwest::Error),
+    /// The server answered with an error, and may have named a time for the next attempt.
+    #[error("the model's server answered {status}: {message}")]
+    Status { status: u16, message: String, retry_after: Option<Duration> },
+    /// The answer is not what the API documents.
+    #[error("the model's answer cannot be read: {0}")]
+    Answer(String),
+    /// The answer reached the token limit of the request.
+    #[error("the model's answer was cut off at {0} tokens")]
+    Truncated(u32),
+    /// The model refused to answer.
+    #[error("the model declined to answer")]
+    Refused,
+}
+
+impl Error {
+    /// Whether the same request may succeed later.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Deadline(_) | Self::Transport(_) => true,
+            // OpenAI answers 429 also when the account has no credit left.
+            Self::Status { status: 429, message, .. } => !message.contains("insufficient_quota"),
+            Self::Status { status, .. } => matches!(status, 408 | 500..=599),
+            _ => false,
+        }
+    }
+
+    /// How long the server wants to be left alone, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Status { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Whether the request was longer than the model can read: a shorter one may succeed.
+    pub fn is_too_large(&self) -> bool {
+        match self {
+            Self::Status { status: 413, .. } => true,
+            Self::Status { status: 400, message, .. } => {
+                let message = message.to_ascii_lowercase();
+                message.contains("too long") || message.contains("too large")
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the server may have charged for the request.
+    pub fn may_have_cost(&self) -> bool {
+        match self {
+            Self::Deadline(_) | Self::Answer(_) | Self::Truncated(_) | Self::Refused => true,
+            Self::Transport(error) => !error.is_connect(),
+            Self::KeyFile { .. } | Self::Client(_) | Self::Key | Self::Status { .. } => false,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Answers: units with their passages.
+
+use jiff::Timestamp;
+use knowledge::{Domain, UnitId, UnitType};
+use serde::Serialize;
+
+use crate::stages::StageReport;
+
+/// The answer to a question, best unit first.
+#[derive(Clone, Debug, Serialize)]
+pub struct Answer {
+    /// The units shown; empty if nothing in the brain is relevant.
+    pub units: Vec<FoundUnit>,
+    /// Further relevant units with their titles, for which there was no room.
+    pub more: Vec<(UnitId, String)>,
+    /// How many of `more` the text names; it only counts the others.
+    pub more_named: usize,
+    /// How many units were searched.
+    pub searched: usize,
+    /// What decided the order: [`LOCAL`], or the name of a model.
+    pub reranked_by: String,
+    /// Why a model that was to decide the order did not.
+    pub rerank_trouble: Option<String>,
+    /// The stages in the order in which they ran.
+    pub stages: Vec<StageReport>,
+    /// Whether the search went by words only.
+    pub words_only: bool,
+    /// The generation of the index; 0 if there is none yet.
+    pub generation: u64,
+}
+
+/// [`Answer::reranked_by`] if no model decided the order.
+pub const LOCAL: &str = "local";
+
+/// A unit in an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct FoundUnit {
+    /// Its id.
+    pub id: UnitId,
+    /// Its title, redacted as all of its texts.
+    pub title: String,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: UnitType,
+    /// Its domain.
+    pub domain: Domain,
+    /// Its file, relative to the brain.
+    pub path: String,
+    /// From 0 to 1.
+    pub confidence: f64,
+    /// What wrote it.
+    pub source: String,
+    /// The date of its last change, if its file has one.
+    pub last_modified: Option<Timestamp>,
+    /// Days since its last change.
+    pub age_days: Option<f64>,
+    /// Its status, if its file has one.
+    pub status: Option<String>,
+    /// Whether a person has accepted it.
+    pub review: Review,
+    /// Who merged it, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reviewed_by: Option<String>,
+    /// The score by which the units are ordered. Comparable within one answer only.
+    pub score: f64,
+    /// The relevance by a model, 0 to 10.
+    pub judged: Option<f64>,
+    /// Why it was found.
+    pub why: String,
+    /// Its description, or else its first sentence; empty if there is neither, or no room.
+    pub summary: String,
+    /// Its passages in the order of the file.
+    pub passages: Vec<Passage>,
+}
+
+/// Whether a person has accepted a unit. Units of review branches are never shown, even where such a branch is
+/// checked out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Review {
+    /// It is in the brain's folder, and git does not say more.
+    #[default]
+    Accepted,
+    /// Its file is as in the default branch.
+    Merged,
+    /// Its file has changes in the work tree that are not committed.
+    UncommittedEdit,
+}
+
+/// A part of a unit in an answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Passage {
+    /// `<unit id>#<position>`.
+    pub chunk_id: String,
+    /// The headings above it.
+    pub breadcrumb: String,
+    /// The text of the file, redacted; it ends with an ellipsis if only a part fits.
+    pub text: String,
+    /// 0 for a passage that was added because it is near one that was found.
+    pub score: f64,
+    /// Its tokens in the answer, with its headings and marks.
+    pub tokens: usize,
+}

@@ -1,0 +1,89 @@
+//! Questions and their limits.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// The default limit of units, and of passages found, in an answer.
+pub const LIMIT_DEFAULT: usize = 10;
+/// The default limit of an answer in tokens.
+pub const BUDGET_TOKENS_DEFAULT: usize = 2_000;
+/// The smallest budget: below it an answer has no room to say that something was found.
+pub const BUDGET_TOKENS_MIN: usize = 64;
+
+/// A question.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The question as it was asked.
+    pub text: String,
+    /// The text's vector by the model of the index: `[dimensions] f32`, L2-normalised. `None` for a search by words
+    /// only.
+    pub vector: Option<Vec<f32>>,
+    /// Paths that the question is about. Units that name them are candidates too and rank a little higher; whether
+    /// there is an answer at all depends on the text alone.
+    pub files: Vec<String>,
+    /// The limit of units, and of passages found. The passages that [`Depth::Deep`] adds are not counted.
+    pub limit: usize,
+    /// The limit of the rendered answer in tokens, as the token model counts them; at least
+    /// [`BUDGET_TOKENS_MIN`].
+    pub budget_tokens: usize,
+    /// How much of each unit the answer shows.
+    pub depth: Depth,
+    /// The time from which the ages of units are counted.
+    pub now: Timestamp,
+}
+
+impl Query {
+    /// A question without a vector and with the default limits.
+    pub fn new(text: impl Into<String>, now: Timestamp) -> Self {
+        Self {
+            text: text.into(),
+            vector: None,
+            files: Vec::new(),
+            limit: LIMIT_DEFAULT,
+            budget_tokens: BUDGET_TOKENS_DEFAULT,
+            depth: Depth::Standard,
+            now,
+        }
+    }
+}
+
+/// How much of each unit an answer shows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Depth {
+    /// One sentence for each unit.
+    Summary,
+    /// The sentences, and the passages that match.
+    #[default]
+    Standard,
+    /// The same with the passages around them, as far as the budget allows.
+    Deep,
+}
+
+impl Depth {
+    /// All depths, from the least to the most.
+    pub const ALL: [Self; 3] = [Self::Summary, Self::Standard, Self::Deep];
+
+    /// The name in settings and requests.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Summary => "summary",
+            Self::Standard => "standard",
+            Self::Deep => "deep",
+        }
+    }
+
+    /// The factor on the default budget: a deep answer gets twice as much.
+    pub fn budget_factor(self) -> usize {
+        if self == Self::Deep { 2 } else { 1 }
+    }
+}
+
+impl std::str::FromStr for Depth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|depth| depth.as_str() == text);
+        found.ok_or_else(|| "it is one of summary, standard, deep".to_owned())
+    }
+}

@@ -1,0 +1,25 @@
+//! The tokens of the embedding model.
+
+use std::sync::Arc;
+
+use knowledge::CountTokens;
+
+/// The tokens of the embedding model: how many a text has, and how similar two of them are.
+pub trait TokenModel: CountTokens + Sync {
+    /// The ids of one word's tokens.
+    fn token_ids(&self, word: &str) -> Arc<[u32]>;
+
+    /// The cosine of each of these tokens with each of those, `[these, those]` row by row. `None` if the model's
+    /// token table is not known; then only equal tokens are similar.
+    fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>>;
+}
+
+impl TokenModel for embed::Tokenizer {
+    fn token_ids(&self, word: &str) -> Arc<[u32]> {
+        Self::token_ids(self, word)
+    }
+
+    fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>> {
+        self.token_table().map(|table| table.cosines(these, those))
+    }
+}
