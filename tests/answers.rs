@@ -105,7 +105,7 @@ fn prefers(title: &'static str) -> impl Fn(&Request) -> Reply {
 }
 
 #[test]
-fn with_a_key_a_model_orders_what_was_found_and_writes_the_answer() {
+fn a_model_ranks_the_units_and_writes_the_answer() {
     let machine = Machine::new(prefers("Cache"));
     let output = machine.ask(&[], &[]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{WRITTEN}\n"));
@@ -127,7 +127,7 @@ fn with_a_key_a_model_orders_what_was_found_and_writes_the_answer() {
 }
 
 #[test]
-fn what_the_model_scores_highest_comes_first_and_nothing_is_lost() {
+fn the_models_best_unit_is_first_and_no_unit_is_lost() {
     let machine = Machine::new(|request| {
         // By the alphabet, the last first: an order that nothing else would give.
         let mut titles: Vec<Value> =
@@ -164,7 +164,7 @@ fn all_five(request: &Request) -> Value {
 }
 
 #[test]
-fn whatever_is_wrong_with_the_models_answer_the_local_order_stands() {
+fn a_wrong_ranking_leaves_the_local_order() {
     // With what is said of it, and whether it is on the bill: not when the server has refused.
     type Case = (fn(&Request) -> Reply, &'static str, bool);
     let cases: &[Case] = &[
@@ -201,7 +201,7 @@ fn whatever_is_wrong_with_the_models_answer_the_local_order_stands() {
 }
 
 #[test]
-fn a_model_that_does_not_answer_in_time_is_not_waited_for() {
+fn a_late_model_is_not_waited_for() {
     let slow = |request: &Request| {
         Reply::Slow(Duration::from_secs(30), Box::new(Reply::Call(scores(request, |_| json!(5)))))
     };
@@ -219,7 +219,7 @@ fn a_model_that_does_not_answer_in_time_is_not_waited_for() {
 }
 
 #[test]
-fn beyond_the_budget_nothing_is_sent() {
+fn nothing_is_sent_once_the_budget_is_spent() {
     let machine = Machine::new(prefers("Cache"));
     let variables = [("NUGGET_SPEND_TOKENS_PER_DAY", "50")];
     let answer = machine.json(&[], &variables);
@@ -234,7 +234,7 @@ fn beyond_the_budget_nothing_is_sent() {
 }
 
 #[test]
-fn the_order_is_asked_for_only_where_it_is_wanted() {
+fn ranking_is_requested_only_where_it_is_used() {
     let machine = Machine::new(prefers("Cache"));
     assert_eq!(machine.json(&["--no-llm"], &[])["reranked_by"], "local");
     assert!(machine.api.requests().is_empty());
@@ -256,7 +256,7 @@ fn the_order_is_asked_for_only_where_it_is_wanted() {
 
 /// A unit that says all it can to come first: the model reads it as one value, and scores by label.
 #[test]
-fn what_a_unit_says_cannot_move_the_others_or_break_the_question() {
+fn a_units_text_cannot_change_the_ranking_of_others() {
     let machine = Machine::new(|request| {
         let found = candidates(&request.body);
         assert_eq!(
@@ -288,7 +288,7 @@ fn what_a_unit_says_cannot_move_the_others_or_break_the_question() {
 }
 
 #[test]
-fn when_the_model_fails_the_passages_are_printed_and_the_key_is_not() {
+fn a_failing_model_leaves_passages_and_hides_the_key() {
     let machine = Machine::new(prefers("Cache"));
     let output = machine.ask(&[], &[("ANTHROPIC_API_KEY", "sk-ant-canary-0123456789")]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -299,7 +299,7 @@ fn when_the_model_fails_the_passages_are_printed_and_the_key_is_not() {
 }
 
 #[test]
-fn a_key_is_not_sent_to_another_machine_in_the_clear() {
+fn a_key_is_not_sent_to_another_host_over_plain_http() {
     let sandbox = Sandbox::with_brain();
     let output = sandbox
         .command()
@@ -314,7 +314,7 @@ fn a_key_is_not_sent_to_another_machine_in_the_clear() {
 }
 
 #[test]
-fn an_answer_is_as_long_and_as_deep_as_it_was_asked_for() {
+fn flags_set_the_length_and_depth_of_an_answer() {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
     let ask =
@@ -348,7 +348,7 @@ fn an_answer_is_as_long_and_as_deep_as_it_was_asked_for() {
 }
 
 #[test]
-fn a_question_may_be_anything_and_what_is_wrong_with_it_is_said() {
+fn any_question_gets_an_answer_or_a_clear_error() {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
     for empty in ["", " \n\t", "\u{200b}\u{1b}"] {
@@ -378,7 +378,7 @@ fn a_question_may_be_anything_and_what_is_wrong_with_it_is_said() {
 }
 
 #[test]
-fn without_a_brain_it_is_said_how_to_make_one() {
+fn a_missing_brain_is_an_error_that_names_init() {
     let sandbox = Sandbox::new();
     let output = sandbox.run(["ask", "anything"]);
     let stderr = String::from_utf8_lossy(&output.stderr);

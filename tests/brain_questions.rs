@@ -101,7 +101,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
 }
 
 #[test]
-fn fifteen_questions_in_other_words_find_their_units() {
+fn fifteen_paraphrased_questions_find_their_units() {
     let questions = questions("questions.json");
     assert_eq!(questions.len(), 15);
     let texts: Vec<String> =
@@ -126,7 +126,7 @@ fn within(ranks: &[Option<usize>], places: usize) -> usize {
 
 /// One test, since an index with relations and one without serve both kinds of question.
 #[test]
-fn relations_find_what_is_one_hop_away_and_take_nothing_from_other_questions() {
+fn relations_add_linked_units_and_cost_other_questions_nothing() {
     let (linked, plain) = (questions("questions-linked.json"), questions("questions.json"));
     let wanted = linked.iter().map(|question| &question["answer"]);
     let wanted: Vec<&Value> = wanted.chain(plain.iter().map(|question| &question["unit"])).collect();
@@ -159,7 +159,7 @@ fn relations_find_what_is_one_hop_away_and_take_nothing_from_other_questions() {
 }
 
 #[test]
-fn cache_invalidation_never_brings_fashion_above_coding() {
+fn cache_invalidation_never_ranks_fashion_above_coding() {
     let questions = [
         "cache invalidation",
         "when do cached entries expire",
@@ -183,7 +183,7 @@ fn cache_invalidation_never_brings_fashion_above_coding() {
 }
 
 #[test]
-fn questions_about_other_things_find_nothing() {
+fn unrelated_questions_find_nothing() {
     let texts: Vec<String> = questions("unrelated.json")
         .iter()
         .map(|question| question["question"].as_str().unwrap().to_owned())

@@ -20,7 +20,7 @@ fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) 
 }
 
 #[test]
-fn every_command_says_that_the_brain_is_missing_and_how_to_make_one() {
+fn every_command_reports_a_missing_brain_and_names_init() {
     let sandbox = Sandbox::new();
     let commands: [&[&str]; 9] = [
         &["status"],
@@ -63,7 +63,7 @@ fn a_second_init_changes_nothing_and_says_so() {
 }
 
 #[test]
-fn an_existing_repository_with_notes_is_adopted_and_not_overwritten() {
+fn an_existing_repository_is_adopted_not_overwritten() {
     let sandbox = Sandbox::new();
     let brain = sandbox.brain();
     std::fs::create_dir_all(brain.join("notes")).unwrap();
@@ -204,7 +204,7 @@ fn a_hook_never_fails_its_session() {
 }
 
 #[test]
-fn a_session_without_a_transcript_has_nothing_to_save() {
+fn a_session_without_a_transcript_saves_nothing() {
     let sandbox = Sandbox::with_brain();
     let hook =
         json!({"session_id": "s1", "transcript_path": sandbox.path().join("none.jsonl"), "reason": "other"})
@@ -225,7 +225,7 @@ fn nugget_disable_silences_the_hook() {
 }
 
 #[test]
-fn an_invalid_unit_is_named_with_its_line_and_the_rest_of_the_brain_works() {
+fn an_invalid_unit_is_reported_and_the_other_units_work() {
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
     let bugs = sandbox.brain().join("domains/coding/bugs");
@@ -250,7 +250,7 @@ fn an_invalid_unit_is_named_with_its_line_and_the_rest_of_the_brain_works() {
 }
 
 #[test]
-fn what_is_not_there_is_said_with_exit_code_3() {
+fn a_missing_unit_is_exit_code_3() {
     let sandbox = Sandbox::with_brain();
     check_error(&sandbox, &["show", "no-such-unit"], 3, "there is no unit");
     check_error(&sandbox, &["retry", "99"], 3, "there is no capture 99");
@@ -290,7 +290,7 @@ fn a_printed_unit_cannot_move_the_cursor() {
 }
 
 #[test]
-fn settings_are_printed_with_where_they_come_from() {
+fn settings_are_printed_with_their_sources() {
     let sandbox = Sandbox::with_brain();
     let output =
         sandbox.command().args(["config", "--json"]).env("NUGGET_RETRIEVE_LIMIT", "7").output().unwrap();
@@ -305,7 +305,7 @@ fn settings_are_printed_with_where_they_come_from() {
 }
 
 #[test]
-fn help_is_for_a_terminal_of_80_columns_and_has_examples() {
+fn help_fits_80_columns_and_has_examples() {
     let sandbox = Sandbox::new();
     insta::assert_snapshot!("help", sandbox.ok(["--help"]));
     for command in cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
@@ -383,7 +383,7 @@ fn shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn completions_load_in_each_shell_and_know_the_units() {
+fn completions_load_in_each_shell_and_complete_unit_ids() {
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
     sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
@@ -409,7 +409,7 @@ fn completions_load_in_each_shell_and_know_the_units() {
 }
 
 #[test]
-fn a_completion_that_somebody_else_asks_for_does_not_stop_a_hook() {
+fn another_programs_completion_variable_does_not_stop_a_hook() {
     let sandbox = Sandbox::with_brain();
     let output = sandbox.command().args(["status"]).env("COMPLETE", "bash").output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("brain "));
@@ -433,7 +433,7 @@ fn the_manual_has_a_page_for_each_command() {
 }
 
 #[test]
-fn a_closed_pipe_is_no_failure() {
+fn a_closed_pipe_is_not_a_failure() {
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
     let mut child = sandbox.command().args(["list"]).stdout(std::process::Stdio::piped()).spawn().unwrap();

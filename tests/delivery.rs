@@ -136,7 +136,7 @@ fn watched<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
 }
 
 #[test]
-fn a_session_becomes_one_pull_request_that_tells_what_it_brings() {
+fn a_session_becomes_one_pull_request_that_lists_its_units() {
     let api = GithubApi::start();
     let mut sandbox = brain_at(&api);
     // All that anybody has to say goes to the logs, which are searched for the token.
@@ -167,7 +167,7 @@ fn a_session_becomes_one_pull_request_that_tells_what_it_brings() {
 }
 
 #[test]
-fn a_drainer_in_a_terminal_tells_no_token_whatever_goes_wrong() {
+fn a_worker_in_a_terminal_never_prints_the_token() {
     for trouble in ["info/refs?service=git-receive-pack", "/repos/me/brain/pulls"] {
         let api = GithubApi::start();
         let mut sandbox = brain_at(&api);
@@ -189,7 +189,7 @@ fn a_drainer_in_a_terminal_tells_no_token_whatever_goes_wrong() {
 }
 
 #[test]
-fn another_forge_gets_the_branch_and_no_pull_request() {
+fn a_remote_other_than_github_gets_a_branch_only() {
     let sandbox = Sandbox::with_brain();
     let bare = sandbox.path().join("remote.git");
     git(sandbox.path(), &["clone", "--quiet", "--bare", "brain", "remote.git"]);
@@ -210,7 +210,7 @@ fn another_forge_gets_the_branch_and_no_pull_request() {
 }
 
 #[test]
-fn a_drainer_that_dies_at_any_request_leaves_one_branch_one_commit_and_one_pull_request() {
+fn a_worker_killed_at_any_request_delivers_exactly_once() {
     let receive = "/me/brain.git/git-receive-pack";
     for (matching, what) in [
         ("info/refs?service=git-receive-pack", What::Hang),
@@ -249,7 +249,7 @@ fn a_drainer_that_dies_at_any_request_leaves_one_branch_one_commit_and_one_pull_
 }
 
 #[test]
-fn a_token_that_is_renewed_counts_at_the_next_try_of_the_same_process() {
+fn a_renewed_token_is_used_by_the_running_process() {
     let api = GithubApi::start();
     let mut sandbox = brain_at(&api);
     let programs = sandbox.path().join("programs");
@@ -292,7 +292,7 @@ fn kill_drainer(sandbox: &Sandbox) {
 }
 
 #[test]
-fn what_only_a_person_or_time_can_mend_is_waited_for_and_told() {
+fn a_blocked_delivery_waits_and_says_what_to_do() {
     let pulls = "/repos/me/brain/pulls";
     let status = |status, message| What::Status(status, message, Vec::new());
     let later = vec![("retry-after", "77".to_owned())];
@@ -352,7 +352,7 @@ fn what_only_a_person_or_time_can_mend_is_waited_for_and_told() {
 }
 
 #[test]
-fn a_pull_request_that_github_finds_wrong_is_a_dead_letter_with_the_reason() {
+fn an_invalid_pull_request_is_a_failed_capture_with_a_reason() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);
     let wrong = serde_json::json!([{ "resource": "PullRequest", "field": "title", "code": "custom", "message": "title is too sad" }]);
@@ -365,7 +365,7 @@ fn a_pull_request_that_github_finds_wrong_is_a_dead_letter_with_the_reason() {
 }
 
 #[test]
-fn a_pull_request_that_a_person_closed_is_an_answer() {
+fn a_closed_pull_request_is_not_opened_again() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);
     let capture = sandbox.capture(&fixture(TRANSCRIPT));
@@ -384,7 +384,7 @@ fn a_pull_request_that_a_person_closed_is_an_answer() {
 }
 
 #[test]
-fn what_was_captured_before_there_was_a_remote_is_delivered_in_order_of_age() {
+fn captures_from_before_the_remote_are_delivered_oldest_first() {
     let sandbox = Sandbox::with_brain();
     let first = sandbox.capture(&fixture(TRANSCRIPT));
     let second = sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
@@ -411,7 +411,7 @@ fn what_was_captured_before_there_was_a_remote_is_delivered_in_order_of_age() {
 }
 
 #[test]
-fn an_import_is_a_pull_request_as_well() {
+fn an_import_becomes_a_pull_request() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);
     let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
@@ -436,7 +436,7 @@ fn an_import_is_a_pull_request_as_well() {
 }
 
 #[test]
-fn an_import_from_before_there_was_a_remote_is_delivered_once_there_is_one() {
+fn an_import_from_before_the_remote_is_delivered_later() {
     let mut sandbox = Sandbox::with_brain();
     let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
     fs::write(sandbox.path().join("caches.md"), note).unwrap();
@@ -453,7 +453,7 @@ fn an_import_from_before_there_was_a_remote_is_delivered_once_there_is_one() {
 }
 
 #[test]
-fn a_backlog_from_a_time_without_a_network_is_delivered_in_order_with_two_requests_for_each() {
+fn an_offline_backlog_is_delivered_in_order_two_requests_each() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);
     // Nobody listens there.
@@ -486,7 +486,7 @@ fn a_backlog_from_a_time_without_a_network_is_delivered_in_order_with_two_reques
 }
 
 #[test]
-fn merged_branches_are_deleted_and_the_checkout_has_what_was_merged() {
+fn merged_branches_are_deleted_and_the_checkout_is_updated() {
     for (how, deletes) in [(Merge::Commit, false), (Merge::Squash, false), (Merge::Commit, true)] {
         let api = GithubApi::start();
         let sandbox = brain_at(&api);
@@ -509,7 +509,7 @@ fn merged_branches_are_deleted_and_the_checkout_has_what_was_merged() {
 }
 
 #[test]
-fn a_server_and_a_drainer_look_for_merges_by_themselves() {
+fn servers_and_workers_notice_merges_on_their_own() {
     let api = GithubApi::start();
     let mut sandbox = brain_at(&api);
     sandbox.variables.retain(|(name, _)| name != "NUGGET_SYNC_MINUTES");

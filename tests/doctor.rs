@@ -72,7 +72,7 @@ fn tidied(sandbox: &Sandbox, output: &Output, more: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn a_new_machine_is_told_what_to_do() {
+fn a_new_machine_gets_setup_steps() {
     let sandbox = Sandbox::new();
     let output = sandbox.command().args(["doctor", "--offline"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -81,7 +81,7 @@ fn a_new_machine_is_told_what_to_do() {
 }
 
 #[test]
-fn a_brain_on_github_is_well() {
+fn a_brain_on_github_passes_every_check() {
     let (api, sandbox) = on_github();
     let path = program(&sandbox, "unused", "");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_nugget"), sandbox.path().join("bin/nugget")).unwrap();
@@ -109,7 +109,7 @@ fn a_brain_on_github_is_well() {
 }
 
 #[test]
-fn a_token_is_found_where_it_is_and_said_where_that_was() {
+fn a_token_is_found_and_its_source_is_named() {
     let (api, sandbox) = on_github();
     let helper = sandbox.path().join("helper");
     std::fs::write(
@@ -161,7 +161,7 @@ fn a_token_is_found_where_it_is_and_said_where_that_was() {
 }
 
 #[test]
-fn a_helper_that_hangs_is_left_and_ended_with_all_that_it_started() {
+fn a_hanging_helper_is_killed_with_its_children() {
     let (api, sandbox) = on_github();
     let (helper, pid) = (sandbox.path().join("helper"), sandbox.path().join("pid"));
     let script = format!("!f() {{ echo $$ > {}; sleep 600; }}; f", pid.display());
@@ -178,7 +178,7 @@ fn a_helper_that_hangs_is_left_and_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn no_token_goes_where_it_is_not_meant_for() {
+fn a_token_is_sent_only_to_its_own_host() {
     let (api, sandbox) = on_github();
     // The remote's host is no GitHub of anybody's, so the variables for github.com stay here.
     let (_, checks) = doctor(&sandbox, |command| {
@@ -198,7 +198,7 @@ fn no_token_goes_where_it_is_not_meant_for() {
 }
 
 #[test]
-fn each_trouble_with_github_has_its_line() {
+fn each_github_failure_has_its_own_line() {
     let (api, sandbox) = on_github();
     let look = || {
         doctor(&sandbox, |command| {
@@ -243,7 +243,7 @@ fn each_trouble_with_github_has_its_line() {
 }
 
 #[test]
-fn whatever_is_broken_gives_a_line_and_not_an_abort() {
+fn every_broken_part_gives_a_line_and_never_a_crash() {
     let garbage = |path: &Path| {
         let _ = std::fs::remove_dir_all(path);
         let _ = std::fs::remove_file(path);
@@ -293,7 +293,7 @@ fn whatever_is_broken_gives_a_line_and_not_an_abort() {
 }
 
 #[test]
-fn a_git_that_is_too_old_is_told() {
+fn an_outdated_git_is_reported() {
     let sandbox = Sandbox::with_brain();
     let path = program(&sandbox, "git", "echo git version 2.20.1");
     let (code, checks) = doctor(&sandbox, |command| {
@@ -304,7 +304,7 @@ fn a_git_that_is_too_old_is_told() {
 }
 
 #[test]
-fn captures_that_wait_for_nobody_or_were_given_up_are_told() {
+fn stuck_and_failed_captures_are_reported() {
     let sandbox = Sandbox::with_brain();
     // Makes the queue.
     sandbox.ok(["sync"]);

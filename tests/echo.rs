@@ -165,7 +165,7 @@ fn added(house: &House, capture: &Value) -> String {
 }
 
 #[test]
-fn what_nugget_told_a_session_is_not_learned_from_it() {
+fn recalled_text_is_not_learned_again() {
     let house = House::new();
     for (number, way) in WAYS.into_iter().enumerate() {
         let told = house.tell(way);
@@ -191,7 +191,7 @@ fn what_nugget_told_a_session_is_not_learned_from_it() {
 }
 
 #[test]
-fn a_rule_with_another_number_than_the_told_one_is_kept_in_a_session_that_goes_on_and_in_its_fork() {
+fn a_rule_that_differs_from_a_recalled_one_in_a_number_is_kept() {
     let house = House::new();
     let mut session = Transcript::new(&house, "22222222-told");
     for way in WAYS {
@@ -232,7 +232,7 @@ fn a_rule_with_another_number_than_the_told_one_is_kept_in_a_session_that_goes_o
 }
 
 #[test]
-fn a_rule_against_the_told_one_takes_its_place() {
+fn a_rule_that_contradicts_a_recalled_one_replaces_it() {
     let house = House::new();
     let mut session = Transcript::new(&house, "22222222-told");
     session.told(Way::Beginning, &house.tell(Way::Beginning));

@@ -50,7 +50,7 @@ fn stderr(output: &Output) -> String {
 const QUESTION: &[&str] = &["ask", "--no-llm", "--json", "how do events leave the outbox table"];
 
 #[test]
-fn a_brain_is_embedded_by_a_provider_that_is_busy_slow_and_out_of_order() {
+fn a_busy_slow_unordered_provider_still_embeds_the_brain() {
     for provider in ["openai", "voyage"] {
         let sandbox = sandbox();
         let secret = format!("ghp_{}", "x9Kq2Wv7Lm4Tz8Rb1Nc6Yd3Hf5Jg0PsAeUiO");
@@ -106,7 +106,7 @@ fn no_key_in(folder: &Path) {
 }
 
 #[test]
-fn what_is_no_vector_of_the_text_is_refused_and_the_key_is_shown_to_nobody() {
+fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
     let elsewhere = EmbeddingsApi::start(|_, _| Reply::Vectors);
     let place = format!("{}/embeddings", elsewhere.url);
     for (reply, why) in [
@@ -134,7 +134,7 @@ fn what_is_no_vector_of_the_text_is_refused_and_the_key_is_shown_to_nobody() {
 }
 
 #[test]
-fn without_a_key_it_is_said_what_to_do_and_the_present_index_answers() {
+fn a_missing_key_is_reported_and_the_present_index_answers() {
     let sandbox = sandbox();
     let alone = |arguments: &[&str]| {
         let mut command = sandbox.command();
@@ -162,7 +162,7 @@ fn without_a_key_it_is_said_what_to_do_and_the_present_index_answers() {
 }
 
 #[test]
-fn a_provider_that_is_down_leaves_the_words() {
+fn an_unreachable_provider_leaves_lexical_search() {
     let sandbox = sandbox();
     let is_down = Arc::new(AtomicBool::new(false));
     let api = EmbeddingsApi::start({
@@ -177,7 +177,7 @@ fn a_provider_that_is_down_leaves_the_words() {
 }
 
 #[test]
-fn another_model_is_brought_in_behind_the_back_of_the_present_one() {
+fn a_new_model_is_indexed_while_the_present_one_answers() {
     let sandbox = sandbox();
     sandbox.ok(["index"]);
     let may_pass = Arc::new(AtomicBool::new(false));

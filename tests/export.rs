@@ -48,7 +48,7 @@ fn json_has_every_unit_with_its_relations_and_no_secret() {
 }
 
 #[test]
-fn the_page_holds_everything_and_nothing_in_it_can_get_out() {
+fn the_page_holds_every_unit_and_no_unit_can_run_code() {
     let sandbox = brain();
     sandbox.ok(["export", "--format", "html", "-o", "brain.html"]);
     let page = std::fs::read_to_string(sandbox.path().join("brain.html")).unwrap();
@@ -80,13 +80,13 @@ fn the_page_holds_everything_and_nothing_in_it_can_get_out() {
 }
 
 #[test]
-fn an_empty_brain_has_a_page_too() {
+fn an_empty_brain_has_a_page() {
     let sandbox = Sandbox::with_brain();
     assert_eq!(data(&sandbox.ok(["export", "--format", "html"]))["units"], serde_json::json!([]));
 }
 
 #[test]
-fn a_bundle_is_markdown_in_which_every_file_has_a_type() {
+fn every_file_of_a_bundle_is_markdown_with_a_type() {
     let sandbox = brain();
     sandbox.ok(["export", "--format", "okf", "-o", "bundle"]);
     let folder = sandbox.path().join("bundle");

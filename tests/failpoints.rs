@@ -17,7 +17,7 @@ fn places(folder: &Path, found: &mut Vec<String>) {
 }
 
 #[test]
-fn every_place_is_in_the_storm_and_none_in_the_ordinary_program() {
+fn every_failpoint_is_tested_and_none_is_in_the_binary() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut names = Vec::new();
     places(&root.join("src"), &mut names);

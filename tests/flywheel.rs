@@ -8,7 +8,7 @@ use crate::support::{Sandbox, fixture, git};
 const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[test]
-fn what_a_session_learned_is_found_by_the_next_one_after_a_merge() {
+fn a_merged_lesson_is_found_by_the_next_session() {
     let sandbox = Sandbox::with_brain();
     let capture = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     assert_eq!(capture["state"], "done", "{capture}");
@@ -45,7 +45,7 @@ fn what_a_session_learned_is_found_by_the_next_one_after_a_merge() {
 }
 
 #[test]
-fn the_branch_holds_one_commit_of_new_files_that_says_what_it_brings() {
+fn the_branch_holds_one_commit_that_describes_its_new_files() {
     let sandbox = Sandbox::with_brain();
     let capture = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     let branch = capture["branch"].as_str().unwrap();
@@ -65,7 +65,7 @@ fn the_branch_holds_one_commit_of_new_files_that_says_what_it_brings() {
 }
 
 #[test]
-fn a_session_captured_again_brings_nothing_twice() {
+fn a_session_captured_again_proposes_nothing_twice() {
     let sandbox = Sandbox::with_brain();
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     assert_eq!(sandbox.capture(&transcript)["state"], "done");
@@ -82,7 +82,7 @@ fn a_session_captured_again_brings_nothing_twice() {
 }
 
 #[test]
-fn a_hook_answers_before_the_work_and_the_work_is_done_behind_it() {
+fn a_hook_answers_at_once_and_the_work_runs_after_it() {
     let sandbox = Sandbox::with_brain();
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     let hook = serde_json::json!({
@@ -106,7 +106,7 @@ fn two_brains_of_one_user_do_not_mix() {
 }
 
 #[test]
-fn deleting_the_derived_folder_loses_nothing() {
+fn deleting_the_state_folder_loses_nothing_merged() {
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
     let question = ["ask", "how do I stop goroutines from piling up", "--no-llm", "--json"];

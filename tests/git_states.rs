@@ -43,7 +43,7 @@ fn check(name: &str, prepare: impl FnOnce(&Path)) {
 }
 
 #[test]
-fn a_dirty_brain_in_mid_rebase_is_the_same_afterwards() {
+fn a_capture_leaves_a_dirty_rebase_unchanged() {
     check("mid-rebase", |brain| {
         conflict(brain);
         assert!(!try_git(brain, &["rebase", "topic"]).status.success(), "the rebase stops at its conflict");
@@ -53,7 +53,7 @@ fn a_dirty_brain_in_mid_rebase_is_the_same_afterwards() {
 }
 
 #[test]
-fn a_brain_in_mid_merge_with_staged_changes_is_the_same_afterwards() {
+fn a_capture_leaves_a_merge_with_staged_changes_unchanged() {
     check("mid-merge", |brain| {
         conflict(brain);
         assert!(!try_git(brain, &["merge", "topic"]).status.success());
@@ -63,7 +63,7 @@ fn a_brain_in_mid_merge_with_staged_changes_is_the_same_afterwards() {
 }
 
 #[test]
-fn a_detached_head_stays_where_it_is() {
+fn a_capture_leaves_a_detached_head_unchanged() {
     check("detached", |brain| {
         commit(brain, "note.md", "one");
         git(brain, &["switch", "--detach", "HEAD~1"]);
@@ -72,7 +72,7 @@ fn a_detached_head_stays_where_it_is() {
 }
 
 #[test]
-fn a_capture_under_review_on_a_branch_of_ones_own_builds_on_main() {
+fn a_capture_made_on_a_feature_branch_builds_on_main() {
     check("on a topic branch", |brain| {
         git(brain, &["switch", "-c", "topic"]);
         commit(brain, "note.md", "not reviewed");
@@ -80,7 +80,7 @@ fn a_capture_under_review_on_a_branch_of_ones_own_builds_on_main() {
 }
 
 #[test]
-fn a_brain_without_a_repository_keeps_its_capture_and_says_what_to_do() {
+fn a_brain_without_git_keeps_its_capture_and_says_what_to_do() {
     let sandbox = Sandbox::with_brain();
     std::fs::rename(sandbox.brain().join(".git"), sandbox.path().join("moved")).unwrap();
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");

@@ -54,7 +54,7 @@ fn count(api: &GithubApi, beginning: &str) -> usize {
 }
 
 #[tokio::test]
-async fn a_branch_gets_one_pull_request_however_often_it_is_asked_for() {
+async fn repeated_requests_open_one_pull_request() {
     let (api, client) = started();
     assert_eq!(client.find_pull(&slug(), BRANCH).await.unwrap(), None);
     let first = client.open_pull(&slug(), &new_pull()).await.unwrap();
@@ -88,7 +88,7 @@ async fn two_machines_at_once_open_one_pull_request() {
 }
 
 #[tokio::test]
-async fn a_request_whose_answer_was_lost_is_found_and_not_repeated() {
+async fn a_request_with_a_lost_answer_is_not_repeated() {
     let (api, client) = started();
     api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::CutAfter);
     let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
@@ -107,7 +107,7 @@ async fn a_request_whose_answer_was_lost_is_found_and_not_repeated() {
 }
 
 #[tokio::test]
-async fn nothing_is_tried_again_behind_the_callers_back() {
+async fn the_client_never_retries_on_its_own() {
     let (api, client) = started();
     for what in [What::Status(502, "Bad Gateway", vec![]), What::CutBefore, What::Garbage] {
         api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", what.clone());
@@ -120,7 +120,7 @@ async fn nothing_is_tried_again_behind_the_callers_back() {
 }
 
 #[tokio::test]
-async fn each_trouble_has_its_name_its_hint_and_its_time() {
+async fn each_failure_has_its_kind_hint_and_retry_time() {
     let (api, client) = started();
     let after = |seconds: &str| vec![("retry-after", seconds.to_owned())];
     let left = |left: &str, at: i64| {
@@ -195,7 +195,7 @@ async fn each_trouble_has_its_name_its_hint_and_its_time() {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_or_is_not_there_costs_no_more_than_the_deadline() {
+async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
     let api = with_a_branch();
     let hasty = client_of(&api, Duration::from_millis(300));
     api.fail_next(1, "GET /api/v3/user", What::Hang);
@@ -214,7 +214,7 @@ async fn a_server_that_hangs_or_is_not_there_costs_no_more_than_the_deadline() {
 }
 
 #[tokio::test]
-async fn the_rate_limit_is_waited_for_by_the_servers_own_clock() {
+async fn the_rate_limit_wait_uses_the_servers_clock() {
     let (api, client) = started();
     // A clock of ours that is an hour late must not make the wait an hour longer.
     api.skew(3600);
@@ -228,7 +228,7 @@ async fn the_rate_limit_is_waited_for_by_the_servers_own_clock() {
 }
 
 #[tokio::test]
-async fn a_pull_request_that_cannot_be_says_why() {
+async fn an_impossible_pull_request_says_why() {
     let (api, client) = started();
     api.rename_default_branch(SLUG, "trunk");
     let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
@@ -286,7 +286,7 @@ async fn a_renamed_repository_is_followed_and_remembered() {
 }
 
 #[tokio::test]
-async fn the_token_follows_no_redirect_to_another_place() {
+async fn the_token_is_not_sent_to_a_redirects_target() {
     let (api, client) = started();
     let other = GithubApi::start();
     for to in [
@@ -327,7 +327,7 @@ async fn a_forks_pull_request_stays_in_the_fork() {
 }
 
 #[tokio::test]
-async fn what_became_of_a_pull_request_is_told_with_who_merged_it() {
+async fn a_pull_requests_state_names_who_merged_it() {
     let (api, client) = started();
     for (number, how) in [(1, Merge::Commit), (2, Merge::Squash)] {
         let branch = format!("nugget/{number}");
@@ -357,7 +357,7 @@ async fn what_became_of_a_pull_request_is_told_with_who_merged_it() {
 }
 
 #[tokio::test]
-async fn a_comment_is_made_once_and_a_label_only_where_there_is_one() {
+async fn a_comment_is_made_once_and_only_known_labels_are_set() {
     let (api, client) = started();
     client.open_pull(&slug(), &new_pull()).await.unwrap();
     // More than a page of each.
@@ -383,7 +383,7 @@ async fn a_comment_is_made_once_and_a_label_only_where_there_is_one() {
 }
 
 #[tokio::test]
-async fn only_branches_of_nuggets_are_deleted() {
+async fn only_nugget_branches_are_deleted() {
     let (api, client) = started();
     assert!(client.delete_branch(&slug(), BRANCH).await.unwrap());
     assert!(!client.delete_branch(&slug(), BRANCH).await.unwrap());
@@ -402,7 +402,7 @@ async fn only_branches_of_nuggets_are_deleted() {
 }
 
 #[tokio::test]
-async fn a_repository_is_made_or_found() {
+async fn a_repository_is_created_or_found() {
     let (api, client) = started();
     let own: Slug = "me/notes".parse().unwrap();
     let made = client.create_repository(&own, true).await.unwrap();
@@ -418,7 +418,7 @@ async fn a_repository_is_made_or_found() {
 }
 
 #[tokio::test]
-async fn the_token_is_shown_by_no_error_and_its_scopes_are_told() {
+async fn errors_never_show_the_token_and_scopes_are_reported() {
     let (api, client) = started();
     let viewer = client.whoami().await.unwrap();
     assert_eq!(viewer.login, LOGIN);
@@ -436,7 +436,7 @@ async fn the_token_is_shown_by_no_error_and_its_scopes_are_told() {
 }
 
 #[test]
-fn git_speaks_to_the_same_repositories_and_wants_the_token() {
+fn the_test_servers_git_side_requires_the_token() {
     let api = with_a_branch();
     let folder = tempfile::tempdir().unwrap();
     let clone = |url: &str, to: &str| try_git(folder.path(), &["clone", "--quiet", url, to]).status.success();
@@ -485,7 +485,7 @@ fn leaks(folder: &Path) -> bool {
 }
 
 #[test]
-fn a_brain_is_made_on_github_and_cloned_to_another_machine() {
+fn a_brain_is_created_on_github_and_cloned_elsewhere() {
     let api = GithubApi::start();
     let sandbox = Sandbox::new();
     let brain = sandbox.brain();
@@ -532,7 +532,7 @@ fn a_brain_is_made_on_github_and_cloned_to_another_machine() {
 }
 
 #[test]
-fn a_repository_that_cannot_take_a_brain_is_told_before_anything_is_made() {
+fn an_unusable_repository_is_refused_before_any_change() {
     let api = with_a_branch();
     let sandbox = Sandbox::new();
     let brain = sandbox.brain();
@@ -570,7 +570,7 @@ fn a_repository_that_cannot_take_a_brain_is_told_before_anything_is_made() {
 }
 
 #[test]
-fn a_remote_that_is_no_github_gets_the_brain_as_well() {
+fn a_remote_other_than_github_gets_the_brain() {
     let sandbox = Sandbox::new();
     let (brain, bare) = (sandbox.brain(), sandbox.path().join("bare.git"));
     git(sandbox.path(), &["init", "--quiet", "--bare", "-b", "main", "bare.git"]);

@@ -100,7 +100,7 @@ fn every_settings_file_is_restored_to_the_last_byte() {
 }
 
 #[test]
-fn what_the_user_wrote_in_between_stays_and_only_ours_goes() {
+fn uninstall_keeps_what_the_user_wrote_in_between() {
     for file in settings_files() {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let original = fs::read_to_string(&file).unwrap();
@@ -129,7 +129,7 @@ fn what_the_user_wrote_in_between_stays_and_only_ours_goes() {
 }
 
 #[test]
-fn what_was_not_there_is_not_there_afterwards() {
+fn uninstall_leaves_no_file_that_install_created() {
     for how in ["plugin", "settings"] {
         let sandbox = Sandbox::new();
         let before = picture(sandbox.path());
@@ -143,7 +143,7 @@ fn what_was_not_there_is_not_there_afterwards() {
 }
 
 #[test]
-fn a_dry_run_tells_everything_and_does_nothing() {
+fn a_dry_run_lists_every_change_and_makes_none() {
     let sandbox = home(Some(b"{}"), None);
     let before = picture(sandbox.path());
     let said = sandbox.ok(["install", "--as", "settings", "--dry-run"]);
@@ -159,7 +159,7 @@ fn a_dry_run_tells_everything_and_does_nothing() {
 }
 
 #[test]
-fn a_broken_file_is_left_alone_and_its_error_has_a_place() {
+fn a_broken_file_is_untouched_and_its_error_has_a_position() {
     for (bytes, place) in [
         (&b"{\n  \"model\": \"opus\"\n  \"env\": {}\n}\n"[..], "expected comma (line 2, column 18)"),
         (b"{\n\n\"permissions\": [] }", "`permissions` is not an object (line 3)"),
@@ -186,7 +186,7 @@ fn a_broken_file_is_left_alone_and_its_error_has_a_place() {
 }
 
 #[test]
-fn a_link_stays_a_link_and_the_file_behind_it_keeps_its_mode() {
+fn a_symlink_stays_and_its_target_keeps_its_mode() {
     let sandbox = home(None, None);
     let real = sandbox.path().join("dotfiles/claude.json");
     fs::create_dir(sandbox.path().join("dotfiles")).unwrap();
@@ -214,7 +214,7 @@ fn a_read_only_file_is_not_replaced() {
 }
 
 #[test]
-fn the_clients_own_folder_is_honoured() {
+fn the_clients_config_folder_is_used() {
     let sandbox = Sandbox::new();
     let before = picture(sandbox.path());
     let folder = sandbox.path().join("elsewhere");
@@ -235,7 +235,7 @@ fn the_clients_own_folder_is_honoured() {
 }
 
 #[test]
-fn a_projects_files_work_for_those_who_have_no_nugget() {
+fn a_projects_files_work_without_nugget_installed() {
     let sandbox = Sandbox::new();
     let project = sandbox.path().join("shop");
     fs::create_dir_all(project.join(".git")).unwrap();
@@ -263,7 +263,7 @@ fn a_projects_files_work_for_those_who_have_no_nugget() {
 }
 
 #[test]
-fn the_plugin_is_for_clients_that_load_it_and_settings_are_for_the_others() {
+fn the_plugin_is_used_where_the_client_supports_it() {
     for (version, how) in
         [("2.1.329", "plugin"), ("2.1.197", "plugin"), ("2.1.196", "settings"), ("nonsense", "settings")]
     {
@@ -283,7 +283,7 @@ fn the_plugin_is_for_clients_that_load_it_and_settings_are_for_the_others() {
 }
 
 #[test]
-fn a_skill_of_somebody_elses_is_not_overwritten() {
+fn a_foreign_skill_is_not_overwritten() {
     let sandbox = home(None, None);
     let theirs = sandbox.path().join(".claude/skills/nugget/SKILL.md");
     fs::create_dir_all(theirs.parent().unwrap()).unwrap();
@@ -297,7 +297,7 @@ fn a_skill_of_somebody_elses_is_not_overwritten() {
 }
 
 #[test]
-fn hooks_that_somebody_wrote_by_hand_are_not_doubled() {
+fn handwritten_hooks_are_not_duplicated() {
     let settings = r#"{"hooks": {"SessionEnd": [{"hooks": [{"type": "command", "command": "nugget capture-session", "timeout": 10}]}]}}"#;
     let state =
         r#"{"mcpServers": {"nugget": {"type": "stdio", "command": "nugget", "args": ["serve"], "env": {}}}}"#;
@@ -313,7 +313,7 @@ fn hooks_that_somebody_wrote_by_hand_are_not_doubled() {
 }
 
 #[test]
-fn what_keeps_it_from_working_is_said() {
+fn install_reports_settings_that_disable_it() {
     let settings = format!(
         r#"{{"disableAllHooks": true, "enabledPlugins": {{"nugget@skills-dir": false, "nugget@nugget": true}},
         "permissions": {{"deny": ["{PLUGIN_TOOL}"]}}}}"#
@@ -332,7 +332,7 @@ fn what_keeps_it_from_working_is_said() {
 }
 
 #[test]
-fn a_lost_record_does_not_keep_it_in() {
+fn uninstall_works_without_its_record() {
     for how in ["plugin", "settings"] {
         let original =
             "{\n  \"model\": \"opus\",\n  \"permissions\": {\n    \"allow\": [\n      \"x\"\n    ]\n  }\n}\n";
@@ -350,7 +350,7 @@ fn a_lost_record_does_not_keep_it_in() {
 }
 
 #[test]
-fn a_program_that_has_moved_is_called_where_it_is_now() {
+fn a_moved_program_is_called_at_its_new_path() {
     let original = "{\"hooks\": {}}\n";
     let sandbox = home(Some(original.as_bytes()), None);
     let before = picture(&sandbox.path().join(".claude"));
@@ -402,7 +402,7 @@ fn script(
 }
 
 #[test]
-fn a_missing_program_is_told_once_in_one_line() {
+fn a_missing_program_is_reported_once_in_one_line() {
     let sandbox = Sandbox::new();
     let begins = r#"{"hook_event_name": "SessionStart", "source": "startup"}"#;
     let (well, said, told) = script(&sandbox, "session-start", begins, &[]);
@@ -423,7 +423,7 @@ fn a_missing_program_is_told_once_in_one_line() {
 }
 
 #[test]
-fn the_plugin_finds_the_program_where_it_was_told() {
+fn the_plugin_finds_the_program_at_its_recorded_path() {
     let program = env!("CARGO_BIN_EXE_nugget");
     let version = format!("nugget {}\n", env!("CARGO_PKG_VERSION"));
     for name in ["NUGGET_BIN", "CLAUDE_PLUGIN_OPTION_BINARY"] {

@@ -124,7 +124,7 @@ fn modern() -> Value {
 }
 
 #[test]
-fn a_client_of_2025_11_25_is_told_to_check_the_brain_and_gets_passages() {
+fn a_client_of_2025_11_25_gets_instructions_and_passages() {
     let sandbox = with_units();
     let mut client = Client::start(&sandbox);
     let hello = client.initialize();
@@ -157,7 +157,7 @@ fn a_client_of_2025_11_25_is_told_to_check_the_brain_and_gets_passages() {
 }
 
 #[test]
-fn a_call_may_say_which_files_how_much_and_how_deep() {
+fn a_call_accepts_files_a_budget_and_a_depth() {
     let sandbox = with_units();
     let mut client = Client::start(&sandbox);
     client.initialize();
@@ -211,7 +211,7 @@ fn a_call_may_say_which_files_how_much_and_how_deep() {
 }
 
 #[test]
-fn with_a_key_a_model_orders_what_a_call_finds_and_without_its_answer_the_call_is_answered_too() {
+fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
     let sandbox = Arc::new(with_units());
     let of_model = Arc::clone(&sandbox);
     let api = MessagesApi::start(move |request| {
@@ -277,7 +277,7 @@ fn a_client_of_2026_07_28_needs_no_handshake() {
 }
 
 #[test]
-fn malformed_requests_get_protocol_errors_and_the_server_lives_on() {
+fn malformed_requests_get_errors_and_the_server_continues() {
     let sandbox = Sandbox::with_brain();
     let mut client = Client::start(&sandbox);
     client.initialize();
@@ -308,7 +308,7 @@ fn malformed_requests_get_protocol_errors_and_the_server_lives_on() {
 }
 
 #[test]
-fn what_is_merged_while_the_server_runs_is_found_by_the_next_call() {
+fn the_next_call_finds_what_was_merged_while_serving() {
     let sandbox = Sandbox::with_brain();
     let mut client = Client::start(&sandbox);
     client.initialize();
@@ -335,7 +335,7 @@ fn what_is_merged_while_the_server_runs_is_found_by_the_next_call() {
 }
 
 #[test]
-fn a_server_whose_stdin_ends_at_once_goes_quietly() {
+fn a_server_whose_stdin_ends_at_once_exits_quietly() {
     let sandbox = Sandbox::with_brain();
     let output = sandbox.run(["serve"]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -343,7 +343,7 @@ fn a_server_whose_stdin_ends_at_once_goes_quietly() {
 }
 
 #[test]
-fn a_call_during_the_first_index_is_told_how_far_it_is() {
+fn a_call_during_the_first_index_reports_its_progress() {
     let sandbox = Sandbox::with_brain();
     write_many_units(&sandbox);
     let mut client = Client::start(&sandbox);
@@ -370,7 +370,7 @@ fn a_call_during_the_first_index_is_told_how_far_it_is() {
 }
 
 #[test]
-fn while_the_index_is_made_anew_the_one_before_answers_and_says_so() {
+fn the_previous_index_answers_while_a_new_one_is_built() {
     let sandbox = with_units();
     let mut client = Client::start(&sandbox);
     client.initialize();
@@ -390,7 +390,7 @@ fn while_the_index_is_made_anew_the_one_before_answers_and_says_so() {
 }
 
 #[test]
-fn a_call_that_is_cancelled_is_not_answered_and_the_next_one_is() {
+fn a_cancelled_call_is_not_answered_but_the_next_one_is() {
     let sandbox = Sandbox::with_brain();
     write_many_units(&sandbox);
     let mut client = Client::start(&sandbox);
@@ -410,7 +410,7 @@ fn a_call_that_is_cancelled_is_not_answered_and_the_next_one_is() {
 }
 
 #[test]
-fn a_server_that_is_told_to_end_does_so_with_success() {
+fn a_terminated_server_exits_with_success() {
     let sandbox = with_units();
     for signal in ["INT", "TERM", "HUP"] {
         let mut client = Client::start(&sandbox);
@@ -442,7 +442,7 @@ fn logs_go_to_a_file_and_to_stderr_and_never_to_stdout() {
 }
 
 #[test]
-fn a_session_is_answered_by_meaning_on_both_sides_of_a_change_of_models() {
+fn a_server_answers_by_meaning_across_a_change_of_models() {
     let sandbox = Sandbox::with_brain();
     let note = "# About outbox\n\nEvents leave through the outbox table and a relay publishes them.\n";
     std::fs::write(sandbox.brain().join("outbox.md"), note).unwrap();

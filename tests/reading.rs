@@ -192,7 +192,7 @@ fn with_a_key_a_model_reads_the_session_and_the_key_is_nowhere() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again_and_no_attempt_is_counted() {
+fn a_busy_server_is_retried_without_counting_attempts() {
     // More often than a job is tried.
     let api = MessagesApi::start(|request: &Request| match request.number {
         0..3 => Reply::Error(429, "slow down", Some(0)),
@@ -208,7 +208,7 @@ fn a_busy_server_is_asked_again_and_no_attempt_is_counted() {
 }
 
 #[test]
-fn a_server_that_does_not_answer_in_time_is_asked_again() {
+fn a_timed_out_request_is_retried() {
     let api = MessagesApi::start(|request: &Request| match request.number {
         0 => Reply::Silence,
         _ => Reply::Slow(
@@ -227,7 +227,7 @@ const RULE: &str =
     "Never call the payment API without an idempotency key, because customers were charged twice.";
 
 #[test]
-fn what_cannot_be_used_is_asked_for_once_more_and_then_left_to_the_rules() {
+fn an_unusable_answer_is_retried_once_then_rules_take_over() {
     for reply in [
         || Reply::Garbage("<html>"),
         || Reply::Text("I would rather talk."),
@@ -242,7 +242,7 @@ fn what_cannot_be_used_is_asked_for_once_more_and_then_left_to_the_rules() {
 }
 
 #[test]
-fn a_wrong_key_is_not_tried_twice_and_by_name_it_is_an_error() {
+fn a_wrong_key_is_not_retried_and_is_an_error_if_chosen() {
     let api = MessagesApi::start(|_| Reply::Error(401, "invalid x-api-key", None));
     let machine = Machine::with_key(&api);
     let capture = machine.capture_said(&[RULE]);
@@ -261,7 +261,7 @@ fn a_wrong_key_is_not_tried_twice_and_by_name_it_is_an_error() {
 }
 
 #[test]
-fn an_answer_that_was_cut_off_is_asked_for_in_smaller_parts() {
+fn a_truncated_answer_is_requested_in_smaller_parts() {
     let api = MessagesApi::start(|request: &Request| {
         let user = request.user();
         match (user.contains("heron"), user.contains("[2] human")) {
@@ -302,7 +302,7 @@ fn a_hostile_answer_harms_nothing() {
 }
 
 #[test]
-fn the_budget_is_not_exceeded_by_more_than_one_call_however_many_sessions_end() {
+fn the_budget_is_exceeded_by_at_most_one_call() {
     const SESSIONS: usize = 24;
     const BUDGET: u64 = 14_000;
     let api = MessagesApi::start(|request: &Request| {
@@ -381,7 +381,7 @@ fn client(machine: &Sandbox, answer: &str) -> PathBuf {
 }
 
 #[test]
-fn without_a_key_the_client_reads_the_session_and_its_own_is_never_captured() {
+fn without_a_key_the_client_reads_and_is_never_captured() {
     let sandbox = Sandbox::with_brain();
     let mut printed: Value =
         serde_json::from_slice(&fs::read(fixture("claude_outputs/print_json_schema_ok.json")).unwrap())
@@ -402,7 +402,7 @@ fn without_a_key_the_client_reads_the_session_and_its_own_is_never_captured() {
 }
 
 #[test]
-fn a_client_that_cannot_answer_leaves_it_to_the_rules() {
+fn a_failing_client_leaves_extraction_to_the_rules() {
     let ignored =
         fs::read_to_string(fixture("claude_outputs/print_json_schema_model_ignored_tool.json")).unwrap();
     let wrong_key = fs::read_to_string(fixture("claude_outputs/print_json_api_401_after_177s.json")).unwrap();
@@ -417,7 +417,7 @@ fn a_client_that_cannot_answer_leaves_it_to_the_rules() {
 }
 
 #[test]
-fn people_are_told_where_their_sessions_go() {
+fn status_names_where_sessions_are_sent() {
     let sandbox = Sandbox::with_brain();
     let told = |variables: &[(&str, &str)]| {
         let output =

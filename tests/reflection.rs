@@ -37,7 +37,7 @@ fn write(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
 }
 
 #[test]
-fn a_rule_that_is_stated_again_is_not_proposed_again() {
+fn a_restated_rule_is_not_proposed_again() {
     let sandbox = Sandbox::with_brain();
     let first = sandbox.capture(&session(&sandbox, "11111111-first", &["look at the importer", RULE]));
     assert_eq!((&first["state"], &first["units"]), (&json!("done"), &json!(1)), "{first}");
@@ -53,7 +53,7 @@ fn a_rule_that_is_stated_again_is_not_proposed_again() {
 }
 
 #[test]
-fn a_rule_in_other_words_goes_into_the_unit_that_has_it_and_why_shows_both_sessions() {
+fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     let sandbox = Sandbox::with_brain();
     let first = sandbox.capture(&session(&sandbox, "11111111-first", &["look at the importer", RULE]));
     sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
@@ -90,7 +90,7 @@ fn a_rule_in_other_words_goes_into_the_unit_that_has_it_and_why_shows_both_sessi
 }
 
 #[test]
-fn a_unit_that_nobody_knows_has_no_reasons() {
+fn why_of_an_unknown_unit_is_an_error() {
     let sandbox = Sandbox::with_brain();
     let output = sandbox.run(["why", "nothing-there"]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
@@ -102,7 +102,7 @@ fn a_unit_that_nobody_knows_has_no_reasons() {
 
 /// Ten sessions, three of them resumed and two forked, each captured twice, in an order by chance.
 #[test]
-fn ten_sessions_captured_twice_in_any_order_bring_no_unit_twice_and_lose_no_evidence() {
+fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
     let rules = [
         "from now on, always run `importer-check` before you commit a change to the importer, because the nightly job reads it without a lock",
         "never restart the label printer with `printd --force` during office hours, because the daemon drops its spooled pages",

@@ -42,7 +42,7 @@ fn installed(sandbox: &Sandbox) -> usize {
 const NO_PIP: &[(&str, &str)] = &[("python3", "exit 1"), ("pip3", "exit 1"), ("pip", "exit 1")];
 
 #[test]
-fn it_says_what_runs_the_model() {
+fn runtime_reports_what_runs_the_model() {
     let sandbox = Sandbox::new();
     let said = sandbox.json(["runtime", "--json"]);
     assert!(said["runtime"].is_string() && said["load_ms"].as_f64().unwrap() > 0.0, "{said}");
@@ -63,7 +63,7 @@ fn a_dry_run_names_what_would_be_fetched_and_fetches_nothing() {
 }
 
 #[test]
-fn without_pip_and_npm_it_is_said_what_to_do() {
+fn without_pip_and_npm_the_error_says_what_to_do() {
     let sandbox = Sandbox::new();
     let (output, said) = run(&sandbox, NO_PIP, &["runtime", "install", "--via", "pip"]);
     assert_eq!(output.status.code(), Some(2));
@@ -72,7 +72,7 @@ fn without_pip_and_npm_it_is_said_what_to_do() {
 }
 
 #[test]
-fn what_the_tools_refuse_or_bring_instead_is_not_installed() {
+fn a_failed_or_wrong_download_is_not_installed() {
     let refuses = "case \"$*\" in *--version*) exit 0;; esac
 echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1";
     // Looks at what it is asked, and brings a text of the right name.

@@ -37,7 +37,7 @@ fn no_secret_of_any_kind_survives_redaction_in_any_form() {
 
 /// Whole files, as a tool would show them.
 #[test]
-fn ordinary_code_is_hardly_ever_redacted() {
+fn ordinary_code_is_rarely_redacted() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
     for folder in ["src", "actors", "stress", "tests"] {
@@ -69,7 +69,7 @@ fn ordinary_code_is_hardly_ever_redacted() {
 }
 
 #[test]
-fn no_secret_of_a_session_leaves_a_process_that_reads_by_rules() {
+fn no_secret_leaves_a_process_that_extracts_by_rules() {
     let canaries = canaries(SEED);
     let nose = Nose::of(&canaries);
     let machine = Machine::new(Vec::new());
@@ -87,7 +87,7 @@ fn no_secret_of_a_session_leaves_a_process_that_reads_by_rules() {
 }
 
 #[test]
-fn no_secret_leaves_a_process_that_a_model_reads_for() {
+fn no_secret_leaves_a_process_that_extracts_by_model() {
     // What the session holds, and what the model makes up by itself.
     let (said, answered) = (canaries(SEED), canaries(SEED + 1));
     let both: Vec<Canary> = canaries(SEED).into_iter().chain(canaries(SEED + 1)).collect();
@@ -154,7 +154,7 @@ fn no_secret_leaves_a_process_that_a_model_reads_for() {
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_sent_and_saved_and_writes_nothing() {
+fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
     let api = MessagesApi::start(|_| Reply::Call(json!({ "units": [] })));
     let variables = vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("NUGGET_MODEL_URL", api.url.clone())];
     let machine = Machine::new(variables);
@@ -233,7 +233,7 @@ fn a_project_with_a_nuggetignore_is_left_alone() {
 }
 
 #[test]
-fn what_orders_its_reader_about_is_never_proposed_and_the_reason_is_told() {
+fn instructions_to_the_reader_are_rejected_with_a_reason() {
     let attempts: Vec<String> = include_str!("fixtures/injections.txt")
         .lines()
         .filter(|line| !line.starts_with('#'))

@@ -98,7 +98,7 @@ fn commit(root: &Path, message: &str) {
 }
 
 #[test]
-fn a_checkout_at_the_newest_commit_is_served_as_it_lies_there() {
+fn an_up_to_date_checkout_is_served_as_it_is() {
     let world = World::new();
     assert!(world.repository().overlay().unwrap().is_none(), "nothing is laid over it");
     let brain = Brain::open(&world.brain()).unwrap();
@@ -118,7 +118,7 @@ fn a_checkout_at_the_newest_commit_is_served_as_it_lies_there() {
 }
 
 #[test]
-fn a_dirty_checkout_serves_what_was_merged_and_the_users_edits() {
+fn a_dirty_checkout_serves_merges_and_the_users_edits() {
     let world = World::new();
     write(&world.brain(), "a", "mine");
     remove(&world.brain(), "b");
@@ -140,7 +140,7 @@ fn a_dirty_checkout_serves_what_was_merged_and_the_users_edits() {
 }
 
 #[test]
-fn another_branch_or_an_old_commit_in_the_checkout_changes_nothing_but_edits() {
+fn another_branch_in_the_checkout_contributes_only_its_edits() {
     let world = World::new();
     git(&world.brain(), &["switch", "-q", "-c", "topic"]);
     write(&world.brain(), "a", "on the topic");
@@ -156,7 +156,7 @@ fn another_branch_or_an_old_commit_in_the_checkout_changes_nothing_but_edits() {
 }
 
 #[test]
-fn what_was_renamed_or_undone_at_the_remote_is_so_here() {
+fn renames_and_reverts_at_the_remote_are_served() {
     let world = World::new();
     write(&world.brain(), "mine", "mine");
     world.merge(|person| {
@@ -196,7 +196,7 @@ fn what_was_renamed_or_undone_at_the_remote_is_so_here() {
 }
 
 #[test]
-fn where_both_have_gone_on_both_are_served() {
+fn a_diverged_checkout_serves_both_sides() {
     let world = World::new();
     write(&world.brain(), "a", "committed here");
     write(&world.brain(), "here", "committed here");
@@ -219,7 +219,7 @@ fn where_both_have_gone_on_both_are_served() {
 }
 
 #[test]
-fn ends_of_lines_and_a_brain_without_git_are_no_edits() {
+fn line_endings_are_not_edits_and_git_is_optional() {
     let world = World::new();
     let text = std::fs::read_to_string(path_of(&world.brain(), "a")).unwrap();
     std::fs::write(path_of(&world.brain(), "a"), text.replace('\n', "\r\n")).unwrap();
@@ -246,7 +246,7 @@ impl CountTokens for Words {
 }
 
 #[test]
-fn the_index_embeds_what_was_merged_once_and_not_again_when_it_is_checked_out() {
+fn the_index_embeds_a_merged_unit_once() {
     let world = World::new();
     let brain = Brain::open(&world.brain()).unwrap();
     let index = Index::open(&brain.derived_folder()).unwrap();
@@ -281,7 +281,7 @@ fn the_index_embeds_what_was_merged_once_and_not_again_when_it_is_checked_out() 
 }
 
 #[test]
-fn a_question_finds_what_was_merged_though_the_checkout_cannot_follow() {
+fn a_question_finds_merges_that_the_checkout_cannot_take() {
     let world = World::new();
     git(&world.brain(), &["switch", "-q", "-c", "topic"]);
     world.merge(|person| {
@@ -300,7 +300,7 @@ fn a_question_finds_what_was_merged_though_the_checkout_cannot_follow() {
 }
 
 #[test]
-fn who_merged_is_told_where_it_is_recalled() {
+fn a_recalled_unit_names_who_merged_it() {
     let world = World::new();
     let title = "Retry with exponential backoff and jitter";
     let person = world.person();

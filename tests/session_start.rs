@@ -112,7 +112,7 @@ fn context(said: &Value) -> &str {
 }
 
 #[test]
-fn a_session_is_told_what_its_project_has_taught_and_what_waits() {
+fn a_session_starts_with_its_projects_units_and_the_queue() {
     let fixture = Fixture::new();
     let nothing = fixture.begin("startup", &[]);
     assert_eq!(nothing, json!({ "systemMessage": "This session will be analyzed for knowledge capture." }));
@@ -144,7 +144,7 @@ fn a_session_is_told_what_its_project_has_taught_and_what_waits() {
 }
 
 #[test]
-fn a_compacted_session_is_told_of_what_it_was_about() {
+fn a_compacted_session_gets_units_about_its_subject() {
     let fixture = Fixture::new();
     let branch = fixture.capture();
     fixture.sandbox.git(&["add", "."]);
@@ -163,7 +163,7 @@ fn a_compacted_session_is_told_of_what_it_was_about() {
 }
 
 #[test]
-fn a_project_is_known_by_its_libraries() {
+fn a_project_is_recognised_by_its_libraries() {
     let fixture = Fixture::new();
     let package = r#"{"dependencies": {"postgresql": "1", "left-pad": "1"}}"#;
     fs::write(fixture.project().join("package.json"), package).unwrap();
@@ -174,7 +174,7 @@ fn a_project_is_known_by_its_libraries() {
 }
 
 #[test]
-fn it_says_no_more_than_its_budget_and_nothing_when_it_is_off() {
+fn the_context_respects_its_budget_and_its_switch() {
     let fixture = Fixture::new();
     let package =
         r#"{"dependencies": {"postgres": "1", "go": "1", "cooking": "1", "fashion": "1", "coding": "1"}}"#;
@@ -195,7 +195,7 @@ fn it_says_no_more_than_its_budget_and_nothing_when_it_is_off() {
 }
 
 #[test]
-fn a_broken_house_never_fails_a_session() {
+fn broken_state_never_fails_a_session() {
     let fixture = Fixture::new();
     fixture.capture();
     // It would write what is broken here anew.
@@ -240,7 +240,7 @@ fn a_broken_house_never_fails_a_session() {
 }
 
 #[test]
-fn a_late_answer_is_silence() {
+fn a_late_hook_prints_nothing() {
     let fixture = Fixture::new();
     // The line never comes, and the pipe stays open.
     let mut child = fixture
@@ -259,7 +259,7 @@ fn a_late_answer_is_silence() {
 }
 
 #[test]
-fn a_prompt_is_told_what_its_words_prove_and_nothing_twice() {
+fn a_prompt_gets_matching_units_once() {
     let fixture = Fixture::new();
     const PROMPT: &str =
         "Why would a DDL statement that takes a millisecond make all our queries hang in Postgres?";
@@ -289,7 +289,7 @@ fn a_prompt_is_told_what_its_words_prove_and_nothing_twice() {
 }
 
 #[test]
-fn of_prompts_about_other_things_none_is_told_anything() {
+fn unrelated_prompts_get_nothing() {
     let fixture = Fixture::new();
     let questions = |name: &str| -> Vec<Value> {
         serde_json::from_str(&fs::read_to_string(crate::support::fixture(name)).unwrap()).unwrap()
@@ -310,7 +310,7 @@ fn of_prompts_about_other_things_none_is_told_anything() {
 }
 
 #[test]
-fn a_session_whose_hook_gets_no_line_is_captured_all_the_same() {
+fn a_session_whose_hook_gets_no_input_is_captured() {
     let fixture = Fixture::new();
     let session = "9f8b1c2d-0000-4000-8000-000000000001";
     let folder = fixture.sandbox.path().join(".claude/projects/-home-dev-shop");

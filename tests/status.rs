@@ -78,7 +78,7 @@ fn schema(sandbox: &Sandbox) -> Value {
 }
 
 #[test]
-fn its_json_is_as_the_schema_says() {
+fn status_json_matches_its_schema() {
     let sandbox = Sandbox::with_brain();
     let schema = schema(&sandbox);
     let look = || {
@@ -95,7 +95,7 @@ fn its_json_is_as_the_schema_says() {
 }
 
 #[test]
-fn a_schema_that_is_not_kept_is_noticed() {
+fn the_schema_check_finds_violations() {
     let sandbox = Sandbox::with_brain();
     let schema = schema(&sandbox);
     let status = sandbox.json(["status", "--json"]);
@@ -117,7 +117,7 @@ fn a_schema_that_is_not_kept_is_noticed() {
 }
 
 #[test]
-fn while_a_drainer_runs_its_actors_are_shown() {
+fn actors_are_shown_while_a_worker_runs() {
     let sandbox = Sandbox::with_brain();
     let mut command = sandbox.command();
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
@@ -152,7 +152,7 @@ fn watching(sandbox: &Sandbox) -> (Running, BufReader<ChildStdout>) {
 }
 
 #[test]
-fn without_a_terminal_the_picture_is_printed_again_until_nobody_reads_it() {
+fn without_a_terminal_the_view_repeats_until_the_pipe_closes() {
     let sandbox = Sandbox::with_brain();
     let (mut child, mut stdout) = watching(&sandbox);
     let mut text = String::new();
@@ -182,7 +182,7 @@ fn a_signal_ends_the_watch_with_success() {
 }
 
 #[test]
-fn colours_are_for_terminals_and_for_who_forces_them() {
+fn colours_need_a_terminal_or_force() {
     let sandbox = Sandbox::with_brain();
     let coloured = |variables: &[(&str, &str)]| {
         let output = sandbox.command().arg("status").envs(variables.iter().copied()).output().unwrap();
@@ -194,7 +194,7 @@ fn colours_are_for_terminals_and_for_who_forces_them() {
 }
 
 #[test]
-fn the_index_is_behind_what_was_written_since_and_a_merged_branch_is_not_to_review() {
+fn status_shows_a_stale_index_and_only_unmerged_branches() {
     let sandbox = Sandbox::with_brain();
     let index = || sandbox.json(["status", "--json"])["index"].clone();
     assert!(index()["generation"].is_null());

@@ -94,7 +94,7 @@ fn age(path: &Path, minutes: u64) {
 }
 
 #[test]
-fn a_session_that_was_killed_is_found_by_the_drainer_of_the_next_one() {
+fn a_killed_session_is_found_by_the_next_worker() {
     let machine = Machine::new();
     machine.transcript("killed", &session("flywheel"));
     let next = machine.sandbox.path().join("next.jsonl");
@@ -110,7 +110,7 @@ fn a_session_that_was_killed_is_found_by_the_drainer_of_the_next_one() {
 }
 
 #[test]
-fn a_server_finds_it_when_no_session_ends() {
+fn a_server_sweeps_when_no_session_ends() {
     let machine = Machine::new();
     machine.transcript("killed", &session("flywheel"));
     let server = machine
@@ -126,7 +126,7 @@ fn a_server_finds_it_when_no_session_ends() {
 }
 
 #[test]
-fn a_session_is_taken_once_it_is_idle() {
+fn a_session_is_captured_once_it_is_idle() {
     let machine = Machine::new();
     let path = machine.transcript("a", &session("flywheel"));
     let sync = |idle: &str, since: &str| -> Value {
@@ -144,7 +144,7 @@ fn a_session_is_taken_once_it_is_idle() {
 }
 
 #[test]
-fn a_resumed_session_brings_only_what_is_new_and_an_unchanged_one_nothing() {
+fn a_resumed_session_adds_only_its_new_lines() {
     let machine = Machine::new();
     let path = machine.transcript("a", &session("flywheel"));
     assert_eq!(machine.sync(&[])["queued"][0]["session_id"], "a");
@@ -161,7 +161,7 @@ fn a_resumed_session_brings_only_what_is_new_and_an_unchanged_one_nothing() {
 }
 
 #[test]
-fn what_a_hook_announced_is_not_found_again() {
+fn a_session_reported_by_a_hook_is_not_swept() {
     let machine = Machine::new();
     let path = machine.transcript("5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", &session("flywheel"));
     // By another way than the sweep's: the folder is a link.
@@ -175,7 +175,7 @@ fn what_a_hook_announced_is_not_found_again() {
 }
 
 #[test]
-fn a_fork_brings_nothing_twice() {
+fn a_fork_proposes_nothing_twice() {
     let machine = Machine::new();
     machine.transcript("original", &session("flywheel"));
     machine.transcript("fork", &session("flywheel"));
@@ -224,7 +224,7 @@ fn a_dry_run_changes_nothing() {
 }
 
 #[test]
-fn what_is_to_be_left_alone_is_left_by_the_hook_and_the_sweep() {
+fn excluded_sessions_are_skipped_by_hook_and_sweep() {
     let machine = Machine::new();
     let line = |cwd: &str| {
         let line =
@@ -268,7 +268,7 @@ fn what_is_to_be_left_alone_is_left_by_the_hook_and_the_sweep() {
 }
 
 #[test]
-fn it_can_be_switched_off_and_still_be_asked_for() {
+fn the_sweep_can_be_disabled_and_still_run_by_hand() {
     let machine = Machine::new();
     machine.transcript("a", &session("flywheel"));
     let next = machine.sandbox.path().join("next.jsonl");
@@ -283,7 +283,7 @@ fn it_can_be_switched_off_and_still_be_asked_for() {
 }
 
 #[test]
-fn a_time_that_is_none_is_refused() {
+fn an_invalid_time_is_refused() {
     let machine = Machine::new();
     for nonsense in ["yesterday", "7y", ""] {
         let output = machine.run(&["sync", "--since", nonsense]);

@@ -3,7 +3,7 @@
 use crate::support::{Sandbox, fixture};
 
 #[test]
-fn every_real_transcript_is_captured_or_has_nothing_to_save() {
+fn every_real_transcript_is_captured_or_saves_nothing() {
     let sandbox = Sandbox::with_brain();
     let mut files: Vec<_> = std::fs::read_dir(fixture("transcripts"))
         .unwrap()
@@ -23,7 +23,7 @@ fn every_real_transcript_is_captured_or_has_nothing_to_save() {
 }
 
 #[test]
-fn no_line_of_a_real_transcript_is_unaccounted_for() {
+fn every_line_of_a_real_transcript_is_accounted_for() {
     for entry in std::fs::read_dir(fixture("transcripts")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_none_or(|ending| ending != "jsonl") {

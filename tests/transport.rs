@@ -282,7 +282,7 @@ fn a_session_of_one_machine_is_merged_and_reaches_the_other() {
 }
 
 #[test]
-fn a_fetch_changes_nothing_of_the_users_in_whatever_state_that_is() {
+fn a_fetch_leaves_the_users_repository_unchanged() {
     type Spoil = fn(&Path);
     let states: [(&str, Spoil); 5] = [
         ("dirty", |root| {
@@ -315,7 +315,7 @@ fn a_fetch_changes_nothing_of_the_users_in_whatever_state_that_is() {
 }
 
 #[test]
-fn a_branch_at_the_remote_is_replaced_only_where_it_is_as_expected() {
+fn a_remote_branch_is_replaced_only_if_it_is_as_expected() {
     World::both(|world| {
         let (a, b) = (world.brain("a"), world.clone("b"));
         let first = a.propose(BRANCH, "# First\n");
@@ -377,7 +377,7 @@ fn only_branches_of_nugget_are_pushed_or_deleted() {
 }
 
 #[test]
-fn a_branch_that_somebody_has_checked_out_or_changed_is_not_deleted() {
+fn a_checked_out_or_changed_branch_is_not_deleted() {
     let world = World::new(false);
     let a = world.brain("a");
     let commit = a.propose(BRANCH, "# Ours\n");
@@ -420,7 +420,7 @@ fn a_remote_that_refuses_a_branch_says_why() {
 }
 
 #[test]
-fn every_trouble_of_a_server_is_told_apart_and_without_a_secret() {
+fn server_failures_are_distinguished_and_leak_no_secret() {
     let world = World::new(true);
     let a = world.brain("a");
     let commit = a.propose(BRANCH, "# Ours\n");
@@ -462,7 +462,7 @@ fn every_trouble_of_a_server_is_told_apart_and_without_a_secret() {
 }
 
 #[test]
-fn a_wrong_password_is_told_and_a_right_one_is_the_users_own_without_ours() {
+fn the_users_password_is_used_where_nugget_has_none() {
     let world = World::new(true);
     let a = world.brain("a");
     let wrong = Credentials { username: USER.to_owned(), password: "canary-wrong-77".to_owned() };
@@ -521,7 +521,7 @@ fn command_lines() -> String {
 }
 
 #[test]
-fn no_secret_is_in_a_process_list_or_in_gits_configuration() {
+fn no_secret_is_in_process_arguments_or_git_config() {
     let world = World::new(true);
     let a = world.brain("a");
     world.http().fail(Some(Fault::Hang));
@@ -616,7 +616,7 @@ fn hooks_aliases_and_hostile_settings_change_nothing() {
 }
 
 #[test]
-fn a_renamed_default_branch_is_followed_and_a_configured_one_is_kept() {
+fn a_renamed_default_branch_is_followed_unless_configured() {
     World::both(|world| {
         let a = world.brain("a");
         git(&world.remote(), &["branch", "-m", "main", "trunk"]);
@@ -653,7 +653,7 @@ fn a_renamed_default_branch_is_followed_and_a_configured_one_is_kept() {
 }
 
 #[test]
-fn an_empty_remote_gets_the_default_branch_when_asked_and_nothing_before_it() {
+fn an_empty_remote_gets_its_default_branch_first() {
     for is_http in [false, true] {
         let world = World::empty(is_http);
         let (a, b) = (world.path("a"), world.path("b"));
@@ -707,7 +707,7 @@ fn a_shallow_clone_fetches_and_pushes() {
 }
 
 #[test]
-fn names_of_branches_are_data() {
+fn branch_names_are_data_not_options() {
     let world = World::new(false);
     let a = world.brain("a");
     let names = [
@@ -740,7 +740,7 @@ fn names_of_branches_are_data() {
 }
 
 #[test]
-fn a_clone_comes_whole_or_not_at_all() {
+fn a_clone_is_complete_or_absent() {
     let world = World::new(true);
     let clone =
         |name: &str| git::clone(&world.url(), &world.path(name), Some(&world.credentials()), DEADLINE);
@@ -772,7 +772,7 @@ fn a_clone_comes_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_remote_is_found_and_told_without_its_secrets() {
+fn a_remote_is_found_and_shown_without_its_secrets() {
     let world = World::new(false);
     let a = world.brain("a");
     let place = |url: &str| {
@@ -825,7 +825,7 @@ fn a_remote_is_found_and_told_without_its_secrets() {
 }
 
 #[test]
-fn a_remote_by_another_name_is_as_good() {
+fn a_remote_with_another_name_works() {
     let world = World::new(false);
     let a = world.brain("a");
     git(a.root(), &["remote", "rename", "origin", "upstream"]);
@@ -841,7 +841,7 @@ fn a_remote_by_another_name_is_as_good() {
 
 /// Printed with `--nocapture`.
 #[test]
-fn a_fetch_without_news_moves_nothing() {
+fn a_fetch_without_changes_transfers_nothing() {
     for is_http in [false, true] {
         let world = World::new(is_http);
         let a = world.brain("a");
@@ -867,7 +867,7 @@ fn a_fetch_without_news_moves_nothing() {
 }
 
 #[test]
-fn what_git_starts_sees_no_keys_and_no_repository_but_this() {
+fn gits_children_see_no_keys_and_only_this_repository() {
     let world = World::new(false);
     let a = world.brain("a");
     let seen = world.path("seen");
@@ -969,7 +969,7 @@ fn random(seed: u64, n: u64) -> u64 {
 }
 
 #[test]
-fn killed_anywhere_it_is_repeated_and_stands_in_nobodys_way() {
+fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
     let seed = std::env::var("NUGGET_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
     println!("NUGGET_TEST_SEED={seed}");
     let world = World::new(true);

@@ -53,7 +53,7 @@ fn captures(sandbox: &Sandbox) -> Vec<Value> {
 }
 
 #[test]
-fn two_sessions_that_end_at_once_are_both_proposed_merged_in_spite_of_a_conflict_and_found() {
+fn two_simultaneous_sessions_are_both_merged_and_found() {
     let api = GithubApi::start();
     let [first, second] = two_clones(&api);
     // The same lesson on both machines: the very same path, with another origin.
@@ -108,7 +108,7 @@ fn two_sessions_that_end_at_once_are_both_proposed_merged_in_spite_of_a_conflict
 }
 
 #[test]
-fn a_branch_that_a_reviewer_has_added_to_is_never_made_anew_and_told_so_once() {
+fn a_branch_with_a_reviewers_commits_is_never_rebuilt() {
     let api = GithubApi::start();
     let [first, second] = two_clones(&api);
     let one = session(&first, "11111111-aaaa", "flywheel");
@@ -129,7 +129,7 @@ fn a_branch_that_a_reviewer_has_added_to_is_never_made_anew_and_told_so_once() {
 }
 
 #[test]
-fn a_branch_of_which_everything_is_on_main_already_is_closed_and_deleted() {
+fn a_branch_fully_on_main_is_closed_and_deleted() {
     let api = GithubApi::start();
     let [first, _second] = two_clones(&api);
     let one = session(&first, "11111111-aaaa", "flywheel");
