@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn another_value_than_a_units_title_has_is_a_unit_of_its_own_unless_it_corrects_it() {
+    fn a_different_value_is_a_new_unit_unless_it_corrects_one() {
         let lane = |lane: u32| {
             near(
                 &format!("lane-{lane}"),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_model_says_of_a_unit_that_is_there_goes_before_likeness() {
+    fn the_models_verdict_on_a_unit_overrides_similarity() {
         let said = |how, id: &str| Candidate {
             overlap: Some(Overlap { id: UnitId::verbatim(id), how }),
             ..candidate("Give a pool of workers a bound")
@@ -305,9 +305,9 @@ mod tests {
     }
 
     /// Restatements, additions and other lessons of the same field, eleven each, against the twenty units of
-    /// the fixture brain, by the built-in model: `cargo test -p actors likeness -- --nocapture` prints them.
+    /// the fixture brain, by the built-in model: `cargo test -p actors similarity_merges -- --nocapture` prints them.
     #[test]
-    fn likeness_never_merges_another_lesson_and_finds_most_restatements() {
+    fn similarity_merges_restatements_and_no_other_lesson() {
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures");
         let folder = tempfile::tempdir().unwrap();
         let brain = Brain::init(folder.path()).unwrap().brain;

@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_counts_in_the_mailbox_that_it_was_sent_to_and_in_no_other() {
+    fn a_message_counts_only_in_its_own_mailbox() {
         let health = Health::new("git", Duration::ZERO);
         let mailbox = || health.report(true).mailbox;
         let early = health.arrived();

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_result_that_cannot_be_kept_waits_for_its_retry_and_says_why() {
+    async fn an_unsaved_result_waits_for_its_retry_with_a_reason() {
         let folder = tempfile::tempdir().unwrap();
         let jobs = jobs(&folder);
         let other = rusqlite::Connection::open(jobs.queue.path()).unwrap();

@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_cut_where_github_would_refuse_it_and_is_whole_markdown_all_the_same() {
+    fn the_body_is_cut_to_githubs_limit_as_valid_markdown() {
         for (units, excerpt, is_cut) in [(900, 20, true), (120, 240, true), (3, 10, false)] {
             let long = "日本語 ".repeat(excerpt);
             let candidates: Vec<Candidate> = (0..units)

@@ -569,7 +569,7 @@ fn run_all(seeds: Range<u64>) {
 }
 
 #[test]
-fn whatever_falls_every_capture_ends_once_and_makes_at_most_one_branch() {
+fn every_capture_ends_once_with_at_most_one_branch() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     run_all(match (number("NUGGET_SIM_SEED"), number("NUGGET_SIM_SEEDS")) {
         (Some(seed), _) => seed..seed + 1,

@@ -130,7 +130,7 @@ fn a_capture_passes_all_stages_and_makes_one_branch() {
 }
 
 #[test]
-fn work_survives_a_crash_of_the_actor_that_holds_it_wherever_it_strikes() {
+fn work_survives_a_crash_of_its_actor_at_any_point() {
     let undisturbed = undisturbed();
     for place in Place::ALL {
         let bed = Testbed::new(teacher()).with_faults(once(place, Fault::Panic));
@@ -174,7 +174,7 @@ async fn a_killed_actor_is_replaced_and_its_job_done_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_actor_and_the_closure_that_it_leaves_behind_make_one_commit_between_them() {
+async fn a_killed_actor_and_its_closure_make_one_commit() {
     let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
     for place in [Place::Planned, Place::Proposed] {
         let (gate, pass) = Gate::new();
@@ -233,7 +233,7 @@ async fn a_stopped_actor_finishes_the_job_in_hand_and_is_replaced() {
 }
 
 #[test]
-fn a_poisonous_job_is_dead_after_five_attempts_with_the_reason_and_the_next_one_is_done() {
+fn a_poison_job_fails_after_five_attempts_and_the_next_runs() {
     for (act, reason) in [
         (Act::Hang, "extraction gave no sign of life for 900s"),
         (Act::Panic, "extraction fell: the extractor is broken"),
@@ -279,7 +279,7 @@ fn an_extractor_that_computes_without_end_is_replaced_as_well() {
 }
 
 #[test]
-fn a_closure_that_never_ends_keeps_neither_the_others_nor_the_drainer() {
+fn a_hanging_closure_blocks_neither_others_nor_the_worker() {
     let (gate, gone) = mpsc::channel::<()>();
     let gone = Mutex::new(gone);
     let mut bed = Testbed::new(teacher());
@@ -403,7 +403,7 @@ fn restarts_wait_twice_as_long_each_time_up_to_a_limit() {
 }
 
 #[test]
-fn a_shutdown_finishes_the_job_in_hand_and_leaves_the_rest_in_the_queue() {
+fn a_shutdown_finishes_the_running_job_and_queues_the_rest() {
     let looks = Arc::new(Mutex::new(HashMap::<String, u32>::new()));
     let mut bed = Testbed::new(Teacher::new({
         let looks = Arc::clone(&looks);
@@ -431,7 +431,7 @@ fn a_shutdown_finishes_the_job_in_hand_and_leaves_the_rest_in_the_queue() {
 }
 
 #[test]
-fn a_shutdown_leaves_embedding_to_those_who_need_it_for_the_job_in_hand() {
+fn a_shutdown_keeps_embedding_for_the_running_job() {
     let bed = Testbed::new(teacher());
     bed.note("note.md", "# A note\n\nThat has to be embedded first.\n");
     let id = bed.session("s1");
@@ -518,7 +518,7 @@ async fn without_vectors_the_words_are_searched_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_is_answered_with_its_vector_while_the_index_is_made_anew() {
+async fn a_question_gets_its_vector_while_the_index_is_rebuilt() {
     let mut bed = Testbed::new(teacher());
     for number in 0..40 {
         bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nOn subject{number}.\n"));
@@ -577,7 +577,7 @@ fn teach(bed: &Testbed, session: &str, lesson: &str) -> Capture {
 }
 
 #[test]
-fn a_unit_that_a_later_session_completes_is_edited_and_keeps_what_it_said() {
+fn a_completed_unit_is_edited_and_keeps_its_text() {
     let bed = with_one_unit(Faults::default());
     let before = bed.git(&["show", &format!("main:{UNIT}")]);
     let capture = teach(&bed, "s2", "lesson two adds_to lesson-of-s1");
@@ -600,7 +600,7 @@ fn a_unit_that_a_later_session_completes_is_edited_and_keeps_what_it_said() {
 }
 
 #[test]
-fn a_unit_that_a_later_session_replaces_is_marked_and_both_are_linked() {
+fn a_replaced_unit_is_marked_and_both_are_linked() {
     let bed = with_one_unit(Faults::default());
     let capture = teach(&bed, "s2", "lesson two replaces lesson-of-s1");
     assert_eq!((capture.state, capture.units), (State::Done, 2), "{capture:?}");
@@ -637,7 +637,7 @@ fn what_is_known_or_waits_for_its_review_is_not_proposed_again() {
 }
 
 #[test]
-fn an_edit_that_was_planned_is_made_anew_when_somebody_has_edited_the_unit_since() {
+fn a_planned_edit_is_redone_if_the_unit_changed() {
     let root = Arc::new(std::sync::OnceLock::<std::path::PathBuf>::new());
     let seen = Arc::clone(&root);
     let armed = std::sync::atomic::AtomicBool::new(true);

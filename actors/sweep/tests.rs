@@ -134,7 +134,7 @@ fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
 }
 
 #[test]
-fn what_was_there_before_the_brain_is_left_unless_it_is_asked_for() {
+fn sessions_older_than_the_brain_are_swept_only_on_request() {
     let fixture = fixture();
     fixture.transcript("new", "/w", 23 * 60);
     fixture.transcript("old", "/w", 25 * 60);

@@ -672,7 +672,7 @@ fn another_version_is_dropped_when_opened_only() {
 
 /// The builder is killed after writing its vector file and before its commit: no row names the file.
 #[test]
-fn a_builder_killed_before_its_commit_leaves_the_generation_before() {
+fn a_builder_killed_before_commit_leaves_the_old_generation() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     bench.update();

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_session_is_read_while_its_branch_waits_for_delivery() {
+    fn a_resumed_session_is_read_while_its_branch_is_waiting() {
         let test = TestQueue::new();
         test.add_with_branch("s");
         let claim = test.claim(Stage::Delivery).unwrap();
