@@ -1,5 +1,5 @@
-//! With a key, a model puts what was found in order and `nugget ask` has it write the answer; a local server
-//! speaks the Messages API.
+//! With a key, a model ranks the units found and writes the answer of `nugget ask`. A local server speaks
+//! the Messages API.
 
 use std::process::Output;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::support::messages_api::{KEY, MessagesApi, Reply, Request};
 
 const QUESTION: &str = "retry a write safely when the database or a queue fails";
 const WRITTEN: &str = "Give each write a key [idempotency-keys].";
-/// What no redactor may let through; by its form, not by its value.
+/// A string that no redactor may let through. Redactors recognise it by its form, not by its value.
 const SECRET: &str = "ghp_0123456789abcdefghijABCDEFGHIJ012345";
 
 struct Machine {
@@ -22,7 +22,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// A brain of twenty units, and a server that gives `order` for an order and [`WRITTEN`] for an answer.
+    /// Creates a brain of twenty units and a server that replies `order` to ranking requests and [`WRITTEN`]
+    /// to others.
     fn new(order: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Self {
         let sandbox = Sandbox::with_brain();
         copy_brain(&sandbox);
@@ -42,7 +43,7 @@ impl Machine {
             .args(arguments)
             .env("ANTHROPIC_API_KEY", KEY)
             .env("NUGGET_MODEL_URL", &self.api.url)
-            // Longer than any machine takes for an answer that is there.
+            // Longer than any machine needs for an answer that is ready.
             .env("NUGGET_RETRIEVE_RERANK_DEADLINE_MS", "20000")
             .envs(variables.iter().copied())
             .output()
@@ -56,7 +57,7 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// The order without a model.
+    /// Returns the ranking without a model.
     fn local(&self) -> Vec<String> {
         ids(&self.json(&["--no-llm"], &[]))
     }
@@ -79,14 +80,14 @@ fn ids(answer: &Value) -> Vec<String> {
     units.iter().map(|unit| unit["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What the model is asked: one JSON object.
+/// Returns the candidates in a ranking request, which is one JSON object.
 fn candidates(request: &Value) -> Vec<Value> {
     let message: Value = serde_json::from_str(request["messages"][0]["content"].as_str().unwrap()).unwrap();
     assert_eq!(message["task"], QUESTION);
     message["candidates"].as_array().unwrap().clone()
 }
 
-/// Gives each candidate the score that `score` finds for it.
+/// Builds a ranking in which each candidate has the score that `score` returns for it.
 fn scores(request: &Request, score: impl Fn(&Value) -> Value) -> Value {
     let entries: Vec<Value> = candidates(&request.body)
         .iter()
@@ -95,7 +96,7 @@ fn scores(request: &Request, score: impl Fn(&Value) -> Value) -> Value {
     json!({ "scores": entries })
 }
 
-/// 10 for what is titled so, 1 for all others.
+/// Scores 10 for the unit with this title and 1 for all others.
 fn prefers(title: &'static str) -> impl Fn(&Request) -> Reply {
     move |request| {
         Reply::Call(scores(request, |candidate| {
@@ -129,7 +130,7 @@ fn a_model_ranks_the_units_and_writes_the_answer() {
 #[test]
 fn the_models_best_unit_is_first_and_no_unit_is_lost() {
     let machine = Machine::new(|request| {
-        // By the alphabet, the last first: an order that nothing else would give.
+        // Alphabetical, last first: an order that nothing else would give.
         let mut titles: Vec<Value> =
             candidates(&request.body).iter().map(|candidate| candidate["title"].clone()).collect();
         titles.sort_by_key(|title| title.as_str().unwrap().to_owned());
@@ -153,7 +154,7 @@ fn the_models_best_unit_is_first_and_no_unit_is_lost() {
     assert_eq!(one, other);
 }
 
-/// Gives the replies in turn.
+/// Returns the replies one after the other.
 fn in_turn(replies: Vec<fn(&Request) -> Reply>) -> impl Fn(&Request) -> Reply {
     let next = AtomicUsize::new(0);
     move |request| replies[next.fetch_add(1, Ordering::SeqCst)](request)
@@ -165,7 +166,8 @@ fn all_five(request: &Request) -> Value {
 
 #[test]
 fn a_wrong_ranking_leaves_the_local_order() {
-    // With what is said of it, and whether it is on the bill: not when the server has refused.
+    // Each case has the expected warning and whether the request is billed: a request that the server refused
+    // is not.
     type Case = (fn(&Request) -> Reply, &'static str, bool);
     let cases: &[Case] = &[
         (|_| Reply::Garbage("{\"content\": ["), "cannot be read", true),
@@ -194,7 +196,7 @@ fn a_wrong_ranking_leaves_the_local_order() {
         let told = answer["rerank_trouble"].as_str().unwrap();
         assert!(told.contains(trouble), "{told:?} is not {trouble:?}");
         assert_eq!(machine.orders().len(), number + 1, "it is asked once");
-        // The written answer is always paid for.
+        // The written answer is always billed.
         billed += 1 + usize::from(*is_billed);
         assert_eq!(machine.spent().len(), billed, "{trouble}");
     }
@@ -211,7 +213,7 @@ fn a_late_model_is_not_waited_for() {
         let answer = machine.json(&[], &[("NUGGET_RETRIEVE_RERANK_DEADLINE_MS", "1500")]);
         assert_eq!((ids(&answer), &answer["reranked_by"]), (local.clone(), &json!("local")));
         assert_eq!(answer["rerank_trouble"], "the model did not answer within 1.5s");
-        // It may have worked on it, so the most that it may cost stays on the bill.
+        // The server may have worked on the request, so its highest possible cost stays billed.
         let spent = machine.spent();
         let estimated = spent.iter().filter(|call| call["estimated"] == true).count();
         assert_eq!((spent.len(), estimated), (2 * number, number), "{spent:?}");
@@ -241,7 +243,7 @@ fn ranking_is_requested_only_where_it_is_used() {
     let answer = machine.json(&[], &[("NUGGET_RETRIEVE_RERANK", "off")]);
     assert_eq!((&answer["reranked_by"], &answer["rerank_trouble"]), (&json!("local"), &Value::Null));
     assert_eq!((machine.api.requests().len(), machine.orders().len()), (1, 0));
-    // One unit is in order by itself.
+    // A single unit needs no ranking.
     let one = machine
         .sandbox
         .command()
@@ -254,7 +256,7 @@ fn ranking_is_requested_only_where_it_is_used() {
     assert_eq!(machine.api.requests().len(), 1);
 }
 
-/// A unit that says all it can to come first: the model reads it as one value, and scores by label.
+/// The unit's text claims the first place in every way; the model reads it as one value and scores by label.
 #[test]
 fn a_units_text_cannot_change_the_ranking_of_others() {
     let machine = Machine::new(|request| {

@@ -1,4 +1,4 @@
-//! A brain of twenty hand-written units, and questions about it in words of their own.
+//! A brain of twenty hand-written units, and questions that paraphrase them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::support::{Sandbox, fixture};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Puts the units into a sandbox's brain.
+/// Copies the units into a sandbox's brain.
 pub(crate) fn copy_brain(sandbox: &Sandbox) {
     copy(&fixture("brain"), &sandbox.brain());
 }
@@ -36,7 +36,7 @@ fn questions(name: &str) -> Vec<Value> {
     serde_json::from_str(&std::fs::read_to_string(fixture(name)).unwrap()).unwrap()
 }
 
-/// Takes the relations out of every unit of a copy.
+/// Removes the relations from every unit of a copy.
 fn without_relations(folder: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -60,7 +60,7 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
     ask(questions, true)
 }
 
-/// Asks all questions in one service, and gives the units found for each, best first.
+/// Asks all questions in one service and returns the units found for each, best first.
 fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
     let folder = tempfile::tempdir().unwrap();
     copy(&fixture("brain"), folder.path());
@@ -124,7 +124,7 @@ fn within(ranks: &[Option<usize>], places: usize) -> usize {
     ranks.iter().flatten().filter(|&&rank| rank < places).count()
 }
 
-/// One test, since an index with relations and one without serve both kinds of question.
+/// One test, because an index with relations and one without answer both kinds of question.
 #[test]
 fn relations_add_linked_units_and_cost_other_questions_nothing() {
     let (linked, plain) = (questions("questions-linked.json"), questions("questions.json"));
@@ -135,7 +135,7 @@ fn relations_add_linked_units_and_cost_other_questions_nothing() {
         .chain(&plain)
         .map(|question| question["question"].as_str().unwrap().to_owned())
         .collect();
-    // The rank of each question's unit, 0 for the first.
+    // The rank of each question's unit; 0 is the first.
     let [with, without] = [true, false].map(|related| {
         let found = ask(&texts, related);
         let rank = |(wanted, units): (&&Value, &Vec<(String, String)>)| {

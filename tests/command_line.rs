@@ -1,4 +1,4 @@
-//! Every command with good, bad, empty, huge and hostile input.
+//! Every command with valid, invalid, empty, huge and hostile input.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::support::{Sandbox, fixture};
 
-/// What a failed command must look like: its exit code, one line that says what, one that helps.
+/// Checks a failed command: its exit code, one line with the error, one line with a hint.
 #[track_caller]
 fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) {
     let output = sandbox.run(arguments);
@@ -122,7 +122,7 @@ fn awkward_transcripts_end_in_a_correct_result_or_a_clear_error() {
     nothing(&make("text.jsonl", b"hello\nworld\n"), "no line of the transcript can be read");
     nothing(&make("half.jsonl", br#"{"type":"user","uuid":"u","mess"#), "no conversation");
 
-    // Latin-1 in the midst of a good transcript: that line is lost to us, the others are not.
+    // One line of an otherwise good transcript is Latin-1: that line is lost, the others are read.
     let mut bytes = std::fs::read(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
     bytes.extend(
         b"{\"type\":\"user\",\"uuid\":\"x\",\"message\":{\"role\":\"user\",\"content\":\"caf\xe9\"}}\n",
@@ -140,7 +140,7 @@ fn an_unreadable_transcript_is_an_error_with_a_hint() {
     std::fs::write(&path, "{}\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
     if std::fs::File::open(&path).is_ok() {
-        // Root reads everything; there is nothing to see here.
+        // Root can read every file, so there is nothing to test.
         return;
     }
     check_error(&sandbox, &["capture-session", "--transcript", path.to_str().unwrap()], 1, "failed to read");
@@ -152,7 +152,7 @@ fn a_transcript_of_200_megabytes_is_captured() {
     let path = sandbox.path().join("9f8b0000-0000-4000-8000-000000000200.jsonl");
     let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     let real = std::fs::read(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
-    // What most of a real transcript is: snapshots and requests that no one needs to read.
+    // Most lines of a real transcript are like this: snapshots and requests that extraction does not need.
     let padding = json!({"type": "attachment", "uuid": "pad", "attachment": {"type": "prompt_snapshot", "systemPrompt": "x".repeat(100_000)}});
     let padding = format!("{padding}\n");
     for _ in 0..2_000 {
@@ -189,7 +189,7 @@ fn a_hook_never_fails_its_session() {
     }
     let output = missing.fed(&["capture-session"], good.as_bytes());
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("there is no brain"));
-    // Settings that cannot be understood do not stop it.
+    // An invalid settings file does not fail the hook.
     std::fs::create_dir_all(sandbox.path().join("config/nugget")).unwrap();
     let file = sandbox.path().join("config/nugget/config.toml");
     let settings = std::fs::read_to_string(&file).unwrap();
@@ -359,7 +359,7 @@ fn errors_say_what_happened_and_what_to_do() {
     insta::assert_snapshot!("errors", told);
 }
 
-/// What a shell says to a script, when it is installed.
+/// Runs a script in a shell and returns its output, if that shell is installed.
 fn shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<String> {
     let nugget = std::path::Path::new(env!("CARGO_BIN_EXE_nugget")).parent().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
@@ -371,7 +371,7 @@ fn shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<String> {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            // Said by the runner only when asked (`--nocapture`), and then without a macro that is for nobody.
+            // Not `eprintln!`, which the lints forbid.
             let _ = writeln!(std::io::stderr(), "{shell} is not installed: its completions are not tried");
             return None;
         }

@@ -1,5 +1,5 @@
-//! Branches go to the remote with their pull requests, whatever goes wrong on the way, and what is merged
-//! comes back. Nothing is made up but GitHub's API: git, the program and its processes are the real ones.
+//! Branches reach the remote with their pull requests despite failures, and what is merged comes back. Only
+//! GitHub's API is simulated: git, the program and its processes are real.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,7 +15,7 @@ use crate::support::{Sandbox, fixture, git, until};
 pub(crate) const SLUG: &str = "me/brain";
 const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
 
-/// A brain that GitHub knows, with a token.
+/// Creates a brain whose remote is on the local GitHub, with a token.
 fn brain_at(api: &GithubApi) -> Sandbox {
     let mut sandbox = Sandbox::with_brain();
     let bare = api.add_repository(SLUG);
@@ -29,19 +29,19 @@ pub(crate) fn connect(sandbox: &mut Sandbox, api: &GithubApi) {
     sandbox.variables = [
         ("NUGGET_GITHUB_API", api.api()),
         ("GITHUB_TOKEN", TOKEN.to_owned()),
-        // By hand, so that each test knows when.
+        // The tests sync explicitly, so that each knows when.
         ("NUGGET_SYNC_MINUTES", "0".to_owned()),
     ]
     .map(|(name, value)| (name.to_owned(), value))
     .to_vec();
 }
 
-/// The newest capture, as `nugget status` shows it.
+/// Returns the newest capture, as `nugget status` shows it.
 fn newest(sandbox: &Sandbox) -> Value {
     sandbox.json(["status", "--json"])["captures"][0].clone()
 }
 
-/// Waits until the newest capture has ended, waking the drainer as often as it goes.
+/// Waits until the newest capture has ended, starting the worker as often as needed.
 fn ended(sandbox: &Sandbox) -> Value {
     until("the capture has ended", || {
         let state = newest(sandbox)["state"].clone();
@@ -65,7 +65,7 @@ fn idle(sandbox: &Sandbox) {
     until("the drainer has gone", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
 
-/// Asserts that the remote has the capture's branch with one commit, and one pull request for it.
+/// Asserts that the remote has the capture's branch with one commit and one pull request for it.
 fn assert_delivered_once(sandbox: &Sandbox, api: &GithubApi, capture: &Value) -> PullRow {
     assert_eq!(capture["state"], "done", "{capture}");
     let branch = capture["branch"].as_str().unwrap();
@@ -81,7 +81,7 @@ fn assert_delivered_once(sandbox: &Sandbox, api: &GithubApi, capture: &Value) ->
     pulls[0].clone()
 }
 
-/// Every file below a folder, and the arguments of every process that works there, are searched for the token.
+/// Searches every file below a folder and the arguments of every process that works there for the token.
 fn assert_no_token(folder: &Path) {
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -99,7 +99,7 @@ fn assert_no_token(folder: &Path) {
     assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
 }
 
-/// The arguments of each process that works in a folder: it stands there, or was told of it.
+/// Returns the arguments of each process whose arguments, environment or working folder name this folder.
 fn processes(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|process| {
@@ -114,7 +114,7 @@ fn processes(folder: &Path) -> Vec<String> {
     processes.collect()
 }
 
-/// Looks at the processes again and again for as long as something is done.
+/// Checks the processes repeatedly while `work` runs.
 fn watched<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
@@ -139,7 +139,7 @@ fn watched<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
 fn a_session_becomes_one_pull_request_that_lists_its_units() {
     let api = GithubApi::start();
     let mut sandbox = brain_at(&api);
-    // All that anybody has to say goes to the logs, which are searched for the token.
+    // Everything is logged, and the logs are searched for the token.
     sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
     api.with(SLUG, |repo| repo.labels = vec!["nugget".to_owned(), "bug".to_owned()]);
     let before = (sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"]));
@@ -179,7 +179,7 @@ fn a_worker_in_a_terminal_never_prints_the_token() {
         idle(&sandbox);
         ledger(&sandbox).execute("DELETE FROM pauses", []).unwrap();
         ledger(&sandbox).execute("UPDATE captures SET not_before_ms = 0", []).unwrap();
-        // What it prints is searched, as that of every command is.
+        // The output is searched too, as that of every command is.
         assert!(sandbox.run(["drain", "-vv"]).status.success());
         let pauses: rusqlite::Result<i64> =
             ledger(&sandbox).query_row("SELECT count(*) FROM pauses", [], |row| row.get(0));
@@ -199,7 +199,7 @@ fn a_remote_other_than_github_gets_a_branch_only() {
     assert_eq!((&capture["state"], &capture["pull_number"]), (&"done".into(), &Value::Null));
     assert_eq!(capture["pushed"], capture["commit"]);
     assert_eq!(git(&bare, &["rev-parse", branch]).trim(), capture["commit"].as_str().unwrap());
-    // Merged there by whoever reviews, in whatever way that forge has.
+    // A reviewer merges there, in whatever way that host offers.
     git(&bare, &["update-ref", "refs/heads/main", branch]);
     let synced = sandbox.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["merged"], serde_json::json!([capture["id"]]), "{synced}");
@@ -225,7 +225,7 @@ fn a_worker_killed_at_any_request_delivers_exactly_once() {
         let api = GithubApi::start();
         let sandbox = brain_at(&api);
         api.with(SLUG, |repo| repo.labels = vec!["knowledge".to_owned()]);
-        // What is done once is not asked for again: then there is nothing more to die at.
+        // A finished step is not requested again: once no request is left, there is nothing to die at.
         let deaths = if matches!(what, What::HangAfter) { 1 } else { 3 };
         api.fail_next(deaths, matching, what.clone());
         sandbox.ok(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap()]);
@@ -264,7 +264,7 @@ fn a_renewed_token_is_used_by_the_running_process() {
     sandbox.variables.extend([
         ("PATH".to_owned(), path.unwrap().into_string().unwrap()),
         ("GIT_CONFIG_GLOBAL".to_owned(), "/dev/null".to_owned()),
-        // It stays for as long as the test takes.
+        // The worker keeps running for as long as the test takes.
         ("NUGGET_DRAINER_LINGER_SECONDS".to_owned(), "60".to_owned()),
     ]);
     let login = sandbox.path().join("login");
@@ -286,7 +286,7 @@ fn a_renewed_token_is_used_by_the_running_process() {
 fn kill_drainer(sandbox: &Sandbox) {
     let pid = sandbox.json(["status", "--json"])["drainer"]["pid"].as_i64().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-    // Still ours: it holds the drain lock.
+    // Still our process: it holds the drain lock.
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     until("the drainer is dead", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
@@ -317,7 +317,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         let said = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && said.contains("not delivered yet"), "{what:?}: {said}");
         idle(&sandbox);
-        // However many wait, nobody but the oldest is tried.
+        // However many captures wait, only the oldest is tried.
         let second = sandbox.run([
             "capture-session",
             "--transcript",
@@ -336,7 +336,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         assert_eq!((&second["attempts"], &second["stage"]), (&0.into(), &"delivery".into()), "{what:?}");
         let session = second["session_id"].as_str().unwrap()[..8].to_owned();
         assert!(api.log().iter().all(|line| !line.contains(&session)), "{what:?}: {:#?}", api.log());
-        // Mended: both go, the older one first.
+        // The failure is resolved: both are delivered, the older one first.
         api.mend();
         assert_eq!(ended(&sandbox)["state"], "done");
         let numbers: Vec<Value> = sandbox.json(["status", "--json"])["captures"]
@@ -389,10 +389,10 @@ fn captures_from_before_the_remote_are_delivered_oldest_first() {
     let first = sandbox.capture(&fixture(TRANSCRIPT));
     let second = sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
     assert_eq!((&first["state"], &second["state"]), (&"done".into(), &"done".into()));
-    // Decided on already: nothing is to be sent.
+    // A deleted branch is a decision: nothing is sent for it.
     let third = sandbox.capture(&fixture("transcripts/synthetic/k8s_probe.jsonl"));
     sandbox.git(&["branch", "-D", third["branch"].as_str().unwrap()]);
-    // Else the last drainer may be the one that looks at the remote first.
+    // Otherwise the last worker may be the first to see the remote.
     idle(&sandbox);
     let api = GithubApi::start();
     let bare = api.add_repository(SLUG);
@@ -424,7 +424,7 @@ fn an_import_becomes_a_pull_request() {
     assert!(pull.title.starts_with("Knowledge imported 20"), "{}", pull.title);
     assert!(pull.body.contains("imported as they were written"), "{}", pull.body);
     assert!(pull.body.contains("Who owns a cache"), "{}", pull.body);
-    // Brought in once more, as after a kill: the branch and its pull request are there.
+    // Imported again, as after a kill: the branch and its pull request exist already.
     sandbox.ok(["import", "caches.md", "--again"]);
     let captures = sandbox.json(["status", "--json"])["captures"].as_array().unwrap().len();
     assert_eq!((captures, api.pulls(SLUG).len()), (1, 1));
@@ -456,7 +456,7 @@ fn an_import_from_before_the_remote_is_delivered_later() {
 fn an_offline_backlog_is_delivered_in_order_two_requests_each() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);
-    // Nobody listens there.
+    // Nothing listens there.
     sandbox.git(&["remote", "set-url", "origin", "http://127.0.0.1:9/me/brain.git"]);
     let names = ["flywheel", "go_race", "k8s_probe", "adr_outbox"];
     let count = names.len();
@@ -479,7 +479,7 @@ fn an_offline_backlog_is_delivered_in_order_two_requests_each() {
         .filter_map(|capture| capture["pull_number"].as_u64())
         .collect();
     assert_eq!(numbers, (1..=count as u64).collect::<Vec<_>>());
-    // And what the repository's labels are called, once for each drainer.
+    // Plus one request for the names of the repository's labels, per worker.
     let (labels, others): (Vec<String>, Vec<String>) =
         api.log().into_iter().partition(|line| line.contains("/labels"));
     assert_eq!(others.len(), 2 * count, "and {} for labels: {others:#?}", labels.len());
@@ -516,7 +516,7 @@ fn servers_and_workers_notice_merges_on_their_own() {
     let capture = sandbox.capture(&fixture(TRANSCRIPT));
     idle(&sandbox);
     api.merge(SLUG, capture["pull_number"].as_u64().unwrap(), Merge::Commit).unwrap();
-    // A drainer that starts looks, unless somebody has just done it; so the last look is made old.
+    // A worker that starts checks for merges unless one was made recently, so the last check is made old.
     ledger(&sandbox).execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
     sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
     until("the merge is noticed", || {

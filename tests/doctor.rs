@@ -1,4 +1,4 @@
-//! `nugget doctor`: a line for everything, whatever is broken, and where tokens come from.
+//! `nugget doctor`: one line per check, whatever is broken, and where tokens come from.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ use crate::support::{Sandbox, until};
 
 const SLUG: &str = "me/brain";
 
-/// All that is looked at when there is a brain.
+/// All checks that run when there is a brain.
 const NAMES: &[&str] = &[
     "settings", "git", "brain", "branch", "token", "remote", "hooks", "mcp", "queue", "index", "model",
     "disk", "clock", "versions",
@@ -33,7 +33,7 @@ fn doctor(sandbox: &Sandbox, prepare: impl FnOnce(&mut Command)) -> (Option<i32>
     (output.status.code(), checks)
 }
 
-/// A program of the given name on a PATH of its own, and what else is needed there.
+/// Writes a program with this name to a PATH of its own, beside the tools that it needs.
 fn program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
     let folder = sandbox.path().join("bin");
     std::fs::create_dir_all(&folder).unwrap();
@@ -43,7 +43,7 @@ fn program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
     std::env::join_paths(std::iter::once(folder).chain(std::env::split_paths(&usual))).unwrap()
 }
 
-/// A brain whose remote is a repository of the local GitHub.
+/// Creates a brain whose remote is a repository of the local GitHub.
 fn on_github() -> (GithubApi, Sandbox) {
     let api = GithubApi::start();
     let bare = api.add_repository(SLUG);
@@ -173,14 +173,14 @@ fn a_hanging_helper_is_killed_with_its_children() {
     assert_eq!(checks["token"]["level"], "warning", "{}", checks["token"]);
     let pid = std::fs::read_to_string(&pid).unwrap();
     let line = format!("/proc/{}/cmdline", pid.trim());
-    // Nothing is left to read once it is dead, whoever is to bury it.
+    // Once it is dead it has no command line to read, even before its parent reaps it.
     until("the helper has gone", || std::fs::read(&line).unwrap_or_default().is_empty());
 }
 
 #[test]
 fn a_token_is_sent_only_to_its_own_host() {
     let (api, sandbox) = on_github();
-    // The remote's host is no GitHub of anybody's, so the variables for github.com stay here.
+    // The remote's host is not a known GitHub, so the variables for github.com are not sent there.
     let (_, checks) = doctor(&sandbox, |command| {
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
         command.env("GITHUB_TOKEN", TOKEN).env("GH_TOKEN", TOKEN);
@@ -188,7 +188,7 @@ fn a_token_is_sent_only_to_its_own_host() {
     assert_eq!(checks["token"]["told"], "not needed: the remote is not on GitHub");
     assert_eq!(checks["remote"]["level"], "failure", "{}", checks["remote"]);
     assert_eq!(api.log(), [""; 0]);
-    // One that cannot be one is not sent at all.
+    // A value that cannot be a token is not sent at all.
     let (code, checks) = doctor(&sandbox, |command| {
         command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", "two words");
     });
@@ -277,7 +277,7 @@ fn every_broken_part_gives_a_line_and_never_a_crash() {
             command.arg("--offline").arg("--brain").arg(&brain);
         });
         let level = &checks[name]["level"];
-        // An index that is gone is only made anew.
+        // A missing index is only rebuilt.
         let wanted = if name == "index" { "warning" } else { "failure" };
         assert_eq!(level, wanted, "{at} {name}: {}", checks[name]);
         assert_eq!(code, Some(i32::from(wanted == "failure")), "{at} {name}: {checks:#?}");
@@ -306,7 +306,7 @@ fn an_outdated_git_is_reported() {
 #[test]
 fn stuck_and_failed_captures_are_reported() {
     let sandbox = Sandbox::with_brain();
-    // Makes the queue.
+    // Creates the queue.
     sandbox.ok(["sync"]);
     let state = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap().flatten();
     let path = state.map(|brain| brain.path().join("queue.db")).find(|path| path.is_file()).unwrap();

@@ -1,5 +1,5 @@
-//! What nugget told a session is not learned from it again; what a person says anew is, however much of it
-//! the session was told.
+//! Text that nugget put into a session is not learned from it again. What a person states again is, however
+//! much of it the session was given.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use crate::mcp;
 use crate::support::Sandbox;
 
-/// What a model makes of the rule, told by `told(3)`: another type, in words of its own.
+/// A model's restatement of the rule, given the text of `rule(3)`: another type, in other words.
 const ECHO: &str = "Decision: run `importer-check --lane 3` before each commit of an importer change, since the nightly job \
                     reads the importer unlocked.";
 const QUESTION: &str = "I commit a change to the importer, which the nightly job reads without a lock: is `importer-check` enough?";
-/// The ways in which nugget puts words into a session.
+/// The ways in which nugget puts text into a session.
 const WAYS: [Way; 3] = [Way::Beginning, Way::Prompt, Way::Tool];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +38,7 @@ struct House {
 impl House {
     fn new() -> Self {
         let mut sandbox = Sandbox::with_brain();
-        // A machine that builds beside the tests is slow; what is late is not said.
+        // A machine that builds beside the tests is slow, and a late hook prints nothing.
         for (name, value) in [
             ("NUGGET_SESSION_START_DEADLINE_MS", "60000"),
             ("NUGGET_USER_PROMPT_DEADLINE_MS", "60000"),
@@ -46,7 +46,7 @@ impl House {
         ] {
             sandbox.variables.push((name.to_owned(), value.to_owned()));
         }
-        // Of one unit alone no word of a prompt would prove anything.
+        // With one unit alone, no word of a prompt would be distinctive.
         crate::brain_questions::copy_brain(&sandbox);
         sandbox.git(&["add", "."]);
         sandbox.git(&["commit", "-qm", "units"]);
@@ -73,7 +73,7 @@ impl House {
         said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned()
     }
 
-    /// What nugget says by itself; it holds the rule.
+    /// Returns what nugget itself prints; it holds the rule.
     fn tell(&self, way: Way) -> String {
         let told = match way {
             Way::Beginning => self.hook("session-start", "SessionStart", &json!({"source": "startup"})),
@@ -99,7 +99,7 @@ impl Transcript {
         Self { path, session: session.to_owned(), cwd: house.project(), lines: 0 }
     }
 
-    /// The same lines in another session.
+    /// Copies the same lines into another session.
     fn fork(&self, house: &House, session: &str) -> Self {
         let fork = Self { lines: 1000, ..Self::new(house, session) };
         let text = std::fs::read_to_string(&self.path).unwrap();
@@ -130,7 +130,7 @@ impl Transcript {
         self.line("assistant", json!({"message": {"role": "assistant", "content": [block]}}));
     }
 
-    /// Puts words into the session, as the client records them.
+    /// Adds text to the session, as the client records it.
     fn told(&mut self, way: Way, words: &str) {
         let hook = |event: &str| {
             json!({"attachment": {
@@ -158,7 +158,7 @@ fn reason(capture: &Value) -> &str {
     capture["reason"].as_str().unwrap()
 }
 
-/// What the branch of a capture with one unit adds.
+/// Returns what the branch of a capture with one unit adds.
 fn added(house: &House, capture: &Value) -> String {
     assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
     house.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())])
@@ -169,13 +169,13 @@ fn recalled_text_is_not_learned_again() {
     let house = House::new();
     for (number, way) in WAYS.into_iter().enumerate() {
         let told = house.tell(way);
-        // Its words alone: a rule that stands in them was stated by nobody here.
+        // The recalled text alone: no person stated the rule that it contains.
         let mut heard = Transcript::new(&house, &format!("2222222{number}-heard"));
         heard.told(way, &told);
         heard.person("thanks, that is all");
         let capture = house.sandbox.capture(&heard.path);
         assert_eq!(reason(&capture), "no decision, fix or rule was stated in 1 turn", "{way:?}");
-        // And what the model makes of them.
+        // A model's restatement of the recalled text.
         let mut echoed = Transcript::new(&house, &format!("3333333{number}-echoed"));
         echoed.told(way, &told);
         echoed.person("how do I commit this?");
@@ -183,7 +183,7 @@ fn recalled_text_is_not_learned_again() {
         let capture = house.sandbox.capture(&echoed.path);
         assert!(reason(&capture).contains("(it repeats what was recalled: \""), "{way:?}: {capture}");
     }
-    // Where nothing was told, the model's words are its own, and worth a review.
+    // Without recalled text, the model's words are its own and are proposed.
     let mut own = Transcript::new(&house, "44444444-own");
     own.person("how do I commit this?");
     own.model(&json!({"type": "text", "text": ECHO}));
@@ -202,7 +202,7 @@ fn a_rule_that_differs_from_a_recalled_one_in_a_number_is_kept() {
     let expected = "(it repeats what was recalled: \"Always run `importer-check --lane 3` before you commit";
     assert!(reason(&again).contains(expected), "{again}");
 
-    // It goes on; what comes after is in no line that was captured.
+    // The session continues; the new lines have not been captured yet.
     session.told(Way::Beginning, &house.tell(Way::Beginning));
     session.person(&rule(6));
     let resumed = house.sandbox.capture(&session.path);
@@ -220,7 +220,7 @@ fn a_rule_that_differs_from_a_recalled_one_in_a_number_is_kept() {
     assert!(is_new(&diff, 9) && !is_new(&diff, 6), "{diff}");
     assert!(reason(&house.sandbox.capture(&fork.path)).contains("captured before"));
 
-    // Each is a unit of its own: merged in any order, and found.
+    // Each is a unit of its own: they merge in any order and are found.
     for branch in [&resumed, &forked].map(|capture| capture["branch"].as_str().unwrap()) {
         house.sandbox.git(&["merge", "-q", "--no-edit", branch]);
     }

@@ -1,4 +1,4 @@
-//! Vectors by a provider, and the change from one model to another, through the real binary.
+//! Vectors from a provider, and the change from one model to another, through the real binary.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -25,7 +25,7 @@ fn sandbox() -> Sandbox {
     sandbox
 }
 
-/// A command of a user who has chosen a provider.
+/// Builds a command for a user who has configured a provider.
 fn with(sandbox: &Sandbox, api: &EmbeddingsApi, provider: &str, arguments: &[&str]) -> Command {
     let mut command = sandbox.command();
     command
@@ -63,7 +63,7 @@ fn a_busy_slow_unordered_provider_still_embeds_the_brain() {
         });
         let index = json(&mut with(&sandbox, &api, provider, &["index", "--json"]));
         assert_eq!(index["embedded"], index["chunks"], "{index}");
-        // One request for all, three times.
+        // One request for all texts, tried three times.
         assert_eq!(api.requests().len(), 3);
         let answer = json(&mut with(&sandbox, &api, provider, QUESTION));
         assert_eq!(
@@ -85,14 +85,14 @@ fn a_busy_slow_unordered_provider_still_embeds_the_brain() {
             0
         );
         assert_eq!(api.requests().len(), 4);
-        // Asked for another length, it is another index.
+        // Another vector length needs another index.
         let mut shorter = with(&sandbox, &api, provider, &["index", "--json"]);
         assert_eq!(json(shorter.env("NUGGET_EMBED_DIMENSIONS", "256"))["embedded"], index["chunks"]);
         no_key_in(sandbox.path());
     }
 }
 
-/// The key is in no file below the folder.
+/// Asserts that no file below the folder holds the key.
 fn no_key_in(folder: &Path) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         match entry.path() {
@@ -154,7 +154,7 @@ fn a_missing_key_is_reported_and_the_present_index_answers() {
     assert!(stderr(&output).contains("VOYAGE_API_KEY"), "{}", stderr(&output));
     let config = String::from_utf8(alone(&["config"]).stdout).unwrap();
     assert!(config.contains("texts are embedded by nothing: there is no key for Voyage"), "{config}");
-    // A model that nobody here knows needs a word on the length of its vectors.
+    // A model that nugget does not know needs the length of its vectors.
     let mut unknown = sandbox.command();
     unknown.args(["index"]).envs([("NUGGET_EMBED_PROVIDER", "openai"), ("NUGGET_EMBED_MODEL", "mine")]);
     let output = unknown.output().unwrap();
@@ -182,7 +182,7 @@ fn a_new_model_is_indexed_while_the_present_one_answers() {
     sandbox.ok(["index"]);
     let may_pass = Arc::new(AtomicBool::new(false));
     let api = EmbeddingsApi::behind_a_gate(&may_pass);
-    // The built-in model is always there: it goes on to find meanings in the index that it has made.
+    // The built-in model is always available, so the index that it built still answers by meaning.
     let output = with(&sandbox, &api, "openai", QUESTION).output().unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &1.into()), "{answer}");
@@ -197,7 +197,7 @@ fn a_new_model_is_indexed_while_the_present_one_answers() {
     until("the index is made anew", || building().is_null());
     let answer = json(&mut with(&sandbox, &api, "openai", QUESTION));
     assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &2.into()), "{answer}");
-    // Back again: nobody here speaks for the provider now, and the vectors of two models are never compared.
+    // Changed back without the provider's key: vectors of two models are never compared.
     let sent = api.requests().len();
     let builder =
         std::fs::File::options().write(true).open(sandbox.brain().join(".nugget/index.lock")).unwrap();

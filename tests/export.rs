@@ -1,4 +1,4 @@
-//! `nugget export`: the units for other programs and other eyes.
+//! `nugget export`: the units for other programs and for people without nugget.
 
 use std::path::Path;
 
@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::brain_questions::copy_brain;
 use crate::support::Sandbox;
 
-/// Twenty units, a note, and one that wants out of every place that it is put in.
+/// Creates a brain of twenty units, a note, and one unit that tries to escape every format that it is
+/// exported to.
 fn brain() -> Sandbox {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
@@ -24,7 +25,7 @@ fn brain() -> Sandbox {
     sandbox
 }
 
-/// The data in the page.
+/// Returns the data embedded in the page.
 fn data(page: &str) -> Value {
     let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
     let end = start + page[start..].find("</script>").unwrap();
@@ -61,7 +62,7 @@ fn the_page_holds_every_unit_and_no_unit_can_run_code() {
     assert_eq!(units.len(), 22);
     let evil = units.iter().find(|unit| unit["id"] == "evil").unwrap();
     assert!(evil["title"].as_str().unwrap().starts_with("</script><script>"), "it is shown as it is: {evil}");
-    // Nothing is fetched, and nothing of a unit is ever read as HTML or run.
+    // Nothing is fetched, and no text of a unit is parsed as HTML or executed.
     assert!(page.contains("default-src 'none'"));
     for sink in [
         "innerHTML",
@@ -96,16 +97,16 @@ fn every_file_of_a_bundle_is_markdown_with_a_type() {
     let index = std::fs::read_to_string(folder.join("index.md")).unwrap();
     assert!(index.starts_with("# brain\n\n22 units") && index.contains("## coding\n"), "{index}");
     assert!(!index.contains("<script"), "{index}");
-    // The other files are as they are in the brain.
+    // The other files are copied unchanged.
     let path = "domains/coding/concepts/idempotency-keys.md";
     assert_eq!(std::fs::read(folder.join(path)).unwrap(), std::fs::read(sandbox.brain().join(path)).unwrap());
-    // It is a brain, and nothing is written over one.
+    // The folder is a brain, and an export never writes over one.
     assert_eq!(sandbox.run(["export", "--format", "okf", "-o", "bundle"]).status.code(), Some(1));
     sandbox.ok(["init", "--path", "bundle"]);
     assert_eq!(sandbox.json(["list", "--json", "--brain", "bundle"])["units"].as_array().unwrap().len(), 22);
 }
 
-/// Every markdown file that is not reserved has front matter with a type, as the format wants it.
+/// Checks that every Markdown file that is not reserved has front matter with a type, as the format requires.
 fn check_bundle(folder: &Path, files: &mut usize) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

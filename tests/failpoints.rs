@@ -1,8 +1,8 @@
-//! The places at which the stress tests end the process are in no ordinary build.
+//! The failpoints at which the stress tests end the process are in no ordinary build.
 
 use std::path::Path;
 
-/// The names of all places, as the sources have them.
+/// Collects the names of all failpoints in the sources.
 fn places(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use crate::support::{Sandbox, fixture, git};
 
-/// Asked by the demo as well, of the unit that its transcript gives.
+/// The demo asks this too, about the unit that its transcript gives.
 const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[test]
@@ -72,7 +72,7 @@ fn a_session_captured_again_proposes_nothing_twice() {
     let again = sandbox.capture(&transcript);
     assert_eq!(again["state"], "nothing", "{again}");
     assert!(again["reason"].as_str().unwrap().contains("captured before"), "{again}");
-    // A fork: another file, another session, the same lines.
+    // A fork: another file and another session with the same lines.
     let fork = sandbox.path().join("fork.jsonl");
     std::fs::copy(&transcript, &fork).unwrap();
     assert_eq!(sandbox.capture(&fork)["state"], "nothing");

@@ -1,10 +1,10 @@
-//! A capture changes nothing that is the user's: not the work tree, not the index, not HEAD.
+//! A capture changes nothing of the user's: neither the work tree, nor the index, nor HEAD.
 
 use std::path::Path;
 
 use crate::support::{Sandbox, fixture, git, try_git};
 
-/// What a person would notice if it changed.
+/// Returns everything that a person would notice if it changed.
 fn picture(brain: &Path) -> (String, String, Vec<u8>, String) {
     let index = std::fs::read(brain.join(".git/index")).unwrap_or_default();
     let head = std::fs::read_to_string(brain.join(".git/HEAD")).unwrap();
@@ -19,7 +19,7 @@ fn commit(brain: &Path, file: &str, text: &str) {
     git(brain, &["commit", "-m", text]);
 }
 
-/// Two branches that both change one line.
+/// Creates two branches that both change one line.
 fn conflict(brain: &Path) {
     commit(brain, "note.md", "base");
     git(brain, &["switch", "-c", "topic"]);

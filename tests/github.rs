@@ -13,7 +13,7 @@ use crate::support::{Sandbox, git, try_git};
 
 const SLUG: &str = "me/brain";
 const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
-/// Long, for a machine that builds beside the tests; only a server that hangs makes it be waited for.
+/// Long, for a machine that builds beside the tests; only a server that hangs makes a test wait for it.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn slug() -> Slug {
@@ -31,7 +31,7 @@ fn started() -> (GithubApi, GitHub) {
     (api, client)
 }
 
-/// A GitHub with a repository that has a branch to make a pull request from.
+/// Starts a GitHub with a repository that has a branch to open a pull request from.
 fn with_a_branch() -> GithubApi {
     let api = GithubApi::start();
     api.add_repository(SLUG);
@@ -67,7 +67,7 @@ async fn repeated_requests_open_one_pull_request() {
     assert!(!second.created);
     assert_eq!(second.pull, first.pull);
     assert_eq!(client.requests() - before, 1);
-    // Also when a person has closed it: that is an answer.
+    // A pull request that a person has closed counts too: closing it was the answer.
     api.close(SLUG, 1);
     let third = client.open_pull(&slug(), &new_pull()).await.unwrap();
     assert_eq!((third.created, third.pull.state), (false, PullState::Closed));
@@ -152,7 +152,7 @@ async fn each_failure_has_its_kind_hint_and_retry_time() {
             "a pause of 60 seconds",
         ),
         (What::Status(429, "Too many requests", vec![]), seconds(60), "a pause of 60 seconds"),
-        // No server puts us off for a day.
+        // No server can postpone a retry for a whole day.
         (
             What::Status(403, "API rate limit exceeded", left("0", far)),
             seconds(3600),
@@ -216,7 +216,7 @@ async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
 #[tokio::test]
 async fn the_rate_limit_wait_uses_the_servers_clock() {
     let (api, client) = started();
-    // A clock of ours that is an hour late must not make the wait an hour longer.
+    // A local clock that is an hour behind must not make the wait an hour longer.
     api.skew(3600);
     api.limit(1, Duration::from_secs(600));
     client.repository(&slug()).await.unwrap();
@@ -272,13 +272,13 @@ async fn a_renamed_repository_is_followed_and_remembered() {
     client.open_pull(&slug(), &new_pull()).await.unwrap();
     api.rename(SLUG, "us/knowledge");
     let fresh = client_of(&api, DEADLINE);
-    // With the owner of yesterday the filter would find nothing, and a second one would be opened.
+    // With the former owner the filter would find nothing, and a second pull request would be opened.
     let opened = fresh.open_pull(&slug(), &new_pull()).await.unwrap();
     assert_eq!((opened.created, opened.pull.number), (false, 1));
     let before = fresh.requests();
     fresh.comment_once(&slug(), 1, "m", "hello").await.unwrap();
     assert_eq!(fresh.requests() - before, 2);
-    // And a POST stays a POST on its way.
+    // A redirected POST stays a POST.
     let other = client_of(&api, DEADLINE);
     other.label(&slug(), 1, &["nugget"]).await.unwrap();
     assert!(other.comment_once(&slug(), 1, "n", "hello").await.unwrap());
@@ -360,7 +360,7 @@ async fn a_pull_requests_state_names_who_merged_it() {
 async fn a_comment_is_made_once_and_only_known_labels_are_set() {
     let (api, client) = started();
     client.open_pull(&slug(), &new_pull()).await.unwrap();
-    // More than a page of each.
+    // More than one page of each.
     api.with(SLUG, |repo| {
         repo.pulls[0].comments = (0..150).map(|number| format!("comment {number}")).collect();
         repo.labels = (0..150).map(|number| format!("label {number}")).chain(["Nugget".to_owned()]).collect();
@@ -458,7 +458,7 @@ fn the_test_servers_git_side_requires_the_token() {
     assert!(!refused.status.success());
 }
 
-/// The program, with the local GitHub as its own.
+/// Runs the program with the local GitHub as its API.
 fn nugget(sandbox: &Sandbox, api: &GithubApi, arguments: &[&str]) -> Output {
     let mut command = sandbox.command();
     command.args(arguments).env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN);
@@ -469,7 +469,7 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Whether any file below the folder holds the token.
+/// Tells whether any file below the folder holds the token.
 fn leaks(folder: &Path) -> bool {
     std::fs::read_dir(folder).unwrap().flatten().any(|entry| {
         let path = entry.path();
@@ -491,7 +491,7 @@ fn a_brain_is_created_on_github_and_cloned_elsewhere() {
     let brain = sandbox.brain();
     let init = ["init", "--path", brain.to_str().unwrap(), "--github", "me/notes"];
 
-    // Nothing is made, here or there, before all is known to be right.
+    // Nothing is created, locally or on GitHub, before every check has passed.
     let refused = nugget(&sandbox, &api, &init);
     assert_eq!(refused.status.code(), Some(1));
     assert!(said(&refused).contains("--create"), "{}", said(&refused));
@@ -561,7 +561,7 @@ fn an_unusable_repository_is_refused_before_any_change() {
     assert!(said(&without).contains("there is no token for 127.0.0.1"), "{}", said(&without));
     assert!(!brain.exists());
 
-    // It has a history of its own: nothing is forced, and the way out is told.
+    // The repository has a history of its own: nothing is forced, and the error says what to do.
     api.with(SLUG, |repo| repo.private = false);
     let apart = nugget(&sandbox, &api, &init);
     assert_eq!(apart.status.code(), Some(1));
@@ -586,7 +586,7 @@ fn a_remote_other_than_github_gets_the_brain() {
         "{cloned}"
     );
     assert!(sandbox.path().join("bare/brain.yaml").is_file());
-    // One that is away is told of, and is no failure.
+    // An unreachable remote is reported and is not a failure.
     let away = sandbox.path().join("second");
     let said =
         sandbox.ok(["init", "--path", away.to_str().unwrap(), "--remote", "http://127.0.0.1:9/me/brain.git"]);

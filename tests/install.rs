@@ -1,4 +1,4 @@
-//! Into Claude Code and out again, byte for byte.
+//! Installs into Claude Code and uninstalls again, byte for byte.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ fn settings_files() -> Vec<PathBuf> {
     files
 }
 
-/// Every file below a folder with its bytes and its mode.
+/// Returns every file below a folder with its bytes and its mode.
 fn picture(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -40,12 +40,12 @@ fn picture(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
             }
         }
     }
-    // The state that the commands themselves keep is no part of Claude Code.
+    // The state folder of the commands themselves is not part of Claude Code.
     found.retain(|path, _| !path.starts_with(folder.join(".local")));
     found
 }
 
-/// A home with these two files of the client's.
+/// Creates a home with these two files of the client's.
 fn home(settings: Option<&[u8]>, state: Option<&[u8]>) -> Sandbox {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path().join(".claude")).unwrap();
@@ -62,7 +62,7 @@ fn text(sandbox: &Sandbox, path: &str) -> String {
     fs::read_to_string(sandbox.path().join(path)).unwrap()
 }
 
-/// A client that says this version, and notes it if it is asked for anything else.
+/// Writes a client that prints this version, and that records any other request.
 fn client(sandbox: &Sandbox, version: &str) -> String {
     let path = sandbox.path().join("claude-stand-in");
     let script = format!("#!/bin/sh\n[ \"$*\" = --version ] || exit 9\necho '{version} (Claude Code)'\n");
@@ -109,7 +109,7 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
         if !has_members {
             continue;
         }
-        // Somebody adds a key at the beginning, and changes a value where there is one to change.
+        // The user adds a key at the beginning and changes a value where there is one.
         let edit = |text: &str| {
             text.replacen('{', "{ \"theirs\": {\"a\": [1, 2 ]},", 1).replacen("\"opus\"", "\"sonnet\"", 1)
         };
@@ -249,7 +249,7 @@ fn a_projects_files_work_without_nugget_installed() {
     run(&["install", "--scope", "project"]);
     let settings: Value = serde_json::from_str(&text(&sandbox, "shop/.claude/settings.json")).unwrap();
     let command = settings["hooks"]["SessionEnd"][0]["hooks"][0]["command"].as_str().unwrap();
-    // On a machine where the program is not there the hook is silent and well.
+    // Where the program is not installed, the hook prints nothing and succeeds.
     let elsewhere = command.replace(env!("CARGO_BIN_EXE_nugget"), "nugget-that-is-not-there");
     let output = Command::new("sh").args(["-c", &elsewhere]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{command}");
@@ -371,7 +371,7 @@ fn a_moved_program_is_called_at_its_new_path() {
     assert_eq!(picture(&sandbox.path().join(".claude")), before);
 }
 
-/// The plugin's script in a folder of its own, with what it may find.
+/// Runs the plugin's script in a folder of its own with these variables.
 fn script(
     sandbox: &Sandbox,
     arguments: &str,
@@ -394,7 +394,7 @@ fn script(
         .stderr(std::process::Stdio::piped())
         .spawn()
         .unwrap();
-    // One that finds nothing to do may be gone before it is told anything.
+    // A script that finds nothing to do may exit before it reads its input.
     let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
     let output = child.wait_with_output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

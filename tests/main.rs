@@ -1,4 +1,4 @@
-//! One binary for every test that looks at nugget from outside.
+//! One binary for all tests that use nugget from outside.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,4 +1,4 @@
-//! `nugget serve` speaks both eras of the protocol on stdio, and nothing else.
+//! `nugget serve` speaks both versions of the protocol on stdio, and nothing else.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, ChildStdout, Stdio};
@@ -42,7 +42,7 @@ impl Client {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// The next message; every line of stdout must be one.
+    /// Returns the next message; every line of stdout must be one.
     fn receive(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
@@ -74,7 +74,7 @@ impl Client {
         answer
     }
 
-    /// Ends stdin and waits for the server to go by itself.
+    /// Closes stdin and waits for the server to exit on its own.
     fn end(mut self) -> std::process::ExitStatus {
         drop(self.stdin.take());
         let mut rest = String::new();
@@ -84,7 +84,7 @@ impl Client {
     }
 }
 
-/// What the tool answers a session.
+/// Returns the tool's answer to a session.
 pub(crate) fn answer(sandbox: &Sandbox, task: &str) -> String {
     let mut client = Client::start(sandbox);
     client.initialize();
@@ -93,7 +93,7 @@ pub(crate) fn answer(sandbox: &Sandbox, task: &str) -> String {
     text(&answer).to_owned()
 }
 
-/// Units enough that to embed them takes a while.
+/// Writes enough units that embedding them takes a while.
 fn write_many_units(sandbox: &Sandbox) {
     for number in 0..120 {
         let text = format!(
@@ -105,7 +105,7 @@ fn write_many_units(sandbox: &Sandbox) {
     }
 }
 
-/// A sandbox whose brain of twenty units is indexed: how long that takes is not what is tested here.
+/// Creates a sandbox with an index of twenty units; how long indexing takes is not tested here.
 fn with_units() -> Sandbox {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
@@ -221,7 +221,7 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
         let question: Value = serde_json::from_str(request.user()).unwrap();
         assert_eq!(question["files"], json!(["src/store.rs"]));
         if request.number == 1 {
-            // While it thinks, somebody merges another unit.
+            // While the model thinks, another unit is merged.
             let unit = "# Write behind\n\nA cache that writes to the database later loses writes.\n";
             std::fs::write(of_model.brain().join("write-behind.md"), unit).unwrap();
             of_model.ok(["index"]);
@@ -316,7 +316,7 @@ fn the_next_call_finds_what_was_merged_while_serving() {
     assert!(!text(&before).contains("goroutine"), "{before}");
     copy_brain(&sandbox);
     crate::support::until("the new units are found", || {
-        // Looked for from outside: the server must see the files by itself.
+        // Checked from outside: the server must notice the files by itself.
         sandbox.json(["index", "--json"])["units"] == 20
     });
     let mut id = 1;

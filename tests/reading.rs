@@ -1,4 +1,4 @@
-//! Sessions read by a model: the Claude API on loopback, and a program in the place of `claude`.
+//! Reading by a model: the Claude API on loopback, and a stand-in for the `claude` program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 use crate::support::messages_api::{KEY, MessagesApi, Reply, Request};
 use crate::support::{Sandbox, fixture, until};
 
-/// Stands in the session, and must reach the model and nothing that others can see.
+/// A string in the session that must reach the model and nothing that others can see.
 const SAID: &str = "the heron canary flies at noon";
 
-/// A transcript in which a person says these things.
+/// Writes a transcript in which a person says these things.
 fn transcript(folder: &Path, session: &str, said: &[&str]) -> PathBuf {
     let lines = said.iter().enumerate().map(|(at, text)| {
         json!({
@@ -38,7 +38,7 @@ fn unit(title: &str) -> Value {
     })
 }
 
-/// What a wrong shape, a wrong place and a wrong hand could do.
+/// Units with a wrong shape, a wrong path and hostile text.
 fn hostile() -> Value {
     let with = |key: &str, value: Value| {
         let mut unit = unit(&format!("A lesson with a hostile {key}"));
@@ -60,7 +60,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// With a key for this server.
+    /// Creates a machine with a key for this server.
     fn with_key(api: &MessagesApi) -> Self {
         let variables = vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("NUGGET_MODEL_URL", api.url.clone())];
         Self { sandbox: Sandbox::with_brain(), variables }
@@ -95,7 +95,7 @@ impl Machine {
         self.capture(&transcript(self.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000001", said))
     }
 
-    /// All that the branch of a capture holds.
+    /// Returns everything that the branch of a capture holds.
     fn branch(&self, capture: &Value) -> String {
         let branch = capture["branch"].as_str().unwrap_or_else(|| panic!("{capture}"));
         self.sandbox.git(&["diff", "main", branch])
@@ -117,7 +117,7 @@ fn tokens(calls: &[Value]) -> u64 {
         .sum()
 }
 
-/// All processes' arguments, as anybody on the machine can see them.
+/// Returns all processes' arguments, as every user of the machine can see them.
 fn all_arguments() -> String {
     let mut all = String::new();
     for process in fs::read_dir("/proc").unwrap().flatten() {
@@ -128,7 +128,7 @@ fn all_arguments() -> String {
     all
 }
 
-/// Every byte of every file below a folder.
+/// Visits every file below a folder with its bytes.
 fn files(folder: &Path, visit: &mut impl FnMut(&Path, &[u8])) {
     for entry in fs::read_dir(folder).unwrap().flatten() {
         match entry.file_type().unwrap() {
@@ -193,7 +193,7 @@ fn with_a_key_a_model_reads_the_session_and_the_key_is_nowhere() {
 
 #[test]
 fn a_busy_server_is_retried_without_counting_attempts() {
-    // More often than a job is tried.
+    // More often than a failing job is tried.
     let api = MessagesApi::start(|request: &Request| match request.number {
         0..3 => Reply::Error(429, "slow down", Some(0)),
         3..6 => Reply::Error(529, "overloaded", Some(0)),
@@ -357,8 +357,8 @@ fn the_budget_is_exceeded_by_at_most_one_call() {
     assert_eq!(api.requests().len(), asked, "no cent, no call");
 }
 
-/// A program in the place of `claude` that is logged in, writes down how it was called, lets a hook
-/// fire as a session of its own would, and answers with a unit.
+/// Writes a stand-in for `claude` that is logged in, records how it was called, fires a hook
+/// as a session of its own would, and answers with a unit.
 fn client(machine: &Sandbox, answer: &str) -> PathBuf {
     let here = machine.path().join("client");
     fs::create_dir_all(&here).unwrap();

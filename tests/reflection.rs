@@ -1,5 +1,5 @@
-//! What is known already: nothing is proposed twice, what completes a unit is put into it, and every unit
-//! can tell where it comes from.
+//! Deduplication: nothing is proposed twice, additions go into the existing unit, and every unit
+//! names its sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -12,14 +12,14 @@ use crate::support::Sandbox;
 const RULE: &str = "from now on, always run `importer-check` before you commit a change to the importer, because the nightly job \
                     reads it without a lock";
 
-/// A session in which one person says these things, each answered; the transcript's lines are made of them.
+/// Writes a session in which one person says these things and gets an answer to each.
 fn session(sandbox: &Sandbox, name: &str, said: &[&str]) -> PathBuf {
     let path = sandbox.path().join(format!("{name}.jsonl"));
     write(&path, name, name, 0, said);
     path
 }
 
-/// Appends; `lines` names the lines, which a fork shares with the session that it comes from.
+/// Appends to a transcript. `lines` prefixes the lines' ids, which a fork shares with its original session.
 fn write(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
     let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
     for (number, words) in (from..).zip(said) {
@@ -78,7 +78,7 @@ fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
         "{shown}"
     );
 
-    // Claude Code deletes transcripts; what was kept of them is shown all the same.
+    // Claude Code deletes transcripts; the kept excerpts are shown without them.
     std::fs::remove_file(sandbox.path().join("11111111-first.jsonl")).unwrap();
     let shown = sandbox.ok(["why", &id]);
     assert!(
@@ -100,7 +100,7 @@ fn why_of_an_unknown_unit_is_an_error() {
     assert!(shown.contains("written by hand"), "{shown}");
 }
 
-/// Ten sessions, three of them resumed and two forked, each captured twice, in an order by chance.
+/// Ten sessions, three of them resumed and two forked, each captured twice, in random order.
 #[test]
 fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
     let rules = [
@@ -135,7 +135,7 @@ fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
     for number in 0..3 {
         later.insert(number, (format!("{number:08}-session"), 2, rules[8 + number]));
     }
-    // A fork has the lines of the session that it comes from, under another name, and one of its own.
+    // A fork has the lines of its original session under another session id, and one of its own.
     for (number, from) in [(8, 3), (9, 4)] {
         let path = sandbox.path().join(format!("{number:08}-fork.jsonl"));
         let text = std::fs::read_to_string(&transcripts[from]).unwrap();

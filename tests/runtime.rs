@@ -1,4 +1,4 @@
-//! `nugget runtime`: with stand-ins for the user's pip and npm, since tests ask no registry.
+//! `nugget runtime`, with stand-ins for the user's pip and npm, because tests query no registry.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::process::Output;
 
 use crate::support::Sandbox;
 
-/// A folder with programs that stand in for others, and the real `sh` and `tar`.
+/// Creates a folder with stand-in programs and the real `sh` and `tar`.
 fn programs(sandbox: &Sandbox, scripts: &[(&str, &str)]) -> PathBuf {
     let folder = sandbox.path().join("programs");
     std::fs::create_dir_all(&folder).unwrap();
@@ -23,7 +23,7 @@ fn run(sandbox: &Sandbox, scripts: &[(&str, &str)], arguments: &[&str]) -> (Outp
     let output = sandbox
         .command()
         .args(arguments)
-        // What the stand-ins are written in, after them.
+        // The real tools that the stand-ins need come after them on the PATH.
         .env("PATH", format!("{}:/usr/bin:/bin", folder.display()))
         .env("XDG_DATA_HOME", sandbox.path().join("data"))
         .env("OPENAI_API_KEY", "canary-key-of-another")
@@ -34,7 +34,7 @@ fn run(sandbox: &Sandbox, scripts: &[(&str, &str)], arguments: &[&str]) -> (Outp
     (output, said)
 }
 
-/// What is left of an attempt, hidden files included.
+/// Counts what is left of an attempt, hidden files included.
 fn installed(sandbox: &Sandbox) -> usize {
     std::fs::read_dir(sandbox.path().join("data/nugget/runtime")).map_or(0, Iterator::count)
 }
@@ -75,7 +75,7 @@ fn without_pip_and_npm_the_error_says_what_to_do() {
 fn a_failed_or_wrong_download_is_not_installed() {
     let refuses = "case \"$*\" in *--version*) exit 0;; esac
 echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1";
-    // Looks at what it is asked, and brings a text of the right name.
+    // Checks its arguments and delivers a text file under the right name.
     let brings = r#"case "$*" in *--version*) exit 0;; esac
 [ -z "$OPENAI_API_KEY" ] || exit 9
 case "$*" in *--require-hashes*--only-binary=:all:*|*--only-binary=:all:*--require-hashes*) ;; *) exit 8;; esac

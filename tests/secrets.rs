@@ -1,5 +1,5 @@
-//! What nobody must get to see: made-up secrets go through the real binary, and every byte that
-//! leaves the process is looked at.
+//! Made-up secrets go through the real binary, and every byte that leaves the process is searched for
+//! them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -47,7 +47,7 @@ fn ordinary_code_is_rarely_redacted() {
         let kinds = ["rs", "toml", "md", "sh", "py", "json", "jsonl", "snap"];
         path.extension().is_some_and(|extension| kinds.iter().any(|kind| extension == *kind))
     };
-    // The rules tell what secrets look like, and so do the tests of the redactor.
+    // The redaction rules describe secrets and the redactor's tests contain some, so both are skipped.
     let is_about_secrets = |path: &PathBuf| {
         ["redact", "rules", "canaries"].iter().any(|name| path.display().to_string().contains(name))
     };
@@ -88,7 +88,7 @@ fn no_secret_leaves_a_process_that_extracts_by_rules() {
 
 #[test]
 fn no_secret_leaves_a_process_that_extracts_by_model() {
-    // What the session holds, and what the model makes up by itself.
+    // What the session holds, and what the model invents.
     let (said, answered) = (canaries(SEED), canaries(SEED + 1));
     let both: Vec<Canary> = canaries(SEED).into_iter().chain(canaries(SEED + 1)).collect();
     let nose = Nose::of(&both);
@@ -126,7 +126,7 @@ fn no_secret_leaves_a_process_that_extracts_by_model() {
         machine.run(&nose, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
         machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run"]);
     }
-    // A person has written one into their brain: it stays there, and is told to nobody.
+    // A person has written a secret into their brain: it stays there, and is never shown.
     let canary = said.iter().find(|canary| canary.kind == "Stripe key" && canary.form == "prose").unwrap();
     machine.run(&nose, &["index"]);
     let note = machine.sandbox.brain().join("payments.md");
@@ -181,7 +181,7 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
     assert_eq!(listing(), before);
     assert!(api.requests().is_empty());
 
-    // And it is what is sent.
+    // The same text is what is really sent.
     machine.run(&nose, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
     let requests = api.requests();
     assert_eq!(requests.len(), told["sent"].as_array().unwrap().len());
@@ -239,7 +239,7 @@ fn instructions_to_the_reader_are_rejected_with_a_reason() {
         .filter(|line| !line.starts_with('#'))
         .enumerate()
         .map(|(at, attempt)| match at % 3 {
-            // Broken lines and hidden characters must not help.
+            // Line breaks and hidden characters must not get around the check.
             0 => attempt.replacen(' ', "\n", 2),
             1 => attempt.replacen('e', "\u{200b}e", 3),
             _ => attempt.to_owned(),
@@ -256,7 +256,7 @@ fn instructions_to_the_reader_are_rejected_with_a_reason() {
             "domain": "coding", "tags": ["pools"], "confidence": 0.95, "evidence": [1], "relations": [],
         })
     };
-    // Fewer than are kept of what was rejected, so that each can be seen.
+    // Fewer than the number of rejections that are kept, so that all of them are visible.
     for some in attempts.chunks(15) {
         let units: Vec<Value> = some.iter().enumerate().map(unit).collect();
         let api = MessagesApi::start(move |_| Reply::Call(json!({ "units": units })));
@@ -279,9 +279,8 @@ struct Machine {
 
 impl Machine {
     fn new(mut variables: Vec<(&'static str, String)>) -> Self {
-        // All that is ever logged.
-        // Not the model runtime's: it writes a hundred thousand addresses, and some are made of the same
-        // digits as a piece of a canary.
+        // Everything is logged, except by the model runtime: it prints a hundred thousand addresses, and some
+        // share digits with a piece of a canary.
         variables.push(("NUGGET_LOG", "trace,ort=info".to_owned()));
         Self { sandbox: Sandbox::with_brain(), variables }
     }
@@ -292,7 +291,7 @@ impl Machine {
         command
     }
 
-    /// Runs a command that must say nothing secret, and returns what it printed.
+    /// Runs a command that must print no secret, and returns what it printed.
     fn run(&self, nose: &Nose, arguments: &[&str]) -> String {
         let output = self.command().args(arguments).output().unwrap();
         for bytes in [&output.stdout, &output.stderr] {
@@ -302,7 +301,7 @@ impl Machine {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Looks at all that was printed, kept and committed.
+    /// Searches everything that was printed, stored and committed.
     fn look_around(&self, nose: &Nose) {
         for arguments in
             [&["status"][..], &["status", "--json"], &["list"], &["spend"], &["config"], &["sync", "--all"]]
@@ -333,7 +332,7 @@ impl Machine {
     }
 }
 
-/// Real sessions with the canaries strewn over what people, the model and tools say in them.
+/// Writes real sessions with the canaries spread over the texts of people, the model and tools.
 fn sessions(folder: &Path, canaries: &[Canary]) -> Vec<String> {
     let mut texts = canaries.iter().map(|canary| canary.text.as_str()).peekable();
     let names = ["flywheel", "python_timezones", "go_race", "adr_outbox", "k8s_probe"];
@@ -365,7 +364,7 @@ fn sessions(folder: &Path, canaries: &[Canary]) -> Vec<String> {
     paths
 }
 
-/// The texts of a message: what was said, and what a tool was told and answered.
+/// Collects the texts of a message: what was said, and a tool's input and output.
 fn spoken<'a>(content: &'a mut Value, places: &mut Vec<&'a mut String>) {
     match content {
         Value::String(text) => places.push(text),

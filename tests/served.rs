@@ -1,4 +1,4 @@
-//! What is served is the default branch's content and the user's own edits, whatever is checked out.
+//! Served content is the default branch plus the user's own edits, whatever branch is checked out.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use knowledge::CountTokens;
 
 use crate::support::{Sandbox, git, try_git};
 
-/// A brain that is a clone, and a person elsewhere who merges into its remote.
+/// A brain that is a clone, and a second clone from which a person merges into its remote.
 struct World {
     sandbox: Sandbox,
 }
 
 impl World {
-    /// Both have the units `a`, `b` and `c`.
+    /// Creates both clones with the units `a`, `b` and `c`.
     fn new() -> Self {
         let world = Self { sandbox: Sandbox::with_brain() };
         for name in ["a", "b", "c"] {
@@ -44,7 +44,7 @@ impl World {
         Repository::open(&self.brain()).unwrap()
     }
 
-    /// Something is merged at the remote, and fetched.
+    /// Merges a change at the remote and fetches it.
     fn merge(&self, change: impl FnOnce(&Path)) {
         change(&self.person());
         commit(&self.person(), "merged");
@@ -58,7 +58,7 @@ impl World {
         self.repository().fetch(&session).unwrap();
     }
 
-    /// The served units, by name, with what each says.
+    /// Returns the served units' texts by name.
     fn served(&self) -> BTreeMap<String, String> {
         let view = BrainView::open(&Brain::open(&self.brain()).unwrap());
         let mut units = BTreeMap::new();
@@ -129,9 +129,9 @@ fn a_dirty_checkout_serves_merges_and_the_users_edits() {
         write(person, "c", "theirs");
         write(person, "merged", "theirs");
     });
-    // Edited on both sides, deleted by the user, merged alone, written alone.
+    // Edited on both sides, deleted by the user, merged only, written only by the user.
     world.check(&[("a", "mine"), ("c", "theirs"), ("merged", "theirs"), ("new", "mine")]);
-    // The same file appears here and there.
+    // The same new file appears on both sides.
     write(&world.brain(), "merged", "mine as well");
     world.check(&[("a", "mine"), ("c", "theirs"), ("merged", "mine as well"), ("new", "mine")]);
     git(&world.brain(), &["checkout", "-q", "--", "."]);
@@ -180,15 +180,15 @@ fn renames_and_reverts_at_the_remote_are_served() {
         ("mine", "mine"),
         ("renamed", "first"),
     ]);
-    // Undone there: gone here, though the checkout has it.
+    // Reverted there: gone here, although the checkout has it.
     write(&world.brain(), "b", "mine");
     world.merge(|person| drop(git(person, &["revert", "--no-commit", "HEAD"])));
     world.check(&[("a", "first"), ("b", "mine"), ("c", "first"), ("mine", "mine")]);
-    // Undone here alone, by going back: what is merged there is served.
+    // Undone only here, by checking out an old commit: the merged version is served.
     git(&world.brain(), &["reset", "-q", "--hard", "HEAD~1"]);
     world.merge(|person| write(person, "again", "theirs"));
     world.check(&[("a", "first"), ("again", "theirs"), ("b", "first"), ("c", "first"), ("mine", "mine")]);
-    // Undone by a commit of the user's own: that is newer.
+    // Reverted by the user's own commit: that is newer.
     git(&world.brain(), &["merge", "-q", "--ff-only", "origin/main"]);
     remove(&world.brain(), "again");
     commit(&world.brain(), "undone, and mine");
@@ -210,7 +210,7 @@ fn a_diverged_checkout_serves_both_sides() {
     let here_and_there =
         [("a", "committed here"), ("b", "theirs"), ("here", "committed here"), ("there", "theirs")];
     world.check(&here_and_there);
-    // In the midst of a merge with a conflict the user's file is served as it lies there.
+    // During a merge with a conflict the user's file is served as it is on disk.
     assert!(!try_git(&world.brain(), &["merge", "origin/main"]).status.success());
     let served = world.served();
     assert_eq!(served["b"], "theirs");
@@ -225,7 +225,7 @@ fn line_endings_are_not_edits_and_git_is_optional() {
     std::fs::write(path_of(&world.brain(), "a"), text.replace('\n', "\r\n")).unwrap();
     world.merge(|person| write(person, "a", "theirs"));
     world.check(&[("a", "theirs"), ("b", "first"), ("c", "first")]);
-    // Links lead nowhere, and hidden or reserved files are no units.
+    // Symlinks are not followed, and hidden or reserved files are not units.
     world.merge(|person| {
         std::os::unix::fs::symlink("/etc/passwd", path_of(person, "link")).unwrap();
         std::fs::write(person.join("README.md"), "# Brain\n").unwrap();
@@ -314,7 +314,7 @@ fn a_recalled_unit_names_who_merged_it() {
     let author = ["--author=nugget <nugget@localhost>", "-m", "1 unit\n\nReviewed-by: Mallory"];
     git(&person, &[&ours[..], &["commit", "-q"], &author[..]].concat());
     git(&person, &["switch", "-q", "main"]);
-    // As GitHub does it: the merge is by who pressed the button.
+    // As GitHub records it: the author of the merge commit is the person who merged.
     let merged = ["merge", "-q", "--no-ff", "-m", "Merge pull request #1", "proposal"];
     git(&person, &merged);
     git(
@@ -328,7 +328,7 @@ fn a_recalled_unit_names_who_merged_it() {
     assert!(found.contains("\"reviewed_by\":\"Grace [31mHopper\""), "{found}");
     assert!(!found.contains("Mallory"), "a trailer is text: {found}");
     assert!(world.sandbox.ok(["show", "backoff"]).contains("merged by Grace [31mHopper\n"));
-    // An edit of the user's own was merged by nobody; a later commit is by who made it.
+    // A user's own edit was merged by no one; a later commit names its own author.
     let world_path = path_of(&world.brain(), "backoff");
     std::fs::write(&world_path, text.replace("Jitter", "Much jitter")).unwrap();
     let found = ask();

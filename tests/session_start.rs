@@ -1,4 +1,4 @@
-//! What sessions and prompts are told by the hooks that begin them.
+//! What the hooks print at the start of sessions and with prompts.
 
 use std::fs;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ impl Fixture {
             .sandbox
             .command()
             .arg(command)
-            // A machine that builds beside the tests is slow; what is late is not said.
+            // A machine that builds beside the tests is slow, and a late hook prints nothing.
             .env("NUGGET_SESSION_START_DEADLINE_MS", "60000")
             .env("NUGGET_USER_PROMPT_DEADLINE_MS", "60000")
             .envs(variables.iter().copied())
@@ -42,7 +42,7 @@ impl Fixture {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // The pipe stays open, as clients have been seen to leave it; a hook reads one line.
+        // The pipe stays open, as some clients leave it; a hook reads one line.
         let mut stdin = child.stdin.take().unwrap();
         let _ = stdin.write_all(format!("{input}\n").as_bytes());
         let output = child.wait_with_output().unwrap();
@@ -74,7 +74,7 @@ impl Fixture {
         Some(said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned())
     }
 
-    /// A session that went on in the project; the same as the fixture but for its folder.
+    /// Writes a transcript of a session in the project: the fixture with another folder.
     fn transcript(&self) -> PathBuf {
         let path = self.sandbox.path().join("session.jsonl");
         if !path.exists() {
@@ -156,7 +156,7 @@ fn a_compacted_session_gets_units_about_its_subject() {
     assert!(context(&said).contains("Never acknowledge a message"), "{said}");
     assert!(!context(&said).contains("wardrobe"), "{said}");
     assert!(said.get("systemMessage").is_none(), "{said}");
-    // And before it, what the summary is to keep.
+    // The hook before a compaction says what the summary must keep.
     let input = json!({"session_id": "s", "transcript_path": "/x", "cwd": "/", "hook_event_name": "PreCompact", "trigger": "auto"});
     let output = fixture.run("session-start", &input, &[]);
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("In the summary keep"));
@@ -198,19 +198,19 @@ fn the_context_respects_its_budget_and_its_switch() {
 fn broken_state_never_fails_a_session() {
     let fixture = Fixture::new();
     fixture.capture();
-    // It would write what is broken here anew.
+    // A running worker would rewrite what is broken here.
     crate::support::until("the drainer has gone", || {
         fixture.sandbox.json(["status", "--json"])["drainer"]["running"] == false
     });
     let begin = || fixture.begin("startup", &[]);
     assert!(!context(&begin()).is_empty());
-    // The index, then the ledger, then the settings, then the brain.
+    // The index, then the queue, then the settings, then the brain.
     fs::write(fixture.sandbox.brain().join(".nugget/index.db"), "no database").unwrap();
     assert!(begin().get("systemMessage").is_some());
     let states = fs::read_dir(fixture.sandbox.path().join("state/nugget")).unwrap();
     let mut states = states.map(|entry| entry.unwrap().path());
     let state = states.find(|state| state.join("queue.db").exists()).unwrap();
-    // Its log may hold every page of it still, and then nothing is broken.
+    // The queue's log may still hold all of its pages, and then nothing would be broken.
     for log in ["queue.db-wal", "queue.db-shm"] {
         let _ = fs::remove_file(state.join(log));
     }
@@ -276,7 +276,7 @@ fn a_prompt_gets_matching_units_once() {
     ] {
         assert_eq!(fixture.prompt("s-3", unrelated), None, "{unrelated}");
     }
-    // A compacted session has lost what it was told.
+    // A compacted session has lost what it was given.
     let input = json!({
         "session_id": "s-1", "transcript_path": "/x", "cwd": fixture.project(),
         "hook_event_name": "SessionStart", "source": "compact",

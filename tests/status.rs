@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Running, Sandbox, fixture, until};
 
-/// Checks a value against the part of JSON Schema that the schema uses; names what is wrong.
+/// Checks a value against the part of JSON Schema that the schema uses, and panics with what is wrong.
 fn check(root: &Value, schema: &Value, value: &Value, at: &str) {
     for keyword in schema.as_object().unwrap().keys() {
         let known = [
@@ -138,12 +138,12 @@ fn actors_are_shown_while_a_worker_runs() {
         table[0].contains("STATE") && table[0].contains("MAILBOX") && table[0].contains("RESTARTS"),
         "{text}"
     );
-    // It would stay for an hour.
+    // It would run for an hour.
     let pid = status["drainer"]["pid"].as_i64().unwrap().to_string();
     assert!(std::process::Command::new("kill").arg(&pid).status().unwrap().success());
 }
 
-/// `status --watch` with a pipe for stdout.
+/// Starts `status --watch` with a pipe for stdout.
 fn watching(sandbox: &Sandbox) -> (Running, BufReader<ChildStdout>) {
     let mut command = sandbox.command();
     let mut child = command.args(["status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -169,7 +169,7 @@ fn a_signal_ends_the_watch_with_success() {
     let sandbox = Sandbox::with_brain();
     for signal in ["INT", "TERM", "HUP"] {
         let (mut child, mut stdout) = watching(&sandbox);
-        // Once it has printed it listens.
+        // After its first output it listens for signals.
         stdout.read_line(&mut String::new()).unwrap();
         let pid = child.0.id().to_string();
         assert!(std::process::Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());

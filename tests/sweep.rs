@@ -1,4 +1,4 @@
-//! Sessions that no hook announced are found all the same, once, and only what is new in them.
+//! Sessions that the hook missed are found once, and only their new lines are read.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,8 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Running, Sandbox, fixture, until};
 
-/// A machine whose client keeps its things in a folder of its own, and where a transcript is taken
-/// as soon as it is there.
+/// A machine whose client has a folder of its own, and where a transcript counts as idle at once.
 struct Machine {
     sandbox: Sandbox,
 }
@@ -41,7 +40,7 @@ impl Machine {
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
-    /// Puts a transcript where the client writes that session's.
+    /// Writes a transcript to the place where the client keeps that session's.
     fn transcript(&self, session: &str, content: &str) -> PathBuf {
         let path = self.client().join(format!("projects/-home-dev-shop/{session}.jsonl"));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -53,7 +52,7 @@ impl Machine {
         self.json(&["status", "--json"])
     }
 
-    /// Waits until all captures have ended, and gives the counts.
+    /// Waits until all captures have ended, and returns the counts.
     fn ended(&self) -> Value {
         let left = |queue: &Value| ["queued", "running", "retrying"].iter().any(|state| queue[*state] != 0);
         until("all captures have ended", || !left(&self.status()["queue"]));
@@ -67,7 +66,7 @@ impl Machine {
         swept
     }
 
-    /// The files that each of nugget's branches adds, oldest capture first.
+    /// Returns the files that each of nugget's branches adds, oldest capture first.
     fn brought(&self) -> Vec<BTreeSet<String>> {
         let captures = self.status()["captures"].clone();
         let branches =
@@ -164,7 +163,7 @@ fn a_resumed_session_adds_only_its_new_lines() {
 fn a_session_reported_by_a_hook_is_not_swept() {
     let machine = Machine::new();
     let path = machine.transcript("5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", &session("flywheel"));
-    // By another way than the sweep's: the folder is a link.
+    // Under another path than the sweep's: the folder is a symlink.
     let link = machine.sandbox.path().join("link");
     std::os::unix::fs::symlink(machine.client(), &link).unwrap();
     let announced = link.join(path.strip_prefix(machine.client()).unwrap());
@@ -199,7 +198,7 @@ fn a_thousand_old_sessions_do_not_flood_a_new_brain() {
     let swept = machine.sync(&[]);
     assert_eq!((&swept["found"], &swept["queued"]), (&json!(1000), &json!([])));
     assert_eq!(swept["skipped"], json!({"old": 1000}));
-    // Now they are all of today, and the cap holds.
+    // Now all of them are from today, and the limit applies.
     for i in 0..1000 {
         age(&machine.client().join(format!("projects/-home-dev-shop/old-{i}.jsonl")), 0);
     }
@@ -208,7 +207,7 @@ fn a_thousand_old_sessions_do_not_flood_a_new_brain() {
     assert_eq!(machine.sync(&[])["skipped"], json!({"unchanged": 20, "later": 980}));
     assert_eq!(machine.status()["captures"].as_array().unwrap().len(), 10);
     assert_eq!(machine.ended()["nothing"], 20);
-    // By hand there is none.
+    // A sweep by hand has no limit.
     let swept = machine.json(&["sync", "--all", "--dry-run", "--json"]);
     assert_eq!(swept["queued"].as_array().unwrap().len(), 980);
 }

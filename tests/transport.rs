@@ -16,17 +16,17 @@ use crate::support::{git, try_git, until};
 
 const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
 
-/// Long, for a busy machine; what has to be late has a short one of its own.
+/// Long, for a busy machine; tests of timeouts use a short one.
 const DEADLINE: Duration = Duration::from_secs(100);
 
-/// A folder with a bare remote, to be served in either way, and clones of it.
+/// A folder with a bare remote, served in either way, and clones of it.
 struct World {
     folder: tempfile::TempDir,
     http: Option<GitHttp>,
 }
 
 impl World {
-    /// With a commit on `main` and one clone, `a`.
+    /// Creates a remote with a commit on `main`, and one clone, `a`.
     fn new(is_http: bool) -> Self {
         let world = Self::empty(is_http);
         let seed = world.path("seed");
@@ -39,7 +39,7 @@ impl World {
         world
     }
 
-    /// With a bare repository that has nothing.
+    /// Creates an empty bare repository.
     fn empty(is_http: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let remotes = folder.path().join("remotes");
@@ -49,7 +49,7 @@ impl World {
         Self { folder, http }
     }
 
-    /// One of each kind.
+    /// Runs a check for each kind of remote.
     #[expect(clippy::print_stdout, reason = "of which kind the remote was that a test failed on")]
     fn both(check: impl Fn(&Self)) {
         for is_http in [false, true] {
@@ -91,7 +91,7 @@ impl World {
         Brain { repository: Repository::open(&self.path(name)).unwrap(), credentials: self.credentials() }
     }
 
-    /// A commit on the remote's branch, as if merged there.
+    /// Commits to the remote's branch, as if merged there.
     fn merge_there(&self, branch: &str, path: &str, content: &str) -> String {
         let person = self.path("person");
         if !person.exists() {
@@ -200,8 +200,8 @@ fn fsck(root: &Path) {
     assert!(fsck.status.success() && complaints.is_empty(), "{complaints:?}");
 }
 
-/// All bytes of the user's: the work tree, and the git folder without objects, remote-tracking references, our
-/// branches and our lock.
+/// Reads all bytes of the user's: the work tree, and the git folder without objects,
+/// remote-tracking references, nugget's branches and nugget's lock.
 fn picture(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut bytes = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
@@ -320,7 +320,7 @@ fn a_remote_branch_is_replaced_only_if_it_is_as_expected() {
         let (a, b) = (world.brain("a"), world.clone("b"));
         let first = a.propose(BRANCH, "# First\n");
         a.push(BRANCH, first, None).unwrap();
-        // The other machine has the same name with other content.
+        // The other machine has the same branch name with other content.
         let other = b.propose(BRANCH, "# Other\n");
         assert_eq!(trouble(b.push(BRANCH, other, None)).0, RemoteFailure::Stale);
         assert_eq!(world.there(BRANCH), first.to_string());
@@ -337,7 +337,7 @@ fn a_remote_branch_is_replaced_only_if_it_is_as_expected() {
         assert!(matches!(moved, Error::BranchMoved { .. }), "{moved}");
         assert_eq!(a.push(BRANCH, again.commit, Some(first)).unwrap(), Pushed::Updated);
 
-        // A person adds to it.
+        // A person adds a commit.
         let theirs = world.merge_there(BRANCH, "note-2.md", "theirs\n");
         assert_eq!(trouble(a.push(BRANCH, first, Some(again.commit))).0, RemoteFailure::Stale);
         let deleted = a.with_session(DEADLINE, |repository, session| {
@@ -391,7 +391,7 @@ fn a_checked_out_or_changed_branch_is_not_deleted() {
     git(a.root(), &["branch", "-f", BRANCH, "main"]);
     assert!(matches!(delete(), Err(Error::BranchMoved { .. })));
     git(a.root(), &["branch", "-f", BRANCH, &commit.to_string()]);
-    // Loose and packed at once, with others beside it, and a log.
+    // Loose and packed at once, with other references beside it, and a log.
     git(a.root(), &["branch", "nugget/other", &commit.to_string()]);
     git(a.root(), &["tag", "-a", "-m", "x", "annotated"]);
     git(a.root(), &["pack-refs", "--all", "--no-prune"]);
@@ -449,7 +449,7 @@ fn server_failures_are_distinguished_and_leak_no_secret() {
     world.http().fail(None);
     assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
 
-    // Nobody listens there.
+    // Nothing listens there.
     let gone = world.http().url.clone();
     git(a.root(), &["remote", "set-url", "origin", "http://127.0.0.1:9/brain.git"]);
     assert_eq!(trouble(a.fetch()).0, RemoteFailure::Offline, "{gone}");
@@ -473,7 +473,7 @@ fn the_users_password_is_used_where_nugget_has_none() {
     assert!(!told.contains("canary-wrong"), "{told}");
     let (trouble_told, told) = trouble(fetch(None));
     assert_eq!(trouble_told, RemoteFailure::Denied, "{told}");
-    // The user's helper, and what it is told.
+    // The user's credential helper, and what it receives.
     let helper = format!(
         "!f() {{ echo \"$1\" >> '{}'; test \"$1\" = get && printf 'username={USER}\\npassword={PASSWORD}\\n'; }}; f",
         world.path("asked").display()
@@ -482,11 +482,11 @@ fn the_users_password_is_used_where_nugget_has_none() {
     fetch(None).unwrap();
     assert!(std::fs::read_to_string(world.path("asked")).unwrap().starts_with("get"));
     std::fs::remove_file(world.path("asked")).unwrap();
-    // Where we bring credentials it is neither asked nor told.
+    // Where nugget supplies credentials, the helper is neither asked nor notified.
     fetch(Some(&a.credentials)).unwrap();
     trouble(fetch(Some(&wrong)));
     assert!(!world.path("asked").exists());
-    // A secret that the user has put into the URL is not told either.
+    // A secret that the user has put into the URL is not shown either.
     let url = format!("{}/none.git", world.http().url.replace("http://", "http://me:canary-in-url@"));
     git(a.root(), &["remote", "set-url", "origin", &url]);
     let remote = a.remote();
@@ -500,10 +500,11 @@ fn the_users_password_is_used_where_nugget_has_none() {
 fn a_redirect_elsewhere_gets_no_password() {
     let world = World::new(true);
     let a = world.brain("a");
-    // One that asks who comes, and one that lets everybody in: there all that follows goes straight to it.
+    // One server that asks for a password and one that does not: there the client goes straight to the
+    // target.
     for asks_password in [true, false] {
         let elsewhere = GitHttp::start(&world.path("remotes"), asks_password);
-        // By another name of the same machine: another origin.
+        // Another name of the same machine: another origin.
         world.http().fail(Some(Fault::Redirect(elsewhere.url.replace("127.0.0.1", "localhost"))));
         world.merge_there("main", "news.md", &format!("{asks_password}\n"));
         let (trouble, told) = trouble(a.fetch());
@@ -512,7 +513,7 @@ fn a_redirect_elsewhere_gets_no_password() {
     }
 }
 
-/// Every command line of this machine's processes.
+/// Returns the command lines of all processes of this machine.
 fn command_lines() -> String {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes
@@ -636,7 +637,7 @@ fn a_renamed_default_branch_is_followed_unless_configured() {
             "{caught_up:?}"
         );
         assert!(!a.fetch().unwrap().moved);
-        // The branch that the brain's settings name is the one, whatever the remote's HEAD says.
+        // The branch named in the brain's settings wins, whatever the remote's HEAD says.
         git(&world.remote(), &["branch", "knowledge", "trunk~"]);
         let repository = Repository::open(a.root()).unwrap().with_default_branch(Some("knowledge"));
         let remote = a.remote();
@@ -676,12 +677,12 @@ fn an_empty_remote_gets_its_default_branch_first() {
         assert_eq!(push(&a).unwrap(), Pushed::Created);
         assert_eq!(push(&a).unwrap(), Pushed::AlreadyThere);
         assert_eq!(git(&world.remote(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
-        // A brain of its own is never forced upon it.
+        // A brain with its own history is never forced onto it.
         assert_eq!(trouble(push(&b)).0, RemoteFailure::Stale);
         assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
         assert!(a.fetch().unwrap().tip.is_some());
         assert_eq!(a.repository.lag().unwrap().behind, 0);
-        // A remote that has nothing but a branch of ours has no default branch.
+        // A remote that has only a branch of nugget's has no default branch.
         git(&world.remote(), &["update-ref", "-d", "refs/heads/main"]);
         git(&world.remote(), &["symbolic-ref", "HEAD", &format!("refs/heads/{BRANCH}")]);
         assert_eq!(b.fetch().unwrap().tip, None);
@@ -725,7 +726,7 @@ fn branch_names_are_data_not_options() {
     assert!(!a.root().join("witness").exists());
     let here = git(a.root(), &["for-each-ref", "--format=%(refname)", "refs/remotes/origin/nugget"]);
     assert_eq!(here.lines().count(), 5, "the hidden one is left out: {here}");
-    // One that stands where others had a folder, and the other way round.
+    // A branch where there was a folder of branches, and the other way round.
     for name in names {
         git(&world.remote(), &["update-ref", "-d", &format!("refs/heads/{name}")]);
     }
@@ -759,7 +760,7 @@ fn a_clone_is_complete_or_absent() {
     let secret = world.url().replace("http://", "http://me:hunter2@");
     let refused = git::clone(&secret, &world.path("none"), None, DEADLINE);
     assert!(matches!(refused, Err(Error::SecretInUrl)));
-    // What a killed one left is removed.
+    // The remains of a killed clone are removed.
     write(&world.path(".none.nugget-clone"), "brain/half.md", "half\n");
     clone("none").unwrap();
     let left: Vec<_> = std::fs::read_dir(world.folder.path())
@@ -814,7 +815,7 @@ fn a_remote_is_found_and_shown_without_its_secrets() {
         place("gh:me/brain"),
         expected("Https", "github.com", None, "me/brain", "https://github.com/me/brain")
     );
-    // Two, none of them `origin`, and none at all.
+    // Two remotes, neither of them `origin`, and none at all.
     git(a.root(), &["remote", "rename", "origin", "one"]);
     assert_eq!(a.remote().name, "one");
     git(a.root(), &["remote", "add", "two", "/srv/two"]);
@@ -839,7 +840,7 @@ fn a_remote_with_another_name_works() {
     assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), Some(commit));
 }
 
-/// Printed with `--nocapture`.
+/// The figures are printed with `--nocapture`.
 #[test]
 fn a_fetch_without_changes_transfers_nothing() {
     for is_http in [false, true] {
@@ -891,7 +892,7 @@ fn gits_children_see_no_keys_and_only_this_repository() {
     }
 }
 
-/// This program again, for one operation that may be killed.
+/// Builds this program as a child that runs one operation and may be killed.
 fn child(world: &World, what: &str) -> Command {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
@@ -904,7 +905,7 @@ fn child(world: &World, what: &str) -> Command {
     child
 }
 
-/// Does something only when it is started by [`child`].
+/// Does nothing unless [`child`] starts it.
 #[test]
 fn an_operation_that_may_be_killed() {
     let (Ok(what), Ok(root)) = (std::env::var("TRANSPORT_OPERATION"), std::env::var("TRANSPORT_BRAIN"))
@@ -929,7 +930,7 @@ fn an_operation_that_may_be_killed() {
     }
 }
 
-/// The processes that a process has started, and theirs.
+/// Returns the children of a process and their descendants.
 fn descendants(of: u32) -> Vec<u32> {
     let mut parents = BTreeMap::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -949,7 +950,7 @@ fn descendants(of: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
-/// SIGKILL for the child, or for it and every git that it has started.
+/// Sends SIGKILL to the child, or to it and every git process that it has started.
 fn kill(child: &mut Child, with_git: bool) {
     let others = if with_git { descendants(child.id()) } else { Vec::new() };
     child.kill().unwrap();
@@ -960,7 +961,7 @@ fn kill(child: &mut Child, with_git: bool) {
     }
 }
 
-/// A number from a seed and where it is used: splitmix64.
+/// Derives a number from a seed and an index: splitmix64.
 fn random(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -974,11 +975,11 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
     println!("NUGGET_TEST_SEED={seed}");
     let world = World::new(true);
     let a = world.brain("a");
-    // How long each takes when nobody kills it, to kill it at any moment of that.
+    // How long each takes without a kill, so that a kill can hit any moment of it.
     let (mut killed, mut n) = (0, 0);
     for round in 0..8 {
         world.merge_there("main", &format!("note-{round}.md"), "a note\n");
-        // One that comes and one that goes.
+        // One branch that is created and one that is deleted.
         git(&world.remote(), &["update-ref", &format!("refs/heads/nugget/comes-{round}"), "main"]);
         if round > 0 {
             git(&world.remote(), &["update-ref", "-d", &format!("refs/heads/nugget/comes-{}", round - 1)]);
@@ -1000,7 +1001,7 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
                 let mut running = child(&world, what).spawn().unwrap();
                 let begun = Instant::now();
                 let lives_for = Duration::from_micros(random(seed, n) % 150_000);
-                // Waits for a moment of its life, or its end.
+                // Waits for a moment of its run, or its end.
                 while begun.elapsed() < lives_for && running.try_wait().unwrap().is_none() {
                     std::thread::yield_now();
                 }
@@ -1011,13 +1012,13 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
                 killed += 1;
                 kill(&mut running, attempt % 2 == 0);
             }
-            // The user goes on meanwhile, as if we had never been there.
+            // Meanwhile the user continues to work undisturbed.
             if !done {
                 let status = try_git(a.root(), &["status", "--porcelain"]);
                 assert!(status.status.success(), "{what}: {}", String::from_utf8_lossy(&status.stderr));
             }
         }
-        // A git that outlived its nugget may still be at it.
+        // A git process that outlived nugget may still be running.
         until("no git of ours is left", || {
             descendants(std::process::id()).is_empty() && orphans(a.root()) == 0
         });
@@ -1057,7 +1058,7 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
     assert_eq!(branches, format!("refs/heads/main\nrefs/heads/nugget/comes-7\nrefs/heads/{BRANCH}\n"));
 }
 
-/// How many processes work in a folder that are not ours to wait for.
+/// Counts the processes that work in a folder ; only children of this process could be waited for.
 fn orphans(folder: &Path) -> usize {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let works_there =

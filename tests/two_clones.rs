@@ -8,7 +8,7 @@ use crate::delivery::{SLUG, connect};
 use crate::support::github_api::{GithubApi, Merge};
 use crate::support::{Sandbox, git, until};
 
-/// Two machines with a clone each.
+/// Creates two machines with a clone each.
 fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
     let mut first = Sandbox::with_brain();
     let bare = api.add_repository(SLUG);
@@ -25,7 +25,7 @@ fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
     [first, second]
 }
 
-/// A session in which the same was learned, and something of its own.
+/// Captures a session with a lesson that both machines learn and one of its own.
 fn session(sandbox: &Sandbox, id: &str, own: &str) -> Value {
     let text =
         std::fs::read_to_string(crate::support::fixture(&format!("transcripts/synthetic/{own}.jsonl")))
@@ -56,7 +56,7 @@ fn captures(sandbox: &Sandbox) -> Vec<Value> {
 fn two_simultaneous_sessions_are_both_merged_and_found() {
     let api = GithubApi::start();
     let [first, second] = two_clones(&api);
-    // The same lesson on both machines: the very same path, with another origin.
+    // The same lesson on both machines: the same path, with another origin.
     let [one, other] = thread::scope(|scope| {
         let one = scope.spawn(|| session(&first, "11111111-aaaa", "flywheel"));
         let other = scope.spawn(|| session(&second, "22222222-bbbb", "flywheel"));
@@ -72,7 +72,7 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
     let refused = api.merge(SLUG, number, Merge::Commit).unwrap_err();
     assert!(refused.contains("conflicts"), "{refused}");
 
-    // The other machine makes its branch anew on what was merged: same branch, same pull request.
+    // The other machine rebuilds its branch on what was merged: same branch, same pull request.
     let synced = second.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["anew"], json!([other["id"]]), "{synced}");
     until("it is made anew", || {

@@ -1,21 +1,21 @@
-//! Made-up secrets: drawn from a seed, of the forms of real ones, and never one that opens anything.
+//! Made-up secrets, drawn from a seed in the forms of real ones; none of them opens anything.
 
 use std::collections::HashSet;
 
-/// How much of a secret in a row is a leak, in bytes.
+/// How many consecutive bytes of a secret count as a leak.
 const LEAK_BYTES: usize = 8;
 
 pub(crate) struct Canary {
     pub(crate) kind: String,
     /// How it is written: `prose`, `diff`, `base64`.
     pub(crate) form: &'static str,
-    /// As it stands in a session.
+    /// The text as it stands in a session.
     pub(crate) text: String,
-    /// The stretches that must stand nowhere else.
+    /// The parts that must occur nowhere else.
     secrets: Vec<String>,
 }
 
-/// Each kind in each form, always the same for a seed.
+/// Returns each kind of secret in each form; the same seed gives the same canaries.
 pub(crate) fn canaries(seed: u64) -> Vec<Canary> {
     let mut dice = Dice(seed);
     let mut all = Vec::new();
@@ -36,7 +36,7 @@ const FORMS: [&str; 9] =
 
 fn written(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Option<Canary> {
     let mut secrets: Vec<String> = drawn.to_vec();
-    // A short password broken in two is no longer one.
+    // A short password that is broken in two is not recognisable as one.
     let longest = drawn.iter().max_by_key(|drawn| drawn.len())?;
     let middle = line.find(longest.as_str())? + longest.len() / 2;
     let (head, tail) = line.split_at(middle);
@@ -68,7 +68,7 @@ fn written(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Opti
     Some(Canary { kind: kind.to_owned(), form, text, secrets })
 }
 
-/// A template with its `{ALPHABET LENGTH}` drawn.
+/// Replaces each `{ALPHABET LENGTH}` of a template by a random word.
 fn filled(template: &str, dice: &mut Dice) -> (String, Vec<String>) {
     let template = template.replace("\\n", "\n");
     let (mut text, mut drawn) = (String::new(), Vec::new());
@@ -108,7 +108,7 @@ impl Dice {
             "upper" => "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".to_owned(),
             "bech32" => "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L".to_owned(),
             "digit" => "0123456789".to_owned(),
-            // What people make up: letters, a digit, a mark, letters.
+            // What people invent: letters, a digit, a mark, letters.
             "password" => {
                 let digit = self.word("digit", 2);
                 return format!("{}{digit}!{}", self.word("alnum", length - 6), self.word("alnum", 3));
@@ -121,7 +121,7 @@ impl Dice {
         loop {
             let word: String =
                 (0..length).map(|_| from[(self.next() % from.len() as u64) as usize]).collect();
-            // As makers draw them, hardly ever without a digit.
+            // What services generate: almost never without a digit.
             let digits = word.bytes().filter(u8::is_ascii_digit).count();
             if digits >= 2 || length < 8 {
                 return word;
@@ -155,10 +155,10 @@ fn base64(text: &str) -> String {
     encoded
 }
 
-/// Looks for secrets in bytes, whatever these are.
+/// Searches bytes of any kind for secrets.
 pub(crate) struct Nose {
     stretches: HashSet<u64>,
-    /// Most stretches are of none, which this tells at once.
+    /// A filter before the set: most parts belong to no secret.
     perhaps: Vec<bool>,
 }
 
@@ -175,7 +175,7 @@ impl Nose {
         nose
     }
 
-    /// The first stretch of a secret, with what stands around it.
+    /// Returns the first part of a secret found, with the text around it.
     pub(crate) fn smells(&self, bytes: &[u8]) -> Option<String> {
         let at = bytes.windows(LEAK_BYTES).position(|stretch| {
             let stretch = u64::from_le_bytes(stretch.try_into().unwrap());

@@ -1,6 +1,6 @@
-//! The embedding services of OpenAI and Voyage on loopback: as strict as the real ones about what they are
-//! asked, and as unreliable as a test wants them. Their vectors are made of the words of a text, so that
-//! texts that share words are near.
+//! The embedding services of OpenAI and Voyage on loopback: as strict about requests as the real ones, and
+//! as unreliable as a test requires. Vectors are made from the words of a text, so texts that share words
+//! are near each other.
 
 use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,44 +12,44 @@ use serde_json::{Value, json};
 
 use super::http;
 
-/// The only key that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
+/// The only accepted key. No redactor knows its form, so a leak would show.
 pub(crate) const KEY: &str = "canary-embed-key-4be07c55";
 
-/// Texts that one request may hold; the real limit of Voyage.
+/// How many texts one request may hold; the real limit of Voyage.
 const TEXTS_MAX: usize = 1000;
 
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// The vectors that were asked for.
+    /// The requested vectors.
     Vectors,
-    /// The same, last first.
+    /// The requested vectors, last first.
     Shuffled,
-    /// One too few.
+    /// One vector too few.
     Missing,
-    /// Of another length than asked for.
+    /// Vectors of another length than requested.
     Dimensions(usize),
-    /// All numbers are 0.
+    /// Vectors of zeros.
     Zero,
-    /// An error of the service, with what stands in `retry-after`.
+    /// An error of the service, with the value of `retry-after`.
     Error(u16, &'static str, Option<u32>),
-    /// Another place to go to.
+    /// A redirect to this address.
     Redirect(String),
-    /// Bytes that are no answer.
+    /// Bytes that are not a valid response.
     Garbage,
-    /// Nothing, until the client goes or the server is dropped.
+    /// No response until the client disconnects or the server is dropped.
     Silence,
 }
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct EmbeddingsApi {
-    /// With `/v1`.
+    /// The base URL, with `/v1`.
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<Value>>>,
     is_over: Arc<AtomicBool>,
 }
 
 impl EmbeddingsApi {
-    /// `answer` is given the number of the request, from 0, and its body.
+    /// Starts the server; `answer` gets the number of the request, from 0, and its body.
     pub(crate) fn start(answer: impl Fn(usize, &Value) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -65,7 +65,7 @@ impl EmbeddingsApi {
         api
     }
 
-    /// Gives vectors once they may pass, and has everybody wait until then.
+    /// Starts a server whose responses all wait until `may_pass` is true.
     pub(crate) fn behind_a_gate(may_pass: &Arc<AtomicBool>) -> Self {
         let may_pass = Arc::clone(may_pass);
         Self::start(move |_, _| {
@@ -76,7 +76,7 @@ impl EmbeddingsApi {
         })
     }
 
-    /// The bodies of all requests that were let in.
+    /// Returns the bodies of all accepted requests.
     pub(crate) fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap().clone()
     }
@@ -171,7 +171,7 @@ fn serve(
     Ok(())
 }
 
-/// What the real services would find wrong with a request.
+/// Returns what the real services would reject in a request.
 fn mistake(body: &Value, is_voyage: bool) -> Option<&'static str> {
     let texts = body["input"].as_array();
     let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
@@ -193,7 +193,7 @@ fn mistake(body: &Value, is_voyage: bool) -> Option<&'static str> {
     }
 }
 
-/// Not normalised, as those of some servers are not.
+/// Makes an unnormalised vector, as some servers do.
 fn vector(text: &str, dimensions: usize) -> Vec<f32> {
     let mut vector = vec![0.01_f32; dimensions];
     for word in text.to_lowercase().split(|c: char| !c.is_alphanumeric()).filter(|word| word.len() > 2) {

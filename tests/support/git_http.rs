@@ -1,5 +1,5 @@
-//! git's smart HTTP on loopback: the real `git http-backend` behind a door that asks for a password, and that
-//! fails as a test wants it.
+//! git's smart HTTP on loopback: the real `git http-backend` behind a password check, with failures on
+//! request.
 
 use std::io::{BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,26 +9,26 @@ use std::sync::{Arc, Mutex};
 
 use super::http;
 
-/// Who is let in.
+/// The only accepted user.
 pub(crate) const USER: &str = "x-access-token";
-/// Of a kind that no redactor knows, so that a leak would be seen.
+/// The only accepted password. No redactor knows its form, so a leak would show.
 pub(crate) const PASSWORD: &str = "canary-password-3f9d27ab61";
-/// `USER:PASSWORD` as a header has it.
+/// `USER:PASSWORD` in base64, as a header has it.
 pub(crate) const BASIC: &str = "eC1hY2Nlc3MtdG9rZW46Y2FuYXJ5LXBhc3N3b3JkLTNmOWQyN2FiNjE=";
 
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
-    /// This status, with this body.
+    /// This status with this body.
     Status(u16, &'static str),
-    /// No answer until the client goes.
+    /// No response until the client disconnects.
     Hang,
-    /// An answer that ends in its middle.
+    /// A response that ends in its middle.
     Cut,
-    /// To the same path elsewhere.
+    /// A redirect to the same path at this address.
     Redirect(String),
 }
 
-/// Serves the bare repositories of a folder until it is dropped.
+/// A server for the bare repositories of a folder; it runs until it is dropped.
 pub(crate) struct GitHttp {
     pub(crate) url: String,
     state: Arc<State>,
@@ -38,7 +38,7 @@ struct State {
     folder: PathBuf,
     asks_password: bool,
     fault: Mutex<Option<Fault>>,
-    /// Each request's first line, and what stood in `Authorization`.
+    /// Each request's first line and its `Authorization` header.
     requests: Mutex<Vec<(String, Option<String>)>>,
     is_over: std::sync::atomic::AtomicBool,
 }
@@ -64,12 +64,12 @@ impl GitHttp {
         Self { url, state }
     }
 
-    /// From now on every request has this trouble, or none.
+    /// Makes every request from now on fail in this way, or succeed.
     pub(crate) fn fail(&self, fault: Option<Fault>) {
         *self.state.fault.lock().unwrap() = fault;
     }
 
-    /// Each request's first line and its `Authorization`, so far.
+    /// Returns each request's first line and its `Authorization` header, so far.
     pub(crate) fn requests(&self) -> Vec<(String, Option<String>)> {
         self.state.requests.lock().unwrap().clone()
     }
@@ -82,7 +82,7 @@ impl Drop for GitHttp {
     }
 }
 
-/// One request for each connection.
+/// Serves one request per connection.
 fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     let Some(request) = http::read_request(&mut reader)? else { return Ok(()) };
@@ -94,7 +94,7 @@ fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
     match fault {
         Some(Fault::Status(status, body)) => return answer(&mut stream, status, "", body.as_bytes()),
         Some(Fault::Hang) => {
-            // Ends when the client closes the connection.
+            // Returns when the client closes the connection.
             let mut rest = Vec::new();
             return reader.read_to_end(&mut rest).map(drop);
         }

@@ -1,8 +1,8 @@
-//! A GitHub on loopback: repositories that are real bare git repositories, pull requests with a state,
-//! errors on demand, a rate limit, and a log of what was asked.
+//! A local GitHub: repositories that are real bare git repositories, pull requests with a state,
+//! errors on demand, a rate limit, and a log of requests.
 //!
-//! Requests and answers are held against GitHub's own description of its API; whoever drops the server
-//! is told what was wrong.
+//! Requests and answers are checked against GitHub's own description of its API; dropping the server
+//! panics with the violations found.
 
 use std::collections::BTreeMap;
 use std::io::{BufReader, Read as _, Write as _};
@@ -19,41 +19,41 @@ use serde_json::{Value, json};
 use super::http::{self, Request};
 use super::openapi;
 
-/// The only token that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
+/// The only accepted token. No redactor knows its form, so a leak would show.
 pub(crate) const TOKEN: &str = "canary-token-3f9c51d20b";
-/// Whose token it is.
+/// The token's user.
 pub(crate) const LOGIN: &str = "me";
-/// Where the API is, as on a GitHub Enterprise Server.
+/// The path of the API, as on a GitHub Enterprise Server.
 const BASE: &str = "/api/v3";
 const MANUAL: &str = "https://docs.github.com/rest";
 
-/// How a request comes to grief.
+/// The ways in which a request can fail.
 #[derive(Clone, Debug)]
 pub(crate) enum What {
-    /// This status with this message, and these headers. The work is not done.
+    /// This status with this message and these headers. The work is not done.
     Status(u16, &'static str, Vec<(&'static str, String)>),
-    /// The same with `errors`, as a 422 has them.
+    /// The same with `errors`, as in a 422.
     Invalid(Value),
-    /// A page of somebody else's, with status 200.
+    /// A foreign page with status 200.
     Garbage,
-    /// No answer, until the client goes or the server is dropped. The work is not done.
+    /// No answer until the client disconnects or the server is dropped. The work is not done.
     Hang,
-    /// The same with the work done.
+    /// No answer, but the work is done.
     HangAfter,
-    /// The connection ends without an answer and without the work.
+    /// The connection closes without an answer, and the work is not done.
     CutBefore,
-    /// The work is done, and the connection ends without an answer.
+    /// The work is done, and the connection closes without an answer.
     CutAfter,
 }
 
-/// How a person merges.
+/// The ways in which a person can merge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Merge {
     Commit,
     Squash,
 }
 
-/// What a test may look at of a pull request.
+/// The parts of a pull request that a test may read.
 #[derive(Clone, Debug)]
 pub(crate) struct PullRow {
     pub(crate) number: u64,
@@ -69,12 +69,12 @@ pub(crate) struct PullRow {
     pub(crate) labels: Vec<String>,
 }
 
-/// What a test may change about a repository.
+/// The parts of a repository that a test may change.
 #[derive(Clone, Debug)]
 pub(crate) struct Repo {
     pub(crate) owner: String,
     pub(crate) name: String,
-    /// What it was called before: requests for that are redirected.
+    /// Its former names: requests for them are redirected.
     pub(crate) former: Vec<String>,
     pub(crate) private: bool,
     pub(crate) archived: bool,
@@ -82,19 +82,19 @@ pub(crate) struct Repo {
     pub(crate) deletes_merged: bool,
     pub(crate) fork_of: Option<String>,
     pub(crate) labels: Vec<String>,
-    /// Branches that nobody may delete.
+    /// Branches that cannot be deleted.
     pub(crate) protected: Vec<String>,
     pub(crate) pulls: Vec<PullRow>,
     pub(crate) bare: PathBuf,
     id: u64,
 }
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct GithubApi {
     /// `http://127.0.0.1:PORT`
     pub(crate) url: String,
     shared: Arc<Shared>,
-    /// Goes with the server.
+    /// Removed with the server.
     _folder: tempfile::TempDir,
 }
 
@@ -112,7 +112,7 @@ struct State {
     /// How many requests were left hanging, git's included.
     held: usize,
     mistakes: Vec<String>,
-    /// Requests that are left, and when there are new ones.
+    /// The number of requests left, and when the limit resets.
     limit: (u64, Timestamp),
     scopes: Option<&'static str>,
     skew_seconds: i64,
@@ -146,22 +146,22 @@ impl GithubApi {
         Self { url, shared, _folder: folder }
     }
 
-    /// The setting `github.api`.
+    /// Returns the value for the setting `github.api`.
     pub(crate) fn api(&self) -> String {
         format!("{}{BASE}", self.url)
     }
 
-    /// For `git clone`; wants the token.
+    /// Returns the URL for `git clone`; it requires the token.
     pub(crate) fn clone_url(&self, slug: &str) -> String {
         format!("{}/{slug}.git", self.url)
     }
 
-    /// An empty, private repository.
+    /// Adds an empty, private repository and returns its path.
     pub(crate) fn add_repository(&self, slug: &str) -> PathBuf {
         self.state().add(slug).bare.clone()
     }
 
-    /// Changes a repository, or looks at it.
+    /// Changes or reads a repository.
     pub(crate) fn with<T>(&self, slug: &str, change: impl FnOnce(&mut Repo) -> T) -> T {
         let mut state = self.state();
         let repo = state.find(slug).unwrap_or_else(|| panic!("there is no {slug}"));
@@ -181,7 +181,7 @@ impl GithubApi {
         self.state().repositories.retain(|repo| repo.slug() != slug);
     }
 
-    /// Gives it another owner or name; the former one leads there.
+    /// Gives the repository another owner or name; the former one redirects there.
     pub(crate) fn rename(&self, slug: &str, to: &str) {
         let (owner, name) = to.split_once('/').unwrap();
         self.with(slug, |repo| {
@@ -190,7 +190,7 @@ impl GithubApi {
         });
     }
 
-    /// Renames the default branch, as its settings do; open pull requests follow.
+    /// Renames the default branch, as the repository's settings do; open pull requests follow.
     pub(crate) fn rename_default_branch(&self, slug: &str, to: &str) {
         self.with(slug, |repo| {
             let from = repo.default_branch();
@@ -202,8 +202,8 @@ impl GithubApi {
         });
     }
 
-    /// Merges as a person does on the page: really, in the bare repository. The commit's id, or what the
-    /// page says.
+    /// Merges as a person does on the page: really, in the bare repository. Returns the commit's id, or the
+    /// page's error.
     pub(crate) fn merge(&self, slug: &str, number: u64, how: Merge) -> Result<String, String> {
         self.with(slug, |repo| repo.merge(number, how))
     }
@@ -213,7 +213,7 @@ impl GithubApi {
         self.with(slug, |repo| repo.pull(number).unwrap().is_open = false);
     }
 
-    /// Commits a file to a branch, as a person does on the page: a new branch begins at the default one.
+    /// Commits a file to a branch, as a person does on the page: a new branch starts at the default one.
     pub(crate) fn commit(&self, slug: &str, branch: &str, path: &str, content: &str) -> String {
         self.with(slug, |repo| {
             let from = repo.tip(branch).or_else(|| repo.tip(&repo.default_branch()));
@@ -232,39 +232,39 @@ impl GithubApi {
         })
     }
 
-    /// The next `times` requests whose `METHOD /path?query` contains `matching` come to grief, git's
+    /// Makes the next `times` requests whose `METHOD /path?query` contains `matching` fail, git's
     /// included (`POST /me/brain.git/git-receive-pack`).
     pub(crate) fn fail_next(&self, times: usize, matching: &str, what: What) {
         self.state().troubles.push((times, matching.to_owned(), what));
     }
 
-    /// Ends all trouble.
+    /// Ends all failures.
     pub(crate) fn mend(&self) {
         self.state().troubles.clear();
     }
 
-    /// How many requests are left, and how long until there are 5,000 again.
+    /// Sets how many requests are left, and how long until the limit of 5,000 resets.
     pub(crate) fn limit(&self, left: u64, reset: Duration) {
         self.state().limit = (left, Timestamp::now() + jiff::SignedDuration::try_from(reset).unwrap());
     }
 
-    /// What a classic token may do; `None` for a fine-grained one, of which it is not told.
+    /// Sets what a classic token may do; `None` for a fine-grained token, which has no scopes header.
     pub(crate) fn scopes(&self, scopes: Option<&'static str>) {
         self.state().scopes = scopes;
     }
 
-    /// How far the server's clock is ahead.
+    /// Sets how far the server's clock is ahead.
     pub(crate) fn skew(&self, seconds: i64) {
         self.state().skew_seconds = seconds;
     }
 
-    /// All requests of the API with their status, in order: `POST /repos/me/brain/pulls 201`. One that got
+    /// Returns all API requests with their status, in order: `POST /repos/me/brain/pulls 201`. One that got
     /// no answer has 0.
     pub(crate) fn log(&self) -> Vec<String> {
         self.state().log.clone()
     }
 
-    /// How many requests were left hanging so far, git's included.
+    /// Returns how many requests were left hanging so far, git's included.
     pub(crate) fn held(&self) -> usize {
         self.state().held
     }
@@ -325,7 +325,7 @@ impl State {
         at.map(|at| &mut self.repositories[at])
     }
 
-    /// The trouble that a request is in for.
+    /// Takes the failure that applies to a request.
     fn trouble(&mut self, request: &str) -> Option<What> {
         let (times, _, what) = self
             .troubles
@@ -345,7 +345,7 @@ impl Repo {
         git(&self.bare, &["symbolic-ref", "--short", "HEAD"]).trim().to_owned()
     }
 
-    /// Where a branch points.
+    /// Returns the commit that a branch points to.
     pub(crate) fn tip(&self, branch: &str) -> Option<String> {
         let name = format!("refs/heads/{branch}");
         let (is_there, out) = try_git(&self.bare, &["rev-parse", "--verify", "--quiet", &name]);
@@ -356,8 +356,8 @@ impl Repo {
         self.pulls.iter_mut().find(|pull| pull.number == number)
     }
 
-    /// What GitHub notices by itself: an open pull request follows its branch, is closed with it, and is
-    /// merged when somebody has pushed its commits to the base.
+    /// Does what GitHub does on its own: an open pull request follows its branch, is closed with it, and is
+    /// merged when its commits are pushed to the base.
     fn refresh(&mut self) {
         for at in 0..self.pulls.len() {
             let pull = &self.pulls[at];
@@ -435,7 +435,7 @@ impl Repo {
         repository
     }
 
-    /// `is_whole`: as the one pull request, not as one of a list.
+    /// `is_whole`: as a single pull request, not as an item of a list.
     fn pull_json(&self, pull: &PullRow, url: &str, is_whole: bool) -> Value {
         let slug = self.slug();
         let end = |branch: &str, sha: &str| {
@@ -586,7 +586,7 @@ fn respond(mut stream: &TcpStream, reply: Reply, shared: &Shared) -> std::io::Re
     stream.write_all(&reply.body)
 }
 
-/// One request of the API.
+/// Answers one API request.
 fn api(request: &Request, shared: &Shared) -> Reply {
     let header = |name: &str| request.header(name);
     let target = request.target.strip_prefix(BASE).unwrap_or_default();
@@ -628,11 +628,11 @@ fn api(request: &Request, shared: &Shared) -> Reply {
     } else {
         answer(&mut state, &shared.url, &request.method, &path, &query, &body)
     };
-    // By its number a repository is asked for only when somebody was redirected there.
+    // A repository is requested by its number only after a redirect.
     if !path.starts_with("/repositories/") {
         let answered: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
         let mut mistakes = openapi::mistakes_of_request(&request.method, &path, &query, &body);
-        // What is refused as wrong may be wrong.
+        // A request that is refused as invalid may violate the description.
         if reply.status < 400 {
             state.mistakes.append(&mut mistakes);
         }
@@ -705,7 +705,7 @@ fn answer(
             let (state, head) = (text("state", "open"), text("head", ""));
             let is_asked_for = |pull: &&PullRow| {
                 (state == "all" || pull.is_open == (state == "open"))
-                    // A filter without an owner is no filter, as there.
+                    // As on GitHub, a filter without an owner is ignored.
                     && (!head.contains(':') || head == format!("{}:{}", repo.owner, pull.branch))
             };
             let mut pulls: Vec<&PullRow> = repo.pulls.iter().filter(is_asked_for).collect();
@@ -850,7 +850,7 @@ fn page(query: &BTreeMap<String, String>, items: impl Iterator<Item = Value>) ->
     Reply::json(200, &json!(items))
 }
 
-/// The git side: the same repositories over smart HTTP, by git's own `http-backend`.
+/// The git side: the same repositories over smart HTTP, served by git's own `http-backend`.
 fn git_service(request: &Request, shared: &Shared) -> Reply {
     let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
     let Some((slug, service)) = path.trim_start_matches('/').split_once(".git/") else {
@@ -937,7 +937,7 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
     out
 }
 
-/// Percent-decoding.
+/// Decodes percent-encoding.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();

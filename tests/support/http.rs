@@ -1,4 +1,5 @@
-//! The part of an HTTP/1.1 server that all test servers share: a listener on loopback and a reader of requests.
+//! The parts of an HTTP/1.1 server that all test servers share: a listener on loopback and a reader of
+//! requests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};

@@ -1,5 +1,5 @@
-//! The Messages API on loopback: as strict as the real one about what it is asked, and as
-//! unreliable as a test wants it.
+//! The Messages API on loopback: as strict about requests as the real one, and
+//! as unreliable as a test requires.
 
 use std::io::{BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -11,40 +11,40 @@ use serde_json::{Value, json};
 
 use super::http;
 
-/// The only key that is accepted. Of a kind that no redactor knows, so that a leak would be seen.
+/// The only accepted key. No redactor knows its form, so a leak would show.
 pub(crate) const KEY: &str = "canary-key-7d1f0a93e5";
 
 pub(crate) struct Request {
-    /// From 0.
+    /// The number of the request, from 0.
     pub(crate) number: usize,
     pub(crate) body: Value,
 }
 
 impl Request {
-    /// What stands between the marks of the transcript.
+    /// Returns the text between the marks of the transcript.
     pub(crate) fn user(&self) -> &str {
         self.body["messages"][0]["content"].as_str().unwrap()
     }
 }
 
 pub(crate) enum Reply {
-    /// The tool is called with this.
+    /// A call of the tool with this input.
     Call(Value),
-    /// The same, but cut off, refused or whatever else ends an answer.
+    /// The same call with this stop reason, such as `max_tokens` or `refusal`.
     Ended(Value, &'static str),
-    /// Text, and no call.
+    /// Text without a tool call.
     Text(&'static str),
-    /// An error of the API, with what stands in `retry-after`.
+    /// An error of the API, with the value of `retry-after`.
     Error(u16, &'static str, Option<u32>),
-    /// Bytes that are no answer.
+    /// Bytes that are not a valid response.
     Garbage(&'static str),
-    /// Nothing, until the client goes or the server is dropped.
+    /// No response until the client disconnects or the server is dropped.
     Silence,
-    /// What follows after a while.
+    /// This reply after a delay.
     Slow(Duration, Box<Reply>),
 }
 
-/// Serves until it is dropped.
+/// A server that runs until it is dropped.
 pub(crate) struct MessagesApi {
     pub(crate) url: String,
     requests: Arc<Mutex<Vec<Value>>>,
@@ -69,12 +69,12 @@ impl MessagesApi {
         api
     }
 
-    /// The bodies of all requests that were let in.
+    /// Returns the bodies of all accepted requests.
     pub(crate) fn requests(&self) -> Vec<Value> {
         self.requests.lock().unwrap().clone()
     }
 
-    /// All tokens that it has put on the bill.
+    /// Returns all tokens that the server has billed.
     pub(crate) fn billed_tokens(&self) -> u64 {
         *self.billed.lock().unwrap()
     }
@@ -157,7 +157,7 @@ fn serve(
     Ok(())
 }
 
-/// What the real API would find wrong with a request.
+/// Returns what the real API would reject in a request.
 fn mistake(body: &Value) -> Option<&'static str> {
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     let tools = body["tools"].as_array();
@@ -177,7 +177,7 @@ fn mistake(body: &Value) -> Option<&'static str> {
     }
 }
 
-/// A call of the only tool that was offered.
+/// Builds a call of the only tool offered.
 fn call(request: &Request, input: &Value) -> Value {
     json!([{ "type": "tool_use", "id": "toolu_01", "name": request.body["tools"][0]["name"], "input": input }])
 }

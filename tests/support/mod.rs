@@ -1,4 +1,5 @@
-//! A machine of its own for each test: home, settings, state and brain in one folder that goes away.
+//! A separate environment for each test: home, settings, state and brain in one folder that is removed at the
+//! end.
 
 pub(crate) mod canaries;
 pub(crate) mod embeddings_api;
@@ -16,13 +17,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long a condition may take to come true. Long, for a machine that builds beside the tests;
-/// nothing is slower for it.
+/// How long a condition may take to become true. Long, for a machine that builds beside the tests;
+/// it makes no passing test slower.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,
-    /// What every command gets besides.
+    /// Environment variables that every command also gets.
     pub(crate) variables: Vec<(String, String)>,
 }
 
@@ -31,7 +32,7 @@ impl Sandbox {
         Self { folder: tempfile::tempdir().unwrap(), variables: Vec::new() }
     }
 
-    /// With a brain made by `nugget init`.
+    /// Creates a sandbox with a brain made by `nugget init`.
     pub(crate) fn with_brain() -> Self {
         let sandbox = Self::new();
         sandbox.ok(["init", "--path"].map(OsStr::new).into_iter().chain([sandbox.brain().as_os_str()]));
@@ -55,7 +56,7 @@ impl Sandbox {
             .env("XDG_CONFIG_HOME", self.path().join("config"))
             .env("XDG_STATE_HOME", self.path().join("state"))
             .env("NUGGET_DRAINER_LINGER_SECONDS", "0")
-            // The client of whoever runs the tests is none of their business.
+            // The tests must not use the client of the person who runs them.
             .env("NUGGET_EXTRACT_CLAUDE", "/nonexistent/claude")
             .env("COLUMNS", "80")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
@@ -95,12 +96,12 @@ impl Sandbox {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // A command that does not read its input may be gone already.
+        // A command that does not read its input may have exited already.
         let _ = child.stdin.take().unwrap().write_all(input);
         child.wait_with_output().unwrap()
     }
 
-    /// Captures a transcript to its end.
+    /// Captures a transcript and waits for the result.
     pub(crate) fn capture(&self, transcript: &Path) -> Value {
         let transcript = transcript.to_str().unwrap();
         let output = self.run(["capture-session", "--transcript", transcript, "--wait", "--json"]);
@@ -114,7 +115,7 @@ impl Sandbox {
 }
 
 impl Drop for Sandbox {
-    /// No process outlives its test: the drainer goes by itself once there is nothing to do.
+    /// No process outlives its test: the worker exits by itself once there is nothing to do.
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -127,7 +128,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// Waits for a condition.
+/// Waits for a condition; `what` describes it in the panic at the time limit.
 pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -136,7 +137,7 @@ pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// The real git, with nothing of this machine's configuration.
+/// Runs the real git without this machine's configuration, and requires success.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
     let output = try_git(folder, arguments);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -164,7 +165,7 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(path)
 }
 
-/// Ends a server that a test has started, by its handle.
+/// A started process that is killed when it is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {

@@ -1,18 +1,18 @@
-//! GitHub's own description of its API, to hold requests and the local GitHub's answers against.
+//! GitHub's own description of its API, to check requests and the local GitHub's answers against.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde_json::{Map, Value};
 
-/// Cut by `github_openapi.mjs`, which says from what. Fields that nobody here looks at are left out, so
-/// a field that is not in it is one that was made up.
+/// Reduced by `github_openapi.mjs`, which names the source. Fields that neither nugget nor the tests read
+/// are left out, so a field that is missing here counts as invented.
 static EXTRACT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     let extract: Value = serde_json::from_str(include_str!("github_openapi.json")).unwrap();
     extract["operations"].as_object().unwrap().clone()
 });
 
-/// What is wrong with a request, by the description. The path is without the API's base.
+/// Returns what the description finds wrong with a request. The path is without the API's base.
 pub(crate) fn mistakes_of_request(
     method: &str,
     path: &str,
@@ -40,13 +40,13 @@ pub(crate) fn mistakes_of_request(
     mistakes.into_iter().map(|mistake| format!("{method} {path}: {mistake}")).collect()
 }
 
-/// What is wrong with an answer. A status that the description does not name is not looked at: it names
-/// neither rate limits nor all refusals.
+/// Returns what the description finds wrong with an answer. A status that the description does not name is
+/// not checked: it names neither rate limits nor all refusals.
 pub(crate) fn mistakes_of_answer(method: &str, path: &str, status: u16, body: &Value) -> Vec<String> {
     let Some(operation) = operation(method, path) else { return Vec::new() };
     let mut mistakes = Vec::new();
     match operation["answers"].get(status.to_string()) {
-        // Of a refusal it may say nothing.
+        // The description may have no schema for a refusal.
         Some(Value::Null) if !body.is_null() && status < 400 => {
             mistakes.push("a body where there is none".to_owned())
         }
@@ -64,7 +64,7 @@ fn operation(method: &str, path: &str) -> Option<&'static Value> {
         let is_it = loop {
             match (parts.next(), wanted.next()) {
                 (None, None) => break true,
-                // A ref has slashes in it.
+                // A ref contains slashes.
                 (Some(_), Some("{ref}")) => break true,
                 (Some(part), Some(wanted)) if wanted.starts_with('{') || part == wanted => {}
                 _ => break false,
@@ -74,7 +74,7 @@ fn operation(method: &str, path: &str) -> Option<&'static Value> {
     })
 }
 
-/// JSON Schema, as far as the description uses it.
+/// Checks the parts of JSON Schema that the description uses.
 fn check(schema: &Value, value: &Value, at: &str, mistakes: &mut Vec<String>) {
     for choice in ["oneOf", "anyOf"] {
         if let Some(choices) = schema[choice].as_array() {
