@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 
 use self::question_set::{Question, QuestionSet};
 use self::report::{Report, SetReport, UnrelatedReport};
-use self::set_index::SetIndex;
+use self::set_index::{SetIndex, embedding_failed};
 use self::stage::{QuestionResult, SetResults, Stage};
 use crate::context::Context;
 use crate::error::CliError;
@@ -270,9 +270,4 @@ fn question_json(
         "stages": stages,
         "candidates": candidates,
     })
-}
-
-fn embedding_failed(error: embed::Error) -> CliError {
-    CliError::new(format!("the embedding model failed: {error}"))
-        .hint("`nugget config` shows which model is set")
 }

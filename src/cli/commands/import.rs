@@ -13,12 +13,11 @@ use extract::notes;
 use git::{CommitId, Identity, Lock, Outcome, Proposal, Repository};
 use jiff::Timestamp;
 use queue::Queue;
-use serde::Serialize;
 use serde_json::json;
 
 use self::comparison::{Comparison, KnownTexts};
 use self::proposal::{ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit};
-use self::sources::SourceFile;
+use self::sources::{LeftOut, SourceFile};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::spawn::ensure_worker;
@@ -64,13 +63,6 @@ pub(crate) struct ImportArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// What does not become a unit, and why. The fields are keys of the JSON output.
-#[derive(Serialize)]
-struct LeftOut {
-    what: String,
-    reason: String,
 }
 
 impl ImportArgs {

@@ -9,7 +9,6 @@ use index::{ChunkRow, Filter, Index, ModelLabel, PrechunkedUnit, Snapshot, Vecto
 use knowledge::{Domain, Unit, UnitId, UnitType, unit};
 use rayon::prelude::*;
 
-use super::embedding_failed;
 use super::question_set::QuestionSet;
 use crate::error::CliError;
 use crate::output;
@@ -161,4 +160,9 @@ fn embed_texts(
 
 fn index_failed(error: index::Error) -> CliError {
     actors::StartError::Index(error).into()
+}
+
+pub(super) fn embedding_failed(error: embed::Error) -> CliError {
+    CliError::new(format!("the embedding model failed: {error}"))
+        .hint("`nugget config` shows which model is set")
 }

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use extract::notes::NoteKind;
 use jiff::Timestamp;
+use serde::Serialize;
 use transcript::{Exclude, Ignore};
 
-use super::LeftOut;
 use crate::error::{CliError, MISSING};
 use crate::output::safe;
 
@@ -40,6 +40,13 @@ impl SourceFile {
     pub(super) fn stem(&self) -> String {
         self.path.file_stem().map_or_else(|| "note".into(), |stem| stem.to_string_lossy().into_owned())
     }
+}
+
+/// What does not become a unit, and why. The fields are keys of the JSON output.
+#[derive(Serialize)]
+pub(super) struct LeftOut {
+    pub what: String,
+    pub reason: String,
 }
 
 /// Finds the files of all named sources, each once.
