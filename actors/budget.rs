@@ -1,28 +1,30 @@
-//! Pays for calls of the API that belong to no capture: answers to questions, and their order.
+//! Reserves budget for calls of language models before they are made, and settles it afterwards.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use extract::{Ledger, LedgerError, Reserved, Spending};
 use jiff::Timestamp;
 use llm::Usage;
-use queue::{Budget, CallCost, Queue, Reservation};
+use queue::{Budget, CallCost, Claim, Queue, Reservation};
 
-use crate::pipeline::{blocking, chain};
-use crate::purse::dollars;
+use crate::background::run_blocking;
+use crate::failure::error_chain;
+use crate::jobs::Jobs;
 
 const BACKEND: &str = "claude-api";
-/// No token of a text is shorter than this many bytes, on average: what is set aside is enough.
+/// On average no token of a text is shorter than this many bytes, so that the reservation is large enough.
 const BYTES_PER_TOKEN_MIN: usize = 3;
 
-/// The ledger of a brain, opened when there is something to pay.
+/// The budget for calls that belong to no capture: answers to questions, and their order.
 #[derive(Clone, Debug)]
 pub struct ApiBudget {
     queue: Arc<PathBuf>,
     budget: Budget,
 }
 
-/// What is set aside for one call, until it is settled. Dropped, it stays on the bill: whoever made the
-/// call may have died after it.
+/// The reservation for one call, until it is settled. If it is dropped it stays, as the call may have been
+/// made.
 #[derive(Debug)]
 pub struct ApiReservation {
     queue: Queue,
@@ -30,16 +32,16 @@ pub struct ApiReservation {
 }
 
 impl ApiBudget {
-    /// `queue` is the file of the brain's queue, whose ledger is the brain's only one.
+    /// `queue` is the file of the brain's queue, which records all costs of the brain. It is opened when
+    /// there is something to reserve.
     pub fn new(queue: PathBuf, budget: Budget) -> Self {
         Self { queue: Arc::new(queue), budget }
     }
 
-    /// Sets aside the most that a call may cost: so many bytes for the model to read, and so many tokens
-    /// for it to write.
+    /// Reserves the most that a call may cost: for this many bytes of input, and this many tokens of output.
     ///
     /// # Errors
-    /// When the budget has no room for it, or the ledger cannot be written; in words for a person.
+    /// When the budget is too small for it, or the queue cannot be written; in words for a person.
     pub async fn reserve(
         &self,
         model: &str,
@@ -52,9 +54,9 @@ impl ApiBudget {
             output_tokens: output_tokens.into(),
             ..Usage::default()
         };
-        let estimate = spent(model, &usage);
-        blocking(move || {
-            let queue = Queue::open(&this.queue).map_err(|error| chain(&error))?;
+        let estimate = api_cost(model, &usage);
+        run_blocking(move || {
+            let queue = Queue::open(&this.queue).map_err(|error| error_chain(&error))?;
             match queue.reserve_spend(None, &estimate, &this.budget, Timestamp::now()) {
                 Ok(Reservation::Granted(number)) => Ok(ApiReservation { queue, number }),
                 Ok(Reservation::OverBudget { tokens, microdollars }) => Err(format!(
@@ -63,7 +65,7 @@ impl ApiBudget {
                     dollars(microdollars),
                     dollars(this.budget.microdollars),
                 )),
-                Err(error) => Err(chain(&error)),
+                Err(error) => Err(error_chain(&error)),
             }
         })
         .await
@@ -71,16 +73,16 @@ impl ApiBudget {
 }
 
 impl ApiReservation {
-    /// Puts what the call has cost in the place of the estimate.
+    /// Replaces the estimate by the cost of the call.
     pub async fn settle(self, model: &str, usage: &Usage) {
-        let spent = spent(model, usage);
-        let settled = blocking(move || self.queue.settle_spend(self.number, &spent)).await;
+        let cost = api_cost(model, usage);
+        let settled = run_blocking(move || self.queue.settle_spend(self.number, &cost)).await;
         if let Err(error) = settled {
-            tracing::warn!(error = chain(&error), "a call stays on the bill at its estimate");
+            tracing::warn!(error = error_chain(&error), "a call's cost remains estimated");
         }
     }
 
-    /// For a call that has failed: struck from the bill, unless the server may have worked on it.
+    /// For a call that failed: releases the reservation, unless the server may have worked on it.
     pub async fn failed(self, error: &llm::Error) {
         if !error.may_have_cost() {
             self.release().await;
@@ -89,21 +91,80 @@ impl ApiReservation {
 
     /// For a call that was not made.
     pub async fn release(self) {
-        let released = blocking(move || self.queue.release_spend(self.number)).await;
+        let released = run_blocking(move || self.queue.release_spend(self.number)).await;
         if let Err(error) = released {
-            tracing::warn!(error = chain(&error), "a call stays on the bill that cost nothing");
+            tracing::warn!(error = error_chain(&error), "failed to release the reservation of a call");
         }
     }
 }
 
-fn spent(model: &str, usage: &Usage) -> CallCost {
-    CallCost {
+/// The budget for the calls of one capture, as its extractor sees it.
+pub(crate) struct CaptureBudget {
+    jobs: Jobs,
+    claim: Claim,
+    budget: Budget,
+}
+
+impl CaptureBudget {
+    pub(crate) fn new(jobs: Jobs, claim: Claim, budget: Budget) -> Self {
+        Self { jobs, claim, budget }
+    }
+}
+
+impl Ledger for CaptureBudget {
+    fn reserve(&self, estimate: &Spending) -> Result<Reserved, LedgerError> {
+        let Jobs { queue, clock, .. } = &self.jobs;
+        let estimate = call_cost(estimate);
+        Ok(match queue.reserve_spend(Some(&self.claim), &estimate, &self.budget, clock.now())? {
+            Reservation::Granted(reservation) => Reserved::Granted(reservation),
+            Reservation::OverBudget { tokens, microdollars } => Reserved::OverBudget(format!(
+                "the next call could exceed the budget for 24 hours ({tokens} of {} tokens and ${:.2} of ${:.2} are spent)",
+                self.budget.tokens,
+                dollars(microdollars),
+                dollars(self.budget.microdollars),
+            )),
+        })
+    }
+
+    fn settle(&self, reservation: i64, settled: &Spending) -> Result<(), LedgerError> {
+        Ok(self.jobs.queue.settle_spend(reservation, &call_cost(settled))?)
+    }
+
+    fn release(&self, reservation: i64) -> Result<(), LedgerError> {
+        Ok(self.jobs.queue.release_spend(reservation)?)
+    }
+
+    fn saved_answer(&self, question: &str) -> Result<Option<Vec<u8>>, LedgerError> {
+        Ok(self.jobs.queue.saved_answer(&self.claim, question)?)
+    }
+
+    fn save_answer(&self, question: &str, answer: &[u8]) -> Result<(), LedgerError> {
+        Ok(self.jobs.queue.save_answer(&self.claim, question, answer)?)
+    }
+}
+
+fn dollars(microdollars: u64) -> f64 {
+    microdollars as f64 / 1e6
+}
+
+fn api_cost(model: &str, usage: &Usage) -> CallCost {
+    call_cost(&Spending {
         model: model.to_owned(),
         backend: BACKEND.to_owned(),
+        usage: *usage,
+        microdollars: llm::microdollars(model, usage),
+    })
+}
+
+fn call_cost(spending: &Spending) -> CallCost {
+    let Spending { model, backend, usage, microdollars } = spending;
+    CallCost {
+        model: model.clone(),
+        backend: backend.clone(),
         input_tokens: usage.input_tokens,
         output_tokens: usage.output_tokens,
         cache_write_tokens: usage.cache_creation_input_tokens,
         cache_read_tokens: usage.cache_read_input_tokens,
-        microdollars: llm::microdollars(model, usage),
+        microdollars: *microdollars,
     }
 }

@@ -1,181 +1,141 @@
-//! Finds knowledge in conversations. Owns the calls of models, their spend and their back-off.
+//! Finds knowledge in conversations. The only stage that calls language models; it records what they cost.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use extract::{ExtractionContext, Extractor, KnownUnit};
 use index::Index;
 use knowledge::Candidate;
-use queue::{Budget, Claim, Finish, Stage};
-use ractor::{Actor, ActorProcessingErr, ActorRef};
+use queue::{Budget, Claim, Stage};
 use transcript::Conversation;
 use transcript::redact::redact;
 
-use crate::embedding;
-use crate::mailbox::Mailbox;
-use crate::pipeline::{self, Failure, Found, Jobs, Session, Step, Worked};
-use crate::purse::Purse;
+use crate::background::{run_blocking, run_on_own_thread};
+use crate::budget::CaptureBudget;
+use crate::failure::{Failure, FailureClass, error_chain};
+use crate::jobs::Jobs;
+use crate::pipeline::{self, Findings, Session};
+use crate::stage_actor::{StageWorker, Step};
 
-pub struct Extraction;
-
-pub enum Message {
-    /// There may be conversations to look through.
-    Wake,
-}
+/// How many units of the brain a model is given.
+const KNOWN_UNITS_MAX: usize = 150;
+/// How many of the user's messages, and of the characters of each, decide which units those are.
+const MESSAGES_COMPARED_MAX: usize = 500;
+const MESSAGE_CHARS_MAX: usize = 2_000;
 
 #[derive(Clone)]
-pub struct Arguments {
-    pub jobs: Jobs,
-    pub extractor: Arc<dyn Extractor>,
-    pub budget: Budget,
-    pub index: Index,
-    /// Candidates below it are rejected.
-    pub confidence_min: f64,
-    pub bell: Mailbox<Message>,
-    pub next: Mailbox<embedding::Message>,
+pub(crate) struct ExtractionWorker {
+    pub(crate) jobs: Jobs,
+    pub(crate) extractor: Arc<dyn Extractor>,
+    pub(crate) budget: Budget,
+    pub(crate) index: Index,
+    /// Candidates below it are rejected, from 0 to 1.
+    pub(crate) confidence_min: f64,
 }
 
-pub struct State {
-    arguments: Arguments,
-}
+impl StageWorker for ExtractionWorker {
+    const STAGE: Stage = Stage::Extraction;
+    type Request = Infallible;
 
-impl Actor for Extraction {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        _: ActorRef<Message>,
-        mut arguments: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        arguments.jobs.take_over(Stage::Extraction, arguments.bell.health())?;
-        Ok(State { arguments })
+    async fn work(&self, claim: Claim) -> Result<Step, Failure> {
+        let this = self.clone();
+        run_on_own_thread(async move { this.extract(claim).await }).await
     }
 
-    async fn handle(
-        &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let health = Arc::clone(state.arguments.bell.health());
-        let _busy = health.begin();
-        match message {
-            Message::Wake => {
-                state.arguments.bell.answer();
-                if state.extract_one().await? != Worked::Idle {
-                    state.arguments.bell.ring_again(&myself, Message::Wake);
-                }
+    fn committed(&self) {
+        failpoint::here!("extraction-after-keep");
+    }
+}
+
+impl ExtractionWorker {
+    async fn extract(self, claim: Claim) -> Result<Step, Failure> {
+        let Self { jobs, extractor, budget, index, confidence_min } = self;
+        let mut conversation: Conversation = pipeline::decode(&claim.input)?;
+        let session = Session {
+            project: conversation.project.clone(),
+            begun: conversation.started,
+            ended: conversation.ended,
+        };
+        if conversation.session_id.is_empty() {
+            conversation.session_id = claim.capture.session_id.as_str().to_owned();
+        }
+        let messages = messages_to_compare(&conversation);
+        let known = run_blocking(move || known_units(&index, &messages)).await;
+        let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
+            Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
+        });
+        let context =
+            ExtractionContext { ledger: Arc::new(CaptureBudget::new(jobs, claim, budget)), known, waited };
+        let extraction = extractor.extract(&conversation, &context).await.map_err(|error| {
+            let class = match &error {
+                extract::Error::Retry { retry_after: Some(wait), .. } => FailureClass::RetryAfter(*wait),
+                extract::Error::Retry { retry_after: None, .. } => FailureClass::Retryable,
+                extract::Error::Permanent { .. } => FailureClass::Permanent,
+            };
+            Failure::new(class, error_chain(&error))
+        })?;
+        let (mut candidates, mut rejected) = (Vec::new(), extraction.rejected);
+        for rejected in &mut rejected {
+            redact_in_place(&mut rejected.title);
+            redact_in_place(&mut rejected.reason);
+        }
+        for mut candidate in extraction.candidates {
+            redact_candidate(&mut candidate);
+            if candidate.confidence < confidence_min {
+                let reason = format!("confidence {:.2} is below {confidence_min:.2}", candidate.confidence);
+                rejected.push(knowledge::Rejected { title: candidate.title, reason });
+            } else {
+                candidates.push(candidate);
             }
         }
-        Ok(())
+        if candidates.is_empty() {
+            let mut reason = extraction.empty_reason.unwrap_or_else(|| match rejected.len() {
+                0 => "no knowledge was found".to_owned(),
+                count => format!("{count} candidates were rejected, the first: {}", rejected[0].reason),
+            });
+            redact_in_place(&mut reason);
+            return Ok(Step::end_with_nothing(reason));
+        }
+        let findings =
+            Findings { session, candidates, rejected, by: extraction.extractor, ..Findings::default() };
+        failpoint::here!("extraction-before-keep");
+        Ok(Step::Next(Stage::Embedding, pipeline::encode(&findings)?))
     }
 }
 
-impl State {
-    async fn extract_one(&mut self) -> Result<Worked, ActorProcessingErr> {
-        let arguments = self.arguments.clone();
-        let worked = pipeline::work_once(&self.arguments.jobs, Stage::Extraction, |claim| {
-            pipeline::apart_async(async move { extract(arguments, &claim).await })
-        })
-        .await?;
-        if worked == Worked::Passed(Some(Stage::Embedding)) {
-            failpoint::here!("extraction-after-keep");
-            self.arguments.next.ring(embedding::Message::Wake);
-        }
-        Ok(worked)
-    }
-}
-
-async fn extract(arguments: Arguments, claim: &Claim) -> Result<Step, Failure> {
-    let Arguments { jobs, extractor, budget, index, confidence_min, .. } = arguments;
-    let mut conversation: Conversation = pipeline::decode(&claim.input)?;
-    let session = Session {
-        project: conversation.project.clone(),
-        begun: conversation.started,
-        ended: conversation.ended,
-    };
-    if conversation.session_id.is_empty() {
-        conversation.session_id = claim.capture.session_id.as_str().to_owned();
-    }
-    let words = words(&conversation);
-    let known = pipeline::blocking(move || known(&index, &words)).await;
-    let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
-        Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
-    });
-    let ledger = Arc::new(Purse::new(jobs, claim.clone(), budget));
-    let context = ExtractionContext { ledger, known, waited };
-    let extraction = extractor.extract(&conversation, &context).await.map_err(|error| match &error {
-        extract::Error::Retry { retry_after, .. } => {
-            Failure { after: *retry_after, ..Failure::passing(&error) }
-        }
-        extract::Error::Permanent { .. } => Failure::permanent(&error),
-    })?;
-    let (mut candidates, mut rejected) = (Vec::new(), extraction.rejected);
-    for rejected in &mut rejected {
-        cleaned(&mut rejected.title);
-        cleaned(&mut rejected.reason);
-    }
-    for mut candidate in extraction.candidates {
-        without_secrets(&mut candidate);
-        if candidate.confidence < confidence_min {
-            let reason = format!("confidence {:.2} is below {confidence_min:.2}", candidate.confidence);
-            rejected.push(knowledge::Rejected { title: candidate.title, reason });
-        } else {
-            candidates.push(candidate);
-        }
-    }
-    if candidates.is_empty() {
-        let mut reason = extraction.empty_reason.unwrap_or_else(|| match rejected.len() {
-            0 => "no knowledge was found".to_owned(),
-            count => format!("{count} candidates were rejected, the first: {}", rejected[0].reason),
-        });
-        cleaned(&mut reason);
-        return Ok(Step::End(Finish::Nothing { reason }));
-    }
-    let found = Found { session, candidates, rejected, by: extraction.extractor, ..Found::default() };
-    failpoint::here!("extraction-before-keep");
-    Ok(Step::Next(Stage::Embedding, pipeline::encode(&found)?))
-}
-
-/// Extractors see no secret and check what a model gives back. Here, before anything is kept, it is
-/// made sure of once more, whoever the extractor is: a title becomes a file's name and a slug.
-fn without_secrets(candidate: &mut Candidate) {
+/// Extractors are given no secret and check what a model returns. This checks once more, for any extractor,
+/// before anything is kept: a title becomes a file's name and a unit's id.
+fn redact_candidate(candidate: &mut Candidate) {
     let Candidate { domain, title, description, body, tags, evidence, .. } = candidate;
     for text in [domain, title, description, body].into_iter().chain(tags) {
-        cleaned(text);
+        redact_in_place(text);
     }
     for evidence in evidence {
-        cleaned(&mut evidence.excerpt);
+        redact_in_place(&mut evidence.excerpt);
     }
 }
 
-fn cleaned(text: &mut String) {
-    if let Cow::Owned(clean) = redact(text) {
-        *text = clean;
+fn redact_in_place(text: &mut String) {
+    if let Cow::Owned(redacted) = redact(text) {
+        *text = redacted;
     }
 }
 
-/// How many units of the brain a model is told of.
-const KNOWN_MAX: usize = 150;
-/// How much of what people said decides which.
-const TURNS_LOOKED_AT_MAX: usize = 500;
-
-/// What people said, as far as it decides what a model is told of.
-fn words(conversation: &Conversation) -> Vec<String> {
-    let words = conversation.human_words().take(TURNS_LOOKED_AT_MAX);
-    words.map(|text| text.chars().take(2_000).collect()).collect()
+/// The user's messages, as far as they decide which units a model is given.
+fn messages_to_compare(conversation: &Conversation) -> Vec<String> {
+    let messages = conversation.human_words().take(MESSAGES_COMPARED_MAX);
+    messages.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect()).collect()
 }
 
-/// What the brain holds already. Without an index a model is told of nothing, and relates nothing.
-fn known(index: &Index, said: &[String]) -> Vec<KnownUnit> {
-    let units = match index.pin().and_then(|pinned| pinned.units()) {
+/// The units of the brain that a model is given; none without an index.
+fn known_units(index: &Index, messages: &[String]) -> Vec<KnownUnit> {
+    let units = match index.pin().and_then(|snapshot| snapshot.units()) {
         Ok(units) => units,
         Err(error) => {
-            tracing::warn!(error = pipeline::chain(&error), "failed to look up what is known");
+            tracing::warn!(error = error_chain(&error), "failed to read the units of the brain");
             return Vec::new();
         }
     };
@@ -184,26 +144,26 @@ fn known(index: &Index, said: &[String]) -> Vec<KnownUnit> {
         title: unit.title,
         description: unit.description.unwrap_or_default(),
     });
-    nearest(units.collect(), said)
+    select_by_shared_words(units.collect(), messages)
 }
 
-/// What a model would be told of, of all that the brain holds.
+/// Selects the units that a model is given with a conversation, from all units of a brain.
 pub fn select_known_units(units: Vec<KnownUnit>, conversation: &Conversation) -> Vec<KnownUnit> {
-    nearest(units, &words(conversation))
+    select_by_shared_words(units, &messages_to_compare(conversation))
 }
 
-/// All of a small brain, and of a large one what shares the most words with what people said.
-fn nearest(units: Vec<KnownUnit>, said: &[String]) -> Vec<KnownUnit> {
-    let canonical = said.iter().map(|text| knowledge::text::canonical(text)).collect::<Vec<_>>().join(" ");
-    let said: HashSet<&str> = canonical.split(' ').filter(|word| word.chars().count() > 3).collect();
-    let mut known: Vec<(usize, KnownUnit)> = units
+/// All units of a small brain; of a large one those that share the most words with the messages.
+fn select_by_shared_words(units: Vec<KnownUnit>, messages: &[String]) -> Vec<KnownUnit> {
+    let messages: Vec<String> = messages.iter().map(|text| knowledge::text::canonical(text)).collect();
+    let messages = messages.join(" ");
+    let words: HashSet<&str> = messages.split(' ').filter(|word| word.chars().count() > 3).collect();
+    let mut units: Vec<(usize, KnownUnit)> = units
         .into_iter()
         .map(|unit| {
-            let about = knowledge::text::canonical(&format!("{} {}", unit.title, unit.description));
-            let shared = about.split(' ').filter(|word| said.contains(word)).count();
-            (shared, unit)
+            let text = knowledge::text::canonical(&format!("{} {}", unit.title, unit.description));
+            (text.split(' ').filter(|word| words.contains(word)).count(), unit)
         })
         .collect();
-    known.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.id.cmp(&other.id)));
-    known.into_iter().take(KNOWN_MAX).map(|(_, known)| known).collect()
+    units.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.id.cmp(&other.id)));
+    units.into_iter().take(KNOWN_UNITS_MAX).map(|(_, unit)| unit).collect()
 }

@@ -1,4 +1,4 @@
-//! What an actor shows of itself: to the watchdog, and to `nugget status` from outside.
+//! What an actor reports about itself: to the supervisor, and to `nugget status`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -7,40 +7,45 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-/// The signs of life of one actor, through every restart.
+/// The state of one actor, across its restarts.
 #[derive(Debug)]
-pub struct Health {
+pub(crate) struct Health {
     name: &'static str,
-    born: Instant,
+    created: Instant,
     /// How long one message may take before the actor counts as hung.
     patience: Duration,
-    mailbox: Mailbox,
+    messages: MessageCount,
     handled: AtomicU64,
     restarts: AtomicU32,
-    /// Milliseconds since `born` at which the message in hand was taken up, plus one; 0 when idle.
+    /// Milliseconds from `created` to the start of the current message, plus one; 0 when idle.
     busy_since: AtomicU64,
     last_error: Mutex<Option<String>>,
 }
 
-/// [`Health`] as `nugget status --json` shows them.
+/// The state of one actor as `nugget status --json` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ActorReport {
+    /// The actor's name, such as `indexing`.
     pub name: String,
     /// `idle`, `busy` or `down`.
     pub state: String,
+    /// How many messages wait.
     pub mailbox: u32,
+    /// How many messages it has taken up.
     pub handled: u64,
+    /// How often it failed and was started again.
     pub restarts: u32,
+    /// The last error, whether or not the actor failed with it.
     pub last_error: Option<String>,
 }
 
 impl Health {
-    pub fn new(name: &'static str, patience: Duration) -> Self {
+    pub(crate) fn new(name: &'static str, patience: Duration) -> Self {
         Self {
             name,
-            born: Instant::now(),
+            created: Instant::now(),
             patience,
-            mailbox: Mailbox::default(),
+            messages: MessageCount::default(),
             handled: AtomicU64::new(0),
             restarts: AtomicU32::new(0),
             busy_since: AtomicU64::new(0),
@@ -48,68 +53,77 @@ impl Health {
         }
     }
 
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
-    /// A message is being put into the mailbox.
-    pub fn arrived(&self) -> Life {
-        self.mailbox.arrived()
+    /// Counts a message that is about to be sent.
+    pub(crate) fn message_sent(&self) -> Incarnation {
+        self.messages.add()
     }
 
-    /// A message that had [`arrived`](Self::arrived) was refused.
-    pub fn refused(&self, life: Life) {
-        self.mailbox.left(Some(life));
+    /// Takes back a [`message_sent`](Self::message_sent) that the actor refused.
+    pub(crate) fn message_refused(&self, incarnation: Incarnation) {
+        self.messages.remove(Some(incarnation));
     }
 
-    /// The actor takes a message up; it is idle again when the guard goes, in a panic as well.
-    pub fn begin(&self) -> Busy<'_> {
-        self.mailbox.left(None);
+    /// Marks the actor as busy with a message until the guard is dropped, by a panic as well.
+    pub(crate) fn begin(&self) -> Busy<'_> {
+        self.messages.remove(None);
         self.handled.fetch_add(1, Ordering::Relaxed);
-        self.busy_since.store(self.born.elapsed().as_millis() as u64 + 1, Ordering::SeqCst);
+        self.beat();
         Busy { health: self }
     }
 
-    /// The actor has fallen; its mailbox is lost with it.
-    pub fn fell(&self, error: &str) {
+    /// Reports progress within a long message, so that the supervisor does not take the actor for hung.
+    pub(crate) fn beat(&self) {
+        self.busy_since.store(self.created.elapsed().as_millis() as u64 + 1, Ordering::SeqCst);
+    }
+
+    /// The actor has failed; the messages that waited are lost with it.
+    pub(crate) fn failed(&self, error: &str) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        self.mailbox.lost();
+        self.messages.next_incarnation();
         self.busy_since.store(0, Ordering::SeqCst);
-        self.failed(error);
+        self.record_error(error);
     }
 
-    /// What the last life fell of, if there was one.
-    pub fn last_fall(&self) -> Option<String> {
-        (self.restarts() > 0).then(|| self.last_error.lock().ok().and_then(|last| last.clone())).flatten()
+    /// Why the actor failed last, if it ever did.
+    pub(crate) fn last_failure(&self) -> Option<String> {
+        (self.restarts() > 0).then(|| self.last_error()).flatten()
     }
 
-    /// Something went wrong without the actor falling.
-    pub fn failed(&self, error: &str) {
+    /// Keeps an error that did not bring the actor down.
+    pub(crate) fn record_error(&self, error: &str) {
         if let Ok(mut last) = self.last_error.lock() {
             *last = Some(error.to_owned());
         }
     }
 
-    /// Whether the message in hand has taken longer than the actor's patience.
-    pub fn is_hung(&self) -> bool {
-        let since = self.busy_since.load(Ordering::SeqCst);
-        since > 0 && self.born.elapsed() > Duration::from_millis(since - 1) + self.patience
+    fn last_error(&self) -> Option<String> {
+        self.last_error.lock().ok().and_then(|last| last.clone())
     }
 
-    pub fn patience(&self) -> Duration {
+    /// Whether the current message has taken longer than the actor's patience.
+    pub(crate) fn is_hung(&self) -> bool {
+        let since = self.busy_since.load(Ordering::SeqCst);
+        since > 0 && self.created.elapsed() > Duration::from_millis(since - 1) + self.patience
+    }
+
+    pub(crate) fn patience(&self) -> Duration {
         self.patience
     }
 
-    pub fn restarts(&self) -> u32 {
+    fn restarts(&self) -> u32 {
         self.restarts.load(Ordering::Relaxed)
     }
 
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy_since.load(Ordering::SeqCst) > 0
     }
 
-    pub fn report(&self, alive: bool) -> ActorReport {
-        let state = match (alive, self.is_busy()) {
+    pub(crate) fn report(&self, is_running: bool) -> ActorReport {
+        let state = match (is_running, self.is_busy()) {
             (false, _) => "down",
             (true, true) => "busy",
             (true, false) => "idle",
@@ -117,38 +131,39 @@ impl Health {
         ActorReport {
             name: self.name.to_owned(),
             state: state.to_owned(),
-            mailbox: self.mailbox.count(),
+            mailbox: self.messages.count(),
             handled: self.handled.load(Ordering::Relaxed),
             restarts: self.restarts(),
-            last_error: self.last_error.lock().ok().and_then(|last| last.clone()),
+            last_error: self.last_error(),
         }
     }
 }
 
-/// Which of an actor's lives a message was sent to: it counts in that one's mailbox and in no other.
+/// Which start of an actor a message was sent to: it counts for that one alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life(u32);
+pub(crate) struct Incarnation(u32);
 
-/// How many messages wait. A life's mailbox is lost with it, while a sender may still hold on to it;
-/// so the count and the life that it is of (its upper half) change as one.
+/// How many messages wait. They are lost with their incarnation while a sender may still refer to it; so
+/// the count (lower half) and its incarnation (upper half) change together.
 #[derive(Debug, Default)]
-struct Mailbox(AtomicU64);
+struct MessageCount(AtomicU64);
 
-impl Mailbox {
+impl MessageCount {
     const COUNT: u64 = u32::MAX as u64;
 
-    fn arrived(&self) -> Life {
-        Life((self.0.fetch_add(1, Ordering::Relaxed) >> 32) as u32)
+    fn add(&self) -> Incarnation {
+        Incarnation((self.0.fetch_add(1, Ordering::Relaxed) >> 32) as u32)
     }
 
-    fn left(&self, life: Option<Life>) {
+    /// Counts one message less, if the incarnation is the current one (`None` is the current one).
+    fn remove(&self, incarnation: Option<Incarnation>) {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-            let is_meant = life.is_none_or(|life| u64::from(life.0) == now >> 32);
-            (is_meant && now & Self::COUNT > 0).then(|| now - 1)
+            let is_current = incarnation.is_none_or(|incarnation| u64::from(incarnation.0) == now >> 32);
+            (is_current && now & Self::COUNT > 0).then(|| now - 1)
         });
     }
 
-    fn lost(&self) {
+    fn next_incarnation(&self) {
         let next = |now: u64| Some(((now >> 32) + 1) << 32);
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
     }
@@ -159,16 +174,8 @@ impl Mailbox {
 }
 
 /// Held while an actor works on a message.
-pub struct Busy<'a> {
+pub(crate) struct Busy<'a> {
     health: &'a Health,
-}
-
-impl Busy<'_> {
-    /// A sign of life in the midst of long work, so that the watchdog does not take it for hung.
-    pub fn beat(&self) {
-        let now = self.health.born.elapsed().as_millis() as u64 + 1;
-        self.health.busy_since.store(now, Ordering::SeqCst);
-    }
 }
 
 impl Drop for Busy<'_> {
@@ -182,23 +189,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_message_counts_only_in_its_own_mailbox() {
+    fn a_message_counts_only_for_the_incarnation_it_was_sent_to() {
         let health = Health::new("git", Duration::ZERO);
         let mailbox = || health.report(true).mailbox;
-        let early = health.arrived();
+        let early = health.message_sent();
         assert_eq!(mailbox(), 1);
-        health.fell("test");
+        health.failed("test");
         assert_eq!(mailbox(), 0);
-        health.refused(early);
-        assert_eq!(mailbox(), 0, "it was gone already");
-        let late = health.arrived();
-        health.arrived();
-        health.refused(early);
+        health.message_refused(early);
+        assert_eq!(mailbox(), 0, "it was not counted any more");
+        let late = health.message_sent();
+        health.message_sent();
+        health.message_refused(early);
         assert_eq!(mailbox(), 2);
-        health.refused(late);
+        health.message_refused(late);
         drop(health.begin());
         drop(health.begin());
         assert_eq!(mailbox(), 0);
-        assert_eq!((health.report(true).restarts, health.last_fall().as_deref()), (1, Some("test")));
+        assert_eq!((health.report(true).restarts, health.last_failure().as_deref()), (1, Some("test")));
     }
 }

@@ -1,94 +1,49 @@
-//! Reads transcripts: redacted, without what was captured before.
+//! Reads transcripts: redacted, and without what was captured before.
 
+use std::convert::Infallible;
 use std::path::Path;
-use std::sync::Arc;
 
 use queue::{Claim, Finish, Queue, Stage, TranscriptStamp};
-use ractor::{Actor, ActorProcessingErr, ActorRef};
 
-use crate::extraction;
-use crate::mailbox::Mailbox;
-use crate::pipeline::{self, Failure, Jobs, Step, Worked};
-
-pub struct Intake;
-
-pub enum Message {
-    /// There may be transcripts to read.
-    Wake,
-}
+use crate::background::run_blocking;
+use crate::failure::{Failure, error_chain};
+use crate::pipeline;
+use crate::stage_actor::{StageWorker, Step};
 
 #[derive(Clone)]
-pub struct Arguments {
-    pub jobs: Jobs,
-    pub bell: Mailbox<Message>,
-    pub next: Mailbox<extraction::Message>,
+pub(crate) struct IntakeWorker {
+    pub(crate) queue: Queue,
 }
 
-pub struct State {
-    arguments: Arguments,
-}
+impl StageWorker for IntakeWorker {
+    const STAGE: Stage = Stage::Intake;
+    type Request = Infallible;
 
-impl Actor for Intake {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
-
-    async fn pre_start(
-        &self,
-        _: ActorRef<Message>,
-        mut arguments: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        arguments.jobs.take_over(Stage::Intake, arguments.bell.health())?;
-        Ok(State { arguments })
+    async fn work(&self, claim: Claim) -> Result<Step, Failure> {
+        let queue = self.queue.clone();
+        run_blocking(move || read(&queue, &claim)).await
     }
 
-    async fn handle(
-        &self,
-        myself: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
-    ) -> Result<(), ActorProcessingErr> {
-        let health = Arc::clone(state.arguments.bell.health());
-        let _busy = health.begin();
-        match message {
-            Message::Wake => {
-                state.arguments.bell.answer();
-                if state.read_one().await? != Worked::Idle {
-                    state.arguments.bell.ring_again(&myself, Message::Wake);
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl State {
-    async fn read_one(&mut self) -> Result<Worked, ActorProcessingErr> {
-        let queue = self.arguments.jobs.queue.clone();
-        let worked = pipeline::work_once(&self.arguments.jobs, Stage::Intake, |claim| {
-            pipeline::blocking(move || read(&queue, &claim))
-        })
-        .await?;
-        if worked == Worked::Passed(Some(Stage::Extraction)) {
-            failpoint::here!("intake-after-advance");
-            self.arguments.next.ring(extraction::Message::Wake);
-        }
-        Ok(worked)
+    fn committed(&self) {
+        failpoint::here!("intake-after-advance");
     }
 }
 
 fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
     let path = Path::new(&claim.capture.transcript);
-    let nothing = |reason: String| Ok(Step::End(Finish::Nothing { reason }));
     let capture = claim.capture.id;
-    // A line that cannot be looked up counts as new: taking it is checked once more as it is kept.
-    let known = |line: &str| queue.is_taken(capture, line).unwrap_or(false);
-    let reading = match transcript::read(path, &known) {
+    // A line that cannot be looked up counts as new: it is checked once more as it is taken.
+    let is_known = |line: &str| queue.is_taken(capture, line).unwrap_or(false);
+    let reading = match transcript::read(path, &is_known) {
         Ok(reading) => reading,
         // The client announces sessions that never had a transcript, and deletes old ones.
-        Err(transcript::Error::Missing { .. }) => return nothing("there is no transcript".to_owned()),
-        Err(error @ transcript::Error::NotAFile { .. }) => return Err(Failure::permanent(&error)),
-        Err(error) => return Err(Failure::passing(&error)),
+        Err(transcript::Error::Missing { .. }) => {
+            return Ok(Step::end_with_nothing("there is no transcript".to_owned()));
+        }
+        Err(error @ transcript::Error::NotAFile { .. }) => {
+            return Err(Failure::permanent(error_chain(&error)));
+        }
+        Err(error) => return Err(Failure::retryable(error_chain(&error))),
     };
     failpoint::here!("intake-after-read");
     let tally = &reading.counts;
@@ -107,7 +62,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         modified_ms: stamp.modified_ms,
     });
     if reading.is_ignored {
-        let reason = "the project's .nuggetignore leaves its sessions alone".to_owned();
+        let reason = "the project's .nuggetignore excludes its sessions".to_owned();
         return Ok(Step::EndRead(Finish::Nothing { reason }, seen));
     }
     if reading.conversation.events.is_empty() {

@@ -1,54 +1,66 @@
-//! The service as supervised actors, one file for each.
+//! The background service of a brain as supervised actors: it captures sessions, keeps the index, and answers
+//! questions.
 //!
-//! Work lives in the queue and a message is a doorbell: a lost message costs time, never work. No
-//! actor keeps anything that it could not find again after a crash.
+//! `intake → extraction → embedding → indexing → git → delivery` are the stages of a capture, one file and one
+//! actor for each; [`Service`] puts them together. Work is a row in the queue, a message only wakes an actor: a
+//! lost message costs time, never work. A stage's result and its hand-on to the next stage are one transaction.
+//! No actor keeps anything that it could not find again after a crash.
 //!
-//! `intake → extraction → embedding → indexing → git → delivery` is the way of a capture; each arrow
-//! is a committed stage. `retrieval` answers questions and shares only `embedding` with the others.
+//! This crate never writes to a code repository, and never to the brain except on branches for review and by
+//! fast-forwards of its checkout.
+//!
+//! ```
+//! // The sessions that the hook missed, and why others are skipped.
+//! use actors::sweep::SkipReason;
+//! assert_eq!(SkipReason::Active.describe(), "still in use");
+//! ```
+#![warn(missing_docs)]
+#![warn(clippy::missing_errors_doc)]
 
-pub mod brain_view;
-pub mod budget;
-mod dedup;
-pub mod delivery;
-pub mod embedding;
-pub mod extraction;
-pub mod git;
-pub mod health;
 pub mod index_progress;
-pub mod indexing;
-pub mod intake;
-pub mod mailbox;
-pub mod model_rerank;
-pub mod pipeline;
-mod pull_request_text;
-mod purse;
-pub mod retrieval;
-pub mod service;
-pub mod supervisor;
 pub mod sweep;
 pub mod sync;
 
+mod background;
+mod brain_view;
+mod budget;
+mod comparison;
+mod dedup;
+mod delivery;
+mod embedding;
+mod embedding_model;
+mod extraction;
+mod failure;
+mod git;
+mod health;
+mod indexing;
+mod intake;
+mod jobs;
+mod mailbox;
+mod model_rerank;
+mod pipeline;
+mod proposal;
+mod pull_request_text;
+mod remote;
+mod retrieval;
+mod service;
+mod stage_actor;
+mod supervisor;
+mod worker;
+
 #[cfg(test)]
-mod simulation;
-#[cfg(test)]
-mod testbed;
+mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use brain_view::BrainView;
 pub use budget::{ApiBudget, ApiReservation};
-pub use delivery::Settings as DeliverySettings;
-pub use git::preview as preview_unit_files;
-pub use health::{ActorReport, Health};
-pub use mailbox::Mailbox;
+pub use extraction::select_known_units;
+pub use health::ActorReport;
+pub use indexing::RefreshProgress;
+pub use mailbox::AskError;
 pub use model_rerank::ModelReranker;
-pub use service::{DrainSummary, Roles, Service, Setup, StartError, drain};
-
-/// Why a question to the service has no answer.
-#[derive(Debug, thiserror::Error)]
-pub enum AskError {
-    /// The actor is being restarted, or its answer did not come in time.
-    #[error("{0} did not answer in time")]
-    NoAnswer(&'static str),
-    #[error("{0}")]
-    Failed(String),
-}
+pub use proposal::preview_unit_files;
+pub use remote::DeliverySettings;
+pub use service::{Roles, Service, Setup, StartError};
+pub use worker::{DrainSummary, WORKER_REPORT, WorkerReport, drain};

@@ -1,4 +1,4 @@
-//! Where an actor can be reached, through every restart.
+//! How to send messages to an actor, across its restarts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,139 +7,147 @@ use std::time::Duration;
 use ractor::{ActorRef, RpcReplyPort};
 use tokio::sync::watch;
 
-use crate::AskError;
 use crate::health::Health;
 
-/// A restarted actor is a new `ActorRef`, and the old one refuses messages. An `Mailbox` always
-/// holds the living one, or none while the supervisor waits to start it again.
-pub struct Mailbox<M> {
+/// Why a request to an actor was not answered.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// The actor is restarting, or its answer did not come in time.
+    #[error("{0} did not answer in time")]
+    NoAnswer(&'static str),
+    /// The actor answered that the request failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Sends messages to an actor, across its restarts.
+///
+/// A restarted actor is a new `ActorRef`, and the old one refuses messages. A mailbox always refers to the
+/// running actor, or to none while the supervisor waits before it restarts it.
+pub(crate) struct Mailbox<M> {
     current: watch::Receiver<Option<ActorRef<M>>>,
-    rung: Arc<AtomicBool>,
+    /// Whether a wake-up is waiting to be handled.
+    wake_pending: Arc<AtomicBool>,
     health: Arc<Health>,
 }
 
 impl<M> Clone for Mailbox<M> {
     fn clone(&self) -> Self {
-        Self { current: self.current.clone(), rung: Arc::clone(&self.rung), health: Arc::clone(&self.health) }
+        let Self { current, wake_pending, health } = self;
+        Self { current: current.clone(), wake_pending: Arc::clone(wake_pending), health: Arc::clone(health) }
     }
 }
 
-/// The supervisor's end of an [`Mailbox`].
-pub struct Lease<M> {
+/// The supervisor's end of a [`Mailbox`]: says which actor receives its messages.
+pub(crate) struct MailboxOwner<M> {
     current: watch::Sender<Option<ActorRef<M>>>,
-    rung: Arc<AtomicBool>,
+    mailbox: Mailbox<M>,
 }
 
-/// A new address, with nobody at it yet.
-pub fn address<M>(health: Arc<Health>) -> (Lease<M>, Mailbox<M>) {
-    let (sender, receiver) = watch::channel(None);
-    let rung = Arc::new(AtomicBool::new(false));
-    (Lease { current: sender, rung: Arc::clone(&rung) }, Mailbox { current: receiver, rung, health })
+/// Creates a mailbox that has no actor yet.
+pub(crate) fn mailbox<M>(health: Arc<Health>) -> (MailboxOwner<M>, Mailbox<M>) {
+    let (current, receiver) = watch::channel(None);
+    let mailbox = Mailbox { current: receiver, wake_pending: Arc::default(), health };
+    (MailboxOwner { current, mailbox: mailbox.clone() }, mailbox)
 }
 
-impl<M: ractor::Message> Lease<M> {
-    /// Says who lives at the address now.
-    pub fn publish(&self, actor: Option<ActorRef<M>>) {
-        // A bell that had rung in the last life's mailbox is lost with it.
-        self.rung.store(false, Ordering::SeqCst);
+impl<M: ractor::Message> MailboxOwner<M> {
+    pub(crate) fn health(&self) -> &Arc<Health> {
+        self.mailbox.health()
+    }
+
+    /// Directs messages to this actor from now on.
+    pub(crate) fn publish(&self, actor: Option<ActorRef<M>>) {
+        // A wake-up in the mailbox of the previous actor is lost with it.
+        self.mailbox.wake_pending.store(false, Ordering::SeqCst);
         self.current.send_replace(actor);
     }
 
-    /// Rings for a life that has just been published: it looks at what was left behind, and at what
-    /// was rung for while nobody was home. Were it to look before, what came in between would be
-    /// seen by nobody.
-    pub fn first_ring(&self, actor: &ActorRef<M>, health: &Health, wake: M) {
-        self.rung.store(true, Ordering::SeqCst);
-        let life = health.arrived();
-        if actor.cast(wake).is_err() {
-            health.refused(life);
-            self.rung.store(false, Ordering::SeqCst);
-        }
+    /// Wakes an actor that has just been published, so that it looks at the work that was left behind or
+    /// added while no actor was running. If it looked before it was published, nobody would see what was
+    /// added in between.
+    pub(crate) fn first_wake(&self, actor: &ActorRef<M>, wake: M) {
+        self.mailbox.wake_pending.store(true, Ordering::SeqCst);
+        self.mailbox.send_wake(actor, wake);
     }
 }
 
 impl<M: ractor::Message> Mailbox<M> {
-    /// Who lives there, if anybody does at the moment.
-    pub fn get(&self) -> Option<ActorRef<M>> {
+    /// The running actor, if there is one.
+    pub(crate) fn get(&self) -> Option<ActorRef<M>> {
         self.current.borrow().clone()
     }
 
-    pub fn health(&self) -> &Arc<Health> {
+    pub(crate) fn health(&self) -> &Arc<Health> {
         &self.health
     }
 
-    /// Rings the actor's bell, unless it is ringing already.
+    /// Tells the actor to look for work, unless a wake-up is pending already.
     ///
-    /// Mailboxes are unbounded; this keeps one at a single doorbell however much work arrives.
-    pub fn ring(&self, wake: M) {
-        if self.rung.swap(true, Ordering::SeqCst) {
+    /// The queues of messages are unbounded; this keeps each at a single wake-up however much work arrives.
+    pub(crate) fn wake(&self, wake: M) {
+        if self.wake_pending.swap(true, Ordering::SeqCst) {
             return;
         }
-        if !self.send(wake) {
-            // Nobody is home. The next life of the actor looks into the queue first of all.
-            self.rung.store(false, Ordering::SeqCst);
+        match self.get() {
+            Some(actor) => self.send_wake(&actor, wake),
+            // The next actor begins with a look into the queue.
+            None => self.wake_pending.store(false, Ordering::SeqCst),
         }
     }
 
-    /// Called by the actor that has done one job and wants to look for the next: one job a message,
-    /// so that a stop need not wait for all of them. A bell that rings already is enough; two would
-    /// never end.
-    pub fn ring_again(&self, myself: &ActorRef<M>, wake: M) {
-        if !self.rung.swap(true, Ordering::SeqCst) {
-            let life = self.health.arrived();
-            if myself.cast(wake).is_err() {
-                self.health.refused(life);
-                self.rung.store(false, Ordering::SeqCst);
-            }
+    /// Called by the actor that has done one job and looks for the next: one job for each message, so that
+    /// a stop need not wait for all of them. One pending wake-up is enough; with two there would be no end.
+    pub(crate) fn wake_again(&self, myself: &ActorRef<M>, wake: M) {
+        if !self.wake_pending.swap(true, Ordering::SeqCst) {
+            self.send_wake(myself, wake);
         }
     }
 
-    /// Called by the actor as it answers the bell, before it looks into the queue: what rings from
-    /// now on is about something that it may not see.
-    pub fn answer(&self) {
-        self.rung.store(false, Ordering::SeqCst);
+    /// Called by the actor as it handles a wake-up, before it looks into the queue: a wake-up that comes
+    /// after this may be about work that this look does not see.
+    pub(crate) fn clear_wake(&self) {
+        self.wake_pending.store(false, Ordering::SeqCst);
     }
 
-    /// Sends a message; whether somebody was there to take it.
-    pub fn send(&self, message: M) -> bool {
-        let Some(actor) = self.get() else { return false };
-        let life = self.health.arrived();
+    fn send_wake(&self, actor: &ActorRef<M>, wake: M) {
+        if !self.send(actor, wake) {
+            self.wake_pending.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Sends a message; returns whether the actor was there to take it.
+    fn send(&self, actor: &ActorRef<M>, message: M) -> bool {
+        let incarnation = self.health.message_sent();
         let sent = actor.cast(message).is_ok();
         if !sent {
-            self.health.refused(life);
+            self.health.message_refused(incarnation);
         }
         sent
     }
 
-    /// Asks and waits for the answer, all within the deadline; a restart in between is waited for.
+    /// Sends a request and waits for the answer, all within the deadline; waits for a restart if need be.
     ///
     /// # Errors
-    /// When nobody answers in time. An actor that fell with the question in its mailbox or in its
-    /// hands is such a case: whoever asked may ask again.
-    pub async fn ask<T: Send + 'static>(
+    /// When there is no answer in time, also because the actor failed with the request in its mailbox or at
+    /// work on it. The caller may ask again.
+    pub(crate) async fn ask<T: Send + 'static>(
         &self,
         deadline: Duration,
-        question: impl FnOnce(RpcReplyPort<T>) -> M,
+        request: impl FnOnce(RpcReplyPort<T>) -> M,
     ) -> Result<T, AskError> {
-        let name = self.health.name();
         let asking = async {
             let mut current = self.current.clone();
-            let actor = match current.wait_for(Option::is_some).await {
-                Ok(actor) => actor.clone(),
-                Err(_) => None,
-            };
-            let actor = actor?;
+            let actor = current.wait_for(Option::is_some).await.ok()?.clone()?;
             let (reply, answer) = ractor::concurrency::oneshot();
-            let life = self.health.arrived();
-            if actor.cast(question(reply.into())).is_err() {
-                self.health.refused(life);
+            if !self.send(&actor, request(reply.into())) {
                 return None;
             }
             answer.await.ok()
         };
         match tokio::time::timeout(deadline, asking).await {
             Ok(Some(answer)) => Ok(answer),
-            Ok(None) | Err(_) => Err(AskError::NoAnswer(name)),
+            Ok(None) | Err(_) => Err(AskError::NoAnswer(self.health.name())),
         }
     }
 }

@@ -1,66 +1,68 @@
-//! Asks a model for the order of the best units: once, within a deadline and the budget. Whatever fails, the
-//! local order stands.
+//! Asks a language model for the order of the best units: once, within a deadline and the budget. If that
+//! fails, the local order is kept.
 
 use std::time::Duration;
 
 use llm::{Client, Request, Stop};
-use retrieve::model_rerank::{self as questions, Ranking, RerankRequest};
+use retrieve::model_rerank::{self as prompt, Ranking, RerankRequest};
 use tokio::time::{Instant, timeout_at};
 
-use crate::ApiBudget;
-use crate::pipeline::chain;
+use crate::budget::ApiBudget;
+use crate::failure::error_chain;
 
-/// A model that may be asked.
+/// Reranks results by a language model.
 #[derive(Clone, Debug)]
 pub struct ModelReranker {
+    /// Calls the language model.
     pub client: Client,
+    /// Pays for the calls.
     pub budget: ApiBudget,
-    /// For everything, from the question to the ledger to the verdict.
+    /// For all of a call, including the reservation of its budget.
     pub deadline: Duration,
 }
 
 impl ModelReranker {
-    /// The model's verdict, or in words for a person why there is none.
-    pub(crate) async fn judge(&self, docket: RerankRequest) -> Result<Ranking, String> {
+    /// The model's ranking, or why there is none in words for a person.
+    pub(crate) async fn rerank(&self, request: RerankRequest) -> Result<Ranking, String> {
         let until = Instant::now() + self.deadline;
         let this = self.clone();
-        // In a task of its own, so that what the call has cost is entered also when nobody waits any more.
-        let asked = tokio::spawn(async move { this.ask(&docket, until).await });
-        match timeout_at(until, asked).await {
+        // In a task of its own, so that the call's cost is recorded also if nobody waits for it any more.
+        let call = tokio::spawn(async move { this.call(&request, until).await });
+        match timeout_at(until, call).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err("the call has crashed".to_owned()),
-            Err(_) => Err(self.late()),
+            Err(_) => Err(self.too_late()),
         }
     }
 
-    async fn ask(&self, docket: &RerankRequest, until: Instant) -> Result<Ranking, String> {
-        let tool = questions::tool();
+    async fn call(&self, reranked: &RerankRequest, until: Instant) -> Result<Ranking, String> {
+        let tool = prompt::tool();
         let request = Request {
-            system: questions::SYSTEM,
+            system: prompt::SYSTEM,
             tool: &tool,
-            user: docket.message(),
-            output_tokens_max: questions::OUTPUT_TOKENS_MAX,
+            user: reranked.message(),
+            output_tokens_max: prompt::OUTPUT_TOKENS_MAX,
         };
-        let bytes = questions::SYSTEM.len() + tool.schema.to_string().len() + docket.message().len();
-        let reserved = self.budget.reserve(self.client.model(), bytes, questions::OUTPUT_TOKENS_MAX).await?;
+        let bytes = prompt::SYSTEM.len() + tool.schema.to_string().len() + reranked.message().len();
+        let reservation = self.budget.reserve(self.client.model(), bytes, prompt::OUTPUT_TOKENS_MAX).await?;
         if Instant::now() >= until {
-            reserved.release().await;
-            return Err(self.late());
+            reservation.release().await;
+            return Err(self.too_late());
         }
         let answer = match timeout_at(until, self.client.call(&request)).await {
-            // The server may be at work on it: what was set aside stays on the bill.
-            Err(_) => return Err(self.late()),
+            // The server may be working on it: the reservation stays.
+            Err(_) => return Err(self.too_late()),
             Ok(Err(error)) => {
-                let what = chain(&error);
-                reserved.failed(&error).await;
-                return Err(what);
+                let message = error_chain(&error);
+                reservation.failed(&error).await;
+                return Err(message);
             }
             Ok(Ok(answer)) => answer,
         };
-        reserved.settle(&answer.model, &answer.usage).await;
+        reservation.settle(&answer.model, &answer.usage).await;
         match (answer.stop, answer.input) {
             (Stop::Done, Some(input)) => {
-                docket.parse_ranking(&answer.model, &input).map_err(|error| error.to_string())
+                reranked.parse_ranking(&answer.model, &input).map_err(|error| error.to_string())
             }
             (Stop::Done, None) => Err("the model did not call the tool".to_owned()),
             (Stop::Refusal, _) => Err("the model declined to answer".to_owned()),
@@ -68,7 +70,7 @@ impl ModelReranker {
         }
     }
 
-    fn late(&self) -> String {
+    fn too_late(&self) -> String {
         format!("the model did not answer within {:?}", self.deadline)
     }
 }

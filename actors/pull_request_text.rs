@@ -1,73 +1,64 @@
-//! What a reviewer reads: the title of a pull request, and a body that a busy person takes in within ten
-//! seconds, with the details folded away.
+//! The body of a pull request: a summary that a reviewer reads within ten seconds, and folded details.
 //!
-//! Texts out of a session stand in it, and act on nothing: each is one line, [`text::escape_forge_syntax`], and escaped,
-//! so that no markdown, HTML, mention, closing word or command in it means anything. GitHub may make the
-//! body the message of a squashed merge, so it is written as if it were one. This file does no IO.
+//! Texts from a session have no effect in it: each is one line, passed through [`text::escape_forge_syntax`] and escaped, so
+//! that no markdown, HTML, mention, closing keyword or command in it is interpreted. GitHub may use the body as
+//! the message of a squash merge, so it is written to be safe as one. This file does no IO.
 
 use jiff::Timestamp;
 use knowledge::name::file_stem;
 use knowledge::{Document, OverlapKind, text};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::git::{File, Plan};
-use crate::pipeline::Found;
+use crate::pipeline::Findings;
+use crate::proposal::{Plan, PlannedFile};
 
-/// The most that GitHub takes, in characters.
+/// The longest body that GitHub accepts, in characters.
 pub(crate) const BODY_CHARS_MAX: usize = 65_536;
-/// What is put on a pull request, where the repository has it.
+/// The labels that a pull request gets, as far as the repository has them.
 pub(crate) const LABELS: [&str; 2] = ["nugget", "knowledge"];
 const TITLE_CHARS_MAX: usize = 100;
 const EXCERPT_CHARS_MAX: usize = 240;
-/// Evidence that is shown of one unit.
+/// How many pieces of evidence are shown for one unit.
 const EXCERPTS_MAX: usize = 6;
 
-/// What a pull request says of its session.
+/// What a pull request says about its session.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct About {
+pub(crate) struct Summary {
     pub project: Option<String>,
     pub begun: Option<Timestamp>,
     pub ended: Option<Timestamp>,
     /// Who found the units: `heuristic`, or a model's name.
     pub by: String,
-    /// What calls of models have cost, in millionths of a dollar.
+    /// The cost of model calls, in millionths of a dollar.
     pub microdollars: u64,
-    /// Whether some of that is estimated.
+    /// Whether some of the cost is estimated.
     pub estimated: bool,
-    /// Whether a person brought it in, and no session.
+    /// Whether a person imported it, and there was no session.
     pub is_import: bool,
 }
 
-/// Title of commit and pull request.
-pub(crate) fn title(time: Timestamp) -> String {
-    format!("Knowledge from session {}", time.strftime("%Y-%m-%d %H:%M"))
-}
-
-/// Title of an import's pull request.
-pub(crate) fn title_of_import(time: Timestamp) -> String {
-    format!("Knowledge imported {}", time.strftime("%Y-%m-%d %H:%M"))
-}
-
-/// The body for units that were planned. `files` is the address of the commit's files, with a slash at
-/// its end: links lead there.
-pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> String {
+/// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
+/// lead there.
+pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str) -> String {
     let mut body = Body::default();
     let candidate =
-        |file: &File, at: usize| file.holds.get(at).and_then(|&number| found.candidates.get(number));
-    let (edited, new): (Vec<&File>, Vec<&File>) = plan.files.iter().partition(|file| file.edits);
-    let (merged, replaced): (Vec<&File>, Vec<&File>) =
+        |file: &PlannedFile, at: usize| file.holds.get(at).and_then(|&number| found.candidates.get(number));
+    let (edited, new): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
+        plan.files.iter().partition(|file| file.edits);
+    let (merged, replaced): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
         edited.into_iter().partition(|file| !file.holds.is_empty());
     let added = new.iter().filter_map(|file| {
         let one = candidate(file, 0)?;
         let link = link(&one.title, files, &file.path);
-        let (kind, domain) = (shown(one.kind.as_str(), 30), shown(domain_of(&file.path), 60));
+        let (kind, domain) = (escaped(one.kind.as_str(), 30), escaped(domain_of(&file.path), 60));
         Some(format!("- **{kind}** {link} · {domain} · confidence {:.2}", one.confidence))
     });
     body.section("Added", added.collect());
     let merged = merged.iter().flat_map(|file| {
         file.holds.iter().filter_map(|&number| found.candidates.get(number)).map(|one| {
-            let (kind, unit) = (shown(one.kind.as_str(), 30), link(file_stem(&file.path), files, &file.path));
-            let title = shown(&one.title, TITLE_CHARS_MAX);
+            let (kind, unit) =
+                (escaped(one.kind.as_str(), 30), link(file_stem(&file.path), files, &file.path));
+            let title = escaped(&one.title, TITLE_CHARS_MAX);
             format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence)
         })
     });
@@ -79,7 +70,7 @@ pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> St
                 .as_ref()
                 .is_some_and(|overlap| overlap.how == OverlapKind::Replaces && overlap.id.as_str() == id)
         });
-        let by = by.map(|one| format!(" by {}", shown(&one.title, TITLE_CHARS_MAX))).unwrap_or_default();
+        let by = by.map(|one| format!(" by {}", escaped(&one.title, TITLE_CHARS_MAX))).unwrap_or_default();
         format!("- {}{by}", link(id, files, &file.path))
     });
     body.section("Superseded", replaced.collect());
@@ -88,13 +79,13 @@ pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> St
         body.lines.push(String::new());
     }
     let units = found.candidates.len();
-    body.finish(&format!("{} of knowledge", counted(units, "unit")), about, |fold| {
+    body.finish(&format!("{} of knowledge", counted(units, "unit")), summary, |fold| {
         let evidence: Vec<String> = found
             .candidates
             .iter()
             .filter(|one| !one.evidence.is_empty())
             .flat_map(|one| {
-                let title = format!("- {}", shown(&one.title, TITLE_CHARS_MAX));
+                let title = format!("- {}", escaped(&one.title, TITLE_CHARS_MAX));
                 let excerpts = one.evidence.iter().take(EXCERPTS_MAX);
                 let excerpts =
                     excerpts.map(|evidence| format!("  - {}", code(&evidence.excerpt, EXCERPT_CHARS_MAX)));
@@ -105,14 +96,14 @@ pub(crate) fn body(found: &Found, plan: &Plan, about: &About, files: &str) -> St
         let skipped: Vec<String> = found
             .rejected
             .iter()
-            .map(|one| format!("- {}: {}", shown(&one.title, TITLE_CHARS_MAX), shown(&one.reason, 200)))
+            .map(|one| format!("- {}: {}", escaped(&one.title, TITLE_CHARS_MAX), escaped(&one.reason, 200)))
             .collect();
         fold.details("What was skipped, and why", &skipped);
     })
 }
 
-/// The body when nothing is known any more but the branch: the files that it adds or changes.
-pub(crate) fn body_of_files(branch: &[(String, Vec<u8>)], about: &About, files: &str) -> String {
+/// The body for a branch whose plan is not known any more: the files that it adds or changes.
+pub(crate) fn body_from_files(branch: &[(String, Vec<u8>)], summary: &Summary, files: &str) -> String {
     let mut body = Body::default();
     let lines: Vec<String> = branch
         .iter()
@@ -123,9 +114,9 @@ pub(crate) fn body_of_files(branch: &[(String, Vec<u8>)], about: &About, files: 
                     let confidence = format!(" · confidence {:.2}", unit.confidence);
                     format!(
                         "- **{}** {} · {}{}",
-                        shown(unit.kind.as_str(), 30),
+                        escaped(unit.kind.as_str(), 30),
                         link(&unit.title, files, path),
-                        shown(unit.domain.as_str(), 60),
+                        escaped(unit.domain.as_str(), 60),
                         confidence,
                     )
                 }
@@ -135,11 +126,11 @@ pub(crate) fn body_of_files(branch: &[(String, Vec<u8>)], about: &About, files: 
         .collect();
     let count = counted(lines.len(), "unit");
     body.section("Units", lines);
-    let what = match about.is_import {
+    let what = match summary.is_import {
         true => format!("{count} of knowledge, imported as they were written"),
         false => format!("{count} of knowledge"),
     };
-    body.finish(&what, about, |_| {})
+    body.finish(&what, summary, |_| {})
 }
 
 #[derive(Default)]
@@ -157,23 +148,23 @@ impl Body {
         }
     }
 
-    fn finish(self, what: &str, about: &About, fold: impl FnOnce(&mut Fold)) -> String {
+    fn finish(self, what: &str, summary: &Summary, fold: impl FnOnce(&mut Fold)) -> String {
         let mut head = what.to_owned();
-        if let Some(project) = &about.project {
-            head.push_str(&format!(" from work on **{}**", shown(project, 60)));
+        if let Some(project) = &summary.project {
+            head.push_str(&format!(" from work on **{}**", escaped(project, 60)));
         }
-        let spent = match (about.microdollars, about.estimated) {
+        let spent = match (summary.microdollars, summary.estimated) {
             (0, _) => "nothing spent".to_owned(),
             (microdollars, estimated) => {
                 let about = if estimated { "about " } else { "" };
                 format!("{about}${:.3} spent", microdollars as f64 / 1e6)
             }
         };
-        let lasted = about.begun.zip(about.ended).map(|(begun, ended)| lasted(begun, ended));
-        let by = (!about.by.is_empty()).then(|| format!("found by {}", shown(&about.by, 60)));
-        let facts: Vec<String> = [lasted, by, Some(spent)].into_iter().flatten().collect();
+        let duration = summary.begun.zip(summary.ended).map(|(begun, ended)| duration_text(begun, ended));
+        let by = (!summary.by.is_empty()).then(|| format!("found by {}", escaped(&summary.by, 60)));
+        let facts: Vec<String> = [duration, by, Some(spent)].into_iter().flatten().collect();
         let mut text = format!("{head} ({}).\n\n", facts.join(", "));
-        // What is too much for GitHub is cut at the end of a line.
+        // A text that is too long for GitHub is cut at the end of a line.
         let end = "\nMerge it to keep this, close it to let it go.\n";
         let mut left = BODY_CHARS_MAX - CUT.chars().count() - end.chars().count() - text.chars().count();
         for line in &self.lines {
@@ -221,47 +212,47 @@ impl Fold {
     }
 }
 
-/// In the place of a text that is empty: a lone `-` would make a heading of the line above.
-const NOTHING: &str = "…";
+/// Stands for an empty text: a lone `-` would turn the line above into a heading.
+const EMPTY: &str = "…";
 
-/// A text of others, as it may stand within a line: nothing in it means anything to markdown.
-fn shown(of: &str, chars_max: usize) -> String {
-    let line = text::escape_forge_syntax(&text::one_line(of, chars_max));
+/// Escapes untrusted text for use within a line: markdown interprets nothing in it.
+fn escaped(untrusted: &str, chars_max: usize) -> String {
+    let line = text::escape_forge_syntax(&text::one_line(untrusted, chars_max));
     if line.is_empty() {
-        return NOTHING.to_owned();
+        return EMPTY.to_owned();
     }
-    let mut shown = String::with_capacity(line.len());
-    // At its beginning it might make a list or a heading of what it stands in.
+    let mut escaped = String::with_capacity(line.len());
+    // At the beginning of a line it could make a list or a heading.
     let number = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     for (at, c) in line.char_indices() {
         if "\\`*_[]<>&~$|".contains(c)
             || (at == 0 && "#+-=:".contains(c))
             || (at == number && ".)".contains(c))
         {
-            shown.push('\\');
+            escaped.push('\\');
         }
-        shown.push(c);
+        escaped.push(c);
     }
-    shown
+    escaped
 }
 
-/// A text of others as code, where markdown, mentions and references mean nothing.
-fn code(of: &str, chars_max: usize) -> String {
-    let line = text::escape_forge_syntax(&text::one_line(of, chars_max));
+/// Untrusted text as code, where markdown, mentions and references are not interpreted.
+fn code(untrusted: &str, chars_max: usize) -> String {
+    let line = text::escape_forge_syntax(&text::one_line(untrusted, chars_max));
     // No run of backticks in it is as long as its fence.
     let longest = line.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
     match line.is_empty() {
-        true => NOTHING.to_owned(),
+        true => EMPTY.to_owned(),
         false => format!("{fence} {line} {fence}"),
     }
 }
 
-/// `path` is of our own making or a file of the brain's; whatever cannot stand in an address is encoded.
-fn link(of: &str, files: &str, path: &str) -> String {
+/// A link to a file; characters of its path that are not allowed in an address are percent-encoded.
+fn link(label: &str, files: &str, path: &str) -> String {
     const ENCODED: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
-    let title = shown(of, TITLE_CHARS_MAX);
+    let title = escaped(label, TITLE_CHARS_MAX);
     match files.is_empty() {
         true => title,
         false => format!("[{title}]({files}{})", utf8_percent_encode(path, ENCODED)),
@@ -272,7 +263,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn lasted(begun: Timestamp, ended: Timestamp) -> String {
+fn duration_text(begun: Timestamp, ended: Timestamp) -> String {
     let minutes = ended.duration_since(begun).as_secs().max(0) / 60;
     match minutes {
         0 => "under a minute long".to_owned(),
@@ -309,39 +300,39 @@ mod tests {
         }
     }
 
-    fn file(path: &str, edits: bool, holds: &[usize]) -> File {
-        File { path: path.into(), content: String::new(), edits, holds: holds.to_vec() }
+    fn file(path: &str, edits: bool, holds: &[usize]) -> PlannedFile {
+        PlannedFile { path: path.into(), content: String::new(), edits, holds: holds.to_vec() }
     }
 
-    fn plan(files: Vec<File>) -> Plan {
+    fn plan(files: Vec<PlannedFile>) -> Plan {
         let time = "2026-11-20T14:12:00Z".parse().unwrap();
         Plan { branch: "nugget/s".into(), base: "b".into(), files, message: "m".into(), time }
     }
 
-    fn about(project: &str) -> About {
-        About {
+    fn about(project: &str) -> Summary {
+        Summary {
             project: Some(project.into()),
             begun: Some("2026-11-20T13:47:00Z".parse().unwrap()),
             ended: Some("2026-11-20T14:12:00Z".parse().unwrap()),
             by: "claude-haiku-4-5".into(),
             microdollars: 31_400,
-            ..About::default()
+            ..Summary::default()
         }
     }
 
     #[test]
-    fn a_busy_person_reads_it_in_ten_seconds() {
+    fn the_body_summarizes_what_is_added_merged_and_replaced() {
         let mut replacing = candidate("Leases beat time-outs", "we use a lease now");
         replacing.overlap =
             Some(Overlap { id: UnitId::verbatim("use-a-timeout"), how: OverlapKind::Replaces });
-        let found = Found {
+        let found = Findings {
             candidates: vec![
                 candidate("Acknowledge after the commit", "the message was lost"),
                 replacing,
                 candidate("Retries need jitter", "all came at once"),
             ],
             rejected: vec![Rejected { title: "Use tabs".into(), reason: "no evidence".into() }],
-            ..Found::default()
+            ..Findings::default()
         };
         let plan = plan(vec![
             file("domains/messaging/bugs/acknowledge-after-the-commit.md", false, &[0]),
@@ -386,18 +377,18 @@ mod tests {
 
         Merge it to keep this, close it to let it go.
         ");
-        assert_eq!(title(plan.time), "Knowledge from session 2026-11-20 14:12");
+        assert_eq!(crate::proposal::title(plan.time), "Knowledge from session 2026-11-20 14:12");
     }
 
     #[test]
-    fn a_branch_without_its_plan_tells_what_its_files_say() {
+    fn the_body_of_a_branch_without_a_plan_lists_its_files() {
         let unit =
             "---\nid: x\ntype: belief\ndomain: ops\ntitle: Back up *first*\nconfidence: 0.6\n---\n\n# X\n";
         let files = vec![
             ("domains/ops/beliefs/x.md".to_owned(), unit.as_bytes().to_vec()),
             ("notes (old).md".to_owned(), b"plain".to_vec()),
         ];
-        insta::assert_snapshot!(body_of_files(&files, &About::default(), FILES), @r"
+        insta::assert_snapshot!(body_from_files(&files, &Summary::default(), FILES), @r"
         2 units of knowledge (nothing spent).
 
         **Units**
@@ -410,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_body_is_cut_to_githubs_limit_as_valid_markdown() {
+    fn a_body_that_is_too_long_is_cut_and_stays_valid_markdown() {
         for (units, excerpt, is_cut) in [(900, 20, true), (120, 240, true), (3, 10, false)] {
             let long = "日本語 ".repeat(excerpt);
             let candidates: Vec<Candidate> = (0..units)
@@ -421,7 +412,7 @@ mod tests {
             let plan = plan(files.collect());
             let rejected =
                 (0..units).map(|_| Rejected { title: long.clone(), reason: long.clone() }).collect();
-            let found = Found { candidates, rejected, ..Found::default() };
+            let found = Findings { candidates, rejected, ..Findings::default() };
             let body = body(&found, &plan, &about("p"), FILES);
             assert!(body.chars().count() <= BODY_CHARS_MAX, "{}", body.chars().count());
             assert_eq!(body.matches("<details>").count(), body.matches("</details>").count());
@@ -430,8 +421,8 @@ mod tests {
         }
     }
 
-    /// What GitHub would act upon, looked for in what a reader sees outside of code.
-    fn acts(seen: &str) -> Option<String> {
+    /// Something that GitHub would act on, in the text that a reader sees outside of code.
+    fn find_active(seen: &str) -> Option<String> {
         let chars: Vec<char> = seen.chars().collect();
         for (at, &c) in chars.iter().enumerate() {
             let next = chars.get(at + 1).copied().unwrap_or(' ');
@@ -456,7 +447,7 @@ mod tests {
         .map(str::to_owned)
     }
 
-    /// Checks that a body has no HTML but ours, no links but to its files, and nothing that acts.
+    /// Checks that a body has no HTML but its own, no links but to its files, and nothing that acts.
     fn check(body: &str) -> Result<(), TestCaseError> {
         let options = Options::ENABLE_STRIKETHROUGH
             | Options::ENABLE_TABLES
@@ -491,17 +482,17 @@ mod tests {
             }
             in_code = false;
         }
-        prop_assert_eq!(acts(&seen), None, "seen: {}", seen);
+        prop_assert_eq!(find_active(&seen), None, "seen: {}", seen);
         // As the message of a squashed merge it is read raw.
         let raw = body.replace(FILES, "");
-        prop_assert_eq!(acts(&raw), None, "raw: {}", raw);
+        prop_assert_eq!(find_active(&raw), None, "raw: {}", raw);
         for line in body.lines() {
             prop_assert!(!line.to_ascii_lowercase().starts_with("co-authored"), "{line}");
         }
         Ok(())
     }
 
-    /// Texts of what means something to markdown, GitHub or git.
+    /// Texts that markdown, GitHub or git would interpret.
     fn hostile() -> impl Strategy<Value = String> {
         let piece = prop_oneof![
             Just("@octocat".to_owned()),
@@ -543,12 +534,12 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
         #[test]
-        fn no_text_of_a_session_breaks_out_or_acts(title in hostile(), excerpt in hostile(), reason in hostile(), project in hostile()) {
-            let found = Found {
+        fn no_text_of_a_session_breaks_out_or_has_an_effect(title in hostile(), excerpt in hostile(), reason in hostile(), project in hostile()) {
+            let found = Findings {
                 candidates: vec![candidate(&title, &excerpt), candidate(&excerpt, &title)],
                 rejected: vec![Rejected { title: project.clone(), reason }],
                 by: title.clone(),
-                ..Found::default()
+                ..Findings::default()
             };
             let plan = plan(vec![file("domains/d/bugs/a.md", false, &[0]), file("domains/d/bugs/b.md", true, &[1])]);
             check(&body(&found, &plan, &about(&project), FILES))?;

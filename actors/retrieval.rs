@@ -1,7 +1,7 @@
-//! Answers questions from a pinned generation of the index, and never waits for a writer.
+//! Answers questions from a snapshot of the index, and never waits for a writer.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use git::{ContentState, Repository, ReviewSnapshot};
@@ -10,199 +10,205 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
 use retrieve::{Answer, OutputFilter, Query, Review, Trace, WordSearch};
 
-use crate::ModelReranker;
-use crate::embedding::{self, Model};
-use crate::mailbox::Mailbox;
-use crate::pipeline::chain;
+use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
+use crate::embedding_model::EmbeddingModel;
+use crate::failure::error_chain;
+use crate::health::Health;
+use crate::model_rerank::ModelReranker;
+use crate::stage_actor::{StageMailbox, StageMessage};
 
-/// How long the question's vector may take, the load of the model included; past it the words of
-/// the question alone are searched for.
+/// How long the question's vector may take, including the load of the model; after that the question is
+/// searched for by its words alone.
 const VECTOR_DEADLINE: Duration = Duration::from_secs(10);
+/// How long a merge may go unnoticed in what answers say about reviews: opening a repository takes longer
+/// than all else about them.
+const REVIEWS_CACHED_FOR: Duration = Duration::from_secs(1);
 
-pub struct Retrieval;
-
-pub enum Message {
-    /// Search; a query without a vector gets one first.
-    Ask(Query, RpcReplyPort<Result<Answer, String>>),
+/// A question; a query without a vector is given one first.
+pub(crate) struct Ask {
+    pub(crate) query: Query,
+    pub(crate) reply: RpcReplyPort<Result<Answer, String>>,
 }
 
+/// The actor that answers questions.
 #[derive(Clone)]
-pub struct Arguments {
-    pub index: Index,
-    pub model: Model,
-    pub embedding: Mailbox<embedding::Message>,
-    /// Of the brain.
-    pub root: PathBuf,
-    /// The branch of reviewed knowledge, when it is named.
-    pub default_branch: Option<String>,
-    pub reviews: Reviews,
-    pub language: Language,
-    /// Who may be asked for the final order.
-    pub judge: Option<ModelReranker>,
-    pub bell: Mailbox<Message>,
+pub(crate) struct Retrieval {
+    pub(crate) index: Index,
+    pub(crate) model: EmbeddingModel,
+    pub(crate) embedding: StageMailbox<EmbeddingWorker>,
+    /// The folder of the brain.
+    pub(crate) root: PathBuf,
+    /// The branch of reviewed knowledge, if `brain.yaml` names it.
+    pub(crate) default_branch: Option<String>,
+    pub(crate) reviews: Arc<Mutex<Option<CachedReviews>>>,
+    /// The model whose vectors the index had at the last question.
+    pub(crate) last_model: Arc<Mutex<Option<String>>>,
+    /// Asks a language model for the final order.
+    pub(crate) reranker: Option<ModelReranker>,
+    /// Of this actor.
+    pub(crate) health: Arc<Health>,
 }
 
-pub struct State {
-    arguments: Arguments,
+/// The reviews in the brain's repository, as of a moment ago.
+pub(crate) struct CachedReviews {
+    at: Instant,
+    /// `None` for a brain that is no repository, or has no branch yet.
+    reviews: Option<ReviewSnapshot>,
+}
+
+/// What a search has found in one generation.
+struct SearchResult {
+    generation: u64,
+    trace: Trace,
 }
 
 impl Actor for Retrieval {
-    type Msg = Message;
-    type State = State;
-    type Arguments = Arguments;
+    type Msg = Ask;
+    type State = ();
+    type Arguments = ();
 
-    async fn pre_start(
-        &self,
-        _: ActorRef<Message>,
-        arguments: Arguments,
-    ) -> Result<State, ActorProcessingErr> {
-        Ok(State { arguments })
+    async fn pre_start(&self, _: ActorRef<Ask>, (): ()) -> Result<(), ActorProcessingErr> {
+        Ok(())
     }
 
     async fn handle(
         &self,
-        _: ActorRef<Message>,
-        message: Message,
-        state: &mut State,
+        _: ActorRef<Ask>,
+        Ask { query, reply }: Ask,
+        (): &mut (),
     ) -> Result<(), ActorProcessingErr> {
-        let health = Arc::clone(state.arguments.bell.health());
-        let _busy = health.begin();
-        match message {
-            // Questions are answered side by side, each by a task of its own.
-            Message::Ask(query, reply) => {
-                let arguments = state.arguments.clone();
-                tokio::spawn(async move {
-                    let answer = arguments.answer(query).await;
-                    if let Err(error) = &answer {
-                        arguments.bell.health().failed(error);
-                    }
-                    let _ = reply.send(answer);
-                });
+        let _busy = self.health.begin();
+        // Questions are answered in parallel, each by a task of its own.
+        let this = self.clone();
+        tokio::spawn(async move {
+            let answer = this.answer(query).await;
+            if let Err(error) = &answer {
+                this.health.record_error(error);
             }
-        }
+            let _ = reply.send(answer);
+        });
         Ok(())
     }
 }
 
-impl Arguments {
+impl Retrieval {
     async fn answer(&self, mut query: Query) -> Result<Answer, String> {
         // The words are searched for while the vector is computed.
-        let asked = query.clone();
-        let by_words = self.apart(move |this, pinned| this.find_words(pinned, &asked));
-        let in_words = query.vector.is_none();
+        let words = query.clone();
+        let by_words = self.with_snapshot(move |this, snapshot| this.find_words(snapshot, &words));
+        let needs_vector = query.vector.is_none();
         let by_meaning = async {
-            if !in_words {
+            if !needs_vector {
                 return (self.model.name(), None);
             }
-            // While another model's generation is made, the present one is still asked in its own language: most
-            // likely that of the last question.
-            let known = self.language.get();
-            let model = if known.is_some() { known } else { self.model_of_index().await };
+            // While a generation of another model is built, the present one still needs vectors of its own
+            // model: most likely that of the last question.
+            let last = self.last_model().clone();
+            let model = if last.is_some() { last } else { self.model_of_index().await };
             let model = model.unwrap_or_else(|| self.model.name());
             let vector = self.vector(&query.text, &model).await;
             (model, vector)
         };
         let (by_words, (mut model, mut vector)) = tokio::join!(by_words, by_meaning);
         let by_words = by_words?;
-        if let Some(present) = by_words.model().filter(|_| in_words) {
+        if let Some(present) = by_words.model().filter(|_| needs_vector) {
             if present != model {
                 present.clone_into(&mut model);
                 vector = self.vector(&query.text, &model).await;
             }
-            self.language.set(&model);
+            *self.last_model() = Some(model.clone());
         }
         query.vector = query.vector.or(vector);
-        let Some(judge) = &self.judge else {
-            let answered = self.apart(move |this, pinned| {
-                let found = this.search(pinned, &query, &model, Some(by_words))?;
-                this.pack(pinned, &query, found, None)
+        let Some(reranker) = &self.reranker else {
+            let answered = self.with_snapshot(move |this, snapshot| {
+                let found = this.search(snapshot, &query, &model, Some(by_words))?;
+                this.pack(snapshot, &query, found, None)
             });
             return answered.await;
         };
         let query = Arc::new(query);
-        let (asked, its_model) = (Arc::clone(&query), model.clone());
-        let (found, docket) = self
-            .apart(move |this, pinned| {
-                let found = this.search(pinned, &asked, &its_model, Some(by_words))?;
-                let docket = RerankRequest::from_search(pinned, &asked, &found.trace, &Reader(this))
-                    .map_err(|error| chain(&error))?;
-                Ok((found, docket))
+        let (searched, searched_model) = (Arc::clone(&query), model.clone());
+        let (found, request) = self
+            .with_snapshot(move |this, snapshot| {
+                let found = this.search(snapshot, &searched, &searched_model, Some(by_words))?;
+                let request =
+                    RerankRequest::from_search(snapshot, &searched, &found.trace, &ReviewLookup(this))
+                        .map_err(|error| error_chain(&error))?;
+                Ok((found, request))
             })
             .await?;
-        // Nothing of the index is held for as long as a model thinks.
-        let judged = match docket {
-            Some(docket) => Some(judge.judge(docket).await),
-            None => None,
-        };
-        let (verdict, trouble) = match judged {
-            Some(Ok(verdict)) => (Some(verdict), None),
-            Some(Err(trouble)) => {
-                tracing::info!(trouble, "the local order stands");
-                (None, Some(trouble))
-            }
+        // No snapshot of the index is held while the language model works.
+        let (ranking, rerank_error) = match request {
             None => (None, None),
+            Some(request) => match reranker.rerank(request).await {
+                Ok(ranking) => (Some(ranking), None),
+                Err(error) => {
+                    tracing::info!(error, "results keep their local order");
+                    (None, Some(error))
+                }
+            },
         };
-        self.apart(move |this, pinned| {
-            // Of another generation: searched again, so that the answer is all of one.
-            let found = if pinned.generation() == found.generation {
+        self.with_snapshot(move |this, snapshot| {
+            // The index has changed: search again, so that all of the answer is from one generation.
+            let found = if snapshot.generation() == found.generation {
                 found
             } else {
-                this.search(pinned, &query, &model, None)?
+                this.search(snapshot, &query, &model, None)?
             };
-            let mut answer = this.pack(pinned, &query, found, verdict.as_ref())?;
-            answer.rerank_trouble = trouble;
+            let mut answer = this.pack(snapshot, &query, found, ranking.as_ref())?;
+            answer.rerank_trouble = rerank_error;
             Ok(answer)
         })
         .await
     }
 
-    fn find_words(&self, pinned: &Snapshot, query: &Query) -> Result<WordSearch, String> {
-        let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
-        retrieve::search_words(pinned, query, tokenizer).map_err(|error| chain(&error))
+    fn find_words(&self, snapshot: &Snapshot, query: &Query) -> Result<WordSearch, String> {
+        let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
+        retrieve::search_words(snapshot, query, tokenizer).map_err(|error| error_chain(&error))
     }
 
-    /// `model` is the one that the question's vector is of.
+    /// `model` is the one that computed the question's vector.
     fn search(
         &self,
-        pinned: &Snapshot,
+        snapshot: &Snapshot,
         query: &Query,
         model: &str,
         by_words: Option<WordSearch>,
-    ) -> Result<Found, String> {
-        let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
-        // Vectors of another model cannot be compared with the question's.
-        let is_other = pinned.model().is_some_and(|label| label.name != model);
+    ) -> Result<SearchResult, String> {
+        let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
+        // Vectors of another model cannot be compared with that of the question.
+        let is_other = snapshot.model().is_some_and(|label| label.name != model);
         let without = (is_other && query.vector.is_some()).then(|| Query { vector: None, ..query.clone() });
         let query = without.as_ref().unwrap_or(query);
-        let by_words = by_words.map_or_else(|| self.find_words(pinned, query), Ok)?;
-        let trace =
-            retrieve::search_with_words(pinned, query, by_words, tokenizer).map_err(|error| chain(&error))?;
-        Ok(Found { generation: pinned.generation(), trace })
+        let by_words = by_words.map_or_else(|| self.find_words(snapshot, query), Ok)?;
+        let trace = retrieve::search_with_words(snapshot, query, by_words, tokenizer)
+            .map_err(|error| error_chain(&error))?;
+        Ok(SearchResult { generation: snapshot.generation(), trace })
     }
 
     fn pack(
         &self,
-        pinned: &Snapshot,
+        snapshot: &Snapshot,
         query: &Query,
-        found: Found,
-        verdict: Option<&Ranking>,
+        found: SearchResult,
+        ranking: Option<&Ranking>,
     ) -> Result<Answer, String> {
-        let tokenizer = self.model.tokenizer().map_err(|error| chain(&error))?;
-        retrieve::answer(pinned, query, found.trace, verdict, tokenizer, &Reader(self))
-            .map_err(|error| chain(&error))
+        let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
+        retrieve::answer(snapshot, query, found.trace, ranking, tokenizer, &ReviewLookup(self))
+            .map_err(|error| error_chain(&error))
     }
 
     /// Reads the present generation on a thread that may block.
-    async fn apart<T: Send + 'static>(
+    async fn with_snapshot<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self, &Snapshot) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
         let this = self.clone();
-        let worked = tokio::task::spawn_blocking(move || {
-            let pinned = this.index.pin().map_err(|error| chain(&error))?;
-            work(&this, &pinned)
+        let read = tokio::task::spawn_blocking(move || {
+            let snapshot = this.index.pin().map_err(|error| error_chain(&error))?;
+            work(&this, &snapshot)
         });
-        worked.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))
+        read.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))
     }
 
     async fn model_of_index(&self) -> Option<String> {
@@ -212,99 +218,57 @@ impl Arguments {
     }
 
     async fn vector(&self, text: &str, model: &str) -> Option<Vec<f32>> {
-        if !self.model.speaks(model) {
-            tracing::info!(model, "the index is of a model that is not there, words are searched for");
+        if !self.model.supports(model) {
+            tracing::info!(model, "the index's model is not available, searching by words alone");
             return None;
         }
         let (text, model) = (text.to_owned(), model.to_owned());
-        let question = |reply| embedding::Message::Query(text, model, reply);
-        let asked = self.embedding.ask(VECTOR_DEADLINE, question).await;
-        match asked {
-            Ok(Ok(vector)) => Some(vector),
-            Ok(Err(error)) => {
-                tracing::warn!(error, "the question has no vector, its words are searched for");
-                None
-            }
+        let request = |reply| StageMessage::Request(EmbeddingRequest::Query { text, model, reply });
+        let answer = self.embedding.ask(VECTOR_DEADLINE, request).await;
+        match answer.map_err(|error| error.to_string()).flatten() {
+            Ok(vector) => Some(vector),
             Err(error) => {
-                tracing::warn!(%error, "the question has no vector, its words are searched for");
+                tracing::warn!(error, "the question has no vector, searching by words alone");
                 None
             }
         }
     }
-}
 
-/// The model whose vectors the index had at the last question.
-#[derive(Clone, Default)]
-pub struct Language(Arc<Mutex<Option<String>>>);
-
-impl Language {
-    fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    fn last_model(&self) -> MutexGuard<'_, Option<String>> {
+        self.last_model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, model: &str) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.as_deref() != Some(model) {
-            *known = Some(model.to_owned());
-        }
+    fn with_reviews<T>(&self, read: impl FnOnce(&ReviewSnapshot) -> T) -> Option<T> {
+        let mut cached = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = cached.take().filter(|cached| cached.at.elapsed() < REVIEWS_CACHED_FOR);
+        let cached = cached.insert(fresh.unwrap_or_else(|| {
+            let open = || {
+                let repository = Repository::open(&self.root).ok()?;
+                repository.with_default_branch(self.default_branch.as_deref()).review_snapshot().ok()
+            };
+            CachedReviews { at: Instant::now(), reviews: open() }
+        }));
+        cached.reviews.as_ref().map(read)
     }
 }
 
-/// What a search has found in one generation.
-struct Found {
-    generation: u64,
-    trace: Trace,
-}
+/// Looks up whether a person has reviewed a unit.
+struct ReviewLookup<'r>(&'r Retrieval);
 
-/// Knows what was reviewed.
-struct Reader<'r>(&'r Arguments);
-
-impl OutputFilter for Reader<'_> {
+impl OutputFilter for ReviewLookup<'_> {
     fn review(&self, unit: &UnitRecord) -> Review {
-        let Self(arguments) = self;
-        // What is not there was laid over the work tree.
-        let content = std::fs::read(arguments.root.join(&unit.path)).ok();
-        let open = || {
-            let repository = Repository::open(&arguments.root).ok()?;
-            repository.with_default_branch(arguments.default_branch.as_deref()).review_snapshot().ok()
-        };
-        let standing =
-            arguments.reviews.with(open, |reviewed| reviewed.content_state(&unit.path, content.as_deref()));
-        match standing {
+        let Self(retrieval) = self;
+        // A file that is not in the work tree is served from the default branch.
+        let content = std::fs::read(retrieval.root.join(&unit.path)).ok();
+        let state = retrieval.with_reviews(|reviews| reviews.content_state(&unit.path, content.as_deref()));
+        match state {
             Some(Ok(ContentState::Merged)) => Review::Merged,
             Some(Ok(ContentState::Uncommitted)) => Review::UncommittedEdit,
             Some(Err(error)) => {
-                tracing::debug!(error = chain(&error), "a unit's review is not known");
+                tracing::debug!(error = error_chain(&error), "failed to look up a unit's review");
                 Review::Accepted
             }
             None => Review::Accepted,
         }
-    }
-}
-
-/// For how long a merge may go unnoticed by what is said of reviews: to open a repository takes longer than
-/// all else about them.
-const REVIEWED_FOR: Duration = Duration::from_secs(1);
-
-/// The brain's repository as it was a moment ago.
-#[derive(Clone, Default)]
-pub struct Reviews(Arc<Mutex<Option<Opened>>>);
-
-struct Opened {
-    at: Instant,
-    /// `None` for a brain that is no repository, or has no branch yet.
-    reviewed: Option<ReviewSnapshot>,
-}
-
-impl Reviews {
-    fn with<T>(
-        &self,
-        open: impl FnOnce() -> Option<ReviewSnapshot>,
-        look: impl FnOnce(&ReviewSnapshot) -> T,
-    ) -> Option<T> {
-        let mut opened = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = opened.take().filter(|opened| opened.at.elapsed() < REVIEWED_FOR);
-        let opened = opened.insert(kept.unwrap_or_else(|| Opened { at: Instant::now(), reviewed: open() }));
-        opened.reviewed.as_ref().map(look)
     }
 }

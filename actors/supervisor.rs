@@ -1,123 +1,114 @@
-//! The root of the tree: starts every actor, restarts the fallen, kills the hung, and stops all of
-//! them in the end.
+//! The root of the actor tree: starts every actor, restarts those that fail, kills those that hang, and
+//! stops all of them at shutdown.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use crate::health::Health;
-use crate::mailbox::Lease;
+use crate::mailbox::MailboxOwner;
 
-/// How long a shutdown may take before what is left is abandoned to the queue.
+/// How long a shutdown may take before unfinished jobs are left in the queue.
 const STOP_MAX: Duration = Duration::from_secs(10);
-/// The first wait before a restart; it doubles with each fall.
-const RESTART_FIRST: Duration = Duration::from_millis(20);
-/// The longest wait before a restart: what bounds the restarts of an actor that always falls,
-/// without ever giving up the work of the others.
-const RESTART_MAX: Duration = Duration::from_secs(15);
-/// A life as long as this counts as healthy, and the next fall as the first.
-const HEALTHY: Duration = Duration::from_secs(60);
-const WATCH_EVERY: Duration = Duration::from_millis(500);
+/// The first wait before a restart; it doubles with each failure.
+const RESTART_WAIT_MIN: Duration = Duration::from_millis(20);
+/// The longest wait before a restart: bounds the restarts of an actor that always fails, without giving up
+/// the work of the others.
+const RESTART_WAIT_MAX: Duration = Duration::from_secs(15);
+/// An actor that ran for this long counts as healthy, and its next failure as the first.
+const HEALTHY_AFTER: Duration = Duration::from_secs(60);
+const HANG_CHECK_EVERY: Duration = Duration::from_millis(500);
 
-pub struct Supervisor;
+pub(crate) struct Supervisor;
 
-pub enum Message {
-    /// Start the child with this number (again).
+pub(crate) enum Message {
+    /// Start the child with this number, again if need be.
     Start(usize),
-    /// Look for children that hang.
-    Watch,
-    /// Let every child finish what it has in hand, then stop.
+    /// Kill children that hang.
+    CheckForHangs,
+    /// Let every child finish its job, then stop.
     Shutdown,
 }
 
-pub struct Arguments {
-    /// The last one is the one that others ask.
-    pub children: Vec<Box<dyn Child>>,
-}
-
-pub struct State {
-    children: Vec<Kept>,
+pub(crate) struct State {
+    children: Vec<ChildState>,
     stopping: bool,
 }
 
-struct Kept {
+struct ChildState {
     child: Box<dyn Child>,
-    living: Option<ActorCell>,
+    running: Option<ActorCell>,
     started: Instant,
-    falls: u32,
-    /// Whether we have killed it for hanging.
+    failures: u32,
+    /// Whether the supervisor has killed it because it hung.
     hung: bool,
 }
 
-/// What the supervisor has to know of an actor in order to keep it alive.
-pub trait Child: Send + Sync {
-    fn health(&self) -> &Arc<Health>;
-    /// Starts it under the parent and publishes its address.
-    fn start(&self, parent: ActorCell) -> Starting<'_>;
-    /// Takes its address back.
-    fn vacate(&self);
+/// What the supervisor needs to know about an actor.
+pub(crate) trait Child: Send + Sync {
+    fn health(&self) -> &Health;
+    /// Starts the actor under the parent and publishes it in its mailbox.
+    fn start(&self, parent: ActorCell) -> StartFuture<'_>;
+    /// Takes the actor out of its mailbox.
+    fn withdraw(&self);
 }
 
-pub type Starting<'a> = Pin<Box<dyn Future<Output = Result<ActorCell, ActorProcessingErr>> + Send + 'a>>;
+pub(crate) type StartFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<ActorCell, ActorProcessingErr>> + Send + 'a>>;
 
-/// An actor with the arguments for each of its lives.
-pub struct Seat<A: Actor> {
-    pub actor: fn() -> A,
-    pub arguments: A::Arguments,
-    pub lease: Lease<A::Msg>,
-    pub health: Arc<Health>,
-    /// What makes it look for work, if it works from the queue.
-    pub wake: Option<fn() -> A::Msg>,
+/// An actor that can be started any number of times.
+pub(crate) struct RestartableActor<A: Actor> {
+    pub(crate) actor: A,
+    pub(crate) owner: MailboxOwner<A::Msg>,
+    /// The message that makes it look for work, if it works from the queue.
+    pub(crate) wake: Option<fn() -> A::Msg>,
 }
 
-impl<A> Child for Seat<A>
+impl<A> Child for RestartableActor<A>
 where
-    A: Actor,
-    A::Arguments: Clone + Sync,
+    A: Actor<Arguments = ()> + Clone,
 {
-    fn health(&self) -> &Arc<Health> {
-        &self.health
+    fn health(&self) -> &Health {
+        self.owner.health()
     }
 
-    fn start(&self, parent: ActorCell) -> Starting<'_> {
+    fn start(&self, parent: ActorCell) -> StartFuture<'_> {
         Box::pin(async move {
             // Unnamed: names are global to a process, and tests run many trees in one.
-            let (actor, _) =
-                Actor::spawn_linked(None, (self.actor)(), self.arguments.clone(), parent).await?;
-            let cell = actor.get_cell();
-            self.lease.publish(Some(actor.clone()));
+            let (actor, _) = Actor::spawn_linked(None, self.actor.clone(), (), parent).await?;
+            self.owner.publish(Some(actor.clone()));
             if let Some(wake) = self.wake {
-                self.lease.first_ring(&actor, &self.health, wake());
+                self.owner.first_wake(&actor, wake());
             }
-            Ok(cell)
+            Ok(actor.get_cell())
         })
     }
 
-    fn vacate(&self) {
-        self.lease.publish(None);
+    fn withdraw(&self) {
+        self.owner.publish(None);
     }
 }
 
 impl Actor for Supervisor {
     type Msg = Message;
     type State = State;
-    type Arguments = Arguments;
+    /// The last child is stopped last, as the others send it requests.
+    type Arguments = Vec<Box<dyn Child>>;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        arguments: Arguments,
+        children: Vec<Box<dyn Child>>,
     ) -> Result<State, ActorProcessingErr> {
-        let kept = |child| Kept { child, living: None, started: Instant::now(), falls: 0, hung: false };
-        let mut state =
-            State { children: arguments.children.into_iter().map(kept).collect(), stopping: false };
+        let stopped =
+            |child| ChildState { child, running: None, started: Instant::now(), failures: 0, hung: false };
+        let mut state = State { children: children.into_iter().map(stopped).collect(), stopping: false };
         for number in 0..state.children.len() {
             state.start(number, &myself).await;
         }
-        myself.send_interval(WATCH_EVERY, || Message::Watch);
+        myself.send_interval(HANG_CHECK_EVERY, || Message::CheckForHangs);
         Ok(state)
     }
 
@@ -129,7 +120,7 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match message {
             Message::Start(number) => state.start(number, &myself).await,
-            Message::Watch => state.watch(),
+            Message::CheckForHangs => state.kill_hung(),
             Message::Shutdown => {
                 state.stopping = true;
                 // When a parent exits ractor kills its children, so they are stopped first.
@@ -148,11 +139,11 @@ impl Actor for Supervisor {
     ) -> Result<(), ActorProcessingErr> {
         match event {
             SupervisionEvent::ActorFailed(actor, error) => {
-                state.fell(&myself, actor.get_id(), &error.to_string())
+                state.failed(&myself, actor.get_id(), &error.to_string())
             }
-            // A killed actor ends up here, as one that was stopped does; neither was asked to by us.
+            // A killed actor arrives here, as does one that was stopped; the supervisor asked for neither.
             SupervisionEvent::ActorTerminated(actor, _, reason) => {
-                state.fell(&myself, actor.get_id(), reason.as_deref().unwrap_or("stopped"));
+                state.failed(&myself, actor.get_id(), reason.as_deref().unwrap_or("stopped"));
             }
             _ => {}
         }
@@ -162,51 +153,48 @@ impl Actor for Supervisor {
 
 impl State {
     async fn start(&mut self, number: usize, myself: &ActorRef<Message>) {
-        let Some(kept) = self.children.get_mut(number) else { return };
-        if self.stopping || kept.living.is_some() {
+        let Some(state) = self.children.get_mut(number) else { return };
+        if self.stopping || state.running.is_some() {
             return;
         }
-        match kept.child.start(myself.get_cell()).await {
+        match state.child.start(myself.get_cell()).await {
             Ok(cell) => {
-                kept.living = Some(cell);
-                kept.started = Instant::now();
+                state.running = Some(cell);
+                state.started = Instant::now();
             }
             Err(error) => {
-                kept.child.health().fell(&error.to_string());
-                kept.schedule(number, myself);
+                state.child.health().failed(&error.to_string());
+                state.schedule_restart(number, myself);
             }
         }
     }
 
-    fn fell(&mut self, myself: &ActorRef<Message>, id: ActorId, error: &str) {
+    fn failed(&mut self, myself: &ActorRef<Message>, id: ActorId, error: &str) {
         if self.stopping {
             return;
         }
-        let found = self
-            .children
-            .iter_mut()
-            .enumerate()
-            .find(|(_, kept)| kept.living.as_ref().is_some_and(|living| living.get_id() == id));
-        let Some((number, kept)) = found else { return };
-        let health = kept.child.health();
-        let error = if std::mem::take(&mut kept.hung) {
-            format!("{} gave no sign of life for {:?}", health.name(), health.patience())
+        let is_it = |state: &ChildState| state.running.as_ref().is_some_and(|running| running.get_id() == id);
+        let Some(number) = self.children.iter().position(is_it) else { return };
+        let state = &mut self.children[number];
+        let health = state.child.health();
+        let error = if std::mem::take(&mut state.hung) {
+            format!("{} made no progress for {:?}", health.name(), health.patience())
         } else {
-            format!("{} fell: {error}", health.name())
+            format!("{} failed: {error}", health.name())
         };
-        tracing::error!(actor = health.name(), error, "an actor has fallen");
-        kept.living = None;
-        kept.child.vacate();
-        kept.child.health().fell(&error);
-        kept.schedule(number, myself);
+        tracing::error!(actor = health.name(), error, "an actor has failed");
+        state.running = None;
+        state.child.withdraw();
+        state.child.health().failed(&error);
+        state.schedule_restart(number, myself);
     }
 
-    /// Waits until all have finished what they have in hand; the last one goes after the others, as a
-    /// job in their hands may need it. The bells in their mailboxes are not heard any more: what they
-    /// rang for stays in the queue.
+    /// Waits until all have finished their jobs. The last one stops after the others, as a job of theirs
+    /// may need it. Wake-ups in their mailboxes are not handled any more: the work stays in the queue.
     async fn stop(&self) {
-        let living: Vec<&ActorCell> = self.children.iter().filter_map(|kept| kept.living.as_ref()).collect();
-        let Some((last, others)) = living.split_last() else { return };
+        let running: Vec<&ActorCell> =
+            self.children.iter().filter_map(|state| state.running.as_ref()).collect();
+        let Some((last, others)) = running.split_last() else { return };
         for cell in others {
             cell.stop(None);
         }
@@ -216,25 +204,26 @@ impl State {
         let _ = last.stop_and_wait(None, None).await;
     }
 
-    /// A hung actor cannot be waited for and never says so: it is killed, and its work claimed anew.
-    fn watch(&mut self) {
-        for kept in &mut self.children {
-            if let Some(living) = kept.living.as_ref().filter(|_| kept.child.health().is_hung()) {
-                tracing::error!(actor = kept.child.health().name(), "an actor hangs and is killed");
-                living.kill();
-                kept.hung = true;
+    /// A hung actor cannot be waited for and never reports that it hangs: it is killed, and its job claimed
+    /// again.
+    fn kill_hung(&mut self) {
+        for state in &mut self.children {
+            if let Some(running) = state.running.as_ref().filter(|_| state.child.health().is_hung()) {
+                tracing::error!(actor = state.child.health().name(), "an actor hangs and is killed");
+                running.kill();
+                state.hung = true;
             }
         }
     }
 }
 
-impl Kept {
-    fn schedule(&mut self, number: usize, myself: &ActorRef<Message>) {
-        if self.started.elapsed() > HEALTHY {
-            self.falls = 0;
+impl ChildState {
+    fn schedule_restart(&mut self, number: usize, myself: &ActorRef<Message>) {
+        if self.started.elapsed() > HEALTHY_AFTER {
+            self.failures = 0;
         }
-        let wait = RESTART_FIRST.saturating_mul(1 << self.falls.min(16)).min(RESTART_MAX);
-        self.falls += 1;
+        let wait = RESTART_WAIT_MIN.saturating_mul(1 << self.failures.min(16)).min(RESTART_WAIT_MAX);
+        self.failures += 1;
         myself.send_after(wait, move || Message::Start(number));
     }
 }

@@ -1,8 +1,8 @@
-//! The sweep: compares the transcripts on disk with the ledger and queues what no hook announced.
+//! The sweep: compares the transcripts on disk with the queue, and queues the sessions that the hook missed.
 //!
-//! A client that is killed fires no hook, and a hook may find the disk full. It is no actor, for it
-//! has nothing to keep: any process that lives may sweep, several at once do no harm, and each runs
-//! beside the work and never before it. It never reads more of a transcript than its head.
+//! A client that is killed calls no hook, and a hook may find the disk full. The sweep is not an actor, as it
+//! has no state: any running process may sweep, several at once do no harm, and each sweeps in the background
+//! of its work. A sweep never reads more of a transcript than its beginning.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,89 +16,91 @@ use queue::{Announcement, KnownTranscripts, ORIGIN_SWEEP, Queue, TranscriptStamp
 use serde::{Deserialize, Serialize};
 use transcript::{Exclude, FileStamp, Ignore};
 
-use crate::pipeline::chain;
+use crate::failure::error_chain;
 
-/// The name under which a sweep leaves word for `nugget status`.
+/// The name of a sweep's report in the queue, for `nugget status`.
 pub const SWEEP_REPORT: &str = "sweep";
-/// How often a drainer sweeps while it has other work.
+/// How often a worker sweeps while it has other work.
 const EVERY: Duration = Duration::from_secs(3 * 60);
-/// How long a drainer that has nothing else to do waits for its sweep: a home folder on a file
-/// system that hangs must not keep the drain lock.
+/// How long a worker that has nothing else to do waits for its sweep: a home folder on a file system that
+/// hangs must not keep the worker lock held.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many transcripts one sweep of a process's own accord looks into.
-const GLANCES_MAX: usize = 500;
+/// How many transcripts an automatic sweep opens.
+const OPENED_MAX: usize = 500;
 
 const OWN: &str = "own";
 const EMPTY: &str = "empty";
 const EXCLUDED: &str = "excluded by ";
 
-/// What a sweep goes by.
+/// Settings of the sweep.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The client's folders, with `projects/` in each.
+    /// The folders of the client, with `projects/` in each.
     pub folders: Vec<PathBuf>,
-    /// How long nobody must have written to a transcript.
+    /// How long a transcript must not have been written to.
     pub idle: Duration,
-    /// The most captures that sweeps add in 24 hours of their own accord.
+    /// The most captures that automatic sweeps add in 24 hours.
     pub daily_cap: u32,
+    /// The projects whose sessions are left alone.
     pub exclude: Exclude,
-    /// nugget's own state: sessions that ran in it are calls of a model by nugget itself.
+    /// The state folder of nugget: sessions that ran in it are nugget's own calls of a language model.
     pub state: PathBuf,
 }
 
-/// How far a sweep goes.
+/// How far back a sweep goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SweepScope {
-    /// What is done unasked: sessions since the brain was made, no more in a day than the cap.
+    /// Automatic: sessions since the brain was created, no more in a day than the cap.
     Automatic,
-    /// By hand: all that was written to since then.
+    /// By a command: all that were written to since then.
     Since(Timestamp),
-    /// By hand: all there is.
+    /// By a command: all.
     All,
 }
 
-/// Why a transcript is left where it is.
+/// Why a transcript is not queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// Somebody has written to it a moment ago.
+    /// It was written to a moment ago.
     Active,
-    /// A capture has read it as it is.
+    /// A capture has read it, and it has not changed since.
     Unchanged,
-    /// A capture of its session is under way.
+    /// A capture of its session is in progress.
     Waiting,
-    /// Its last capture is a dead letter.
+    /// Its last capture failed for good.
     Dead,
-    /// Its capture was struck from the ledger.
+    /// Its capture record was deleted.
     Forgotten,
     /// Its session ran with `NUGGET_DISABLE`.
     Declined,
-    /// From before the brain was made, or before what was asked for.
+    /// It is older than the brain, or than what was asked for.
     Old,
     /// The setting `capture.exclude` or a `.nuggetignore` covers its project.
     Excluded,
-    /// A call of a model by nugget itself.
+    /// It is one of nugget's own calls of a language model.
     Own,
-    /// Nobody says anything in it.
+    /// It holds no conversation.
     Empty,
+    /// It cannot be read.
     Unreadable,
-    /// For a later sweep: this one has looked into enough, or the day's cap is reached.
+    /// Left for a later sweep: this one has opened enough transcripts, or the day's cap is reached.
     Later,
 }
 
 impl SkipReason {
-    /// The reason in words, after a count of sessions.
+    /// The reason, to follow a count of sessions.
     pub fn describe(self) -> &'static str {
         match self {
             Self::Active => "still in use",
             Self::Unchanged => "captured already",
             Self::Waiting => "queued already",
-            Self::Dead => "dead letters (nugget retry)",
+            Self::Dead => "failed (nugget retry)",
             Self::Forgotten => "forgotten",
             Self::Declined => "ran with NUGGET_DISABLE",
             Self::Old => "too old",
             Self::Excluded => "excluded (capture.exclude, .nuggetignore)",
-            Self::Own => "of nugget itself",
+            Self::Own => "nugget's own calls",
             Self::Empty => "empty",
             Self::Unreadable => "unreadable",
             Self::Later => "left for later (sweep.daily_cap)",
@@ -106,14 +108,18 @@ impl SkipReason {
     }
 }
 
-/// A session that wants to be captured.
+/// A session to capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Candidate {
+    /// The client's id of the session.
     pub session_id: SessionId,
+    /// The transcript's file.
     pub transcript: PathBuf,
+    /// The folder that the session ran in.
     pub cwd: Option<PathBuf>,
-    /// In bytes.
+    /// The transcript's size in bytes.
     pub size: u64,
+    /// When the transcript was written to last.
     pub modified: Timestamp,
     /// Its capture, once it is queued.
     pub capture: Option<i64>,
@@ -121,27 +127,34 @@ pub struct Candidate {
     seen: TranscriptStamp,
 }
 
-/// What a sweep has found.
+/// What a sweep has found and done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SweepOutcome {
-    /// All transcripts.
+    /// How many transcripts there are.
     pub found: u64,
-    /// Newest first.
+    /// The sessions that are queued, the newest first.
     pub queued: Vec<Candidate>,
+    /// How many transcripts were skipped, by reason.
     pub skipped: BTreeMap<SkipReason, u64>,
     #[serde(skip)]
-    passed_over: Vec<(TranscriptStamp, String)>,
+    skipped_for_good: Vec<(TranscriptStamp, String)>,
 }
 
-/// What the last sweep leaves for `nugget status`.
+/// The report of the last sweep, for `nugget status`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweepReport {
+    /// How many transcripts there were.
     pub found: u64,
+    /// How many sessions were queued.
     pub queued: u64,
+    /// How many transcripts were skipped, by reason.
     pub skipped: BTreeMap<SkipReason, u64>,
 }
 
-/// BackgroundSweep as processes do of their own accord.
+/// Sweeps automatically.
+///
+/// # Errors
+/// When the queue cannot be used.
 pub fn sweep(
     settings: &Settings,
     brain: &Brain,
@@ -155,62 +168,66 @@ pub fn sweep(
         queued = swept.queued.len(),
         skipped = ?swept.skipped,
         ms = begun.elapsed().as_millis() as u64,
-        "swept for sessions that no hook announced"
+        "swept for sessions that the hook missed"
     );
     Ok(swept)
 }
 
-/// BackgroundSweep as far as somebody asks for it.
+/// Sweeps as far back as the scope says.
+///
+/// # Errors
+/// When the queue cannot be used.
 pub fn sweep_within(
     settings: &Settings,
     brain: &Brain,
     queue: &Queue,
-    reach: SweepScope,
+    scope: SweepScope,
     now: Timestamp,
 ) -> Result<SweepOutcome, queue::Error> {
     let mut known = queue.known_transcripts(now)?;
     if known.since.is_none() {
-        known.since = Some(queue.capture_start(made(brain).unwrap_or(now))?);
+        known.since = Some(queue.capture_start(creation_time(brain).unwrap_or(now))?);
     }
-    carry_out(plan(settings, brain, &known, reach, now), settings, queue, reach, now)
+    carry_out(plan(settings, brain, &known, scope, now), settings, queue, scope, now)
 }
 
-/// Looks at the transcripts and changes nothing: what a sweep would queue.
+/// Finds out what a sweep would queue, and changes nothing.
 pub fn plan(
     settings: &Settings,
     brain: &Brain,
     known: &KnownTranscripts,
-    reach: SweepScope,
+    scope: SweepScope,
     now: Timestamp,
 ) -> SweepOutcome {
-    let since = match reach {
+    let since = match scope {
         SweepScope::All => Timestamp::MIN,
         SweepScope::Since(since) => since,
-        SweepScope::Automatic => known.since.or_else(|| made(brain)).unwrap_or(now),
+        SweepScope::Automatic => known.since.or_else(|| creation_time(brain)).unwrap_or(now),
     };
-    let usual = reach == SweepScope::Automatic;
-    let room = if usual { settings.daily_cap.saturating_sub(known.swept_today) as usize } else { usize::MAX };
+    let is_automatic = scope == SweepScope::Automatic;
+    let room =
+        if is_automatic { settings.daily_cap.saturating_sub(known.swept_today) as usize } else { usize::MAX };
     let mut stamps: Vec<FileStamp> =
         settings.folders.iter().flat_map(|folder| transcript::discover(folder)).collect();
-    // Newest first: if the cap cuts, it cuts what matters least.
+    // Newest first, so that the cap leaves the oldest for later.
     stamps.sort_by(|a, b| (b.modified_ms, &b.path).cmp(&(a.modified_ms, &a.path)));
     stamps.dedup_by(|a, b| a.path == b.path);
     let mut swept = SweepOutcome { found: stamps.len() as u64, ..SweepOutcome::default() };
-    let mut glances = 0;
+    let mut opened = 0;
     for stamp in stamps {
-        let has_room = swept.queued.len() < room && (!usual || glances < GLANCES_MAX);
-        let skip = match judge(settings, known, &stamp, since, usual, now) {
+        let has_room = swept.queued.len() < room && (!is_automatic || opened < OPENED_MAX);
+        let skip = match skip_reason(settings, known, &stamp, since, is_automatic, now) {
             Some(skip) => skip,
             None if !has_room => SkipReason::Later,
             None => {
-                glances += 1;
-                match glance(settings, stamp) {
+                opened += 1;
+                match open(settings, stamp) {
                     Ok(candidate) => {
                         swept.queued.push(candidate);
                         continue;
                     }
-                    Err((skip, passed_over)) => {
-                        swept.passed_over.extend(passed_over);
+                    Err((skip, skipped_for_good)) => {
+                        swept.skipped_for_good.extend(skipped_for_good);
                         skip
                     }
                 }
@@ -221,17 +238,17 @@ pub fn plan(
     swept
 }
 
-/// Queues what was found and remembers what was passed over.
+/// Queues what was found, and records what need not be opened again.
 fn carry_out(
     mut swept: SweepOutcome,
     settings: &Settings,
     queue: &Queue,
-    reach: SweepScope,
+    scope: SweepScope,
     now: Timestamp,
 ) -> Result<SweepOutcome, queue::Error> {
-    queue.skip_transcripts(&swept.passed_over)?;
-    // What a person asks for beyond the usual is not what the cap counts.
-    let origin = if reach == SweepScope::Automatic { ORIGIN_SWEEP } else { "command" };
+    queue.skip_transcripts(&swept.skipped_for_good)?;
+    // The cap does not count what a person asks for by a command.
+    let origin = if scope == SweepScope::Automatic { ORIGIN_SWEEP } else { "command" };
     let found: Vec<(Announcement, TranscriptStamp)> = swept
         .queued
         .iter()
@@ -243,12 +260,12 @@ fn carry_out(
             (announcement, candidate.seen.clone())
         })
         .collect();
-    let cap = (reach == SweepScope::Automatic).then_some(settings.daily_cap);
+    let cap = (scope == SweepScope::Automatic).then_some(settings.daily_cap);
     let captures = queue.add_found(&found, cap, now)?;
     for (candidate, capture) in swept.queued.iter_mut().zip(captures) {
         candidate.capture = capture;
     }
-    // Somebody was faster.
+    // Another process has queued the others.
     let before = swept.queued.len();
     swept.queued.retain(|candidate| candidate.capture.is_some());
     let lost = (before - swept.queued.len()) as u64;
@@ -263,19 +280,19 @@ fn carry_out(
     Ok(swept)
 }
 
-/// Whether a sweep was carried out within this time, by whatever process.
+/// Whether any process has swept within this time.
 pub fn is_recent(queue: &Queue, within: Duration, now: Timestamp) -> bool {
     let last = queue.last_report(SWEEP_REPORT).ok().flatten();
     last.is_some_and(|(_, at, _)| now.duration_since(at).unsigned_abs() < within)
 }
 
-/// Why a transcript is left alone, as far as that can be told without opening it.
-fn judge(
+/// Why a transcript is skipped, as far as that is known without opening it.
+fn skip_reason(
     settings: &Settings,
     known: &KnownTranscripts,
     stamp: &FileStamp,
     since: Timestamp,
-    usual: bool,
+    is_automatic: bool,
     now: Timestamp,
 ) -> Option<SkipReason> {
     if !is_idle(stamp.modified_ms, settings.idle, now) {
@@ -286,10 +303,10 @@ fn judge(
         TranscriptStatus::Read => return Some(SkipReason::Unchanged),
         TranscriptStatus::Dead => return Some(SkipReason::Dead),
         TranscriptStatus::Declined => return Some(SkipReason::Declined),
-        // Struck from the ledger so that it may be captured anew, but not unasked.
-        TranscriptStatus::Forgotten if usual => return Some(SkipReason::Forgotten),
+        // Deleted so that it may be captured again, but not automatically.
+        TranscriptStatus::Forgotten if is_automatic => return Some(SkipReason::Forgotten),
         TranscriptStatus::Skipped(reason) => match reason.strip_prefix(EXCLUDED) {
-            // Under another setting it is looked at again.
+            // It is opened again if the setting has changed.
             Some(by) if by == settings.exclude.as_str() => return Some(SkipReason::Excluded),
             Some(_) => {}
             None if reason == OWN => return Some(SkipReason::Own),
@@ -297,44 +314,44 @@ fn judge(
         },
         TranscriptStatus::Forgotten | TranscriptStatus::New => {}
     }
-    let concerns_us = match usual {
+    let is_in_scope = match is_automatic {
         true => is_since(stamp.modified_ms, since, now),
         false => stamp.modified_ms >= since.as_millisecond(),
     };
-    (!concerns_us).then_some(SkipReason::Old)
+    (!is_in_scope).then_some(SkipReason::Old)
 }
 
-/// Whether nobody has written for a while. A time far in the future is of another clock, and as
-/// long ago as any.
+/// Whether a transcript was not written to for a while. A time far in the future is from a wrong clock, and
+/// counts as long ago.
 fn is_idle(modified_ms: i64, idle: Duration, now: Timestamp) -> bool {
     u128::from(now.as_millisecond().abs_diff(modified_ms)) >= idle.as_millis()
 }
 
-/// Whether a transcript is from after the beginning. A beginning in the future was written down by a
-/// clock that was wrong, or is read by one: then the last day's sessions are right as well, and
-/// nothing is written down anew that the next jump would make wrong.
+/// Whether a transcript is from after the beginning. A beginning in the future means that the clock was wrong
+/// when it was stored, or is wrong now: then the last day's sessions count as well, and the stored beginning is
+/// kept, as the next change of the clock would make a new one wrong.
 fn is_since(modified_ms: i64, beginning: Timestamp, now: Timestamp) -> bool {
-    let is_of_today =
+    let is_from_last_day =
         || u128::from(now.as_millisecond().abs_diff(modified_ms)) < queue::SWEEP_CAP_SPAN.as_millis();
-    modified_ms >= beginning.as_millisecond() || (beginning > now && is_of_today())
+    modified_ms >= beginning.as_millisecond() || (beginning > now && is_from_last_day())
 }
 
-/// Looks into a transcript: a candidate, or why it is none and what to remember of that.
-fn glance(
+/// Opens a transcript: a candidate, or why it is skipped and what to record about that.
+fn open(
     settings: &Settings,
     stamp: FileStamp,
 ) -> Result<Candidate, (SkipReason, Option<(TranscriptStamp, String)>)> {
     let seen = seen(&stamp);
-    let Ok(glance) = transcript::read_head(&stamp.path) else { return Err((SkipReason::Unreadable, None)) };
-    let cwd = glance.cwd.as_deref();
+    let Ok(head) = transcript::read_head(&stamp.path) else { return Err((SkipReason::Unreadable, None)) };
+    let cwd = head.cwd.as_deref();
     let reason = if cwd.is_some_and(|cwd| cwd.starts_with(&settings.state)) {
         Some((SkipReason::Own, OWN.to_owned()))
     } else if cwd.is_some_and(|cwd| settings.exclude.covers(cwd)) {
         Some((SkipReason::Excluded, format!("{EXCLUDED}{}", settings.exclude.as_str())))
     } else if cwd.is_some_and(|cwd| Ignore::load(cwd).covers_everything()) {
-        // Not by the setting, so it is looked at again by the next sweep: the file may be gone.
+        // Not by the setting, so that the next sweep opens it again: the file may be deleted by then.
         Some((SkipReason::Excluded, format!("{EXCLUDED}.nuggetignore")))
-    } else if !glance.has_conversation {
+    } else if !head.has_conversation {
         Some((SkipReason::Empty, EMPTY.to_owned()))
     } else {
         None
@@ -344,7 +361,7 @@ fn glance(
     }
     Ok(Candidate {
         session_id: SessionId::verbatim(stamp.session_id()),
-        cwd: glance.cwd,
+        cwd: head.cwd,
         size: stamp.size,
         modified: Timestamp::from_millisecond(stamp.modified_ms).unwrap_or(Timestamp::UNIX_EPOCH),
         capture: None,
@@ -357,46 +374,46 @@ fn seen(stamp: &FileStamp) -> TranscriptStamp {
     TranscriptStamp { transcript: stamp.path.clone(), size: stamp.size, modified_ms: stamp.modified_ms }
 }
 
-/// When the brain was made here: the birth of its first file, where the file system tells it.
-fn made(brain: &Brain) -> Option<Timestamp> {
+/// When the brain was created here: the creation time of its first file, if the file system has it.
+fn creation_time(brain: &Brain) -> Option<Timestamp> {
     let metadata = std::fs::metadata(brain.root().join(BRAIN_YAML)).ok()?;
     Timestamp::try_from(metadata.created().or_else(|_| metadata.modified()).ok()?).ok()
 }
 
-/// The sweeps of one drainer, beside its work.
+/// The sweeps of one worker, in the background of its work.
 #[derive(Debug, Default)]
 pub(crate) struct BackgroundSweep {
     last: Option<Instant>,
-    under_way: Option<JoinHandle<()>>,
+    running: Option<JoinHandle<()>>,
 }
 
 impl BackgroundSweep {
-    /// Starts a sweep if one is due, on a thread that nobody has to wait for.
+    /// Starts a sweep if one is due, on a thread of its own.
     pub(crate) fn start_if_due(&mut self, settings: Option<&Settings>, brain: &Brain, queue: &Queue) {
         let Some(settings) = settings else { return };
-        if self.is_under_way() || self.last.is_some_and(|last| last.elapsed() < EVERY) {
+        if self.is_running() || self.last.is_some_and(|last| last.elapsed() < EVERY) {
             return;
         }
         self.last = Some(Instant::now());
         let (settings, brain, queue) = (settings.clone(), brain.clone(), queue.clone());
         let thread = std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
             if let Err(error) = sweep(&settings, &brain, &queue, Timestamp::now()) {
-                tracing::warn!(error = chain(&error), "failed to sweep");
+                tracing::warn!(error = error_chain(&error), "failed to sweep");
             }
         });
-        self.under_way = thread.ok();
+        self.running = thread.ok();
     }
 
-    /// Waits for the sweep under way, within bounds.
+    /// Waits for the running sweep, within bounds.
     pub(crate) fn wait(&self) {
-        while self.is_under_way() {
+        while self.is_running() {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 
-    /// Whether a sweep is worth waiting for.
-    pub(crate) fn is_under_way(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|thread| !thread.is_finished())
+    /// Whether a sweep is running that is worth waiting for.
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.as_ref().is_some_and(|thread| !thread.is_finished())
             && self.last.is_some_and(|last| last.elapsed() < PATIENCE)
     }
 }

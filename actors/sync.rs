@@ -1,9 +1,10 @@
-//! The way back: what was merged comes to the brain's checkout, and what has become of each branch to the
-//! ledger. Any process that lives may do it, beside its work and never before it; one at a time for a brain.
+//! Synchronizes with the remote: brings what was merged into the brain's checkout, and records in the queue
+//! what was decided about each branch. Any running process may do it, in the background of its work; one at a
+//! time for each brain.
 //!
-//! Everything here may be killed anywhere and repeated. It deletes nothing but branches of nugget's that
-//! are merged, at the commit that it knows them at, and changes the work tree only by a fast-forward that
-//! loses nothing.
+//! A sync can be killed at any point and repeated. It deletes only branches of nugget that are merged, and only
+//! at the commit that it has recorded for them; it changes the work tree only by a fast-forward that loses
+//! nothing.
 
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -17,68 +18,73 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use crate::Setup;
-use crate::delivery::{self, Way, of_forge, of_github, state_of};
-use crate::git::{Bears, Input, with_hint};
-use crate::pipeline::{Failure, chain};
+use crate::failure::{Failure, FailureClass, error_chain};
+use crate::pipeline::{self, Findings};
+use crate::proposal::{MergeState, Plan, ProposalInput};
+use crate::remote::{
+    RemoteAccess, comment_branch_left_alone, open_repository, pull_state, queue_undelivered,
+};
 
-/// The name under which a sync leaves word for `nugget status`.
+/// The name of a sync's report in the queue, for `nugget status`.
 pub const SYNC_REPORT: &str = "sync";
-/// BackgroundSync of processes that start one after the other are at least this far apart.
-const APART_MIN: Duration = Duration::from_secs(30);
-/// How long a drainer with nothing else to do waits for its sync.
+/// The least time between the syncs of processes that start one after the other.
+const INTERVAL_MIN: Duration = Duration::from_secs(30);
+/// How long a worker with nothing else to do waits for its sync.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
-/// How many pull requests one sync asks for one by one: those that are not among the open ones any more.
-const LOOK_UPS_MAX: usize = 50;
-/// Our comments are told from others by it.
-pub(crate) const ADDED_TO: &str = "nugget:added-to";
-pub(crate) const ADDED_TO_TEXT: &str = "What this branch edits has been edited on the default branch since. Somebody has \
-    added to the branch, so nugget leaves it as it is.";
+/// How many pull requests that are no longer open one sync requests, one by one.
+const PULL_REQUESTS_MAX: usize = 50;
 
-/// What a sync has found and done.
+/// What a sync has found and done. The names of its keys are those of `nugget sync --json` and of the queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncReport {
-    /// Where the remote is, without any secret.
+    /// The remote's address, without any secret.
     pub remote: String,
     /// The remote's default branch.
     pub branch: String,
-    /// Whether it had something new.
-    pub news: bool,
-    /// Whether the checkout was moved to it.
+    /// Whether it had new commits.
+    #[serde(rename = "news")]
+    pub has_new_commits: bool,
+    /// Whether the checkout was fast-forwarded to it.
     pub moved: bool,
-    /// Why the checkout was left as it was, when it lacks something.
-    pub left: Option<String>,
-    /// Captures that were merged, or closed by a person, since the last look.
+    /// Why the checkout was not fast-forwarded, if it lacks commits.
+    #[serde(rename = "left")]
+    pub not_moved_because: Option<String>,
+    /// Captures that were merged since the last sync.
     pub merged: Vec<i64>,
+    /// Captures that a person has closed since the last sync.
     pub closed: Vec<i64>,
-    /// Captures of which every file is on the default branch already: closed by nugget.
+    /// Captures that nugget has closed, as every file of them is on the default branch already.
     pub empty: Vec<i64>,
-    /// Captures that are made anew on what was merged meanwhile.
-    pub anew: Vec<i64>,
-    /// Captures that should be, and to whose branch somebody has added: left to them.
+    /// Captures whose branch is made again on what was merged meanwhile.
+    #[serde(rename = "anew")]
+    pub recreated: Vec<i64>,
+    /// Captures whose branch should be made again, but is left alone as somebody has added to it.
     pub added_to: Vec<i64>,
-    /// Captures that were queued for delivery, as they had no remote before.
+    /// How many captures were queued for delivery, from before there was a remote.
     pub delivered_late: usize,
-    /// Branches that were deleted, here and at the remote.
+    /// How many captures had their branch deleted, here or at the remote.
     pub deleted: usize,
-    /// Requests of GitHub's API.
+    /// How many requests were sent to GitHub's API.
     pub requests: u64,
-    /// What went wrong after the fetch, which stands.
-    pub trouble: Option<String>,
+    /// What failed after the fetch, whose result is kept.
+    #[serde(rename = "trouble")]
+    pub error: Option<String>,
 }
 
-/// What came of wanting a sync.
+/// How a sync ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncOutcome {
+    /// It was carried out, completely unless [`SyncReport::error`] says otherwise.
     Done(Box<SyncReport>),
     /// There is no remote, or nothing is to be sent to it.
     NoRemote,
-    /// Another process is at it.
+    /// Another process is syncing.
     UnderWay,
 }
 
-/// Why a sync has come to nothing, in words for a person.
+/// Why a sync failed, in words for a person.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct SyncError(String);
@@ -91,34 +97,34 @@ impl From<Failure> for SyncError {
 
 impl From<queue::Error> for SyncError {
     fn from(error: queue::Error) -> Self {
-        Self(chain(&error))
+        Self(error_chain(&error))
     }
 }
 
-/// Fetches, and does what follows from what has come. Blocks for as long as the network takes, within
-/// deadlines; makes its own runtime.
+/// Fetches from the remote and acts on what has changed. Blocks while the network is used, within deadlines;
+/// creates its own runtime.
 ///
 /// # Errors
-/// When the remote cannot be fetched, or repository or queue cannot be used. What fails after the fetch is
-/// [`SyncReport::trouble`].
+/// When the fetch fails, or the repository or the queue cannot be used. A later failure is
+/// [`SyncReport::error`].
 pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<SyncOutcome, SyncError> {
     let lock = setup.places.folder().join("sync.lock");
-    let Some(_one) = Lock::try_acquire(&lock).map_err(|error| with_hint(&error))? else {
+    let Some(_lock) = Lock::try_acquire(&lock).map_err(Failure::from)? else {
         return Ok(SyncOutcome::UnderWay);
     };
-    let repository = delivery::open(setup.brain.root(), setup.default_branch.as_deref())?;
-    let remote = repository.remote().map_err(|error| with_hint(&error))?;
+    let repository = open_repository(setup.brain.root(), setup.default_branch.as_deref())?;
+    let remote = repository.remote().map_err(Failure::from)?;
     let Some(remote) = remote.filter(|_| setup.delivery.enabled) else { return Ok(SyncOutcome::NoRemote) };
-    // Kept also when it fails: who is offline must not ask at every turn.
+    // Reported also when it fails, so that the next process does not try again at once while offline.
     let synced = run(setup, &repository, remote, queue);
-    if !synced.as_ref().is_ok_and(|synced| synced.trouble.is_none()) {
-        // Whatever it was: somebody may log in before the next look.
+    if !synced.as_ref().is_ok_and(|synced| synced.error.is_none()) {
+        // A person may log in before the next sync.
         github::forget_tokens();
     }
     let report = match &synced {
         Ok(synced) => serde_json::to_string(synced),
         Err(SyncError(message)) => {
-            serde_json::to_string(&SyncReport { trouble: Some(message.clone()), ..SyncReport::default() })
+            serde_json::to_string(&SyncReport { error: Some(message.clone()), ..SyncReport::default() })
         }
     };
     if let Ok(report) = report {
@@ -127,7 +133,7 @@ pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<SyncOutcome,
     synced.map(|synced| SyncOutcome::Done(Box::new(synced)))
 }
 
-/// What the last sync has left word of, and when.
+/// The report of the last sync, and when it was made.
 ///
 /// # Errors
 /// When the queue cannot be read.
@@ -136,8 +142,7 @@ pub fn last_report(queue: &Queue) -> Result<Option<(Timestamp, SyncReport)>, que
     Ok(report.and_then(|(_, at, body)| Some((at, serde_json::from_str(&body).ok()?))))
 }
 
-/// Whether there was a sync within this time, by whichever process. A clock that was set back does not
-/// put off the next one.
+/// Whether any process has synced within this time. A clock that was set back does not delay the next sync.
 ///
 /// # Errors
 /// When the queue cannot be read.
@@ -156,121 +161,125 @@ fn run(
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| SyncError(chain(&error)))?;
-    let way = {
-        // The client wants one already as it is made.
+        .map_err(|error| SyncError(error_chain(&error)))?;
+    let access = {
+        // The client needs a runtime as soon as it is created.
         let _entered = runtime.enter();
-        Way::find(remote, &setup.delivery.api)?
+        RemoteAccess::discover(remote, &setup.delivery.api)?
     };
     failpoint::here!("sync-before-fetch");
-    let fetched = repository.fetch(&way.session()).map_err(of_forge)?;
+    let fetched = repository.fetch(&access.session()).map_err(Failure::from)?;
     failpoint::here!("sync-after-fetch");
     let mut synced = SyncReport {
-        remote: way.shown(),
+        remote: access.display_url(),
         branch: fetched.default_branch,
-        news: fetched.moved,
+        has_new_commits: fetched.moved,
         ..SyncReport::default()
     };
-    let after = After { setup, repository, way: &way, queue };
-    if let Err(failure) = after.follow(&runtime, &mut synced) {
+    let run = SyncRun { setup, repository, access: &access, queue };
+    if let Err(failure) = run.act_on_fetch(&runtime, &mut synced) {
         tracing::warn!(error = failure.message, "a sync was not completed");
-        synced.trouble = Some(failure.message);
+        synced.error = Some(failure.message);
     }
     Ok(synced)
 }
 
-/// What follows a fetch.
-struct After<'a> {
+/// One sync, after its fetch.
+struct SyncRun<'a> {
     setup: &'a Setup,
     repository: &'a Repository,
-    way: &'a Way,
+    access: &'a RemoteAccess,
     queue: &'a Queue,
 }
 
-impl After<'_> {
-    fn follow(&self, runtime: &Runtime, synced: &mut SyncReport) -> Result<(), Failure> {
+impl SyncRun<'_> {
+    fn act_on_fetch(&self, runtime: &Runtime, synced: &mut SyncReport) -> Result<(), Failure> {
         self.catch_up(synced)?;
-        synced.delivered_late = delivery::redeliver(self.repository, self.queue, &self.setup.delivery)?;
-        let awaiting_decision = self.queue.awaiting_decision().map_err(|error| Failure::passing(&error))?;
+        synced.delivered_late = queue_undelivered(self.repository, self.queue, &self.setup.delivery)?;
+        let awaiting_decision = self.queue.awaiting_decision()?;
         if awaiting_decision.is_empty() {
             return Ok(());
         }
-        let looked = runtime.block_on(self.look(&awaiting_decision, synced));
-        if let Ok(Some((github, _))) = self.way.github() {
+        let decided = runtime.block_on(self.record_decisions(&awaiting_decision, synced));
+        if let Ok(Some((github, _))) = self.access.github() {
             synced.requests = github.requests();
         }
-        looked
+        decided
     }
 
     fn catch_up(&self, synced: &mut SyncReport) -> Result<(), Failure> {
         let held = self.lock()?;
-        match self.repository.catch_up(&held).map_err(|error| with_hint(&error))? {
+        match self.repository.catch_up(&held)? {
             FastForward::Done { .. } => synced.moved = true,
             FastForward::AlreadyThere => {}
-            FastForward::Refused(refusal) => synced.left = Some(refusal.to_string()),
+            FastForward::Refused(refusal) => synced.not_moved_because = Some(refusal.to_string()),
         }
         Ok(())
     }
 
     fn lock(&self) -> Result<Lock, Failure> {
-        let path = self.repository.lock_path().map_err(|error| with_hint(&error))?;
-        Lock::acquire_within(&path, LOCK_PATIENCE).map_err(|error| with_hint(&error))
+        let path = self.repository.lock_path()?;
+        Ok(Lock::acquire_within(&path, LOCK_PATIENCE)?)
     }
 
-    /// Finds out what has become of each capture that nobody had decided on.
-    async fn look(&self, awaiting_decision: &[Capture], synced: &mut SyncReport) -> Result<(), Failure> {
-        let default = self.repository.default_branch().map_err(|error| with_hint(&error))?;
-        let hub = self.way.github()?;
-        let open = match hub {
-            // One request, whatever their number, where there is any.
+    /// Finds out what was decided about each capture whose decision was open.
+    async fn record_decisions(
+        &self,
+        awaiting_decision: &[Capture],
+        synced: &mut SyncReport,
+    ) -> Result<(), Failure> {
+        let default = self.repository.default_branch()?;
+        let github_repo = self.access.github()?;
+        let open = match github_repo {
+            // One request for all of them.
             Some((github, slug)) if awaiting_decision.iter().any(|capture| capture.pull_number.is_some()) => {
-                let open = github.open_pulls(slug, git::BRANCH_PREFIX).await.map_err(of_github)?;
+                let open = github.open_pulls(slug, git::BRANCH_PREFIX).await?;
                 open.into_iter().map(|pull| pull.number).collect()
             }
             _ => Vec::new(),
         };
-        let mut look_ups = 0;
-        let mut first = Ok(());
+        let mut requested = 0;
+        let mut first_error = Ok(());
         for capture in awaiting_decision {
-            let looked = async {
-                let state = match (capture.pull_number, hub) {
+            let handled = async {
+                let state = match (capture.pull_number, github_repo) {
                     (Some(number), Some(_)) if open.contains(&number) => PullState::Open,
-                    (Some(number), Some((github, slug))) if look_ups < LOOK_UPS_MAX => {
-                        look_ups += 1;
-                        state_of(&github.pull(slug, number).await.map_err(of_github)?.state)
+                    (Some(number), Some((github, slug))) if requested < PULL_REQUESTS_MAX => {
+                        requested += 1;
+                        pull_state(&github.pull(slug, number).await?.state)
                     }
                     _ if self.is_in(capture, default.tip)? => PullState::Merged,
                     _ => PullState::Open,
                 };
-                self.see_to(capture, state, default.tip, hub, synced).await
+                self.apply_decision(capture, state, default.tip, github_repo, synced).await
             };
-            match looked.await {
-                // What keeps one from the remote keeps all from it; else the others are seen to.
-                Err(failure) if failure.everyone => return Err(failure),
-                looked => first = first.and(looked),
+            match handled.await {
+                // This would fail for the others as well.
+                Err(failure) if matches!(failure.class, FailureClass::BlocksStage(_)) => return Err(failure),
+                handled => first_error = first_error.and(handled),
             }
         }
-        first
+        first_error
     }
 
-    async fn see_to(
+    async fn apply_decision(
         &self,
         capture: &Capture,
         state: PullState,
         tip: CommitId,
-        hub: Option<(&GitHub, &Slug)>,
+        github_repo: Option<(&GitHub, &Slug)>,
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
         match state {
-            PullState::Open => return self.while_open(capture, tip, hub, synced).await,
+            PullState::Open => return self.update_open(capture, tip, github_repo, synced).await,
             PullState::Merged => {
-                synced.deleted += usize::from(self.delete(capture)?);
+                synced.deleted += usize::from(self.delete_branch(capture)?);
                 synced.merged.push(capture.id);
             }
             PullState::Closed => {
-                // By us, if it had become empty: then its branch goes as well, as it would have.
+                // By nugget, if all of it was merged otherwise: then its branch is deleted as well.
                 if self.is_in(capture, tip)? {
-                    synced.deleted += usize::from(self.delete(capture)?);
+                    synced.deleted += usize::from(self.delete_branch(capture)?);
                 }
                 synced.closed.push(capture.id);
             }
@@ -280,128 +289,125 @@ impl After<'_> {
 
     /// Whether the default branch has a capture's commit, or every file of it as it is.
     fn is_in(&self, capture: &Capture, tip: CommitId) -> Result<bool, Failure> {
-        let Some(commit) = commit_of(capture) else { return Ok(false) };
-        if self.repository.contains(tip, commit).map_err(|error| with_hint(&error))? {
+        let Some(commit) = pushed_commit(capture) else { return Ok(false) };
+        if self.repository.contains(tip, commit)? {
             return Ok(true);
         }
         Ok(match self.planned(capture)? {
-            Some(Input::Planned { plan, .. }) => {
-                let bears = plan.against(self.repository, tip).map_err(|error| with_hint(&error))?;
-                bears == Bears::HasAll
-            }
-            _ => false,
+            Some((_, plan)) => plan.merge_state(self.repository, tip)? == MergeState::AlreadyMerged,
+            None => false,
         })
     }
 
-    fn planned(&self, capture: &Capture) -> Result<Option<Input>, Failure> {
-        let kept = self.queue.saved_result(capture.id).map_err(|error| Failure::passing(&error))?;
-        Ok(kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    /// The findings and the plan of a capture's branch, if they are kept.
+    fn planned(&self, capture: &Capture) -> Result<Option<(Findings, Plan)>, Failure> {
+        let kept = self.queue.saved_result(capture.id)?;
+        Ok(match kept.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+            Some(ProposalInput::Planned { found, plan }) => Some((found, plan)),
+            _ => None,
+        })
     }
 
-    /// Sees to a branch that waits for its review.
-    async fn while_open(
+    /// Updates a branch that waits for its review, if what was merged meanwhile concerns it.
+    async fn update_open(
         &self,
         capture: &Capture,
         tip: CommitId,
-        hub: Option<(&GitHub, &Slug)>,
+        github_repo: Option<(&GitHub, &Slug)>,
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
-        let (Some(commit), Some(Input::Planned { found, plan })) =
-            (commit_of(capture), self.planned(capture)?)
-        else {
+        let (Some(commit), Some((found, plan))) = (pushed_commit(capture), self.planned(capture)?) else {
             return Ok(());
         };
-        let bears = plan.against(self.repository, tip).map_err(|error| with_hint(&error))?;
-        if bears == Bears::Apart {
+        let state = plan.merge_state(self.repository, tip)?;
+        if state == MergeState::Independent {
             return Ok(());
         }
-        let there = |tip: Result<Option<CommitId>, git::Error>| tip.map_err(|error| with_hint(&error));
-        let at_remote = there(self.repository.remote_tip(&plan.branch))?;
-        let here = there(self.repository.tip(&plan.branch))?;
-        let is_ours = at_remote == Some(commit) && here.is_none_or(|here| here == commit);
-        let (Some((github, slug)), Some(number)) = (hub, capture.pull_number) else { return Ok(()) };
-        match (bears, is_ours) {
+        let remote_tip = self.repository.remote_tip(&plan.branch)?;
+        let local_tip = self.repository.tip(&plan.branch)?;
+        let is_unchanged = remote_tip == Some(commit) && local_tip.is_none_or(|tip| tip == commit);
+        let (Some((github, slug)), Some(number)) = (github_repo, capture.pull_number) else { return Ok(()) };
+        match (state, is_unchanged) {
             (_, false) => {
-                github.comment_once(slug, number, ADDED_TO, ADDED_TO_TEXT).await.map_err(of_github)?;
+                comment_branch_left_alone(github, slug, number).await?;
                 synced.added_to.push(capture.id);
             }
-            (Bears::HasAll, true) => {
+            (MergeState::AlreadyMerged, true) => {
                 let text = "All of this is on the default branch already.";
-                github.comment_once(slug, number, "nugget:empty", text).await.map_err(of_github)?;
-                github.close_pull(slug, number).await.map_err(of_github)?;
+                github.comment_once(slug, number, "nugget:empty", text).await?;
+                github.close_pull(slug, number).await?;
                 failpoint::here!("sync-after-close");
-                synced.deleted += usize::from(self.delete(capture)?);
+                synced.deleted += usize::from(self.delete_branch(capture)?);
                 self.decide(capture, PullState::Closed)?;
                 synced.empty.push(capture.id);
             }
             (_, true) => {
-                let input = Input::Anew { found, before: plan, commit: commit.to_string(), plan: None };
-                let input = crate::pipeline::encode(&input)?;
-                let reopened = self.queue.reopen(capture.id, Stage::Git, &input);
-                if reopened.map_err(|error| Failure::passing(&error))? {
-                    synced.anew.push(capture.id);
+                let input =
+                    ProposalInput::Recreate { found, before: plan, commit: commit.to_string(), plan: None };
+                if self.queue.reopen(capture.id, Stage::Git, &pipeline::encode(&input)?)? {
+                    synced.recreated.push(capture.id);
                 }
             }
         }
         Ok(())
     }
 
-    /// Deletes a branch of ours, here and at the remote, where it is as we know it. A branch that is checked
-    /// out, or that somebody has added to, stays.
-    fn delete(&self, capture: &Capture) -> Result<bool, Failure> {
-        let (Some(branch), Some(commit)) = (capture.branch.as_deref(), commit_of(capture)) else {
+    /// Deletes a branch of nugget, here and at the remote, if it is at the commit that is recorded. A branch
+    /// that is checked out, or that somebody has added to, stays.
+    fn delete_branch(&self, capture: &Capture) -> Result<bool, Failure> {
+        let (Some(branch), Some(commit)) = (capture.branch.as_deref(), pushed_commit(capture)) else {
             return Ok(false);
         };
         let mut deleted = false;
-        if self.repository.remote_tip(branch).map_err(|error| with_hint(&error))? == Some(commit) {
-            match self.repository.delete_remote_branch(&self.way.session(), branch, commit) {
-                Ok(gone) => deleted |= gone,
-                // GitHub or a person was quicker.
+        if self.repository.remote_tip(branch)? == Some(commit) {
+            match self.repository.delete_remote_branch(&self.access.session(), branch, commit) {
+                Ok(existed) => deleted |= existed,
+                // GitHub or a person was faster.
                 Err(git::Error::Remote {
                     failure: git::RemoteFailure::Stale | git::RemoteFailure::Protected,
                     ..
                 }) => {}
-                Err(error) => return Err(of_forge(error)),
+                Err(error) => return Err(error.into()),
             }
             failpoint::here!("sync-after-remote-delete");
         }
-        if self.repository.tip(branch).map_err(|error| with_hint(&error))? == Some(commit) {
+        if self.repository.tip(branch)? == Some(commit) {
             let held = self.lock()?;
             match self.repository.delete_branch(&held, branch, commit) {
-                Ok(gone) => deleted |= gone,
+                Ok(existed) => deleted |= existed,
                 Err(git::Error::CheckedOut { .. } | git::Error::BranchMoved { .. }) => {}
-                Err(error) => return Err(with_hint(&error)),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(deleted)
     }
 
     fn decide(&self, capture: &Capture, state: PullState) -> Result<(), Failure> {
-        self.queue.set_pull_state(capture.id, state).map_err(|error| Failure::passing(&error))
+        Ok(self.queue.set_pull_state(capture.id, state)?)
     }
 }
 
-/// The commit that the remote has of a capture.
-fn commit_of(capture: &Capture) -> Option<CommitId> {
+/// The commit of a capture's branch at the remote.
+fn pushed_commit(capture: &Capture) -> Option<CommitId> {
     capture.pushed.as_deref()?.parse().ok()
 }
 
-/// The syncs of one process, beside its work.
+/// The syncs of one process, in the background of its work.
 #[derive(Debug, Default)]
 pub struct BackgroundSync {
-    under_way: Option<JoinHandle<()>>,
+    running: Option<JoinHandle<()>>,
     begun: Option<Instant>,
 }
 
 impl BackgroundSync {
-    /// Starts a sync if one is due, on a thread that nobody has to wait for: the first one of a process as
-    /// soon as nobody else has just done it, then as often as the settings say.
+    /// Starts a sync if one is due, on a thread of its own: the first one of a process unless another process
+    /// has just synced, then as often as the settings say.
     pub fn start_if_due(&mut self, setup: &Setup, queue: &Queue, now: Timestamp) {
         let Some(every) = setup.delivery.sync_every.filter(|_| setup.delivery.enabled) else { return };
-        if self.is_under_way() || !has_remote(setup.brain.root()) {
+        if self.is_running() || !has_remote(setup.brain.root()) {
             return;
         }
-        let within = if self.begun.is_none() { every.min(APART_MIN) } else { every };
+        let within = if self.begun.is_none() { every.min(INTERVAL_MIN) } else { every };
         if self.begun.is_some_and(|begun| begun.elapsed() < every)
             || is_recent(queue, within, now).unwrap_or(true)
         {
@@ -416,17 +422,17 @@ impl BackgroundSync {
                 Err(error) => tracing::warn!(%error, "failed to sync"),
             }
         });
-        self.under_way = thread.ok();
+        self.running = thread.ok();
     }
 
-    /// Whether one is under way that is worth waiting for.
-    pub fn is_under_way(&self) -> bool {
-        self.under_way.as_ref().is_some_and(|thread| !thread.is_finished())
+    /// Whether a sync is running that is worth waiting for.
+    pub fn is_running(&self) -> bool {
+        self.running.as_ref().is_some_and(|thread| !thread.is_finished())
             && self.begun.is_some_and(|begun| begun.elapsed() < PATIENCE)
     }
 }
 
-/// A cheap look: most brains that are new have none.
+/// A cheap check: most new brains have no remote.
 fn has_remote(root: &Path) -> bool {
     Repository::open(root).and_then(|repository| repository.remote()).is_ok_and(|remote| remote.is_some())
 }

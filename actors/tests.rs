@@ -1,4 +1,4 @@
-//! What the tree of actors promises, over a real queue and real git.
+//! The guarantees of the actors, tested with a real queue and a real git repository.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,12 +12,15 @@ use retrieve::Query;
 use tokio::time::Instant;
 
 use crate::health::ActorReport;
-use crate::pipeline::Clock;
-use crate::service::{Roles, Service, StartError, WORKER_REPORT, WorkerReport};
-use crate::simulation::in_virtual_time;
-use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch, teacher, vector_of};
+use crate::jobs::{Clock, WorkPoint};
+use crate::service::{Roles, Service, StartError};
+use crate::testing::simulation::in_virtual_time;
+use crate::testing::{
+    Act, FAULT_POINTS, Fault, Faults, Teacher, Testbed, epoch, stage_of, teacher, vector_of,
+};
+use crate::worker::{WORKER_REPORT, WorkerReport};
 
-/// Longer than anything here takes, also on a machine that builds beside the tests.
+/// Longer than anything here takes, also on a machine that is busy with builds.
 const DEADLINE: Duration = Duration::from_secs(120);
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
@@ -29,19 +32,18 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 fn drain(bed: &Testbed) {
-    let drained = bed.drainer().drain(None).unwrap();
-    assert_eq!(drained.rounds, 1);
+    assert_eq!(bed.worker().drain(None).unwrap().rounds, 1);
 }
 
-/// Drains as a process does, in virtual time, with a wall clock that agrees with it.
-async fn drain_in_virtual_time(bed: &mut Testbed) -> Vec<ActorReport> {
+/// Works as a process does, in virtual time, with a wall clock that agrees with it.
+async fn work_in_virtual_time(bed: &mut Testbed) -> Vec<ActorReport> {
     let begun = Instant::now();
-    bed.jobs.clock = Clock::of(move || epoch() + begun.elapsed());
-    bed.pace.look_every = Duration::from_secs(1);
-    let drainer = bed.drainer();
-    let sweeps = drainer.prepare().unwrap().unwrap();
+    bed.jobs.clock = Clock::new(move || epoch() + begun.elapsed());
+    bed.pace.poll_every = Duration::from_secs(1);
+    let worker = bed.worker();
+    let sweep = worker.prepare().unwrap().unwrap();
     let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
-    drainer.work_until_idle(&service, sweeps).await.unwrap();
+    worker.work_until_idle(&service, sweep).await.unwrap();
     let actors = service.actors();
     service.shutdown().await;
     actors
@@ -51,17 +53,17 @@ fn report_of(actors: &[ActorReport], name: &str) -> ActorReport {
     actors.iter().find(|actor| actor.name == name).unwrap().clone()
 }
 
-/// Strikes once, at the first capture that comes to a place.
-fn once(at: Place, fault: Fault) -> Faults {
-    let struck = AtomicBool::new(false);
-    Faults::of(
-        move |place, _| {
-            if place == at && !struck.swap(true, Ordering::SeqCst) { fault } else { Fault::None }
+/// Injects one fault, at the first capture that reaches the point.
+fn once(at: WorkPoint, fault: Fault) -> Faults {
+    let injected = AtomicBool::new(false);
+    Faults::new(
+        move |point, _| {
+            if point == at && !injected.swap(true, Ordering::SeqCst) { fault } else { Fault::None }
         },
     )
 }
 
-/// A place at which the first to come tells that it is there and stays until it is let go.
+/// A point at which the first caller reports that it is there and waits until the gate is opened.
 struct Gate {
     reached: Mutex<mpsc::Receiver<()>>,
     open: mpsc::Sender<()>,
@@ -69,13 +71,13 @@ struct Gate {
 
 impl Gate {
     fn new() -> (Self, impl Fn() + Send + Sync + 'static) {
-        let (tell, reached) = mpsc::channel();
+        let (report, reached) = mpsc::channel();
         let (open, opened) = mpsc::channel::<()>();
-        let (opened, come) = (Mutex::new(opened), AtomicBool::new(false));
+        let (opened, was_reached) = (Mutex::new(opened), AtomicBool::new(false));
         let pass = move || {
-            if !come.swap(true, Ordering::SeqCst) {
-                tell.send(()).unwrap();
-                // A gate that is gone is open.
+            if !was_reached.swap(true, Ordering::SeqCst) {
+                report.send(()).unwrap();
+                // A gate that is dropped is open.
                 let _ = opened.lock().unwrap().recv_timeout(DEADLINE);
             }
         };
@@ -91,8 +93,8 @@ impl Gate {
     }
 }
 
-/// What becomes of the session `s1` when nothing goes wrong.
-fn undisturbed() -> Capture {
+/// The capture of the session `s1` if nothing fails.
+fn capture_without_faults() -> Capture {
     let bed = Testbed::new(teacher());
     let id = bed.session("s1");
     drain(&bed);
@@ -100,11 +102,11 @@ fn undisturbed() -> Capture {
 }
 
 #[track_caller]
-fn assert_done_once(bed: &Testbed, id: i64, undisturbed: &Capture) {
+fn assert_done_once(bed: &Testbed, id: i64, expected: &Capture) {
     let capture = bed.capture(id);
     assert_eq!(
         (capture.state, &capture.branch, &capture.commit, capture.units, &capture.reason),
-        (State::Done, &undisturbed.branch, &undisturbed.commit, 1, &None)
+        (State::Done, &expected.branch, &expected.commit, 1, &None)
     );
     assert_eq!(bed.branches().len(), 1);
     bed.assert_one_commit_for_each_branch();
@@ -130,83 +132,85 @@ fn a_capture_passes_all_stages_and_makes_one_branch() {
 }
 
 #[test]
-fn work_survives_a_crash_of_its_actor_at_any_point() {
-    let undisturbed = undisturbed();
-    for place in Place::ALL {
-        let bed = Testbed::new(teacher()).with_faults(once(place, Fault::Panic));
+fn a_job_survives_a_crash_of_its_actor_at_any_point() {
+    let expected = capture_without_faults();
+    for point in FAULT_POINTS {
+        let bed = Testbed::new(teacher()).with_faults(once(point, Fault::Panic));
         let id = bed.session("s1");
         drain(&bed);
-        assert_done_once(&bed, id, &undisturbed);
-        // What `nugget status` shows of it.
+        assert_done_once(&bed, id, &expected);
+        // What `nugget status` shows about it.
         let (_, _, report) = bed.queue().last_report(WORKER_REPORT).unwrap().unwrap();
         let report: WorkerReport = serde_json::from_str(&report).unwrap();
         for actor in report.actors {
-            let has_fallen = actor.name == place.stage().as_str();
-            assert_eq!((actor.restarts, actor.mailbox), (u32::from(has_fallen), 0), "{place:?}: {actor:?}");
-            let error = format!("{} fell: told to fall at {place:?}", actor.name);
-            assert_eq!(actor.last_error, has_fallen.then_some(error));
+            let has_failed = actor.name == stage_of(point).as_str();
+            assert_eq!((actor.restarts, actor.mailbox), (u32::from(has_failed), 0), "{point:?}: {actor:?}");
+            let error = format!("{} failed: injected at {point:?}", actor.name);
+            assert_eq!(actor.last_error, has_failed.then_some(error));
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_actor_is_replaced_and_its_job_done_once() {
-    let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
-    for place in Place::ALL.into_iter().filter(|place| !matches!(place, Place::Planned | Place::Proposed)) {
+    let expected = tokio::task::spawn_blocking(capture_without_faults).await.unwrap();
+    for point in
+        FAULT_POINTS.into_iter().filter(|point| !matches!(point, WorkPoint::Planned | WorkPoint::Proposed))
+    {
         let held = Arc::new(AtomicU32::new(0));
-        let bed = Testbed::new(teacher()).with_faults(Faults::of({
+        let bed = Testbed::new(teacher()).with_faults(Faults::new({
             let held = Arc::clone(&held);
             move |at, _| {
-                let is_first = at == place && held.fetch_add(1, Ordering::SeqCst) == 0;
+                let is_first = at == point && held.fetch_add(1, Ordering::SeqCst) == 0;
                 if is_first { Fault::Hang } else { Fault::None }
             }
         }));
         let id = bed.session("s1");
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
-        let name = place.stage().as_str();
+        let name = stage_of(point).as_str();
         until("the job is held", || held.load(Ordering::SeqCst) == 1).await;
         service.cell(name).unwrap().kill();
         until("the capture has ended", || bed.capture(id).state.is_final()).await;
-        assert_done_once(&bed, id, &undisturbed);
+        assert_done_once(&bed, id, &expected);
         assert_eq!(report_of(&service.actors(), name).restarts, 1);
         service.shutdown().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_actor_and_its_closure_make_one_commit() {
-    let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
-    for place in [Place::Planned, Place::Proposed] {
+async fn a_killed_actor_and_the_work_it_leaves_make_one_commit() {
+    let expected = tokio::task::spawn_blocking(capture_without_faults).await.unwrap();
+    for point in [WorkPoint::Planned, WorkPoint::Proposed] {
         let (gate, pass) = Gate::new();
-        let bed = Testbed::new(teacher()).with_faults(Faults::of(move |at, _| {
-            if at == place {
+        let bed = Testbed::new(teacher()).with_faults(Faults::new(move |at, _| {
+            if at == point {
                 pass();
             }
             Fault::None
         }));
         let id = bed.session("s1");
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
-        until("the closure is at work", || gate.is_reached()).await;
+        until("the blocking work has begun", || gate.is_reached()).await;
         service.cell("git").unwrap().kill();
-        until("the next life is at it", || bed.capture(id).attempts == 2).await;
+        until("the next incarnation has claimed it", || bed.capture(id).attempts == 2).await;
         gate.open();
         until("the capture has ended", || bed.capture(id).state.is_final()).await;
-        assert_done_once(&bed, id, &undisturbed);
+        assert_done_once(&bed, id, &expected);
         service.shutdown().await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_stopped_actor_finishes_the_job_in_hand_and_is_replaced() {
-    let undisturbed = tokio::task::spawn_blocking(undisturbed).await.unwrap();
-    // The last one has nothing to do without a remote.
+async fn a_stopped_actor_finishes_its_job_and_is_replaced() {
+    let expected = tokio::task::spawn_blocking(capture_without_faults).await.unwrap();
+    // The last stage has nothing to do without a remote.
     for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Delivery) {
         let (gate, pass) = Gate::new();
         let claims = Arc::new(AtomicU32::new(0));
-        let bed = Testbed::new(teacher()).with_faults(Faults::of({
+        let bed = Testbed::new(teacher()).with_faults(Faults::new({
             let claims = Arc::clone(&claims);
             move |at, _| {
-                if at == Place::Claimed(stage) {
+                if at == WorkPoint::Claimed(stage) {
                     claims.fetch_add(1, Ordering::SeqCst);
                     pass();
                 }
@@ -221,26 +225,26 @@ async fn a_stopped_actor_finishes_the_job_in_hand_and_is_replaced() {
         gate.open();
         until("the actor is replaced", || restarts() == 1).await;
         until("the capture has ended", || {
-            // The next stage may have been rung for while nobody looked: the drainer's part.
+            // The wake-up of the next stage may be lost: the worker process sends another one.
             service.wake();
             bed.capture(id).state.is_final()
         })
         .await;
-        assert_done_once(&bed, id, &undisturbed);
+        assert_done_once(&bed, id, &expected);
         assert_eq!(claims.load(Ordering::SeqCst), 1);
         service.shutdown().await;
     }
 }
 
 #[test]
-fn a_poison_job_fails_after_five_attempts_and_the_next_runs() {
+fn a_job_that_always_fails_is_dead_after_five_attempts() {
     for (act, reason) in [
-        (Act::Hang, "extraction gave no sign of life for 900s"),
-        (Act::Panic, "extraction fell: the extractor is broken"),
+        (Act::Hang, "extraction made no progress for 900s"),
+        (Act::Panic, "extraction failed: the extractor is broken"),
         (Act::Retry(None), "too busy"),
     ] {
-        let looks = Arc::new(AtomicU32::new(0));
-        let counted = Arc::clone(&looks);
+        let attempts = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&attempts);
         let mut bed = Testbed::new(Teacher::new(move |conversation, _| {
             if conversation.session_id == "poison" {
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -250,21 +254,21 @@ fn a_poison_job_fails_after_five_attempts_and_the_next_runs() {
             }
         }));
         let (poison, healthy) = (bed.session("poison"), bed.session("healthy"));
-        let actors = in_virtual_time(1, 200, drain_in_virtual_time(&mut bed));
+        let actors = in_virtual_time(1, 200, work_in_virtual_time(&mut bed));
         let capture = bed.capture(poison);
         assert_eq!(
             (capture.state, capture.attempts, capture.reason.as_deref()),
             (State::Dead, ATTEMPTS_MAX, Some(reason))
         );
-        assert_eq!(looks.load(Ordering::SeqCst), ATTEMPTS_MAX);
+        assert_eq!(attempts.load(Ordering::SeqCst), ATTEMPTS_MAX);
         assert_eq!(bed.capture(healthy).state, State::Done);
-        let falls = if matches!(act, Act::Retry(_)) { 0 } else { ATTEMPTS_MAX };
-        assert_eq!(report_of(&actors, "extraction").restarts, falls);
+        let failures = if matches!(act, Act::Retry(_)) { 0 } else { ATTEMPTS_MAX };
+        assert_eq!(report_of(&actors, "extraction").restarts, failures);
     }
 }
 
 #[test]
-fn an_extractor_that_computes_without_end_is_replaced_as_well() {
+fn an_extractor_that_computes_without_end_is_replaced() {
     static OVER: AtomicBool = AtomicBool::new(false);
     let mut bed = Testbed::new(Teacher::new(|conversation, _| {
         if conversation.session_id == "poison" { Act::Spin(&OVER) } else { Act::Teach }
@@ -279,7 +283,7 @@ fn an_extractor_that_computes_without_end_is_replaced_as_well() {
 }
 
 #[test]
-fn a_hanging_closure_blocks_neither_others_nor_the_worker() {
+fn blocking_work_that_never_ends_delays_no_other_capture() {
     let (gate, gone) = mpsc::channel::<()>();
     let gone = Mutex::new(gone);
     let mut bed = Testbed::new(teacher());
@@ -300,7 +304,7 @@ fn a_hanging_closure_blocks_neither_others_nor_the_worker() {
 }
 
 #[test]
-fn a_snooze_is_no_attempt_and_ends_when_the_other_side_said() {
+fn a_requested_wait_is_no_attempt_and_is_respected() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let wait = Duration::from_secs(30);
     let mut bed = Testbed::new(Teacher::new({
@@ -310,12 +314,12 @@ fn a_snooze_is_no_attempt_and_ends_when_the_other_side_said() {
             if time < 3 * ATTEMPTS_MAX { Act::Retry(Some(wait)) } else { Act::Teach }
         }
     }));
-    bed.jobs.faults = Faults::of(|_, claim| {
+    bed = bed.with_faults(Faults::new(|_, claim| {
         assert_eq!(claim.capture.attempts, 1);
         Fault::None
-    });
+    }));
     let id = bed.session("s1");
-    in_virtual_time(2, 200, drain_in_virtual_time(&mut bed));
+    in_virtual_time(2, 200, work_in_virtual_time(&mut bed));
     assert_eq!(bed.capture(id).state, State::Done);
     let asked = asked.lock().unwrap();
     assert_eq!(asked.len() as u32, 3 * ATTEMPTS_MAX + 1);
@@ -323,10 +327,10 @@ fn a_snooze_is_no_attempt_and_ends_when_the_other_side_said() {
 }
 
 #[test]
-fn a_failure_that_no_retry_mends_is_dead_at_once() {
+fn a_permanent_failure_is_dead_at_once() {
     let mut bed = Testbed::new(Teacher::new(|_, _| Act::Permanent));
     let id = bed.session("s1");
-    let actors = in_virtual_time(3, 200, drain_in_virtual_time(&mut bed));
+    let actors = in_virtual_time(3, 200, work_in_virtual_time(&mut bed));
     let capture = bed.capture(id);
     assert_eq!(
         (capture.state, capture.attempts, capture.reason.as_deref()),
@@ -336,7 +340,7 @@ fn a_failure_that_no_retry_mends_is_dead_at_once() {
 }
 
 #[test]
-fn ten_thousand_rings_are_one_message() {
+fn ten_thousand_wakeups_are_one_message() {
     let bed = Testbed::new(Teacher::new(|_, _| Act::Hang));
     bed.session("s1");
     in_virtual_time(4, 200, async {
@@ -350,12 +354,12 @@ fn ten_thousand_rings_are_one_message() {
         assert_eq!((extraction().mailbox, extraction().state.as_str()), (1, "busy"));
         service.cell("extraction").unwrap().kill();
         until("it is replaced", || extraction().state == "down").await;
-        assert_eq!(extraction().mailbox, 0, "its bells are lost with it");
+        assert_eq!(extraction().mailbox, 0, "its wake-ups are lost with it");
     });
 }
 
 #[test]
-fn bells_do_not_pile_up_however_long_the_queue_is() {
+fn wakeups_do_not_pile_up_in_a_long_queue() {
     let mut bed = Testbed::new(Teacher::new(|_, _| Act::TeachAfter(Duration::from_secs(1))));
     for session in 0..30 {
         bed.session(&format!("s{session}"));
@@ -363,7 +367,7 @@ fn bells_do_not_pile_up_however_long_the_queue_is() {
     let bed = &mut bed;
     in_virtual_time(5, 200, async {
         let begun = Instant::now();
-        bed.jobs.clock = Clock::of(move || epoch() + begun.elapsed());
+        bed.jobs.clock = Clock::new(move || epoch() + begun.elapsed());
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
         while bed.queue().unfinished().unwrap() > 0 {
             service.wake();
@@ -379,31 +383,31 @@ fn bells_do_not_pile_up_however_long_the_queue_is() {
 
 #[test]
 fn restarts_wait_twice_as_long_each_time_up_to_a_limit() {
-    let falls = Arc::new(Mutex::new(Vec::new()));
+    let failures = Arc::new(Mutex::new(Vec::new()));
     let mut bed = Testbed::new(Teacher::new({
-        let falls = Arc::clone(&falls);
+        let failures = Arc::clone(&failures);
         move |_, _| {
-            falls.lock().unwrap().push(Instant::now());
+            failures.lock().unwrap().push(Instant::now());
             Act::Panic
         }
     }));
     for session in ["a", "b", "c"] {
         bed.session(session);
     }
-    let actors = in_virtual_time(6, 200, drain_in_virtual_time(&mut bed));
+    let actors = in_virtual_time(6, 200, work_in_virtual_time(&mut bed));
     assert_eq!(bed.queue().tally().unwrap().dead, 3);
     assert_eq!(report_of(&actors, "extraction").restarts, 15);
-    let falls = falls.lock().unwrap();
-    for (number, times) in falls.windows(2).enumerate() {
+    let failures = failures.lock().unwrap();
+    for (number, times) in failures.windows(2).enumerate() {
         let (wait, least) = (times[1] - times[0], Duration::from_millis(20 << number));
         let least = least.min(Duration::from_secs(15));
-        // Beyond the wait itself: claims, and a parked job's last look.
+        // Beyond the wait itself: claims, and the last look of an idle actor.
         assert!(least <= wait && wait < least + Duration::from_secs(3), "restart {number}: {wait:?}");
     }
 }
 
 #[test]
-fn a_shutdown_finishes_the_running_job_and_queues_the_rest() {
+fn a_shutdown_finishes_the_current_jobs_and_leaves_the_rest() {
     let looks = Arc::new(Mutex::new(HashMap::<String, u32>::new()));
     let mut bed = Testbed::new(Teacher::new({
         let looks = Arc::clone(&looks);
@@ -417,7 +421,7 @@ fn a_shutdown_finishes_the_running_job_and_queues_the_rest() {
     }
     in_virtual_time(7, 200, async {
         let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
-        until("the third is looked at", || looks.lock().unwrap().len() == 3).await;
+        until("the third is extracted", || looks.lock().unwrap().len() == 3).await;
         service.shutdown().await;
     });
     assert_eq!(bed.queue().tally().unwrap().running, 0);
@@ -425,13 +429,13 @@ fn a_shutdown_finishes_the_running_job_and_queues_the_rest() {
     let waiting = captures.iter().filter(|capture| capture.stage <= Stage::Extraction).count();
     assert_eq!(waiting, 10 - looks.lock().unwrap().len());
     assert!(waiting > 5);
-    in_virtual_time(8, 200, drain_in_virtual_time(&mut bed));
+    in_virtual_time(8, 200, work_in_virtual_time(&mut bed));
     assert_eq!(bed.queue().tally().unwrap().done, 10);
     assert!(looks.lock().unwrap().values().all(|times| *times == 1), "{looks:?}");
 }
 
 #[test]
-fn a_shutdown_keeps_embedding_for_the_running_job() {
+fn a_shutdown_stops_embedding_after_those_who_need_it() {
     let bed = Testbed::new(teacher());
     bed.note("note.md", "# A note\n\nThat has to be embedded first.\n");
     let id = bed.session("s1");
@@ -447,22 +451,22 @@ fn a_shutdown_keeps_embedding_for_the_running_job() {
 }
 
 #[test]
-fn a_round_that_fails_is_not_tried_again_at_once() {
+fn a_round_that_fails_is_not_repeated_at_once() {
     let bed = Testbed::new(teacher());
     let id = bed.session("s1");
-    // In the place of the index's folder.
+    // Instead of the index's folder.
     bed.note(".nugget", "");
-    let (tell, told) = mpsc::channel();
+    let (report, ended) = mpsc::channel();
     let bed = Arc::new(bed);
     let drained = std::thread::spawn({
         let bed = Arc::clone(&bed);
         move || {
-            let drained = bed.drainer().drain(None);
-            tell.send(()).unwrap();
+            let drained = bed.worker().drain(None);
+            report.send(()).unwrap();
             drained
         }
     });
-    told.recv_timeout(DEADLINE).expect("the drainer goes");
+    ended.recv_timeout(DEADLINE).expect("the worker exits");
     assert!(matches!(drained.join().unwrap(), Err(StartError::Index(_))));
     assert_eq!(bed.capture(id).state, State::Queued);
     std::fs::remove_file(bed.setup.brain.derived_folder()).unwrap();
@@ -475,14 +479,14 @@ fn question(text: &str) -> Query {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_restart_keeps_every_address_working() {
+async fn a_restart_keeps_every_mailbox_working() {
     let bed = Testbed::new(teacher());
     let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
     for (number, name) in ["embedding", "indexing", "retrieval", "embedding"].into_iter().enumerate() {
         let restarts = || report_of(&service.actors(), name).restarts;
         let before = restarts();
         service.cell(name).unwrap().kill();
-        // Whoever asks the fallen itself may have to ask again; indexing does so for embedding.
+        // A request to the actor that was killed may have to be repeated; indexing does so for embedding.
         until("it is replaced", || name == "embedding" || restarts() > before).await;
         bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nOn subject{number}.\n"));
         service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
@@ -494,7 +498,7 @@ async fn a_restart_keeps_every_address_working() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_vectors_the_words_are_searched_for() {
+async fn a_question_without_a_vector_is_searched_by_words() {
     for panics in [false, true] {
         let mut bed = Testbed::new(teacher());
         bed.note("note.md", "# Outbox\n\nEvents leave through the outbox.\n");
@@ -528,7 +532,7 @@ async fn a_question_gets_its_vector_while_the_index_is_rebuilt() {
     bed.model.fake = Some(Arc::new({
         let is_shut = Arc::clone(&is_shut);
         move |text| {
-            // Passages stop there, questions do not.
+            // Passages wait there, questions do not.
             if is_shut.load(Ordering::SeqCst) && text.contains("Note") {
                 pass();
             }
@@ -539,14 +543,14 @@ async fn a_question_gets_its_vector_while_the_index_is_rebuilt() {
     let first = service.refresh(Mode::Changed, None, DEADLINE).await.unwrap().unwrap();
     is_shut.store(true, Ordering::SeqCst);
     for number in 0..40 {
-        // Else its vector would be known.
+        // Otherwise its vector would be in the cache.
         bed.note(&format!("note-{number}.md"), &format!("# Note {number}\n\nStill on subject{number}.\n"));
     }
     let rebuild = tokio::spawn({
         let service = Arc::clone(&service);
         async move { service.refresh(Mode::Rebuild, None, DEADLINE).await }
     });
-    until("the rebuild is at work", || gate.is_reached()).await;
+    until("the rebuild has begun", || gate.is_reached()).await;
     for number in 0..5 {
         let answer = service.ask(question(&format!("subject{number}")), DEADLINE).await.unwrap();
         assert_eq!((answer.words_only, answer.generation), (false, first.generation));
@@ -577,8 +581,8 @@ fn teach(bed: &Testbed, session: &str, lesson: &str) -> Capture {
 }
 
 #[test]
-fn a_completed_unit_is_edited_and_keeps_its_text() {
-    let bed = with_one_unit(Faults::default());
+fn a_unit_that_a_later_session_adds_to_keeps_its_text() {
+    let bed = with_one_unit(Faults::none());
     let before = bed.git(&["show", &format!("main:{UNIT}")]);
     let capture = teach(&bed, "s2", "lesson two adds_to lesson-of-s1");
     assert_eq!((capture.state, capture.units), (State::Done, 1), "{capture:?}");
@@ -600,8 +604,8 @@ fn a_completed_unit_is_edited_and_keeps_its_text() {
 }
 
 #[test]
-fn a_replaced_unit_is_marked_and_both_are_linked() {
-    let bed = with_one_unit(Faults::default());
+fn a_unit_that_a_later_session_replaces_is_marked() {
+    let bed = with_one_unit(Faults::none());
     let capture = teach(&bed, "s2", "lesson two replaces lesson-of-s1");
     assert_eq!((capture.state, capture.units), (State::Done, 2), "{capture:?}");
     bed.git(&["merge", "-q", "--no-edit", &capture.branch.unwrap()]);
@@ -622,8 +626,8 @@ fn a_replaced_unit_is_marked_and_both_are_linked() {
 }
 
 #[test]
-fn what_is_known_or_waits_for_its_review_is_not_proposed_again() {
-    let bed = with_one_unit(Faults::default());
+fn what_is_known_or_proposed_is_not_proposed_again() {
+    let bed = with_one_unit(Faults::none());
     let same = teach(&bed, "s2", "lesson two same lesson-of-s1");
     assert_eq!(same.state, State::Nothing);
     assert_eq!(same.reason.as_deref(), Some("nothing new: known already: lesson-of-s1"));
@@ -631,18 +635,18 @@ fn what_is_known_or_waits_for_its_review_is_not_proposed_again() {
     let again = teach(&bed, "s4", "lesson three");
     assert_eq!(again.state, State::Nothing);
     assert_eq!(again.reason.as_deref(), Some("nothing new: proposed before: lesson-three"));
-    // What names a unit that is gone is a unit of its own.
+    // A candidate that names a missing unit becomes a unit of its own.
     let alone = teach(&bed, "s5", "lesson five adds_to nothing-there");
     assert_eq!((alone.state, alone.units), (State::Done, 1));
 }
 
 #[test]
-fn a_planned_edit_is_redone_if_the_unit_changed() {
+fn a_planned_edit_is_planned_again_after_another_edit() {
     let root = Arc::new(std::sync::OnceLock::<std::path::PathBuf>::new());
     let seen = Arc::clone(&root);
     let armed = std::sync::atomic::AtomicBool::new(true);
-    let faults = Faults::of(move |place, claim| {
-        let is_it = place == Place::Planned && claim.capture.session_id.as_str() == "s2";
+    let faults = Faults::new(move |point, claim| {
+        let is_it = point == WorkPoint::Planned && claim.capture.session_id.as_str() == "s2";
         if !is_it || !armed.swap(false, Ordering::SeqCst) {
             return Fault::None;
         }
@@ -650,7 +654,7 @@ fn a_planned_edit_is_redone_if_the_unit_changed() {
         let path = root.join(UNIT);
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(path, format!("{text}\nWritten by hand.\n")).unwrap();
-        crate::testbed::git(root, &["commit", "-qam", "by hand"]);
+        crate::testing::git(root, &["commit", "-qam", "by hand"]);
         Fault::Panic
     });
     let bed = with_one_unit(faults);

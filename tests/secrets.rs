@@ -210,7 +210,7 @@ fn a_project_with_a_nuggetignore_is_left_alone() {
     };
     fs::write(project.join(".nuggetignore"), "# not this one\n*\n").unwrap();
     let left: Value = serde_json::from_str(&capture()).unwrap();
-    assert_eq!(left["reason"], "the project's .nuggetignore leaves its sessions alone", "{left}");
+    assert_eq!(left["reason"], "the project's .nuggetignore excludes its sessions", "{left}");
     let hook = json!({
         "session_id": "s1", "transcript_path": transcript, "cwd": project, "hook_event_name": "SessionEnd", "reason": "other",
     });

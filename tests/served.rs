@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use brain::{Brain, Files};
 use git::{Lock, RemoteSession, Repository};
 use index::{Index, Mode, ModelLabel};

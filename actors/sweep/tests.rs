@@ -15,7 +15,7 @@ struct Fixture {
     now: Timestamp,
 }
 
-/// A brain that was made a day ago.
+/// A brain that was created a day ago.
 fn fixture() -> Fixture {
     let folder = tempfile::tempdir().unwrap();
     let brain = Brain::init(&folder.path().join("brain")).unwrap().brain;
@@ -33,7 +33,7 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
-    /// A transcript that was last written to that many minutes ago.
+    /// Writes a transcript that was last written to that many minutes ago.
     fn transcript(&self, session: &str, cwd: &str, minutes_ago: i64) -> PathBuf {
         let path = self.folder.path().join(format!("client/projects/-p/{session}.jsonl"));
         let line = serde_json::json!({
@@ -55,8 +55,8 @@ impl Fixture {
         sweep(&self.settings, &self.brain, &self.queue, self.now).unwrap()
     }
 
-    fn by_hand(&self, reach: SweepScope) -> SweepOutcome {
-        sweep_within(&self.settings, &self.brain, &self.queue, reach, self.now).unwrap()
+    fn by_command(&self, scope: SweepScope) -> SweepOutcome {
+        sweep_within(&self.settings, &self.brain, &self.queue, scope, self.now).unwrap()
     }
 
     /// Reads every queued transcript, as intake does.
@@ -78,7 +78,7 @@ fn skipped(swept: &SweepOutcome) -> Vec<(SkipReason, u64)> {
 }
 
 #[test]
-fn a_session_that_no_hook_announced_is_found_once_it_is_idle() {
+fn a_session_that_the_hook_missed_is_found_once_it_is_idle() {
     let mut fixture = fixture();
     fixture.transcript("a", "/w", 14);
     assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Active, 1)]);
@@ -94,7 +94,7 @@ fn a_session_that_no_hook_announced_is_found_once_it_is_idle() {
 }
 
 #[test]
-fn a_resumed_session_is_found_again_and_a_touched_one_as_well() {
+fn a_session_that_was_written_to_is_found_again() {
     let mut fixture = fixture();
     let path = fixture.transcript("a", "/w", 60);
     fixture.sweep();
@@ -104,14 +104,14 @@ fn a_resumed_session_is_found_again_and_a_touched_one_as_well() {
     assert_eq!(sessions(&fixture.sweep()), ["a"]);
     fixture.work();
     fixture.write(&path, &format!("{text}{{}}\n"), 18);
-    assert_eq!(sessions(&fixture.sweep()), ["a"], "the same size, written anew");
+    assert_eq!(sessions(&fixture.sweep()), ["a"], "the same size, written again");
     fixture.work();
     fixture.now += SignedDuration::from_hours(1);
     assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 1)]);
 }
 
 #[test]
-fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
+fn the_cap_limits_automatic_sweeps_newest_first() {
     let mut fixture = fixture();
     for i in 0..1000 {
         fixture.transcript(&format!("{i:04}"), "/w", 20 + i);
@@ -124,33 +124,33 @@ fn a_thousand_transcripts_come_in_by_the_cap_newest_first() {
     fixture.now += SignedDuration::from_hours(24);
     assert_eq!(sessions(&fixture.sweep())[0], "0020");
     assert_eq!(fixture.queue.tally().unwrap().queued, 20);
-    let swept = fixture.by_hand(SweepScope::Since(fixture.now - SignedDuration::from_hours(27)));
-    assert_eq!(swept.queued.len(), 180 - 20 - 40 + 1, "by hand there is no cap");
+    let swept = fixture.by_command(SweepScope::Since(fixture.now - SignedDuration::from_hours(27)));
+    assert_eq!(swept.queued.len(), 180 - 20 - 40 + 1, "a command has no cap");
     assert_eq!(
         fixture.queue.known_transcripts(fixture.now).unwrap().swept_today,
         20,
-        "nor does it use the cap up"
+        "it does not use up the cap either"
     );
 }
 
 #[test]
-fn sessions_older_than_the_brain_are_swept_only_on_request() {
+fn sessions_older_than_the_brain_are_left_unless_asked_for() {
     let fixture = fixture();
     fixture.transcript("new", "/w", 23 * 60);
     fixture.transcript("old", "/w", 25 * 60);
     fixture.transcript("ancient", "/w", 60 * 24 * 60);
     let swept = fixture.sweep();
     assert_eq!((sessions(&swept), skipped(&swept)), (vec!["new"], vec![(SkipReason::Old, 2)]));
-    let swept = fixture.by_hand(SweepScope::Since(fixture.now - SignedDuration::from_hours(48)));
+    let swept = fixture.by_command(SweepScope::Since(fixture.now - SignedDuration::from_hours(48)));
     assert_eq!(
         (sessions(&swept), skipped(&swept)),
         (vec!["old"], vec![(SkipReason::Waiting, 1), (SkipReason::Old, 1)])
     );
-    assert_eq!(sessions(&fixture.by_hand(SweepScope::All)), ["ancient"]);
+    assert_eq!(sessions(&fixture.by_command(SweepScope::All)), ["ancient"]);
 }
 
 #[test]
-fn the_first_sweep_of_a_brain_begins_with_its_making() {
+fn the_first_sweep_of_a_brain_begins_at_its_creation() {
     let fixture = fixture();
     let queue = Queue::open(&fixture.folder.path().join("another.db")).unwrap();
     let now = Timestamp::now();
@@ -161,13 +161,13 @@ fn the_first_sweep_of_a_brain_begins_with_its_making() {
 }
 
 #[test]
-fn a_clock_that_jumps_hides_nothing_for_ever_and_floods_nobody() {
+fn a_clock_that_jumps_neither_hides_nor_repeats_sessions() {
     let mut fixture = fixture();
     fixture.transcript("a", "/w", 30);
     fixture.transcript("old", "/w", 60 * 24 * 60);
     let today = fixture.now;
-    // Ten years back: what was written in the future is idle, the old sessions stay old, and what
-    // is written by this clock is found as well.
+    // Ten years back: what was written in the future is idle, the old sessions stay old, and what is written
+    // by this clock is found as well.
     fixture.now = "2016-11-20T14:12:00Z".parse().unwrap();
     fixture.transcript("b", "/w", 20);
     fixture.transcript("c", "/w", 2);
@@ -175,21 +175,21 @@ fn a_clock_that_jumps_hides_nothing_for_ever_and_floods_nobody() {
     assert_eq!(sessions(&swept), ["a", "b"]);
     assert_eq!(skipped(&swept), [(SkipReason::Active, 1), (SkipReason::Old, 1)]);
     fixture.work();
-    // And forth again: nothing is taken twice.
+    // And forward again: nothing is captured twice.
     fixture.now = today;
     assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 2), (SkipReason::Old, 2)]);
 
     let idle = |modified_ms| is_idle(modified_ms, fixture.settings.idle, today);
     assert!(idle(i64::MAX) && idle(i64::MIN));
-    assert!(!idle(today.as_millisecond() + 60_000), "another's clock is a minute ahead");
-    // The brain was made while the clock was ten years ahead, and the clock was set right since.
+    assert!(!idle(today.as_millisecond() + 60_000), "another clock is a minute ahead");
+    // The brain was created while the clock was ten years ahead; the clock has been corrected since.
     let beginning = "2036-11-20T00:00:00Z".parse().unwrap();
-    let concerns_us = |minutes: i64| is_since(today.as_millisecond() - minutes * 60_000, beginning, today);
-    assert_eq!([20, 30 * 60].map(concerns_us), [true, false]);
+    let is_in_scope = |minutes: i64| is_since(today.as_millisecond() - minutes * 60_000, beginning, today);
+    assert_eq!([20, 30 * 60].map(is_in_scope), [true, false]);
 }
 
 #[test]
-fn excluded_own_and_empty_transcripts_are_looked_into_once() {
+fn excluded_own_and_empty_transcripts_are_opened_once() {
     let mut fixture = fixture();
     fixture.settings.exclude = Exclude::new("secret-*", None);
     fixture.transcript("secret", "/w/secret-x/src", 30);
@@ -208,14 +208,14 @@ fn excluded_own_and_empty_transcripts_are_looked_into_once() {
         File::options().write(true).open(&path).unwrap().set_modified(metadata.modified().unwrap()).unwrap();
     }
     assert_eq!(skipped(&fixture.sweep()), expected);
-    // Another setting, another look.
+    // They are opened again under another setting.
     fixture.transcript("secret", "/w/secret-x/src", 30);
     fixture.settings.exclude = Exclude::default();
     assert_eq!(sessions(&fixture.sweep()), ["secret"]);
 }
 
 #[test]
-fn what_a_person_declined_forgot_or_must_look_at_is_left() {
+fn declined_forgotten_and_failed_sessions_are_left() {
     let fixture = fixture();
     let declined = fixture.transcript("declined", "/w", 30);
     queue::decline(fixture.queue.path(), &declined).unwrap();
@@ -228,11 +228,11 @@ fn what_a_person_declined_forgot_or_must_look_at_is_left() {
     fixture.queue.forget(2).unwrap();
     let left = [(SkipReason::Dead, 1), (SkipReason::Forgotten, 1), (SkipReason::Declined, 1)];
     assert_eq!(skipped(&fixture.sweep()), left);
-    assert_eq!(sessions(&fixture.by_hand(SweepScope::All)), ["forgotten"]);
+    assert_eq!(sessions(&fixture.by_command(SweepScope::All)), ["forgotten"]);
 }
 
 #[test]
-fn a_dry_look_changes_nothing() {
+fn planning_a_sweep_changes_nothing() {
     let fixture = fixture();
     fixture.transcript("a", "/w", 30);
     let before = fs::read(fixture.queue.path()).unwrap();
@@ -244,7 +244,7 @@ fn a_dry_look_changes_nothing() {
 }
 
 #[test]
-fn servers_that_sweep_in_turn_do_not_repeat_one_another() {
+fn servers_do_not_repeat_each_others_sweeps() {
     let fixture = fixture();
     let minute = Duration::from_secs(60);
     assert!(!is_recent(&fixture.queue, minute, fixture.now));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use actors::indexing::RefreshProgress;
+use actors::RefreshProgress;
 use actors::{AskError, Service, Setup};
 use index::{Mode, Report};
 use indicatif::ProgressBar;

@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use actors::brain_view::BrainView;
-use actors::extraction;
+use actors::{BrainView, select_known_units};
 use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, KnownUnit, build_questions};
 use jiff::Timestamp;
 use queue::Announcement;
@@ -51,7 +50,7 @@ pub(super) fn run(
         title: unit.title,
         description: unit.description.unwrap_or_default(),
     });
-    let known = extraction::select_known_units(known.collect(), &conversation);
+    let known = select_known_units(known.collect(), &conversation);
     let destination = extractor::destination(&config);
     let requests = match config.string("extract.backend").as_str() {
         _ if conversation.events.is_empty() => Vec::new(),

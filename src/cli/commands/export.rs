@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use brain::Files;
 use jiff::Timestamp;
 use knowledge::{Document, Unit};

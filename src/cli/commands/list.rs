@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use serde_json::json;
 
 use crate::context::Context;

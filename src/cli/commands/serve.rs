@@ -44,7 +44,7 @@ impl ServeArgs {
         let settings = mcp::Settings {
             limit: config.number("retrieve.limit") as usize,
             budget_tokens: config.number("retrieve.budget_tokens") as usize,
-            look: {
+            ensure_worker: {
                 let setup = setup.clone();
                 let syncs = Mutex::new(BackgroundSync::default());
                 Arc::new(move || {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use brain::{Brain, Files as _};
 use index::Index;
 use knowledge::UnitId;

@@ -7,10 +7,10 @@ mod watch;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use actors::index_progress::{self, IndexProgress};
-use actors::service::{WORKER_REPORT, WorkerReport};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
+use actors::{WORKER_REPORT, WorkerReport};
 use brain::{Brain, Config, Files as _, StatePaths};
 use git::Repository;
 use index::IndexStatus;

@@ -130,7 +130,7 @@ fn describe_sync(sync: &SyncOutcome) -> String {
         SyncOutcome::NoRemote => return String::new(),
         SyncOutcome::UnderWay => return "\nremote: another process is checking it\n".to_owned(),
     };
-    let news = match (synced.moved, &synced.left, synced.news) {
+    let news = match (synced.moved, &synced.not_moved_because, synced.has_new_commits) {
         (true, _, _) => format!("the checkout is now at the remote's {}", synced.branch),
         (false, Some(why), _) => format!("the checkout was not moved: {why}"),
         (false, None, true) => format!("fetched {}", synced.branch),
@@ -142,7 +142,7 @@ fn describe_sync(sync: &SyncOutcome) -> String {
         (&synced.merged, "merged"),
         (&synced.closed, "closed without a merge"),
         (&synced.empty, "already on the main branch: closed"),
-        (&synced.anew, "proposed again, because the main branch has changed the same units"),
+        (&synced.recreated, "proposed again, because the main branch has changed the same units"),
         (&synced.added_to, "left as they are with a comment, because a person has added to the branch"),
     ] {
         if !ids.is_empty() {
@@ -156,7 +156,7 @@ fn describe_sync(sync: &SyncOutcome) -> String {
             counted(synced.delivered_late as u64, "capture")
         ));
     }
-    if let Some(trouble) = &synced.trouble {
+    if let Some(trouble) = &synced.error {
         text.push_str(&format!("not completed: {}\n", output::safe(trouble)));
     }
     text

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use brain::StatePaths;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};

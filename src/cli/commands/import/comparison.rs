@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::Path;
 
-use actors::brain_view::BrainView;
+use actors::BrainView;
 use brain::{Brain, Files as _};
 use extract::notes::NoteSection;
 use extract::text_index::{TextIndex, text_digest};

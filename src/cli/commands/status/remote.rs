@@ -44,7 +44,7 @@ impl RemoteStatus {
     /// Adds what the queue knows of the last sync and of a pause of deliveries.
     pub(super) fn read_queue(&mut self, queue: &Queue) -> Result<(), CliError> {
         let last = actors::sync::last_report(queue)?;
-        self.error = last.as_ref().and_then(|(_, synced)| synced.trouble.clone());
+        self.error = last.as_ref().and_then(|(_, synced)| synced.error.clone());
         self.synced = last.map(|(at, _)| at);
         self.pause = queue.pauses()?.into_iter().find(|pause| pause.stage == Stage::Delivery);
         Ok(())

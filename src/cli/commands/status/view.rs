@@ -346,7 +346,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
 mod tests {
     use std::path::PathBuf;
 
-    use actors::service::WorkerReport;
+    use actors::WorkerReport;
     use actors::sweep::SweepReport;
     use brain::Brain;
     use index::IndexStatus;

@@ -1,10 +1,11 @@
-//! What the tests of the tree share: a brain with a queue, an extractor that does as it is told, and
-//! faults at the places where they hurt most.
+//! What the tests of the actors share: a brain with a queue, an extractor that follows a script, and faults
+//! that are injected where they do the most harm. The [`simulation`] runs all of it in virtual time.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -18,18 +19,21 @@ use queue::{Announcement, Capture, Claim, Queue, Spool, Stage};
 use transcript::Conversation;
 
 use crate::Setup;
-use crate::embedding::Model;
-use crate::pipeline::Jobs;
-use crate::service::{Drainer, Pace, Parts};
+use crate::embedding_model::EmbeddingModel;
+use crate::jobs::{Jobs, WorkObserver, WorkPoint};
+use crate::service::{Pace, Parts};
+use crate::worker::Worker;
 
-/// A brain in git, its queue, and what a tree of actors over them is made of.
+pub(crate) mod simulation;
+
+/// A brain in git, its queue, and what a service for them is made of.
 pub(crate) struct Testbed {
     folder: tempfile::TempDir,
-    pub setup: Setup,
-    pub jobs: Jobs,
-    pub model: Model,
-    pub pace: Pace,
-    pub repository: Repository,
+    pub(crate) setup: Setup,
+    pub(crate) jobs: Jobs,
+    pub(crate) model: EmbeddingModel,
+    pub(crate) pace: Pace,
+    pub(crate) repository: Repository,
     objects_of_base: usize,
 }
 
@@ -40,7 +44,7 @@ pub(crate) fn epoch() -> Timestamp {
 
 impl Testbed {
     pub(crate) fn new(extractor: impl Extractor + 'static) -> Self {
-        // Tests write little and sync much; where there is a disk of memory they need no other.
+        // Tests write little and sync often, so they use a disk in memory if there is one.
         let memory = Path::new("/dev/shm");
         let folder =
             if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
@@ -67,12 +71,12 @@ impl Testbed {
             confidence_min: 0.5,
             default_branch: None,
             linger: Duration::ZERO,
-            delivery: crate::delivery::Settings::default(),
+            delivery: crate::remote::DeliverySettings::default(),
             sweep: None,
         };
-        // One for all: to read the tokenizer takes longer than many a test.
-        static MODEL: OnceLock<Model> = OnceLock::new();
-        let mut model = MODEL.get_or_init(|| Model::new(setup.embed.clone())).clone();
+        // One for all tests: reading the tokenizer takes longer than most tests.
+        static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();
+        let mut model = MODEL.get_or_init(|| EmbeddingModel::new(setup.embed.clone())).clone();
         model.cache = folder.path().join("vectors.db").into();
         model.fake = Some(Arc::new(|text| Ok(vector_of(text))));
         let objects_of_base = loose_objects(setup.brain.root());
@@ -81,7 +85,7 @@ impl Testbed {
     }
 
     pub(crate) fn with_faults(mut self, faults: Faults) -> Self {
-        self.jobs.faults = faults;
+        self.jobs.observer = Some(Arc::new(faults));
         self
     }
 
@@ -93,8 +97,8 @@ impl Testbed {
         Parts { jobs: Some(self.jobs.clone()), model: self.model.clone(), pace: self.pace }
     }
 
-    pub(crate) fn drainer(&self) -> Drainer<'_> {
-        Drainer {
+    pub(crate) fn worker(&self) -> Worker<'_> {
+        Worker {
             setup: &self.setup,
             jobs: self.jobs.clone(),
             spool: self.spool(),
@@ -107,7 +111,7 @@ impl Testbed {
         Spool::new(self.setup.places.spool())
     }
 
-    /// Adds lines to a session's transcript; what begins with `lesson` is worth learning.
+    /// Adds lines to a session's transcript; the extractor finds a unit in each that begins with `lesson`.
     pub(crate) fn say(&self, session: &str, lines: &[&str]) -> PathBuf {
         let path = self.folder.path().join(format!("{session}.jsonl"));
         let before = fs::read_to_string(&path).map_or(0, |text| text.lines().count());
@@ -151,12 +155,12 @@ impl Testbed {
         self.announce(name)
     }
 
-    /// A file of the brain that search can find.
+    /// Adds a file to the brain that search can find.
     pub(crate) fn note(&self, name: &str, text: &str) {
         fs::write(self.setup.brain.root().join(name), text).unwrap();
     }
 
-    /// The real git in the brain, as its user would call it.
+    /// Runs the real git in the brain.
     pub(crate) fn git(&self, arguments: &[&str]) -> String {
         git(self.setup.brain.root(), arguments)
     }
@@ -176,14 +180,22 @@ impl Testbed {
         branches
     }
 
-    /// Asserts that every branch has one commit and that the repository holds nothing else: no
-    /// second commit, no file written twice.
+    /// Asserts that every branch has one commit and that the repository holds nothing else: no second commit,
+    /// and no file written twice.
     pub(crate) fn assert_one_commit_for_each_branch(&self) {
-        // All units of these tests lie in one folder: a commit, four trees, and the units.
+        // All units of these tests are in one folder: a commit, four trees, and the units.
         let expected: usize = self.branches().iter().map(|(_, files)| 5 + files.len()).sum();
         let found = loose_objects(self.setup.brain.root()) - self.objects_of_base;
         assert_eq!(found, expected, "objects in the repository beyond those of {:?}", self.branches());
     }
+}
+
+/// A queue with one capture.
+pub(crate) fn jobs_with_one_capture(folder: &tempfile::TempDir) -> Jobs {
+    let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+    let announcement = Announcement::new(SessionId::verbatim("s1"), "/t/s1.jsonl", "hook");
+    queue.add(&announcement, Timestamp::now()).unwrap();
+    Jobs::new(queue)
 }
 
 pub(crate) fn git(root: &Path, arguments: &[&str]) -> String {
@@ -217,13 +229,12 @@ pub(crate) enum Act {
     Permanent,
     Panic,
     Hang,
-    /// Compute, and never wait, until the flag is set.
+    /// Compute without waiting until the flag is set.
     Spin(&'static AtomicBool),
 }
 
-/// An extractor that finds a unit in every line that begins with `lesson`, and in `lesson x adds_to y` what
-/// it is to the unit y, unless `act` has other
-/// plans for the session's next attempt (counted from 0).
+/// An extractor that finds a unit in every line that begins with `lesson`, and in `lesson x adds_to y` its
+/// relation to the unit y, if `act` says so for the session and the attempt (counted from 0).
 pub(crate) struct Teacher<F> {
     act: F,
     attempts: Mutex<HashMap<String, u32>>,
@@ -235,7 +246,7 @@ impl<F: Fn(&Conversation, u32) -> Act> Teacher<F> {
     }
 }
 
-/// The extractor that never makes trouble.
+/// An extractor that always works.
 pub(crate) fn teacher() -> impl Extractor {
     Teacher::new(|_, _| Act::Teach)
 }
@@ -283,14 +294,14 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
                 }
             }
         }
-        let said = conversation.human_words().filter(|words| words.starts_with("lesson"));
+        let lessons = conversation.human_words().filter(|words| words.starts_with("lesson"));
         let overlap = |title: &str| {
             OverlapKind::KNOWN.into_iter().find_map(|(name, how)| {
                 let (_, id) = title.split_once(&format!(" {name} "))?;
                 Some(Overlap { id: UnitId::verbatim(id), how })
             })
         };
-        let candidates = said.map(|title| Candidate {
+        let candidates = lessons.map(|title| Candidate {
             kind: "concept".into(),
             domain: "testing".into(),
             title: title.to_owned(),
@@ -306,48 +317,34 @@ impl<F: Fn(&Conversation, u32) -> Act + Send + Sync> Extractor for Teacher<F> {
     }
 }
 
-/// Where a fault may strike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Place {
-    /// A job has been claimed, nothing has been done.
-    Claimed(Stage),
-    /// The work is done, its result not kept.
-    Worked(Stage),
-    /// In git's closure: the plan is kept, the repository untouched.
-    Planned,
-    /// In git's closure: the branch is made, the queue does not know.
-    Proposed,
-}
+/// All points at which faults are injected.
+pub(crate) const FAULT_POINTS: [WorkPoint; 12] = {
+    use Stage::{Embedding, Extraction, Git, Indexing, Intake};
+    [
+        WorkPoint::Claimed(Intake),
+        WorkPoint::Worked(Intake),
+        WorkPoint::Claimed(Extraction),
+        WorkPoint::Worked(Extraction),
+        WorkPoint::Claimed(Embedding),
+        WorkPoint::Worked(Embedding),
+        WorkPoint::Claimed(Indexing),
+        WorkPoint::Worked(Indexing),
+        WorkPoint::Claimed(Git),
+        WorkPoint::Worked(Git),
+        WorkPoint::Planned,
+        WorkPoint::Proposed,
+    ]
+};
 
-impl Place {
-    pub(crate) const ALL: [Self; 12] = {
-        use Stage::{Embedding, Extraction, Git, Indexing, Intake};
-        [
-            Self::Claimed(Intake),
-            Self::Worked(Intake),
-            Self::Claimed(Extraction),
-            Self::Worked(Extraction),
-            Self::Claimed(Embedding),
-            Self::Worked(Embedding),
-            Self::Claimed(Indexing),
-            Self::Worked(Indexing),
-            Self::Claimed(Git),
-            Self::Worked(Git),
-            Self::Planned,
-            Self::Proposed,
-        ]
-    };
-
-    /// Whose life it is that a fault ends there.
-    pub(crate) fn stage(self) -> Stage {
-        match self {
-            Self::Claimed(stage) | Self::Worked(stage) => stage,
-            Self::Planned | Self::Proposed => Stage::Git,
-        }
+/// The stage whose actor a fault at this point affects.
+pub(crate) fn stage_of(point: WorkPoint) -> Stage {
+    match point {
+        WorkPoint::Claimed(stage) | WorkPoint::Worked(stage) => stage,
+        WorkPoint::Planned | WorkPoint::Proposed => Stage::Git,
     }
 }
 
-/// What happens there.
+/// What happens at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -356,35 +353,51 @@ pub(crate) enum Fault {
     Hang,
 }
 
-type Hook = dyn Fn(Place, &Claim) -> Fault + Send + Sync;
+type Hook = dyn Fn(WorkPoint, &Claim) -> Fault + Send + Sync;
 
-/// Asked at every place; without a hook nothing ever happens.
-#[derive(Clone, Default)]
-pub(crate) struct Faults(Option<Arc<Hook>>);
-
-/// Takes the model's place: a text's vector, or its failure.
-pub(crate) type FakeModel = Arc<dyn Fn(&str) -> Result<Vec<f32>, embed::Error> + Send + Sync>;
+/// Injects faults where its hook says so.
+#[derive(Clone)]
+pub(crate) struct Faults(Arc<Hook>);
 
 impl Faults {
-    pub(crate) fn of(hook: impl Fn(Place, &Claim) -> Fault + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(hook)))
+    pub(crate) fn new(hook: impl Fn(WorkPoint, &Claim) -> Fault + Send + Sync + 'static) -> Self {
+        Self(Arc::new(hook))
     }
 
-    pub(crate) async fn strike(&self, place: Place, claim: &Claim) {
-        if self.strike_thread(place, claim) == Fault::Hang {
-            std::future::pending::<()>().await;
-        }
+    pub(crate) fn none() -> Self {
+        Self::new(|_, _| Fault::None)
     }
 
-    /// In a closure, where to hang is up to the hook.
-    pub(crate) fn strike_thread(&self, place: Place, claim: &Claim) -> Fault {
-        let fault = self.0.as_ref().map_or(Fault::None, |hook| hook(place, claim));
+    fn inject(&self, point: WorkPoint, claim: &Claim) -> Fault {
+        let fault = (self.0)(point, claim);
         if fault == Fault::Panic {
-            panic!("told to fall at {place:?}");
+            panic!("injected at {point:?}");
         }
         fault
     }
 }
+
+impl WorkObserver for Faults {
+    fn reached<'a>(
+        &'a self,
+        point: WorkPoint,
+        claim: &'a Claim,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async move {
+            if self.inject(point, claim) == Fault::Hang {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+
+    /// A hang is up to the hook.
+    fn reached_blocking(&self, point: WorkPoint, claim: &Claim) {
+        self.inject(point, claim);
+    }
+}
+
+/// Replaces the embedding model: a text's vector, or its failure.
+pub(crate) type FakeModel = Arc<dyn Fn(&str) -> Result<Vec<f32>, embed::Error> + Send + Sync>;
 
 /// A vector that depends on nothing but the text; different texts are about orthogonal.
 pub(crate) fn vector_of(text: &str) -> Vec<f32> {

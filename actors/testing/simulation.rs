@@ -1,8 +1,8 @@
-//! The tree of actors in a made-up world: a clock that jumps, faults from a script, processes that
-//! die at any moment. All of it comes from a seed, so that a failure can be looked at again.
+//! Simulates the worker: a clock that jumps, faults from a script, processes that are killed at any moment.
+//! All of it comes from a seed, so that a failure can be reproduced.
 //!
-//! Closures, which really run on threads of their own and go on when nobody waits for them, are
-//! tasks here that do the same: they last a made-up while, then happen at once.
+//! Blocking work, which really runs on threads of its own and goes on when nobody waits for it, is simulated
+//! by tasks that do the same: they wait for a random time, then do all of the work at once.
 //!
 //! `NUGGET_SIM_SEEDS=2000` runs more seeds, `NUGGET_SIM_SEED=7` runs that one.
 
@@ -20,17 +20,18 @@ use queue::{ATTEMPTS_MAX, Claim, Stage, State};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::pipeline::Clock;
-use crate::service::{Drainer, Pace, Roles, Service};
+use crate::jobs::{Clock, WorkPoint};
+use crate::service::{Pace, Roles, Service};
 use crate::sweep::BackgroundSweep;
-use crate::testbed::{Act, Fault, Faults, Place, Teacher, Testbed, epoch};
+use crate::testing::{Act, FAULT_POINTS, Fault, Faults, Teacher, Testbed, epoch};
+use crate::worker::Worker;
 
 thread_local! {
-    /// How long closures take; `None` where they are real.
+    /// How long blocking work takes; `None` where it is real.
     static WORK: RefCell<Option<(Random, u64)>> = const { RefCell::new(None) };
 }
 
-/// How long the next closure takes, if this thread is a simulation.
+/// How long the next blocking work takes, if this thread is a simulation.
 pub(crate) fn duration_of_work() -> Option<Duration> {
     WORK.with_borrow_mut(|work| {
         let (random, ms_max) = work.as_mut()?;
@@ -42,15 +43,15 @@ pub(crate) fn is_on() -> bool {
     WORK.with_borrow(Option::is_some)
 }
 
-/// Runs a future to its end in virtual time, with simulated closures of up to so many milliseconds.
-pub(crate) fn in_virtual_time<F: Future>(seed: u64, closure_ms_max: u64, future: F) -> F::Output {
+/// Runs a future to its end in virtual time, with simulated blocking work of up to so many milliseconds.
+pub(crate) fn in_virtual_time<F: Future>(seed: u64, work_ms_max: u64, future: F) -> F::Output {
     struct Off;
     impl Drop for Off {
         fn drop(&mut self) {
             WORK.set(None);
         }
     }
-    WORK.set(Some((Random::new(seed), closure_ms_max)));
+    WORK.set(Some((Random::new(seed), work_ms_max)));
     let _off = Off;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     runtime.unwrap().block_on(future)
@@ -89,12 +90,12 @@ impl Random {
 }
 
 const SESSIONS_MAX: u64 = 6;
-/// The longest that a closure takes, in milliseconds: long, so that much happens meanwhile.
-const CLOSURE_MS_MAX: u64 = 3_000;
-/// When the last thing of the script happens, in milliseconds.
+/// The longest that blocking work takes, in milliseconds: long, so that much happens meanwhile.
+const WORK_MS_MAX: u64 = 3_000;
+/// When the last event of the script happens, in milliseconds.
 const SCRIPT_MS: u64 = 60_000;
-/// By when everything must be over, all waits, snoozes and restarts included.
-const PEACE_BY_MS: u64 = 4 * 3_600_000;
+/// When everything must have ended, including all waits and restarts.
+const END_BY_MS: u64 = 4 * 3_600_000;
 const TEN_YEARS_MS: i64 = 10 * 365 * 86_400_000;
 const ACTORS: [&str; 11] = [
     "intake",
@@ -112,11 +113,11 @@ const ACTORS: [&str; 11] = [
 const PACE: Pace = Pace {
     patience: Duration::from_secs(10),
     patience_long: Duration::from_secs(20),
-    look_every: Duration::from_secs(1),
+    poll_every: Duration::from_secs(1),
     abandon_after: Duration::ZERO,
 };
 
-/// What happens from outside.
+/// An event from outside.
 #[derive(Clone, Debug)]
 enum Event {
     /// A session ends, with so many new lessons in it.
@@ -129,23 +130,23 @@ enum Event {
     Stop(&'static str),
     /// The wall clock jumps, by milliseconds.
     Jump(i64),
-    /// The process is gone, as by SIGKILL.
-    Die,
+    /// The process is killed, as by SIGKILL.
+    KillProcess,
 }
 
-/// What happens inside, at the n-th time that a place is reached.
+/// A fault, at the n-th time that a point is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Strike {
-    Fall,
+enum Injected {
+    Panic,
     Hang,
-    Die,
+    KillProcess,
 }
 
-/// All that is going to happen.
+/// Everything that is going to happen.
 struct Script {
     /// By time, in milliseconds.
     events: VecDeque<(u64, Event)>,
-    strikes: HashMap<(Place, u32), Strike>,
+    faults: HashMap<(WorkPoint, u32), Injected>,
     /// What the extractor does with each session, attempt by attempt; the last from then on.
     acts: Vec<Vec<Act>>,
     /// Which session is a fork of the one before it: its transcript begins with that one's lines.
@@ -153,7 +154,7 @@ struct Script {
 }
 
 impl Script {
-    fn of(random: &mut Random) -> Self {
+    fn random(random: &mut Random) -> Self {
         let sessions = 1 + random.below(SESSIONS_MAX) as usize;
         let mut events = Vec::new();
         for session in 0..sessions {
@@ -174,29 +175,30 @@ impl Script {
         };
         add(24, &mut |random| Event::Kill(random.pick(&ACTORS)));
         add(12, &mut |random| Event::Stop(random.pick(&ACTORS)));
-        add(6, &mut |_| Event::Die);
+        add(6, &mut |_| Event::KillProcess);
         let jumps = [-TEN_YEARS_MS, TEN_YEARS_MS, -3_600_000, 3_600_000, -1_500];
         add(6, &mut |random| Event::Jump(random.pick(&jumps)));
-        // Stable, so that of two things at one moment the first one written happens first.
+        // Stable, so that of two events at one moment the first one written happens first.
         events.sort_by_key(|(at, _)| *at);
-        let mut strikes = HashMap::new();
+        let mut faults = HashMap::new();
         for _ in 0..random.skewed(24) {
-            let strike = random.pick(&[Strike::Fall, Strike::Fall, Strike::Hang, Strike::Die]);
-            strikes.insert((random.pick(&Place::ALL), random.skewed(12) as u32), strike);
+            let fault =
+                random.pick(&[Injected::Panic, Injected::Panic, Injected::Hang, Injected::KillProcess]);
+            faults.insert((random.pick(&FAULT_POINTS), random.skewed(12) as u32), fault);
         }
         let acts = (0..sessions).map(|_| acts(random)).collect();
         let forks = (0..sessions).map(|session| session > 0 && random.chance(4)).collect();
-        Self { events: events.into(), strikes, acts, forks }
+        Self { events: events.into(), faults, acts, forks }
     }
 }
 
 fn acts(random: &mut Random) -> Vec<Act> {
     let mut acts = Vec::new();
     for _ in 0..random.skewed(7) {
-        let snooze = Duration::from_secs(random.skewed(40));
-        acts.push(random.pick(&[Act::Retry(None), Act::Retry(Some(snooze)), Act::Panic, Act::Hang]));
+        let wait = Duration::from_secs(random.skewed(40));
+        acts.push(random.pick(&[Act::Retry(None), Act::Retry(Some(wait)), Act::Panic, Act::Hang]));
     }
-    // Longer than the patience with an extractor, at times.
+    // Sometimes longer than the patience with an extractor.
     let slowly = Act::TeachAfter(Duration::from_millis(random.skewed(25_000)));
     let usual = [Act::Teach, Act::Teach, Act::Teach, slowly, Act::Nothing, Act::Permanent];
     let poison = [Act::Panic, Act::Hang, Act::Retry(None)];
@@ -204,29 +206,29 @@ fn acts(random: &mut Random) -> Vec<Act> {
     acts
 }
 
-/// What all in a simulation know and tell.
+/// What all parts of a simulation share.
 #[derive(Default)]
 struct World {
     /// What happens, line by line: the same for the same seed.
     trace: Mutex<Vec<String>>,
-    /// How old the world was when the present process was born, and when that was.
+    /// The age of the world when the present process started, and when that was.
     before: Mutex<Duration>,
-    born: Mutex<Option<Instant>>,
+    process_started: Mutex<Option<Instant>>,
     /// By how many milliseconds the wall clock is off.
     off_ms: AtomicI64,
-    reached: Mutex<HashMap<Place, u32>>,
+    reached: Mutex<HashMap<WorkPoint, u32>>,
     claims: Mutex<BTreeMap<(i64, Stage), u32>>,
-    /// What may have brought an actor down so far.
+    /// How many faults may have made an actor fail so far.
     faults: AtomicU32,
-    /// The process is as good as dead: nothing is to happen in it any more.
-    is_dead: AtomicBool,
-    death: Notify,
+    /// The process counts as killed: nothing may happen in it any more.
+    is_killed: AtomicBool,
+    killed: Notify,
 }
 
 impl World {
     fn age(&self) -> Duration {
-        let born = *self.born.lock().unwrap();
-        *self.before.lock().unwrap() + born.map_or(Duration::ZERO, |born| born.elapsed())
+        let started = *self.process_started.lock().unwrap();
+        *self.before.lock().unwrap() + started.map_or(Duration::ZERO, |started| started.elapsed())
     }
 
     fn wall(&self) -> Timestamp {
@@ -234,56 +236,59 @@ impl World {
         Timestamp::from_millisecond(ms + self.off_ms.load(Ordering::SeqCst)).unwrap()
     }
 
-    fn tell(&self, what: impl Display) {
-        self.trace.lock().unwrap().push(format!("{:>10.3} {what}", self.age().as_secs_f64()));
+    fn record(&self, event: impl Display) {
+        self.trace.lock().unwrap().push(format!("{:>10.3} {event}", self.age().as_secs_f64()));
     }
 
-    fn strike(&self, strikes: &HashMap<(Place, u32), Strike>, place: Place, claim: &Claim) -> Fault {
-        if self.is_dead.load(Ordering::SeqCst) {
+    fn fault(&self, faults: &HashMap<(WorkPoint, u32), Injected>, point: WorkPoint, claim: &Claim) -> Fault {
+        if self.is_killed.load(Ordering::SeqCst) {
             return Fault::Panic;
         }
         let capture = &claim.capture;
-        if let Place::Claimed(stage) = place {
+        if let WorkPoint::Claimed(stage) = point {
             *self.claims.lock().unwrap().entry((capture.id, stage)).or_default() += 1;
         }
         let time = {
             let mut reached = self.reached.lock().unwrap();
-            let time = reached.entry(place).or_default();
+            let time = reached.entry(point).or_default();
             *time += 1;
             *time - 1
         };
-        let strike = strikes.get(&(place, time));
-        self.tell(format_args!("capture {} attempt {} {place:?} {strike:?}", capture.id, capture.attempts));
-        match strike {
+        let injected = faults.get(&(point, time));
+        self.record(format_args!(
+            "capture {} attempt {} {point:?} {injected:?}",
+            capture.id, capture.attempts
+        ));
+        match injected {
             None => return Fault::None,
-            Some(Strike::Die) => {
-                self.is_dead.store(true, Ordering::SeqCst);
-                self.death.notify_one();
+            Some(Injected::KillProcess) => {
+                self.is_killed.store(true, Ordering::SeqCst);
+                self.killed.notify_one();
             }
             Some(_) => {}
         }
         self.faults.fetch_add(1, Ordering::SeqCst);
-        // A closure of git's cannot hang here without stopping the whole world.
-        let can_hang = !matches!(place, Place::Planned | Place::Proposed);
-        if strike == Some(&Strike::Hang) && can_hang { Fault::Hang } else { Fault::Panic }
+        // The blocking work of git cannot hang here without stopping the whole simulation.
+        let can_hang = !matches!(point, WorkPoint::Planned | WorkPoint::Proposed);
+        if injected == Some(&Injected::Hang) && can_hang { Fault::Hang } else { Fault::Panic }
     }
 }
 
-/// A world that comes of a seed, from its first event until all captures have ended.
+/// One simulated world, from its first event until all captures have ended.
 struct Simulation {
     world: Arc<World>,
     script: Script,
     random: Random,
     bed: Arc<Testbed>,
-    /// All lessons, with the sessions whose transcripts hold them.
+    /// All lessons, with the sessions whose transcripts contain them.
     lessons: BTreeMap<String, BTreeSet<usize>>,
     lines: Vec<Vec<String>>,
-    lives: u32,
+    processes: u32,
 }
 
 /// Runs a seed and returns what happened, or what went wrong and what had happened until then.
 fn run(seed: u64) -> Result<Vec<String>, String> {
-    quieten();
+    silence_panics();
     let world = Arc::new(World::default());
     let ran = catch_unwind(AssertUnwindSafe(|| run_in(&world, seed)));
     let trace = std::mem::take(&mut *world.trace.lock().unwrap_or_else(PoisonError::into_inner));
@@ -294,8 +299,8 @@ fn run(seed: u64) -> Result<Vec<String>, String> {
     })
 }
 
-/// Panics are part of the play; what one says that is not is in the seed's report.
-fn quieten() {
+/// Hides the messages of panics that are injected; those of others are in the seed's report.
+fn silence_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
@@ -310,24 +315,24 @@ fn quieten() {
 fn run_in(world: &Arc<World>, seed: u64) {
     let world = Arc::clone(world);
     let mut random = Random::new(seed);
-    let script = Script::of(&mut random);
+    let script = Script::random(&mut random);
     let teacher = Teacher::new({
         let (world, acts) = (Arc::clone(&world), script.acts.clone());
         move |conversation, attempt| {
             let session = number_of(&conversation.session_id);
             let act = acts[session][(attempt as usize).min(acts[session].len() - 1)];
-            world.tell(format_args!("session {session} is looked at: {act:?}"));
+            world.record(format_args!("session {session} is extracted: {act:?}"));
             if matches!(act, Act::Panic | Act::Hang | Act::TeachAfter(_)) {
                 world.faults.fetch_add(1, Ordering::SeqCst);
             }
             act
         }
     });
-    let mut bed = Testbed::new(teacher).with_faults(Faults::of({
-        let (world, strikes) = (Arc::clone(&world), script.strikes.clone());
-        move |place, claim| world.strike(&strikes, place, claim)
+    let mut bed = Testbed::new(teacher).with_faults(Faults::new({
+        let (world, faults) = (Arc::clone(&world), script.faults.clone());
+        move |point, claim| world.fault(&faults, point, claim)
     }));
-    bed.jobs.clock = Clock::of({
+    bed.jobs.clock = Clock::new({
         let world = Arc::clone(&world);
         move || world.wall()
     });
@@ -335,12 +340,12 @@ fn run_in(world: &Arc<World>, seed: u64) {
     bed.setup.linger = Duration::from_secs(random.below(5));
     let lines = vec![Vec::new(); script.acts.len()];
     let (bed, lessons) = (Arc::new(bed), BTreeMap::new());
-    let mut simulation = Simulation { world, script, random, bed, lessons, lines, lives: 0 };
+    let mut simulation = Simulation { world, script, random, bed, lessons, lines, processes: 0 };
     simulation.run();
     simulation.check();
 }
 
-/// The same first eight characters for all: with the same times, their branches want one name.
+/// All begin with the same eight characters: with the same times, their branches want the same name.
 fn name_of(session: usize) -> String {
     format!("00000000-{session}")
 }
@@ -355,37 +360,37 @@ impl Simulation {
             let pending = self.bed.queue().tally().unwrap().unfinished() > 0
                 || !self.bed.spool().list().unwrap().is_empty();
             if pending {
-                self.live();
-                // Somebody comes and looks, at the latest a server within the minute.
+                self.run_process();
+                // Another process looks at the queue, at the latest a server within the minute.
                 *self.world.before.lock().unwrap() += Duration::from_millis(self.random.skewed(60_000));
             } else {
                 let Some((at, event)) = self.script.events.pop_front() else { return };
                 let mut before = self.world.before.lock().unwrap();
                 *before = (*before).max(Duration::from_millis(at));
                 drop(before);
-                self.happen(&event, None);
+                self.apply(&event, None);
             }
-            assert!(self.world.age() < Duration::from_millis(PEACE_BY_MS), "it never ends");
-            assert!(self.lives < 200, "processes without end");
+            assert!(self.world.age() < Duration::from_millis(END_BY_MS), "it never ends");
+            assert!(self.processes < 200, "processes without end");
         }
     }
 
-    /// The life of one process: it drains until nothing is left to do, or dies.
-    fn live(&mut self) {
-        self.lives += 1;
+    /// Runs one process: it works until nothing is left to do, or is killed.
+    fn run_process(&mut self) {
+        self.processes += 1;
         let world = Arc::clone(&self.world);
-        world.tell("a drainer starts");
+        world.record("a worker starts");
         let faults_before = world.faults.load(Ordering::SeqCst);
         let seed = self.random.next();
-        let age = in_virtual_time(seed, CLOSURE_MS_MAX, async {
-            *world.born.lock().unwrap() = Some(Instant::now());
+        let age = in_virtual_time(seed, WORK_MS_MAX, async {
+            *world.process_started.lock().unwrap() = Some(Instant::now());
             let bed = Arc::clone(&self.bed);
-            let drainer = bed.drainer();
-            if let Some(sweeps) = drainer.prepare().unwrap() {
+            let worker = bed.worker();
+            if let Some(sweep) = worker.prepare().unwrap() {
                 let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
-                let how = self.drain(&drainer, &service, sweeps).await;
-                world.tell(how);
-                if !world.is_dead.load(Ordering::SeqCst) {
+                let end = self.work(&worker, &service, sweep).await;
+                world.record(end);
+                if !world.is_killed.load(Ordering::SeqCst) {
                     let restarts: u32 = service.actors().iter().map(|actor| actor.restarts).sum();
                     let faults = world.faults.load(Ordering::SeqCst) - faults_before;
                     assert!(restarts <= faults, "{restarts} restarts for {faults} faults");
@@ -395,43 +400,43 @@ impl Simulation {
             world.age()
         });
         *world.before.lock().unwrap() = age;
-        *world.born.lock().unwrap() = None;
-        world.is_dead.store(false, Ordering::SeqCst);
+        *world.process_started.lock().unwrap() = None;
+        world.is_killed.store(false, Ordering::SeqCst);
     }
 
-    async fn drain(&mut self, drainer: &Drainer<'_>, service: &Service, sweeps: BackgroundSweep) -> String {
+    async fn work(&mut self, worker: &Worker<'_>, service: &Service, sweep: BackgroundSweep) -> String {
         let world = Arc::clone(&self.world);
         let supervisor = service.cell("supervisor").unwrap();
-        let work = drainer.work_until_idle(service, sweeps);
+        let work = worker.work_until_idle(service, sweep);
         tokio::pin!(work);
         loop {
             let next = self.script.events.front().map(|(at, _)| Duration::from_millis(*at));
             let until_next = next.map_or(Duration::from_millis(700), |at| at.saturating_sub(world.age()));
             tokio::select! {
                 biased;
-                () = world.death.notified() => return "the process dies".to_owned(),
-                ended = &mut work => return format!("the drainer goes: {ended:?}"),
+                () = world.killed.notified() => return "the process is killed".to_owned(),
+                ended = &mut work => return format!("the worker exits: {ended:?}"),
                 () = tokio::time::sleep(until_next.min(Duration::from_millis(700))) => {}
             }
-            assert!(supervisor.get_children().len() <= 6, "an actor has two lives");
+            assert!(supervisor.get_children().len() <= 6, "an actor runs twice");
             for actor in service.actors() {
                 assert!(actor.mailbox <= 2, "{actor:?}");
             }
-            assert!(world.age() < Duration::from_millis(PEACE_BY_MS), "it never ends");
+            assert!(world.age() < Duration::from_millis(END_BY_MS), "it never ends");
             if next.is_some_and(|at| at <= world.age())
                 && let Some((_, event)) = self.script.events.pop_front()
             {
-                self.happen(&event, Some(service));
-                if matches!(event, Event::Die) {
-                    world.is_dead.store(true, Ordering::SeqCst);
-                    return "the process dies".to_owned();
+                self.apply(&event, Some(service));
+                if matches!(event, Event::KillProcess) {
+                    world.is_killed.store(true, Ordering::SeqCst);
+                    return "the process is killed".to_owned();
                 }
             }
         }
     }
 
-    fn happen(&mut self, event: &Event, service: Option<&Service>) {
-        self.world.tell(format_args!("{event:?}"));
+    fn apply(&mut self, event: &Event, service: Option<&Service>) {
+        self.world.record(format_args!("{event:?}"));
         let cell = |name: &str| service.and_then(|service| service.cell(name));
         match event {
             Event::Announce { session, lessons, by_spool } => self.announce(*session, *lessons, *by_spool),
@@ -448,13 +453,13 @@ impl Simulation {
                 }
             }
             Event::Jump(ms) => {
-                // Two jumps of ten years in one direction are one too many.
+                // Two jumps of ten years in one direction would leave the range of times.
                 let off = self.world.off_ms.load(Ordering::SeqCst) + ms;
                 if off.abs() <= TEN_YEARS_MS + 10_000_000 {
                     self.world.off_ms.store(off, Ordering::SeqCst);
                 }
             }
-            Event::Die => {}
+            Event::KillProcess => {}
         }
     }
 
@@ -489,10 +494,10 @@ impl Simulation {
         let branches: BTreeMap<String, Vec<String>> = self.bed.branches().into_iter().collect();
         let mut unclaimed: BTreeSet<&String> = branches.keys().collect();
         let mut troubled = BTreeSet::new();
-        let mut stillborn = 0;
+        let mut failed_at_git = 0;
         for capture in &captures {
             let session = number_of(capture.session_id.as_str());
-            self.world.tell(format_args!(
+            self.world.record(format_args!(
                 "capture {} of session {session} is {} at {}: {:?} {:?} {:?}",
                 capture.id, capture.state, capture.stage, capture.reason, capture.branch, capture.commit
             ));
@@ -516,22 +521,22 @@ impl Simulation {
                     let refused = capture.reason.as_deref() == Some("not allowed");
                     let tried = capture.attempts;
                     assert!(refused || tried == ATTEMPTS_MAX, "dead after {tried} attempts");
-                    stillborn += u32::from(capture.stage == Stage::Git);
+                    failed_at_git += u32::from(capture.stage == Stage::Git);
                 }
                 other => panic!("capture {} is {other}", capture.id),
             }
             for stage in Stage::ALL {
-                let snoozes = if stage == Stage::Extraction { 7 } else { 0 };
+                let waits = if stage == Stage::Extraction { 7 } else { 0 };
                 let claimed = claims.get(&(capture.id, stage)).copied().unwrap_or_default();
                 assert!(
-                    claimed <= ATTEMPTS_MAX + snoozes,
+                    claimed <= ATTEMPTS_MAX + waits,
                     "capture {} was at {stage} {claimed} times",
                     capture.id
                 );
             }
         }
-        // A capture may be dead of the very last step: its branch is there and it does not know.
-        assert!(unclaimed.len() <= stillborn as usize, "branches that no capture knows: {unclaimed:?}");
+        // A capture may fail at the very last step: its branch exists and the capture does not know it.
+        assert!(unclaimed.len() <= failed_at_git as usize, "branches that no capture knows: {unclaimed:?}");
         self.bed.assert_one_commit_for_each_branch();
         let mut learned: BTreeMap<String, u32> = BTreeMap::new();
         for path in branches.values().flatten() {
@@ -546,7 +551,7 @@ impl Simulation {
     }
 }
 
-/// Runs many seeds, as many at once as there are processors.
+/// Runs many seeds in parallel, one for each processor.
 fn run_all(seeds: Range<u64>) {
     let next = Mutex::new(seeds);
     let failures = Mutex::new(Vec::new());
@@ -578,7 +583,7 @@ fn every_capture_ends_once_with_at_most_one_branch() {
 }
 
 #[test]
-fn a_seed_tells_the_same_story_twice() {
+fn a_seed_has_the_same_trace_twice() {
     for seed in 0..8 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }

@@ -1,0 +1,122 @@
+//! Compares what a session yielded with what is known: the brain's units, what other captures have proposed,
+//! and the candidates before it.
+
+use std::collections::HashSet;
+
+use index::{Index, Snapshot};
+use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
+use queue::{EarlierProposal, Queue, Stage};
+
+use crate::dedup::{self, KnownIn, Neighbor, Verdict};
+use crate::failure::Failure;
+use crate::pipeline::{self, Findings};
+use crate::proposal::ProposalInput;
+use crate::stage_actor::Step;
+
+/// How many chunks of the brain a candidate is compared with.
+const NEAREST_CHUNKS: usize = 8;
+/// How many proposed units a candidate is compared with, the newest: a vector of each is read for every
+/// capture.
+const PROPOSED_MAX: usize = 500;
+
+/// Decides for each candidate whether it is new, adds to a unit, replaces one, or is skipped.
+pub(crate) fn compare(
+    queue: &Queue,
+    index: &Index,
+    capture: i64,
+    mut findings: Findings,
+) -> Result<Step, Failure> {
+    let snapshot = index.pin()?;
+    let proposed = queue.proposed_by_others(capture, PROPOSED_MAX)?;
+    // What has been merged since is compared as it is in the brain.
+    let merged: HashSet<UnitId> = match proposed.is_empty() {
+        true => HashSet::new(),
+        false => snapshot.units()?.into_iter().map(|unit| unit.id).collect(),
+    };
+    let is_waiting = |unit: &EarlierProposal| !merged.contains(&UnitId::verbatim(&unit.name));
+    let proposed: Vec<EarlierProposal> =
+        proposed.into_iter().filter(|unit| unit.model == findings.model && is_waiting(unit)).collect();
+    let vectors = std::mem::take(&mut findings.vectors);
+    let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
+    for (mut candidate, vector) in findings.candidates.drain(..).zip(vectors) {
+        let mut neighbors = neighbors_in_brain(&snapshot, &candidate, &vector)?;
+        neighbors.extend(proposed.iter().map(|unit| Neighbor {
+            id: UnitId::verbatim(&unit.name),
+            kind: None,
+            title: unit.title.clone(),
+            text: unit.title.clone(),
+            cosine: cosine(&vector, &unit.vector),
+            known_in: KnownIn::Proposal,
+        }));
+        neighbors.extend(kept.iter().map(|(other, other_vector)| Neighbor {
+            id: UnitId::from_title(&other.title),
+            kind: None,
+            title: other.title.clone(),
+            text: format!("{}\n{}", other.title, other.body),
+            cosine: cosine(&vector, other_vector),
+            known_in: KnownIn::SameSession,
+        }));
+        match dedup::classify(&candidate, &neighbors) {
+            Verdict::Skip { reason } => {
+                findings.rejected.push(Rejected { title: candidate.title, reason });
+                continue;
+            }
+            Verdict::Add => candidate.overlap = None,
+            Verdict::Merge(id) => candidate.overlap = Some(Overlap { id, how: OverlapKind::AddsTo }),
+            Verdict::Supersede(id) => candidate.overlap = Some(Overlap { id, how: OverlapKind::Replaces }),
+        }
+        kept.push((candidate, vector));
+    }
+    if kept.is_empty() {
+        let reasons: Vec<&str> = findings.rejected.iter().map(|rejected| rejected.reason.as_str()).collect();
+        let reason = format!("nothing new: {}", reasons.join("; "));
+        return Ok(Step::end_with_nothing(knowledge::text::one_line(&reason, 300)));
+    }
+    (findings.candidates, findings.vectors) = kept.into_iter().unzip();
+    failpoint::here!("indexing-before-advance");
+    Ok(Step::Next(Stage::Git, pipeline::encode(&ProposalInput::Compared(findings))?))
+}
+
+/// The units of the brain that are nearest to a candidate, each by its nearest chunk, and the one that the
+/// candidate itself names.
+pub(crate) fn neighbors_in_brain(
+    snapshot: &Snapshot,
+    candidate: &Candidate,
+    vector: &[f32],
+) -> Result<Vec<Neighbor>, index::Error> {
+    let mut neighbors: Vec<Neighbor> = Vec::new();
+    for hit in snapshot.nearest(vector, NEAREST_CHUNKS)? {
+        let chunk = snapshot.chunk(hit.chunk)?;
+        if neighbors.iter().all(|neighbor| neighbor.id != chunk.unit) {
+            neighbors.extend(neighbor_in_brain(snapshot, &chunk.unit, hit.score)?);
+        }
+    }
+    if let Some(named) = &candidate.overlap
+        && neighbors.iter().all(|neighbor| neighbor.id != named.id)
+    {
+        neighbors.extend(neighbor_in_brain(snapshot, &named.id, 0.0)?);
+    }
+    Ok(neighbors)
+}
+
+/// A unit of the brain with its whole text: what a candidate repeats may be in another chunk than the
+/// nearest one.
+fn neighbor_in_brain(
+    snapshot: &Snapshot,
+    id: &UnitId,
+    cosine: f64,
+) -> Result<Option<Neighbor>, index::Error> {
+    let Some(unit) = snapshot.unit(id)? else { return Ok(None) };
+    let mut text = format!("{}\n{}", unit.title, unit.description.unwrap_or_default());
+    for chunk in snapshot.chunks_of(id)? {
+        text.push('\n');
+        text.push_str(&chunk.text);
+    }
+    let (kind, known_in) = (Some(unit.kind), KnownIn::Brain);
+    Ok(Some(Neighbor { id: unit.id, kind, title: unit.title, text, cosine, known_in }))
+}
+
+/// The cosine of two L2-normalised vectors.
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| f64::from(a * b)).sum()
+}

@@ -1,0 +1,155 @@
+//! The embedding model that the actors of a process share.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use embed::{Embedder, ModelChoice, Settings, Tokenizer};
+use index::ModelLabel;
+
+/// The most texts in one request: few, so that the time between two requests is short.
+const BATCH_MAX: usize = 8;
+/// The same for a remote provider, which is sent many at once.
+const BATCH_MAX_REMOTE: usize = 128;
+
+/// The embedding model of the settings, loaded when it is first needed and kept across restarts of actors.
+#[derive(Clone)]
+pub(crate) struct EmbeddingModel {
+    settings: Settings,
+    tokenizer: Arc<OnceLock<Tokenizer>>,
+    embedder: Arc<OnceLock<Embedder>>,
+    /// The built-in model, if the settings name another one and the index still has vectors of this one.
+    built_in: Arc<OnceLock<Embedder>>,
+    /// Held while a model is loaded, so that two callers load it once; the same for the tokenizer.
+    loading: Arc<Mutex<()>>,
+    loading_tokenizer: Arc<Mutex<()>>,
+    pub(crate) cache: Arc<Path>,
+    #[cfg(test)]
+    pub(crate) fake: Option<crate::testing::FakeModel>,
+}
+
+impl EmbeddingModel {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            tokenizer: Arc::default(),
+            embedder: Arc::default(),
+            built_in: Arc::default(),
+            loading: Arc::default(),
+            loading_tokenizer: Arc::default(),
+            cache: brain::paths::vector_cache().into(),
+            #[cfg(test)]
+            fake: None,
+        }
+    }
+
+    /// The file that keeps computed vectors, for all brains.
+    pub(crate) fn cache(&self) -> &Path {
+        &self.cache
+    }
+
+    /// The name in the label of this model's vectors, known without loading it.
+    pub(crate) fn name(&self) -> String {
+        embed::model_name(&self.settings)
+    }
+
+    /// The label of this model's vectors. Only an ONNX model of the user's must be loaded for it.
+    pub(crate) fn label(&self) -> Result<ModelLabel, embed::Error> {
+        let dimensions = match embed::known_dimensions(&self.settings)? {
+            Some(dimensions) => dimensions,
+            None => self.embedder()?.dimensions(),
+        };
+        Ok(ModelLabel { name: self.name(), dimensions })
+    }
+
+    /// The most passages in one request.
+    pub(crate) fn batch_max(&self) -> usize {
+        match self.settings.model {
+            ModelChoice::Remote(_) => BATCH_MAX_REMOTE,
+            ModelChoice::BuiltIn | ModelChoice::Onnx(_) => BATCH_MAX,
+        }
+    }
+
+    /// Whether questions can be embedded by the model of this name: that of the settings, or the built-in
+    /// one, which is always available.
+    pub(crate) fn supports(&self, name: &str) -> bool {
+        name == embed::BUILT_IN_NAME || name == self.name()
+    }
+
+    /// Loads the model ahead of the only question of this process, as quickly as possible. An error is left
+    /// to the question, which meets it again.
+    pub(crate) fn preload_for_one_question(&self) {
+        #[cfg(test)]
+        if self.fake.is_some() {
+            return;
+        }
+        let settings = Settings { fast_start: true, ..self.settings.clone() };
+        let _ = self.load_once(&self.embedder, &settings);
+    }
+
+    /// The tokenizer, which is a small part of the model.
+    pub(crate) fn tokenizer(&self) -> Result<&Tokenizer, embed::Error> {
+        get_or_load(&self.tokenizer, &self.loading_tokenizer, || Tokenizer::load(&self.settings))
+    }
+
+    /// The model. Blocks while it is loaded for the first time.
+    pub(crate) fn embedder(&self) -> Result<&Embedder, embed::Error> {
+        self.load_once(&self.embedder, &self.settings)
+    }
+
+    fn load_once<'m>(
+        &self,
+        slot: &'m OnceLock<Embedder>,
+        settings: &Settings,
+    ) -> Result<&'m Embedder, embed::Error> {
+        get_or_load(slot, &self.loading, || match settings.model == self.settings.model {
+            true => Embedder::load_with(settings, || self.tokenizer().cloned()),
+            false => Embedder::load(settings),
+        })
+    }
+
+    /// Frees the memory of the models until they are needed again.
+    pub(crate) fn unload(&self) {
+        [&self.embedder, &self.built_in].into_iter().filter_map(|slot| slot.get()).for_each(Embedder::unload);
+    }
+
+    /// The vector of a question by the model of this name; [`supports`](Self::supports) says which there are.
+    pub(crate) fn embed_query(&self, text: &str, name: &str) -> Result<Vec<f32>, embed::Error> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return fake(text);
+        }
+        let embedder = match name {
+            embed::BUILT_IN_NAME if self.settings.model != ModelChoice::BuiltIn => {
+                let settings = Settings { model: ModelChoice::BuiltIn, ..self.settings.clone() };
+                self.load_once(&self.built_in, &settings)?
+            }
+            _ => self.embedder()?,
+        };
+        embedder.embed_query(text)
+    }
+
+    pub(crate) fn embed_documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, embed::Error> {
+        #[cfg(test)]
+        if let Some(fake) = &self.fake {
+            return texts.iter().map(|text| fake(text)).collect();
+        }
+        self.embedder()?.embed_documents(texts)
+    }
+}
+
+/// What is in the slot, or else what is loaded into it, once.
+fn get_or_load<'p, T>(
+    slot: &'p OnceLock<T>,
+    loading: &Mutex<()>,
+    load: impl FnOnce() -> Result<T, embed::Error>,
+) -> Result<&'p T, embed::Error> {
+    if let Some(loaded) = slot.get() {
+        return Ok(loaded);
+    }
+    let _loading = loading.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(loaded) = slot.get() {
+        return Ok(loaded);
+    }
+    let loaded = load()?;
+    Ok(slot.get_or_init(|| loaded))
+}

@@ -1,0 +1,108 @@
+//! Why a stage could not do its work, and what that means for the capture and for the others.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use git::RemoteFailure;
+use transcript::redact::redact;
+
+/// How long a capture waits when an embedding provider cannot be reached and names no time itself.
+const PROVIDER_PAUSE: Duration = Duration::from_secs(60);
+
+/// Why a stage could not do its work.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    pub(crate) class: FailureClass,
+    pub(crate) message: String,
+}
+
+/// What a failure means for the capture and for the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FailureClass {
+    /// Another attempt may succeed.
+    Retryable,
+    /// The other side wants to be asked again after this time. Such a wait is not an attempt.
+    RetryAfter(Duration),
+    /// It blocks every capture at this stage: all of them wait, for this time if it is known, and none of
+    /// them has used an attempt.
+    BlocksStage(Option<Duration>),
+    /// No retry will help.
+    Permanent,
+}
+
+impl Failure {
+    pub(crate) fn new(class: FailureClass, message: impl Display) -> Self {
+        Self { class, message: message.to_string() }
+    }
+
+    pub(crate) fn retryable(message: impl Display) -> Self {
+        Self::new(FailureClass::Retryable, message)
+    }
+
+    pub(crate) fn permanent(message: impl Display) -> Self {
+        Self::new(FailureClass::Permanent, message)
+    }
+
+    fn with_hint(class: FailureClass, error: &(dyn std::error::Error + 'static), hint: Option<&str>) -> Self {
+        let message = error_chain(error);
+        Self::new(class, hint.map_or_else(|| message.clone(), |hint| format!("{message} ({hint})")))
+    }
+}
+
+impl From<queue::Error> for Failure {
+    fn from(error: queue::Error) -> Self {
+        Self::retryable(error_chain(&error))
+    }
+}
+
+impl From<index::Error> for Failure {
+    fn from(error: index::Error) -> Self {
+        Self::retryable(error_chain(&error))
+    }
+}
+
+impl From<embed::Error> for Failure {
+    fn from(error: embed::Error) -> Self {
+        let class = match error.is_temporary() {
+            true => FailureClass::RetryAfter(error.retry_after().unwrap_or(PROVIDER_PAUSE)),
+            false => FailureClass::Retryable,
+        };
+        Self::new(class, error_chain(&error))
+    }
+}
+
+impl From<git::Error> for Failure {
+    fn from(error: git::Error) -> Self {
+        use RemoteFailure::{Denied, Empty, NotFound, Offline, TooLate};
+        let class = match &error {
+            git::Error::Remote { failure: Offline | TooLate | Denied | NotFound | Empty, .. } => {
+                FailureClass::BlocksStage(None)
+            }
+            // A remote's other refusals are about this one branch, or pass.
+            _ => FailureClass::Retryable,
+        };
+        Self::with_hint(class, &error, error.hint())
+    }
+}
+
+/// A refusal that only a person can resolve blocks every capture and is tried again from time to time; only
+/// what GitHub rejects in this very pull request is permanent.
+impl From<github::Error> for Failure {
+    fn from(error: github::Error) -> Self {
+        use github::Error::{BranchMissing, InvalidRequest, NotShownYet, Protected, Refused};
+        let class = match &error {
+            Refused { .. } | InvalidRequest { .. } => FailureClass::Permanent,
+            BranchMissing { .. } | NotShownYet { .. } | Protected { .. } => FailureClass::Retryable,
+            _ => FailureClass::BlocksStage(match error.retry() {
+                github::Retry::After(wait) => Some(wait),
+                github::Retry::Later | github::Retry::Never => None,
+            }),
+        };
+        Self::with_hint(class, &error, error.hint())
+    }
+}
+
+/// An error and its sources in one line, redacted because it may quote text of others.
+pub(crate) fn error_chain(error: &(dyn std::error::Error + 'static)) -> String {
+    redact(&knowledge::text::error_chain(error)).into_owned()
+}

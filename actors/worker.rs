@@ -1,0 +1,218 @@
+//! The worker process: works on the queue of a brain until nothing is left to do.
+
+use std::cell::RefCell;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use queue::{FileLocks, LockGuard, Queue, Spool, hand_over};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use crate::embedding_model::EmbeddingModel;
+use crate::failure::error_chain;
+use crate::health::ActorReport;
+use crate::jobs::Jobs;
+use crate::remote::{open_repository, queue_undelivered};
+use crate::service::{Pace, Parts, Roles, Service, Setup, StartError};
+use crate::sweep::BackgroundSweep;
+use crate::sync::BackgroundSync;
+
+/// How often a worker reports its state for `nugget status`.
+const REPORT_EVERY: Duration = Duration::from_secs(1);
+/// Captures that only wait for the remote keep a worker for this many times as long as it waits for more
+/// work: a network may be down for days, and the next hook or server checks again.
+const REMOTE_LINGER_FACTOR: u32 = 30;
+/// The name of a worker's report in the queue.
+pub const WORKER_REPORT: &str = "drainer";
+
+/// The state of a worker, for `nugget status`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerReport {
+    /// When it began to work on the queue.
+    pub since: Timestamp,
+    /// The state of each of its actors.
+    pub actors: Vec<ActorReport>,
+}
+
+/// What [`drain`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DrainSummary {
+    /// How often it has held the worker lock.
+    pub rounds: u32,
+}
+
+/// Works on the queue of a brain until there is nothing to do and no more work has come for a while.
+///
+/// `waiting` is the lock of the next worker, if a hook has handed it over. Returns at once if another
+/// process will look at the queue anyway. Blocks; creates its own runtime.
+///
+/// # Errors
+/// When the queue, the index or the actors fail; the work stays in the queue.
+pub fn drain(setup: &Setup, waiting: Option<LockGuard>) -> Result<DrainSummary, StartError> {
+    let worker = Worker {
+        setup,
+        jobs: Jobs::new(Queue::open(&setup.places.queue())?),
+        spool: Spool::new(setup.places.spool()),
+        // Shared by all rounds, so that it is loaded once. One session: a second copy of the weights would
+        // take 100 MB for little gain.
+        model: EmbeddingModel::new(embed::Settings { sessions_max: 1, ..setup.embed.clone() }),
+        pace: Pace::default(),
+    };
+    worker.drain(waiting)
+}
+
+pub(crate) struct Worker<'a> {
+    pub(crate) setup: &'a Setup,
+    pub(crate) jobs: Jobs,
+    pub(crate) spool: Spool,
+    pub(crate) model: EmbeddingModel,
+    pub(crate) pace: Pace,
+}
+
+impl Worker<'_> {
+    pub(crate) fn drain(&self, waiting: Option<LockGuard>) -> Result<DrainSummary, StartError> {
+        let places = &self.setup.places;
+        let locks = FileLocks::new(places.wait_lock(), places.drain_lock());
+        let mut summary = DrainSummary::default();
+        let error = RefCell::new(None);
+        hand_over(
+            &locks,
+            waiting,
+            || {
+                summary.rounds += 1;
+                if let Err(failure) = self.round() {
+                    tracing::error!(error = error_chain(&failure), "the worker has failed");
+                    error.replace(Some(failure));
+                }
+            },
+            || {
+                self.add_spooled();
+                // A round that failed is not repeated at once, but by the next hook or server.
+                error.borrow().is_none() && self.jobs.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
+            },
+        );
+        error.into_inner().map_or(Ok(summary), Err)
+    }
+
+    /// Works while it holds the worker lock.
+    fn round(&self) -> Result<(), StartError> {
+        failpoint::here!("drain-after-lock");
+        let Some(sweep) = self.prepare()? else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| StartError::Actors(error.to_string()))?;
+        let worked = runtime.block_on(self.work(sweep));
+        // Dropping it would wait for the longest blocking work: for ever, if that hangs.
+        runtime.shutdown_timeout(self.pace.abandon_after);
+        worked?;
+        failpoint::here!("drain-before-checkpoint");
+        self.jobs.queue.checkpoint()?;
+        failpoint::here!("drain-before-unlock");
+        Ok(())
+    }
+
+    /// Finds out whether there is anything to do; if so, returns the sweep that goes on in the background.
+    pub(crate) fn prepare(&self) -> Result<Option<BackgroundSweep>, StartError> {
+        // The lock proves that the previous worker is gone, whatever any clock says.
+        self.jobs.take_over_all()?;
+        self.add_spooled();
+        self.queue_undelivered();
+        let mut sweep = BackgroundSweep::default();
+        if !self.has_work()? {
+            // No work waits for this one: the sweep may find some.
+            sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, &self.jobs.queue);
+            sweep.wait();
+        }
+        Ok(self.has_work()?.then_some(sweep))
+    }
+
+    /// Whether there is any capture but those that wait for the remote.
+    fn has_work(&self) -> Result<bool, queue::Error> {
+        let queue = &self.jobs.queue;
+        Ok(queue.unfinished()? > 0 && !queue.waits_for_delivery(self.jobs.clock.now())?)
+    }
+
+    /// Queues what was captured before there was a remote, once there is one.
+    fn queue_undelivered(&self) {
+        let Setup { brain, default_branch, delivery, .. } = self.setup;
+        if !delivery.enabled {
+            return;
+        }
+        let queued = open_repository(brain.root(), default_branch.as_deref())
+            .and_then(|repository| queue_undelivered(&repository, &self.jobs.queue, delivery));
+        match queued {
+            Ok(0) => {}
+            Ok(count) => tracing::info!(count, "queued captures from before there was a remote"),
+            Err(failure) => tracing::warn!(error = failure.message, "failed to check for a remote"),
+        }
+    }
+
+    async fn work(&self, sweep: BackgroundSweep) -> Result<(), StartError> {
+        let parts = Parts { jobs: Some(self.jobs.clone()), model: self.model.clone(), pace: self.pace };
+        let service = Service::start_with(self.setup, Roles::Write, parts).await?;
+        let worked = self.work_until_idle(&service, sweep).await;
+        service.shutdown().await;
+        worked
+    }
+
+    pub(crate) async fn work_until_idle(
+        &self,
+        service: &Service,
+        mut sweep: BackgroundSweep,
+    ) -> Result<(), StartError> {
+        let Jobs { queue, clock, .. } = &self.jobs;
+        let since = clock.now();
+        let mut last_work = Instant::now();
+        let mut last_report: Option<Instant> = None;
+        let mut sync = BackgroundSync::default();
+        loop {
+            if service.has_ended() {
+                return Err(StartError::Actors("the supervisor has ended".to_owned()));
+            }
+            let now = clock.now();
+            self.add_spooled();
+            if let Err(error) = queue.truncate_large_log() {
+                tracing::warn!(error = error_chain(&error), "failed to truncate the queue's log");
+            }
+            sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
+            sync.start_if_due(self.setup, queue, now);
+            let in_background = sweep.is_running() || sync.is_running();
+            let unfinished = queue.unfinished()?;
+            if !service.is_busy() && queue.waits_for_delivery(now)? {
+                if last_work.elapsed() >= self.setup.linger * REMOTE_LINGER_FACTOR && !in_background {
+                    break;
+                }
+            } else if unfinished > 0 || service.is_busy() {
+                // A capture that waits for its retry keeps the worker: no other process would come for it.
+                last_work = Instant::now();
+                if queue.is_claimable(now)? {
+                    service.wake();
+                }
+            } else if last_work.elapsed() >= self.setup.linger && !in_background {
+                break;
+            }
+            if last_report.is_none_or(|at| at.elapsed() >= REPORT_EVERY) {
+                self.report(since, service)?;
+                last_report = Some(Instant::now());
+            }
+            tokio::time::sleep(self.pace.poll_every).await;
+        }
+        self.report(since, service)
+    }
+
+    fn add_spooled(&self) {
+        if let Err(error) = self.jobs.queue.add_spooled(&self.spool, self.jobs.clock.now()) {
+            tracing::warn!(error = error_chain(&error), "failed to queue what is in the spool");
+        }
+    }
+
+    fn report(&self, since: Timestamp, service: &Service) -> Result<(), StartError> {
+        let report = WorkerReport { since, actors: service.actors() };
+        if let Ok(body) = serde_json::to_string(&report) {
+            self.jobs.queue.report(WORKER_REPORT, &body, self.jobs.clock.now())?;
+        }
+        Ok(())
+    }
+}
