@@ -103,7 +103,7 @@ fn sandbox_with_remote(api: &GithubApi, binary: &Path) -> Result<Sandbox> {
     sandbox.git(&["push", "-q", &bare.display().to_string(), "main"])?;
     sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)])?;
     for (name, value) in [
-        ("NUGGET_GITHUB_API", api.api()),
+        ("NUGGET_GITHUB_API", api.api_url()),
         ("GITHUB_TOKEN", TOKEN.to_owned()),
         ("NUGGET_SYNC_MINUTES", "0".to_owned()),
         ("NUGGET_SWEEP_ENABLED", "off".to_owned()),
@@ -248,7 +248,7 @@ impl<'a> FailpointRun<'a> {
 
     /// Checks that each capture has one branch with one commit and one pull request, or no branch any more.
     fn check(&self) -> Result<()> {
-        let bare = self.api.with(SLUG, |repo| repo.bare.clone());
+        let bare = self.api.with_repository(SLUG, |repo| repo.bare.clone());
         let pulls = self.api.pulls(SLUG);
         let captures = self.captures()?;
         ensure!(
@@ -345,7 +345,7 @@ fn deliver_backlog(count: usize, api: &GithubApi, sandbox: &mut Sandbox, rng: &m
 
     sandbox.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)])?;
     // The limit is used up during delivery, and renewed after some seconds.
-    api.limit(count as u64, Duration::from_secs(20 + count as u64));
+    api.set_rate_limit(count as u64, Duration::from_secs(20 + count as u64));
     sandbox.variables.push(("NUGGET_DRAINER_LINGER_SECONDS".to_owned(), "10".to_owned()));
     let started = Instant::now();
     sandbox.run_ok(&["sync"])?;

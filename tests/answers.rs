@@ -184,8 +184,8 @@ fn a_wrong_ranking_leaves_the_local_order() {
             "scored 1 of",
             true,
         ),
-        (|request| Reply::Ended(all_five(request), "max_tokens"), "was cut off", true),
-        (|request| Reply::Ended(all_five(request), "refusal"), "declined", true),
+        (|request| Reply::CallWithStopReason(all_five(request), "max_tokens"), "was cut off", true),
+        (|request| Reply::CallWithStopReason(all_five(request), "refusal"), "declined", true),
     ];
     let machine = Machine::new(in_turn(cases.iter().map(|(reply, ..)| *reply).collect()));
     let local = machine.local();
@@ -363,11 +363,11 @@ fn any_question_gets_an_answer_or_a_clear_error() {
         sandbox.ok(["ask", "--no-llm", "\u{1b}]0;owned\u{7}\u{1b}[2J who won the world cup \u{202e}in 1998"]);
     assert_eq!(nothing, "nothing relevant in the brain (20 units searched)\n");
     let huge = format!("how do I stop goroutines from piling up? {}", "log line é\n".repeat(100_000));
-    let output = sandbox.fed(&["ask", "--no-llm", "--json", "-"], huge.as_bytes());
+    let output = sandbox.run_with_input(&["ask", "--no-llm", "--json", "-"], huge.as_bytes());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     assert_eq!(stderr, "warning: only the first 20000 characters of the question are used\n");
-    let bytes = sandbox.fed(&["ask", "--no-llm", "-"], b"\xff\xfe\x00 worker pools \x9b2J");
+    let bytes = sandbox.run_with_input(&["ask", "--no-llm", "-"], b"\xff\xfe\x00 worker pools \x9b2J");
     assert!(bytes.status.success());
     assert!(
         !String::from_utf8(bytes.stdout)
@@ -375,7 +375,7 @@ fn any_question_gets_an_answer_or_a_clear_error() {
             .chars()
             .any(|c| c.is_control() && !matches!(c, '\n' | '\t'))
     );
-    let nobody = sandbox.fed(&["ask", "--no-llm", "-"], b"");
+    let nobody = sandbox.run_with_input(&["ask", "--no-llm", "-"], b"");
     assert_eq!(nobody.status.code(), Some(2));
 }
 

@@ -183,18 +183,18 @@ fn a_hook_never_fails_its_session() {
         b"{\"session_id\":\"s\",\"transcript_path\":\"relative\"}\n",
     ];
     for input in inputs {
-        let output = sandbox.fed(&["capture-session"], input);
+        let output = sandbox.run_with_input(&["capture-session"], input);
         assert!(output.status.success(), "{input:?}");
         assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "), "{input:?}");
     }
-    let output = missing.fed(&["capture-session"], good.as_bytes());
+    let output = missing.run_with_input(&["capture-session"], good.as_bytes());
     assert!(output.status.success() && String::from_utf8_lossy(&output.stderr).contains("there is no brain"));
     // An invalid settings file does not fail the hook.
     std::fs::create_dir_all(sandbox.path().join("config/nugget")).unwrap();
     let file = sandbox.path().join("config/nugget/config.toml");
     let settings = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, settings + "[retrieve]\nlimits = 3\n").unwrap();
-    let output = sandbox.fed(&["capture-session"], good.as_bytes());
+    let output = sandbox.run_with_input(&["capture-session"], good.as_bytes());
     assert!(
         output.status.success() && output.stderr.is_empty(),
         "{}",
@@ -209,7 +209,8 @@ fn a_session_without_a_transcript_saves_nothing() {
     let hook =
         json!({"session_id": "s1", "transcript_path": sandbox.path().join("none.jsonl"), "reason": "other"})
             .to_string();
-    let output = sandbox.fed(&["capture-session", "--wait", "--json"], format!("{hook}\n").as_bytes());
+    let output =
+        sandbox.run_with_input(&["capture-session", "--wait", "--json"], format!("{hook}\n").as_bytes());
     let capture: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         (&capture["state"], &capture["reason"]),

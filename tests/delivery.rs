@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::github_api::{GithubApi, Merge, PullRow, TOKEN, What};
-use crate::support::{Sandbox, fixture, git, until};
+use crate::support::github_api::{Failure, GithubApi, Merge, PullRow, TOKEN};
+use crate::support::{Sandbox, fixture, git, wait_until};
 
 pub(crate) const SLUG: &str = "me/brain";
 const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
@@ -27,7 +27,7 @@ fn brain_at(api: &GithubApi) -> Sandbox {
 
 pub(crate) fn connect(sandbox: &mut Sandbox, api: &GithubApi) {
     sandbox.variables = [
-        ("NUGGET_GITHUB_API", api.api()),
+        ("NUGGET_GITHUB_API", api.api_url()),
         ("GITHUB_TOKEN", TOKEN.to_owned()),
         // The tests sync explicitly, so that each knows when.
         ("NUGGET_SYNC_MINUTES", "0".to_owned()),
@@ -43,7 +43,7 @@ fn newest(sandbox: &Sandbox) -> Value {
 
 /// Waits until the newest capture has ended, starting the worker as often as needed.
 fn ended(sandbox: &Sandbox) -> Value {
-    until("the capture has ended", || {
+    wait_until("the capture has ended", || {
         let state = newest(sandbox)["state"].clone();
         if state == "retrying" || state == "queued" {
             sandbox.ok(["retry", "--all"]);
@@ -62,14 +62,14 @@ fn ledger(sandbox: &Sandbox) -> rusqlite::Connection {
 }
 
 fn idle(sandbox: &Sandbox) {
-    until("the drainer has gone", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
+    wait_until("the drainer has gone", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
 
 /// Asserts that the remote has the capture's branch with one commit and one pull request for it.
 fn assert_delivered_once(sandbox: &Sandbox, api: &GithubApi, capture: &Value) -> PullRow {
     assert_eq!(capture["state"], "done", "{capture}");
     let branch = capture["branch"].as_str().unwrap();
-    let bare = api.with(SLUG, |repo| repo.bare.clone());
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
     let branches = git(&bare, &["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget"]);
     assert_eq!(branches.trim(), branch);
     assert_eq!(git(&bare, &["rev-parse", branch]).trim(), capture["commit"].as_str().unwrap());
@@ -141,7 +141,7 @@ fn a_session_becomes_one_pull_request_that_lists_its_units() {
     let mut sandbox = brain_at(&api);
     // Everything is logged, and the logs are searched for the token.
     sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
-    api.with(SLUG, |repo| repo.labels = vec!["nugget".to_owned(), "bug".to_owned()]);
+    api.with_repository(SLUG, |repo| repo.labels = vec!["nugget".to_owned(), "bug".to_owned()]);
     let before = (sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"]));
     let capture = watched(sandbox.path(), || sandbox.capture(&fixture(TRANSCRIPT)));
     let pull = assert_delivered_once(&sandbox, &api, &capture);
@@ -172,7 +172,7 @@ fn a_worker_in_a_terminal_never_prints_the_token() {
         let api = GithubApi::start();
         let mut sandbox = brain_at(&api);
         sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
-        api.fail_next(1000, trouble, What::Status(401, "Bad credentials", Vec::new()));
+        api.fail_next(1000, trouble, Failure::Status(401, "Bad credentials", Vec::new()));
         let transcript = fixture(TRANSCRIPT);
         let output = sandbox.run(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
         assert!(output.status.success());
@@ -213,24 +213,24 @@ fn a_remote_other_than_github_gets_a_branch_only() {
 fn a_worker_killed_at_any_request_delivers_exactly_once() {
     let receive = "/me/brain.git/git-receive-pack";
     for (matching, what) in [
-        ("info/refs?service=git-receive-pack", What::Hang),
-        (receive, What::Hang),
-        (receive, What::HangAfter),
-        ("GET /api/v3/repos/me/brain/pulls", What::Hang),
-        ("POST /api/v3/repos/me/brain/pulls", What::Hang),
-        ("POST /api/v3/repos/me/brain/pulls", What::HangAfter),
-        ("GET /api/v3/repos/me/brain/labels", What::Hang),
-        ("POST /api/v3/repos/me/brain/issues/1/labels", What::HangAfter),
+        ("info/refs?service=git-receive-pack", Failure::Hang),
+        (receive, Failure::Hang),
+        (receive, Failure::HangAfter),
+        ("GET /api/v3/repos/me/brain/pulls", Failure::Hang),
+        ("POST /api/v3/repos/me/brain/pulls", Failure::Hang),
+        ("POST /api/v3/repos/me/brain/pulls", Failure::HangAfter),
+        ("GET /api/v3/repos/me/brain/labels", Failure::Hang),
+        ("POST /api/v3/repos/me/brain/issues/1/labels", Failure::HangAfter),
     ] {
         let api = GithubApi::start();
         let sandbox = brain_at(&api);
-        api.with(SLUG, |repo| repo.labels = vec!["knowledge".to_owned()]);
+        api.with_repository(SLUG, |repo| repo.labels = vec!["knowledge".to_owned()]);
         // A finished step is not requested again: once no request is left, there is nothing to die at.
-        let deaths = if matches!(what, What::HangAfter) { 1 } else { 3 };
+        let deaths = if matches!(what, Failure::HangAfter) { 1 } else { 3 };
         api.fail_next(deaths, matching, what.clone());
         sandbox.ok(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap()]);
         for death in 1..=deaths {
-            until("the request hangs", || api.held() == death);
+            wait_until("the request hangs", || api.hanging_requests() == death);
             let processes = processes(sandbox.path());
             assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
             if matching.contains("git-receive-pack") {
@@ -288,13 +288,13 @@ fn kill_drainer(sandbox: &Sandbox) {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     // Still our process: it holds the drain lock.
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    until("the drainer is dead", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
+    wait_until("the drainer is dead", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
 
 #[test]
 fn a_blocked_delivery_waits_and_says_what_to_do() {
     let pulls = "/repos/me/brain/pulls";
-    let status = |status, message| What::Status(status, message, Vec::new());
+    let status = |status, message| Failure::Status(status, message, Vec::new());
     let later = vec![("retry-after", "77".to_owned())];
     for (matching, what, told) in [
         (pulls, status(401, "Bad credentials"), "gh auth login"),
@@ -302,9 +302,9 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         (pulls, status(404, "Not Found"), "nugget doctor"),
         (pulls, status(403, "Repository was archived so is read-only."), "unarchive"),
         (pulls, status(500, "Server Error"), "nothing is lost"),
-        (pulls, What::Status(429, "You have exceeded a secondary rate limit", later), "by itself"),
-        (pulls, What::Garbage, "login page"),
-        (pulls, What::CutBefore, "tried again"),
+        (pulls, Failure::Status(429, "You have exceeded a secondary rate limit", later), "by itself"),
+        (pulls, Failure::Garbage, "login page"),
+        (pulls, Failure::CutBefore, "tried again"),
         ("info/refs?service=git-receive-pack", status(401, "no"), "permission"),
         ("info/refs?service=git-receive-pack", status(404, "no"), "git remote -v"),
         ("git-receive-pack", status(503, "no"), "cannot be reached"),
@@ -337,7 +337,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         let session = second["session_id"].as_str().unwrap()[..8].to_owned();
         assert!(api.log().iter().all(|line| !line.contains(&session)), "{what:?}: {:#?}", api.log());
         // The failure is resolved: both are delivered, the older one first.
-        api.mend();
+        api.clear_failures();
         assert_eq!(ended(&sandbox)["state"], "done");
         let numbers: Vec<Value> = sandbox.json(["status", "--json"])["captures"]
             .as_array()
@@ -356,7 +356,7 @@ fn an_invalid_pull_request_is_a_failed_capture_with_a_reason() {
     let api = GithubApi::start();
     let sandbox = brain_at(&api);
     let wrong = serde_json::json!([{ "resource": "PullRequest", "field": "title", "code": "custom", "message": "title is too sad" }]);
-    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::Invalid(wrong));
+    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::Invalid(wrong));
     let capture = sandbox.capture(&fixture(TRANSCRIPT));
     assert_eq!(capture["state"], "dead", "{capture}");
     assert!(capture["reason"].as_str().unwrap().contains("title is too sad"), "{capture}");
@@ -490,7 +490,7 @@ fn merged_branches_are_deleted_and_the_checkout_is_updated() {
     for (how, deletes) in [(Merge::Commit, false), (Merge::Squash, false), (Merge::Commit, true)] {
         let api = GithubApi::start();
         let sandbox = brain_at(&api);
-        api.with(SLUG, |repo| repo.deletes_merged = deletes);
+        api.with_repository(SLUG, |repo| repo.deletes_merged = deletes);
         let capture = sandbox.capture(&fixture(TRANSCRIPT));
         let pull = assert_delivered_once(&sandbox, &api, &capture);
         api.merge(SLUG, pull.number, how).unwrap();
@@ -498,7 +498,7 @@ fn merged_branches_are_deleted_and_the_checkout_is_updated() {
         assert_eq!(synced["remote"]["merged"], serde_json::json!([capture["id"]]), "{synced}");
         assert_eq!(synced["remote"]["moved"], true, "{synced}");
         assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
-        let bare = api.with(SLUG, |repo| repo.bare.clone());
+        let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
         assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
         assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
         assert_eq!(newest(&sandbox)["pull_state"], "merged");
@@ -519,7 +519,7 @@ fn servers_and_workers_notice_merges_on_their_own() {
     // A worker that starts checks for merges unless one was made recently, so the last check is made old.
     ledger(&sandbox).execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
     sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
-    until("the merge is noticed", || {
+    wait_until("the merge is noticed", || {
         sandbox.json(["status", "--json"])["captures"][1]["pull_state"] == "merged"
     });
     let first = sandbox.git(&["log", "-1", "--format=%s", "main"]);

@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 use queue::{Announcement, Finish, Queue, Stage};
 use serde_json::{Value, json};
 
-use crate::support::github_api::{GithubApi, TOKEN, What};
-use crate::support::{Sandbox, until};
+use crate::support::github_api::{Failure, GithubApi, TOKEN};
+use crate::support::{Sandbox, wait_until};
 
 const SLUG: &str = "me/brain";
 
@@ -96,7 +96,7 @@ fn a_brain_on_github_passes_every_check() {
     let run = |offline: &[&str]| {
         let mut command = sandbox.command();
         command.arg("doctor").args(offline).env("PATH", &path);
-        command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN).output().unwrap()
+        command.env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", TOKEN).output().unwrap()
     };
     let hidden = api.url.trim_start_matches("http://").to_owned();
     let output = run(&[]);
@@ -145,7 +145,7 @@ fn a_token_is_found_and_its_source_is_named() {
     for (wanted, prepare) in cases {
         let (_, checks) = doctor(&sandbox, |command| {
             command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-            command.env("NUGGET_GITHUB_API", api.api());
+            command.env("NUGGET_GITHUB_API", api.api_url());
             prepare(command);
         });
         let told = checks["token"]["told"].as_str().unwrap();
@@ -167,14 +167,14 @@ fn a_hanging_helper_is_killed_with_its_children() {
     let script = format!("!f() {{ echo $$ > {}; sleep 600; }}; f", pid.display());
     std::fs::write(&helper, format!("[credential]\n\thelper = \"{script}\"\n")).unwrap();
     let (_, checks) = doctor(&sandbox, |command| {
-        command.arg("--offline").env("NUGGET_GITHUB_API", api.api());
+        command.arg("--offline").env("NUGGET_GITHUB_API", api.api_url());
         command.env("GIT_CONFIG_GLOBAL", &helper).env("GIT_CONFIG_NOSYSTEM", "1");
     });
     assert_eq!(checks["token"]["level"], "warning", "{}", checks["token"]);
     let pid = std::fs::read_to_string(&pid).unwrap();
     let line = format!("/proc/{}/cmdline", pid.trim());
     // Once it is dead it has no command line to read, even before its parent reaps it.
-    until("the helper has gone", || std::fs::read(&line).unwrap_or_default().is_empty());
+    wait_until("the helper has gone", || std::fs::read(&line).unwrap_or_default().is_empty());
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_token_is_sent_only_to_its_own_host() {
     assert_eq!(api.log(), [""; 0]);
     // A value that cannot be a token is not sent at all.
     let (code, checks) = doctor(&sandbox, |command| {
-        command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", "two words");
+        command.env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", "two words");
     });
     assert_eq!(code, Some(1));
     assert_eq!(checks["token"]["told"], "the value of GITHUB_TOKEN cannot be a token");
@@ -202,7 +202,7 @@ fn each_github_failure_has_its_own_line() {
     let (api, sandbox) = on_github();
     let look = || {
         doctor(&sandbox, |command| {
-            command.env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN);
+            command.env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", TOKEN);
         })
     };
     let line = |checks: &BTreeMap<String, Value>, name: &str| {
@@ -215,25 +215,29 @@ fn each_github_failure_has_its_own_line() {
         let line = line(&checks, name);
         assert!(wanted.iter().all(|wanted| line.contains(wanted)), "{wanted:?}: {line}");
     };
-    api.fail_next(1, "GET /api/v3/user", What::Status(401, "Bad credentials", vec![]));
+    api.fail_next(1, "GET /api/v3/user", Failure::Status(401, "Bad credentials", vec![]));
     check("token", &["failure", "401", "gh auth login"]);
-    api.fail_next(1, "GET /api/v3/user", What::Status(502, "Bad Gateway", vec![]));
+    api.fail_next(1, "GET /api/v3/user", Failure::Status(502, "Bad Gateway", vec![]));
     check("token", &["warning", "502"]);
-    api.fail_next(1, "GET /api/v3/user", What::Status(403, "Resource not accessible by integration", vec![]));
+    api.fail_next(
+        1,
+        "GET /api/v3/user",
+        Failure::Status(403, "Resource not accessible by integration", vec![]),
+    );
     check("token", &["ok", "its owner is not visible"]);
-    api.scopes(Some("read:org"));
+    api.set_scopes(Some("read:org"));
     check("token", &["failure", "without the scope `repo`", "gh auth refresh"]);
-    api.scopes(None);
+    api.set_scopes(None);
     check("token", &["ok", "fine-grained"]);
-    api.skew(-4000);
+    api.set_clock_skew(-4000);
     check("clock", &["warning", "s ahead of GitHub's", "NTP"]);
-    api.skew(0);
-    api.with(SLUG, |repo| repo.can_push = false);
+    api.set_clock_skew(0);
+    api.with_repository(SLUG, |repo| repo.can_push = false);
     check("pull requests", &["failure", "may not push"]);
-    api.with(SLUG, |repo| (repo.can_push, repo.archived) = (true, true));
+    api.with_repository(SLUG, |repo| (repo.can_push, repo.archived) = (true, true));
     check("pull requests", &["failure", "archived", "unarchive"]);
-    api.with(SLUG, |repo| repo.archived = false);
-    api.with(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
+    api.with_repository(SLUG, |repo| repo.archived = false);
+    api.with_repository(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
     check("pull requests", &["ok", "a fork of them/brain"]);
     api.rename(SLUG, "me/knowledge");
     check("pull requests", &["warning", "renamed", "git remote set-url origin"]);

@@ -68,7 +68,7 @@ impl House {
     fn hook(&self, command: &str, event: &str, more: &Value) -> String {
         let mut input = json!({"session_id": event, "cwd": self.project(), "hook_event_name": event});
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let output = self.sandbox.fed(&[command], format!("{input}\n").as_bytes());
+        let output = self.sandbox.run_with_input(&[command], format!("{input}\n").as_bytes());
         let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
         said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned()
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use crate::support::embeddings_api::{EmbeddingsApi, KEY, Reply};
-use crate::support::{Sandbox, until};
+use crate::support::{Sandbox, wait_until};
 
 const NOTES: &[(&str, &str)] = &[
     ("outbox", "Events leave through the outbox table and a relay publishes them."),
@@ -26,7 +26,7 @@ fn sandbox() -> Sandbox {
 }
 
 /// Builds a command for a user who has configured a provider.
-fn with(sandbox: &Sandbox, api: &EmbeddingsApi, provider: &str, arguments: &[&str]) -> Command {
+fn provider_command(sandbox: &Sandbox, api: &EmbeddingsApi, provider: &str, arguments: &[&str]) -> Command {
     let mut command = sandbox.command();
     command
         .args(arguments)
@@ -61,11 +61,11 @@ fn a_busy_slow_unordered_provider_still_embeds_the_brain() {
             1 => Reply::Error(503, "overloaded", None),
             _ => Reply::Shuffled,
         });
-        let index = json(&mut with(&sandbox, &api, provider, &["index", "--json"]));
+        let index = json(&mut provider_command(&sandbox, &api, provider, &["index", "--json"]));
         assert_eq!(index["embedded"], index["chunks"], "{index}");
         // One request for all texts, tried three times.
         assert_eq!(api.requests().len(), 3);
-        let answer = json(&mut with(&sandbox, &api, provider, QUESTION));
+        let answer = json(&mut provider_command(&sandbox, &api, provider, QUESTION));
         assert_eq!(
             (&answer["words_only"], &answer["units"][0]["path"]),
             (&false.into(), &"outbox.md".into())
@@ -81,22 +81,22 @@ fn a_busy_slow_unordered_provider_still_embeds_the_brain() {
         }
         // Nothing has changed, so nothing is sent.
         assert_eq!(
-            json(&mut with(&sandbox, &api, provider, &["index", "--rebuild", "--json"]))["embedded"],
+            json(&mut provider_command(&sandbox, &api, provider, &["index", "--rebuild", "--json"]))["embedded"],
             0
         );
         assert_eq!(api.requests().len(), 4);
         // Another vector length needs another index.
-        let mut shorter = with(&sandbox, &api, provider, &["index", "--json"]);
+        let mut shorter = provider_command(&sandbox, &api, provider, &["index", "--json"]);
         assert_eq!(json(shorter.env("NUGGET_EMBED_DIMENSIONS", "256"))["embedded"], index["chunks"]);
-        no_key_in(sandbox.path());
+        assert_no_key(sandbox.path());
     }
 }
 
 /// Asserts that no file below the folder holds the key.
-fn no_key_in(folder: &Path) {
+fn assert_no_key(folder: &Path) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
         match entry.path() {
-            path if path.is_dir() => no_key_in(&path),
+            path if path.is_dir() => assert_no_key(&path),
             path => {
                 let bytes = std::fs::read(&path).unwrap_or_default();
                 assert!(memchr::memmem::find(&bytes, KEY.as_bytes()).is_none(), "{}", path.display());
@@ -123,7 +123,7 @@ fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
         let sandbox = sandbox();
         let shown = format!("{reply:?}");
         let api = EmbeddingsApi::start(move |_, _| reply.clone());
-        let output = with(&sandbox, &api, "openai", &["index", "-vv"]).output().unwrap();
+        let output = provider_command(&sandbox, &api, "openai", &["index", "-vv"]).output().unwrap();
         let stderr = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{shown}: {stderr}");
         assert!(stderr.contains(why) && !stderr.contains(KEY), "{shown}: {stderr}");
@@ -169,9 +169,9 @@ fn an_unreachable_provider_leaves_lexical_search() {
         let is_down = Arc::clone(&is_down);
         move |_, _| if is_down.load(Ordering::SeqCst) { Reply::Silence } else { Reply::Vectors }
     });
-    json(&mut with(&sandbox, &api, "openai", &["index", "--json"]));
+    json(&mut provider_command(&sandbox, &api, "openai", &["index", "--json"]));
     is_down.store(true, Ordering::SeqCst);
-    let mut ask = with(&sandbox, &api, "openai", QUESTION);
+    let mut ask = provider_command(&sandbox, &api, "openai", QUESTION);
     let answer = json(ask.env("NUGGET_EMBED_DEADLINE_SECONDS", "1"));
     assert_eq!((&answer["words_only"], &answer["units"][0]["path"]), (&true.into(), &"outbox.md".into()));
 }
@@ -181,21 +181,21 @@ fn a_new_model_is_indexed_while_the_present_one_answers() {
     let sandbox = sandbox();
     sandbox.ok(["index"]);
     let may_pass = Arc::new(AtomicBool::new(false));
-    let api = EmbeddingsApi::behind_a_gate(&may_pass);
+    let api = EmbeddingsApi::start_gated(&may_pass);
     // The built-in model is always available, so the index that it built still answers by meaning.
-    let output = with(&sandbox, &api, "openai", QUESTION).output().unwrap();
+    let output = provider_command(&sandbox, &api, "openai", QUESTION).output().unwrap();
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &1.into()), "{answer}");
     assert!(stderr(&output).contains("embedded again"), "{}", stderr(&output));
     let building = || sandbox.json(["status", "--json"])["index"]["building"].clone();
-    until("the index is being made anew", || building().is_object());
+    wait_until("the index is being made anew", || building().is_object());
     let word = building();
     assert!(word["model"].as_str().unwrap().starts_with("openai/text-embedding-3-small"), "{word}");
     assert_eq!(word["present"], "all-MiniLM-L6-v2/w8", "{word}");
     assert!(sandbox.ok(["status"]).contains("until then all-MiniLM-L6-v2/w8 answers"));
     may_pass.store(true, Ordering::SeqCst);
-    until("the index is made anew", || building().is_null());
-    let answer = json(&mut with(&sandbox, &api, "openai", QUESTION));
+    wait_until("the index is made anew", || building().is_null());
+    let answer = json(&mut provider_command(&sandbox, &api, "openai", QUESTION));
     assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &2.into()), "{answer}");
     // Changed back without the provider's key: vectors of two models are never compared.
     let sent = api.requests().len();
@@ -205,7 +205,7 @@ fn a_new_model_is_indexed_while_the_present_one_answers() {
     let answer = sandbox.json(QUESTION);
     assert_eq!((&answer["words_only"], &answer["generation"]), (&true.into(), &2.into()), "{answer}");
     drop(builder);
-    until("the built-in model is back", || sandbox.json(QUESTION)["generation"] == 3);
+    wait_until("the built-in model is back", || sandbox.json(QUESTION)["generation"] == 3);
     assert_eq!(sandbox.json(QUESTION)["words_only"], false);
     assert_eq!(api.requests().len(), sent);
 }

@@ -89,10 +89,12 @@ fn a_hook_answers_at_once_and_the_work_runs_after_it() {
         "session_id": "5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", "transcript_path": transcript,
         "cwd": "/home/dev/shop", "hook_event_name": "SessionEnd", "reason": "prompt_input_exit",
     });
-    let output = sandbox.fed(&["capture-session"], format!("{hook}\n").as_bytes());
+    let output = sandbox.run_with_input(&["capture-session"], format!("{hook}\n").as_bytes());
     assert!(output.status.success());
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("queued session 5f0a7c1e"));
-    crate::support::until("the capture is done", || sandbox.json(["status", "--json"])["queue"]["done"] == 1);
+    crate::support::wait_until("the capture is done", || {
+        sandbox.json(["status", "--json"])["queue"]["done"] == 1
+    });
 }
 
 #[test]

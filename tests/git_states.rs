@@ -86,9 +86,9 @@ fn a_brain_without_git_keeps_its_capture_and_says_what_to_do() {
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
     let first = || sandbox.json(["status", "--json"])["captures"][0].clone();
-    crate::support::until("the failure is told", || first()["state"] == "retrying");
+    crate::support::wait_until("the failure is told", || first()["state"] == "retrying");
     assert!(first()["reason"].as_str().unwrap().contains("nugget init"), "{}", first());
     std::fs::rename(sandbox.path().join("moved"), sandbox.brain().join(".git")).unwrap();
     sandbox.ok(["retry", "--all"]);
-    crate::support::until("it is done after all", || first()["state"] == "done");
+    crate::support::wait_until("it is done after all", || first()["state"] == "done");
 }

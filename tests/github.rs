@@ -8,7 +8,7 @@ use std::time::Duration;
 use github::{Error, GitHub, NewPull, PullState, Retry, Settings, Slug, Source, Token};
 use serde_json::json;
 
-use crate::support::github_api::{GithubApi, LOGIN, Merge, TOKEN, What};
+use crate::support::github_api::{Failure, GithubApi, LOGIN, Merge, TOKEN};
 use crate::support::{Sandbox, git, try_git};
 
 const SLUG: &str = "me/brain";
@@ -22,7 +22,7 @@ fn slug() -> Slug {
 
 fn client_of(api: &GithubApi, deadline: Duration) -> GitHub {
     let token = Token::new(TOKEN, &Source::GithubToken).unwrap();
-    GitHub::new(&Settings { api: api.api(), deadline }, &token).unwrap()
+    GitHub::new(&Settings { api: api.api_url(), deadline }, &token).unwrap()
 }
 
 fn started() -> (GithubApi, GitHub) {
@@ -90,17 +90,17 @@ async fn two_machines_at_once_open_one_pull_request() {
 #[tokio::test]
 async fn a_request_with_a_lost_answer_is_not_repeated() {
     let (api, client) = started();
-    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::CutAfter);
+    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::CutAfter);
     let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
     assert!(opened.created);
     assert_eq!(api.pulls(SLUG).len(), 1);
     assert_eq!(count(&api, "POST /repos/me/brain/pulls"), 1);
 
-    api.fail_next(1, "POST /api/v3/repos/me/brain/issues/1/comments", What::CutAfter);
+    api.fail_next(1, "POST /api/v3/repos/me/brain/issues/1/comments", Failure::CutAfter);
     assert!(client.comment_once(&slug(), 1, "rebuilt", "hello").await.unwrap());
     assert_eq!(api.pulls(SLUG)[0].comments.len(), 1);
 
-    api.fail_next(1, "POST /api/v3/user/repos", What::CutAfter);
+    api.fail_next(1, "POST /api/v3/user/repos", Failure::CutAfter);
     let made = client.create_repository(&"me/new".parse().unwrap(), true).await.unwrap();
     assert!(made.private);
     assert_eq!(count(&api, "POST /user/repos"), 1);
@@ -109,7 +109,7 @@ async fn a_request_with_a_lost_answer_is_not_repeated() {
 #[tokio::test]
 async fn the_client_never_retries_on_its_own() {
     let (api, client) = started();
-    for what in [What::Status(502, "Bad Gateway", vec![]), What::CutBefore, What::Garbage] {
+    for what in [Failure::Status(502, "Bad Gateway", vec![]), Failure::CutBefore, Failure::Garbage] {
         api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", what.clone());
         let before = count(&api, "POST");
         let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
@@ -130,60 +130,64 @@ async fn each_failure_has_its_kind_hint_and_retry_time() {
     let seconds = |seconds| Retry::After(Duration::from_secs(seconds));
     let sso = vec![("x-github-sso", "required; url=https://github.com/orgs/o/sso".to_owned())];
     let cases = [
-        (What::Status(401, "Bad credentials", vec![]), Retry::Never, "does not accept the token"),
+        (Failure::Status(401, "Bad credentials", vec![]), Retry::Never, "does not accept the token"),
         (
-            What::Status(403, "Resource not accessible by integration", left("4999", far)),
+            Failure::Status(403, "Resource not accessible by integration", left("4999", far)),
             Retry::Never,
             "does not have permission",
         ),
         (
-            What::Status(403, "Resource protected by organization SAML enforcement.", sso),
+            Failure::Status(403, "Resource protected by organization SAML enforcement.", sso),
             Retry::Never,
             "single sign-on",
         ),
         (
-            What::Status(403, "You have exceeded a secondary rate limit.", after("17")),
+            Failure::Status(403, "You have exceeded a secondary rate limit.", after("17")),
             seconds(17),
             "a pause of 17 seconds",
         ),
         (
-            What::Status(403, "You have exceeded a secondary rate limit.", vec![]),
+            Failure::Status(403, "You have exceeded a secondary rate limit.", vec![]),
             seconds(60),
             "a pause of 60 seconds",
         ),
-        (What::Status(429, "Too many requests", vec![]), seconds(60), "a pause of 60 seconds"),
+        (Failure::Status(429, "Too many requests", vec![]), seconds(60), "a pause of 60 seconds"),
         // No server can postpone a retry for a whole day.
         (
-            What::Status(403, "API rate limit exceeded", left("0", far)),
+            Failure::Status(403, "API rate limit exceeded", left("0", far)),
             seconds(3600),
             "rate limit is exhausted",
         ),
         (
-            What::Status(403, "API rate limit exceeded", after("86400")),
+            Failure::Status(403, "API rate limit exceeded", after("86400")),
             seconds(3600),
             "a pause of 3600 seconds",
         ),
-        (What::Status(403, "API rate limit exceeded", left("0", 0)), seconds(1), "rate limit is exhausted"),
         (
-            What::Status(403, "Repository was archived so is read-only.", vec![]),
+            Failure::Status(403, "API rate limit exceeded", left("0", 0)),
+            seconds(1),
+            "rate limit is exhausted",
+        ),
+        (
+            Failure::Status(403, "Repository was archived so is read-only.", vec![]),
             Retry::Never,
             "me/brain is archived",
         ),
-        (What::Status(404, "Not Found", vec![]), Retry::Never, "does not find pull request me/brain#1"),
-        (What::Status(410, "Pull requests are disabled", vec![]), Retry::Never, "is gone (410)"),
-        (What::Status(451, "Repository access blocked", vec![]), Retry::Never, "is gone (451)"),
+        (Failure::Status(404, "Not Found", vec![]), Retry::Never, "does not find pull request me/brain#1"),
+        (Failure::Status(410, "Pull requests are disabled", vec![]), Retry::Never, "is gone (410)"),
+        (Failure::Status(451, "Repository access blocked", vec![]), Retry::Never, "is gone (451)"),
         (
-            What::Invalid(json!([{ "field": "title", "code": "missing_field" }])),
+            Failure::Invalid(json!([{ "field": "title", "code": "missing_field" }])),
             Retry::Never,
             "title missing_field",
         ),
-        (What::Invalid(json!(["a text", 7, null, { "message": null }])), Retry::Never, "a text"),
-        (What::Status(500, "Server Error", vec![]), Retry::Later, "not well (500)"),
-        (What::Status(503, "Service unavailable", vec![]), Retry::Later, "not well (503)"),
-        (What::Status(503, "Service unavailable", after("30")), seconds(30), "a pause of 30 seconds"),
-        (What::Status(418, "I'm a teapot", vec![]), Retry::Never, "refuses pull request me/brain#1 (418)"),
-        (What::Garbage, Retry::Later, "not as documented"),
-        (What::CutBefore, Retry::Later, "was lost before the response"),
+        (Failure::Invalid(json!(["a text", 7, null, { "message": null }])), Retry::Never, "a text"),
+        (Failure::Status(500, "Server Error", vec![]), Retry::Later, "not well (500)"),
+        (Failure::Status(503, "Service unavailable", vec![]), Retry::Later, "not well (503)"),
+        (Failure::Status(503, "Service unavailable", after("30")), seconds(30), "a pause of 30 seconds"),
+        (Failure::Status(418, "I'm a teapot", vec![]), Retry::Never, "refuses pull request me/brain#1 (418)"),
+        (Failure::Garbage, Retry::Later, "not as documented"),
+        (Failure::CutBefore, Retry::Later, "was lost before the response"),
     ];
     for (what, retry, words) in cases {
         api.fail_next(1, "GET /api/v3/repos/me/brain/pulls/1", what.clone());
@@ -198,7 +202,7 @@ async fn each_failure_has_its_kind_hint_and_retry_time() {
 async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
     let api = with_a_branch();
     let hasty = client_of(&api, Duration::from_millis(300));
-    api.fail_next(1, "GET /api/v3/user", What::Hang);
+    api.fail_next(1, "GET /api/v3/user", Failure::Hang);
     let error = hasty.whoami().await.unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
     assert_eq!(error.retry(), Retry::Later);
@@ -217,8 +221,8 @@ async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
 async fn the_rate_limit_wait_uses_the_servers_clock() {
     let (api, client) = started();
     // A local clock that is an hour behind must not make the wait an hour longer.
-    api.skew(3600);
-    api.limit(1, Duration::from_secs(600));
+    api.set_clock_skew(3600);
+    api.set_rate_limit(1, Duration::from_secs(600));
     client.repository(&slug()).await.unwrap();
     let error = client.repository(&slug()).await.unwrap_err();
     let Retry::After(wait) = error.retry() else { panic!("{error}") };
@@ -245,17 +249,17 @@ async fn an_impossible_pull_request_says_why() {
     assert!(matches!(error, Error::NothingNew { .. }), "{error}");
 
     let exists = json!([{ "resource": "PullRequest", "code": "custom", "message": "A pull request already exists for me:x." }]);
-    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", What::Invalid(exists));
+    api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::Invalid(exists));
     let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
     assert!(matches!(error, Error::NotShownYet { .. }), "{error}");
     assert_eq!(error.retry(), Retry::Later);
 
-    api.with(SLUG, |repo| repo.archived = true);
+    api.with_repository(SLUG, |repo| repo.archived = true);
     assert!(client.repository(&slug()).await.unwrap().archived);
     let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
     assert!(matches!(error, Error::Archived { .. }), "{error}");
 
-    api.with(SLUG, |repo| (repo.archived, repo.can_push) = (false, false));
+    api.with_repository(SLUG, |repo| (repo.archived, repo.can_push) = (false, false));
     assert!(!client.repository(&slug()).await.unwrap().can_push);
     let error = client.open_pull(&slug(), &on_trunk).await.unwrap_err();
     assert!(matches!(error, Error::Forbidden { .. }), "{error}");
@@ -290,7 +294,7 @@ async fn the_token_is_not_sent_to_a_redirects_target() {
     let (api, client) = started();
     let other = GithubApi::start();
     for to in [
-        format!("{}/user", other.api()),
+        format!("{}/user", other.api_url()),
         "https://127.0.0.1/user".to_owned(),
         "//evil.example/user".to_owned(),
     ] {
@@ -298,7 +302,7 @@ async fn the_token_is_not_sent_to_a_redirects_target() {
             api.fail_next(
                 1,
                 "GET /api/v3/user",
-                What::Status(status, "Moved", vec![("location", to.clone())]),
+                Failure::Status(status, "Moved", vec![("location", to.clone())]),
             );
             let error = client.whoami().await.unwrap_err();
             assert!(matches!(error, Error::Redirected { .. }), "{to}: {error}");
@@ -306,7 +310,7 @@ async fn the_token_is_not_sent_to_a_redirects_target() {
         }
     }
     assert_eq!(other.log(), [""; 0]);
-    let around = What::Status(302, "Found", vec![("location", format!("{}/user", api.api()))]);
+    let around = Failure::Status(302, "Found", vec![("location", format!("{}/user", api.api_url()))]);
     api.fail_next(99, "GET /api/v3/user", around);
     let before = client.requests();
     let error = client.whoami().await.unwrap_err();
@@ -318,7 +322,7 @@ async fn the_token_is_not_sent_to_a_redirects_target() {
 async fn a_forks_pull_request_stays_in_the_fork() {
     let (api, client) = started();
     api.add_repository("them/brain");
-    api.with(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
+    api.with_repository(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
     let repository = client.repository(&slug()).await.unwrap();
     assert_eq!(repository.fork_of, Some("them/brain".parse().unwrap()));
     client.open_pull(&slug(), &new_pull()).await.unwrap();
@@ -337,7 +341,7 @@ async fn a_pull_requests_state_names_who_merged_it() {
         let open = client.open_pulls(&slug(), "nugget/").await.unwrap();
         assert_eq!(open.iter().map(|pull| pull.number).collect::<Vec<_>>(), [number]);
         let commit = api.merge(SLUG, number, how).unwrap();
-        assert_eq!(api.with(SLUG, |repo| repo.tip("main")), Some(commit));
+        assert_eq!(api.with_repository(SLUG, |repo| repo.tip("main")), Some(commit));
         let PullState::Merged { by, .. } = client.pull(&slug(), number).await.unwrap().state else {
             panic!()
         };
@@ -361,7 +365,7 @@ async fn a_comment_is_made_once_and_only_known_labels_are_set() {
     let (api, client) = started();
     client.open_pull(&slug(), &new_pull()).await.unwrap();
     // More than one page of each.
-    api.with(SLUG, |repo| {
+    api.with_repository(SLUG, |repo| {
         repo.pulls[0].comments = (0..150).map(|number| format!("comment {number}")).collect();
         repo.labels = (0..150).map(|number| format!("label {number}")).chain(["Nugget".to_owned()]).collect();
     });
@@ -387,13 +391,13 @@ async fn only_nugget_branches_are_deleted() {
     let (api, client) = started();
     assert!(client.delete_branch(&slug(), BRANCH).await.unwrap());
     assert!(!client.delete_branch(&slug(), BRANCH).await.unwrap());
-    assert_eq!(api.with(SLUG, |repo| repo.tip(BRANCH)), None);
+    assert_eq!(api.with_repository(SLUG, |repo| repo.tip(BRANCH)), None);
     for foreign in ["main", "nugget", "nugget/../main", "nugget/./x", "nugget//x", ""] {
         let error = client.delete_branch(&slug(), foreign).await.unwrap_err();
         assert!(matches!(error, Error::InvalidRequest { .. }), "{foreign}: {error}");
     }
     api.commit(SLUG, "nugget/kept", "a.md", "a\n");
-    api.with(SLUG, |repo| repo.protected.push("nugget/kept".to_owned()));
+    api.with_repository(SLUG, |repo| repo.protected.push("nugget/kept".to_owned()));
     let error = client.delete_branch(&slug(), "nugget/kept").await.unwrap_err();
     assert!(matches!(error, Error::Protected { .. }), "{error}");
     api.delete_repository(SLUG);
@@ -406,7 +410,7 @@ async fn a_repository_is_created_or_found() {
     let (api, client) = started();
     let own: Slug = "me/notes".parse().unwrap();
     let made = client.create_repository(&own, true).await.unwrap();
-    assert!(made.private && made.slug == own && api.has("me/notes"));
+    assert!(made.private && made.slug == own && api.has_repository("me/notes"));
     let found = client.create_repository(&own, false).await.unwrap();
     assert_eq!(found, made, "one that is there stays as it is");
     api.add_repository("acme/other");
@@ -424,11 +428,11 @@ async fn errors_never_show_the_token_and_scopes_are_reported() {
     assert_eq!(viewer.login, LOGIN);
     assert_eq!(viewer.scopes, Some(vec!["repo".to_owned(), "read:org".to_owned()]));
     assert!(viewer.date.is_some());
-    api.scopes(None);
+    api.set_scopes(None);
     assert_eq!(client.whoami().await.unwrap().scopes, None);
     // A server that repeats what it was sent.
     for status in [401, 403, 404, 422, 500] {
-        api.fail_next(1, "GET /api/v3/user", What::Status(status, TOKEN, vec![]));
+        api.fail_next(1, "GET /api/v3/user", Failure::Status(status, TOKEN, vec![]));
         let error = client.whoami().await.unwrap_err();
         assert!(!format!("{error} {error:?}").contains(TOKEN), "{status}");
     }
@@ -452,8 +456,8 @@ fn the_test_servers_git_side_requires_the_token() {
     git(&brain, &["commit", "--quiet", "-m", "more"]);
     git(&brain, &["push", "--quiet", "origin", "HEAD:refs/heads/nugget/pushed"]);
     let pushed = git(&brain, &["rev-parse", "HEAD"]);
-    assert_eq!(api.with(SLUG, |repo| repo.tip("nugget/pushed")).as_deref(), Some(pushed.trim()));
-    api.with(SLUG, |repo| repo.archived = true);
+    assert_eq!(api.with_repository(SLUG, |repo| repo.tip("nugget/pushed")).as_deref(), Some(pushed.trim()));
+    api.with_repository(SLUG, |repo| repo.archived = true);
     let refused = try_git(&brain, &["push", "--quiet", "origin", "HEAD:refs/heads/nugget/late"]);
     assert!(!refused.status.success());
 }
@@ -461,7 +465,7 @@ fn the_test_servers_git_side_requires_the_token() {
 /// Runs the program with the local GitHub as its API.
 fn nugget(sandbox: &Sandbox, api: &GithubApi, arguments: &[&str]) -> Output {
     let mut command = sandbox.command();
-    command.args(arguments).env("NUGGET_GITHUB_API", api.api()).env("GITHUB_TOKEN", TOKEN);
+    command.args(arguments).env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", TOKEN);
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap()
 }
 
@@ -495,15 +499,15 @@ fn a_brain_is_created_on_github_and_cloned_elsewhere() {
     let refused = nugget(&sandbox, &api, &init);
     assert_eq!(refused.status.code(), Some(1));
     assert!(said(&refused).contains("--create"), "{}", said(&refused));
-    assert!(!brain.exists() && !api.has("me/notes"));
+    assert!(!brain.exists() && !api.has_repository("me/notes"));
 
     let made = nugget(&sandbox, &api, &[&init[..], &["--create"]].concat());
     assert!(made.status.success(), "{}", said(&made));
     let text = said(&made).replace(&api.url, "[GITHUB]").replace(sandbox.path().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!("init_on_github", text);
-    assert!(api.with("me/notes", |repo| repo.private));
+    assert!(api.with_repository("me/notes", |repo| repo.private));
     assert_eq!(
-        api.with("me/notes", |repo| repo.tip("main")),
+        api.with_repository("me/notes", |repo| repo.tip("main")),
         Some(sandbox.git(&["rev-parse", "main"]).trim().to_owned())
     );
     assert_eq!(sandbox.git(&["remote", "get-url", "origin"]).trim(), api.clone_url("me/notes"));
@@ -543,17 +547,17 @@ fn an_unusable_repository_is_refused_before_any_change() {
         assert!(said(&output).contains(words), "{}", said(&output));
         assert!(!brain.exists());
     };
-    api.with(SLUG, |repo| repo.archived = true);
+    api.with_repository(SLUG, |repo| repo.archived = true);
     refused("me/brain is archived", 1);
-    api.with(SLUG, |repo| (repo.archived, repo.can_push) = (false, false));
+    api.with_repository(SLUG, |repo| (repo.archived, repo.can_push) = (false, false));
     refused("may not push to me/brain", 1);
-    api.with(SLUG, |repo| repo.can_push = true);
+    api.with_repository(SLUG, |repo| repo.can_push = true);
     let wrong = nugget(&sandbox, &api, &["init", "--github", "no slug"]);
     assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
     let without = sandbox
         .command()
         .args(init)
-        .env("NUGGET_GITHUB_API", api.api())
+        .env("NUGGET_GITHUB_API", api.api_url())
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .output()
@@ -562,7 +566,7 @@ fn an_unusable_repository_is_refused_before_any_change() {
     assert!(!brain.exists());
 
     // The repository has a history of its own: nothing is forced, and the error says what to do.
-    api.with(SLUG, |repo| repo.private = false);
+    api.with_repository(SLUG, |repo| repo.private = false);
     let apart = nugget(&sandbox, &api, &init);
     assert_eq!(apart.status.code(), Some(1));
     assert!(said(&apart).contains("nothing was pushed, because"), "{}", said(&apart));

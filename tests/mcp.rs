@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::brain_questions::copy_brain;
 use crate::support::embeddings_api::{self, EmbeddingsApi};
 use crate::support::messages_api::{KEY, MessagesApi, Reply};
-use crate::support::{Running, Sandbox, until};
+use crate::support::{ChildGuard, Sandbox, wait_until};
 
 struct Client {
-    server: Running,
+    server: ChildGuard,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
@@ -35,7 +35,7 @@ impl Client {
             .unwrap();
         let stdin = server.stdin.take();
         let stdout = BufReader::new(server.stdout.take().unwrap());
-        Self { server: Running(server), stdin, stdout }
+        Self { server: ChildGuard(server), stdin, stdout }
     }
 
     fn send(&mut self, line: &str) {
@@ -186,7 +186,7 @@ fn a_call_accepts_files_a_budget_and_a_depth() {
     );
     sandbox.git(&["add", "--all"]);
     sandbox.git(&["commit", "--quiet", "--message", "Twenty units"]);
-    crate::support::until("the commit is seen", || ask(json!({})).contains(" · reviewed: merged by "));
+    crate::support::wait_until("the commit is seen", || ask(json!({})).contains(" · reviewed: merged by "));
     sandbox.git(&["switch", "--quiet", "--create", "drafts"]);
     let path = sandbox.brain().join("domains/coding/concepts/idempotency-keys.md");
     let text = std::fs::read_to_string(&path).unwrap();
@@ -201,11 +201,11 @@ fn a_call_accepts_files_a_budget_and_a_depth() {
         (ends("idempotency-keys", edited) && ends("idempotent-retries-with-jitter", "reviewed: merged"))
             .then_some(shown)
     };
-    crate::support::until("the edit is told from what is merged", || {
+    crate::support::wait_until("the edit is told from what is merged", || {
         stands("reviewed: uncommitted edit") == Some(true)
     });
     sandbox.git(&["commit", "--quiet", "--all", "--message", "A draft"]);
-    crate::support::until("what is merged is served in place of the draft", || {
+    crate::support::wait_until("what is merged is served in place of the draft", || {
         stands("reviewed: merged") == Some(false)
     });
 }
@@ -315,14 +315,14 @@ fn the_next_call_finds_what_was_merged_while_serving() {
     let before = client.call(1, json!({"task_description": "stop goroutines from piling up"}), None);
     assert!(!text(&before).contains("goroutine"), "{before}");
     copy_brain(&sandbox);
-    crate::support::until("the new units are found", || {
+    crate::support::wait_until("the new units are found", || {
         // Checked from outside: the server must notice the files by itself.
         sandbox.json(["index", "--json"])["units"] == 20
     });
     let mut id = 1;
     let found = std::cell::RefCell::new(client);
     let counter = std::cell::RefCell::new(&mut id);
-    crate::support::until("the server answers from them", || {
+    crate::support::wait_until("the server answers from them", || {
         **counter.borrow_mut() += 1;
         let answer = found.borrow_mut().call(
             **counter.borrow(),
@@ -377,12 +377,12 @@ fn the_previous_index_answers_while_a_new_one_is_built() {
     let arguments = json!({"task_description": "cache invalidation after a write"});
     write_many_units(&sandbox);
     let client = std::cell::RefCell::new(client);
-    crate::support::until("an answer says that it is from before", || {
+    crate::support::wait_until("an answer says that it is from before", || {
         let answer = client.borrow_mut().call(2, arguments.clone(), None);
         assert!(text(&answer).contains("cache"), "{answer}");
         text(&answer).contains("may be behind the brain's files")
     });
-    crate::support::until("the new generation answers", || {
+    crate::support::wait_until("the new generation answers", || {
         let answer = client.borrow_mut().call(3, json!({"task_description": "cranes at the quay"}), None);
         text(&answer).contains("Crane") && !text(&answer).contains("may be behind")
     });
@@ -467,10 +467,10 @@ fn a_server_answers_by_meaning_across_a_change_of_models() {
     let building = || sandbox.json(["status", "--json"])["index"]["building"].clone();
     // Twice in the language of the present index, and at once in that of the next one.
     ask(1);
-    until("the index is being made anew", || building().is_object());
+    wait_until("the index is being made anew", || building().is_object());
     ask(2);
     may_pass.store(true, Ordering::SeqCst);
-    until("the index is made anew", || building().is_null());
+    wait_until("the index is made anew", || building().is_null());
     ask(3);
     let asked = api.requests().len();
     ask(4);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::messages_api::{KEY, MessagesApi, Reply, Request};
-use crate::support::{Sandbox, fixture, until};
+use crate::support::{Sandbox, fixture, wait_until};
 
 /// A string in the session that must reach the model and nothing that others can see.
 const SAID: &str = "the heron canary flies at noon";
@@ -265,9 +265,10 @@ fn a_truncated_answer_is_requested_in_smaller_parts() {
     let api = MessagesApi::start(|request: &Request| {
         let user = request.user();
         match (user.contains("heron"), user.contains("[2] human")) {
-            (true, true) => {
-                Reply::Ended(json!({ "units": [unit("Half of a lesson that was cut")] }), "max_tokens")
-            }
+            (true, true) => Reply::CallWithStopReason(
+                json!({ "units": [unit("Half of a lesson that was cut")] }),
+                "max_tokens",
+            ),
             (true, false) => {
                 Reply::Call(json!({ "units": [unit("Bound the pool of workers with a semaphore")] }))
             }
@@ -337,7 +338,7 @@ fn the_budget_is_exceeded_by_at_most_one_call() {
         assert!(hook.wait().unwrap().success());
     }
     let status = || machine.json(&["status", "--json", "--limit", "100"]);
-    until("all captures have ended", || status()["queue"]["done"] == SESSIONS);
+    wait_until("all captures have ended", || status()["queue"]["done"] == SESSIONS);
     let (calls, asked) = (machine.calls(), api.requests().len());
     let largest = calls.iter().map(|call| tokens(std::slice::from_ref(call))).max().unwrap();
     assert_eq!(calls.len(), asked, "every call is in the ledger");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::support::canaries::{Canary, Nose, canaries};
+use crate::support::canaries::{Canary, LeakDetector, canaries};
 use crate::support::messages_api::{KEY, MessagesApi, Reply, Request};
 use crate::support::{Sandbox, fixture};
 
@@ -21,14 +21,14 @@ fn no_secret_of_any_kind_survives_redaction_in_any_form() {
     let kinds: HashSet<&str> = canaries.iter().map(|canary| canary.kind.as_str()).collect();
     println!("seed {SEED}: {} canaries of {} kinds", canaries.len(), kinds.len());
     assert!(canaries.len() >= 200 && kinds.len() >= 40);
-    let nose = Nose::of(&canaries);
+    let detector = LeakDetector::new(&canaries);
     let leaks: Vec<String> = canaries
         .iter()
         .filter_map(|canary| {
             let Canary { kind, form, text, .. } = canary;
-            assert!(nose.smells(text.as_bytes()).is_some(), "{kind} as {form} has no secret");
+            assert!(detector.find_leak(text.as_bytes()).is_some(), "{kind} as {form} has no secret");
             let clean = transcript::redact::redact(text);
-            let left = nose.smells(clean.as_bytes())?;
+            let left = detector.find_leak(clean.as_bytes())?;
             Some(format!("{kind} as {form}: {text}\n    became {left}"))
         })
         .collect();
@@ -71,15 +71,15 @@ fn ordinary_code_is_rarely_redacted() {
 #[test]
 fn no_secret_leaves_a_process_that_extracts_by_rules() {
     let canaries = canaries(SEED);
-    let nose = Nose::of(&canaries);
+    let detector = LeakDetector::new(&canaries);
     let machine = Machine::new(Vec::new());
     for transcript in sessions(machine.sandbox.path(), &canaries) {
         let capture =
-            machine.run(&nose, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
+            machine.run(&detector, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
         assert!(capture.contains("\"state\""), "{capture}");
-        machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run", "--json"]);
+        machine.run(&detector, &["capture-session", "--transcript", &transcript, "--dry-run", "--json"]);
     }
-    machine.look_around(&nose);
+    machine.search_everything(&detector);
     let units = machine.sandbox.git(&["log", "--all", "--format=%s", "--", "domains"]);
     assert!(units.lines().count() >= 3, "too little was proposed to prove anything: {units}");
     let excerpts = machine.sandbox.git(&["log", "--all", "-p"]);
@@ -91,7 +91,7 @@ fn no_secret_leaves_a_process_that_extracts_by_model() {
     // What the session holds, and what the model invents.
     let (said, answered) = (canaries(SEED), canaries(SEED + 1));
     let both: Vec<Canary> = canaries(SEED).into_iter().chain(canaries(SEED + 1)).collect();
-    let nose = Nose::of(&both);
+    let detector = LeakDetector::new(&both);
     let sent = Arc::new(Mutex::new(0_usize));
     let api = MessagesApi::start({
         let sent = Arc::clone(&sent);
@@ -123,32 +123,36 @@ fn no_secret_leaves_a_process_that_extracts_by_model() {
     let variables = vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("NUGGET_MODEL_URL", api.url.clone())];
     let machine = Machine::new(variables);
     for transcript in sessions(machine.sandbox.path(), &said) {
-        machine.run(&nose, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
-        machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run"]);
+        machine.run(&detector, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
+        machine.run(&detector, &["capture-session", "--transcript", &transcript, "--dry-run"]);
     }
     // A person has written a secret into their brain: it stays there, and is never shown.
     let canary = said.iter().find(|canary| canary.kind == "Stripe key" && canary.form == "prose").unwrap();
-    machine.run(&nose, &["index"]);
+    machine.run(&detector, &["index"]);
     let note = machine.sandbox.brain().join("payments.md");
     fs::write(&note, format!("# How payments are tried out\n\nUse this for payments: {}\n", canary.text))
         .unwrap();
-    let asked = machine.run(&nose, &["ask", "how are payments tried out?"]);
+    let asked = machine.run(&detector, &["ask", "how are payments tried out?"]);
     assert!(asked.contains("so [a]"), "{asked}");
-    let passages = machine.run(&nose, &["ask", "--no-llm", "--json", "how are payments tried out?"]);
+    let passages = machine.run(&detector, &["ask", "--no-llm", "--json", "how are payments tried out?"]);
     assert!(passages.contains("[redacted: Stripe key]"), "{passages}");
-    machine.run(&nose, &["ask", &format!("what is {} for?", canary.text)]);
+    machine.run(&detector, &["ask", &format!("what is {} for?", canary.text)]);
     fs::remove_file(&note).unwrap();
 
     let requests = api.requests();
     for request in &requests {
         let body = request.to_string();
-        assert!(nose.smells(body.as_bytes()).is_none(), "a request holds {:?}", nose.smells(body.as_bytes()));
+        assert!(
+            detector.find_leak(body.as_bytes()).is_none(),
+            "a request holds {:?}",
+            detector.find_leak(body.as_bytes())
+        );
     }
     let bytes = *sent.lock().unwrap();
     println!("{} requests, {bytes} bytes", requests.len());
     assert!(requests.len() >= 4 && bytes > 50_000);
     assert!(requests.iter().any(|request| request.to_string().contains("[redacted: ")));
-    machine.look_around(&nose);
+    machine.search_everything(&detector);
     let units = machine.sandbox.git(&["log", "--all", "-p", "--", "domains"]);
     assert!(units.contains("[redacted: "), "{units}");
 }
@@ -169,24 +173,25 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
         all
     };
     let before = listing();
-    let nose = Nose::of(&[]);
-    let shown = machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run"]);
+    let detector = LeakDetector::new(&[]);
+    let shown = machine.run(&detector, &["capture-session", "--transcript", &transcript, "--dry-run"]);
     assert!(
         shown.contains("WOULD BE SENT, in 1 part") && shown.contains("RULES ALONE WOULD SAVE"),
         "{shown}"
     );
-    let told = machine.run(&nose, &["capture-session", "--transcript", &transcript, "--dry-run", "--json"]);
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert!(told["saved"][0]["content"].as_str().unwrap().contains("title:"), "{told}");
+    let report =
+        machine.run(&detector, &["capture-session", "--transcript", &transcript, "--dry-run", "--json"]);
+    let report: Value = serde_json::from_str(&report).unwrap();
+    assert!(report["saved"][0]["content"].as_str().unwrap().contains("title:"), "{report}");
     assert_eq!(listing(), before);
     assert!(api.requests().is_empty());
 
     // The same text is what is really sent.
-    machine.run(&nose, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
+    machine.run(&detector, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
     let requests = api.requests();
-    assert_eq!(requests.len(), told["sent"].as_array().unwrap().len());
-    assert_eq!(requests[0]["messages"][0]["content"], told["sent"][0]["user"]);
-    assert_eq!(requests[0]["tools"][0]["input_schema"], told["sent"][0]["tool"]);
+    assert_eq!(requests.len(), report["sent"].as_array().unwrap().len());
+    assert_eq!(requests[0]["messages"][0]["content"], report["sent"][0]["user"]);
+    assert_eq!(requests[0]["tools"][0]["input_schema"], report["sent"][0]["tool"]);
 }
 
 #[test]
@@ -201,10 +206,10 @@ fn a_project_with_a_nuggetignore_is_left_alone() {
     });
     let transcript = machine.sandbox.path().join("s1.jsonl");
     fs::write(&transcript, format!("{line}\n")).unwrap();
-    let nose = Nose::of(&[]);
+    let detector = LeakDetector::new(&[]);
     let capture = || {
         machine.run(
-            &nose,
+            &detector,
             &["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait", "--json"],
         )
     };
@@ -215,12 +220,12 @@ fn a_project_with_a_nuggetignore_is_left_alone() {
         "session_id": "s1", "transcript_path": transcript, "cwd": project, "hook_event_name": "SessionEnd", "reason": "other",
     });
     let hook = || {
-        let output = machine.sandbox.fed(&["capture-session"], hook.to_string().as_bytes());
+        let output = machine.sandbox.run_with_input(&["capture-session"], hook.to_string().as_bytes());
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(hook().contains("is skipped: its .nuggetignore covers its project"), "{}", hook());
-    let dry =
-        machine.run(&nose, &["capture-session", "--transcript", transcript.to_str().unwrap(), "--dry-run"]);
+    let dry = machine
+        .run(&detector, &["capture-session", "--transcript", transcript.to_str().unwrap(), "--dry-run"]);
     assert!(dry.contains("nothing would be sent or saved"), "{dry}");
 
     fs::remove_file(project.join(".nuggetignore")).unwrap();
@@ -263,8 +268,10 @@ fn instructions_to_the_reader_are_rejected_with_a_reason() {
         let variables = vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("NUGGET_MODEL_URL", api.url.clone())];
         let machine = Machine::new(variables);
         let transcript = fixture("transcripts/synthetic/nothing_chat.jsonl").display().to_string();
-        let capture = machine
-            .run(&Nose::of(&[]), &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
+        let capture = machine.run(
+            &LeakDetector::new(&[]),
+            &["capture-session", "--transcript", &transcript, "--wait", "--json"],
+        );
         let capture: Value = serde_json::from_str(&capture).unwrap();
         let proposed = machine.sandbox.git(&["log", "--all", "--format=", "-p", "--", "domains"]);
         assert_eq!(capture["state"], "nothing", "{capture}\n{proposed}");
@@ -292,21 +299,25 @@ impl Machine {
     }
 
     /// Runs a command that must print no secret, and returns what it printed.
-    fn run(&self, nose: &Nose, arguments: &[&str]) -> String {
+    fn run(&self, detector: &LeakDetector, arguments: &[&str]) -> String {
         let output = self.command().args(arguments).output().unwrap();
         for bytes in [&output.stdout, &output.stderr] {
-            assert!(nose.smells(bytes).is_none(), "{arguments:?} prints {:?}", nose.smells(bytes));
+            assert!(
+                detector.find_leak(bytes).is_none(),
+                "{arguments:?} prints {:?}",
+                detector.find_leak(bytes)
+            );
         }
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Searches everything that was printed, stored and committed.
-    fn look_around(&self, nose: &Nose) {
+    fn search_everything(&self, detector: &LeakDetector) {
         for arguments in
             [&["status"][..], &["status", "--json"], &["list"], &["spend"], &["config"], &["sync", "--all"]]
         {
-            self.run(nose, arguments);
+            self.run(detector, arguments);
         }
         let (mut seen, mut bytes_seen, mut logs) = (0, 0, 0);
         files(self.sandbox.path(), &mut |path| {
@@ -317,9 +328,14 @@ impl Machine {
             seen += 1;
             bytes_seen += bytes.len();
             logs += usize::from(path.extension().is_some_and(|extension| extension == "log"));
-            assert!(nose.smells(&bytes).is_none(), "{} holds {:?}", path.display(), nose.smells(&bytes));
+            assert!(
+                detector.find_leak(&bytes).is_none(),
+                "{} holds {:?}",
+                path.display(),
+                detector.find_leak(&bytes)
+            );
             let name = path.display().to_string();
-            assert!(nose.smells(name.as_bytes()).is_none(), "{name}");
+            assert!(detector.find_leak(name.as_bytes()).is_none(), "{name}");
         });
         let objects = Command::new("git")
             .args(["cat-file", "--batch-all-objects", "--batch"])
@@ -327,7 +343,7 @@ impl Machine {
             .output()
             .unwrap()
             .stdout;
-        assert!(nose.smells(&objects).is_none(), "git holds {:?}", nose.smells(&objects));
+        assert!(detector.find_leak(&objects).is_none(), "git holds {:?}", detector.find_leak(&objects));
         assert!(seen > 20 && objects.len() > 10_000 && logs > 0);
     }
 }
@@ -345,11 +361,11 @@ fn sessions(folder: &Path, canaries: &[Canary]) -> Vec<String> {
         let mut left = each;
         while left > 0 && texts.peek().is_some() {
             for line in &mut lines {
-                let mut places = Vec::new();
+                let mut texts_found = Vec::new();
                 if let Some(message) = line.get_mut("message") {
-                    spoken(&mut message["content"], &mut places);
+                    collect_texts(&mut message["content"], &mut texts_found);
                 }
-                for place in places {
+                for place in texts_found {
                     let Some(text) = texts.next() else { break };
                     *place = format!("{place}: {text}\n");
                     left = left.saturating_sub(1);
@@ -365,23 +381,23 @@ fn sessions(folder: &Path, canaries: &[Canary]) -> Vec<String> {
 }
 
 /// Collects the texts of a message: what was said, and a tool's input and output.
-fn spoken<'a>(content: &'a mut Value, places: &mut Vec<&'a mut String>) {
+fn collect_texts<'a>(content: &'a mut Value, texts_found: &mut Vec<&'a mut String>) {
     match content {
-        Value::String(text) => places.push(text),
+        Value::String(text) => texts_found.push(text),
         Value::Array(blocks) => {
             for block in blocks {
                 let Value::Object(block) = block else { continue };
                 for (key, value) in block {
                     match (key.as_str(), value) {
-                        ("text", Value::String(text)) => places.push(text),
-                        ("content", value) => spoken(value, places),
+                        ("text", Value::String(text)) => texts_found.push(text),
+                        ("content", value) => collect_texts(value, texts_found),
                         ("input", Value::Object(input)) => {
                             for (key, value) in input {
                                 if let Value::String(text) = value
                                     && ["command", "old_string", "new_string", "prompt", "query"]
                                         .contains(&key.as_str())
                                 {
-                                    places.push(text);
+                                    texts_found.push(text);
                                 }
                             }
                         }

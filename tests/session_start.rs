@@ -97,9 +97,9 @@ impl Fixture {
             "session_id": "1f0a7c1e", "transcript_path": transcript, "cwd": self.project(),
             "hook_event_name": "SessionEnd", "reason": "prompt_input_exit",
         });
-        let output = self.sandbox.fed(&["capture-session"], format!("{hook}\n").as_bytes());
+        let output = self.sandbox.run_with_input(&["capture-session"], format!("{hook}\n").as_bytes());
         assert!(output.status.success());
-        crate::support::until("the capture is done", || {
+        crate::support::wait_until("the capture is done", || {
             self.sandbox.json(["status", "--json"])["queue"]["done"] == 1
         });
         let status = self.sandbox.json(["status", "--json"]);
@@ -199,7 +199,7 @@ fn broken_state_never_fails_a_session() {
     let fixture = Fixture::new();
     fixture.capture();
     // A running worker would rewrite what is broken here.
-    crate::support::until("the drainer has gone", || {
+    crate::support::wait_until("the drainer has gone", || {
         fixture.sandbox.json(["status", "--json"])["drainer"]["running"] == false
     });
     let begin = || fixture.begin("startup", &[]);
@@ -324,7 +324,7 @@ fn a_session_whose_hook_gets_no_input_is_captured() {
         .output()
         .unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("queued session 9f8b1c2d"), "{output:?}");
-    crate::support::until("the capture is done", || {
+    crate::support::wait_until("the capture is done", || {
         fixture.sandbox.json(["status", "--json"])["queue"]["done"] == 1
     });
 }

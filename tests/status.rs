@@ -5,7 +5,7 @@ use std::process::{ChildStdout, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{Running, Sandbox, fixture, until};
+use crate::support::{ChildGuard, Sandbox, fixture, wait_until};
 
 /// Checks a value against the part of JSON Schema that the schema uses, and panics with what is wrong.
 fn check(root: &Value, schema: &Value, value: &Value, at: &str) {
@@ -126,7 +126,9 @@ fn actors_are_shown_while_a_worker_runs() {
         .arg(transcript)
         .env("NUGGET_DRAINER_LINGER_SECONDS", "3600");
     assert!(command.output().unwrap().status.success());
-    until("the drainer has reported", || sandbox.json(["status", "--json"])["drainer"]["actors"].is_array());
+    wait_until("the drainer has reported", || {
+        sandbox.json(["status", "--json"])["drainer"]["actors"].is_array()
+    });
     let status = sandbox.json(["status", "--json"]);
     let schema = schema(&sandbox);
     check(&schema, &schema, &status, "status");
@@ -144,11 +146,11 @@ fn actors_are_shown_while_a_worker_runs() {
 }
 
 /// Starts `status --watch` with a pipe for stdout.
-fn watching(sandbox: &Sandbox) -> (Running, BufReader<ChildStdout>) {
+fn watching(sandbox: &Sandbox) -> (ChildGuard, BufReader<ChildStdout>) {
     let mut command = sandbox.command();
     let mut child = command.args(["status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
-    (Running(child), stdout)
+    (ChildGuard(child), stdout)
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::support::{Running, Sandbox, fixture, until};
+use crate::support::{ChildGuard, Sandbox, fixture, wait_until};
 
 /// A machine whose client has a folder of its own, and where a transcript counts as idle at once.
 struct Machine {
@@ -55,7 +55,7 @@ impl Machine {
     /// Waits until all captures have ended, and returns the counts.
     fn ended(&self) -> Value {
         let left = |queue: &Value| ["queued", "running", "retrying"].iter().any(|state| queue[*state] != 0);
-        until("all captures have ended", || !left(&self.status()["queue"]));
+        wait_until("all captures have ended", || !left(&self.status()["queue"]));
         self.status()["queue"].clone()
     }
 
@@ -99,7 +99,7 @@ fn a_killed_session_is_found_by_the_next_worker() {
     let next = machine.sandbox.path().join("next.jsonl");
     fs::write(&next, session("nothing_chat")).unwrap();
     assert!(machine.run(&["capture-session", "--transcript", next.to_str().unwrap()]).status.success());
-    until("both have ended", || {
+    wait_until("both have ended", || {
         let queue = &machine.status()["queue"];
         queue["done"] == 1 && queue["nothing"] == 1
     });
@@ -120,8 +120,8 @@ fn a_server_sweeps_when_no_session_ends() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let _server = Running(server);
-    until("it is captured", || machine.status()["queue"]["done"] == 1);
+    let _server = ChildGuard(server);
+    wait_until("it is captured", || machine.status()["queue"]["done"] == 1);
 }
 
 #[test]
@@ -168,7 +168,8 @@ fn a_session_reported_by_a_hook_is_not_swept() {
     std::os::unix::fs::symlink(machine.client(), &link).unwrap();
     let announced = link.join(path.strip_prefix(machine.client()).unwrap());
     let hook = json!({ "session_id": "5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", "transcript_path": announced });
-    let output = machine.sandbox.fed(&["capture-session", "--wait"], format!("{hook}\n").as_bytes());
+    let output =
+        machine.sandbox.run_with_input(&["capture-session", "--wait"], format!("{hook}\n").as_bytes());
     assert!(output.status.success());
     assert_eq!(machine.sync(&["--all"])["skipped"], json!({"unchanged": 1}));
 }

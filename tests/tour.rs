@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::support::{Sandbox, git, until};
+use crate::support::{Sandbox, git, wait_until};
 
 const BEGIN: &str = "```console\n";
 const END: &str = "```\n";
@@ -71,7 +71,7 @@ fn again(root: &Path, session: &str) -> String {
         happened.push_str(&format!("$ {line}\n{said}"));
         // A person takes longer to read than the drainer lingers.
         let state = sandbox.path().join(".local/state/nugget");
-        until("the drainer has gone", || {
+        wait_until("the drainer has gone", || {
             let brains = fs::read_dir(&state).into_iter().flatten().flatten();
             brains.into_iter().all(|brain| !queue::is_held(&brain.path().join("drain.lock")))
         });

@@ -12,7 +12,7 @@ use git::{
 };
 
 use crate::support::git_http::{BASIC, Fault, GitHttp, PASSWORD, USER};
-use crate::support::{git, try_git, until};
+use crate::support::{git, try_git, wait_until};
 
 const BRANCH: &str = "nugget/session-20261120-1412-9f8b";
 
@@ -531,7 +531,7 @@ fn no_secret_is_in_process_arguments_or_git_config() {
         let fetch =
             || a.with_session(Duration::from_secs(5), |repository, session| repository.fetch(session));
         let fetching = scope.spawn(fetch);
-        until("git has asked", || world.http().requests().len() > asked);
+        wait_until("git has asked", || world.http().requests().len() > asked);
         let lines = command_lines();
         assert!(lines.contains("ls-remote"), "git runs");
         assert!(!lines.contains(PASSWORD) && !lines.contains(BASIC), "{lines}");
@@ -1019,7 +1019,7 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
             }
         }
         // A git process that outlived nugget may still be running.
-        until("no git of ours is left", || {
+        wait_until("no git of ours is left", || {
             descendants(std::process::id()).is_empty() && orphans(a.root()) == 0
         });
         assert!(a.fetch().unwrap().tip.is_some());

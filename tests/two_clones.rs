@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::delivery::{SLUG, connect};
 use crate::support::github_api::{GithubApi, Merge};
-use crate::support::{Sandbox, git, until};
+use crate::support::{Sandbox, git, wait_until};
 
 /// Creates two machines with a clone each.
 fn two_clones(api: &GithubApi) -> [Sandbox; 2] {
@@ -75,7 +75,7 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
     // The other machine rebuilds its branch on what was merged: same branch, same pull request.
     let synced = second.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["anew"], json!([other["id"]]), "{synced}");
-    until("it is made anew", || {
+    wait_until("it is made anew", || {
         let capture = captures(&second)[0].clone();
         capture["state"] == "done" && capture["commit"] != other["commit"]
     });
@@ -83,7 +83,7 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
     assert_eq!((&anew["branch"], &anew["pull_number"]), (&other["branch"], &other["pull_number"]));
     assert_eq!(anew["pushed"], anew["commit"]);
     assert_eq!(api.pulls(SLUG).len(), 2);
-    let bare = api.with(SLUG, |repo| repo.bare.clone());
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
     let branch = anew["branch"].as_str().unwrap();
     assert_eq!(git(&bare, &["rev-list", "--count", &format!("main..{branch}")]).trim(), "1");
     api.merge(SLUG, number, Merge::Squash).unwrap();
@@ -120,7 +120,7 @@ fn a_branch_with_a_reviewers_commits_is_never_rebuilt() {
         let synced = second.json(["sync", "--json"]);
         assert_eq!(synced["remote"]["added_to"], json!([other["id"]]), "{synced}");
     }
-    let bare = api.with(SLUG, |repo| repo.bare.clone());
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
     assert_eq!(git(&bare, &["rev-parse", branch]).trim(), theirs);
     let number = other["pull_number"].as_u64().unwrap();
     let pull = api.pulls(SLUG).into_iter().find(|pull| pull.number == number).unwrap();
@@ -142,7 +142,7 @@ fn a_branch_fully_on_main_is_closed_and_deleted() {
     assert_eq!(synced["remote"]["empty"], json!([one["id"]]), "{synced}");
     let pull = api.pulls(SLUG)[0].clone();
     assert!(!pull.is_open && pull.merged_at.is_none(), "{pull:?}");
-    let bare = api.with(SLUG, |repo| repo.bare.clone());
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
     assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
     assert_eq!(first.git(&["branch", "--list", "nugget/*"]), "");
 }

@@ -17,15 +17,15 @@ pub(crate) struct Canary {
 
 /// Returns each kind of secret in each form; the same seed gives the same canaries.
 pub(crate) fn canaries(seed: u64) -> Vec<Canary> {
-    let mut dice = Dice(seed);
+    let mut random = Random(seed);
     let mut all = Vec::new();
     for line in include_str!("../fixtures/canaries/kinds.txt").lines() {
         let Some((kind, template)) = line.split_once(" | ").filter(|_| !line.starts_with('#')) else {
             continue;
         };
         for form in FORMS {
-            let (text, drawn) = filled(template, &mut dice);
-            all.extend(written(kind, form, &text, &drawn));
+            let (text, drawn) = fill_template(template, &mut random);
+            all.extend(wrap_in_form(kind, form, &text, &drawn));
         }
     }
     all
@@ -34,7 +34,7 @@ pub(crate) fn canaries(seed: u64) -> Vec<Canary> {
 const FORMS: [&str; 9] =
     ["prose", "code", "JSON", "URL", "diff", "broken diff", "continued line", "base64", "hidden character"];
 
-fn written(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Option<Canary> {
+fn wrap_in_form(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Option<Canary> {
     let mut secrets: Vec<String> = drawn.to_vec();
     // A short password that is broken in two is not recognisable as one.
     let longest = drawn.iter().max_by_key(|drawn| drawn.len())?;
@@ -49,15 +49,15 @@ fn written(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Opti
             serde_json::json!({ "body": inner }).to_string()
         }
         "URL" => {
-            secrets.push(percent(longest));
-            format!("see https://ci.example.org/log?line={}&all=1 for it", percent(line))
+            secrets.push(percent_encode(longest));
+            format!("see https://ci.example.org/log?line={}&all=1 for it", percent_encode(line))
         }
         "diff" => format!("@@ -1,2 +1,2 @@\n-old\n+{}\n end", line.replace('\n', "\n+")),
         "broken diff" if is_long => format!("@@ -1 +1,2 @@\n+{head}\n+{tail}\n end"),
         "continued line" if is_long => format!("run --with {head}\\\n{tail}"),
         "base64" => {
-            secrets.push(base64(line));
-            format!("the value is {} as it came", base64(line))
+            secrets.push(encode_base64(line));
+            format!("the value is {} as it came", encode_base64(line))
         }
         "hidden character" => {
             let (head, tail) = line.split_at(line.find(longest.as_str())? + longest.len() - 3);
@@ -69,14 +69,14 @@ fn written(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Opti
 }
 
 /// Replaces each `{ALPHABET LENGTH}` of a template by a random word.
-fn filled(template: &str, dice: &mut Dice) -> (String, Vec<String>) {
+fn fill_template(template: &str, random: &mut Random) -> (String, Vec<String>) {
     let template = template.replace("\\n", "\n");
     let (mut text, mut drawn) = (String::new(), Vec::new());
     let mut rest = template.as_str();
     while let Some((before, after)) = rest.split_once("{{") {
         let (field, after) = after.split_once("}}").unwrap();
         let (alphabet, length) = field.split_once(' ').unwrap();
-        let secret = dice.word(alphabet, length.parse().unwrap());
+        let secret = random.word(alphabet, length.parse().unwrap());
         text.push_str(before);
         text.push_str(&secret);
         drawn.push(secret);
@@ -87,9 +87,9 @@ fn filled(template: &str, dice: &mut Dice) -> (String, Vec<String>) {
 }
 
 /// SplitMix64.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -113,8 +113,8 @@ impl Dice {
                 let digit = self.word("digit", 2);
                 return format!("{}{digit}!{}", self.word("alnum", length - 6), self.word("alnum", 3));
             }
-            "pair" => return base64(&format!("deploy:{}", self.word("password", length))),
-            "said" => return base64(&self.word("password", length)),
+            "pair" => return encode_base64(&format!("deploy:{}", self.word("password", length))),
+            "said" => return encode_base64(&self.word("password", length)),
             other => panic!("no alphabet {other}"),
         };
         let from: Vec<char> = from.chars().collect();
@@ -130,7 +130,7 @@ impl Dice {
     }
 }
 
-fn percent(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
@@ -141,7 +141,7 @@ fn percent(text: &str) -> String {
         .collect()
 }
 
-fn base64(text: &str) -> String {
+fn encode_base64(text: &str) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut encoded = String::new();
     for group in text.as_bytes().chunks(3) {
@@ -156,36 +156,36 @@ fn base64(text: &str) -> String {
 }
 
 /// Searches bytes of any kind for secrets.
-pub(crate) struct Nose {
-    stretches: HashSet<u64>,
+pub(crate) struct LeakDetector {
+    parts: HashSet<u64>,
     /// A filter before the set: most parts belong to no secret.
-    perhaps: Vec<bool>,
+    filter: Vec<bool>,
 }
 
-impl Nose {
-    pub(crate) fn of(canaries: &[Canary]) -> Self {
-        let mut nose = Self { stretches: HashSet::new(), perhaps: vec![false; 1 << 20] };
+impl LeakDetector {
+    pub(crate) fn new(canaries: &[Canary]) -> Self {
+        let mut detector = Self { parts: HashSet::new(), filter: vec![false; 1 << 20] };
         for secret in canaries.iter().flat_map(|canary| &canary.secrets) {
-            for stretch in secret.as_bytes().windows(LEAK_BYTES) {
-                let stretch = u64::from_le_bytes(stretch.try_into().unwrap());
-                nose.perhaps[place(stretch)] = true;
-                nose.stretches.insert(stretch);
+            for part in secret.as_bytes().windows(LEAK_BYTES) {
+                let part = u64::from_le_bytes(part.try_into().unwrap());
+                detector.filter[filter_index(part)] = true;
+                detector.parts.insert(part);
             }
         }
-        nose
+        detector
     }
 
     /// Returns the first part of a secret found, with the text around it.
-    pub(crate) fn smells(&self, bytes: &[u8]) -> Option<String> {
-        let at = bytes.windows(LEAK_BYTES).position(|stretch| {
-            let stretch = u64::from_le_bytes(stretch.try_into().unwrap());
-            self.perhaps[place(stretch)] && self.stretches.contains(&stretch)
+    pub(crate) fn find_leak(&self, bytes: &[u8]) -> Option<String> {
+        let at = bytes.windows(LEAK_BYTES).position(|part| {
+            let part = u64::from_le_bytes(part.try_into().unwrap());
+            self.filter[filter_index(part)] && self.parts.contains(&part)
         })?;
         let around = &bytes[at.saturating_sub(120)..(at + 120).min(bytes.len())];
         Some(String::from_utf8_lossy(around).into_owned())
     }
 }
 
-fn place(stretch: u64) -> usize {
-    (stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize
+fn filter_index(part: u64) -> usize {
+    (part.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44) as usize
 }

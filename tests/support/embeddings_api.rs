@@ -66,7 +66,7 @@ impl EmbeddingsApi {
     }
 
     /// Starts a server whose responses all wait until `may_pass` is true.
-    pub(crate) fn behind_a_gate(may_pass: &Arc<AtomicBool>) -> Self {
+    pub(crate) fn start_gated(may_pass: &Arc<AtomicBool>) -> Self {
         let may_pass = Arc::clone(may_pass);
         Self::start(move |_, _| {
             while !may_pass.load(Ordering::SeqCst) {
@@ -104,7 +104,7 @@ fn serve(
         } else if received.header("authorization") != format!("Bearer {KEY}") {
             Some((401, "Incorrect API key provided: canary-embed-key-4be07c55."))
         } else {
-            mistake(&body, is_voyage).map(|mistake| (400, mistake))
+            find_mistake(&body, is_voyage).map(|mistake| (400, mistake))
         };
         if let Some((status, message)) = refusal {
             respond(&mut stream, status, "", &error(is_voyage, message))?;
@@ -172,7 +172,7 @@ fn serve(
 }
 
 /// Returns what the real services would reject in a request.
-fn mistake(body: &Value, is_voyage: bool) -> Option<&'static str> {
+fn find_mistake(body: &Value, is_voyage: bool) -> Option<&'static str> {
     let texts = body["input"].as_array();
     let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.is_empty());
     let known: &[&str] = if is_voyage {

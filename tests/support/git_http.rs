@@ -92,7 +92,7 @@ fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
 
     let fault = state.fault.lock().unwrap().clone();
     match fault {
-        Some(Fault::Status(status, body)) => return answer(&mut stream, status, "", body.as_bytes()),
+        Some(Fault::Status(status, body)) => return respond(&mut stream, status, "", body.as_bytes()),
         Some(Fault::Hang) => {
             // Returns when the client closes the connection.
             let mut rest = Vec::new();
@@ -104,12 +104,12 @@ fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
             );
         }
         Some(Fault::Redirect(elsewhere)) => {
-            return answer(&mut stream, 302, &format!("Location: {elsewhere}{target}\r\n"), b"");
+            return respond(&mut stream, 302, &format!("Location: {elsewhere}{target}\r\n"), b"");
         }
         None => {}
     }
     if state.asks_password && authorization.as_deref() != Some(&format!("Basic {BASIC}")) {
-        return answer(&mut stream, 401, "WWW-Authenticate: Basic realm=\"brains\"\r\n", b"who are you?");
+        return respond(&mut stream, 401, "WWW-Authenticate: Basic realm=\"brains\"\r\n", b"who are you?");
     }
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let mut backend = Command::new("git")
@@ -150,10 +150,10 @@ fn serve(mut stream: TcpStream, state: &State) -> std::io::Result<()> {
         .filter(|line| !line.is_empty() && !line.starts_with("Status:"))
         .map(|line| format!("{line}\r\n"))
         .collect();
-    answer(&mut stream, status.unwrap_or(200), &headers, &output[end..])
+    respond(&mut stream, status.unwrap_or(200), &headers, &output[end..])
 }
 
-fn answer(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8]) -> std::io::Result<()> {
+fn respond(stream: &mut TcpStream, status: u16, headers: &str, body: &[u8]) -> std::io::Result<()> {
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status} x\r\n{headers}Content-Length: {length}\r\nConnection: close\r\n\r\n");

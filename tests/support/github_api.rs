@@ -25,11 +25,11 @@ pub(crate) const TOKEN: &str = "canary-token-3f9c51d20b";
 pub(crate) const LOGIN: &str = "me";
 /// The path of the API, as on a GitHub Enterprise Server.
 const BASE: &str = "/api/v3";
-const MANUAL: &str = "https://docs.github.com/rest";
+const DOCUMENTATION_URL: &str = "https://docs.github.com/rest";
 
 /// The ways in which a request can fail.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
+pub(crate) enum Failure {
     /// This status with this message and these headers. The work is not done.
     Status(u16, &'static str, Vec<(&'static str, String)>),
     /// The same with `errors`, as in a 422.
@@ -107,10 +107,10 @@ struct Shared {
 struct State {
     folder: PathBuf,
     repositories: Vec<Repo>,
-    troubles: Vec<(usize, String, What)>,
+    failures: Vec<(usize, String, Failure)>,
     log: Vec<String>,
     /// How many requests were left hanging, git's included.
-    held: usize,
+    hanging: usize,
     mistakes: Vec<String>,
     /// The number of requests left, and when the limit resets.
     limit: (u64, Timestamp),
@@ -126,9 +126,9 @@ impl GithubApi {
         let state = State {
             folder: folder.path().to_owned(),
             repositories: Vec::new(),
-            troubles: Vec::new(),
+            failures: Vec::new(),
             log: Vec::new(),
-            held: 0,
+            hanging: 0,
             mistakes: Vec::new(),
             limit: (5000, Timestamp::now() + jiff::SignedDuration::from_hours(1)),
             scopes: Some("repo, read:org"),
@@ -147,7 +147,7 @@ impl GithubApi {
     }
 
     /// Returns the value for the setting `github.api`.
-    pub(crate) fn api(&self) -> String {
+    pub(crate) fn api_url(&self) -> String {
         format!("{}{BASE}", self.url)
     }
 
@@ -162,14 +162,14 @@ impl GithubApi {
     }
 
     /// Changes or reads a repository.
-    pub(crate) fn with<T>(&self, slug: &str, change: impl FnOnce(&mut Repo) -> T) -> T {
+    pub(crate) fn with_repository<T>(&self, slug: &str, change: impl FnOnce(&mut Repo) -> T) -> T {
         let mut state = self.state();
         let repo = state.find(slug).unwrap_or_else(|| panic!("there is no {slug}"));
         repo.refresh();
         change(repo)
     }
 
-    pub(crate) fn has(&self, slug: &str) -> bool {
+    pub(crate) fn has_repository(&self, slug: &str) -> bool {
         self.state().find(slug).is_some()
     }
 
@@ -223,7 +223,7 @@ impl GithubApi {
                 Timestamp::now().as_second(),
                 content.len(),
             );
-            let mut import = clean_git();
+            let mut import = git_command();
             import.args(["fast-import", "--quiet", "--done", "--force"]).current_dir(&repo.bare);
             let mut child = import.stdin(Stdio::piped()).spawn().unwrap();
             child.stdin.take().unwrap().write_all(stream.as_bytes()).unwrap();
@@ -234,27 +234,27 @@ impl GithubApi {
 
     /// Makes the next `times` requests whose `METHOD /path?query` contains `matching` fail, git's
     /// included (`POST /me/brain.git/git-receive-pack`).
-    pub(crate) fn fail_next(&self, times: usize, matching: &str, what: What) {
-        self.state().troubles.push((times, matching.to_owned(), what));
+    pub(crate) fn fail_next(&self, times: usize, matching: &str, failure: Failure) {
+        self.state().failures.push((times, matching.to_owned(), failure));
     }
 
     /// Ends all failures.
-    pub(crate) fn mend(&self) {
-        self.state().troubles.clear();
+    pub(crate) fn clear_failures(&self) {
+        self.state().failures.clear();
     }
 
     /// Sets how many requests are left, and how long until the limit of 5,000 resets.
-    pub(crate) fn limit(&self, left: u64, reset: Duration) {
+    pub(crate) fn set_rate_limit(&self, left: u64, reset: Duration) {
         self.state().limit = (left, Timestamp::now() + jiff::SignedDuration::try_from(reset).unwrap());
     }
 
     /// Sets what a classic token may do; `None` for a fine-grained token, which has no scopes header.
-    pub(crate) fn scopes(&self, scopes: Option<&'static str>) {
+    pub(crate) fn set_scopes(&self, scopes: Option<&'static str>) {
         self.state().scopes = scopes;
     }
 
     /// Sets how far the server's clock is ahead.
-    pub(crate) fn skew(&self, seconds: i64) {
+    pub(crate) fn set_clock_skew(&self, seconds: i64) {
         self.state().skew_seconds = seconds;
     }
 
@@ -265,8 +265,8 @@ impl GithubApi {
     }
 
     /// Returns how many requests were left hanging so far, git's included.
-    pub(crate) fn held(&self) -> usize {
-        self.state().held
+    pub(crate) fn hanging_requests(&self) -> usize {
+        self.state().hanging
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -326,13 +326,13 @@ impl State {
     }
 
     /// Takes the failure that applies to a request.
-    fn trouble(&mut self, request: &str) -> Option<What> {
-        let (times, _, what) = self
-            .troubles
+    fn take_failure(&mut self, request: &str) -> Option<Failure> {
+        let (times, _, failure) = self
+            .failures
             .iter_mut()
             .find(|(times, matching, _)| *times > 0 && request.contains(matching.as_str()))?;
         *times -= 1;
-        Some(what.clone())
+        Some(failure.clone())
     }
 }
 
@@ -493,15 +493,18 @@ impl Reply {
         }
     }
 
-    fn refusal(status: u16, message: &str) -> Self {
+    fn error(status: u16, message: &str) -> Self {
         let status_text = status.to_string();
-        Self::json(status, &json!({ "message": message, "documentation_url": MANUAL, "status": status_text }))
+        Self::json(
+            status,
+            &json!({ "message": message, "documentation_url": DOCUMENTATION_URL, "status": status_text }),
+        )
     }
 
     fn invalid(errors: &Value) -> Self {
         Self::json(
             422,
-            &json!({ "message": "Validation Failed", "errors": errors, "documentation_url": MANUAL }),
+            &json!({ "message": "Validation Failed", "errors": errors, "documentation_url": DOCUMENTATION_URL }),
         )
     }
 }
@@ -512,49 +515,49 @@ fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         let line = format!("{} {}", request.method, request.target);
         let path = request.target.split('?').next().unwrap_or_default();
         let is_api = path == BASE || path.starts_with(&format!("{BASE}/"));
-        let trouble = shared.state().trouble(&line);
-        let reply = match trouble {
-            Some(What::Hang) => {
-                note(shared, is_api, &line, 0);
-                shared.state().held += 1;
+        let failure = shared.state().take_failure(&line);
+        let reply = match failure {
+            Some(Failure::Hang) => {
+                log_request(shared, is_api, &line, 0);
+                shared.state().hanging += 1;
                 return hang(&stream, shared);
             }
-            Some(What::CutBefore) => {
-                note(shared, is_api, &line, 0);
+            Some(Failure::CutBefore) => {
+                log_request(shared, is_api, &line, 0);
                 return Ok(());
             }
-            Some(What::Status(status, message, headers)) => {
-                let mut reply = Reply::refusal(status, message);
+            Some(Failure::Status(status, message, headers)) => {
+                let mut reply = Reply::error(status, message);
                 reply.headers.extend(headers.into_iter().map(|(name, value)| (name.to_owned(), value)));
                 reply
             }
-            Some(What::Invalid(errors)) => Reply::invalid(&errors),
-            Some(What::Garbage) => Reply {
+            Some(Failure::Invalid(errors)) => Reply::invalid(&errors),
+            Some(Failure::Garbage) => Reply {
                 status: 200,
                 headers: vec![("content-type".to_owned(), "text/html".to_owned())],
                 body: b"<html>Welcome to the hotel</html>".to_vec(),
             },
-            trouble => {
+            failure => {
                 let reply = if is_api { api(&request, shared) } else { git_service(&request, shared) };
-                if matches!(trouble, Some(What::HangAfter)) {
-                    note(shared, is_api, &line, 0);
-                    shared.state().held += 1;
+                if matches!(failure, Some(Failure::HangAfter)) {
+                    log_request(shared, is_api, &line, 0);
+                    shared.state().hanging += 1;
                     return hang(&stream, shared);
                 }
-                if matches!(trouble, Some(What::CutAfter)) {
-                    note(shared, is_api, &line, 0);
+                if matches!(failure, Some(Failure::CutAfter)) {
+                    log_request(shared, is_api, &line, 0);
                     return Ok(());
                 }
                 reply
             }
         };
-        note(shared, is_api, &line, reply.status);
+        log_request(shared, is_api, &line, reply.status);
         respond(&stream, reply, shared)?;
     }
     Ok(())
 }
 
-fn note(shared: &Shared, is_api: bool, line: &str, status: u16) {
+fn log_request(shared: &Shared, is_api: bool, line: &str, status: u16) {
     if is_api {
         shared.state().log.push(format!("{} {status}", line.replacen(BASE, "", 1)));
     }
@@ -595,9 +598,9 @@ fn api(request: &Request, shared: &Shared) -> Reply {
         .split('&')
         .filter(|pair| !pair.is_empty())
         .map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-        .map(|(name, value)| (name.to_owned(), decoded(value)))
+        .map(|(name, value)| (name.to_owned(), percent_decode(value)))
         .collect();
-    let path = decoded(path);
+    let path = percent_decode(path);
     let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let mut state = shared.state();
     for (name, wanted) in [("accept", "application/vnd.github+json"), ("x-github-api-version", "2022-11-28")]
@@ -607,10 +610,10 @@ fn api(request: &Request, shared: &Shared) -> Reply {
         }
     }
     if !header("user-agent").starts_with("nugget/") {
-        return Reply::refusal(403, "Request forbidden by administrative rules: no User-Agent header");
+        return Reply::error(403, "Request forbidden by administrative rules: no User-Agent header");
     }
     if header("authorization") != format!("Bearer {TOKEN}") {
-        return Reply::refusal(401, "Bad credentials");
+        return Reply::error(401, "Bad credentials");
     }
     if state.limit.1 <= Timestamp::now() {
         state.limit = (5000, Timestamp::now() + jiff::SignedDuration::from_hours(1));
@@ -624,26 +627,26 @@ fn api(request: &Request, shared: &Shared) -> Reply {
         ("x-ratelimit-reset".to_owned(), reset.to_string()),
     ];
     let mut reply = if is_over {
-        Reply::refusal(403, "API rate limit exceeded for user ID 1.")
+        Reply::error(403, "API rate limit exceeded for user ID 1.")
     } else {
-        answer(&mut state, &shared.url, &request.method, &path, &query, &body)
+        dispatch(&mut state, &shared.url, &request.method, &path, &query, &body)
     };
     // A repository is requested by its number only after a redirect.
     if !path.starts_with("/repositories/") {
         let answered: Value = serde_json::from_slice(&reply.body).unwrap_or_default();
-        let mut mistakes = openapi::mistakes_of_request(&request.method, &path, &query, &body);
+        let mut mistakes = openapi::request_mistakes(&request.method, &path, &query, &body);
         // A request that is refused as invalid may violate the description.
         if reply.status < 400 {
             state.mistakes.append(&mut mistakes);
         }
-        let mut mistakes = openapi::mistakes_of_answer(&request.method, &path, reply.status, &answered);
+        let mut mistakes = openapi::response_mistakes(&request.method, &path, reply.status, &answered);
         state.mistakes.append(&mut mistakes);
     }
     reply.headers.extend(limits);
     reply
 }
 
-fn answer(
+fn dispatch(
     state: &mut State,
     url: &str,
     method: &str,
@@ -660,8 +663,8 @@ fn answer(
             }
             return reply;
         }
-        ("POST", ["user", "repos"]) => return create(state, url, LOGIN, body),
-        ("POST", ["orgs", org, "repos"]) => return create(state, url, org, body),
+        ("POST", ["user", "repos"]) => return create_repository(state, url, LOGIN, body),
+        ("POST", ["orgs", org, "repos"]) => return create_repository(state, url, org, body),
         (_, ["repos", owner, name, rest @ ..]) => {
             let slug = format!("{owner}/{name}");
             match state.find(&slug) {
@@ -673,30 +676,29 @@ fn answer(
                         .collect();
                     let to = format!("{url}{BASE}/repositories/{id}/{rest}?{}", query.join("&"));
                     let to = to.trim_end_matches('?').trim_end_matches('/').to_owned();
-                    let body =
-                        json!({ "message": "Moved Permanently", "url": to, "documentation_url": MANUAL });
+                    let body = json!({ "message": "Moved Permanently", "url": to, "documentation_url": DOCUMENTATION_URL });
                     let mut reply = Reply::json(if method == "GET" { 301 } else { 307 }, &body);
                     reply.headers.push(("location".to_owned(), to));
                     return reply;
                 }
                 Some(repo) => (repo, rest),
-                None => return Reply::refusal(404, "Not Found"),
+                None => return Reply::error(404, "Not Found"),
             }
         }
         (_, ["repositories", id, rest @ ..]) => {
             match state.repositories.iter_mut().find(|repo| repo.id.to_string() == *id) {
                 Some(repo) => (repo, rest),
-                None => return Reply::refusal(404, "Not Found"),
+                None => return Reply::error(404, "Not Found"),
             }
         }
-        _ => return Reply::refusal(404, "Not Found"),
+        _ => return Reply::error(404, "Not Found"),
     };
     repo.refresh();
     if method != "GET" && repo.archived {
-        return Reply::refusal(403, "Repository was archived so is read-only.");
+        return Reply::error(403, "Repository was archived so is read-only.");
     }
     if method != "GET" && !repo.can_push {
-        return Reply::refusal(403, "Resource not accessible by personal access token");
+        return Reply::error(403, "Resource not accessible by personal access token");
     }
     match (method, rest) {
         ("GET", []) => Reply::json(200, &repo.json(url)),
@@ -713,12 +715,12 @@ fn answer(
             if text("direction", "desc") == "desc" {
                 pulls.reverse();
             }
-            page(query, pulls.into_iter().map(|pull| repo.pull_json(pull, url, false)))
+            paginate(query, pulls.into_iter().map(|pull| repo.pull_json(pull, url, false)))
         }
-        ("POST", ["pulls"]) => open(repo, url, body),
+        ("POST", ["pulls"]) => open_pull(repo, url, body),
         (_, ["pulls", number]) => {
             let Some(pull) = number.parse().ok().and_then(|number| repo.pull(number)) else {
-                return Reply::refusal(404, "Not Found");
+                return Reply::error(404, "Not Found");
             };
             if method == "PATCH" {
                 if let Some(title) = body["title"].as_str() {
@@ -734,11 +736,11 @@ fn answer(
             let pull = pull.clone();
             Reply::json(200, &repo.pull_json(&pull, url, true))
         }
-        ("GET", ["labels"]) => page(query, repo.labels.iter().map(|name| label_json(name))),
+        ("GET", ["labels"]) => paginate(query, repo.labels.iter().map(|name| label_json(name))),
         (_, ["issues", number, what]) => {
             let slug = repo.slug();
             let Some(pull) = number.parse().ok().and_then(|number| repo.pull(number)) else {
-                return Reply::refusal(404, "Not Found");
+                return Reply::error(404, "Not Found");
             };
             let comment = |at: usize, text: &str| {
                 json!({
@@ -751,7 +753,7 @@ fn answer(
             };
             match (method, *what) {
                 ("GET", "comments") => {
-                    page(query, pull.comments.iter().enumerate().map(|(at, text)| comment(at, text)))
+                    paginate(query, pull.comments.iter().enumerate().map(|(at, text)| comment(at, text)))
                 }
                 ("POST", "comments") => {
                     let text = body["body"].as_str().unwrap_or_default();
@@ -767,15 +769,15 @@ fn answer(
                     let labels: Vec<Value> = pull.labels.iter().map(|name| label_json(name)).collect();
                     Reply::json(200, &json!(labels))
                 }
-                _ => Reply::refusal(404, "Not Found"),
+                _ => Reply::error(404, "Not Found"),
             }
         }
         ("DELETE", ["git", "refs", "heads", branch @ ..]) => {
             let branch = branch.join("/");
             match repo.tip(&branch) {
-                None => Reply::refusal(422, "Reference does not exist"),
+                None => Reply::error(422, "Reference does not exist"),
                 Some(_) if repo.protected.contains(&branch) => {
-                    Reply::refusal(422, "Cannot delete this protected branch")
+                    Reply::error(422, "Cannot delete this protected branch")
                 }
                 Some(_) => {
                     git(&repo.bare, &["update-ref", "-d", &format!("refs/heads/{branch}")]);
@@ -784,15 +786,15 @@ fn answer(
                 }
             }
         }
-        _ => Reply::refusal(404, "Not Found"),
+        _ => Reply::error(404, "Not Found"),
     }
 }
 
-fn create(state: &mut State, url: &str, owner: &str, body: &Value) -> Reply {
+fn create_repository(state: &mut State, url: &str, owner: &str, body: &Value) -> Reply {
     let name = body["name"].as_str().unwrap_or_default();
     let slug = format!("{owner}/{name}");
     if owner != LOGIN && !state.repositories.iter().any(|repo| repo.owner == owner) {
-        return Reply::refusal(404, "Not Found");
+        return Reply::error(404, "Not Found");
     }
     if state.find(&slug).is_some() {
         let message = "name already exists on this account";
@@ -805,7 +807,7 @@ fn create(state: &mut State, url: &str, owner: &str, body: &Value) -> Reply {
     Reply::json(201, &repo.json(url))
 }
 
-fn open(repo: &mut Repo, url: &str, body: &Value) -> Reply {
+fn open_pull(repo: &mut Repo, url: &str, body: &Value) -> Reply {
     let text = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
     let (head, base) = (text("head"), text("base"));
     let head = head.strip_prefix(&format!("{}:", repo.owner)).unwrap_or(&head).to_owned();
@@ -842,7 +844,7 @@ fn open(repo: &mut Repo, url: &str, body: &Value) -> Reply {
     Reply::json(201, &json)
 }
 
-fn page(query: &BTreeMap<String, String>, items: impl Iterator<Item = Value>) -> Reply {
+fn paginate(query: &BTreeMap<String, String>, items: impl Iterator<Item = Value>) -> Reply {
     let number =
         |name: &str, default: usize| query.get(name).and_then(|text| text.parse().ok()).unwrap_or(default);
     let size = number("per_page", 30).min(100);
@@ -854,25 +856,25 @@ fn page(query: &BTreeMap<String, String>, items: impl Iterator<Item = Value>) ->
 fn git_service(request: &Request, shared: &Shared) -> Reply {
     let (path, query) = request.target.split_once('?').unwrap_or((&request.target, ""));
     let Some((slug, service)) = path.trim_start_matches('/').split_once(".git/") else {
-        return Reply::refusal(404, "Not Found");
+        return Reply::error(404, "Not Found");
     };
     let password = request
         .headers
         .get("authorization")
-        .and_then(|value| of_base64(value.strip_prefix("Basic ")?))
+        .and_then(|value| decode_base64(value.strip_prefix("Basic ")?))
         .and_then(|pair| pair.split_once(':').map(|(_, password)| password.to_owned()));
     if password.as_deref() != Some(TOKEN) {
-        let mut reply = Reply::refusal(401, "Bad credentials");
+        let mut reply = Reply::error(401, "Bad credentials");
         reply.headers.push(("www-authenticate".to_owned(), "Basic realm=\"GitHub\"".to_owned()));
         return reply;
     }
     let found = shared.state().find(slug).map(|repo| (repo.bare.clone(), repo.archived || !repo.can_push));
-    let Some((bare, is_closed)) = found else { return Reply::refusal(404, "Repository not found.") };
+    let Some((bare, is_closed)) = found else { return Reply::error(404, "Repository not found.") };
     let is_push = service == "git-receive-pack" || query.contains("git-receive-pack");
     if is_push && is_closed {
-        return Reply::refusal(403, "This repository was archived so it is read-only.");
+        return Reply::error(403, "This repository was archived so it is read-only.");
     }
-    let mut command = clean_git();
+    let mut command = git_command();
     command
         .arg("http-backend")
         .env("GIT_PROJECT_ROOT", bare.parent().unwrap())
@@ -911,7 +913,7 @@ fn git_service(request: &Request, shared: &Shared) -> Reply {
     reply
 }
 
-fn clean_git() -> Command {
+fn git_command() -> Command {
     let mut command = Command::new("git");
     command
         .env_clear()
@@ -927,7 +929,7 @@ fn clean_git() -> Command {
 }
 
 fn try_git(folder: &Path, arguments: &[&str]) -> (bool, String) {
-    let output = clean_git().current_dir(folder).args(arguments).output().unwrap();
+    let output = git_command().current_dir(folder).args(arguments).output().unwrap();
     (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -938,7 +940,7 @@ fn git(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// Decodes percent-encoding.
-fn decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -956,9 +958,9 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn of_base64(text: &str) -> Option<String> {
+fn decode_base64(text: &str) -> Option<String> {
     let mut bytes = Vec::new();
-    let (mut bits, mut held) = (0u32, 0);
+    let (mut bits, mut bit_count) = (0u32, 0);
     for byte in text.bytes().filter(|byte| *byte != b'=') {
         let value = match byte {
             b'A'..=b'Z' => byte - b'A',
@@ -969,11 +971,11 @@ fn of_base64(text: &str) -> Option<String> {
             _ => return None,
         };
         bits = (bits << 6) | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
-            bits &= (1 << held) - 1;
+        bit_count += 6;
+        if bit_count >= 8 {
+            bit_count -= 8;
+            bytes.push((bits >> bit_count) as u8);
+            bits &= (1 << bit_count) - 1;
         }
     }
     String::from_utf8(bytes).ok()

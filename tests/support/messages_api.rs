@@ -31,7 +31,7 @@ pub(crate) enum Reply {
     /// A call of the tool with this input.
     Call(Value),
     /// The same call with this stop reason, such as `max_tokens` or `refusal`.
-    Ended(Value, &'static str),
+    CallWithStopReason(Value, &'static str),
     /// Text without a tool call.
     Text(&'static str),
     /// An error of the API, with the value of `retry-after`.
@@ -104,7 +104,7 @@ fn serve(
         } else if received.header("anthropic-version") != "2023-06-01" {
             Some((400, "anthropic-version: header is required"))
         } else {
-            mistake(&body).map(|mistake| (400, mistake))
+            find_mistake(&body).map(|mistake| (400, mistake))
         };
         if let Some((status, message)) = refusal {
             respond(&mut stream, status, None, &error(status, message))?;
@@ -123,7 +123,7 @@ fn serve(
         }
         let (content, stop) = match reply {
             Reply::Call(input) => (call(&request, &input), "tool_use"),
-            Reply::Ended(input, stop) => (call(&request, &input), stop),
+            Reply::CallWithStopReason(input, stop) => (call(&request, &input), stop),
             Reply::Text(text) => (json!([{ "type": "text", "text": text }]), "end_turn"),
             Reply::Error(status, message, after) => {
                 respond(&mut stream, status, after, &error(status, message))?;
@@ -158,7 +158,7 @@ fn serve(
 }
 
 /// Returns what the real API would reject in a request.
-fn mistake(body: &Value) -> Option<&'static str> {
+fn find_mistake(body: &Value) -> Option<&'static str> {
     let is_text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     let tools = body["tools"].as_array();
     let has_tool = |name: &Value| tools.is_some_and(|tools| tools.iter().any(|tool| tool["name"] == *name));

@@ -19,7 +19,7 @@ use serde_json::Value;
 
 /// How long a condition may take to become true. Long, for a machine that builds beside the tests;
 /// it makes no passing test slower.
-const PATIENCE: Duration = Duration::from_secs(120);
+const WAIT_MAX: Duration = Duration::from_secs(120);
 
 pub(crate) struct Sandbox {
     folder: tempfile::TempDir,
@@ -67,9 +67,9 @@ impl Sandbox {
 
     pub(crate) fn run<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Output {
         let output = self.command().args(arguments).output().unwrap();
-        for said in [&output.stdout, &output.stderr] {
-            let found = memchr::memmem::find(said, github_api::TOKEN.as_bytes());
-            assert!(found.is_none(), "the token is told: {}", String::from_utf8_lossy(said));
+        for bytes in [&output.stdout, &output.stderr] {
+            let found = memchr::memmem::find(bytes, github_api::TOKEN.as_bytes());
+            assert!(found.is_none(), "the token is printed: {}", String::from_utf8_lossy(bytes));
         }
         output
     }
@@ -87,7 +87,7 @@ impl Sandbox {
     }
 
     /// Runs a command with the given text on its standard input.
-    pub(crate) fn fed(&self, arguments: &[&str], input: &[u8]) -> Output {
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &[u8]) -> Output {
         let mut child = self
             .command()
             .args(arguments)
@@ -123,16 +123,16 @@ impl Drop for Sandbox {
         let state = self.path().join("state/nugget");
         let Ok(brains) = std::fs::read_dir(state) else { return };
         for brain in brains.flatten() {
-            until("the drainer has gone", || !queue::is_held(&brain.path().join("drain.lock")));
+            wait_until("the worker has exited", || !queue::is_held(&brain.path().join("drain.lock")));
         }
     }
 }
 
 /// Waits for a condition; `what` describes it in the panic at the time limit.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "waited too long until {what}");
+        assert!(begun.elapsed() < WAIT_MAX, "waited too long until {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -166,9 +166,9 @@ pub(crate) fn fixture(path: &str) -> PathBuf {
 }
 
 /// A started process that is killed when it is dropped.
-pub(crate) struct Running(pub(crate) Child);
+pub(crate) struct ChildGuard(pub(crate) Child);
 
-impl Drop for Running {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -13,7 +13,7 @@ static EXTRACT: LazyLock<Map<String, Value>> = LazyLock::new(|| {
 });
 
 /// Returns what the description finds wrong with a request. The path is without the API's base.
-pub(crate) fn mistakes_of_request(
+pub(crate) fn request_mistakes(
     method: &str,
     path: &str,
     query: &BTreeMap<String, String>,
@@ -42,7 +42,7 @@ pub(crate) fn mistakes_of_request(
 
 /// Returns what the description finds wrong with an answer. A status that the description does not name is
 /// not checked: it names neither rate limits nor all refusals.
-pub(crate) fn mistakes_of_answer(method: &str, path: &str, status: u16, body: &Value) -> Vec<String> {
+pub(crate) fn response_mistakes(method: &str, path: &str, status: u16, body: &Value) -> Vec<String> {
     let Some(operation) = operation(method, path) else { return Vec::new() };
     let mut mistakes = Vec::new();
     match operation["answers"].get(status.to_string()) {
