@@ -448,7 +448,7 @@ fn a_server_answers_by_meaning_across_a_change_of_models() {
     std::fs::write(sandbox.brain().join("outbox.md"), note).unwrap();
     sandbox.ok(["index"]);
     let may_pass = Arc::new(AtomicBool::new(false));
-    let api = EmbeddingsApi::behind_a_gate(&may_pass);
+    let api = EmbeddingsApi::start_gated(&may_pass);
     let provider = [
         ("NUGGET_EMBED_PROVIDER", "openai"),
         ("NUGGET_EMBED_URL", &api.url),
