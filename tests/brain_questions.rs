@@ -16,16 +16,16 @@ const DEADLINE: Duration = Duration::from_secs(120);
 
 /// Copies the units into a sandbox's brain.
 pub(crate) fn copy_brain(sandbox: &Sandbox) {
-    copy(&fixture("brain"), &sandbox.brain());
+    copy_folder(&fixture("brain"), &sandbox.brain());
 }
 
-fn copy(from: &Path, to: &Path) {
+fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
         let to = to.join(entry.file_name());
         if entry.path().is_dir() {
-            copy(&entry.path(), &to)
+            copy_folder(&entry.path(), &to)
         } else {
             std::fs::copy(entry.path(), to).map(drop).unwrap()
         }
@@ -37,11 +37,11 @@ fn questions(name: &str) -> Vec<Value> {
 }
 
 /// Removes the relations from every unit of a copy.
-fn without_relations(folder: &Path) {
+fn remove_relations(folder: &Path) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            without_relations(&path);
+            remove_relations(&path);
         } else if path.extension().is_some_and(|extension| extension == "md") {
             let text = std::fs::read_to_string(&path).unwrap();
             let mut inside = false;
@@ -63,9 +63,9 @@ fn ask_all(questions: &[String]) -> Vec<Vec<(String, String)>> {
 /// Asks all questions in one service and returns the units found for each, best first.
 fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
     let folder = tempfile::tempdir().unwrap();
-    copy(&fixture("brain"), folder.path());
+    copy_folder(&fixture("brain"), folder.path());
     if !related {
-        without_relations(folder.path());
+        remove_relations(folder.path());
     }
     let brain = Brain::init(folder.path()).unwrap().brain;
     let setup = Setup {

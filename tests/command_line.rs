@@ -55,8 +55,8 @@ fn a_second_init_changes_nothing_and_says_so() {
     let before = picture();
     assert_eq!(before.1, "", "the work tree is clean after init");
     let brain = sandbox.brain();
-    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
-    assert!(said.contains("is already a brain; nothing was changed"), "{said}");
+    let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
+    assert!(printed.contains("is already a brain; nothing was changed"), "{printed}");
     assert_eq!(picture(), before);
     let json = sandbox.json(["init", "--path", brain.to_str().unwrap(), "--json"]);
     assert_eq!(json["changed"], false);
@@ -74,8 +74,8 @@ fn an_existing_repository_is_adopted_not_overwritten() {
     sandbox.git(&["add", "."]);
     sandbox.git(&["commit", "-m", "mine"]);
     let head = sandbox.git(&["rev-parse", "HEAD"]);
-    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
-    assert!(said.contains("adopted") && said.contains("1 note"), "{said}");
+    let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap()]);
+    assert!(printed.contains("adopted") && printed.contains("1 note"), "{printed}");
     assert_eq!(sandbox.git(&["rev-parse", "HEAD"]), head);
     assert_eq!(std::fs::read_to_string(brain.join(".gitignore")).unwrap(), "*.tmp\n.nugget/\n");
     let found = sandbox.json(["ask", "who should own a cache", "--no-llm", "--json"]);
@@ -322,12 +322,12 @@ fn help_fits_80_columns_and_has_examples() {
 #[test]
 fn errors_say_what_happened_and_what_to_do() {
     let (sandbox, empty) = (Sandbox::with_brain(), Sandbox::new());
-    let mut told = String::new();
+    let mut errors = String::new();
     let mut tell = |sandbox: &Sandbox, arguments: &[&str]| {
         let output = sandbox.run(arguments);
         let stderr = String::from_utf8(output.stderr).unwrap();
         let stderr = stderr.replace(sandbox.path().to_str().unwrap(), "~");
-        told.push_str(&format!(
+        errors.push_str(&format!(
             "$ nugget {}\n{stderr}[{}]\n\n",
             arguments.join(" "),
             output.status.code().unwrap()
@@ -357,11 +357,11 @@ fn errors_say_what_happened_and_what_to_do() {
     ] {
         tell(&sandbox, arguments);
     }
-    insta::assert_snapshot!("errors", told);
+    insta::assert_snapshot!("errors", errors);
 }
 
 /// Runs a script in a shell and returns its output, if that shell is installed.
-fn shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<String> {
+fn run_shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<String> {
     let nugget = std::path::Path::new(env!("CARGO_BIN_EXE_nugget")).parent().unwrap();
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = std::process::Command::new(shell);
@@ -395,17 +395,17 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
     let bash = "source script.bash
         try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9; COMPREPLY=(); _clap_complete_nugget nugget \"${@: -1}\"; echo \"${COMPREPLY[@]}\"; }
         try nugget show bounded; try nugget forget-capture 1; try nugget sta";
-    if let Some(said) = shell(&sandbox, "bash", &["--norc", "-c", bash]) {
-        assert_eq!(said, "bounded-worker-pools-in-go\n1\nstatus\n");
+    if let Some(printed) = run_shell(&sandbox, "bash", &["--norc", "-c", bash]) {
+        assert_eq!(printed, "bounded-worker-pools-in-go\n1\nstatus\n");
     }
     let fish = "source script.fish; complete -C 'nugget show bounded'; complete -C 'nugget forget-capture 1'; complete -C 'nugget sta'";
-    if let Some(said) = shell(&sandbox, "fish", &["--no-config", "-c", fish]) {
-        let first: Vec<&str> = said.lines().map(|line| line.split('\t').next().unwrap()).collect();
-        assert_eq!(first, ["bounded-worker-pools-in-go", "1", "status"], "{said}");
+    if let Some(printed) = run_shell(&sandbox, "fish", &["--no-config", "-c", fish]) {
+        let first: Vec<&str> = printed.lines().map(|line| line.split('\t').next().unwrap()).collect();
+        assert_eq!(first, ["bounded-worker-pools-in-go", "1", "status"], "{printed}");
     }
     let zsh = "autoload -U compinit; compinit -u -d zcompdump; source script.zsh; print ${_comps[nugget]}";
-    if let Some(said) = shell(&sandbox, "zsh", &["-f", "-c", zsh]) {
-        assert_eq!(said, "_clap_dynamic_completer_nugget\n");
+    if let Some(printed) = run_shell(&sandbox, "zsh", &["-f", "-c", zsh]) {
+        assert_eq!(printed, "_clap_dynamic_completer_nugget\n");
     }
 }
 

@@ -42,7 +42,7 @@ fn newest(sandbox: &Sandbox) -> Value {
 }
 
 /// Waits until the newest capture has ended, starting the worker as often as needed.
-fn ended(sandbox: &Sandbox) -> Value {
+fn wait_for_newest(sandbox: &Sandbox) -> Value {
     wait_until("the capture has ended", || {
         let state = newest(sandbox)["state"].clone();
         if state == "retrying" || state == "queued" {
@@ -53,16 +53,16 @@ fn ended(sandbox: &Sandbox) -> Value {
     newest(sandbox)
 }
 
-fn ledger(sandbox: &Sandbox) -> rusqlite::Connection {
+fn open_queue(sandbox: &Sandbox) -> rusqlite::Connection {
     let folders = fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
     let mut queues = folders.map(|folder| folder.unwrap().path().join("queue.db"));
-    let ledger = rusqlite::Connection::open(queues.find(|queue| queue.is_file()).unwrap()).unwrap();
-    ledger.busy_timeout(Duration::from_secs(20)).unwrap();
-    ledger
+    let queue = rusqlite::Connection::open(queues.find(|file| file.is_file()).unwrap()).unwrap();
+    queue.busy_timeout(Duration::from_secs(20)).unwrap();
+    queue
 }
 
-fn idle(sandbox: &Sandbox) {
-    wait_until("the drainer has gone", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
+fn wait_until_idle(sandbox: &Sandbox) {
+    wait_until("the worker has exited", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
 
 /// Asserts that the remote has the capture's branch with one commit and one pull request for it.
@@ -95,39 +95,39 @@ fn assert_no_token(folder: &Path) {
             }
         }
     }
-    let processes = processes(folder);
+    let processes = process_arguments(folder);
     assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
 }
 
 /// Returns the arguments of each process whose arguments, environment or working folder name this folder.
-fn processes(folder: &Path) -> Vec<String> {
+fn process_arguments(folder: &Path) -> Vec<String> {
     let folder = folder.to_str().unwrap();
     let processes = fs::read_dir("/proc").unwrap().flatten().filter_map(|process| {
         let read = |name: &str| fs::read(process.path().join(name)).unwrap_or_default();
         let (arguments, environment) = (read("cmdline"), read("environ"));
         let has = |text: &[u8]| memchr::memmem::find(text, folder.as_bytes()).is_some();
-        let stands_there =
+        let works_there =
             || fs::read_link(process.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(folder));
-        let is_ours = has(&arguments) || has(&environment) || stands_there();
+        let is_ours = has(&arguments) || has(&environment) || works_there();
         is_ours.then(|| String::from_utf8_lossy(&arguments).replace('\0', " "))
     });
     processes.collect()
 }
 
 /// Checks the processes repeatedly while `work` runs.
-fn watched<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
+fn watch_for_token<T>(folder: &Path, work: impl FnOnce() -> T) -> T {
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _end = End(&is_over);
+        let _end = SetOnDrop(&is_over);
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
-                let processes = processes(folder);
+                let processes = process_arguments(folder);
                 assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
             }
         });
@@ -143,7 +143,7 @@ fn a_session_becomes_one_pull_request_that_lists_its_units() {
     sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
     api.with_repository(SLUG, |repo| repo.labels = vec!["nugget".to_owned(), "bug".to_owned()]);
     let before = (sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"]));
-    let capture = watched(sandbox.path(), || sandbox.capture(&fixture(TRANSCRIPT)));
+    let capture = watch_for_token(sandbox.path(), || sandbox.capture(&fixture(TRANSCRIPT)));
     let pull = assert_delivered_once(&sandbox, &api, &capture);
     assert_eq!(capture["pull_state"], "open");
     assert_eq!(capture["pushed"], capture["commit"]);
@@ -162,7 +162,7 @@ fn a_session_becomes_one_pull_request_that_lists_its_units() {
         api.log().iter().filter(|line| line.starts_with("POST") && line.contains("/pulls ")).count(),
         1
     );
-    idle(&sandbox);
+    wait_until_idle(&sandbox);
     assert_no_token(sandbox.path());
 }
 
@@ -176,14 +176,14 @@ fn a_worker_in_a_terminal_never_prints_the_token() {
         let transcript = fixture(TRANSCRIPT);
         let output = sandbox.run(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
         assert!(output.status.success());
-        idle(&sandbox);
-        ledger(&sandbox).execute("DELETE FROM pauses", []).unwrap();
-        ledger(&sandbox).execute("UPDATE captures SET not_before_ms = 0", []).unwrap();
+        wait_until_idle(&sandbox);
+        open_queue(&sandbox).execute("DELETE FROM pauses", []).unwrap();
+        open_queue(&sandbox).execute("UPDATE captures SET not_before_ms = 0", []).unwrap();
         // The output is searched too, as that of every command is.
         assert!(sandbox.run(["drain", "-vv"]).status.success());
         let pauses: rusqlite::Result<i64> =
-            ledger(&sandbox).query_row("SELECT count(*) FROM pauses", [], |row| row.get(0));
-        assert_eq!(pauses.unwrap(), 1, "it has tried in vain");
+            open_queue(&sandbox).query_row("SELECT count(*) FROM pauses", [], |row| row.get(0));
+        assert_eq!(pauses.unwrap(), 1, "it has tried and failed");
         assert_no_token(sandbox.path());
     }
 }
@@ -231,19 +231,19 @@ fn a_worker_killed_at_any_request_delivers_exactly_once() {
         sandbox.ok(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap()]);
         for death in 1..=deaths {
             wait_until("the request hangs", || api.hanging_requests() == death);
-            let processes = processes(sandbox.path());
+            let processes = process_arguments(sandbox.path());
             assert!(processes.iter().all(|arguments| !arguments.contains(TOKEN)), "{processes:#?}");
             if matching.contains("git-receive-pack") {
                 let is_git = |arguments: &String| arguments.contains("/me/brain.git");
                 assert!(processes.iter().any(is_git), "no git at work: {processes:#?}");
             }
-            kill_drainer(&sandbox);
+            kill_worker(&sandbox);
             sandbox.ok(["retry", "--all"]);
         }
-        let capture = ended(&sandbox);
+        let capture = wait_for_newest(&sandbox);
         let pull = assert_delivered_once(&sandbox, &api, &capture);
         assert_eq!(pull.labels, ["knowledge"], "{matching} {what:?}");
-        idle(&sandbox);
+        wait_until_idle(&sandbox);
         assert_no_token(sandbox.path());
     }
 }
@@ -270,25 +270,25 @@ fn a_renewed_token_is_used_by_the_running_process() {
     let login = sandbox.path().join("login");
     fs::write(&login, "a-token-that-has-expired").unwrap();
     let transcript = fixture(TRANSCRIPT);
-    let told = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
-    assert!(told.contains("not delivered yet"), "{told}");
+    let printed = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+    assert!(printed.contains("not delivered yet"), "{printed}");
     let pid = || sandbox.json(["status", "--json"])["drainer"]["pid"].as_i64().unwrap();
     let before = pid();
     fs::write(&login, TOKEN).unwrap();
-    let capture = ended(&sandbox);
-    assert_eq!(pid(), before, "no other process has taken it over");
+    let capture = wait_for_newest(&sandbox);
+    assert_eq!(pid(), before, "the same process is still running");
     assert_delivered_once(&sandbox, &api, &capture);
     fs::remove_file(&login).unwrap();
     assert_no_token(sandbox.path());
-    kill_drainer(&sandbox);
+    kill_worker(&sandbox);
 }
 
-fn kill_drainer(sandbox: &Sandbox) {
+fn kill_worker(sandbox: &Sandbox) {
     let pid = sandbox.json(["status", "--json"])["drainer"]["pid"].as_i64().unwrap();
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
     // Still our process: it holds the drain lock.
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    wait_until("the drainer is dead", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
+    wait_until("the worker is dead", || sandbox.json(["status", "--json"])["drainer"]["running"] == false);
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
     let pulls = "/repos/me/brain/pulls";
     let status = |status, message| Failure::Status(status, message, Vec::new());
     let later = vec![("retry-after", "77".to_owned())];
-    for (matching, what, told) in [
+    for (matching, what, expected) in [
         (pulls, status(401, "Bad credentials"), "gh auth login"),
         (pulls, status(403, "Resource not accessible by personal access token"), "pull requests"),
         (pulls, status(404, "Not Found"), "nugget doctor"),
@@ -314,9 +314,12 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         api.fail_next(1000, matching, what.clone());
         let output =
             sandbox.run(["capture-session", "--transcript", fixture(TRANSCRIPT).to_str().unwrap(), "--wait"]);
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success() && said.contains("not delivered yet"), "{what:?}: {said}");
-        idle(&sandbox);
+        let output_text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success() && output_text.contains("not delivered yet"),
+            "{what:?}: {output_text}"
+        );
+        wait_until_idle(&sandbox);
         // However many captures wait, only the oldest is tried.
         let second = sandbox.run([
             "capture-session",
@@ -325,11 +328,11 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
             "--wait",
         ]);
         assert!(String::from_utf8(second.stdout).unwrap().contains("not delivered yet"));
-        idle(&sandbox);
+        wait_until_idle(&sandbox);
         let status = sandbox.json(["status", "--json"]);
         assert_eq!(status["queue"]["dead"], 0);
         let waits = &status["remote"]["waits"];
-        assert!(waits["why"].as_str().unwrap().contains(told), "{what:?}: {waits}");
+        assert!(waits["why"].as_str().unwrap().contains(expected), "{what:?}: {waits}");
         assert!(sandbox.ok(["status"]).contains("deliveries have waited"));
         let (second, first) = (&status["captures"][0], &status["captures"][1]);
         assert_eq!(first["attempts"], 1, "no attempt is counted");
@@ -338,7 +341,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         assert!(api.log().iter().all(|line| !line.contains(&session)), "{what:?}: {:#?}", api.log());
         // The failure is resolved: both are delivered, the older one first.
         api.clear_failures();
-        assert_eq!(ended(&sandbox)["state"], "done");
+        assert_eq!(wait_for_newest(&sandbox)["state"], "done");
         let numbers: Vec<Value> = sandbox.json(["status", "--json"])["captures"]
             .as_array()
             .unwrap()
@@ -346,7 +349,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
             .map(|capture| capture["pull_number"].clone())
             .collect();
         assert_eq!(numbers, [2, 1], "{what:?}");
-        idle(&sandbox);
+        wait_until_idle(&sandbox);
         assert_no_token(sandbox.path());
     }
 }
@@ -361,7 +364,7 @@ fn an_invalid_pull_request_is_a_failed_capture_with_a_reason() {
     assert_eq!(capture["state"], "dead", "{capture}");
     assert!(capture["reason"].as_str().unwrap().contains("title is too sad"), "{capture}");
     sandbox.ok(["retry", "--all"]);
-    assert_delivered_once(&sandbox, &api, &ended(&sandbox));
+    assert_delivered_once(&sandbox, &api, &wait_for_newest(&sandbox));
 }
 
 #[test]
@@ -378,9 +381,9 @@ fn a_closed_pull_request_is_not_opened_again() {
         (&"done".into(), &"closed".into())
     );
     let asked = api.log().len();
-    let again = sandbox.json(["sync", "--json"]);
-    assert_eq!(again["remote"]["closed"], serde_json::json!([]));
-    assert_eq!(api.log().len(), asked, "nothing is open any more: nothing is asked");
+    let second_sync = sandbox.json(["sync", "--json"]);
+    assert_eq!(second_sync["remote"]["closed"], serde_json::json!([]));
+    assert_eq!(api.log().len(), asked, "no open pull request, so no request");
 }
 
 #[test]
@@ -393,7 +396,7 @@ fn captures_from_before_the_remote_are_delivered_oldest_first() {
     let third = sandbox.capture(&fixture("transcripts/synthetic/k8s_probe.jsonl"));
     sandbox.git(&["branch", "-D", third["branch"].as_str().unwrap()]);
     // Otherwise the last worker may be the first to see the remote.
-    idle(&sandbox);
+    wait_until_idle(&sandbox);
     let api = GithubApi::start();
     let bare = api.add_repository(SLUG);
     sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
@@ -402,7 +405,7 @@ fn captures_from_before_the_remote_are_delivered_oldest_first() {
     connect(&mut sandbox, &api);
     let synced = sandbox.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["delivered_late"], 3, "{synced}");
-    ended(&sandbox);
+    wait_for_newest(&sandbox);
     let pulls = api.pulls(SLUG);
     let branches: Vec<&str> = pulls.iter().map(|pull| pull.branch.as_str()).collect();
     assert_eq!(branches, [first["branch"].as_str().unwrap(), second["branch"].as_str().unwrap()]);
@@ -416,9 +419,9 @@ fn an_import_becomes_a_pull_request() {
     let sandbox = brain_at(&api);
     let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
     fs::write(sandbox.path().join("caches.md"), note).unwrap();
-    let told = sandbox.ok(["import", "caches.md"]);
-    assert!(told.contains("the branch is being pushed"), "{told}");
-    let capture = ended(&sandbox);
+    let printed = sandbox.ok(["import", "caches.md"]);
+    assert!(printed.contains("the branch is being pushed"), "{printed}");
+    let capture = wait_for_newest(&sandbox);
     let pull = assert_delivered_once(&sandbox, &api, &capture);
     assert_eq!((&capture["origin"], &capture["units"]), (&"import".into(), &1.into()));
     assert!(pull.title.starts_with("Knowledge imported 20"), "{}", pull.title);
@@ -440,8 +443,8 @@ fn an_import_from_before_the_remote_is_delivered_later() {
     let mut sandbox = Sandbox::with_brain();
     let note = "# Who owns a cache\n\nA cache without an owner is a leak, every single time.\n";
     fs::write(sandbox.path().join("caches.md"), note).unwrap();
-    let told = sandbox.ok(["import", "caches.md"]);
-    assert!(!told.contains("remote"), "{told}");
+    let printed = sandbox.ok(["import", "caches.md"]);
+    assert!(!printed.contains("remote"), "{printed}");
     assert_eq!(newest(&sandbox)["state"], "done");
     let api = GithubApi::start();
     let bare = api.add_repository(SLUG);
@@ -449,7 +452,7 @@ fn an_import_from_before_the_remote_is_delivered_later() {
     sandbox.git(&["remote", "add", "origin", &api.clone_url(SLUG)]);
     connect(&mut sandbox, &api);
     assert_eq!(sandbox.json(["sync", "--json"])["remote"]["delivered_late"], 1);
-    assert_delivered_once(&sandbox, &api, &ended(&sandbox));
+    assert_delivered_once(&sandbox, &api, &wait_for_newest(&sandbox));
 }
 
 #[test]
@@ -462,14 +465,14 @@ fn an_offline_backlog_is_delivered_in_order_two_requests_each() {
     let count = names.len();
     for name in names {
         let transcript = fixture(&format!("transcripts/synthetic/{name}.jsonl"));
-        let told = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
-        assert!(told.contains("not delivered yet"), "{told}");
+        let printed = sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
+        assert!(printed.contains("not delivered yet"), "{printed}");
     }
-    idle(&sandbox);
+    wait_until_idle(&sandbox);
     assert_eq!(api.log(), Vec::<String>::new());
     sandbox.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)]);
     sandbox.json(["sync", "--json"]);
-    ended(&sandbox);
+    wait_for_newest(&sandbox);
     let captures = sandbox.json(["status", "--json"])["captures"].clone();
     let numbers: Vec<u64> = captures
         .as_array()
@@ -514,10 +517,10 @@ fn servers_and_workers_notice_merges_on_their_own() {
     let mut sandbox = brain_at(&api);
     sandbox.variables.retain(|(name, _)| name != "NUGGET_SYNC_MINUTES");
     let capture = sandbox.capture(&fixture(TRANSCRIPT));
-    idle(&sandbox);
+    wait_until_idle(&sandbox);
     api.merge(SLUG, capture["pull_number"].as_u64().unwrap(), Merge::Commit).unwrap();
     // A worker that starts checks for merges unless one was made recently, so the last check is made old.
-    ledger(&sandbox).execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
+    open_queue(&sandbox).execute("UPDATE reports SET at_ms = 0 WHERE name = 'sync'", []).unwrap();
     sandbox.capture(&fixture("transcripts/synthetic/go_race.jsonl"));
     wait_until("the merge is noticed", || {
         sandbox.json(["status", "--json"])["captures"][1]["pull_state"] == "merged"

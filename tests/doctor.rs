@@ -34,7 +34,7 @@ fn doctor(sandbox: &Sandbox, prepare: impl FnOnce(&mut Command)) -> (Option<i32>
 }
 
 /// Writes a program with this name to a PATH of its own, beside the tools that it needs.
-fn program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
+fn install_program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
     let folder = sandbox.path().join("bin");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -44,7 +44,7 @@ fn program(sandbox: &Sandbox, name: &str, script: &str) -> std::ffi::OsString {
 }
 
 /// Creates a brain whose remote is a repository of the local GitHub.
-fn on_github() -> (GithubApi, Sandbox) {
+fn brain_on_github() -> (GithubApi, Sandbox) {
     let api = GithubApi::start();
     let bare = api.add_repository(SLUG);
     let sandbox = Sandbox::with_brain();
@@ -53,7 +53,7 @@ fn on_github() -> (GithubApi, Sandbox) {
     (api, sandbox)
 }
 
-fn tidied(sandbox: &Sandbox, output: &Output, more: &[(&str, &str)]) -> String {
+fn normalise(sandbox: &Sandbox, output: &Output, more: &[(&str, &str)]) -> String {
     let mut text = String::from_utf8(output.stdout.clone()).unwrap();
     text = text.replace(sandbox.path().to_str().unwrap(), "[HOME]");
     for (from, to) in more {
@@ -76,14 +76,14 @@ fn a_new_machine_gets_setup_steps() {
     let sandbox = Sandbox::new();
     let output = sandbox.command().args(["doctor", "--offline"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    insta::assert_snapshot!("doctor_without_a_brain", tidied(&sandbox, &output, &[]));
-    assert!(!sandbox.path().join("state").exists(), "looking makes nothing");
+    insta::assert_snapshot!("doctor_without_a_brain", normalise(&sandbox, &output, &[]));
+    assert!(!sandbox.path().join("state").exists(), "the checks create nothing");
 }
 
 #[test]
 fn a_brain_on_github_passes_every_check() {
-    let (api, sandbox) = on_github();
-    let path = program(&sandbox, "unused", "");
+    let (api, sandbox) = brain_on_github();
+    let path = install_program(&sandbox, "unused", "");
     std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_nugget"), sandbox.path().join("bin/nugget")).unwrap();
     let client = sandbox.path().join(".claude");
     std::fs::create_dir_all(&client).unwrap();
@@ -100,24 +100,24 @@ fn a_brain_on_github_passes_every_check() {
     };
     let hidden = api.url.trim_start_matches("http://").to_owned();
     let output = run(&[]);
-    insta::assert_snapshot!("doctor_with_github", tidied(&sandbox, &output, &[(&hidden, "[GITHUB]")]));
-    assert_eq!(output.status.code(), Some(0), "warnings are no failure");
+    insta::assert_snapshot!("doctor_with_github", normalise(&sandbox, &output, &[(&hidden, "[GITHUB]")]));
+    assert_eq!(output.status.code(), Some(0), "warnings are not failures");
     let before = api.log().len();
     let output = run(&["--offline"]);
     assert_eq!(output.status.code(), Some(0));
-    assert_eq!(api.log().len(), before, "offline asks nobody");
+    assert_eq!(api.log().len(), before, "offline sends no request");
 }
 
 #[test]
 fn a_token_is_found_and_its_source_is_named() {
-    let (api, sandbox) = on_github();
+    let (api, sandbox) = brain_on_github();
     let helper = sandbox.path().join("helper");
     std::fs::write(
         &helper,
         format!("[credential]\n\thelper = \"!f() {{ echo username=x; echo password={TOKEN}; }}; f\"\n"),
     )
     .unwrap();
-    let gh = program(
+    let gh = install_program(
         &sandbox,
         "gh",
         &format!("env > \"$HOME/gh-env\"; echo \"$@\" > \"$HOME/gh-args\"; echo {TOKEN}"),
@@ -148,10 +148,10 @@ fn a_token_is_found_and_its_source_is_named() {
             command.env("NUGGET_GITHUB_API", api.api_url());
             prepare(command);
         });
-        let told = checks["token"]["told"].as_str().unwrap();
-        assert!(told.contains(wanted), "{wanted}: {told}");
+        let message = checks["token"]["told"].as_str().unwrap();
+        assert!(message.contains(wanted), "{wanted}: {message}");
         let is_found = !wanted.starts_with("none");
-        assert_eq!(checks["token"]["level"] == "ok", is_found, "{told}");
+        assert_eq!(checks["token"]["level"] == "ok", is_found, "{message}");
         assert_eq!(checks["remote"]["level"] == "ok", is_found, "{}", checks["remote"]);
     }
     let arguments = std::fs::read_to_string(sandbox.path().join("gh-args")).unwrap();
@@ -162,7 +162,7 @@ fn a_token_is_found_and_its_source_is_named() {
 
 #[test]
 fn a_hanging_helper_is_killed_with_its_children() {
-    let (api, sandbox) = on_github();
+    let (api, sandbox) = brain_on_github();
     let (helper, pid) = (sandbox.path().join("helper"), sandbox.path().join("pid"));
     let script = format!("!f() {{ echo $$ > {}; sleep 600; }}; f", pid.display());
     std::fs::write(&helper, format!("[credential]\n\thelper = \"{script}\"\n")).unwrap();
@@ -174,12 +174,12 @@ fn a_hanging_helper_is_killed_with_its_children() {
     let pid = std::fs::read_to_string(&pid).unwrap();
     let line = format!("/proc/{}/cmdline", pid.trim());
     // Once it is dead it has no command line to read, even before its parent reaps it.
-    wait_until("the helper has gone", || std::fs::read(&line).unwrap_or_default().is_empty());
+    wait_until("the helper is dead", || std::fs::read(&line).unwrap_or_default().is_empty());
 }
 
 #[test]
 fn a_token_is_sent_only_to_its_own_host() {
-    let (api, sandbox) = on_github();
+    let (api, sandbox) = brain_on_github();
     // The remote's host is not a known GitHub, so the variables for github.com are not sent there.
     let (_, checks) = doctor(&sandbox, |command| {
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
@@ -199,19 +199,19 @@ fn a_token_is_sent_only_to_its_own_host() {
 
 #[test]
 fn each_github_failure_has_its_own_line() {
-    let (api, sandbox) = on_github();
-    let look = || {
+    let (api, sandbox) = brain_on_github();
+    let check_text = || {
         doctor(&sandbox, |command| {
             command.env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", TOKEN);
         })
     };
     let line = |checks: &BTreeMap<String, Value>, name: &str| {
         let check = &checks[name];
-        let mend = check["mend"].as_str().unwrap_or_default();
-        format!("{} {} {mend}", check["level"].as_str().unwrap(), check["told"].as_str().unwrap())
+        let fix = check["mend"].as_str().unwrap_or_default();
+        format!("{} {} {fix}", check["level"].as_str().unwrap(), check["told"].as_str().unwrap())
     };
     let check = |name: &str, wanted: &[&str]| {
-        let (_, checks) = look();
+        let (_, checks) = check_text();
         let line = line(&checks, name);
         assert!(wanted.iter().all(|wanted| line.contains(wanted)), "{wanted:?}: {line}");
     };
@@ -299,7 +299,7 @@ fn every_broken_part_gives_a_line_and_never_a_crash() {
 #[test]
 fn an_outdated_git_is_reported() {
     let sandbox = Sandbox::with_brain();
-    let path = program(&sandbox, "git", "echo git version 2.20.1");
+    let path = install_program(&sandbox, "git", "echo git version 2.20.1");
     let (code, checks) = doctor(&sandbox, |command| {
         command.arg("--offline").env("PATH", &path);
     });
@@ -314,7 +314,7 @@ fn stuck_and_failed_captures_are_reported() {
     sandbox.ok(["sync"]);
     let state = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap().flatten();
     let path = state.map(|brain| brain.path().join("queue.db")).find(|path| path.is_file()).unwrap();
-    let look = || {
+    let check_text = || {
         let (_, checks) = doctor(&sandbox, |command| {
             command.arg("--offline");
         });
@@ -322,17 +322,17 @@ fn stuck_and_failed_captures_are_reported() {
         assert_eq!(check["level"], if check["mend"].is_null() { "ok" } else { "warning" });
         format!("{} {}", check["told"].as_str().unwrap(), check["mend"].as_str().unwrap_or_default())
     };
-    assert_eq!(look(), "0 waiting, 0 done ");
+    assert_eq!(check_text(), "0 waiting, 0 done ");
     let queue = Queue::open(&path).unwrap();
     let session = knowledge::SessionId::verbatim("s1".to_owned());
     let announcement = Announcement::new(session, "/nowhere.jsonl", "command");
     let now = jiff::Timestamp::now();
     queue.add(&announcement, now - jiff::SignedDuration::from_hours(3)).unwrap();
-    assert_eq!(look(), "1 waiting, the oldest for 3 h, but no worker is running nugget retry --all");
+    assert_eq!(check_text(), "1 waiting, the oldest for 3 h, but no worker is running nugget retry --all");
     let claim = queue.claim(Stage::Intake, now).unwrap().unwrap();
     queue.finish(&claim, &Finish::Dead { reason: "no transcript".to_owned() }, now).unwrap();
     drop(queue);
-    let told = look();
-    assert!(told.starts_with("0 waiting, 0 done; 1 capture failed"), "{told}");
-    assert!(told.ends_with("`nugget retry --all`"), "{told}");
+    let message = check_text();
+    assert!(message.starts_with("0 waiting, 0 done; 1 capture failed"), "{message}");
+    assert!(message.ends_with("`nugget retry --all`"), "{message}");
 }

@@ -14,11 +14,11 @@ const ECHO: &str = "Decision: run `importer-check --lane 3` before each commit o
                     reads the importer unlocked.";
 const QUESTION: &str = "I commit a change to the importer, which the nightly job reads without a lock: is `importer-check` enough?";
 /// The ways in which nugget puts text into a session.
-const WAYS: [Way; 3] = [Way::Beginning, Way::Prompt, Way::Tool];
+const CHANNELS: [Channel; 3] = [Channel::SessionStart, Channel::Prompt, Channel::Tool];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Beginning,
+enum Channel {
+    SessionStart,
     Prompt,
     Tool,
 }
@@ -31,11 +31,11 @@ fn rule(lane: u32) -> String {
 }
 
 /// A brain that holds the rule of lane 3.
-struct House {
+struct Fixture {
     sandbox: Sandbox,
 }
 
-impl House {
+impl Fixture {
     fn new() -> Self {
         let mut sandbox = Sandbox::with_brain();
         // A machine that builds beside the tests is slow, and a late hook prints nothing.
@@ -50,15 +50,15 @@ impl House {
         crate::brain_questions::copy_brain(&sandbox);
         sandbox.git(&["add", "."]);
         sandbox.git(&["commit", "-qm", "units"]);
-        let house = Self { sandbox };
-        std::fs::create_dir_all(house.project().join(".git")).unwrap();
-        let mut first = Transcript::new(&house, "11111111-first");
-        first.person(&rule(3));
-        let capture = house.sandbox.capture(&first.path);
+        let fixture = Self { sandbox };
+        std::fs::create_dir_all(fixture.project().join(".git")).unwrap();
+        let mut first = Transcript::new(&fixture, "11111111-first");
+        first.add_prompt(&rule(3));
+        let capture = fixture.sandbox.capture(&first.path);
         assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
-        house.sandbox.git(&["merge", "-q", "--no-edit", capture["branch"].as_str().unwrap()]);
-        house.sandbox.ok(["index"]);
-        house
+        fixture.sandbox.git(&["merge", "-q", "--no-edit", capture["branch"].as_str().unwrap()]);
+        fixture.sandbox.ok(["index"]);
+        fixture
     }
 
     fn project(&self) -> PathBuf {
@@ -69,19 +69,24 @@ impl House {
         let mut input = json!({"session_id": event, "cwd": self.project(), "hook_event_name": event});
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let output = self.sandbox.run_with_input(&[command], format!("{input}\n").as_bytes());
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-        said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned()
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
+        printed["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned()
     }
 
     /// Returns what nugget itself prints; it holds the rule.
-    fn tell(&self, way: Way) -> String {
-        let told = match way {
-            Way::Beginning => self.hook("session-start", "SessionStart", &json!({"source": "startup"})),
-            Way::Prompt => self.hook("user-prompt", "UserPromptSubmit", &json!({"prompt": QUESTION})),
-            Way::Tool => mcp::answer(&self.sandbox, QUESTION),
+    fn recall(&self, channel: Channel) -> String {
+        let recalled = match channel {
+            Channel::SessionStart => {
+                self.hook("session-start", "SessionStart", &json!({"source": "startup"}))
+            }
+            Channel::Prompt => self.hook("user-prompt", "UserPromptSubmit", &json!({"prompt": QUESTION})),
+            Channel::Tool => mcp::answer(&self.sandbox, QUESTION),
         };
-        assert!(told.contains("Always run `importer-check --lane 3` before you commit"), "{way:?}: {told}");
-        told
+        assert!(
+            recalled.contains("Always run `importer-check --lane 3` before you commit"),
+            "{channel:?}: {recalled}"
+        );
+        recalled
     }
 }
 
@@ -94,14 +99,14 @@ struct Transcript {
 }
 
 impl Transcript {
-    fn new(house: &House, session: &str) -> Self {
-        let path = house.sandbox.path().join(format!("{session}.jsonl"));
-        Self { path, session: session.to_owned(), cwd: house.project(), lines: 0 }
+    fn new(fixture: &Fixture, session: &str) -> Self {
+        let path = fixture.sandbox.path().join(format!("{session}.jsonl"));
+        Self { path, session: session.to_owned(), cwd: fixture.project(), lines: 0 }
     }
 
     /// Copies the same lines into another session.
-    fn fork(&self, house: &House, session: &str) -> Self {
-        let fork = Self { lines: 1000, ..Self::new(house, session) };
+    fn fork(&self, fixture: &Fixture, session: &str) -> Self {
+        let fork = Self { lines: 1000, ..Self::new(fixture, session) };
         let text = std::fs::read_to_string(&self.path).unwrap();
         let (old, new) =
             (format!("\"sessionId\":\"{}\"", self.session), format!("\"sessionId\":\"{session}\""));
@@ -109,7 +114,7 @@ impl Transcript {
         fork
     }
 
-    fn line(&mut self, kind: &str, more: Value) {
+    fn add_line(&mut self, kind: &str, more: Value) {
         let mut line = json!({
             "parentUuid": null, "isSidechain": false, "type": kind, "uuid": format!("{}-{}", self.session, self.lines),
             "timestamp": format!("2026-11-16T17:{:02}:00.000Z", self.lines % 60), "userType": "external",
@@ -121,33 +126,36 @@ impl Transcript {
         self.lines += 1;
     }
 
-    fn person(&mut self, words: &str) {
+    fn add_prompt(&mut self, words: &str) {
         let message = json!({"role": "user", "content": words});
-        self.line("user", json!({"origin": {"kind": "human"}, "promptSource": "typed", "message": message}));
+        self.add_line(
+            "user",
+            json!({"origin": {"kind": "human"}, "promptSource": "typed", "message": message}),
+        );
     }
 
-    fn model(&mut self, block: &Value) {
-        self.line("assistant", json!({"message": {"role": "assistant", "content": [block]}}));
+    fn add_answer(&mut self, block: &Value) {
+        self.add_line("assistant", json!({"message": {"role": "assistant", "content": [block]}}));
     }
 
     /// Adds text to the session, as the client records it.
-    fn told(&mut self, way: Way, words: &str) {
+    fn add_recalled(&mut self, channel: Channel, words: &str) {
         let hook = |event: &str| {
             json!({"attachment": {
                 "type": "hook_additional_context", "content": [words], "hookName": event, "toolUseID": event, "hookEvent": event,
             }})
         };
-        match way {
-            Way::Beginning => self.line("attachment", hook("SessionStart")),
-            Way::Prompt => self.line("attachment", hook("UserPromptSubmit")),
-            Way::Tool => {
+        match channel {
+            Channel::SessionStart => self.add_line("attachment", hook("SessionStart")),
+            Channel::Prompt => self.add_line("attachment", hook("UserPromptSubmit")),
+            Channel::Tool => {
                 let id = format!("toolu_{}", self.lines);
                 let name = "mcp__plugin_nugget_nugget__get_relevant_context";
                 let input = json!({"task_description": QUESTION});
-                self.model(&json!({"type": "tool_use", "id": id, "name": name, "input": input}));
+                self.add_answer(&json!({"type": "tool_use", "id": id, "name": name, "input": input}));
                 let text = json!([{"type": "text", "text": words}]);
                 let result = json!([{"type": "tool_result", "tool_use_id": id, "content": text}]);
-                self.line("user", json!({"message": {"role": "user", "content": result}}));
+                self.add_line("user", json!({"message": {"role": "user", "content": result}}));
             }
         }
     }
@@ -159,73 +167,73 @@ fn reason(capture: &Value) -> &str {
 }
 
 /// Returns what the branch of a capture with one unit adds.
-fn added(house: &House, capture: &Value) -> String {
+fn branch_diff(fixture: &Fixture, capture: &Value) -> String {
     assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
-    house.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())])
+    fixture.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())])
 }
 
 #[test]
 fn recalled_text_is_not_learned_again() {
-    let house = House::new();
-    for (number, way) in WAYS.into_iter().enumerate() {
-        let told = house.tell(way);
+    let fixture = Fixture::new();
+    for (number, channel) in CHANNELS.into_iter().enumerate() {
+        let recalled = fixture.recall(channel);
         // The recalled text alone: no person stated the rule that it contains.
-        let mut heard = Transcript::new(&house, &format!("2222222{number}-heard"));
-        heard.told(way, &told);
-        heard.person("thanks, that is all");
-        let capture = house.sandbox.capture(&heard.path);
-        assert_eq!(reason(&capture), "no decision, fix or rule was stated in 1 turn", "{way:?}");
+        let mut recalled_only = Transcript::new(&fixture, &format!("2222222{number}-heard"));
+        recalled_only.add_recalled(channel, &recalled);
+        recalled_only.add_prompt("thanks, that is all");
+        let capture = fixture.sandbox.capture(&recalled_only.path);
+        assert_eq!(reason(&capture), "no decision, fix or rule was stated in 1 turn", "{channel:?}");
         // A model's restatement of the recalled text.
-        let mut echoed = Transcript::new(&house, &format!("3333333{number}-echoed"));
-        echoed.told(way, &told);
-        echoed.person("how do I commit this?");
-        echoed.model(&json!({"type": "text", "text": ECHO}));
-        let capture = house.sandbox.capture(&echoed.path);
-        assert!(reason(&capture).contains("(it repeats what was recalled: \""), "{way:?}: {capture}");
+        let mut echoed = Transcript::new(&fixture, &format!("3333333{number}-echoed"));
+        echoed.add_recalled(channel, &recalled);
+        echoed.add_prompt("how do I commit this?");
+        echoed.add_answer(&json!({"type": "text", "text": ECHO}));
+        let capture = fixture.sandbox.capture(&echoed.path);
+        assert!(reason(&capture).contains("(it repeats what was recalled: \""), "{channel:?}: {capture}");
     }
     // Without recalled text, the model's words are its own and are proposed.
-    let mut own = Transcript::new(&house, "44444444-own");
-    own.person("how do I commit this?");
-    own.model(&json!({"type": "text", "text": ECHO}));
-    assert!(added(&house, &house.sandbox.capture(&own.path)).contains("--lane 3"));
+    let mut own = Transcript::new(&fixture, "44444444-own");
+    own.add_prompt("how do I commit this?");
+    own.add_answer(&json!({"type": "text", "text": ECHO}));
+    assert!(branch_diff(&fixture, &fixture.sandbox.capture(&own.path)).contains("--lane 3"));
 }
 
 #[test]
 fn a_rule_that_differs_from_a_recalled_one_in_a_number_is_kept() {
-    let house = House::new();
-    let mut session = Transcript::new(&house, "22222222-told");
-    for way in WAYS {
-        session.told(way, &house.tell(way));
+    let fixture = Fixture::new();
+    let mut session = Transcript::new(&fixture, "22222222-told");
+    for channel in CHANNELS {
+        session.add_recalled(channel, &fixture.recall(channel));
     }
-    session.person(&rule(3));
-    let again = house.sandbox.capture(&session.path);
+    session.add_prompt(&rule(3));
+    let repeated = fixture.sandbox.capture(&session.path);
     let expected = "(it repeats what was recalled: \"Always run `importer-check --lane 3` before you commit";
-    assert!(reason(&again).contains(expected), "{again}");
+    assert!(reason(&repeated).contains(expected), "{repeated}");
 
     // The session continues; the new lines have not been captured yet.
-    session.told(Way::Beginning, &house.tell(Way::Beginning));
-    session.person(&rule(6));
-    let resumed = house.sandbox.capture(&session.path);
-    let is_new = |added: &str, lane: u32| {
+    session.add_recalled(Channel::SessionStart, &fixture.recall(Channel::SessionStart));
+    session.add_prompt(&rule(6));
+    let resumed = fixture.sandbox.capture(&session.path);
+    let is_new = |diff: &str, lane: u32| {
         let rule = format!("--lane {lane}`");
-        added.lines().any(|line| line.starts_with('+') && line.contains(&rule))
+        diff.lines().any(|line| line.starts_with('+') && line.contains(&rule))
     };
-    assert!(is_new(&added(&house, &resumed), 6), "{resumed}");
+    assert!(is_new(&branch_diff(&fixture, &resumed), 6), "{resumed}");
 
-    let mut fork = session.fork(&house, "33333333-fork");
-    fork.told(Way::Tool, &house.tell(Way::Tool));
-    fork.person(&rule(9));
-    let forked = house.sandbox.capture(&fork.path);
-    let diff = added(&house, &forked);
+    let mut fork = session.fork(&fixture, "33333333-fork");
+    fork.add_recalled(Channel::Tool, &fixture.recall(Channel::Tool));
+    fork.add_prompt(&rule(9));
+    let forked = fixture.sandbox.capture(&fork.path);
+    let diff = branch_diff(&fixture, &forked);
     assert!(is_new(&diff, 9) && !is_new(&diff, 6), "{diff}");
-    assert!(reason(&house.sandbox.capture(&fork.path)).contains("captured before"));
+    assert!(reason(&fixture.sandbox.capture(&fork.path)).contains("captured before"));
 
     // Each is a unit of its own: they merge in any order and are found.
     for branch in [&resumed, &forked].map(|capture| capture["branch"].as_str().unwrap()) {
-        house.sandbox.git(&["merge", "-q", "--no-edit", branch]);
+        fixture.sandbox.git(&["merge", "-q", "--no-edit", branch]);
     }
-    house.sandbox.ok(["index"]);
-    let known = mcp::answer(&house.sandbox, QUESTION);
+    fixture.sandbox.ok(["index"]);
+    let known = mcp::answer(&fixture.sandbox, QUESTION);
     for lane in [3, 6, 9] {
         assert!(known.contains(&format!("## Always run `importer-check --lane {lane}`")), "{known}");
     }
@@ -233,15 +241,15 @@ fn a_rule_that_differs_from_a_recalled_one_in_a_number_is_kept() {
 
 #[test]
 fn a_rule_that_contradicts_a_recalled_one_replaces_it() {
-    let house = House::new();
-    let mut session = Transcript::new(&house, "22222222-told");
-    session.told(Way::Beginning, &house.tell(Way::Beginning));
-    session.person(
+    let fixture = Fixture::new();
+    let mut session = Transcript::new(&fixture, "22222222-told");
+    session.add_recalled(Channel::SessionStart, &fixture.recall(Channel::SessionStart));
+    session.add_prompt(
         "from now on, never run `importer-check --lane 3` before you commit a change to the importer, because it locks the \
          nightly job out",
     );
-    let capture = house.sandbox.capture(&session.path);
-    let diff = house.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())]);
+    let capture = fixture.sandbox.capture(&session.path);
+    let diff = fixture.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())]);
     assert!(diff.contains("+title: Never run `importer-check --lane 3`"), "{diff}");
     assert!(diff.contains("+status: superseded"), "{diff}");
 }

@@ -127,7 +127,7 @@ fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
         let stderr = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{shown}: {stderr}");
         assert!(stderr.contains(why) && !stderr.contains(KEY), "{shown}: {stderr}");
-        assert_eq!(api.requests().len(), 1, "{shown} was tried again");
+        assert_eq!(api.requests().len(), 1, "{shown} was retried");
         assert_eq!(sandbox.json(["status", "--json"])["index"]["building"], Value::Null);
     }
     assert!(elsewhere.requests().is_empty(), "a redirect was followed");
@@ -188,13 +188,13 @@ fn a_new_model_is_indexed_while_the_present_one_answers() {
     assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &1.into()), "{answer}");
     assert!(stderr(&output).contains("embedded again"), "{}", stderr(&output));
     let building = || sandbox.json(["status", "--json"])["index"]["building"].clone();
-    wait_until("the index is being made anew", || building().is_object());
+    wait_until("the index is being rebuilt", || building().is_object());
     let word = building();
     assert!(word["model"].as_str().unwrap().starts_with("openai/text-embedding-3-small"), "{word}");
     assert_eq!(word["present"], "all-MiniLM-L6-v2/w8", "{word}");
     assert!(sandbox.ok(["status"]).contains("until then all-MiniLM-L6-v2/w8 answers"));
     may_pass.store(true, Ordering::SeqCst);
-    wait_until("the index is made anew", || building().is_null());
+    wait_until("the index is rebuilt", || building().is_null());
     let answer = json(&mut provider_command(&sandbox, &api, "openai", QUESTION));
     assert_eq!((&answer["words_only"], &answer["generation"]), (&false.into(), &2.into()), "{answer}");
     // Changed back without the provider's key: vectors of two models are never compared.

@@ -9,7 +9,7 @@ use crate::support::Sandbox;
 
 /// Creates a brain of twenty units, a note, and one unit that tries to escape every format that it is
 /// exported to.
-fn brain() -> Sandbox {
+fn sample_brain() -> Sandbox {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
     let brain = sandbox.brain();
@@ -26,7 +26,7 @@ fn brain() -> Sandbox {
 }
 
 /// Returns the data embedded in the page.
-fn data(page: &str) -> Value {
+fn page_data(page: &str) -> Value {
     let start = page.find("id=\"data\">").unwrap() + "id=\"data\">".len();
     let end = start + page[start..].find("</script>").unwrap();
     serde_json::from_str(&page[start..end]).unwrap()
@@ -34,7 +34,7 @@ fn data(page: &str) -> Value {
 
 #[test]
 fn json_has_every_unit_with_its_relations_and_no_secret() {
-    let sandbox = brain();
+    let sandbox = sample_brain();
     let exported = sandbox.json(["export", "--format", "json"]);
     let units = exported["units"].as_array().unwrap();
     assert_eq!((exported["brain"].as_str(), units.len()), (Some("brain"), 22));
@@ -50,15 +50,15 @@ fn json_has_every_unit_with_its_relations_and_no_secret() {
 
 #[test]
 fn the_page_holds_every_unit_and_no_unit_can_run_code() {
-    let sandbox = brain();
+    let sandbox = sample_brain();
     sandbox.ok(["export", "--format", "html", "-o", "brain.html"]);
     let page = std::fs::read_to_string(sandbox.path().join("brain.html")).unwrap();
-    assert_eq!(page.matches("<script").count(), 2, "the data and the program, and nobody else's");
+    assert_eq!(page.matches("<script").count(), 2, "the data and the program only");
     assert_eq!(page.matches("</script").count(), 2);
     for sign in ["<img", "<!--", "\u{202e}", "IOSFODNN7", "__UNITS__"] {
         assert!(!page.contains(sign), "{sign}");
     }
-    let units = data(&page)["units"].as_array().unwrap().clone();
+    let units = page_data(&page)["units"].as_array().unwrap().clone();
     assert_eq!(units.len(), 22);
     let evil = units.iter().find(|unit| unit["id"] == "evil").unwrap();
     assert!(evil["title"].as_str().unwrap().starts_with("</script><script>"), "it is shown as it is: {evil}");
@@ -83,12 +83,12 @@ fn the_page_holds_every_unit_and_no_unit_can_run_code() {
 #[test]
 fn an_empty_brain_has_a_page() {
     let sandbox = Sandbox::with_brain();
-    assert_eq!(data(&sandbox.ok(["export", "--format", "html"]))["units"], serde_json::json!([]));
+    assert_eq!(page_data(&sandbox.ok(["export", "--format", "html"]))["units"], serde_json::json!([]));
 }
 
 #[test]
 fn every_file_of_a_bundle_is_markdown_with_a_type() {
-    let sandbox = brain();
+    let sandbox = sample_brain();
     sandbox.ok(["export", "--format", "okf", "-o", "bundle"]);
     let folder = sandbox.path().join("bundle");
     let mut files = 0;

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 /// Collects the names of all failpoints in the sources.
-fn places(folder: &Path, found: &mut Vec<String>) {
+fn collect_failpoints(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            places(&path, found);
+            collect_failpoints(&path, found);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
             let names = text.split("failpoint::here!(\"").skip(1).filter_map(|rest| rest.split('"').next());
@@ -20,8 +20,8 @@ fn places(folder: &Path, found: &mut Vec<String>) {
 fn every_failpoint_is_tested_and_none_is_in_the_binary() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut names = Vec::new();
-    places(&root.join("src"), &mut names);
-    places(&root.join("actors"), &mut names);
+    collect_failpoints(&root.join("src"), &mut names);
+    collect_failpoints(&root.join("actors"), &mut names);
     assert!(names.len() >= 30);
     let storm = ["stress/storm.rs", "stress/delivery.rs"]
         .map(|file| std::fs::read_to_string(root.join(file)).unwrap())

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::{Sandbox, fixture, git, try_git};
 
 /// Returns everything that a person would notice if it changed.
-fn picture(brain: &Path) -> (String, String, Vec<u8>, String) {
+fn user_state(brain: &Path) -> (String, String, Vec<u8>, String) {
     let index = std::fs::read(brain.join(".git/index")).unwrap_or_default();
     let head = std::fs::read_to_string(brain.join(".git/HEAD")).unwrap();
     let refs =
@@ -28,23 +28,23 @@ fn conflict(brain: &Path) {
     commit(brain, "note.md", "main");
 }
 
-fn check(name: &str, prepare: impl FnOnce(&Path)) {
+fn check_unchanged(name: &str, prepare: impl FnOnce(&Path)) {
     let sandbox = Sandbox::with_brain();
     prepare(&sandbox.brain());
-    let before = picture(&sandbox.brain());
+    let before = user_state(&sandbox.brain());
     let capture = sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     assert_eq!(capture["state"], "done", "{name}: {capture}");
-    assert_eq!(picture(&sandbox.brain()), before, "{name}");
+    assert_eq!(user_state(&sandbox.brain()), before, "{name}");
     let fsck = try_git(&sandbox.brain(), &["fsck", "--full", "--strict"]);
-    let told = String::from_utf8_lossy(&fsck.stderr).into_owned() + &String::from_utf8_lossy(&fsck.stdout);
+    let printed = String::from_utf8_lossy(&fsck.stderr).into_owned() + &String::from_utf8_lossy(&fsck.stdout);
     let complaints: Vec<&str> =
-        told.lines().filter(|line| !line.starts_with("dangling") && !line.starts_with("notice")).collect();
+        printed.lines().filter(|line| !line.starts_with("dangling") && !line.starts_with("notice")).collect();
     assert!(fsck.status.success() && complaints.is_empty(), "{name}: {complaints:?}");
 }
 
 #[test]
 fn a_capture_leaves_a_dirty_rebase_unchanged() {
-    check("mid-rebase", |brain| {
+    check_unchanged("mid-rebase", |brain| {
         conflict(brain);
         assert!(!try_git(brain, &["rebase", "topic"]).status.success(), "the rebase stops at its conflict");
         std::fs::write(brain.join("untracked.md"), "# Mine").unwrap();
@@ -54,7 +54,7 @@ fn a_capture_leaves_a_dirty_rebase_unchanged() {
 
 #[test]
 fn a_capture_leaves_a_merge_with_staged_changes_unchanged() {
-    check("mid-merge", |brain| {
+    check_unchanged("mid-merge", |brain| {
         conflict(brain);
         assert!(!try_git(brain, &["merge", "topic"]).status.success());
         std::fs::write(brain.join("staged.md"), "# Staged").unwrap();
@@ -64,7 +64,7 @@ fn a_capture_leaves_a_merge_with_staged_changes_unchanged() {
 
 #[test]
 fn a_capture_leaves_a_detached_head_unchanged() {
-    check("detached", |brain| {
+    check_unchanged("detached", |brain| {
         commit(brain, "note.md", "one");
         git(brain, &["switch", "--detach", "HEAD~1"]);
         std::fs::write(brain.join("note.md"), "# Mine").unwrap();
@@ -73,7 +73,7 @@ fn a_capture_leaves_a_detached_head_unchanged() {
 
 #[test]
 fn a_capture_made_on_a_feature_branch_builds_on_main() {
-    check("on a topic branch", |brain| {
+    check_unchanged("on a topic branch", |brain| {
         git(brain, &["switch", "-c", "topic"]);
         commit(brain, "note.md", "not reviewed");
     });
@@ -86,9 +86,9 @@ fn a_brain_without_git_keeps_its_capture_and_says_what_to_do() {
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
     let first = || sandbox.json(["status", "--json"])["captures"][0].clone();
-    crate::support::wait_until("the failure is told", || first()["state"] == "retrying");
+    crate::support::wait_until("the failure is reported", || first()["state"] == "retrying");
     assert!(first()["reason"].as_str().unwrap().contains("nugget init"), "{}", first());
     std::fs::rename(sandbox.path().join("moved"), sandbox.brain().join(".git")).unwrap();
     sandbox.ok(["retry", "--all"]);
-    crate::support::wait_until("it is done after all", || first()["state"] == "done");
+    crate::support::wait_until("the capture is done", || first()["state"] == "done");
 }

@@ -20,19 +20,19 @@ fn slug() -> Slug {
     SLUG.parse().unwrap()
 }
 
-fn client_of(api: &GithubApi, deadline: Duration) -> GitHub {
+fn client_for(api: &GithubApi, deadline: Duration) -> GitHub {
     let token = Token::new(TOKEN, &Source::GithubToken).unwrap();
     GitHub::new(&Settings { api: api.api_url(), deadline }, &token).unwrap()
 }
 
-fn started() -> (GithubApi, GitHub) {
-    let api = with_a_branch();
-    let client = client_of(&api, DEADLINE);
+fn start_with_client() -> (GithubApi, GitHub) {
+    let api = start_with_branch();
+    let client = client_for(&api, DEADLINE);
     (api, client)
 }
 
 /// Starts a GitHub with a repository that has a branch to open a pull request from.
-fn with_a_branch() -> GithubApi {
+fn start_with_branch() -> GithubApi {
     let api = GithubApi::start();
     api.add_repository(SLUG);
     api.commit(SLUG, "main", "README.md", "a brain\n");
@@ -49,13 +49,13 @@ fn new_pull() -> NewPull {
     }
 }
 
-fn count(api: &GithubApi, beginning: &str) -> usize {
-    api.log().iter().filter(|line| line.starts_with(beginning)).count()
+fn count_requests(api: &GithubApi, prefix: &str) -> usize {
+    api.log().iter().filter(|line| line.starts_with(prefix)).count()
 }
 
 #[tokio::test]
 async fn repeated_requests_open_one_pull_request() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     assert_eq!(client.find_pull(&slug(), BRANCH).await.unwrap(), None);
     let first = client.open_pull(&slug(), &new_pull()).await.unwrap();
     assert!(first.created);
@@ -72,13 +72,13 @@ async fn repeated_requests_open_one_pull_request() {
     let third = client.open_pull(&slug(), &new_pull()).await.unwrap();
     assert_eq!((third.created, third.pull.state), (false, PullState::Closed));
     assert_eq!(api.pulls(SLUG).len(), 1);
-    assert_eq!(count(&api, "POST"), 1);
+    assert_eq!(count_requests(&api, "POST"), 1);
 }
 
 #[tokio::test]
 async fn two_machines_at_once_open_one_pull_request() {
-    let (api, client) = started();
-    let other = client_of(&api, DEADLINE);
+    let (api, client) = start_with_client();
+    let other = client_for(&api, DEADLINE);
     let (slug, pull) = (slug(), new_pull());
     let (a, b) = tokio::join!(client.open_pull(&slug, &pull), other.open_pull(&slug, &pull));
     let (a, b) = (a.unwrap(), b.unwrap());
@@ -89,12 +89,12 @@ async fn two_machines_at_once_open_one_pull_request() {
 
 #[tokio::test]
 async fn a_request_with_a_lost_answer_is_not_repeated() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", Failure::CutAfter);
     let opened = client.open_pull(&slug(), &new_pull()).await.unwrap();
     assert!(opened.created);
     assert_eq!(api.pulls(SLUG).len(), 1);
-    assert_eq!(count(&api, "POST /repos/me/brain/pulls"), 1);
+    assert_eq!(count_requests(&api, "POST /repos/me/brain/pulls"), 1);
 
     api.fail_next(1, "POST /api/v3/repos/me/brain/issues/1/comments", Failure::CutAfter);
     assert!(client.comment_once(&slug(), 1, "rebuilt", "hello").await.unwrap());
@@ -103,25 +103,25 @@ async fn a_request_with_a_lost_answer_is_not_repeated() {
     api.fail_next(1, "POST /api/v3/user/repos", Failure::CutAfter);
     let made = client.create_repository(&"me/new".parse().unwrap(), true).await.unwrap();
     assert!(made.private);
-    assert_eq!(count(&api, "POST /user/repos"), 1);
+    assert_eq!(count_requests(&api, "POST /user/repos"), 1);
 }
 
 #[tokio::test]
 async fn the_client_never_retries_on_its_own() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     for what in [Failure::Status(502, "Bad Gateway", vec![]), Failure::CutBefore, Failure::Garbage] {
         api.fail_next(1, "POST /api/v3/repos/me/brain/pulls", what.clone());
-        let before = count(&api, "POST");
+        let before = count_requests(&api, "POST");
         let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
         assert_eq!(error.retry(), Retry::Later, "{what:?}: {error}");
-        assert_eq!(count(&api, "POST") - before, 1, "{what:?}");
+        assert_eq!(count_requests(&api, "POST") - before, 1, "{what:?}");
         assert_eq!(api.pulls(SLUG).len(), 0);
     }
 }
 
 #[tokio::test]
 async fn each_failure_has_its_kind_hint_and_retry_time() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     let after = |seconds: &str| vec![("retry-after", seconds.to_owned())];
     let left = |left: &str, at: i64| {
         vec![("x-ratelimit-remaining", left.to_owned()), ("x-ratelimit-reset", at.to_string())]
@@ -200,8 +200,8 @@ async fn each_failure_has_its_kind_hint_and_retry_time() {
 
 #[tokio::test]
 async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
-    let api = with_a_branch();
-    let hasty = client_of(&api, Duration::from_millis(300));
+    let api = start_with_branch();
+    let hasty = client_for(&api, Duration::from_millis(300));
     api.fail_next(1, "GET /api/v3/user", Failure::Hang);
     let error = hasty.whoami().await.unwrap_err();
     assert!(matches!(error, Error::TimedOut { .. }), "{error}");
@@ -219,7 +219,7 @@ async fn a_hanging_or_absent_server_costs_at_most_the_deadline() {
 
 #[tokio::test]
 async fn the_rate_limit_wait_uses_the_servers_clock() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     // A local clock that is an hour behind must not make the wait an hour longer.
     api.set_clock_skew(3600);
     api.set_rate_limit(1, Duration::from_secs(600));
@@ -233,7 +233,7 @@ async fn the_rate_limit_wait_uses_the_servers_clock() {
 
 #[tokio::test]
 async fn an_impossible_pull_request_says_why() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     api.rename_default_branch(SLUG, "trunk");
     let error = client.open_pull(&slug(), &new_pull()).await.unwrap_err();
     assert!(matches!(&error, Error::BaseMissing { base } if base == "main"), "{error}");
@@ -272,10 +272,10 @@ async fn an_impossible_pull_request_says_why() {
 
 #[tokio::test]
 async fn a_renamed_repository_is_followed_and_remembered() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     client.open_pull(&slug(), &new_pull()).await.unwrap();
     api.rename(SLUG, "us/knowledge");
-    let fresh = client_of(&api, DEADLINE);
+    let fresh = client_for(&api, DEADLINE);
     // With the former owner the filter would find nothing, and a second pull request would be opened.
     let opened = fresh.open_pull(&slug(), &new_pull()).await.unwrap();
     assert_eq!((opened.created, opened.pull.number), (false, 1));
@@ -283,7 +283,7 @@ async fn a_renamed_repository_is_followed_and_remembered() {
     fresh.comment_once(&slug(), 1, "m", "hello").await.unwrap();
     assert_eq!(fresh.requests() - before, 2);
     // A redirected POST stays a POST.
-    let other = client_of(&api, DEADLINE);
+    let other = client_for(&api, DEADLINE);
     other.label(&slug(), 1, &["nugget"]).await.unwrap();
     assert!(other.comment_once(&slug(), 1, "n", "hello").await.unwrap());
     assert_eq!(api.pulls("us/knowledge")[0].comments.len(), 2);
@@ -291,7 +291,7 @@ async fn a_renamed_repository_is_followed_and_remembered() {
 
 #[tokio::test]
 async fn the_token_is_not_sent_to_a_redirects_target() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     let other = GithubApi::start();
     for to in [
         format!("{}/user", other.api_url()),
@@ -320,7 +320,7 @@ async fn the_token_is_not_sent_to_a_redirects_target() {
 
 #[tokio::test]
 async fn a_forks_pull_request_stays_in_the_fork() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     api.add_repository("them/brain");
     api.with_repository(SLUG, |repo| repo.fork_of = Some("them/brain".to_owned()));
     let repository = client.repository(&slug()).await.unwrap();
@@ -332,7 +332,7 @@ async fn a_forks_pull_request_stays_in_the_fork() {
 
 #[tokio::test]
 async fn a_pull_requests_state_names_who_merged_it() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     for (number, how) in [(1, Merge::Commit), (2, Merge::Squash)] {
         let branch = format!("nugget/{number}");
         api.commit(SLUG, &branch, &format!("domains/{number}.md"), "a unit\n");
@@ -362,7 +362,7 @@ async fn a_pull_requests_state_names_who_merged_it() {
 
 #[tokio::test]
 async fn a_comment_is_made_once_and_only_known_labels_are_set() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     client.open_pull(&slug(), &new_pull()).await.unwrap();
     // More than one page of each.
     api.with_repository(SLUG, |repo| {
@@ -383,12 +383,12 @@ async fn a_comment_is_made_once_and_only_known_labels_are_set() {
     assert_eq!(api.pulls(SLUG)[0].labels, ["Nugget"]);
     let before = client.requests();
     client.label(&slug(), 1, &["knowledge"]).await.unwrap();
-    assert_eq!(client.requests(), before, "the labels are known and there is none to add");
+    assert_eq!(client.requests(), before, "no new label, so no request");
 }
 
 #[tokio::test]
 async fn only_nugget_branches_are_deleted() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     assert!(client.delete_branch(&slug(), BRANCH).await.unwrap());
     assert!(!client.delete_branch(&slug(), BRANCH).await.unwrap());
     assert_eq!(api.with_repository(SLUG, |repo| repo.tip(BRANCH)), None);
@@ -407,23 +407,23 @@ async fn only_nugget_branches_are_deleted() {
 
 #[tokio::test]
 async fn a_repository_is_created_or_found() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     let own: Slug = "me/notes".parse().unwrap();
     let made = client.create_repository(&own, true).await.unwrap();
     assert!(made.private && made.slug == own && api.has_repository("me/notes"));
     let found = client.create_repository(&own, false).await.unwrap();
-    assert_eq!(found, made, "one that is there stays as it is");
+    assert_eq!(found, made, "an existing repository is not changed");
     api.add_repository("acme/other");
     let of_company = client.create_repository(&"acme/brain".parse().unwrap(), false).await.unwrap();
     assert!(!of_company.private);
-    assert_eq!(count(&api, "POST /orgs/acme/repos 201"), 1);
+    assert_eq!(count_requests(&api, "POST /orgs/acme/repos 201"), 1);
     let error = client.create_repository(&"nobody/brain".parse().unwrap(), true).await.unwrap_err();
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
 }
 
 #[tokio::test]
 async fn errors_never_show_the_token_and_scopes_are_reported() {
-    let (api, client) = started();
+    let (api, client) = start_with_client();
     let viewer = client.whoami().await.unwrap();
     assert_eq!(viewer.login, LOGIN);
     assert_eq!(viewer.scopes, Some(vec!["repo".to_owned(), "read:org".to_owned()]));
@@ -441,7 +441,7 @@ async fn errors_never_show_the_token_and_scopes_are_reported() {
 
 #[test]
 fn the_test_servers_git_side_requires_the_token() {
-    let api = with_a_branch();
+    let api = start_with_branch();
     let folder = tempfile::tempdir().unwrap();
     let clone = |url: &str, to: &str| try_git(folder.path(), &["clone", "--quiet", url, to]).status.success();
     let url = api.clone_url(SLUG);
@@ -469,16 +469,16 @@ fn nugget(sandbox: &Sandbox, api: &GithubApi, arguments: &[&str]) -> Output {
     command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1").output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 /// Tells whether any file below the folder holds the token.
-fn leaks(folder: &Path) -> bool {
+fn holds_token(folder: &Path) -> bool {
     std::fs::read_dir(folder).unwrap().flatten().any(|entry| {
         let path = entry.path();
         match entry.file_type().unwrap() {
-            kind if kind.is_dir() => leaks(&path),
+            kind if kind.is_dir() => holds_token(&path),
             kind if kind.is_file() => {
                 let bytes = std::fs::read(&path).unwrap();
                 memchr::memmem::find(&bytes, TOKEN.as_bytes()).is_some()
@@ -498,12 +498,13 @@ fn a_brain_is_created_on_github_and_cloned_elsewhere() {
     // Nothing is created, locally or on GitHub, before every check has passed.
     let refused = nugget(&sandbox, &api, &init);
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said(&refused).contains("--create"), "{}", said(&refused));
+    assert!(printed(&refused).contains("--create"), "{}", printed(&refused));
     assert!(!brain.exists() && !api.has_repository("me/notes"));
 
     let made = nugget(&sandbox, &api, &[&init[..], &["--create"]].concat());
-    assert!(made.status.success(), "{}", said(&made));
-    let text = said(&made).replace(&api.url, "[GITHUB]").replace(sandbox.path().to_str().unwrap(), "[HOME]");
+    assert!(made.status.success(), "{}", printed(&made));
+    let text =
+        printed(&made).replace(&api.url, "[GITHUB]").replace(sandbox.path().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!("init_on_github", text);
     assert!(api.with_repository("me/notes", |repo| repo.private));
     assert_eq!(
@@ -511,10 +512,14 @@ fn a_brain_is_created_on_github_and_cloned_elsewhere() {
         Some(sandbox.git(&["rev-parse", "main"]).trim().to_owned())
     );
     assert_eq!(sandbox.git(&["remote", "get-url", "origin"]).trim(), api.clone_url("me/notes"));
-    assert!(!leaks(sandbox.path()));
+    assert!(!holds_token(sandbox.path()));
 
-    let again = nugget(&sandbox, &api, &[&init[..], &["--create"]].concat());
-    assert!(again.status.success() && said(&again).contains("nothing was changed"), "{}", said(&again));
+    let repeated = nugget(&sandbox, &api, &[&init[..], &["--create"]].concat());
+    assert!(
+        repeated.status.success() && printed(&repeated).contains("nothing was changed"),
+        "{}",
+        printed(&repeated)
+    );
 
     api.commit(
         "me/notes",
@@ -524,27 +529,27 @@ fn a_brain_is_created_on_github_and_cloned_elsewhere() {
     );
     let other = Sandbox::new();
     let cloned = nugget(&other, &api, &["clone", "me/notes"]);
-    assert!(cloned.status.success(), "{}", said(&cloned));
-    let text = said(&cloned).replace(other.path().to_str().unwrap(), "[HOME]");
+    assert!(cloned.status.success(), "{}", printed(&cloned));
+    let text = printed(&cloned).replace(other.path().to_str().unwrap(), "[HOME]");
     insta::assert_snapshot!("clone_from_github", text);
     let found = other.json(["ask", "who should own a cache", "--no-llm", "--json"]);
     assert_eq!(found["units"][0]["id"], "caches", "{found}");
-    assert!(!leaks(other.path()));
+    assert!(!holds_token(other.path()));
     let taken = nugget(&other, &api, &["clone", "me/notes", "brain"]);
     assert_eq!(taken.status.code(), Some(1));
-    assert!(said(&taken).contains("there is something in"), "{}", said(&taken));
+    assert!(printed(&taken).contains("there is something in"), "{}", printed(&taken));
 }
 
 #[test]
 fn an_unusable_repository_is_refused_before_any_change() {
-    let api = with_a_branch();
+    let api = start_with_branch();
     let sandbox = Sandbox::new();
     let brain = sandbox.brain();
     let init = ["init", "--path", brain.to_str().unwrap(), "--github", SLUG];
     let refused = |words: &str, code: i32| {
         let output = nugget(&sandbox, &api, &init);
-        assert_eq!(output.status.code(), Some(code), "{}", said(&output));
-        assert!(said(&output).contains(words), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(code), "{}", printed(&output));
+        assert!(printed(&output).contains(words), "{}", printed(&output));
         assert!(!brain.exists());
     };
     api.with_repository(SLUG, |repo| repo.archived = true);
@@ -553,7 +558,7 @@ fn an_unusable_repository_is_refused_before_any_change() {
     refused("may not push to me/brain", 1);
     api.with_repository(SLUG, |repo| repo.can_push = true);
     let wrong = nugget(&sandbox, &api, &["init", "--github", "no slug"]);
-    assert_eq!(wrong.status.code(), Some(2), "{}", said(&wrong));
+    assert_eq!(wrong.status.code(), Some(2), "{}", printed(&wrong));
     let without = sandbox
         .command()
         .args(init)
@@ -562,15 +567,15 @@ fn an_unusable_repository_is_refused_before_any_change() {
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .output()
         .unwrap();
-    assert!(said(&without).contains("there is no token for 127.0.0.1"), "{}", said(&without));
+    assert!(printed(&without).contains("there is no token for 127.0.0.1"), "{}", printed(&without));
     assert!(!brain.exists());
 
     // The repository has a history of its own: nothing is forced, and the error says what to do.
     api.with_repository(SLUG, |repo| repo.private = false);
-    let apart = nugget(&sandbox, &api, &init);
-    assert_eq!(apart.status.code(), Some(1));
-    assert!(said(&apart).contains("nothing was pushed, because"), "{}", said(&apart));
-    assert!(said(&apart).contains("everyone can read that repository"), "{}", said(&apart));
+    let unrelated = nugget(&sandbox, &api, &init);
+    assert_eq!(unrelated.status.code(), Some(1));
+    assert!(printed(&unrelated).contains("nothing was pushed, because"), "{}", printed(&unrelated));
+    assert!(printed(&unrelated).contains("everyone can read that repository"), "{}", printed(&unrelated));
 }
 
 #[test]
@@ -579,11 +584,11 @@ fn a_remote_other_than_github_gets_the_brain() {
     let (brain, bare) = (sandbox.brain(), sandbox.path().join("bare.git"));
     git(sandbox.path(), &["init", "--quiet", "--bare", "-b", "main", "bare.git"]);
     let url = format!("file://{}", bare.display());
-    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
-    assert!(said.contains("pushed `main` to `origin`"), "{said}");
+    let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
+    assert!(printed.contains("pushed `main` to `origin`"), "{printed}");
     assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
-    let said = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
-    assert!(said.contains("nothing was changed"), "{said}");
+    let printed = sandbox.ok(["init", "--path", brain.to_str().unwrap(), "--remote", &url]);
+    assert!(printed.contains("nothing was changed"), "{printed}");
     let cloned = sandbox.ok(["clone", "bare.git"]);
     assert!(
         cloned.contains("cloned the brain to") && cloned.contains("your default brain is still"),
@@ -592,7 +597,7 @@ fn a_remote_other_than_github_gets_the_brain() {
     assert!(sandbox.path().join("bare/brain.yaml").is_file());
     // An unreachable remote is reported and is not a failure.
     let away = sandbox.path().join("second");
-    let said =
+    let printed =
         sandbox.ok(["init", "--path", away.to_str().unwrap(), "--remote", "http://127.0.0.1:9/me/brain.git"]);
-    assert!(said.contains("nothing was pushed: the remote cannot be reached"), "{said}");
+    assert!(printed.contains("nothing was pushed: the remote cannot be reached"), "{printed}");
 }

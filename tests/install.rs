@@ -25,7 +25,7 @@ fn settings_files() -> Vec<PathBuf> {
 }
 
 /// Returns every file below a folder with its bytes and its mode.
-fn picture(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
+fn snapshot(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
     let mut found = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -46,7 +46,7 @@ fn picture(folder: &Path) -> BTreeMap<PathBuf, (Vec<u8>, u32)> {
 }
 
 /// Creates a home with these two files of the client's.
-fn home(settings: Option<&[u8]>, state: Option<&[u8]>) -> Sandbox {
+fn home_with(settings: Option<&[u8]>, state: Option<&[u8]>) -> Sandbox {
     let sandbox = Sandbox::new();
     fs::create_dir(sandbox.path().join(".claude")).unwrap();
     if let Some(settings) = settings {
@@ -58,12 +58,12 @@ fn home(settings: Option<&[u8]>, state: Option<&[u8]>) -> Sandbox {
     sandbox
 }
 
-fn text(sandbox: &Sandbox, path: &str) -> String {
+fn read_text(sandbox: &Sandbox, path: &str) -> String {
     fs::read_to_string(sandbox.path().join(path)).unwrap()
 }
 
 /// Writes a client that prints this version, and that records any other request.
-fn client(sandbox: &Sandbox, version: &str) -> String {
+fn install_client(sandbox: &Sandbox, version: &str) -> String {
     let path = sandbox.path().join("claude-stand-in");
     let script = format!("#!/bin/sh\n[ \"$*\" = --version ] || exit 9\necho '{version} (Claude Code)'\n");
     fs::write(&path, script).unwrap();
@@ -77,23 +77,23 @@ fn every_settings_file_is_restored_to_the_last_byte() {
         let name = file.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = fs::read(&file).unwrap();
         for how in ["plugin", "settings"] {
-            let sandbox = home(Some(&bytes), Some(&bytes));
-            let before = picture(sandbox.path());
+            let sandbox = home_with(Some(&bytes), Some(&bytes));
+            let before = snapshot(sandbox.path());
             let said = sandbox.json(["install", "--as", how, "--json"]);
             assert_eq!(said["changed"], true, "{name}: {said}");
-            let after = text(&sandbox, ".claude/settings.json");
+            let after = read_text(&sandbox, ".claude/settings.json");
             assert_eq!(after.matches("get_relevant_context").count(), 1, "{name} {how}: {after}");
             let is_plain = !name.contains("comments") && !name.contains("commas");
             if is_plain {
                 serde_json::from_str::<Value>(after.trim_start_matches('\u{feff}'))
                     .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
             }
-            let installed = picture(sandbox.path());
+            let installed = snapshot(sandbox.path());
             let again = sandbox.json(["install", "--as", how, "--json"]);
             assert_eq!(again["changed"], false, "{name}: {again}");
-            assert_eq!(picture(sandbox.path()), installed, "{name}: a second run changes nothing");
+            assert_eq!(snapshot(sandbox.path()), installed, "{name}: a second run changes nothing");
             sandbox.ok(["uninstall"]);
-            assert_eq!(picture(sandbox.path()), before, "{name} {how}");
+            assert_eq!(snapshot(sandbox.path()), before, "{name} {how}");
             assert!(sandbox.ok(["uninstall"]).contains("not installed"), "{name}");
         }
     }
@@ -114,15 +114,15 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
             text.replacen('{', "{ \"theirs\": {\"a\": [1, 2 ]},", 1).replacen("\"opus\"", "\"sonnet\"", 1)
         };
         for how in ["plugin", "settings"] {
-            let sandbox = home(Some(original.as_bytes()), Some(original.as_bytes()));
+            let sandbox = home_with(Some(original.as_bytes()), Some(original.as_bytes()));
             sandbox.ok(["install", "--as", how]);
             for path in [".claude/settings.json", ".claude.json"] {
-                let installed = text(&sandbox, path);
+                let installed = read_text(&sandbox, path);
                 fs::write(sandbox.path().join(path), edit(&installed)).unwrap();
             }
             sandbox.ok(["uninstall"]);
             for path in [".claude/settings.json", ".claude.json"] {
-                assert_eq!(text(&sandbox, path), edit(&original), "{name} {how} {path}");
+                assert_eq!(read_text(&sandbox, path), edit(&original), "{name} {how} {path}");
             }
         }
     }
@@ -132,30 +132,30 @@ fn uninstall_keeps_what_the_user_wrote_in_between() {
 fn uninstall_leaves_no_file_that_install_created() {
     for how in ["plugin", "settings"] {
         let sandbox = Sandbox::new();
-        let before = picture(sandbox.path());
+        let before = snapshot(sandbox.path());
         let said = sandbox.ok(["install", "--as", how]);
         assert!(said.starts_with("installed:\n") && said.contains("nugget init"), "{said}");
         let mode = |path: &str| fs::metadata(sandbox.path().join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(".claude/settings.json"), 0o600);
         sandbox.ok(["uninstall"]);
-        assert_eq!(picture(sandbox.path()), before, "{how}");
+        assert_eq!(snapshot(sandbox.path()), before, "{how}");
     }
 }
 
 #[test]
 fn a_dry_run_lists_every_change_and_makes_none() {
-    let sandbox = home(Some(b"{}"), None);
-    let before = picture(sandbox.path());
+    let sandbox = home_with(Some(b"{}"), None);
+    let before = snapshot(sandbox.path());
     let said = sandbox.ok(["install", "--as", "settings", "--dry-run"]);
     for told in ["was not", SERVER_TOOL, "hooks.SessionEnd: ", " capture-session", "mcpServers.nugget: "] {
         assert!(said.contains(told), "{told}: {said}");
     }
-    assert_eq!(picture(sandbox.path()), before);
+    assert_eq!(snapshot(sandbox.path()), before);
     sandbox.ok(["install", "--as", "settings"]);
-    let installed = picture(sandbox.path());
+    let installed = snapshot(sandbox.path());
     let said = sandbox.ok(["uninstall", "--dry-run"]);
     assert!(said.contains("was not") && said.contains(SERVER_TOOL), "{said}");
-    assert_eq!(picture(sandbox.path()), installed);
+    assert_eq!(snapshot(sandbox.path()), installed);
 }
 
 #[test]
@@ -171,8 +171,8 @@ fn a_broken_file_is_untouched_and_its_error_has_a_position() {
         (b"\xff\xfe{}", "is not UTF-8"),
     ] {
         for how in ["plugin", "settings"] {
-            let sandbox = home(Some(bytes), None);
-            let before = picture(sandbox.path());
+            let sandbox = home_with(Some(bytes), None);
+            let before = snapshot(sandbox.path());
             let output = sandbox.run(["install", "--as", how]);
             let told = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{told}");
@@ -180,31 +180,31 @@ fn a_broken_file_is_untouched_and_its_error_has_a_position() {
                 told.contains(place) && told.contains("settings.json") && told.contains("hint: "),
                 "{told}"
             );
-            assert_eq!(picture(sandbox.path()), before);
+            assert_eq!(snapshot(sandbox.path()), before);
         }
     }
 }
 
 #[test]
 fn a_symlink_stays_and_its_target_keeps_its_mode() {
-    let sandbox = home(None, None);
+    let sandbox = home_with(None, None);
     let real = sandbox.path().join("dotfiles/claude.json");
     fs::create_dir(sandbox.path().join("dotfiles")).unwrap();
     fs::write(&real, "{\n\t\"model\": \"opus\"\n}\n").unwrap();
     fs::set_permissions(&real, fs::Permissions::from_mode(0o640)).unwrap();
     symlink("../dotfiles/claude.json", sandbox.path().join(".claude/settings.json")).unwrap();
-    let before = picture(sandbox.path());
+    let before = snapshot(sandbox.path());
     sandbox.ok(["install", "--as", "plugin"]);
     assert!(sandbox.path().join(".claude/settings.json").is_symlink());
     assert!(fs::read_to_string(&real).unwrap().contains(PLUGIN_TOOL));
     assert_eq!(fs::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
     sandbox.ok(["uninstall"]);
-    assert_eq!(picture(sandbox.path()), before);
+    assert_eq!(snapshot(sandbox.path()), before);
 }
 
 #[test]
 fn a_read_only_file_is_not_replaced() {
-    let sandbox = home(Some(b"{}"), None);
+    let sandbox = home_with(Some(b"{}"), None);
     let path = sandbox.path().join(".claude/settings.json");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     let output = sandbox.run(["install", "--as", "plugin"]);
@@ -216,22 +216,22 @@ fn a_read_only_file_is_not_replaced() {
 #[test]
 fn the_clients_config_folder_is_used() {
     let sandbox = Sandbox::new();
-    let before = picture(sandbox.path());
+    let before = snapshot(sandbox.path());
     let folder = sandbox.path().join("elsewhere");
     let run = |arguments: &[&str]| {
         let output = sandbox.command().args(arguments).env("CLAUDE_CONFIG_DIR", &folder).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     run(&["install", "--as", "settings"]);
-    assert!(text(&sandbox, "elsewhere/settings.json").contains(SERVER_TOOL));
-    let state: Value = serde_json::from_str(&text(&sandbox, "elsewhere/.claude.json")).unwrap();
+    assert!(read_text(&sandbox, "elsewhere/settings.json").contains(SERVER_TOOL));
+    let state: Value = serde_json::from_str(&read_text(&sandbox, "elsewhere/.claude.json")).unwrap();
     assert_eq!(state["mcpServers"]["nugget"]["alwaysLoad"], true);
     assert!(!sandbox.path().join(".claude").exists() && !sandbox.path().join(".claude.json").exists());
     run(&["install", "--as", "plugin"]);
-    assert!(!folder.join(".claude.json").exists(), "the settings' way has gone as the plugin came");
+    assert!(!folder.join(".claude.json").exists(), "the plugin replaces the settings");
     assert!(folder.join("skills/nugget/.mcp.json").is_file());
     run(&["uninstall"]);
-    assert_eq!(picture(sandbox.path()), before);
+    assert_eq!(snapshot(sandbox.path()), before);
 }
 
 #[test]
@@ -241,25 +241,25 @@ fn a_projects_files_work_without_nugget_installed() {
     fs::create_dir_all(project.join(".git")).unwrap();
     fs::create_dir_all(project.join("src")).unwrap();
     fs::write(project.join(".mcp.json"), "{\"mcpServers\":{\"x\":{\"command\":\"x\"}}}").unwrap();
-    let before = picture(sandbox.path());
+    let before = snapshot(sandbox.path());
     let run = |arguments: &[&str]| {
         let output = sandbox.command().args(arguments).current_dir(project.join("src")).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     run(&["install", "--scope", "project"]);
-    let settings: Value = serde_json::from_str(&text(&sandbox, "shop/.claude/settings.json")).unwrap();
+    let settings: Value = serde_json::from_str(&read_text(&sandbox, "shop/.claude/settings.json")).unwrap();
     let command = settings["hooks"]["SessionEnd"][0]["hooks"][0]["command"].as_str().unwrap();
     // Where the program is not installed, the hook prints nothing and succeeds.
     let elsewhere = command.replace(env!("CARGO_BIN_EXE_nugget"), "nugget-that-is-not-there");
     let output = Command::new("sh").args(["-c", &elsewhere]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{command}");
     assert!(
-        text(&sandbox, "shop/.mcp.json")
+        read_text(&sandbox, "shop/.mcp.json")
             .starts_with("{\"mcpServers\":{\"x\":{\"command\":\"x\"}, \"nugget\": {")
     );
     assert!(!sandbox.path().join(".claude").exists());
     run(&["uninstall", "--scope", "project"]);
-    assert_eq!(picture(sandbox.path()), before);
+    assert_eq!(snapshot(sandbox.path()), before);
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn the_plugin_is_used_where_the_client_supports_it() {
         [("2.1.329", "plugin"), ("2.1.197", "plugin"), ("2.1.196", "settings"), ("nonsense", "settings")]
     {
         let sandbox = Sandbox::new();
-        let client = client(&sandbox, version);
+        let client = install_client(&sandbox, version);
         let output = sandbox
             .command()
             .args(["install", "--json"])
@@ -284,16 +284,16 @@ fn the_plugin_is_used_where_the_client_supports_it() {
 
 #[test]
 fn a_foreign_skill_is_not_overwritten() {
-    let sandbox = home(None, None);
+    let sandbox = home_with(None, None);
     let theirs = sandbox.path().join(".claude/skills/nugget/SKILL.md");
     fs::create_dir_all(theirs.parent().unwrap()).unwrap();
     fs::write(&theirs, "mine").unwrap();
-    let before = picture(sandbox.path());
+    let before = snapshot(sandbox.path());
     let output = sandbox.run(["install", "--as", "plugin"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("is not nugget's"));
     sandbox.ok(["uninstall"]);
-    assert_eq!(picture(sandbox.path()), before);
+    assert_eq!(snapshot(sandbox.path()), before);
 }
 
 #[test]
@@ -301,15 +301,15 @@ fn handwritten_hooks_are_not_duplicated() {
     let settings = r#"{"hooks": {"SessionEnd": [{"hooks": [{"type": "command", "command": "nugget capture-session", "timeout": 10}]}]}}"#;
     let state =
         r#"{"mcpServers": {"nugget": {"type": "stdio", "command": "nugget", "args": ["serve"], "env": {}}}}"#;
-    let sandbox = home(Some(settings.as_bytes()), Some(state.as_bytes()));
-    let before = picture(sandbox.path());
+    let sandbox = home_with(Some(settings.as_bytes()), Some(state.as_bytes()));
+    let before = snapshot(sandbox.path());
     sandbox.ok(["install", "--as", "settings"]);
-    let after = text(&sandbox, ".claude/settings.json");
+    let after = read_text(&sandbox, ".claude/settings.json");
     assert_eq!(after.matches("capture-session").count(), 1, "{after}");
     assert!(after.contains("session-start"), "{after}");
-    assert_eq!(text(&sandbox, ".claude.json"), state);
+    assert_eq!(read_text(&sandbox, ".claude.json"), state);
     sandbox.ok(["uninstall"]);
-    assert_eq!(picture(sandbox.path()), before);
+    assert_eq!(snapshot(sandbox.path()), before);
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn install_reports_settings_that_disable_it() {
         r#"{{"disableAllHooks": true, "enabledPlugins": {{"nugget@skills-dir": false, "nugget@nugget": true}},
         "permissions": {{"deny": ["{PLUGIN_TOOL}"]}}}}"#
     );
-    let sandbox = home(Some(settings.as_bytes()), None);
+    let sandbox = home_with(Some(settings.as_bytes()), None);
     let output = sandbox.run(["install", "--as", "plugin"]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     for said in [
@@ -336,11 +336,11 @@ fn uninstall_works_without_its_record() {
     for how in ["plugin", "settings"] {
         let original =
             "{\n  \"model\": \"opus\",\n  \"permissions\": {\n    \"allow\": [\n      \"x\"\n    ]\n  }\n}\n";
-        let sandbox = home(Some(original.as_bytes()), None);
+        let sandbox = home_with(Some(original.as_bytes()), None);
         sandbox.ok(["install", "--as", how]);
         fs::remove_dir_all(sandbox.path().join(".local/share/nugget/install")).unwrap();
         sandbox.ok(["uninstall"]);
-        let left = text(&sandbox, ".claude/settings.json");
+        let left = read_text(&sandbox, ".claude/settings.json");
         assert!(!left.contains("nugget"), "{how}: {left}");
         assert!(!sandbox.path().join(".claude/skills/nugget").exists());
         if how == "plugin" {
@@ -352,27 +352,27 @@ fn uninstall_works_without_its_record() {
 #[test]
 fn a_moved_program_is_called_at_its_new_path() {
     let original = "{\"hooks\": {}}\n";
-    let sandbox = home(Some(original.as_bytes()), None);
-    let before = picture(&sandbox.path().join(".claude"));
+    let sandbox = home_with(Some(original.as_bytes()), None);
+    let before = snapshot(&sandbox.path().join(".claude"));
     sandbox.ok(["install", "--as", "settings"]);
-    assert!(text(&sandbox, ".claude/settings.json").contains(env!("CARGO_BIN_EXE_nugget")));
+    assert!(read_text(&sandbox, ".claude/settings.json").contains(env!("CARGO_BIN_EXE_nugget")));
     // From now on PATH leads to it.
     let bin = sandbox.path().join("bin");
     fs::create_dir(&bin).unwrap();
     symlink(env!("CARGO_BIN_EXE_nugget"), bin.join("nugget")).unwrap();
     let output = sandbox.command().args(["install", "--as", "settings"]).env("PATH", &bin).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let after = text(&sandbox, ".claude/settings.json");
+    let after = read_text(&sandbox, ".claude/settings.json");
     assert!(
         after.contains("\"nugget session-start\"") && !after.contains(env!("CARGO_BIN_EXE_nugget")),
         "{after}"
     );
     sandbox.ok(["uninstall"]);
-    assert_eq!(picture(&sandbox.path().join(".claude")), before);
+    assert_eq!(snapshot(&sandbox.path().join(".claude")), before);
 }
 
 /// Runs the plugin's script in a folder of its own with these variables.
-fn script(
+fn run_plugin_script(
     sandbox: &Sandbox,
     arguments: &str,
     input: &str,
@@ -397,17 +397,17 @@ fn script(
     // A script that finds nothing to do may exit before it reads its input.
     let _ = std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes());
     let output = child.wait_with_output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.success(), text(&output.stdout), text(&output.stderr))
+    let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.success(), lossy(&output.stdout), lossy(&output.stderr))
 }
 
 #[test]
 fn a_missing_program_is_reported_once_in_one_line() {
     let sandbox = Sandbox::new();
     let begins = r#"{"hook_event_name": "SessionStart", "source": "startup"}"#;
-    let (well, said, told) = script(&sandbox, "session-start", begins, &[]);
+    let (succeeded, said, told) = run_plugin_script(&sandbox, "session-start", begins, &[]);
     let said: Value = serde_json::from_str(&said).unwrap();
-    assert!(well && told.is_empty());
+    assert!(succeeded && told.is_empty());
     assert!(said["systemMessage"].as_str().unwrap().contains("not installed"), "{said}");
     let silent = [
         ("session-start", r#"{"hook_event_name": "SessionStart", "source": "compact"}"#),
@@ -416,10 +416,14 @@ fn a_missing_program_is_reported_once_in_one_line() {
         ("capture-session", "{}"),
     ];
     for (command, input) in silent {
-        assert_eq!(script(&sandbox, command, input, &[]), (true, String::new(), String::new()), "{command}");
+        assert_eq!(
+            run_plugin_script(&sandbox, command, input, &[]),
+            (true, String::new(), String::new()),
+            "{command}"
+        );
     }
-    let (well, said, told) = script(&sandbox, "serve", "", &[]);
-    assert!(!well && said.is_empty() && told.lines().count() == 1, "{told}");
+    let (succeeded, said, told) = run_plugin_script(&sandbox, "serve", "", &[]);
+    assert!(!succeeded && said.is_empty() && told.lines().count() == 1, "{told}");
 }
 
 #[test]
@@ -428,14 +432,18 @@ fn the_plugin_finds_the_program_at_its_recorded_path() {
     let version = format!("nugget {}\n", env!("CARGO_PKG_VERSION"));
     for name in ["NUGGET_BIN", "CLAUDE_PLUGIN_OPTION_BINARY"] {
         let sandbox = Sandbox::new();
-        assert_eq!(script(&sandbox, "--version", "", &[(name, program)]).1, version, "{name}");
+        assert_eq!(run_plugin_script(&sandbox, "--version", "", &[(name, program)]).1, version, "{name}");
     }
     let sandbox = Sandbox::new();
-    script(&sandbox, "serve", "", &[]);
+    run_plugin_script(&sandbox, "serve", "", &[]);
     fs::write(sandbox.path().join("scripts/path"), format!("{program}\n")).unwrap();
-    assert_eq!(script(&sandbox, "--version", "", &[]).1, version, "noted beside it");
+    assert_eq!(run_plugin_script(&sandbox, "--version", "", &[]).1, version, "at the recorded path");
     fs::write(sandbox.path().join("scripts/path"), "/nowhere/nugget\n").unwrap();
     fs::create_dir_all(sandbox.path().join(".local/bin")).unwrap();
     symlink(program, sandbox.path().join(".local/bin/nugget")).unwrap();
-    assert_eq!(script(&sandbox, "--version", "", &[]).1, version, "where people put programs");
+    assert_eq!(
+        run_plugin_script(&sandbox, "--version", "", &[]).1,
+        version,
+        "in a usual folder for programs"
+    );
 }

@@ -46,7 +46,8 @@ impl Client {
     fn receive(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
-        let message: Value = serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is no message"));
+        let message: Value =
+            serde_json::from_str(&line).unwrap_or_else(|_| panic!("{line:?} is not a message"));
         assert_eq!(message["jsonrpc"], "2.0");
         message
     }
@@ -75,7 +76,7 @@ impl Client {
     }
 
     /// Closes stdin and waits for the server to exit on its own.
-    fn end(mut self) -> std::process::ExitStatus {
+    fn close(mut self) -> std::process::ExitStatus {
         drop(self.stdin.take());
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.stdout, &mut rest).unwrap();
@@ -89,7 +90,7 @@ pub(crate) fn answer(sandbox: &Sandbox, task: &str) -> String {
     let mut client = Client::start(sandbox);
     client.initialize();
     let answer = client.call(1, json!({"task_description": task}), None);
-    assert!(client.end().success());
+    assert!(client.close().success());
     text(&answer).to_owned()
 }
 
@@ -106,7 +107,7 @@ fn write_many_units(sandbox: &Sandbox) {
 }
 
 /// Creates a sandbox with an index of twenty units; how long indexing takes is not tested here.
-fn with_units() -> Sandbox {
+fn indexed_sandbox() -> Sandbox {
     let sandbox = Sandbox::with_brain();
     copy_brain(&sandbox);
     sandbox.ok(["index"]);
@@ -117,7 +118,7 @@ fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
-fn modern() -> Value {
+fn modern_meta() -> Value {
     json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "claude-code", "version": "2.1.329"},
         "io.modelcontextprotocol/clientCapabilities": {}})
@@ -125,7 +126,7 @@ fn modern() -> Value {
 
 #[test]
 fn a_client_of_2025_11_25_gets_instructions_and_passages() {
-    let sandbox = with_units();
+    let sandbox = indexed_sandbox();
     let mut client = Client::start(&sandbox);
     let hello = client.initialize();
     assert_eq!(hello["result"]["protocolVersion"], "2025-11-25");
@@ -153,12 +154,12 @@ fn a_client_of_2025_11_25_gets_instructions_and_passages() {
     assert!(answer["result"].get("structuredContent").is_none(), "the client would hide the text");
     assert!(text(&answer).contains("cache"), "{answer}");
     assert!(text(&answer).lines().any(|line| line.starts_with("> ")), "passages are quoted: {answer}");
-    assert!(client.end().success());
+    assert!(client.close().success());
 }
 
 #[test]
 fn a_call_accepts_files_a_budget_and_a_depth() {
-    let sandbox = with_units();
+    let sandbox = indexed_sandbox();
     let mut client = Client::start(&sandbox);
     client.initialize();
     let task = "retry a write safely when the database or a queue fails";
@@ -186,12 +187,14 @@ fn a_call_accepts_files_a_budget_and_a_depth() {
     );
     sandbox.git(&["add", "--all"]);
     sandbox.git(&["commit", "--quiet", "--message", "Twenty units"]);
-    crate::support::wait_until("the commit is seen", || ask(json!({})).contains(" · reviewed: merged by "));
+    crate::support::wait_until("the commit is noticed", || {
+        ask(json!({})).contains(" · reviewed: merged by ")
+    });
     sandbox.git(&["switch", "--quiet", "--create", "drafts"]);
     let path = sandbox.brain().join("domains/coding/concepts/idempotency-keys.md");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, format!("{text}\nA write that fails is retried with its key.\n")).unwrap();
-    let stands = |edited: &str| {
+    let draft_is_shown = |edited: &str| {
         let mixed = ask(json!({"depth": "deep", "budget_tokens": 1_000_000}));
         let ends = |id: &str, state: &str| {
             let line = mixed.lines().find(|line| line.starts_with(&format!("{id} · ")));
@@ -201,18 +204,18 @@ fn a_call_accepts_files_a_budget_and_a_depth() {
         (ends("idempotency-keys", edited) && ends("idempotent-retries-with-jitter", "reviewed: merged"))
             .then_some(shown)
     };
-    crate::support::wait_until("the edit is told from what is merged", || {
-        stands("reviewed: uncommitted edit") == Some(true)
+    crate::support::wait_until("the edit is distinguished from the merged text", || {
+        draft_is_shown("reviewed: uncommitted edit") == Some(true)
     });
     sandbox.git(&["commit", "--quiet", "--all", "--message", "A draft"]);
-    crate::support::wait_until("what is merged is served in place of the draft", || {
-        stands("reviewed: merged") == Some(false)
+    crate::support::wait_until("the merged text replaces the draft", || {
+        draft_is_shown("reviewed: merged") == Some(false)
     });
 }
 
 #[test]
 fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
-    let sandbox = Arc::new(with_units());
+    let sandbox = Arc::new(indexed_sandbox());
     let of_model = Arc::clone(&sandbox);
     let api = MessagesApi::start(move |request| {
         if request.number == 2 {
@@ -255,25 +258,25 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
     assert_eq!(api.requests().len(), 3);
     let calls = sandbox.json(["spend", "--json"])["calls"].as_array().unwrap().clone();
     assert_eq!((calls.len(), &calls[0]["backend"]), (2, &json!("claude-api")));
-    assert!(client.end().success());
+    assert!(client.close().success());
 }
 
 #[test]
 fn a_client_of_2026_07_28_needs_no_handshake() {
-    let sandbox = with_units();
+    let sandbox = indexed_sandbox();
     let mut client = Client::start(&sandbox);
     let found = client.ask(
-        &json!({"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": modern()}}),
+        &json!({"jsonrpc": "2.0", "id": "probe", "method": "server/discover", "params": {"_meta": modern_meta()}}),
     );
     let versions = found["result"]["supportedVersions"].as_array().unwrap();
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")), "{found}");
     assert!(found["result"]["instructions"].as_str().unwrap().contains("Always check the brain first"));
     let tools = client
-        .ask(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": modern()}}));
+        .ask(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": modern_meta()}}));
     assert_eq!(tools["result"]["tools"][0]["name"], "get_relevant_context");
-    let answer = client.call(2, json!({"task_description": "bounded worker pools"}), Some(modern()));
+    let answer = client.call(2, json!({"task_description": "bounded worker pools"}), Some(modern_meta()));
     assert!(text(&answer).contains("worker"), "{answer}");
-    assert!(client.end().success());
+    assert!(client.close().success());
 }
 
 #[test]
@@ -304,7 +307,7 @@ fn malformed_requests_get_errors_and_the_server_continues() {
     assert!(answer["error"]["code"].is_i64(), "{answer}");
     let answer = client.call(10, json!({"task_description": "anything"}), None);
     assert_eq!(text(&answer), "nothing relevant in the brain (it has no units yet)\n");
-    assert!(client.end().success());
+    assert!(client.close().success());
 }
 
 #[test]
@@ -322,7 +325,7 @@ fn the_next_call_finds_what_was_merged_while_serving() {
     let mut id = 1;
     let found = std::cell::RefCell::new(client);
     let counter = std::cell::RefCell::new(&mut id);
-    crate::support::wait_until("the server answers from them", || {
+    crate::support::wait_until("the server answers with them", || {
         **counter.borrow_mut() += 1;
         let answer = found.borrow_mut().call(
             **counter.borrow(),
@@ -331,7 +334,7 @@ fn the_next_call_finds_what_was_merged_while_serving() {
         );
         text(&answer).contains("worker")
     });
-    assert!(found.into_inner().end().success());
+    assert!(found.into_inner().close().success());
 }
 
 #[test]
@@ -353,7 +356,7 @@ fn a_call_during_the_first_index_reports_its_progress() {
             "arguments": {"task_description": "cranes at the quay"}, "_meta": {"progressToken": "far"}}})
         .to_string(),
     );
-    let mut told = Vec::new();
+    let mut progress = Vec::new();
     let answer = loop {
         let message = client.receive();
         if message["id"] == 1 {
@@ -362,22 +365,22 @@ fn a_call_during_the_first_index_reports_its_progress() {
         assert_eq!(message["method"], "notifications/progress", "{message}");
         assert_eq!(message["params"]["progressToken"], "far");
         assert_eq!(message["params"]["total"], 120.0, "{message}");
-        told.push(message["params"]["progress"].as_f64().unwrap());
+        progress.push(message["params"]["progress"].as_f64().unwrap());
     };
-    assert!(!told.is_empty() && told.is_sorted_by(|a, b| a < b), "{told:?}");
+    assert!(!progress.is_empty() && progress.is_sorted_by(|a, b| a < b), "{progress:?}");
     assert!(text(&answer).contains("rane") || text(&answer).contains("first time ("), "{answer}");
-    assert!(client.end().success());
+    assert!(client.close().success());
 }
 
 #[test]
 fn the_previous_index_answers_while_a_new_one_is_built() {
-    let sandbox = with_units();
+    let sandbox = indexed_sandbox();
     let mut client = Client::start(&sandbox);
     client.initialize();
     let arguments = json!({"task_description": "cache invalidation after a write"});
     write_many_units(&sandbox);
     let client = std::cell::RefCell::new(client);
-    crate::support::wait_until("an answer says that it is from before", || {
+    crate::support::wait_until("an answer says that it is from the previous index", || {
         let answer = client.borrow_mut().call(2, arguments.clone(), None);
         assert!(text(&answer).contains("cache"), "{answer}");
         text(&answer).contains("may be behind the brain's files")
@@ -386,7 +389,7 @@ fn the_previous_index_answers_while_a_new_one_is_built() {
         let answer = client.borrow_mut().call(3, json!({"task_description": "cranes at the quay"}), None);
         text(&answer).contains("Crane") && !text(&answer).contains("may be behind")
     });
-    assert!(client.into_inner().end().success());
+    assert!(client.into_inner().close().success());
 }
 
 #[test]
@@ -406,12 +409,12 @@ fn a_cancelled_call_is_not_answered_but_the_next_one_is() {
     assert_eq!(next["result"]["tools"].as_array().unwrap().len(), 1);
     client.send(&call(3));
     assert_eq!(client.receive()["id"], 3);
-    assert!(client.end().success());
+    assert!(client.close().success());
 }
 
 #[test]
 fn a_terminated_server_exits_with_success() {
-    let sandbox = with_units();
+    let sandbox = indexed_sandbox();
     for signal in ["INT", "TERM", "HUP"] {
         let mut client = Client::start(&sandbox);
         client.initialize();
@@ -424,7 +427,7 @@ fn a_terminated_server_exits_with_success() {
 
 #[test]
 fn logs_go_to_a_file_and_to_stderr_and_never_to_stdout() {
-    let sandbox = with_units();
+    let sandbox = indexed_sandbox();
     let logs = || -> String {
         let state = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap();
         let files = state.flatten().flat_map(|brain| std::fs::read_dir(brain.path().join("logs")).unwrap());
@@ -467,13 +470,13 @@ fn a_server_answers_by_meaning_across_a_change_of_models() {
     let building = || sandbox.json(["status", "--json"])["index"]["building"].clone();
     // Twice in the language of the present index, and at once in that of the next one.
     ask(1);
-    wait_until("the index is being made anew", || building().is_object());
+    wait_until("the index is being rebuilt", || building().is_object());
     ask(2);
     may_pass.store(true, Ordering::SeqCst);
-    wait_until("the index is made anew", || building().is_null());
+    wait_until("the index is rebuilt", || building().is_null());
     ask(3);
     let asked = api.requests().len();
     ask(4);
     assert_eq!(api.requests().len(), asked + 1);
-    assert!(client.end().success());
+    assert!(client.close().success());
 }

@@ -39,7 +39,7 @@ fn unit(title: &str) -> Value {
 }
 
 /// Units with a wrong shape, a wrong path and hostile text.
-fn hostile() -> Value {
+fn hostile_units() -> Value {
     let with = |key: &str, value: Value| {
         let mut unit = unit(&format!("A lesson with a hostile {key}"));
         unit[key] = value;
@@ -91,12 +91,12 @@ impl Machine {
         self.json(&["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait", "--json"])
     }
 
-    fn capture_said(&self, said: &[&str]) -> Value {
+    fn capture_prompts(&self, said: &[&str]) -> Value {
         self.capture(&transcript(self.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000001", said))
     }
 
     /// Returns everything that the branch of a capture holds.
-    fn branch(&self, capture: &Value) -> String {
+    fn branch_diff(&self, capture: &Value) -> String {
         let branch = capture["branch"].as_str().unwrap_or_else(|| panic!("{capture}"));
         self.sandbox.git(&["diff", "main", branch])
     }
@@ -150,9 +150,9 @@ fn with_a_key_a_model_reads_the_session_and_the_key_is_nowhere() {
         }
     });
     let machine = Machine::with_key(&api);
-    let capture = machine.capture_said(&[SAID, "and keep the pool small"]);
+    let capture = machine.capture_prompts(&[SAID, "and keep the pool small"]);
     assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
-    let branch = machine.branch(&capture);
+    let branch = machine.branch_diff(&capture);
     assert!(
         branch.contains("source: claude-api")
             && branch.contains("bound-the-pool-of-workers-with-a-semaphore.md"),
@@ -201,10 +201,10 @@ fn a_busy_server_is_retried_without_counting_attempts() {
         _ => Reply::Call(json!({ "units": [unit("Bound the pool of workers with a semaphore")] })),
     });
     let machine = Machine::with_key(&api);
-    let capture = machine.capture_said(&[SAID]);
+    let capture = machine.capture_prompts(&[SAID]);
     assert_eq!((&capture["state"], &capture["reason"]), (&json!("done"), &Value::Null), "{capture}");
     assert_eq!(api.requests().len(), 8);
-    assert_eq!(machine.calls().len(), 1, "what was refused costs nothing");
+    assert_eq!(machine.calls().len(), 1, "a refused call costs nothing");
 }
 
 #[test]
@@ -217,10 +217,10 @@ fn a_timed_out_request_is_retried() {
         ),
     });
     let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_DEADLINE_SECONDS", 1);
-    assert_eq!(machine.capture_said(&[SAID])["state"], "done");
+    assert_eq!(machine.capture_prompts(&[SAID])["state"], "done");
     let calls = machine.calls();
     let estimated: Vec<bool> = calls.iter().map(|call| call["estimated"].as_bool().unwrap()).collect();
-    assert_eq!(estimated, [true, false], "the first may have been paid for");
+    assert_eq!(estimated, [true, false], "the first may have been billed");
 }
 
 const RULE: &str =
@@ -235,9 +235,9 @@ fn an_unusable_answer_is_retried_once_then_rules_take_over() {
     ] {
         let api = MessagesApi::start(move |_| reply());
         let machine = Machine::with_key(&api);
-        let capture = machine.capture_said(&[RULE]);
+        let capture = machine.capture_prompts(&[RULE]);
         assert_eq!((&capture["state"], api.requests().len()), (&json!("done"), 2), "{capture}");
-        assert!(machine.branch(&capture).contains("source: heuristic"));
+        assert!(machine.branch_diff(&capture).contains("source: heuristic"));
     }
 }
 
@@ -245,16 +245,16 @@ fn an_unusable_answer_is_retried_once_then_rules_take_over() {
 fn a_wrong_key_is_not_retried_and_is_an_error_if_chosen() {
     let api = MessagesApi::start(|_| Reply::Error(401, "invalid x-api-key", None));
     let machine = Machine::with_key(&api);
-    let capture = machine.capture_said(&[RULE]);
-    assert!(machine.branch(&capture).contains("source: heuristic"));
+    let capture = machine.capture_prompts(&[RULE]);
+    assert!(machine.branch_diff(&capture).contains("source: heuristic"));
     assert_eq!((api.requests().len(), machine.calls().len()), (1, 0));
     let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_BACKEND", "claude-api");
-    let capture = machine.capture_said(&[RULE]);
+    let capture = machine.capture_prompts(&[RULE]);
     assert_eq!(capture["state"], "dead");
     assert!(capture["reason"].as_str().unwrap().contains("401"), "{capture}");
     let without = Machine { sandbox: Sandbox::with_brain(), variables: Vec::new() }
         .set("NUGGET_EXTRACT_BACKEND", "claude-api");
-    let capture = without.capture_said(&[RULE]);
+    let capture = without.capture_prompts(&[RULE]);
     assert_eq!(capture["state"], "dead");
     assert!(capture["reason"].as_str().unwrap().contains("there is no key"), "{capture}");
     assert!(without.run(&["ask", "why", "--no-llm"]).status.success(), "asking needs no model");
@@ -277,17 +277,17 @@ fn a_truncated_answer_is_requested_in_smaller_parts() {
     });
     let machine = Machine::with_key(&api);
     let filler = "tell me more about the importer. ".repeat(30);
-    let capture = machine.capture_said(&[&format!("{SAID} {filler}"), &filler]);
+    let capture = machine.capture_prompts(&[&format!("{SAID} {filler}"), &filler]);
     assert_eq!((&capture["state"], api.requests().len()), (&json!("done"), 3), "{capture}");
-    let branch = machine.branch(&capture);
+    let branch = machine.branch_diff(&capture);
     assert!(branch.contains("bound-the-pool") && !branch.contains("was cut"), "{branch}");
 }
 
 #[test]
 fn a_hostile_answer_harms_nothing() {
-    let api = MessagesApi::start(|_| Reply::Call(hostile()));
+    let api = MessagesApi::start(|_| Reply::Call(hostile_units()));
     let machine = Machine::with_key(&api);
-    let capture = machine.capture_said(&[SAID]);
+    let capture = machine.capture_prompts(&[SAID]);
     assert_eq!(capture["state"], "done", "{capture}");
     let branch = capture["branch"].as_str().unwrap();
     let paths = machine.sandbox.git(&["diff", "--name-only", "main", branch]);
@@ -295,7 +295,7 @@ fn a_hostile_answer_harms_nothing() {
         let safe = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-/.".contains(c);
         assert!(path.starts_with("domains/") && path.chars().all(safe) && !path.contains(".."), "{path}");
     }
-    let files = machine.branch(&capture);
+    let files = machine.branch_diff(&capture);
     assert!(!files.contains("Ignore all previous") && !files.contains("evil.example"), "{files}");
     machine.sandbox.git(&["merge", "--no-edit", branch]);
     let listed = machine.json(&["list", "--json"]);
@@ -341,7 +341,7 @@ fn the_budget_is_exceeded_by_at_most_one_call() {
     wait_until("all captures have ended", || status()["queue"]["done"] == SESSIONS);
     let (calls, asked) = (machine.calls(), api.requests().len());
     let largest = calls.iter().map(|call| tokens(std::slice::from_ref(call))).max().unwrap();
-    assert_eq!(calls.len(), asked, "every call is in the ledger");
+    assert_eq!(calls.len(), asked, "every call is recorded");
     assert!(
         api.billed_tokens() <= BUDGET + largest,
         "{} of {BUDGET}, largest {largest}",
@@ -350,17 +350,17 @@ fn the_budget_is_exceeded_by_at_most_one_call() {
     assert!((2..SESSIONS).contains(&asked), "{asked} calls");
     let mut by_rules = 0;
     for capture in status()["captures"].as_array().unwrap() {
-        by_rules += usize::from(machine.branch(capture).contains("source: heuristic"));
+        by_rules += usize::from(machine.branch_diff(capture).contains("source: heuristic"));
     }
     assert_eq!(by_rules, SESSIONS - asked, "the rules read the rest");
     let free = Machine::with_key(&api).set("NUGGET_SPEND_CENTS_PER_DAY", 0);
-    assert_eq!(free.capture_said(&[RULE])["state"], "done");
-    assert_eq!(api.requests().len(), asked, "no cent, no call");
+    assert_eq!(free.capture_prompts(&[RULE])["state"], "done");
+    assert_eq!(api.requests().len(), asked, "no budget, no call");
 }
 
 /// Writes a stand-in for `claude` that is logged in, records how it was called, fires a hook
 /// as a session of its own would, and answers with a unit.
-fn client(machine: &Sandbox, answer: &str) -> PathBuf {
+fn install_client(machine: &Sandbox, answer: &str) -> PathBuf {
     let here = machine.path().join("client");
     fs::create_dir_all(&here).unwrap();
     fs::write(here.join("answer"), answer).unwrap();
@@ -388,11 +388,11 @@ fn without_a_key_the_client_reads_and_is_never_captured() {
         serde_json::from_slice(&fs::read(fixture("claude_outputs/print_json_schema_ok.json")).unwrap())
             .unwrap();
     printed["structured_output"] = json!({ "units": [unit("Bound the pool of workers with a semaphore")] });
-    let program = client(&sandbox, &printed.to_string());
+    let program = install_client(&sandbox, &printed.to_string());
     let machine =
         Machine { sandbox, variables: vec![("NUGGET_EXTRACT_CLAUDE", program.display().to_string())] };
-    let capture = machine.capture_said(&[SAID]);
-    assert!(machine.branch(&capture).contains("source: claude-p"), "{capture}");
+    let capture = machine.capture_prompts(&[SAID]);
+    assert!(machine.branch_diff(&capture).contains("source: claude-p"), "{capture}");
     let written = |name: &str| fs::read_to_string(program.with_file_name(name)).unwrap();
     assert!(written("stdin").contains(SAID) && !written("argv").contains("heron"));
     assert!(written("env").contains("NUGGET_DISABLE=1") && written("argv").contains("--safe-mode"));
@@ -409,26 +409,26 @@ fn a_failing_client_leaves_extraction_to_the_rules() {
     let wrong_key = fs::read_to_string(fixture("claude_outputs/print_json_api_401_after_177s.json")).unwrap();
     for answer in [&ignored, &wrong_key, "garbage"] {
         let sandbox = Sandbox::with_brain();
-        let program = client(&sandbox, answer);
+        let program = install_client(&sandbox, answer);
         let machine =
             Machine { sandbox, variables: vec![("NUGGET_EXTRACT_CLAUDE", program.display().to_string())] };
-        let capture = machine.capture_said(&[RULE]);
-        assert!(machine.branch(&capture).contains("source: heuristic"), "{capture}");
+        let capture = machine.capture_prompts(&[RULE]);
+        assert!(machine.branch_diff(&capture).contains("source: heuristic"), "{capture}");
     }
 }
 
 #[test]
-fn status_names_where_sessions_are_sent() {
+fn config_names_where_sessions_are_sent() {
     let sandbox = Sandbox::with_brain();
-    let told = |variables: &[(&str, &str)]| {
+    let reader = |variables: &[(&str, &str)]| {
         let output =
             sandbox.command().args(["config", "--json"]).envs(variables.iter().copied()).output().unwrap();
-        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-        told["sessions_are_read_by"].as_str().unwrap().to_owned()
+        let config: Value = serde_json::from_slice(&output.stdout).unwrap();
+        config["sessions_are_read_by"].as_str().unwrap().to_owned()
     };
-    assert!(told(&[("ANTHROPIC_API_KEY", KEY)]).starts_with("the Claude API at https://api.anthropic.com"));
-    assert!(told(&[]).ends_with("otherwise rules, and nothing leaves this machine"));
-    let rules = told(&[("ANTHROPIC_API_KEY", KEY), ("NUGGET_EXTRACT_BACKEND", "heuristic")]);
+    assert!(reader(&[("ANTHROPIC_API_KEY", KEY)]).starts_with("the Claude API at https://api.anthropic.com"));
+    assert!(reader(&[]).ends_with("otherwise rules, and nothing leaves this machine"));
+    let rules = reader(&[("ANTHROPIC_API_KEY", KEY), ("NUGGET_EXTRACT_BACKEND", "heuristic")]);
     assert_eq!(rules, "rules; nothing leaves this machine");
     let empty = sandbox.ok(["spend"]);
     assert!(empty.starts_with("no model was called in the last 7 days\n"), "{empty}");

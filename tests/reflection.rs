@@ -13,14 +13,14 @@ const RULE: &str = "from now on, always run `importer-check` before you commit a
                     reads it without a lock";
 
 /// Writes a session in which one person says these things and gets an answer to each.
-fn session(sandbox: &Sandbox, name: &str, said: &[&str]) -> PathBuf {
+fn write_session(sandbox: &Sandbox, name: &str, said: &[&str]) -> PathBuf {
     let path = sandbox.path().join(format!("{name}.jsonl"));
-    write(&path, name, name, 0, said);
+    append(&path, name, name, 0, said);
     path
 }
 
 /// Appends to a transcript. `lines` prefixes the lines' ids, which a fork shares with its original session.
-fn write(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
+fn append(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
     let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
     for (number, words) in (from..).zip(said) {
         let common = |kind: &str, role: &str, content: serde_json::Value| {
@@ -39,14 +39,14 @@ fn write(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
 #[test]
 fn a_restated_rule_is_not_proposed_again() {
     let sandbox = Sandbox::with_brain();
-    let first = sandbox.capture(&session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
     assert_eq!((&first["state"], &first["units"]), (&json!("done"), &json!(1)), "{first}");
-    let waiting = sandbox.capture(&session(&sandbox, "22222222-second", &["the importer again", RULE]));
+    let waiting = sandbox.capture(&write_session(&sandbox, "22222222-second", &["the importer again", RULE]));
     assert_eq!(waiting["state"], "nothing", "{waiting}");
     assert!(waiting["reason"].as_str().unwrap().contains("proposed before: "), "{waiting}");
 
     sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
-    let merged = sandbox.capture(&session(&sandbox, "33333333-third", &["once more", RULE]));
+    let merged = sandbox.capture(&write_session(&sandbox, "33333333-third", &["once more", RULE]));
     assert_eq!(merged["state"], "nothing", "{merged}");
     assert!(merged["reason"].as_str().unwrap().contains("known already: "), "{merged}");
     assert_eq!(sandbox.git(&["for-each-ref", "refs/heads/nugget/"]).lines().count(), 1);
@@ -55,11 +55,11 @@ fn a_restated_rule_is_not_proposed_again() {
 #[test]
 fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     let sandbox = Sandbox::with_brain();
-    let first = sandbox.capture(&session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
     sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
     let again = "never commit a change to the importer without running `importer-check` first, because the nightly job \
                  reads the importer unlocked";
-    let second = sandbox.capture(&session(&sandbox, "22222222-second", &["look at it", again]));
+    let second = sandbox.capture(&write_session(&sandbox, "22222222-second", &["look at it", again]));
     assert_eq!((&second["state"], &second["units"]), (&json!("done"), &json!(1)), "{second}");
     let branch = second["branch"].as_str().unwrap();
     let changes = sandbox.git(&["diff", "--name-status", "main", branch]);
@@ -128,7 +128,11 @@ fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
     let sandbox = Sandbox::with_brain();
     let mut transcripts: Vec<PathBuf> = (0..8)
         .map(|number| {
-            session(&sandbox, &format!("{number:08}-session"), &["please look at the shop", rules[number]])
+            write_session(
+                &sandbox,
+                &format!("{number:08}-session"),
+                &["please look at the shop", rules[number]],
+            )
         })
         .collect();
     let mut later: BTreeMap<usize, (String, usize, &str)> = BTreeMap::new();
@@ -145,7 +149,7 @@ fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
             text.replace(&format!("\"sessionId\":\"{old}"), &format!("\"sessionId\":\"{new}")),
         )
         .unwrap();
-        write(&path, &format!("{number:08}-fork"), &format!("{number:08}-fork"), 2, &[rules[3 + number]]);
+        append(&path, &format!("{number:08}-fork"), &format!("{number:08}-fork"), 2, &[rules[3 + number]]);
         transcripts.push(path);
     }
     let mut order: Vec<usize> = (0..transcripts.len()).chain(0..transcripts.len()).collect();
@@ -157,7 +161,7 @@ fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
         let capture = sandbox.capture(&transcripts[number]);
         *states.entry(capture["state"].as_str().unwrap().to_owned()).or_default() += 1;
         if let Some((name, from, rule)) = later.remove(&number) {
-            write(&transcripts[number], &name, &name, from, &[rule]);
+            append(&transcripts[number], &name, &name, from, &[rule]);
         }
     }
     for transcript in &transcripts {
@@ -172,15 +176,15 @@ fn repeated_captures_duplicate_no_unit_and_lose_no_evidence() {
     let units = units["units"].as_array().unwrap();
     let titles: BTreeSet<_> = units.iter().map(|unit| unit["title"].as_str().unwrap()).collect();
     assert_eq!(titles.len(), units.len(), "{titles:#?}");
-    let mut held = String::new();
+    let mut all_reasons = String::new();
     for unit in units {
-        held.push_str(&sandbox.ok(["why", unit["id"].as_str().unwrap(), "--json"]));
+        all_reasons.push_str(&sandbox.ok(["why", unit["id"].as_str().unwrap(), "--json"]));
     }
-    let lost: Vec<_> = rules.iter().filter(|rule| !held.contains(&rule[..24])).collect();
+    let lost: Vec<_> = rules.iter().filter(|rule| !all_reasons.contains(&rule[..24])).collect();
     assert!(lost.is_empty(), "{lost:#?}\n{titles:#?}");
-    let mut lines: Vec<&str> = held.lines().filter(|line| line.contains("\"line\": ")).collect();
+    let mut lines: Vec<&str> = all_reasons.lines().filter(|line| line.contains("\"line\": ")).collect();
     let all = lines.len();
     lines.sort_unstable();
     lines.dedup();
-    assert_eq!(lines.len(), all, "a line gave two units");
+    assert_eq!(lines.len(), all, "a line became two units");
 }

@@ -7,7 +7,7 @@ use std::process::Output;
 use crate::support::Sandbox;
 
 /// Creates a folder with stand-in programs and the real `sh` and `tar`.
-fn programs(sandbox: &Sandbox, scripts: &[(&str, &str)]) -> PathBuf {
+fn install_stand_ins(sandbox: &Sandbox, scripts: &[(&str, &str)]) -> PathBuf {
     let folder = sandbox.path().join("programs");
     std::fs::create_dir_all(&folder).unwrap();
     for (name, script) in scripts {
@@ -19,7 +19,7 @@ fn programs(sandbox: &Sandbox, scripts: &[(&str, &str)]) -> PathBuf {
 }
 
 fn run(sandbox: &Sandbox, scripts: &[(&str, &str)], arguments: &[&str]) -> (Output, String) {
-    let folder = programs(sandbox, scripts);
+    let folder = install_stand_ins(sandbox, scripts);
     let output = sandbox
         .command()
         .args(arguments)
@@ -29,13 +29,13 @@ fn run(sandbox: &Sandbox, scripts: &[(&str, &str)], arguments: &[&str]) -> (Outp
         .env("OPENAI_API_KEY", "canary-key-of-another")
         .output()
         .unwrap();
-    let said =
+    let printed =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    (output, said)
+    (output, printed)
 }
 
 /// Counts what is left of an attempt, hidden files included.
-fn installed(sandbox: &Sandbox) -> usize {
+fn installed_files(sandbox: &Sandbox) -> usize {
     std::fs::read_dir(sandbox.path().join("data/nugget/runtime")).map_or(0, Iterator::count)
 }
 
@@ -44,8 +44,8 @@ const NO_PIP: &[(&str, &str)] = &[("python3", "exit 1"), ("pip3", "exit 1"), ("p
 #[test]
 fn runtime_reports_what_runs_the_model() {
     let sandbox = Sandbox::new();
-    let said = sandbox.json(["runtime", "--json"]);
-    assert!(said["runtime"].is_string() && said["load_ms"].as_f64().unwrap() > 0.0, "{said}");
+    let printed = sandbox.json(["runtime", "--json"]);
+    assert!(printed["runtime"].is_string() && printed["load_ms"].as_f64().unwrap() > 0.0, "{printed}");
     let mut command = sandbox.command();
     command.args(["runtime"]).env("ORT_DYLIB_PATH", "/nonexistent/libonnxruntime.so");
     let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
@@ -56,8 +56,11 @@ fn runtime_reports_what_runs_the_model() {
 fn a_dry_run_names_what_would_be_fetched_and_fetches_nothing() {
     let sandbox = Sandbox::new();
     for (via, digest) in [("pip", "sha256:"), ("npm", "sha512-")] {
-        let (output, said) = run(&sandbox, &[], &["runtime", "install", "--via", via, "--dry-run"]);
-        assert!(output.status.success() && said.contains(digest) && said.contains("onnxruntime"), "{said}");
+        let (output, printed) = run(&sandbox, &[], &["runtime", "install", "--via", via, "--dry-run"]);
+        assert!(
+            output.status.success() && printed.contains(digest) && printed.contains("onnxruntime"),
+            "{printed}"
+        );
         assert!(!sandbox.path().join("data").exists());
     }
 }
@@ -65,18 +68,18 @@ fn a_dry_run_names_what_would_be_fetched_and_fetches_nothing() {
 #[test]
 fn without_pip_and_npm_the_error_says_what_to_do() {
     let sandbox = Sandbox::new();
-    let (output, said) = run(&sandbox, NO_PIP, &["runtime", "install", "--via", "pip"]);
+    let (output, printed) = run(&sandbox, NO_PIP, &["runtime", "install", "--via", "pip"]);
     assert_eq!(output.status.code(), Some(2));
-    assert!(said.contains("pip was not found") && said.contains("hint: "), "{said}");
-    assert_eq!(installed(&sandbox), 0);
+    assert!(printed.contains("pip was not found") && printed.contains("hint: "), "{printed}");
+    assert_eq!(installed_files(&sandbox), 0);
 }
 
 #[test]
 fn a_failed_or_wrong_download_is_not_installed() {
-    let refuses = "case \"$*\" in *--version*) exit 0;; esac
+    let refusing = "case \"$*\" in *--version*) exit 0;; esac
 echo 'ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.' >&2; exit 1";
     // Checks its arguments and delivers a text file under the right name.
-    let brings = r#"case "$*" in *--version*) exit 0;; esac
+    let delivering = r#"case "$*" in *--version*) exit 0;; esac
 [ -z "$OPENAI_API_KEY" ] || exit 9
 case "$*" in *--require-hashes*--only-binary=:all:*|*--only-binary=:all:*--require-hashes*) ;; *) exit 8;; esac
 while [ $# -gt 0 ]; do case "$1" in --target) target=$2;; --requirement) list=$2;; esac; shift; done
@@ -85,15 +88,15 @@ mkdir -p "$target/onnxruntime/capi"
 for name in libonnxruntime.so.1.30.0 libonnxruntime.1.30.0.dylib; do echo text > "$target/onnxruntime/capi/$name"; done"#;
     let tampered = r#"echo '[{"integrity": "sha512-other", "filename": "x.tgz"}]'"#;
     for (scripts, via, why) in [
-        (&[("python3", refuses)][..], "pip", "DO NOT MATCH THE HASHES"),
-        (&[("python3", brings)], "pip", "not an ONNX Runtime library"),
+        (&[("python3", refusing)][..], "pip", "DO NOT MATCH THE HASHES"),
+        (&[("python3", delivering)], "pip", "not an ONNX Runtime library"),
         (&[("npm", tampered)], "npm", "published digest"),
         (&[("npm", "echo 'npm error code ENOTFOUND' >&2; exit 1")], "npm", "ENOTFOUND"),
     ] {
         let sandbox = Sandbox::new();
-        let (output, said) = run(&sandbox, scripts, &["runtime", "install", "--via", via]);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains(why) && said.contains("hint: nothing was installed"), "{said}");
-        assert_eq!(installed(&sandbox), 0, "{said}");
+        let (output, printed) = run(&sandbox, scripts, &["runtime", "install", "--via", via]);
+        assert_eq!(output.status.code(), Some(1), "{printed}");
+        assert!(printed.contains(why) && printed.contains("hint: nothing was installed"), "{printed}");
+        assert_eq!(installed_files(&sandbox), 0, "{printed}");
     }
 }

@@ -100,7 +100,7 @@ fn commit(root: &Path, message: &str) {
 #[test]
 fn an_up_to_date_checkout_is_served_as_it_is() {
     let world = World::new();
-    assert!(world.repository().overlay().unwrap().is_none(), "nothing is laid over it");
+    assert!(world.repository().overlay().unwrap().is_none(), "there is no overlay");
     let brain = Brain::open(&world.brain()).unwrap();
     let mut times: Vec<Duration> = (0..19)
         .map(|_| {
@@ -170,9 +170,9 @@ fn renames_and_reverts_at_the_remote_are_served() {
         ("mine", "mine"),
         ("renamed", "first"),
     ]);
-    let held = Lock::acquire(&world.repository().lock_path().unwrap()).unwrap();
-    world.repository().catch_up(&held).unwrap();
-    drop(held);
+    let lock = Lock::acquire(&world.repository().lock_path().unwrap()).unwrap();
+    world.repository().catch_up(&lock).unwrap();
+    drop(lock);
     world.check(&[
         ("b", "first"),
         ("c", "first"),
@@ -237,9 +237,9 @@ fn line_endings_are_not_edits_and_git_is_optional() {
     assert_eq!(world.served().len(), 3);
 }
 
-struct Words;
+struct WordCounter;
 
-impl CountTokens for Words {
+impl CountTokens for WordCounter {
     fn count(&self, text: &str) -> usize {
         text.split_whitespace().count()
     }
@@ -253,7 +253,7 @@ fn the_index_embeds_a_merged_unit_once() {
     let model = ModelLabel { name: "words".to_owned(), dimensions: 2 };
     let refresh = || {
         let view = BrainView::open(&brain);
-        let plan = index.plan(&view, &model, &Words, Mode::Changed, &mut |_| {}).unwrap();
+        let plan = index.plan(&view, &model, &WordCounter, Mode::Changed, &mut |_| {}).unwrap();
         let vectors = vec![vec![1.0, 0.5]; plan.texts().len()];
         let texts = plan.texts().len();
         plan.publish(vectors).unwrap();
@@ -266,15 +266,15 @@ fn the_index_embeds_a_merged_unit_once() {
         write(person, "a", "theirs");
         remove(person, "b");
     });
-    assert!(!index.is_current(&BrainView::open(&brain), &model).unwrap(), "the news are seen");
-    assert_eq!(refresh(), (3, true), "two that were merged and one of the user's");
+    assert!(!index.is_current(&BrainView::open(&brain), &model).unwrap(), "the change is noticed");
+    assert_eq!(refresh(), (3, true), "two merged units and one of the user's");
     let units = || -> Vec<String> {
         index.pin().unwrap().units().unwrap().into_iter().map(|unit| unit.id.as_str().to_owned()).collect()
     };
     assert_eq!(units(), ["a", "c", "merged", "mine"]);
     assert_eq!(refresh(), (0, true), "nothing new");
-    let held = Lock::acquire(&world.repository().lock_path().unwrap()).unwrap();
-    world.repository().catch_up(&held).unwrap();
+    let lock = Lock::acquire(&world.repository().lock_path().unwrap()).unwrap();
+    world.repository().catch_up(&lock).unwrap();
     assert_eq!(git(&world.brain(), &["status", "--porcelain"]).lines().count(), 1);
     assert_eq!(refresh(), (0, true), "the same content, now checked out");
     assert_eq!(units(), ["a", "c", "merged", "mine"]);

@@ -52,7 +52,7 @@ impl Fixture {
         output
     }
 
-    fn begin(&self, source: &str, variables: &[(&str, &str)]) -> Value {
+    fn start_session(&self, source: &str, variables: &[(&str, &str)]) -> Value {
         let input = json!({
             "session_id": "9f8b1c2d", "transcript_path": self.transcript(), "cwd": self.project(),
             "hook_event_name": "SessionStart", "source": source,
@@ -69,9 +69,9 @@ impl Fixture {
         if output.stdout.is_empty() {
             return None;
         }
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(said["hookSpecificOutput"]["hookEventName"], "UserPromptSubmit");
-        Some(said["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned())
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(printed["hookSpecificOutput"]["hookEventName"], "UserPromptSubmit");
+        Some(printed["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned())
     }
 
     /// Writes a transcript of a session in the project: the fixture with another folder.
@@ -107,31 +107,31 @@ impl Fixture {
     }
 }
 
-fn context(said: &Value) -> &str {
-    said["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default()
+fn context(printed: &Value) -> &str {
+    printed["hookSpecificOutput"]["additionalContext"].as_str().unwrap_or_default()
 }
 
 #[test]
 fn a_session_starts_with_its_projects_units_and_the_queue() {
     let fixture = Fixture::new();
-    let nothing = fixture.begin("startup", &[]);
+    let nothing = fixture.start_session("startup", &[]);
     assert_eq!(nothing, json!({ "systemMessage": "This session will be analyzed for knowledge capture." }));
     let branch = fixture.capture();
-    let waits = fixture.begin("startup", &[]);
+    let waits = fixture.start_session("startup", &[]);
     assert_eq!(waits["hookSpecificOutput"]["hookEventName"], "SessionStart");
     assert!(
         context(&waits).starts_with("Waiting for the developer's review: 3 units on 1 branch"),
         "{waits}"
     );
     assert!(context(&waits).contains(&branch), "{waits}");
-    let told = waits["systemMessage"].as_str().unwrap();
-    assert!(told.contains("proposed 3 units, waiting for your review: nugget/session-"), "{told}");
+    let message = waits["systemMessage"].as_str().unwrap();
+    assert!(message.contains("proposed 3 units, waiting for your review: nugget/session-"), "{message}");
     fixture.sandbox.git(&["add", "."]);
     fixture.sandbox.git(&["commit", "-qm", "units"]);
     fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
     fixture.sandbox.ok(["index"]);
     for source in ["startup", "resume", "clear", "fork"] {
-        let merged = fixture.begin(source, &[]);
+        let merged = fixture.start_session(source, &[]);
         let context = context(&merged);
         assert!(context.contains("3 of its 23 units bear on this project (billing-service)"), "{context}");
         assert!(context.contains("Never acknowledge a message"), "{context}");
@@ -151,11 +151,11 @@ fn a_compacted_session_gets_units_about_its_subject() {
     fixture.sandbox.git(&["commit", "-qm", "units"]);
     fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
     fixture.sandbox.ok(["index"]);
-    let said = fixture.begin("compact", &[]);
-    assert!(context(&said).contains("what this session was about"), "{said}");
-    assert!(context(&said).contains("Never acknowledge a message"), "{said}");
-    assert!(!context(&said).contains("wardrobe"), "{said}");
-    assert!(said.get("systemMessage").is_none(), "{said}");
+    let printed = fixture.start_session("compact", &[]);
+    assert!(context(&printed).contains("what this session was about"), "{printed}");
+    assert!(context(&printed).contains("Never acknowledge a message"), "{printed}");
+    assert!(!context(&printed).contains("wardrobe"), "{printed}");
+    assert!(printed.get("systemMessage").is_none(), "{printed}");
     // The hook before a compaction says what the summary must keep.
     let input = json!({"session_id": "s", "transcript_path": "/x", "cwd": "/", "hook_event_name": "PreCompact", "trigger": "auto"});
     let output = fixture.run("session-start", &input, &[]);
@@ -167,10 +167,10 @@ fn a_project_is_recognised_by_its_libraries() {
     let fixture = Fixture::new();
     let package = r#"{"dependencies": {"postgresql": "1", "left-pad": "1"}}"#;
     fs::write(fixture.project().join("package.json"), package).unwrap();
-    let said = fixture.begin("startup", &[]);
-    assert!(context(&said).contains("bear"), "{said}");
-    assert!(context(&said).contains("(postgresql)"), "{said}");
-    assert!(!context(&said).contains("wardrobe"), "{said}");
+    let printed = fixture.start_session("startup", &[]);
+    assert!(context(&printed).contains("bear"), "{printed}");
+    assert!(context(&printed).contains("(postgresql)"), "{printed}");
+    assert!(!context(&printed).contains("wardrobe"), "{printed}");
 }
 
 #[test]
@@ -182,16 +182,16 @@ fn the_context_respects_its_budget_and_its_switch() {
     let tokenizer = embed::Tokenizer::load(&embed::Settings::default()).unwrap();
     let mut before = usize::MAX;
     for budget in ["3000", "600", "200", "50"] {
-        let said = fixture.begin("startup", &[("NUGGET_SESSION_START_TOKENS", budget)]);
-        let tokens = knowledge::CountTokens::count(&tokenizer, context(&said));
+        let printed = fixture.start_session("startup", &[("NUGGET_SESSION_START_TOKENS", budget)]);
+        let tokens = knowledge::CountTokens::count(&tokenizer, context(&printed));
         assert!(tokens <= budget.parse().unwrap(), "{budget}: {tokens}");
         assert!(tokens <= before);
-        assert!(tokens > 100 || budget == "50" || budget == "200", "{budget}: {said}");
+        assert!(tokens > 100 || budget == "50" || budget == "200", "{budget}: {printed}");
         before = tokens;
     }
-    assert_eq!(fixture.begin("startup", &[("NUGGET_SESSION_START_ENABLED", "off")]), Value::Null);
-    assert_eq!(fixture.begin("startup", &[("NUGGET_DISABLE", "1")]), Value::Null);
-    assert_eq!(fixture.begin("startup", &[("NUGGET_CAPTURE_EXCLUDE", "billing-*")]), Value::Null);
+    assert_eq!(fixture.start_session("startup", &[("NUGGET_SESSION_START_ENABLED", "off")]), Value::Null);
+    assert_eq!(fixture.start_session("startup", &[("NUGGET_DISABLE", "1")]), Value::Null);
+    assert_eq!(fixture.start_session("startup", &[("NUGGET_CAPTURE_EXCLUDE", "billing-*")]), Value::Null);
 }
 
 #[test]
@@ -199,14 +199,14 @@ fn broken_state_never_fails_a_session() {
     let fixture = Fixture::new();
     fixture.capture();
     // A running worker would rewrite what is broken here.
-    crate::support::wait_until("the drainer has gone", || {
+    crate::support::wait_until("the worker has exited", || {
         fixture.sandbox.json(["status", "--json"])["drainer"]["running"] == false
     });
-    let begin = || fixture.begin("startup", &[]);
-    assert!(!context(&begin()).is_empty());
+    let start_session = || fixture.start_session("startup", &[]);
+    assert!(!context(&start_session()).is_empty());
     // The index, then the queue, then the settings, then the brain.
     fs::write(fixture.sandbox.brain().join(".nugget/index.db"), "no database").unwrap();
-    assert!(begin().get("systemMessage").is_some());
+    assert!(start_session().get("systemMessage").is_some());
     let states = fs::read_dir(fixture.sandbox.path().join("state/nugget")).unwrap();
     let mut states = states.map(|entry| entry.unwrap().path());
     let state = states.find(|state| state.join("queue.db").exists()).unwrap();
@@ -215,12 +215,12 @@ fn broken_state_never_fails_a_session() {
         let _ = fs::remove_file(state.join(log));
     }
     fs::write(state.join("queue.db"), vec![0xff; 4096]).unwrap();
-    assert_eq!(context(&begin()), "");
+    assert_eq!(context(&start_session()), "");
     fs::write(fixture.sandbox.path().join("config/nugget/config.toml"), "brain = [").unwrap();
-    begin();
+    start_session();
     fs::remove_dir_all(fixture.sandbox.brain()).unwrap();
-    let said = begin();
-    assert!(said["systemMessage"].as_str().unwrap().contains("nugget init"), "{said}");
+    let printed = start_session();
+    assert!(printed["systemMessage"].as_str().unwrap().contains("nugget init"), "{printed}");
     for input in ["", "\n", "nonsense\n", "{}\n", "[1]\n"] {
         for command in ["session-start", "user-prompt"] {
             let mut child = fixture
@@ -263,9 +263,9 @@ fn a_prompt_gets_matching_units_once() {
     let fixture = Fixture::new();
     const PROMPT: &str =
         "Why would a DDL statement that takes a millisecond make all our queries hang in Postgres?";
-    let said = fixture.prompt("s-1", PROMPT).unwrap();
-    assert!(said.contains("alter-table-queues-behind-long-query"), "{said}");
-    assert_eq!(said.lines().count(), 2, "only what the words prove: {said}");
+    let printed = fixture.prompt("s-1", PROMPT).unwrap();
+    assert!(printed.contains("alter-table-queues-behind-long-query"), "{printed}");
+    assert_eq!(printed.lines().count(), 2, "only what the words match: {printed}");
     assert_eq!(fixture.prompt("s-1", PROMPT), None, "not twice in a session");
     assert!(fixture.prompt("s-2", PROMPT).is_some());
     for unrelated in [
@@ -294,13 +294,13 @@ fn unrelated_prompts_get_nothing() {
     let questions = |name: &str| -> Vec<Value> {
         serde_json::from_str(&fs::read_to_string(crate::support::fixture(name)).unwrap()).unwrap()
     };
-    let told = |question: &Value| fixture.prompt("s-1", question["question"].as_str().unwrap());
+    let prompt = |question: &Value| fixture.prompt("s-1", question["question"].as_str().unwrap());
     let unrelated = questions("unrelated.json");
-    let wrong: Vec<_> = unrelated.iter().filter_map(told).collect();
+    let wrong: Vec<_> = unrelated.iter().filter_map(prompt).collect();
     let all = questions("questions.json");
-    let right = all.iter().filter_map(told).count();
+    let right = all.iter().filter_map(prompt).count();
     println!(
-        "{right} of {} questions and {} of {} others are told something",
+        "{right} of {} questions and {} of {} others get units",
         all.len(),
         wrong.len(),
         unrelated.len()

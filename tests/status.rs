@@ -81,15 +81,15 @@ fn schema(sandbox: &Sandbox) -> Value {
 fn status_json_matches_its_schema() {
     let sandbox = Sandbox::with_brain();
     let schema = schema(&sandbox);
-    let look = || {
+    let read_status = || {
         let status = sandbox.json(["status", "--json"]);
         check(&schema, &schema, &status, "status");
         status
     };
-    assert_eq!(look()["drainer"]["running"], false);
+    assert_eq!(read_status()["drainer"]["running"], false);
     sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
-    let status = look();
+    let status = read_status();
     assert_eq!(status["captures"].as_array().unwrap().len(), 2);
     assert!(status["sweep"]["at"].is_string(), "{status}");
 }
@@ -126,7 +126,7 @@ fn actors_are_shown_while_a_worker_runs() {
         .arg(transcript)
         .env("NUGGET_DRAINER_LINGER_SECONDS", "3600");
     assert!(command.output().unwrap().status.success());
-    wait_until("the drainer has reported", || {
+    wait_until("the worker has reported", || {
         sandbox.json(["status", "--json"])["drainer"]["actors"].is_array()
     });
     let status = sandbox.json(["status", "--json"]);
@@ -146,7 +146,7 @@ fn actors_are_shown_while_a_worker_runs() {
 }
 
 /// Starts `status --watch` with a pipe for stdout.
-fn watching(sandbox: &Sandbox) -> (ChildGuard, BufReader<ChildStdout>) {
+fn start_watch(sandbox: &Sandbox) -> (ChildGuard, BufReader<ChildStdout>) {
     let mut command = sandbox.command();
     let mut child = command.args(["status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -156,7 +156,7 @@ fn watching(sandbox: &Sandbox) -> (ChildGuard, BufReader<ChildStdout>) {
 #[test]
 fn without_a_terminal_the_view_repeats_until_the_pipe_closes() {
     let sandbox = Sandbox::with_brain();
-    let (mut child, mut stdout) = watching(&sandbox);
+    let (mut child, mut stdout) = start_watch(&sandbox);
     let mut text = String::new();
     while text.matches("brain ").count() < 2 {
         assert!(stdout.read_line(&mut text).unwrap() > 0, "{text}");
@@ -170,7 +170,7 @@ fn without_a_terminal_the_view_repeats_until_the_pipe_closes() {
 fn a_signal_ends_the_watch_with_success() {
     let sandbox = Sandbox::with_brain();
     for signal in ["INT", "TERM", "HUP"] {
-        let (mut child, mut stdout) = watching(&sandbox);
+        let (mut child, mut stdout) = start_watch(&sandbox);
         // After its first output it listens for signals.
         stdout.read_line(&mut String::new()).unwrap();
         let pid = child.0.id().to_string();

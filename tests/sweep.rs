@@ -53,7 +53,7 @@ impl Machine {
     }
 
     /// Waits until all captures have ended, and returns the counts.
-    fn ended(&self) -> Value {
+    fn wait_until_ended(&self) -> Value {
         let left = |queue: &Value| ["queued", "running", "retrying"].iter().any(|state| queue[*state] != 0);
         wait_until("all captures have ended", || !left(&self.status()["queue"]));
         self.status()["queue"].clone()
@@ -62,12 +62,12 @@ impl Machine {
     /// Sweeps by hand, and waits until all captures have ended.
     fn sync(&self, arguments: &[&str]) -> Value {
         let swept = self.json(&[&["sync", "--json"], arguments].concat());
-        self.ended();
+        self.wait_until_ended();
         swept
     }
 
     /// Returns the files that each of nugget's branches adds, oldest capture first.
-    fn brought(&self) -> Vec<BTreeSet<String>> {
+    fn branch_files(&self) -> Vec<BTreeSet<String>> {
         let captures = self.status()["captures"].clone();
         let branches =
             captures.as_array().unwrap().iter().rev().filter_map(|capture| capture["branch"].as_str());
@@ -87,7 +87,7 @@ fn session(name: &str) -> String {
     fs::read_to_string(fixture(&format!("transcripts/synthetic/{name}.jsonl"))).unwrap()
 }
 
-fn age(path: &Path, minutes: u64) {
+fn set_age(path: &Path, minutes: u64) {
     let modified = SystemTime::now() - Duration::from_secs(60 * minutes);
     File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
 }
@@ -121,7 +121,7 @@ fn a_server_sweeps_when_no_session_ends() {
         .spawn()
         .unwrap();
     let _server = ChildGuard(server);
-    wait_until("it is captured", || machine.status()["queue"]["done"] == 1);
+    wait_until("the session is captured", || machine.status()["queue"]["done"] == 1);
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn a_session_is_captured_once_it_is_idle() {
             command.args(["sync", "--json", "--since", since]).env("NUGGET_SWEEP_IDLE_MINUTES", idle);
         serde_json::from_slice(&output.output().unwrap().stdout).unwrap()
     };
-    age(&path, 10);
+    set_age(&path, 10);
     let swept = sync("15", "1h");
     assert_eq!((&swept["queued"], &swept["skipped"]), (&json!([]), &json!({"active": 1})));
     assert_eq!(sync("5", "5m")["skipped"], json!({"old": 1}));
     assert_eq!(sync("5", "1h")["queued"][0]["session_id"], "a");
-    machine.ended();
+    machine.wait_until_ended();
 }
 
 #[test]
@@ -152,9 +152,9 @@ fn a_resumed_session_adds_only_its_new_lines() {
 
     fs::write(&path, session("flywheel") + &session("rust_pool")).unwrap();
     assert_eq!(machine.sync(&[])["queued"][0]["session_id"], "a");
-    let brought = machine.brought();
-    assert_eq!(brought.len(), 2, "{:#}", machine.status());
-    assert!(!brought[1].is_empty() && brought[0].is_disjoint(&brought[1]), "{brought:#?}");
+    let added = machine.branch_files();
+    assert_eq!(added.len(), 2, "{:#}", machine.status());
+    assert!(!added[1].is_empty() && added[0].is_disjoint(&added[1]), "{added:#?}");
     assert_eq!(machine.sync(&["--all"])["skipped"], json!({"unchanged": 1}));
     assert_eq!(machine.status()["captures"].as_array().unwrap().len(), 2);
 }
@@ -180,9 +180,9 @@ fn a_fork_proposes_nothing_twice() {
     machine.transcript("original", &session("flywheel"));
     machine.transcript("fork", &session("flywheel"));
     assert_eq!(machine.sync(&[])["queued"].as_array().unwrap().len(), 2);
-    let queue = machine.ended();
+    let queue = machine.wait_until_ended();
     assert_eq!((&queue["done"], &queue["nothing"]), (&json!(1), &json!(1)), "{queue}");
-    assert_eq!(machine.brought().len(), 1);
+    assert_eq!(machine.branch_files().len(), 1);
 }
 
 #[test]
@@ -194,20 +194,20 @@ fn a_thousand_old_sessions_do_not_flood_a_new_brain() {
             "message": { "role": "user", "content": "hello" },
         });
         let path = machine.transcript(&format!("old-{i}"), &format!("{line}\n"));
-        age(&path, 60 * 24 + i);
+        set_age(&path, 60 * 24 + i);
     }
     let swept = machine.sync(&[]);
     assert_eq!((&swept["found"], &swept["queued"]), (&json!(1000), &json!([])));
     assert_eq!(swept["skipped"], json!({"old": 1000}));
     // Now all of them are from today, and the limit applies.
     for i in 0..1000 {
-        age(&machine.client().join(format!("projects/-home-dev-shop/old-{i}.jsonl")), 0);
+        set_age(&machine.client().join(format!("projects/-home-dev-shop/old-{i}.jsonl")), 0);
     }
     let swept = machine.sync(&[]);
     assert_eq!(swept["queued"].as_array().unwrap().len(), 20);
     assert_eq!(machine.sync(&[])["skipped"], json!({"unchanged": 20, "later": 980}));
     assert_eq!(machine.status()["captures"].as_array().unwrap().len(), 10);
-    assert_eq!(machine.ended()["nothing"], 20);
+    assert_eq!(machine.wait_until_ended()["nothing"], 20);
     // A sweep by hand has no limit.
     let swept = machine.json(&["sync", "--all", "--dry-run", "--json"]);
     assert_eq!(swept["queued"].as_array().unwrap().len(), 980);
@@ -217,8 +217,8 @@ fn a_thousand_old_sessions_do_not_flood_a_new_brain() {
 fn a_dry_run_changes_nothing() {
     let machine = Machine::new();
     machine.transcript("a", &session("flywheel"));
-    let said = String::from_utf8(machine.run(&["sync", "--dry-run"]).stdout).unwrap();
-    assert!(said.contains("/home/") && said.contains("1 of 1 sessions would be queued"), "{said}");
+    let printed = String::from_utf8(machine.run(&["sync", "--dry-run"]).stdout).unwrap();
+    assert!(printed.contains("/home/") && printed.contains("1 of 1 sessions would be queued"), "{printed}");
     assert!(!machine.sandbox.path().join("state").exists());
     assert_eq!(machine.status()["queue"]["queued"], 0);
 }
@@ -257,8 +257,8 @@ fn excluded_sessions_are_skipped_by_hook_and_sweep() {
     let exclude = ("NUGGET_CAPTURE_EXCLUDE", "~/work, secret-*");
     assert_eq!(run(&["capture-session"], &[("NUGGET_DISABLE", "1")], hook(&declined, "/home/dev/shop")), "");
     let secret = machine.client().join("projects/-home-dev-shop/secret.jsonl");
-    let said = run(&["capture-session"], &[exclude], hook(&secret, "/home/dev/secret-shop/src"));
-    assert!(said.contains("is skipped: capture.exclude covers its project"), "{said}");
+    let printed = run(&["capture-session"], &[exclude], hook(&secret, "/home/dev/secret-shop/src"));
+    assert!(printed.contains("is skipped: capture.exclude covers its project"), "{printed}");
 
     let swept: Value =
         serde_json::from_str(&run(&["sync", "--all", "--json"], &[exclude], String::new())).unwrap();
@@ -276,10 +276,10 @@ fn the_sweep_can_be_disabled_and_still_run_by_hand() {
     let mut command = machine.command();
     command.args(["capture-session", "--wait", "--transcript"]).arg(&next).env("NUGGET_SWEEP_ENABLED", "off");
     assert!(command.output().unwrap().status.success());
-    assert_eq!(machine.ended()["done"], 0);
+    assert_eq!(machine.wait_until_ended()["done"], 0);
     assert_eq!(machine.status()["sweep"], Value::Null);
     assert_eq!(machine.sync(&[])["queued"].as_array().unwrap().len(), 1);
-    assert_eq!(machine.ended()["done"], 1);
+    assert_eq!(machine.wait_until_ended()["done"], 1);
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl World {
 
     /// Runs a check for each kind of remote.
     #[expect(clippy::print_stdout, reason = "of which kind the remote was that a test failed on")]
-    fn both(check: impl Fn(&Self)) {
+    fn for_each_kind(check: impl Fn(&Self)) {
         for is_http in [false, true] {
             println!("{}", if is_http { "http" } else { "file" });
             check(&Self::new(is_http));
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// Commits to the remote's branch, as if merged there.
-    fn merge_there(&self, branch: &str, path: &str, content: &str) -> String {
+    fn merge_at_remote(&self, branch: &str, path: &str, content: &str) -> String {
         let person = self.path("person");
         if !person.exists() {
             git(self.folder.path(), &["clone", "-q", self.remote().to_str().unwrap(), "person"]);
@@ -105,7 +105,7 @@ impl World {
         git(&person, &["rev-parse", "work"]).trim().to_owned()
     }
 
-    fn there(&self, revision: &str) -> String {
+    fn remote_revision(&self, revision: &str) -> String {
         git(&self.remote(), &["rev-parse", revision]).trim().to_owned()
     }
 }
@@ -181,7 +181,7 @@ fn write(root: &Path, path: &str, content: &str) {
     std::fs::write(path, content).unwrap();
 }
 
-fn script(path: &Path, text: &str) {
+fn write_script(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -194,15 +194,15 @@ fn commit(root: &Path, message: &str) {
 
 fn fsck(root: &Path) {
     let fsck = try_git(root, &["fsck", "--full", "--strict", "--no-dangling"]);
-    let said = [fsck.stdout, fsck.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    let complaints: Vec<&str> = said.lines().filter(|line| !line.starts_with("notice:")).collect();
+    let printed = [fsck.stdout, fsck.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed);
+    let complaints: Vec<&str> = printed.lines().filter(|line| !line.starts_with("notice:")).collect();
     assert!(fsck.status.success() && complaints.is_empty(), "{complaints:?}");
 }
 
 /// Reads all bytes of the user's: the work tree, and the git folder without objects,
 /// remote-tracking references, nugget's branches and nugget's lock.
-fn picture(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+fn user_state(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut bytes = BTreeMap::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -222,14 +222,14 @@ fn picture(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     bytes
 }
 
-fn trouble<T: std::fmt::Debug>(result: Result<T, Error>) -> (RemoteFailure, String) {
+fn expect_failure<T: std::fmt::Debug>(result: Result<T, Error>) -> (RemoteFailure, String) {
     match result {
-        Err(Error::Remote { failure, message: told }) => {
+        Err(Error::Remote { failure, message }) => {
             for secret in [PASSWORD, BASIC] {
-                assert!(!told.contains(secret), "{told}");
+                assert!(!message.contains(secret), "{message}");
             }
-            assert!(!told.contains('\n'), "{told:?}");
-            (failure, told)
+            assert!(!message.contains('\n'), "{message:?}");
+            (failure, message)
         }
         other => panic!("{other:?}"),
     }
@@ -237,13 +237,13 @@ fn trouble<T: std::fmt::Debug>(result: Result<T, Error>) -> (RemoteFailure, Stri
 
 #[test]
 fn a_session_of_one_machine_is_merged_and_reaches_the_other() {
-    World::both(|world| {
+    World::for_each_kind(|world| {
         let (a, b) = (world.brain("a"), world.clone("b"));
         let commit = a.propose(BRANCH, "# Ours\n");
-        let before = (picture(a.root()), picture(b.root()));
+        let before = (user_state(a.root()), user_state(b.root()));
         assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
-        assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::AlreadyThere, "a repetition");
-        assert_eq!(world.there(BRANCH), commit.to_string());
+        assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::AlreadyThere, "a repeated push");
+        assert_eq!(world.remote_revision(BRANCH), commit.to_string());
         assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), Some(commit));
 
         let fetched = b.fetch().unwrap();
@@ -251,24 +251,24 @@ fn a_session_of_one_machine_is_merged_and_reaches_the_other() {
         assert_eq!(b.repository.remote_tip(BRANCH).unwrap(), Some(commit));
 
         let person = world.path("person");
-        world.merge_there("main", "note.md", "a note\n");
+        world.merge_at_remote("main", "note.md", "a note\n");
         git(&person, &["merge", "-q", "--no-ff", "-m", "merge", &format!("origin/{BRANCH}")]);
         git(&person, &["push", "-q", "origin", "HEAD:main"]);
         git(&person, &["push", "-q", "origin", &format!(":{BRANCH}")]);
         let fetched = b.fetch().unwrap();
-        assert_eq!(fetched.tip.unwrap().to_string(), world.there("main"));
+        assert_eq!(fetched.tip.unwrap().to_string(), world.remote_revision("main"));
         assert!(fetched.moved);
-        assert_eq!(b.repository.remote_tip(BRANCH).unwrap(), None, "gone there, forgotten here");
-        assert!(!b.fetch().unwrap().moved, "no news");
+        assert_eq!(b.repository.remote_tip(BRANCH).unwrap(), None, "deleted there, forgotten here");
+        assert!(!b.fetch().unwrap().moved, "nothing new");
         assert!(a.fetch().unwrap().moved);
         assert!(a.repository.is_merged(BRANCH).unwrap());
-        assert_eq!((picture(a.root()), picture(b.root())), before, "something of the user's has changed");
+        assert_eq!((user_state(a.root()), user_state(b.root())), before, "the user's files have changed");
 
         let lag = b.repository.lag().unwrap();
         assert_eq!((lag.behind, lag.ahead, lag.blocked), (3, 0, None));
         let moved = b.repository.catch_up(&b.lock()).unwrap();
         assert!(matches!(moved, FastForward::Done { .. }), "{moved:?}");
-        assert_eq!(b.tip("HEAD"), world.there("main"));
+        assert_eq!(b.tip("HEAD"), world.remote_revision("main"));
         assert_eq!(git(b.root(), &["status", "--porcelain"]), "");
         assert!(b.root().join(format!("domains/coding/patterns/{}.md", &BRANCH[7..])).is_file());
         assert_eq!(b.repository.lag().unwrap().behind, 0);
@@ -302,13 +302,13 @@ fn a_fetch_leaves_the_users_repository_unchanged() {
         let a = world.brain("a");
         git(a.root(), &["tag", "mine"]);
         spoil(a.root());
-        let before = picture(a.root());
-        world.merge_there("main", "note.md", "a note\n");
+        let before = user_state(a.root());
+        world.merge_at_remote("main", "note.md", "a note\n");
         git(&world.remote(), &["tag", "theirs", "main"]);
         git(&world.remote(), &["branch", "feature", "main"]);
         assert!(a.fetch().unwrap().moved);
-        assert_eq!(a.tip("origin/main"), world.there("main"));
-        assert_eq!(picture(a.root()), before);
+        assert_eq!(a.tip("origin/main"), world.remote_revision("main"));
+        assert_eq!(user_state(a.root()), before);
         assert!(!a.root().join(".git/FETCH_HEAD").exists());
         assert!(!try_git(a.root(), &["rev-parse", "--verify", "-q", "origin/feature"]).status.success());
     }
@@ -316,35 +316,35 @@ fn a_fetch_leaves_the_users_repository_unchanged() {
 
 #[test]
 fn a_remote_branch_is_replaced_only_if_it_is_as_expected() {
-    World::both(|world| {
+    World::for_each_kind(|world| {
         let (a, b) = (world.brain("a"), world.clone("b"));
         let first = a.propose(BRANCH, "# First\n");
         a.push(BRANCH, first, None).unwrap();
         // The other machine has the same branch name with other content.
         let other = b.propose(BRANCH, "# Other\n");
-        assert_eq!(trouble(b.push(BRANCH, other, None)).0, RemoteFailure::Stale);
-        assert_eq!(world.there(BRANCH), first.to_string());
+        assert_eq!(expect_failure(b.push(BRANCH, other, None)).0, RemoteFailure::Stale);
+        assert_eq!(world.remote_revision(BRANCH), first.to_string());
 
         // Rebuilt on a new base.
-        world.merge_there("main", "note.md", "a note\n");
+        world.merge_at_remote("main", "note.md", "a note\n");
         a.fetch().unwrap();
-        let again = a.repository.replace(&a.lock(), &proposal(BRANCH, "# First\n"), first).unwrap();
-        assert_eq!(again.outcome, Outcome::Replaced);
+        let rebuilt = a.repository.replace(&a.lock(), &proposal(BRANCH, "# First\n"), first).unwrap();
+        assert_eq!(rebuilt.outcome, Outcome::Replaced);
         assert_eq!(a.tip(&format!("{BRANCH}~")), a.tip("origin/main"));
         let repeated = a.repository.replace(&a.lock(), &proposal(BRANCH, "# First\n"), first).unwrap();
-        assert_eq!((repeated.commit, repeated.outcome), (again.commit, Outcome::AlreadyThere));
+        assert_eq!((repeated.commit, repeated.outcome), (rebuilt.commit, Outcome::AlreadyThere));
         let moved = a.repository.replace(&a.lock(), &proposal(BRANCH, "# Third\n"), first).unwrap_err();
         assert!(matches!(moved, Error::BranchMoved { .. }), "{moved}");
-        assert_eq!(a.push(BRANCH, again.commit, Some(first)).unwrap(), Pushed::Updated);
+        assert_eq!(a.push(BRANCH, rebuilt.commit, Some(first)).unwrap(), Pushed::Updated);
 
         // A person adds a commit.
-        let theirs = world.merge_there(BRANCH, "note-2.md", "theirs\n");
-        assert_eq!(trouble(a.push(BRANCH, first, Some(again.commit))).0, RemoteFailure::Stale);
+        let theirs = world.merge_at_remote(BRANCH, "note-2.md", "theirs\n");
+        assert_eq!(expect_failure(a.push(BRANCH, first, Some(rebuilt.commit))).0, RemoteFailure::Stale);
         let deleted = a.with_session(DEADLINE, |repository, session| {
-            repository.delete_remote_branch(session, BRANCH, again.commit)
+            repository.delete_remote_branch(session, BRANCH, rebuilt.commit)
         });
-        assert_eq!(trouble(deleted).0, RemoteFailure::Stale);
-        assert_eq!(world.there(BRANCH), theirs);
+        assert_eq!(expect_failure(deleted).0, RemoteFailure::Stale);
+        assert_eq!(world.remote_revision(BRANCH), theirs);
         a.fetch().unwrap();
         let theirs = a.repository.remote_tip(BRANCH).unwrap().unwrap();
         for is_there in [true, false] {
@@ -406,13 +406,16 @@ fn a_checked_out_or_changed_branch_is_not_deleted() {
 
 #[test]
 fn a_remote_that_refuses_a_branch_says_why() {
-    World::both(|world| {
+    World::for_each_kind(|world| {
         let a = world.brain("a");
         let commit = a.propose(BRANCH, "# Ours\n");
-        script(&world.remote().join("hooks/pre-receive"), "echo 'these branches are protected' >&2\nexit 1");
-        let (trouble, told) = trouble(a.push(BRANCH, commit, None));
-        assert_eq!(trouble, RemoteFailure::Protected, "{told}");
-        assert!(told.contains("these branches are protected"), "{told}");
+        write_script(
+            &world.remote().join("hooks/pre-receive"),
+            "echo 'these branches are protected' >&2\nexit 1",
+        );
+        let (failure, message) = expect_failure(a.push(BRANCH, commit, None));
+        assert_eq!(failure, RemoteFailure::Protected, "{message}");
+        assert!(message.contains("these branches are protected"), "{message}");
         assert_eq!(a.repository.remote_tip(BRANCH).unwrap(), None);
         std::fs::remove_file(world.remote().join("hooks/pre-receive")).unwrap();
         assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
@@ -436,15 +439,15 @@ fn server_failures_are_distinguished_and_leak_no_secret() {
     for (fault, expected) in faults {
         world.http().fail(Some(fault.clone()));
         for result in [a.fetch().map(drop), a.push(BRANCH, commit, None).map(drop)] {
-            let (trouble, told) = trouble(result);
-            println!("{fault:?}: {told}");
-            assert_eq!(trouble, expected, "{fault:?}: {told}");
+            let (failure, message) = expect_failure(result);
+            println!("{fault:?}: {message}");
+            assert_eq!(failure, expected, "{fault:?}: {message}");
         }
     }
     world.http().fail(Some(Fault::Hang));
     let begun = Instant::now();
     let late = a.with_session(Duration::from_millis(700), |repository, session| repository.fetch(session));
-    assert_eq!(trouble(late).0, RemoteFailure::TooLate);
+    assert_eq!(expect_failure(late).0, RemoteFailure::TooLate);
     assert!(begun.elapsed() < DEADLINE, "it hung");
     world.http().fail(None);
     assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
@@ -452,12 +455,12 @@ fn server_failures_are_distinguished_and_leak_no_secret() {
     // Nothing listens there.
     let gone = world.http().url.clone();
     git(a.root(), &["remote", "set-url", "origin", "http://127.0.0.1:9/brain.git"]);
-    assert_eq!(trouble(a.fetch()).0, RemoteFailure::Offline, "{gone}");
+    assert_eq!(expect_failure(a.fetch()).0, RemoteFailure::Offline, "{gone}");
     git(
         a.root(),
         &["remote", "set-url", "origin", &format!("file://{}/none.git", world.folder.path().display())],
     );
-    assert_eq!(trouble(a.fetch()).0, RemoteFailure::NotFound);
+    assert_eq!(expect_failure(a.fetch()).0, RemoteFailure::NotFound);
     fsck(a.root());
 }
 
@@ -468,11 +471,11 @@ fn the_users_password_is_used_where_nugget_has_none() {
     let wrong = Credentials { username: USER.to_owned(), password: "canary-wrong-77".to_owned() };
     let (remote, deadline) = (a.remote(), DEADLINE);
     let fetch = |credentials| a.repository.fetch(&RemoteSession { remote: &remote, credentials, deadline });
-    let (trouble_told, told) = trouble(fetch(Some(&wrong)));
-    assert_eq!(trouble_told, RemoteFailure::Denied, "{told}");
-    assert!(!told.contains("canary-wrong"), "{told}");
-    let (trouble_told, told) = trouble(fetch(None));
-    assert_eq!(trouble_told, RemoteFailure::Denied, "{told}");
+    let (failure, message) = expect_failure(fetch(Some(&wrong)));
+    assert_eq!(failure, RemoteFailure::Denied, "{message}");
+    assert!(!message.contains("canary-wrong"), "{message}");
+    let (failure, message) = expect_failure(fetch(None));
+    assert_eq!(failure, RemoteFailure::Denied, "{message}");
     // The user's credential helper, and what it receives.
     let helper = format!(
         "!f() {{ echo \"$1\" >> '{}'; test \"$1\" = get && printf 'username={USER}\\npassword={PASSWORD}\\n'; }}; f",
@@ -484,7 +487,7 @@ fn the_users_password_is_used_where_nugget_has_none() {
     std::fs::remove_file(world.path("asked")).unwrap();
     // Where nugget supplies credentials, the helper is neither asked nor notified.
     fetch(Some(&a.credentials)).unwrap();
-    trouble(fetch(Some(&wrong)));
+    expect_failure(fetch(Some(&wrong)));
     assert!(!world.path("asked").exists());
     // A secret that the user has put into the URL is not shown either.
     let url = format!("{}/none.git", world.http().url.replace("http://", "http://me:canary-in-url@"));
@@ -492,8 +495,8 @@ fn the_users_password_is_used_where_nugget_has_none() {
     let remote = a.remote();
     assert!(!format!("{remote:?} {}", remote.display_url()).contains("canary"));
     let session = RemoteSession { remote: &remote, credentials: None, deadline };
-    let (_, told) = trouble(a.repository.fetch(&session));
-    assert!(!told.contains("canary"), "{told}");
+    let (_, message) = expect_failure(a.repository.fetch(&session));
+    assert!(!message.contains("canary"), "{message}");
 }
 
 #[test]
@@ -506,9 +509,9 @@ fn a_redirect_elsewhere_gets_no_password() {
         let elsewhere = GitHttp::start(&world.path("remotes"), asks_password);
         // Another name of the same machine: another origin.
         world.http().fail(Some(Fault::Redirect(elsewhere.url.replace("127.0.0.1", "localhost"))));
-        world.merge_there("main", "news.md", &format!("{asks_password}\n"));
-        let (trouble, told) = trouble(a.fetch());
-        assert_eq!(trouble, RemoteFailure::NotFound, "{told}");
+        world.merge_at_remote("main", "news.md", &format!("{asks_password}\n"));
+        let (failure, message) = expect_failure(a.fetch());
+        assert_eq!(failure, RemoteFailure::NotFound, "{message}");
         assert!(elsewhere.requests().is_empty(), "{:?}", elsewhere.requests());
     }
 }
@@ -537,7 +540,7 @@ fn no_secret_is_in_process_arguments_or_git_config() {
         assert!(!lines.contains(PASSWORD) && !lines.contains(BASIC), "{lines}");
         let environment = std::fs::read_to_string(a.root().join(".git/config")).unwrap();
         assert!(!environment.contains(PASSWORD) && !environment.contains("credential"), "{environment}");
-        assert_eq!(trouble(fetching.join().unwrap()).0, RemoteFailure::TooLate);
+        assert_eq!(expect_failure(fetching.join().unwrap()).0, RemoteFailure::TooLate);
     });
     world.http().fail(None);
     let commit = a.propose(BRANCH, "# Ours\n");
@@ -565,7 +568,7 @@ fn hooks_aliases_and_hostile_settings_change_nothing() {
     let witness = world.path("witness");
     let touch = format!("echo \"$0\" >> '{}'", witness.display());
     for hook in ["pre-push", "reference-transaction", "post-merge", "pre-auto-gc", "post-index-change"] {
-        script(&a.root().join(".git/hooks").join(hook), &touch);
+        write_script(&a.root().join(".git/hooks").join(hook), &touch);
     }
     let settings = [
         ("remote.origin.mirror", "true"),
@@ -590,14 +593,14 @@ fn hooks_aliases_and_hostile_settings_change_nothing() {
     git(a.root(), &["-c", "core.hooksPath=/dev/null", "tag", "-a", "-m", "mine", "mine"]);
     git(a.root(), &["-c", "core.hooksPath=/dev/null", "branch", "private", "main"]);
     git(a.root(), &["-c", "core.hooksPath=/dev/null", "update-ref", "refs/remotes/origin/old", "main"]);
-    world.merge_there("main", "note.md", "a note\n");
+    world.merge_at_remote("main", "note.md", "a note\n");
     let _ = std::fs::remove_file(&witness);
 
     assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
     assert!(a.fetch().unwrap().moved);
     assert!(!witness.exists(), "{:?}", std::fs::read_to_string(&witness));
-    let there = git(&world.remote(), &["for-each-ref", "--format=%(refname)"]);
-    assert_eq!(there, format!("refs/heads/main\nrefs/heads/{BRANCH}\n"));
+    let references = git(&world.remote(), &["for-each-ref", "--format=%(refname)"]);
+    assert_eq!(references, format!("refs/heads/main\nrefs/heads/{BRANCH}\n"));
     let here = git(
         a.root(),
         &[
@@ -618,10 +621,10 @@ fn hooks_aliases_and_hostile_settings_change_nothing() {
 
 #[test]
 fn a_renamed_default_branch_is_followed_unless_configured() {
-    World::both(|world| {
+    World::for_each_kind(|world| {
         let a = world.brain("a");
         git(&world.remote(), &["branch", "-m", "main", "trunk"]);
-        let tip = world.merge_there("trunk", "note.md", "a note\n");
+        let tip = world.merge_at_remote("trunk", "note.md", "a note\n");
         let fetched = a.fetch().unwrap();
         assert_eq!((fetched.default_branch.as_str(), fetched.moved), ("trunk", true));
         assert_eq!(fetched.tip.unwrap().to_string(), tip);
@@ -645,7 +648,7 @@ fn a_renamed_default_branch_is_followed_unless_configured() {
             RemoteSession { remote: &remote, credentials: Some(&a.credentials), deadline: DEADLINE };
         let fetched = repository.fetch(&session).unwrap();
         assert_eq!(fetched.default_branch, "knowledge");
-        assert_eq!(fetched.tip.unwrap().to_string(), world.there("knowledge"));
+        assert_eq!(fetched.tip.unwrap().to_string(), world.remote_revision("knowledge"));
         assert_eq!(
             git(a.root(), &["symbolic-ref", "refs/remotes/origin/HEAD"]),
             "refs/remotes/origin/trunk\n"
@@ -668,7 +671,7 @@ fn an_empty_remote_gets_its_default_branch_first() {
         let fetched = a.fetch().unwrap();
         assert_eq!(fetched, Fetched { default_branch: "main".to_owned(), tip: None, moved: false });
         let commit = a.propose(BRANCH, "# Ours\n");
-        assert_eq!(trouble(a.push(BRANCH, commit, None)).0, RemoteFailure::Empty);
+        assert_eq!(expect_failure(a.push(BRANCH, commit, None)).0, RemoteFailure::Empty);
         assert_eq!(git(&world.remote(), &["for-each-ref"]), "");
 
         let push = |brain: &Brain| {
@@ -678,7 +681,7 @@ fn an_empty_remote_gets_its_default_branch_first() {
         assert_eq!(push(&a).unwrap(), Pushed::AlreadyThere);
         assert_eq!(git(&world.remote(), &["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");
         // A brain with its own history is never forced onto it.
-        assert_eq!(trouble(push(&b)).0, RemoteFailure::Stale);
+        assert_eq!(expect_failure(push(&b)).0, RemoteFailure::Stale);
         assert_eq!(a.push(BRANCH, commit, None).unwrap(), Pushed::Created);
         assert!(a.fetch().unwrap().tip.is_some());
         assert_eq!(a.repository.lag().unwrap().behind, 0);
@@ -692,17 +695,17 @@ fn an_empty_remote_gets_its_default_branch_first() {
 #[test]
 fn a_shallow_clone_fetches_and_pushes() {
     let world = World::new(false);
-    world.merge_there("main", "second.md", "second\n");
+    world.merge_at_remote("main", "second.md", "second\n");
     git(world.folder.path(), &["clone", "-q", "--depth=1", &world.url(), "shallow"]);
     let shallow = world.brain("shallow");
-    let before = picture(shallow.root());
+    let before = user_state(shallow.root());
     assert!(before.contains_key(&shallow.root().join(".git/shallow")));
-    world.merge_there("main", "third.md", "third\n");
+    world.merge_at_remote("main", "third.md", "third\n");
     assert!(shallow.fetch().unwrap().moved);
     assert_eq!(shallow.repository.lag().unwrap().behind, 1);
     let commit = shallow.propose(BRANCH, "# Ours\n");
     assert_eq!(shallow.push(BRANCH, commit, None).unwrap(), Pushed::Created);
-    assert_eq!(picture(shallow.root()), before);
+    assert_eq!(user_state(shallow.root()), before);
     fsck(shallow.root());
     fsck(&world.remote());
 }
@@ -755,7 +758,7 @@ fn a_clone_is_complete_or_absent() {
     );
 
     world.http().fail(Some(Fault::Status(404, "none")));
-    assert_eq!(trouble(clone("none").map(|_| ())).0, RemoteFailure::NotFound);
+    assert_eq!(expect_failure(clone("none").map(|_| ())).0, RemoteFailure::NotFound);
     world.http().fail(None);
     let secret = world.url().replace("http://", "http://me:hunter2@");
     let refused = git::clone(&secret, &world.path("none"), None, DEADLINE);
@@ -779,13 +782,13 @@ fn a_remote_is_found_and_shown_without_its_secrets() {
     let place = |url: &str| {
         git(a.root(), &["remote", "set-url", "origin", url]);
         let remote = a.remote();
-        let told = remote.display_url();
+        let shown = remote.display_url();
         remote
             .parsed_url()
-            .map(|place| (format!("{:?}", place.scheme), place.host, place.port, place.path, told))
+            .map(|place| (format!("{:?}", place.scheme), place.host, place.port, place.path, shown))
     };
-    let expected = |scheme: &str, host: &str, port, path: &str, told: &str| {
-        Some((scheme.to_owned(), host.to_owned(), port, path.to_owned(), told.to_owned()))
+    let expected = |scheme: &str, host: &str, port, path: &str, shown: &str| {
+        Some((scheme.to_owned(), host.to_owned(), port, path.to_owned(), shown.to_owned()))
     };
     assert_eq!(
         place("https://GitHub.com/me/brain.git"),
@@ -830,10 +833,10 @@ fn a_remote_with_another_name_works() {
     let world = World::new(false);
     let a = world.brain("a");
     git(a.root(), &["remote", "rename", "origin", "upstream"]);
-    world.merge_there("main", "note.md", "a note\n");
+    world.merge_at_remote("main", "note.md", "a note\n");
     assert!(a.fetch().unwrap().moved);
     let branch = a.repository.default_branch().unwrap();
-    assert_eq!(branch.tip.to_string(), world.there("main"));
+    assert_eq!(branch.tip.to_string(), world.remote_revision("main"));
     assert_eq!(a.repository.lag().unwrap().behind, 1);
     let commit = a.propose(BRANCH, "# Ours\n");
     a.push(BRANCH, commit, None).unwrap();
@@ -847,7 +850,7 @@ fn a_fetch_without_changes_transfers_nothing() {
         let world = World::new(is_http);
         let a = world.brain("a");
         a.fetch().unwrap();
-        let before = picture(a.root());
+        let before = user_state(a.root());
         let mut times: Vec<Duration> = (0..9)
             .map(|_| {
                 let begun = Instant::now();
@@ -857,7 +860,7 @@ fn a_fetch_without_changes_transfers_nothing() {
             .collect();
         times.sort_unstable();
         println!("a fetch without news, {}: p50 {:?}", if is_http { "http" } else { "file" }, times[4]);
-        assert_eq!(picture(a.root()), before);
+        assert_eq!(user_state(a.root()), before);
         if is_http {
             assert!(
                 world.http().requests().iter().all(|(_, authorization)| authorization.is_some()),
@@ -872,9 +875,12 @@ fn gits_children_see_no_keys_and_only_this_repository() {
     let world = World::new(false);
     let a = world.brain("a");
     let seen = world.path("seen");
-    script(&world.path("upload-pack"), &format!("env > '{}'\nexec git-upload-pack \"$@\"", seen.display()));
+    write_script(
+        &world.path("upload-pack"),
+        &format!("env > '{}'\nexec git-upload-pack \"$@\"", seen.display()),
+    );
     git(a.root(), &["config", "remote.origin.uploadpack", world.path("upload-pack").to_str().unwrap()]);
-    let mut child = child(&world, "fetch");
+    let mut child = killable_child(&world, "fetch");
     child
         .env("ANTHROPIC_API_KEY", "canary")
         .env("AWS_SECRET_ACCESS_KEY", "canary")
@@ -893,7 +899,7 @@ fn gits_children_see_no_keys_and_only_this_repository() {
 }
 
 /// Builds this program as a child that runs one operation and may be killed.
-fn child(world: &World, what: &str) -> Command {
+fn killable_child(world: &World, what: &str) -> Command {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
         .args(["--exact", "transport::an_operation_that_may_be_killed", "--nocapture"])
@@ -905,7 +911,7 @@ fn child(world: &World, what: &str) -> Command {
     child
 }
 
-/// Does nothing unless [`child`] starts it.
+/// Does nothing unless [`killable_child`] starts it.
 #[test]
 fn an_operation_that_may_be_killed() {
     let (Ok(what), Ok(root)) = (std::env::var("TRANSPORT_OPERATION"), std::env::var("TRANSPORT_BRAIN"))
@@ -978,7 +984,7 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
     // How long each takes without a kill, so that a kill can hit any moment of it.
     let (mut killed, mut n) = (0, 0);
     for round in 0..8 {
-        world.merge_there("main", &format!("note-{round}.md"), "a note\n");
+        world.merge_at_remote("main", &format!("note-{round}.md"), "a note\n");
         // One branch that is created and one that is deleted.
         git(&world.remote(), &["update-ref", &format!("refs/heads/nugget/comes-{round}"), "main"]);
         if round > 0 {
@@ -998,7 +1004,7 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
             let mut done = false;
             for attempt in 0..4 {
                 n += 1;
-                let mut running = child(&world, what).spawn().unwrap();
+                let mut running = killable_child(&world, what).spawn().unwrap();
                 let begun = Instant::now();
                 let lives_for = Duration::from_micros(random(seed, n) % 150_000);
                 // Waits for a moment of its run, or its end.
@@ -1019,17 +1025,17 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
             }
         }
         // A git process that outlived nugget may still be running.
-        wait_until("no git of ours is left", || {
+        wait_until("every git process has exited", || {
             descendants(std::process::id()).is_empty() && orphans(a.root()) == 0
         });
         assert!(a.fetch().unwrap().tip.is_some());
-        assert_eq!(a.tip("origin/main"), world.there("main"));
+        assert_eq!(a.tip("origin/main"), world.remote_revision("main"));
         let expected = a.repository.remote_tip(BRANCH).unwrap();
         a.push(BRANCH, commit, expected).unwrap();
-        assert_eq!(world.there(BRANCH), commit.to_string());
+        assert_eq!(world.remote_revision(BRANCH), commit.to_string());
         let moved = a.repository.catch_up(&a.lock()).unwrap();
         assert!(!matches!(moved, FastForward::Refused(_)), "{moved:?}");
-        assert_eq!(a.tip("main"), world.there("main"));
+        assert_eq!(a.tip("main"), world.remote_revision("main"));
         assert_eq!(git(a.root(), &["status", "--porcelain"]), "", "round {round}");
         for left in walk(&a.root().join(".git")) {
             assert!(

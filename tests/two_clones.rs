@@ -75,16 +75,16 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
     // The other machine rebuilds its branch on what was merged: same branch, same pull request.
     let synced = second.json(["sync", "--json"]);
     assert_eq!(synced["remote"]["anew"], json!([other["id"]]), "{synced}");
-    wait_until("it is made anew", || {
+    wait_until("the branch is rebuilt", || {
         let capture = captures(&second)[0].clone();
         capture["state"] == "done" && capture["commit"] != other["commit"]
     });
-    let anew = captures(&second)[0].clone();
-    assert_eq!((&anew["branch"], &anew["pull_number"]), (&other["branch"], &other["pull_number"]));
-    assert_eq!(anew["pushed"], anew["commit"]);
+    let rebuilt = captures(&second)[0].clone();
+    assert_eq!((&rebuilt["branch"], &rebuilt["pull_number"]), (&other["branch"], &other["pull_number"]));
+    assert_eq!(rebuilt["pushed"], rebuilt["commit"]);
     assert_eq!(api.pulls(SLUG).len(), 2);
     let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
-    let branch = anew["branch"].as_str().unwrap();
+    let branch = rebuilt["branch"].as_str().unwrap();
     assert_eq!(git(&bare, &["rev-list", "--count", &format!("main..{branch}")]).trim(), "1");
     api.merge(SLUG, number, Merge::Squash).unwrap();
 
@@ -101,7 +101,7 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
     let found = first.json(["ask", "Why did a customer receive their bill twice?", "--no-llm", "--json"]);
     let sources = found["units"].to_string();
     let listed = first.json(["list", "--json"])["units"].as_array().unwrap().len() as u64;
-    assert_eq!(listed, one["units"].as_u64().unwrap() + anew["units"].as_u64().unwrap(), "{sources}");
+    assert_eq!(listed, one["units"].as_u64().unwrap() + rebuilt["units"].as_u64().unwrap(), "{sources}");
     let ids: Vec<&str> =
         found["units"].as_array().unwrap().iter().filter_map(|unit| unit["id"].as_str()).collect();
     assert!(ids.len() >= 2, "{ids:?}");
