@@ -69,9 +69,9 @@ fn a_session_captured_again_proposes_nothing_twice() {
     let sandbox = Sandbox::with_brain();
     let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
     assert_eq!(sandbox.capture(&transcript)["state"], "done");
-    let again = sandbox.capture(&transcript);
-    assert_eq!(again["state"], "nothing", "{again}");
-    assert!(again["reason"].as_str().unwrap().contains("captured before"), "{again}");
+    let repeated = sandbox.capture(&transcript);
+    assert_eq!(repeated["state"], "nothing", "{repeated}");
+    assert!(repeated["reason"].as_str().unwrap().contains("captured before"), "{repeated}");
     // A fork: another file and another session with the same lines.
     let fork = sandbox.path().join("fork.jsonl");
     std::fs::copy(&transcript, &fork).unwrap();

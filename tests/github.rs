@@ -310,8 +310,8 @@ async fn the_token_is_not_sent_to_a_redirects_target() {
         }
     }
     assert_eq!(other.log(), [""; 0]);
-    let around = Failure::Status(302, "Found", vec![("location", format!("{}/user", api.api_url()))]);
-    api.fail_next(99, "GET /api/v3/user", around);
+    let to_itself = Failure::Status(302, "Found", vec![("location", format!("{}/user", api.api_url()))]);
+    api.fail_next(99, "GET /api/v3/user", to_itself);
     let before = client.requests();
     let error = client.whoami().await.unwrap_err();
     assert!(error.to_string().contains("again and again"), "{error}");

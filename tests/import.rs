@@ -128,9 +128,12 @@ fn all_units_come_on_one_branch_with_their_sources() {
 fn a_second_import_proposes_only_new_and_changed_sections() {
     let home = Home::new();
     let first = home.import(&notes());
-    let again = home.import(&notes());
-    assert!(titles(&again).is_empty(), "{again}");
-    assert!(reasons(&again).iter().all(|reason| reason.contains("on branch nugget/import-")), "{again}");
+    let repeated = home.import(&notes());
+    assert!(titles(&repeated).is_empty(), "{repeated}");
+    assert!(
+        reasons(&repeated).iter().all(|reason| reason.contains("on branch nugget/import-")),
+        "{repeated}"
+    );
     home.merge(&first);
     assert!(reasons(&home.import(&notes())).iter().all(|reason| reason.ends_with("in the brain")));
 
@@ -174,9 +177,9 @@ fn refused_units_are_proposed_again_only_on_request() {
     let home = Home::new();
     let first = home.import(&notes());
     home.sandbox.git(&["branch", "--quiet", "-D", first["branch"].as_str().unwrap()]);
-    let again = home.import(&notes());
-    assert!(titles(&again).is_empty() && home.branches().is_empty(), "{again}");
-    assert!(reasons(&again).iter().all(|reason| reason.contains("not merged; --again")), "{again}");
+    let repeated = home.import(&notes());
+    assert!(titles(&repeated).is_empty() && home.branches().is_empty(), "{repeated}");
+    assert!(reasons(&repeated).iter().all(|reason| reason.contains("not merged; --again")), "{repeated}");
     assert_eq!(titles(&home.import(&[&notes()[..], &["--again"]].concat())).len(), 5);
 }
 
@@ -214,10 +217,10 @@ fn secrets_private_parts_and_excluded_projects_are_skipped() {
         .env("NUGGET_CAPTURE_EXCLUDE", "web-shop")
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        told.contains("~/code/web-shop: excluded by capture.exclude") && !told.contains("Style"),
-        "{told}"
+        printed.contains("~/code/web-shop: excluded by capture.exclude") && !printed.contains("Style"),
+        "{printed}"
     );
 }
 
@@ -249,9 +252,9 @@ fn hostile_files_are_listed_and_left_out() {
     assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let imported = home.import(&["../../hostile"]);
     assert_eq!(titles(&imported), ["Bombs", "Open"], "{imported}");
-    let told = imported["left_out"].to_string();
+    let left_out = imported["left_out"].to_string();
     for expected in ["is not a text file", "is not UTF-8", "is larger than 512 KB"] {
-        assert!(told.contains(expected), "{expected}: {told}");
+        assert!(left_out.contains(expected), "{expected}: {left_out}");
     }
     assert!(
         !imported.to_string().contains('\u{202e}') && !imported.to_string().contains("root:"),
@@ -259,8 +262,11 @@ fn hostile_files_are_listed_and_left_out() {
     );
     for path in [&pipe as &Path, &folder.join("loop.md")] {
         let output = home.sandbox.run([Path::new("import"), path]);
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert!(said.contains("is not a regular file") || said.contains("error: "), "{said}");
+        let output_text = [output.stdout, output.stderr].concat();
+        let output_text = String::from_utf8_lossy(&output_text);
+        assert!(
+            output_text.contains("is not a regular file") || output_text.contains("error: "),
+            "{output_text}"
+        );
     }
 }

@@ -79,8 +79,8 @@ fn every_settings_file_is_restored_to_the_last_byte() {
         for how in ["plugin", "settings"] {
             let sandbox = home_with(Some(&bytes), Some(&bytes));
             let before = snapshot(sandbox.path());
-            let said = sandbox.json(["install", "--as", how, "--json"]);
-            assert_eq!(said["changed"], true, "{name}: {said}");
+            let printed = sandbox.json(["install", "--as", how, "--json"]);
+            assert_eq!(printed["changed"], true, "{name}: {printed}");
             let after = read_text(&sandbox, ".claude/settings.json");
             assert_eq!(after.matches("get_relevant_context").count(), 1, "{name} {how}: {after}");
             let is_plain = !name.contains("comments") && !name.contains("commas");
@@ -89,8 +89,8 @@ fn every_settings_file_is_restored_to_the_last_byte() {
                     .unwrap_or_else(|error| panic!("{name} {how}: {error}: {after}"));
             }
             let installed = snapshot(sandbox.path());
-            let again = sandbox.json(["install", "--as", how, "--json"]);
-            assert_eq!(again["changed"], false, "{name}: {again}");
+            let repeated = sandbox.json(["install", "--as", how, "--json"]);
+            assert_eq!(repeated["changed"], false, "{name}: {repeated}");
             assert_eq!(snapshot(sandbox.path()), installed, "{name}: a second run changes nothing");
             sandbox.ok(["uninstall"]);
             assert_eq!(snapshot(sandbox.path()), before, "{name} {how}");
@@ -133,8 +133,8 @@ fn uninstall_leaves_no_file_that_install_created() {
     for how in ["plugin", "settings"] {
         let sandbox = Sandbox::new();
         let before = snapshot(sandbox.path());
-        let said = sandbox.ok(["install", "--as", how]);
-        assert!(said.starts_with("installed:\n") && said.contains("nugget init"), "{said}");
+        let printed = sandbox.ok(["install", "--as", how]);
+        assert!(printed.starts_with("installed:\n") && printed.contains("nugget init"), "{printed}");
         let mode = |path: &str| fs::metadata(sandbox.path().join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(".claude/settings.json"), 0o600);
         sandbox.ok(["uninstall"]);
@@ -146,15 +146,16 @@ fn uninstall_leaves_no_file_that_install_created() {
 fn a_dry_run_lists_every_change_and_makes_none() {
     let sandbox = home_with(Some(b"{}"), None);
     let before = snapshot(sandbox.path());
-    let said = sandbox.ok(["install", "--as", "settings", "--dry-run"]);
-    for told in ["was not", SERVER_TOOL, "hooks.SessionEnd: ", " capture-session", "mcpServers.nugget: "] {
-        assert!(said.contains(told), "{told}: {said}");
+    let printed = sandbox.ok(["install", "--as", "settings", "--dry-run"]);
+    for expected in ["was not", SERVER_TOOL, "hooks.SessionEnd: ", " capture-session", "mcpServers.nugget: "]
+    {
+        assert!(printed.contains(expected), "{expected}: {printed}");
     }
     assert_eq!(snapshot(sandbox.path()), before);
     sandbox.ok(["install", "--as", "settings"]);
     let installed = snapshot(sandbox.path());
-    let said = sandbox.ok(["uninstall", "--dry-run"]);
-    assert!(said.contains("was not") && said.contains(SERVER_TOOL), "{said}");
+    let printed = sandbox.ok(["uninstall", "--dry-run"]);
+    assert!(printed.contains("was not") && printed.contains(SERVER_TOOL), "{printed}");
     assert_eq!(snapshot(sandbox.path()), installed);
 }
 
@@ -174,11 +175,11 @@ fn a_broken_file_is_untouched_and_its_error_has_a_position() {
             let sandbox = home_with(Some(bytes), None);
             let before = snapshot(sandbox.path());
             let output = sandbox.run(["install", "--as", how]);
-            let told = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert_eq!(output.status.code(), Some(1), "{told}");
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{stderr}");
             assert!(
-                told.contains(place) && told.contains("settings.json") && told.contains("hint: "),
-                "{told}"
+                stderr.contains(place) && stderr.contains("settings.json") && stderr.contains("hint: "),
+                "{stderr}"
             );
             assert_eq!(snapshot(sandbox.path()), before);
         }
@@ -208,8 +209,8 @@ fn a_read_only_file_is_not_replaced() {
     let path = sandbox.path().join(".claude/settings.json");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
     let output = sandbox.run(["install", "--as", "plugin"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && told.contains("is read-only"), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && stderr.contains("is read-only"), "{stderr}");
     assert_eq!(fs::read(&path).unwrap(), b"{}");
 }
 
@@ -275,8 +276,8 @@ fn the_plugin_is_used_where_the_client_supports_it() {
             .env("NUGGET_EXTRACT_CLAUDE", client)
             .output()
             .unwrap();
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert_eq!(said["how"], how, "{version}");
+        let printed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(printed["how"], how, "{version}");
     }
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.json(["install", "--json"])["how"], "settings", "without a client");
@@ -320,14 +321,14 @@ fn install_reports_settings_that_disable_it() {
     );
     let sandbox = home_with(Some(settings.as_bytes()), None);
     let output = sandbox.run(["install", "--as", "plugin"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    for said in [
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    for expected in [
         "disableAllHooks",
         "claude plugin enable nugget@skills-dir",
         "claude plugin uninstall nugget@nugget",
         "sessions cannot use the tool",
     ] {
-        assert!(told.contains(said), "{said}: {told}");
+        assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
 }
 
@@ -405,10 +406,10 @@ fn run_plugin_script(
 fn a_missing_program_is_reported_once_in_one_line() {
     let sandbox = Sandbox::new();
     let begins = r#"{"hook_event_name": "SessionStart", "source": "startup"}"#;
-    let (succeeded, said, told) = run_plugin_script(&sandbox, "session-start", begins, &[]);
-    let said: Value = serde_json::from_str(&said).unwrap();
-    assert!(succeeded && told.is_empty());
-    assert!(said["systemMessage"].as_str().unwrap().contains("not installed"), "{said}");
+    let (succeeded, stdout, stderr) = run_plugin_script(&sandbox, "session-start", begins, &[]);
+    let output: Value = serde_json::from_str(&stdout).unwrap();
+    assert!(succeeded && stderr.is_empty());
+    assert!(output["systemMessage"].as_str().unwrap().contains("not installed"), "{output}");
     let silent = [
         ("session-start", r#"{"hook_event_name": "SessionStart", "source": "compact"}"#),
         ("session-start", r#"{"hook_event_name": "PreCompact", "trigger": "auto"}"#),
@@ -422,8 +423,8 @@ fn a_missing_program_is_reported_once_in_one_line() {
             "{command}"
         );
     }
-    let (succeeded, said, told) = run_plugin_script(&sandbox, "serve", "", &[]);
-    assert!(!succeeded && said.is_empty() && told.lines().count() == 1, "{told}");
+    let (succeeded, stdout, stderr) = run_plugin_script(&sandbox, "serve", "", &[]);
+    assert!(!succeeded && stdout.is_empty() && stderr.lines().count() == 1, "{stderr}");
 }
 
 #[test]

@@ -436,9 +436,12 @@ fn logs_go_to_a_file_and_to_stderr_and_never_to_stdout() {
     let quiet = sandbox.run(["serve"]);
     assert!(quiet.stdout.is_empty() && quiet.stderr.is_empty(), "{quiet:?}");
     assert!(logs().contains("serving"), "{}", logs());
-    let loud = sandbox.run(["serve", "-v"]);
-    let stderr = String::from_utf8_lossy(&loud.stderr);
-    assert!(loud.stdout.is_empty() && stderr.contains("serving") && !stderr.contains('\u{1b}'), "{stderr}");
+    let verbose = sandbox.run(["serve", "-v"]);
+    let stderr = String::from_utf8_lossy(&verbose.stderr);
+    assert!(
+        verbose.stdout.is_empty() && stderr.contains("serving") && !stderr.contains('\u{1b}'),
+        "{stderr}"
+    );
     let filtered = sandbox.command().arg("serve").env("NUGGET_LOG", "mcp=debug").output().unwrap();
     let stderr = String::from_utf8_lossy(&filtered.stderr);
     assert!(stderr.contains("mcp: serving") && !stderr.contains("actors"), "{stderr}");

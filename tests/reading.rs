@@ -16,8 +16,8 @@ use crate::support::{Sandbox, fixture, wait_until};
 const SAID: &str = "the heron canary flies at noon";
 
 /// Writes a transcript in which a person says these things.
-fn transcript(folder: &Path, session: &str, said: &[&str]) -> PathBuf {
-    let lines = said.iter().enumerate().map(|(at, text)| {
+fn transcript(folder: &Path, session: &str, prompts: &[&str]) -> PathBuf {
+    let lines = prompts.iter().enumerate().map(|(at, text)| {
         json!({
             "type": "user", "uuid": format!("{session}-{at}"), "sessionId": session, "cwd": "/home/dev/shop",
             "timestamp": format!("2026-11-20T10:00:{at:02}Z"), "origin": { "kind": "human" },
@@ -91,8 +91,8 @@ impl Machine {
         self.json(&["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait", "--json"])
     }
 
-    fn capture_prompts(&self, said: &[&str]) -> Value {
-        self.capture(&transcript(self.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000001", said))
+    fn capture_prompts(&self, prompts: &[&str]) -> Value {
+        self.capture(&transcript(self.sandbox.path(), "0a1b2c3d-0000-4000-8000-000000000001", prompts))
     }
 
     /// Returns everything that the branch of a capture holds.
@@ -140,7 +140,7 @@ fn files(folder: &Path, visit: &mut impl FnMut(&Path, &[u8])) {
 }
 
 #[test]
-fn with_a_key_a_model_reads_the_session_and_the_key_is_nowhere() {
+fn a_model_reads_the_session_and_the_key_stays_hidden() {
     let arguments = Arc::new(Mutex::new(String::new()));
     let api = MessagesApi::start({
         let arguments = Arc::clone(&arguments);
@@ -168,12 +168,12 @@ fn with_a_key_a_model_reads_the_session_and_the_key_is_nowhere() {
 
     let arguments = arguments.lock().unwrap();
     assert!(arguments.contains(" drain ") && !arguments.contains(KEY) && !arguments.contains("heron"));
-    let mut seen = 0;
+    let mut files_read = 0;
     files(machine.sandbox.path(), &mut |path, bytes| {
-        seen += 1;
+        files_read += 1;
         assert!(!String::from_utf8_lossy(bytes).contains(KEY), "the key is in {}", path.display());
     });
-    assert!(seen > 20, "{seen}");
+    assert!(files_read > 20, "{files_read}");
     let objects = machine.sandbox.git(&["cat-file", "--batch-all-objects", "--batch"]);
     assert!(!objects.contains(KEY));
 
@@ -183,11 +183,11 @@ fn with_a_key_a_model_reads_the_session_and_the_key_is_nowhere() {
         (1, &capture["id"], &json!(false))
     );
     assert_eq!(tokens(&calls), api.billed_tokens());
-    let said = String::from_utf8(machine.run(&["spend"]).stdout).unwrap();
+    let spending = String::from_utf8(machine.run(&["spend"]).stdout).unwrap();
     assert!(
-        said.contains("claude-haiku-4-5")
-            && said.contains("sessions are read by the Claude API at http://127.0.0.1"),
-        "{said}"
+        spending.contains("claude-haiku-4-5")
+            && spending.contains("sessions are read by the Claude API at http://127.0.0.1"),
+        "{spending}"
     );
 }
 
@@ -361,21 +361,21 @@ fn the_budget_is_exceeded_by_at_most_one_call() {
 /// Writes a stand-in for `claude` that is logged in, records how it was called, fires a hook
 /// as a session of its own would, and answers with a unit.
 fn install_client(machine: &Sandbox, answer: &str) -> PathBuf {
-    let here = machine.path().join("client");
-    fs::create_dir_all(&here).unwrap();
-    fs::write(here.join("answer"), answer).unwrap();
-    let transcript = transcript(&here, "ffffffff-0000-4000-8000-000000000001", &[RULE]);
+    let client_folder = machine.path().join("client");
+    fs::create_dir_all(&client_folder).unwrap();
+    fs::write(client_folder.join("answer"), answer).unwrap();
+    let transcript = transcript(&client_folder, "ffffffff-0000-4000-8000-000000000001", &[RULE]);
     let hook = json!({ "session_id": "ffffffff-0000-4000-8000-000000000001", "transcript_path": transcript });
-    fs::write(here.join("hook"), format!("{hook}\n")).unwrap();
+    fs::write(client_folder.join("hook"), format!("{hook}\n")).unwrap();
     let script = format!(
-        "#!/bin/sh\ncd {here}\nif [ \"$1\" = auth ]; then echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
+        "#!/bin/sh\ncd {client_folder}\nif [ \"$1\" = auth ]; then echo '{{\"loggedIn\":true}}'; exit 0; fi\n\
          printf '%s\\n' \"$@\" >> argv\nenv >> env\ncat >> stdin\n\
          {nugget} capture-session --brain {brain} < hook > hooked 2>&1\ncat answer\n",
-        here = here.display(),
+        client_folder = client_folder.display(),
         nugget = env!("CARGO_BIN_EXE_nugget"),
         brain = machine.brain().display(),
     );
-    let program = here.join("claude");
+    let program = client_folder.join("claude");
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     program

@@ -13,16 +13,16 @@ const RULE: &str = "from now on, always run `importer-check` before you commit a
                     reads it without a lock";
 
 /// Writes a session in which one person says these things and gets an answer to each.
-fn write_session(sandbox: &Sandbox, name: &str, said: &[&str]) -> PathBuf {
+fn write_session(sandbox: &Sandbox, name: &str, prompts: &[&str]) -> PathBuf {
     let path = sandbox.path().join(format!("{name}.jsonl"));
-    append(&path, name, name, 0, said);
+    append(&path, name, name, 0, prompts);
     path
 }
 
 /// Appends to a transcript. `lines` prefixes the lines' ids, which a fork shares with its original session.
-fn append(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
+fn append(path: &Path, session: &str, lines: &str, from: usize, prompts: &[&str]) {
     let mut file = std::fs::File::options().create(true).append(true).open(path).unwrap();
-    for (number, words) in (from..).zip(said) {
+    for (number, prompt) in (from..).zip(prompts) {
         let common = |kind: &str, role: &str, content: serde_json::Value| {
             json!({
                 "parentUuid": null, "isSidechain": false, "type": kind, "uuid": format!("{lines}-{number}-{role}"),
@@ -30,7 +30,7 @@ fn append(path: &Path, session: &str, lines: &str, from: usize, said: &[&str]) {
                 "userType": "external", "origin": {"kind": "human"}, "cwd": "/home/dev/shop", "sessionId": session, "version": "2.1.329",
             })
         };
-        writeln!(file, "{}", common("user", "user", json!(words))).unwrap();
+        writeln!(file, "{}", common("user", "user", json!(prompt))).unwrap();
         let answer = json!([{"type": "text", "text": "Understood."}]);
         writeln!(file, "{}", common("assistant", "assistant", answer)).unwrap();
     }
@@ -57,9 +57,9 @@ fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     let sandbox = Sandbox::with_brain();
     let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
     sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
-    let again = "never commit a change to the importer without running `importer-check` first, because the nightly job \
+    let restated = "never commit a change to the importer without running `importer-check` first, because the nightly job \
                  reads the importer unlocked";
-    let second = sandbox.capture(&write_session(&sandbox, "22222222-second", &["look at it", again]));
+    let second = sandbox.capture(&write_session(&sandbox, "22222222-second", &["look at it", restated]));
     assert_eq!((&second["state"], &second["units"]), (&json!("done"), &json!(1)), "{second}");
     let branch = second["branch"].as_str().unwrap();
     let changes = sandbox.git(&["diff", "--name-status", "main", branch]);

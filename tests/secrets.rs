@@ -89,7 +89,7 @@ fn no_secret_leaves_a_process_that_extracts_by_rules() {
 #[test]
 fn no_secret_leaves_a_process_that_extracts_by_model() {
     // What the session holds, and what the model invents.
-    let (said, answered) = (canaries(SEED), canaries(SEED + 1));
+    let (in_session, answered) = (canaries(SEED), canaries(SEED + 1));
     let both: Vec<Canary> = canaries(SEED).into_iter().chain(canaries(SEED + 1)).collect();
     let detector = LeakDetector::new(&both);
     let sent = Arc::new(Mutex::new(0_usize));
@@ -122,12 +122,13 @@ fn no_secret_leaves_a_process_that_extracts_by_model() {
     });
     let variables = vec![("ANTHROPIC_API_KEY", KEY.to_owned()), ("NUGGET_MODEL_URL", api.url.clone())];
     let machine = Machine::new(variables);
-    for transcript in sessions(machine.sandbox.path(), &said) {
+    for transcript in sessions(machine.sandbox.path(), &in_session) {
         machine.run(&detector, &["capture-session", "--transcript", &transcript, "--wait", "--json"]);
         machine.run(&detector, &["capture-session", "--transcript", &transcript, "--dry-run"]);
     }
     // A person has written a secret into their brain: it stays there, and is never shown.
-    let canary = said.iter().find(|canary| canary.kind == "Stripe key" && canary.form == "prose").unwrap();
+    let canary =
+        in_session.iter().find(|canary| canary.kind == "Stripe key" && canary.form == "prose").unwrap();
     machine.run(&detector, &["index"]);
     let note = machine.sandbox.brain().join("payments.md");
     fs::write(&note, format!("# How payments are tried out\n\nUse this for payments: {}\n", canary.text))
@@ -195,14 +196,14 @@ fn a_dry_run_shows_what_would_be_sent_and_writes_nothing() {
 }
 
 #[test]
-fn a_project_with_a_nuggetignore_is_left_alone() {
+fn a_project_with_a_nuggetignore_is_skipped() {
     let machine = Machine::new(Vec::new());
     let project = machine.sandbox.path().join("shop");
     fs::create_dir(&project).unwrap();
-    let said = "never deploy on a friday, it has cost us two weekends";
+    let prompt = "never deploy on a friday, it has cost us two weekends";
     let line = json!({
         "type": "user", "uuid": "u1", "sessionId": "s1", "cwd": project, "origin": { "kind": "human" },
-        "timestamp": "2026-11-20T10:00:00Z", "message": { "role": "user", "content": said },
+        "timestamp": "2026-11-20T10:00:00Z", "message": { "role": "user", "content": prompt },
     });
     let transcript = machine.sandbox.path().join("s1.jsonl");
     fs::write(&transcript, format!("{line}\n")).unwrap();
@@ -252,8 +253,8 @@ fn instructions_to_the_reader_are_rejected_with_a_reason() {
         .collect();
     assert!(attempts.len() >= 40);
     let unit = |(at, attempt): (usize, &String)| {
-        let place = |here: usize, otherwise: &str| {
-            if at % 4 == here { format!("{otherwise}. {attempt}") } else { otherwise.to_owned() }
+        let place = |slot: usize, otherwise: &str| {
+            if at % 4 == slot { format!("{otherwise}. {attempt}") } else { otherwise.to_owned() }
         };
         json!({
             "type": "belief", "title": place(0, "Bound the pool of workers"), "description": place(1, "How pools are bounded"),
@@ -319,13 +320,13 @@ impl Machine {
         {
             self.run(detector, arguments);
         }
-        let (mut seen, mut bytes_seen, mut logs) = (0, 0, 0);
+        let (mut files_seen, mut bytes_seen, mut logs) = (0, 0, 0);
         files(self.sandbox.path(), &mut |path| {
             if path.extension().is_some_and(|extension| extension == "jsonl") {
                 return;
             }
             let bytes = fs::read(path).unwrap_or_default();
-            seen += 1;
+            files_seen += 1;
             bytes_seen += bytes.len();
             logs += usize::from(path.extension().is_some_and(|extension| extension == "log"));
             assert!(
@@ -344,7 +345,7 @@ impl Machine {
             .unwrap()
             .stdout;
         assert!(detector.find_leak(&objects).is_none(), "git holds {:?}", detector.find_leak(&objects));
-        assert!(seen > 20 && objects.len() > 10_000 && logs > 0);
+        assert!(files_seen > 20 && objects.len() > 10_000 && logs > 0);
     }
 }
 

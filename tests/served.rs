@@ -310,9 +310,9 @@ fn a_recalled_unit_names_who_merged_it() {
     );
     std::fs::write(path_of(&person, "backoff"), &text).unwrap();
     git(&person, &["add", "-A"]);
-    let ours = ["-c", "user.name=nugget", "-c", "user.email=nugget@localhost"];
+    let identity = ["-c", "user.name=nugget", "-c", "user.email=nugget@localhost"];
     let author = ["--author=nugget <nugget@localhost>", "-m", "1 unit\n\nReviewed-by: Mallory"];
-    git(&person, &[&ours[..], &["commit", "-q"], &author[..]].concat());
+    git(&person, &[&identity[..], &["commit", "-q"], &author[..]].concat());
     git(&person, &["switch", "-q", "main"]);
     // As GitHub records it: the author of the merge commit is the person who merged.
     let merged = ["merge", "-q", "--no-ff", "-m", "Merge pull request #1", "proposal"];

@@ -601,7 +601,7 @@ fn hooks_aliases_and_hostile_settings_change_nothing() {
     assert!(!witness.exists(), "{:?}", std::fs::read_to_string(&witness));
     let references = git(&world.remote(), &["for-each-ref", "--format=%(refname)"]);
     assert_eq!(references, format!("refs/heads/main\nrefs/heads/{BRANCH}\n"));
-    let here = git(
+    let references_found = git(
         a.root(),
         &[
             "-c",
@@ -616,7 +616,7 @@ fn hooks_aliases_and_hostile_settings_change_nothing() {
         "refs/heads/main\nrefs/heads/{BRANCH}\nrefs/heads/private\nrefs/remotes/origin/HEAD\n\
          refs/remotes/origin/main\nrefs/remotes/origin/{BRANCH}\nrefs/remotes/origin/old\n"
     );
-    assert_eq!(here, expected);
+    assert_eq!(references_found, expected);
 }
 
 #[test]
@@ -727,8 +727,9 @@ fn branch_names_are_data_not_options() {
     }
     a.fetch().unwrap();
     assert!(!a.root().join("witness").exists());
-    let here = git(a.root(), &["for-each-ref", "--format=%(refname)", "refs/remotes/origin/nugget"]);
-    assert_eq!(here.lines().count(), 5, "the hidden one is left out: {here}");
+    let references_found =
+        git(a.root(), &["for-each-ref", "--format=%(refname)", "refs/remotes/origin/nugget"]);
+    assert_eq!(references_found.lines().count(), 5, "the hidden one is left out: {references_found}");
     // A branch where there was a folder of branches, and the other way round.
     for name in names {
         git(&world.remote(), &["update-ref", "-d", &format!("refs/heads/{name}")]);
@@ -1006,9 +1007,9 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
                 n += 1;
                 let mut running = killable_child(&world, what).spawn().unwrap();
                 let begun = Instant::now();
-                let lives_for = Duration::from_micros(random(seed, n) % 150_000);
+                let run_time = Duration::from_micros(random(seed, n) % 150_000);
                 // Waits for a moment of its run, or its end.
-                while begun.elapsed() < lives_for && running.try_wait().unwrap().is_none() {
+                while begun.elapsed() < run_time && running.try_wait().unwrap().is_none() {
                     std::thread::yield_now();
                 }
                 done = running.try_wait().unwrap().is_some_and(|status| status.success());

@@ -24,8 +24,8 @@ pub(crate) fn canaries(seed: u64) -> Vec<Canary> {
             continue;
         };
         for form in FORMS {
-            let (text, drawn) = fill_template(template, &mut random);
-            all.extend(wrap_in_form(kind, form, &text, &drawn));
+            let (text, random_words) = fill_template(template, &mut random);
+            all.extend(wrap_in_form(kind, form, &text, &random_words));
         }
     }
     all
@@ -34,10 +34,10 @@ pub(crate) fn canaries(seed: u64) -> Vec<Canary> {
 const FORMS: [&str; 9] =
     ["prose", "code", "JSON", "URL", "diff", "broken diff", "continued line", "base64", "hidden character"];
 
-fn wrap_in_form(kind: &str, form: &'static str, line: &str, drawn: &[String]) -> Option<Canary> {
-    let mut secrets: Vec<String> = drawn.to_vec();
+fn wrap_in_form(kind: &str, form: &'static str, line: &str, random_words: &[String]) -> Option<Canary> {
+    let mut secrets: Vec<String> = random_words.to_vec();
     // A short password that is broken in two is not recognisable as one.
-    let longest = drawn.iter().max_by_key(|drawn| drawn.len())?;
+    let longest = random_words.iter().max_by_key(|random_words| random_words.len())?;
     let middle = line.find(longest.as_str())? + longest.len() / 2;
     let (head, tail) = line.split_at(middle);
     let is_long = longest.len() >= 24 && !line.contains('\n');
@@ -71,7 +71,7 @@ fn wrap_in_form(kind: &str, form: &'static str, line: &str, drawn: &[String]) ->
 /// Replaces each `{ALPHABET LENGTH}` of a template by a random word.
 fn fill_template(template: &str, random: &mut Random) -> (String, Vec<String>) {
     let template = template.replace("\\n", "\n");
-    let (mut text, mut drawn) = (String::new(), Vec::new());
+    let (mut text, mut random_words) = (String::new(), Vec::new());
     let mut rest = template.as_str();
     while let Some((before, after)) = rest.split_once("{{") {
         let (field, after) = after.split_once("}}").unwrap();
@@ -79,11 +79,11 @@ fn fill_template(template: &str, random: &mut Random) -> (String, Vec<String>) {
         let secret = random.word(alphabet, length.parse().unwrap());
         text.push_str(before);
         text.push_str(&secret);
-        drawn.push(secret);
+        random_words.push(secret);
         rest = after;
     }
     text.push_str(rest);
-    (text, drawn)
+    (text, random_words)
 }
 
 /// SplitMix64.
