@@ -19,8 +19,8 @@ use crate::remote::{self, API_DEADLINE};
 const DEADLINE: Duration = Duration::from_secs(1800);
 
 const AFTER: &str = "\
-The repository becomes the brain on this machine; if it is not a brain yet, it is
-made one. The folder must be empty or missing.
+The repository becomes the brain on this machine; if it is not a brain yet, it
+is made one. The folder must be empty or missing.
 
 Examples:
   nugget clone me/brain

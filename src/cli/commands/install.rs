@@ -19,12 +19,12 @@ use crate::{json_edit, plugin};
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 
 const AFTER: &str = "\
-Claude Code 2.1.197 and later loads plugins from its skills folder: for your user
-this writes the plugin to ~/.claude/skills/nugget, and the permission for its one
-tool to ~/.claude/settings.json. For an older version, and for a project, it adds
-hooks and permission to settings.json, and the server to ~/.claude.json or
-.mcp.json. CLAUDE_CONFIG_DIR is respected. Claude Code is only asked for its
-version.
+Claude Code 2.1.197 and later loads plugins from its skills folder: for your
+user this writes the plugin to ~/.claude/skills/nugget, and the permission for
+its one tool to ~/.claude/settings.json. For an older version, and for a
+project, it adds hooks and permission to settings.json, and the server to
+~/.claude.json or .mcp.json. CLAUDE_CONFIG_DIR is respected. Claude Code is only
+asked for its version.
 
 Everything else in those files is kept byte for byte. A file that is not valid
 JSON is not changed, and the error's position is printed. `nugget uninstall`

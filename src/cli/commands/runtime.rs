@@ -53,8 +53,8 @@ struct Build {
 }
 
 const AFTER: &str = "\
-A runtime in pure Rust is built in. The ONNX Runtime library is two to three times
-as fast. It is searched for at the setting `embed.runtime_library`, at
+A runtime in pure Rust is built in. The ONNX Runtime library is two to three
+times as fast. It is searched for at the setting `embed.runtime_library`, at
 ORT_DYLIB_PATH, beside the executable, and where `install` puts it.
 
 Examples:

@@ -28,7 +28,9 @@ the results of a call: it is sent the task and up to 20 passages, which costs
 about half a cent per call (`nugget spend`) and takes at most 2 seconds.
 `retrieve.rerank = \"off\"` turns that off; then nothing leaves this machine.
 
-`nugget install` registers the server with Claude Code. To do it by hand:
+`nugget install` registers the server with Claude Code.
+
+Example, by hand:
   claude mcp add --scope user nugget -- nugget serve";
 
 #[derive(clap::Args)]

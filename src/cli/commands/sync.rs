@@ -25,10 +25,10 @@ were edited on the main branch are renewed. Workers and servers do this on their
 own (setting sync.minutes).
 
 Sessions that were killed run no hook. Every worker and server looks for them:
-transcripts that have not changed for a while (setting sweep.idle_minutes), since
-the brain was created, at most sweep.daily_cap a day. This command does the same
-now; with --since or --all it also takes older sessions and has no cap. Nothing is
-captured twice.
+transcripts that have not changed for a while (setting sweep.idle_minutes),
+since the brain was created, at most sweep.daily_cap a day. This command does
+the same now; with --since or --all it also takes older sessions and has no cap.
+Nothing is captured twice.
 
 Examples:
   nugget sync --dry-run --all      list all sessions, and why they are skipped
