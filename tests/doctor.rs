@@ -200,7 +200,7 @@ fn a_token_is_sent_only_to_its_own_host() {
 #[test]
 fn each_github_failure_has_its_own_line() {
     let (api, sandbox) = brain_on_github();
-    let check_text = || {
+    let run_doctor = || {
         doctor(&sandbox, |command| {
             command.env("NUGGET_GITHUB_API", api.api_url()).env("GITHUB_TOKEN", TOKEN);
         })
@@ -211,7 +211,7 @@ fn each_github_failure_has_its_own_line() {
         format!("{} {} {fix}", check["level"].as_str().unwrap(), check["told"].as_str().unwrap())
     };
     let check = |name: &str, wanted: &[&str]| {
-        let (_, checks) = check_text();
+        let (_, checks) = run_doctor();
         let line = line(&checks, name);
         assert!(wanted.iter().all(|wanted| line.contains(wanted)), "{wanted:?}: {line}");
     };

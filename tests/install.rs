@@ -147,15 +147,20 @@ fn a_dry_run_lists_every_change_and_makes_none() {
     let sandbox = home_with(Some(b"{}"), None);
     let before = snapshot(sandbox.path());
     let printed = sandbox.ok(["install", "--as", "settings", "--dry-run"]);
-    for expected in ["was not", SERVER_TOOL, "hooks.SessionEnd: ", " capture-session", "mcpServers.nugget: "]
-    {
+    for expected in [
+        "dry run; would change:",
+        SERVER_TOOL,
+        "hooks.SessionEnd: ",
+        " capture-session",
+        "mcpServers.nugget: ",
+    ] {
         assert!(printed.contains(expected), "{expected}: {printed}");
     }
     assert_eq!(snapshot(sandbox.path()), before);
     sandbox.ok(["install", "--as", "settings"]);
     let installed = snapshot(sandbox.path());
     let printed = sandbox.ok(["uninstall", "--dry-run"]);
-    assert!(printed.contains("was not") && printed.contains(SERVER_TOOL), "{printed}");
+    assert!(printed.contains("dry run; would remove:") && printed.contains(SERVER_TOOL), "{printed}");
     assert_eq!(snapshot(sandbox.path()), installed);
 }
 
