@@ -1,4 +1,4 @@
-// Cuts GitHub's OpenAPI description down to what nugget asks and what its local GitHub answers:
+// Reduces GitHub's OpenAPI description to what nugget requests and the local GitHub answers:
 //
 //   npm pack @octokit/openapi@23.0.2 && tar xzf octokit-openapi-23.0.2.tgz
 //   node tests/support/github_openapi.mjs package/generated/api.github.com.json > tests/support/github_openapi.json
@@ -23,7 +23,7 @@ const pull = { ...simple, merged: 1, merged_by: user };
 const comment = { id: 1, html_url: 1, body: 1, user, created_at: 1 };
 const error = { message: 1, url: 1, documentation_url: 1, status: 1, errors: 1 };
 
-// Which fields of which answers are kept; requests are kept whole.
+// The fields kept of each response; requests are kept complete.
 const KEPT = {
   "get /user": user,
   "post /user/repos": repository,
@@ -83,6 +83,6 @@ for (const [name, keep] of Object.entries(KEPT)) {
 }
 const note =
   "Cut by github_openapi.mjs from npm @octokit/openapi 23.0.2, generated/api.github.com.json: GitHub's OpenAPI description, MIT License, Copyright (c) 2020 Octokit contributors";
-// One operation a line.
+// One operation per line.
 const lines = Object.entries(operations).map(([name, one]) => `${JSON.stringify(name)}: ${JSON.stringify(one)}`);
 process.stdout.write(`{"note": ${JSON.stringify(note)},\n"operations": {\n${lines.join(",\n")}\n}}\n`);
