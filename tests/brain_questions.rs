@@ -116,8 +116,8 @@ fn fifteen_paraphrased_questions_find_their_units() {
     }
     let first = ranks.iter().filter(|rank| **rank == Some(0)).count();
     let top_three = ranks.iter().filter(|rank| rank.is_some_and(|rank| rank < 3)).count();
-    assert!(first >= 14, "{first} of 15 come first");
-    assert_eq!(top_three, 15, "of 15 come in the top three");
+    assert!(first >= 14, "{first} of 15 are first");
+    assert_eq!(top_three, 15, "of 15 are in the top three");
 }
 
 fn within(ranks: &[Option<usize>], places: usize) -> usize {

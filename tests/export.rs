@@ -61,7 +61,10 @@ fn the_page_holds_every_unit_and_no_unit_can_run_code() {
     let units = page_data(&page)["units"].as_array().unwrap().clone();
     assert_eq!(units.len(), 22);
     let evil = units.iter().find(|unit| unit["id"] == "evil").unwrap();
-    assert!(evil["title"].as_str().unwrap().starts_with("</script><script>"), "it is shown as it is: {evil}");
+    assert!(
+        evil["title"].as_str().unwrap().starts_with("</script><script>"),
+        "it is printed unchanged: {evil}"
+    );
     // Nothing is fetched, and no text of a unit is parsed as HTML or executed.
     assert!(page.contains("default-src 'none'"));
     for sink in [

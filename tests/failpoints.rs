@@ -29,7 +29,7 @@ fn every_failpoint_is_tested_and_none_is_in_the_binary() {
     let program = std::fs::read(env!("CARGO_BIN_EXE_nugget")).unwrap();
     let is_there = |name: &str| memchr::memmem::find(&program, name.as_bytes()).is_some();
     for name in &names {
-        assert!(storm.contains(&format!("(\"{name}\"")), "{name} is fatal in no storm");
+        assert!(storm.contains(&format!("(\"{name}\"")), "no storm ends the process at {name}");
         assert_eq!(is_there(name), cfg!(feature = "failpoints"), "{name}");
     }
     for variable in ["FAILPOINT_MARKS", "SCRIPTED_EXTRACTION"] {

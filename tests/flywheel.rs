@@ -53,7 +53,7 @@ fn the_branch_holds_one_commit_that_describes_its_new_files() {
     let changes = sandbox.git(&["diff", "--name-status", "main", branch]);
     assert_eq!(changes.lines().count() as u64, capture["units"].as_u64().unwrap());
     for line in changes.lines() {
-        let path = line.strip_prefix("A\t").unwrap_or_else(|| panic!("{line} is no new file"));
+        let path = line.strip_prefix("A\t").unwrap_or_else(|| panic!("{line} is not a new file"));
         let parts: Vec<&str> = path.split('/').collect();
         assert_eq!((parts[0], parts.len()), ("domains", 4), "{path}");
         assert!(sandbox.git(&["log", "-1", "--format=%B", branch]).contains(path));

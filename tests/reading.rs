@@ -158,7 +158,7 @@ fn a_model_reads_the_session_and_the_key_stays_hidden() {
             && branch.contains("bound-the-pool-of-workers-with-a-semaphore.md"),
         "{branch}"
     );
-    assert!(branch.contains("0a1b2c3d-0000-4000-8000-000000000001-0"), "the line that it rests on: {branch}");
+    assert!(branch.contains("0a1b2c3d-0000-4000-8000-000000000001-0"), "the line of its evidence: {branch}");
 
     let requests = api.requests();
     assert_eq!(requests.len(), 1);

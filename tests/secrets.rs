@@ -81,7 +81,7 @@ fn no_secret_leaves_a_process_that_extracts_by_rules() {
     }
     machine.search_everything(&detector);
     let units = machine.sandbox.git(&["log", "--all", "--format=%s", "--", "domains"]);
-    assert!(units.lines().count() >= 3, "too little was proposed to prove anything: {units}");
+    assert!(units.lines().count() >= 3, "too few units to prove anything: {units}");
     let excerpts = machine.sandbox.git(&["log", "--all", "-p"]);
     assert!(excerpts.contains("[redacted: "), "what was proposed held no secret to begin with");
 }

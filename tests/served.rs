@@ -110,7 +110,7 @@ fn an_up_to_date_checkout_is_served_as_it_is() {
         })
         .collect();
     times.sort_unstable();
-    println!("to see that nothing is laid over the work tree: p50 {:?}", times[9]);
+    println!("checking that there is no overlay: p50 {:?}", times[9]);
     write(&world.brain(), "a", "mine");
     write(&world.brain(), "new", "mine");
     remove(&world.brain(), "b");

@@ -45,7 +45,7 @@ fn check(root: &Value, schema: &Value, value: &Value, at: &str) {
         assert!(allowed, "{at} is {value}, not {kinds}");
     }
     if let Some(words) = schema["enum"].as_array() {
-        assert!(words.contains(value), "{at} is {value}, none of {words:?}");
+        assert!(words.contains(value), "{at} is {value}, not one of {words:?}");
     }
     if let (Some(least), Some(number)) = (schema["minimum"].as_i64(), value.as_i64()) {
         assert!(number >= least, "{at} is {number}");

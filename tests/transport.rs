@@ -534,7 +534,7 @@ fn no_secret_is_in_process_arguments_or_git_config() {
         let fetch =
             || a.with_session(Duration::from_secs(5), |repository, session| repository.fetch(session));
         let fetching = scope.spawn(fetch);
-        wait_until("git has asked", || world.http().requests().len() > asked);
+        wait_until("git has sent a request", || world.http().requests().len() > asked);
         let lines = command_lines();
         assert!(lines.contains("ls-remote"), "git runs");
         assert!(!lines.contains(PASSWORD) && !lines.contains(BASIC), "{lines}");
@@ -1060,7 +1060,7 @@ fn a_killed_operation_can_be_repeated_and_blocks_nothing() {
         fsck(&world.remote());
     }
     println!("killed {killed} times");
-    assert!(killed >= 8, "hardly any was killed: {killed}");
+    assert!(killed >= 8, "too few were killed: {killed}");
     let branches = git(&world.remote(), &["for-each-ref", "--format=%(refname)", "refs/heads"]);
     assert_eq!(branches, format!("refs/heads/main\nrefs/heads/nugget/comes-7\nrefs/heads/{BRANCH}\n"));
 }

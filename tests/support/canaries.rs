@@ -115,7 +115,7 @@ impl Random {
             }
             "pair" => return encode_base64(&format!("deploy:{}", self.word("password", length))),
             "said" => return encode_base64(&self.word("password", length)),
-            other => panic!("no alphabet {other}"),
+            other => panic!("unknown alphabet {other}"),
         };
         let from: Vec<char> = from.chars().collect();
         loop {

@@ -34,7 +34,7 @@ pub(crate) fn request_mistakes(
     }
     match (&operation["body"], body) {
         (Value::Null, Value::Null) => {}
-        (Value::Null, _) => mistakes.push("a body where there is none".to_owned()),
+        (Value::Null, _) => mistakes.push("an unexpected body".to_owned()),
         (schema, body) => check(schema, body, "body", &mut mistakes),
     }
     mistakes.into_iter().map(|mistake| format!("{method} {path}: {mistake}")).collect()
@@ -48,10 +48,10 @@ pub(crate) fn response_mistakes(method: &str, path: &str, status: u16, body: &Va
     match operation["answers"].get(status.to_string()) {
         // The description may have no schema for a refusal.
         Some(Value::Null) if !body.is_null() && status < 400 => {
-            mistakes.push("a body where there is none".to_owned())
+            mistakes.push("an unexpected body".to_owned())
         }
         Some(schema) if !schema.is_null() => check(schema, body, "body", &mut mistakes),
-        None if status < 300 => mistakes.push("no such success".to_owned()),
+        None if status < 300 => mistakes.push("this success status is not in the description".to_owned()),
         _ => {}
     }
     mistakes.into_iter().map(|mistake| format!("{method} {path} answers {status}: {mistake}")).collect()
