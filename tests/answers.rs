@@ -131,8 +131,10 @@ fn the_models_best_unit_is_first_and_no_unit_is_lost() {
         let mut titles: Vec<Value> =
             candidates(&request.body).iter().map(|candidate| candidate["title"].clone()).collect();
         titles.sort_by_key(|title| title.as_str().unwrap().to_owned());
-        let place = |title: &Value| titles.iter().position(|other| other == title).unwrap();
-        Reply::Call(scores(request, |candidate| json!(10 * place(&candidate["title"]) / (titles.len() - 1))))
+        let position_of = |title: &Value| titles.iter().position(|other| other == title).unwrap();
+        Reply::Call(scores(request, |candidate| {
+            json!(10 * position_of(&candidate["title"]) / (titles.len() - 1))
+        }))
     });
     let local = machine.local_order();
     let answer = machine.json(&[], &[]);

@@ -168,11 +168,11 @@ fn a_session_becomes_one_pull_request_that_lists_its_units() {
 
 #[test]
 fn a_worker_in_a_terminal_never_prints_the_token() {
-    for trouble in ["info/refs?service=git-receive-pack", "/repos/me/brain/pulls"] {
+    for failing_request in ["info/refs?service=git-receive-pack", "/repos/me/brain/pulls"] {
         let api = GithubApi::start();
         let mut sandbox = brain_at(&api);
         sandbox.variables.push(("NUGGET_LOG".to_owned(), "trace".to_owned()));
-        api.fail_next(1000, trouble, Failure::Status(401, "Bad credentials", Vec::new()));
+        api.fail_next(1000, failing_request, Failure::Status(401, "Bad credentials", Vec::new()));
         let transcript = fixture(TRANSCRIPT);
         let output = sandbox.run(["capture-session", "--transcript", transcript.to_str().unwrap(), "--wait"]);
         assert!(output.status.success());

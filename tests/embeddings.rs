@@ -108,13 +108,13 @@ fn assert_no_key(folder: &Path) {
 #[test]
 fn a_wrong_vector_is_refused_and_the_key_is_never_shown() {
     let elsewhere = EmbeddingsApi::start(|_, _| Reply::Vectors);
-    let place = format!("{}/embeddings", elsewhere.url);
+    let redirect_target = format!("{}/embeddings", elsewhere.url);
     for (reply, why) in [
         (Reply::Missing, "vectors for"),
         (Reply::Dimensions(7), "7 numbers, expected 1536"),
         (Reply::Zero, "zero"),
         (Reply::Garbage, "cannot be read"),
-        (Reply::Redirect(place), "307"),
+        (Reply::Redirect(redirect_target), "307"),
         (Reply::Error(400, "too many tokens", None), "too many tokens"),
         (Reply::Error(403, "you may not, canary-embed-key-4be07c55", None), "OpenAI refused the key"),
         (Reply::Error(429, "You exceeded your current quota", None), "insufficient_quota"),

@@ -166,7 +166,7 @@ fn a_dry_run_lists_every_change_and_makes_none() {
 
 #[test]
 fn a_broken_file_is_untouched_and_its_error_has_a_position() {
-    for (bytes, place) in [
+    for (bytes, position) in [
         (&b"{\n  \"model\": \"opus\"\n  \"env\": {}\n}\n"[..], "expected comma (line 2, column 18)"),
         (b"{\n\n\"permissions\": [] }", "`permissions` is not an object (line 3)"),
         (b"[1]", "`the file` is not an object (line 1)"),
@@ -183,7 +183,7 @@ fn a_broken_file_is_untouched_and_its_error_has_a_position() {
             let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             assert_eq!(output.status.code(), Some(1), "{stderr}");
             assert!(
-                stderr.contains(place) && stderr.contains("settings.json") && stderr.contains("hint: "),
+                stderr.contains(position) && stderr.contains("settings.json") && stderr.contains("hint: "),
                 "{stderr}"
             );
             assert_eq!(snapshot(sandbox.path()), before);

@@ -70,7 +70,8 @@ fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     assert_eq!(units["units"].as_array().unwrap().len(), 1, "{units}");
     let id = units["units"][0]["id"].as_str().unwrap().to_owned();
     let why = sandbox.json(["why", &id, "--json"]);
-    let sessions: Vec<_> = why["sessions"].as_array().unwrap().iter().map(|told| &told["session"]).collect();
+    let sessions: Vec<_> =
+        why["sessions"].as_array().unwrap().iter().map(|entry| &entry["session"]).collect();
     assert_eq!(sessions, ["11111111-first", "22222222-second"], "{why}");
     let shown = sandbox.ok(["why", &id]);
     assert!(

@@ -253,11 +253,11 @@ fn instructions_to_the_reader_are_rejected_with_a_reason() {
         .collect();
     assert!(attempts.len() >= 40);
     let unit = |(at, attempt): (usize, &String)| {
-        let place = |slot: usize, otherwise: &str| {
+        let attempt_in = |slot: usize, otherwise: &str| {
             if at % 4 == slot { format!("{otherwise}. {attempt}") } else { otherwise.to_owned() }
         };
         json!({
-            "type": "belief", "title": place(0, "Bound the pool of workers"), "description": place(1, "How pools are bounded"),
+            "type": "belief", "title": attempt_in(0, "Bound the pool of workers"), "description": attempt_in(1, "How pools are bounded"),
             "body": format!("## When it applies\n\nWhen a pool may grow without end.\n\n{}", if at % 4 > 1 { attempt } else { "Bound it." }),
             "domain": "coding", "tags": ["pools"], "confidence": 0.95, "evidence": [1], "relations": [],
         })
@@ -366,9 +366,9 @@ fn sessions(folder: &Path, canaries: &[Canary]) -> Vec<String> {
                 if let Some(message) = line.get_mut("message") {
                     collect_texts(&mut message["content"], &mut texts_found);
                 }
-                for place in texts_found {
+                for found in texts_found {
                     let Some(text) = texts.next() else { break };
-                    *place = format!("{place}: {text}\n");
+                    *found = format!("{found}: {text}\n");
                     left = left.saturating_sub(1);
                 }
             }

@@ -108,7 +108,7 @@ fn the_schema_check_finds_violations() {
     for (path, value) in wrong {
         let mut status = status.clone();
         match status.pointer_mut(path) {
-            Some(place) => *place = value,
+            Some(field) => *field = value,
             None => status["drainer"]["more"] = value,
         }
         let noticed = std::panic::catch_unwind(|| check(&schema, &schema, &status, "status"));

@@ -780,23 +780,21 @@ fn a_clone_is_complete_or_absent() {
 fn a_remote_is_found_and_shown_without_its_secrets() {
     let world = World::new(false);
     let a = world.brain("a");
-    let place = |url: &str| {
+    let parse_remote = |url: &str| {
         git(a.root(), &["remote", "set-url", "origin", url]);
         let remote = a.remote();
         let shown = remote.display_url();
-        remote
-            .parsed_url()
-            .map(|place| (format!("{:?}", place.scheme), place.host, place.port, place.path, shown))
+        remote.parsed_url().map(|url| (format!("{:?}", url.scheme), url.host, url.port, url.path, shown))
     };
     let expected = |scheme: &str, host: &str, port, path: &str, shown: &str| {
         Some((scheme.to_owned(), host.to_owned(), port, path.to_owned(), shown.to_owned()))
     };
     assert_eq!(
-        place("https://GitHub.com/me/brain.git"),
+        parse_remote("https://GitHub.com/me/brain.git"),
         expected("Https", "github.com", None, "me/brain", "https://GitHub.com/me/brain.git")
     );
     assert_eq!(
-        place("https://me:pw@ghe.example.org:8443/me/brain/?token=x"),
+        parse_remote("https://me:pw@ghe.example.org:8443/me/brain/?token=x"),
         expected(
             "Https",
             "ghe.example.org",
@@ -806,17 +804,20 @@ fn a_remote_is_found_and_shown_without_its_secrets() {
         )
     );
     assert_eq!(
-        place("git@github.com:me/brain.git"),
+        parse_remote("git@github.com:me/brain.git"),
         expected("Ssh", "github.com", None, "me/brain", "git@github.com:me/brain.git")
     );
     assert_eq!(
-        place("ssh://git@[::1]:2222/me/brain"),
+        parse_remote("ssh://git@[::1]:2222/me/brain"),
         expected("Ssh", "::1", Some(2222), "me/brain", "ssh://…@[::1]:2222/me/brain")
     );
-    assert_eq!(place("/srv/brain.git"), expected("File", "", None, "/srv/brain.git", "/srv/brain.git"));
+    assert_eq!(
+        parse_remote("/srv/brain.git"),
+        expected("File", "", None, "/srv/brain.git", "/srv/brain.git")
+    );
     git(a.root(), &["config", "url.https://github.com/.insteadOf", "gh:"]);
     assert_eq!(
-        place("gh:me/brain"),
+        parse_remote("gh:me/brain"),
         expected("Https", "github.com", None, "me/brain", "https://github.com/me/brain")
     );
     // Two remotes, neither of them `origin`, and none at all.

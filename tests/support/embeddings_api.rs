@@ -144,8 +144,8 @@ fn serve(
                 respond(&mut stream, status, &after, &error(is_voyage, message))?;
                 continue;
             }
-            Reply::Redirect(place) => {
-                respond(&mut stream, 307, &format!("location: {place}\r\n"), "")?;
+            Reply::Redirect(location) => {
+                respond(&mut stream, 307, &format!("location: {location}\r\n"), "")?;
                 continue;
             }
             Reply::Garbage => {
