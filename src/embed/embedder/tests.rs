@@ -146,7 +146,8 @@ fn synonyms_are_similar_by_the_token_table() {
     assert!(cosines[0] > cosines[2] + 0.2 && cosines[0] < 0.99, "{cosines:?}");
     assert!((cosines[1] - 1.0).abs() < 1e-5 && cosines[3] == 0.0, "{cosines:?}");
     // The last token of the vocabulary has a row, and none comes after it.
-    assert_eq!(table.cosines(&[30_521], &[30_521, 30_522]), [1.0, 0.0]);
+    let ends = table.cosines(&[30_521], &[30_521, 30_522]);
+    assert!((ends[0] - 1.0).abs() < 1e-5 && ends[1] == 0.0, "{ends:?}");
     // The cache of words must not change the result.
     assert_eq!(tokenizer.token_ids("goroutine"), tokenizer.token_ids("goroutine"));
     assert!(tokenizer.token_ids("").is_empty() && tokenizer.token_ids("goroutine").len() > 1);
