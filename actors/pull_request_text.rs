@@ -92,7 +92,7 @@ pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str
                 std::iter::once(title).chain(excerpts).collect::<Vec<_>>()
             })
             .collect();
-        fold.details("What each rests on", &evidence);
+        fold.details("What each unit is based on", &evidence);
         let skipped: Vec<String> = found
             .rejected
             .iter()
@@ -165,7 +165,7 @@ impl Body {
         let facts: Vec<String> = [duration, by, Some(spent)].into_iter().flatten().collect();
         let mut text = format!("{head} ({}).\n\n", facts.join(", "));
         // A text that is too long for GitHub is cut at the end of a line.
-        let end = "\nMerge it to keep this, close it to let it go.\n";
+        let end = "\nMerge to keep these units, close to discard them.\n";
         let mut left = BODY_CHARS_MAX - CUT.chars().count() - end.chars().count() - text.chars().count();
         for line in &self.lines {
             match left.checked_sub(line.chars().count() + 1) {
@@ -358,7 +358,7 @@ mod tests {
 
         **Skipped**: 1 candidate (at the end)
 
-        <details><summary>What each rests on</summary>
+        <details><summary>What each unit is based on</summary>
 
         - Acknowledge after the commit
           - ` the message was lost `
@@ -375,7 +375,7 @@ mod tests {
 
         </details>
 
-        Merge it to keep this, close it to let it go.
+        Merge to keep these units, close to discard them.
         ");
         assert_eq!(crate::proposal::title(plan.time), "Knowledge from session 2026-11-20 14:12");
     }
@@ -396,7 +396,7 @@ mod tests {
         - **belief** [Back up \*first\*](https://github.com/me/brain/blob/0123abc/domains/ops/beliefs/x.md) · ops · confidence 0.60
         - **note** [notes (old)](https://github.com/me/brain/blob/0123abc/notes%20%28old%29.md) · general · confidence 0.80
 
-        Merge it to keep this, close it to let it go.
+        Merge to keep these units, close to discard them.
         ");
     }
 
@@ -416,7 +416,7 @@ mod tests {
             let body = body(&found, &plan, &about("p"), FILES);
             assert!(body.chars().count() <= BODY_CHARS_MAX, "{}", body.chars().count());
             assert_eq!(body.matches("<details>").count(), body.matches("</details>").count());
-            assert!(body.ends_with("let it go.\n"));
+            assert!(body.ends_with("discard them.\n"));
             assert_eq!(body.contains("and more"), is_cut, "{units}");
         }
     }

@@ -16,7 +16,7 @@ pub(crate) const SLUG: &str = "me/brain";
 const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
 
 /// Creates a brain whose remote is on the local GitHub, with a token.
-fn brain_at(api: &GithubApi) -> Sandbox {
+pub(crate) fn brain_at(api: &GithubApi) -> Sandbox {
     let mut sandbox = Sandbox::with_brain();
     let bare = api.add_repository(SLUG);
     sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
@@ -154,7 +154,7 @@ fn a_session_becomes_one_pull_request_that_lists_its_units() {
     for path in files.lines() {
         assert!(pull.body.contains(&format!("/{SLUG}/blob/{commit}/{path}")), "{}", pull.body);
     }
-    assert!(pull.body.contains("<summary>What each rests on</summary>"), "{}", pull.body);
+    assert!(pull.body.contains("<summary>What each unit is based on</summary>"), "{}", pull.body);
     assert_eq!((sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"])), before);
     let status = sandbox.ok(["status"]);
     assert!(status.contains(capture["pull_url"].as_str().unwrap()), "{status}");
@@ -304,7 +304,7 @@ fn a_blocked_delivery_waits_and_says_what_to_do() {
         (pulls, status(500, "Server Error"), "nothing is lost"),
         (pulls, Failure::Status(429, "You have exceeded a secondary rate limit", later), "by itself"),
         (pulls, Failure::Garbage, "login page"),
-        (pulls, Failure::CutBefore, "tried again"),
+        (pulls, Failure::CutBefore, "tries again"),
         ("info/refs?service=git-receive-pack", status(401, "no"), "permission"),
         ("info/refs?service=git-receive-pack", status(404, "no"), "git remote -v"),
         ("git-receive-pack", status(503, "no"), "cannot be reached"),

@@ -10,7 +10,8 @@ fn collect_failpoints(folder: &Path, found: &mut Vec<String>) {
             collect_failpoints(&path, found);
         } else if path.extension().is_some_and(|ending| ending == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
-            let names = text.split("failpoint::here!(\"").skip(1).filter_map(|rest| rest.split('"').next());
+            let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+            let names = code.filter_map(|line| line.split_once("failpoint::here!(\"")?.1.split('"').next());
             found.extend(names.map(str::to_owned));
         }
     }

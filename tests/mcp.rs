@@ -248,7 +248,7 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
     assert!(text(&ordered).lines().next().unwrap().contains("ordered by a model"), "{ordered}");
     let first = text(&ordered).lines().find(|line| line.starts_with("## ")).unwrap();
     assert!(first.to_lowercase().contains("cache"), "{first}");
-    assert!(text(&ordered).contains(" of 20 units "), "{ordered}");
+    assert!(text(&ordered).contains(" in 20 units"), "{ordered}");
     let of_new = client.call(2, arguments.clone(), None);
     let head = text(&of_new).lines().next().unwrap();
     assert!(head.contains(" of 21 units ") && head.contains("ordered by a model"), "{of_new}");

@@ -208,7 +208,7 @@ fn dispatch(Cli { command, brain, verbose }: Cli) -> Result<ExitCode, CliError> 
         Command::Import(args) => args.run(&context),
         Command::Export(args) => args.run(&context),
         Command::Completions(args) => args.run(),
-        Command::Man(args) => args.run(),
+        Command::Man(args) => args.run(crate::command()),
         Command::Drain(args) => args.run(&context),
     }
 }

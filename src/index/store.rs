@@ -422,17 +422,23 @@ const RETRY_PAUSE: Duration = Duration::from_millis(5);
 /// beside the new one. After this time it is considered damaged.
 const DAMAGE_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// SQLite itself waits about ten seconds before it gives up on a log whose database was deleted meanwhile.
+const PROTOCOL_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// Retries an operation that may have failed because another process is deleting the folder, file by file, or
 /// creating it again.
 pub(crate) fn retry_while_replaced<T>(
     folder: &Path,
     action: impl Fn() -> Result<T, Error>,
 ) -> Result<T, Error> {
-    use rusqlite::ErrorCode::{CannotOpen, DatabaseCorrupt, NotADatabase, ReadOnly, SystemIoFailure};
+    use rusqlite::ErrorCode::{
+        CannotOpen, DatabaseCorrupt, FileLockingProtocolFailed, NotADatabase, ReadOnly, SystemIoFailure,
+    };
     let timeout = |error: &Error| match error {
         Error::Sqlite { source, .. } => match source.sqlite_error_code() {
             Some(SystemIoFailure | CannotOpen | ReadOnly) => REPLACEMENT_TIMEOUT,
             Some(DatabaseCorrupt | NotADatabase) => DAMAGE_TIMEOUT,
+            Some(FileLockingProtocolFailed) => PROTOCOL_TIMEOUT,
             _ if schema::has_no_tables(source) => REPLACEMENT_TIMEOUT,
             _ => Duration::ZERO,
         },

@@ -174,7 +174,7 @@ impl GithubApi {
     }
 
     pub(crate) fn pulls(&self, slug: &str) -> Vec<PullRow> {
-        self.with(slug, |repo| repo.pulls.clone())
+        self.with_repository(slug, |repo| repo.pulls.clone())
     }
 
     pub(crate) fn delete_repository(&self, slug: &str) {
@@ -184,7 +184,7 @@ impl GithubApi {
     /// Gives the repository another owner or name; the former one redirects there.
     pub(crate) fn rename(&self, slug: &str, to: &str) {
         let (owner, name) = to.split_once('/').unwrap();
-        self.with(slug, |repo| {
+        self.with_repository(slug, |repo| {
             repo.former.push(slug.to_owned());
             (repo.owner, repo.name) = (owner.to_owned(), name.to_owned());
         });
@@ -192,7 +192,7 @@ impl GithubApi {
 
     /// Renames the default branch, as the repository's settings do; open pull requests follow.
     pub(crate) fn rename_default_branch(&self, slug: &str, to: &str) {
-        self.with(slug, |repo| {
+        self.with_repository(slug, |repo| {
             let from = repo.default_branch();
             git(&repo.bare, &["branch", "-m", &from, to]);
             git(&repo.bare, &["symbolic-ref", "HEAD", &format!("refs/heads/{to}")]);
@@ -205,17 +205,17 @@ impl GithubApi {
     /// Merges as a person does on the page: really, in the bare repository. Returns the commit's id, or the
     /// page's error.
     pub(crate) fn merge(&self, slug: &str, number: u64, how: Merge) -> Result<String, String> {
-        self.with(slug, |repo| repo.merge(number, how))
+        self.with_repository(slug, |repo| repo.merge(number, how))
     }
 
     /// Closes as a person does on the page.
     pub(crate) fn close(&self, slug: &str, number: u64) {
-        self.with(slug, |repo| repo.pull(number).unwrap().is_open = false);
+        self.with_repository(slug, |repo| repo.pull(number).unwrap().is_open = false);
     }
 
     /// Commits a file to a branch, as a person does on the page: a new branch starts at the default one.
     pub(crate) fn commit(&self, slug: &str, branch: &str, path: &str, content: &str) -> String {
-        self.with(slug, |repo| {
+        self.with_repository(slug, |repo| {
             let from = repo.tip(branch).or_else(|| repo.tip(&repo.default_branch()));
             let from = from.map_or_else(String::new, |from| format!("from {from}\n"));
             let stream = format!(

@@ -19,8 +19,7 @@ pub(crate) struct ManArgs {
 }
 
 impl ManArgs {
-    pub(crate) fn run(self) -> Result<ExitCode, CliError> {
-        let command = crate::command();
+    pub(crate) fn run(self, command: clap::Command) -> Result<ExitCode, CliError> {
         let Some(folder) = self.folder else {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page)?;

@@ -70,7 +70,7 @@ impl StatusArgs {
             format!("{}, model {}", embed::find_runtime(&embedding).0, embed::model_name(&embedding));
         let read = || Status::read(&brain, &config, self.limit, &embedder);
         if self.watch {
-            watch::watch(read)?;
+            watch::watch(read, Status::lines)?;
         } else if self.json {
             output::print_json(&read()?.to_json())?;
         } else {

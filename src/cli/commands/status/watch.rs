@@ -9,16 +9,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
-use super::Status;
 use crate::error::CliError;
-use crate::output;
+use crate::output::{self, Line};
 use crate::tui::Screen;
 
 /// The time between two updates.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Reads and shows the status until the user quits.
-pub(super) fn watch(read: impl Fn() -> Result<Status, CliError>) -> Result<(), CliError> {
+/// Reads the status and shows its lines, made for a width, until the user quits.
+pub(super) fn watch<S>(
+    read: impl Fn() -> Result<S, CliError>,
+    lines: impl Fn(&S, usize) -> Vec<Line>,
+) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         // Before the screen is entered, so that no signal is missed after that.
@@ -36,7 +38,7 @@ pub(super) fn watch(read: impl Fn() -> Result<Status, CliError>) -> Result<(), C
                     _ = terminate.recv() => return Ok(()),
                     _ = hang_up.recv() => return Ok(()),
                 }
-                let text = output::styled(&read()?.lines(output::terminal_width()));
+                let text = output::styled(&lines(&read()?, output::terminal_width()));
                 let mut stdout = anstream::stdout().lock();
                 match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
                     Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
@@ -50,7 +52,7 @@ pub(super) fn watch(read: impl Fn() -> Result<Status, CliError>) -> Result<(), C
         let mut screen = Screen::enter()?;
         let mut quit = quit_key();
         loop {
-            screen.draw(|width| status.lines(width))?;
+            screen.draw(|width| lines(&status, width))?;
             tokio::select! {
                 _ = ticks.tick() => status = read()?,
                 _ = resized.recv() => {}
