@@ -1,7 +1,7 @@
-//! The README's first five minutes are what happens: the terminal session that stands there is run again,
-//! command by command, and what is printed is compared with it.
+//! The recorded sessions in README.md and docs/guide.md are what happens: each is run again, command by
+//! command, and what is printed is compared with it.
 //!
-//! `NUGGET_TOUR=record cargo test --test tests -- tour` writes it anew.
+//! `NUGGET_RECORD=1 cargo test --test tests -- tour` writes them again.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,35 +12,49 @@ use crate::support::{Sandbox, git, wait_until};
 
 const BEGIN: &str = "```console\n";
 const END: &str = "```\n";
-/// What is after these differs from machine to machine, and from one version to the next.
+/// What follows these differs between machines and versions.
 const MACHINES: &[&str] = &["ok git", "ok model", "ok disk", "ok versions", "vectors"];
-/// So does a number before one of these.
+/// A number before one of these is a duration, and differs too.
 const TIMES: &[&str] = &["s", "min", "h", "d", "day", "days"];
 
-#[test]
-fn the_recorded_session_of_the_readme_is_what_happens() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
-    let begin = readme.find(BEGIN).expect("the README has a recorded session") + BEGIN.len();
-    let end = begin + readme[begin..].find(END).unwrap();
-    let recorded = &readme[begin..end];
-
-    let happened = again(root, recorded);
-    if std::env::var_os("NUGGET_TOUR").is_some_and(|what| what == "record") {
-        fs::write(root.join("README.md"), [&readme[..begin], &happened, &readme[end..]].concat()).unwrap();
-        return;
-    }
-    let alike = |text: &str| text.lines().map(shape).collect::<Vec<_>>().join("\n");
-    assert_eq!(alike(&happened), alike(recorded));
+/// Whether recorded files are to be written again rather than compared.
+pub(crate) fn is_recording() -> bool {
+    std::env::var_os("NUGGET_RECORD").is_some()
 }
 
-/// Runs each command of a session as a new user of a new machine would, one after the other.
-fn again(root: &Path, session: &str) -> String {
+#[test]
+fn the_session_in_the_readme_is_what_happens() {
+    check("README.md");
+}
+
+#[test]
+fn the_session_in_the_guide_is_what_happens() {
+    check("docs/guide.md");
+}
+
+fn check(page: &str) {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(root.join(page)).unwrap();
+    let begin = text.find(BEGIN).unwrap_or_else(|| panic!("{page} has a recorded session")) + BEGIN.len();
+    let end = begin + text[begin..].find(END).unwrap();
+    let recorded = &text[begin..end];
+
+    let happened = replay(root, recorded);
+    if is_recording() {
+        fs::write(root.join(page), [&text[..begin], &happened, &text[end..]].concat()).unwrap();
+        return;
+    }
+    let normalised = |text: &str| text.lines().map(shape).collect::<Vec<_>>().join("\n");
+    assert_eq!(normalised(&happened), normalised(recorded), "the session in {page} is out of date");
+}
+
+/// Runs the commands of a session in order, as a new user of a new machine would.
+fn replay(root: &Path, session: &str) -> String {
     let sandbox = Sandbox::new();
     let programs = sandbox.path().join("bin");
     fs::create_dir(&programs).unwrap();
     symlink(env!("CARGO_BIN_EXE_nugget"), programs.join("nugget")).unwrap();
-    // A client that says its version: `install` asks for that, and for nothing else.
+    // A client that prints its version, which is all that `install` asks for.
     let client = programs.join("claude");
     fs::write(&client, "#!/bin/sh\necho '2.1.329 (Claude Code)'\n").unwrap();
     fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
@@ -66,22 +80,22 @@ fn again(root: &Path, session: &str) -> String {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{line}: {}: {said}", output.status);
-        happened.push_str(&format!("$ {line}\n{said}"));
-        // A person takes longer to read than the drainer lingers.
+        let printed = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{line}: {}: {printed}", output.status);
+        happened.push_str(&format!("$ {line}\n{printed}"));
+        // A person reads for longer than the worker waits for more work.
         let state = sandbox.path().join(".local/state/nugget");
-        wait_until("the drainer has gone", || {
+        wait_until("the worker has stopped", || {
             let brains = fs::read_dir(&state).into_iter().flatten().flatten();
             brains.into_iter().all(|brain| !queue::is_held(&brain.path().join("drain.lock")))
         });
     }
-    assert_eq!(git(&sandbox.brain(), &["status", "--porcelain"]), "", "nothing is left lying about");
+    assert_eq!(git(&sandbox.brain(), &["status", "--porcelain"]), "", "the work tree is clean");
     happened.replace(sandbox.path().to_str().unwrap(), "/home/you")
 }
 
-/// A line without what differs each time.
-fn shape(line: &str) -> String {
+/// A line without what differs from run to run.
+pub(crate) fn shape(line: &str) -> String {
     let words: Vec<&str> = line.split_whitespace().collect();
     let line = words.join(" ");
     if let Some(machine) = MACHINES.iter().find(|beginning| line.starts_with(**beginning)) {
