@@ -78,7 +78,7 @@ impl Embedder {
         Ok(Self { name: model_name(settings), dimensions, tokenizer, engine })
     }
 
-    /// Frees the model's weights (about 45 MB); the next text loads them again, in 0.1 to 0.2 s. For a process that has
+    /// Frees the model's weights (about 60 MB); the next text loads them again, in 0.1 to 0.2 s. For a process that has
     /// been idle for minutes. The tokenizer stays loaded.
     pub fn unload(&self) {
         if let Engine::Local { sessions, .. } = &self.engine {
