@@ -251,7 +251,7 @@ fn a_model_ranks_a_calls_units_and_its_failure_is_tolerated() {
     assert!(text(&ordered).contains(" in 20 units"), "{ordered}");
     let of_new = client.call(2, arguments.clone(), None);
     let head = text(&of_new).lines().next().unwrap();
-    assert!(head.contains(" of 21 units ") && head.contains("ordered by a model"), "{of_new}");
+    assert!(head.contains(" in 21 units") && head.contains("ordered by a model"), "{of_new}");
     assert!(text(&of_new).contains("Write behind"), "all of one generation: {of_new}");
     let local = client.call(3, arguments, None);
     assert!(text(&local).lines().next().unwrap().contains("best first"), "{local}");
