@@ -144,8 +144,11 @@ pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
     served
 }
 
-/// Completes with the name of the first signal that ends a server.
-fn end_signal() -> std::io::Result<impl Future<Output = &'static str>> {
+/// Listens at once, and completes with the name of the first signal that asks the process to end.
+///
+/// # Errors
+/// When a signal cannot be listened to.
+pub fn end_signal() -> std::io::Result<impl Future<Output = &'static str>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
@@ -296,10 +299,7 @@ enum IndexState {
 }
 
 /// A client that asked for the progress of its call.
-struct ProgressListener {
-    peer: Peer<RoleServer>,
-    token: ProgressToken,
-}
+type ProgressListener = (Peer<RoleServer>, ProgressToken);
 
 #[tool_router]
 impl Nugget {
@@ -321,7 +321,7 @@ impl Nugget {
         // Parsed here and not by the macro, which would answer a malformed call as if the tool had run.
         let task = Task::parse(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
         let token = context.meta.get_progress_token();
-        let listener = token.map(|token| ProgressListener { peer: context.peer.clone(), token });
+        let listener = token.map(|token| (context.peer.clone(), token));
         // In a task of its own: a call whose body panics would never be answered.
         let this = self.clone();
         let mut answering = tokio::spawn(async move { this.answer(task, listener).await });
@@ -391,15 +391,17 @@ impl Nugget {
             None => self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?,
         };
         let progress = index_progress::read(&self.progress_file);
-        if answer.generation == 0 && (is_behind || progress.is_some()) {
-            let progress = progress.map(|progress| format!(" ({})", describe(&progress))).unwrap_or_default();
+        let is_outdated = is_behind || progress.is_some();
+        let progress =
+            progress.map(|IndexProgress { done, of, .. }| format!(" ({done} of {of} texts embedded)"));
+        let progress = progress.unwrap_or_default();
+        if answer.generation == 0 && is_outdated {
             return Ok(format!(
                 "The brain is being indexed for the first time{progress}: ask again in a moment.\n"
             ));
         }
         let mut text = retrieve::render(&answer);
-        if is_behind || progress.is_some() {
-            let progress = progress.map(|progress| format!(" ({})", describe(&progress))).unwrap_or_default();
+        if is_outdated {
             text.push_str(&format!(
                 "\nThe index may be behind the brain's files{progress}; this answer is from its previous state. Ask again later for what is new.\n"
             ));
@@ -409,7 +411,7 @@ impl Nugget {
 
     /// Sends the progress of the index to the client, if it asked for it; never ends.
     async fn report_progress(&self, listener: Option<ProgressListener>) {
-        let Some(ProgressListener { peer, token }) = listener else { return std::future::pending().await };
+        let Some((peer, token)) = listener else { return std::future::pending().await };
         let mut sent = 0;
         loop {
             tokio::time::sleep(PROGRESS_EVERY).await;
@@ -487,10 +489,6 @@ impl Nugget {
         self.check_took.store(begun.elapsed().as_millis() as u64, Ordering::SeqCst);
         Ok(IndexState::Current)
     }
-}
-
-fn describe(progress: &IndexProgress) -> String {
-    format!("{} of {} texts embedded", progress.done, progress.of)
 }
 
 fn failed(error: &str) -> CallToolResult {
