@@ -60,23 +60,10 @@ impl QuestionSet {
         }
         let [corpus, queries, qrels] =
             ["corpus.jsonl", "queries.jsonl", "qrels.tsv"].map(|name| folder.join(name));
-        let mut items: Vec<Item> = Vec::new();
-        let mut numbers: HashMap<String, usize> = HashMap::new();
-        for (line, item) in json_lines::<Item>(&corpus)? {
-            if numbers.insert(item.id.clone(), items.len()).is_some() {
-                return Err(malformed(&corpus, line, &format!("duplicate id {:?}", item.id)));
-            }
-            items.push(item);
-        }
-        let (mut all, mut all_lines): (Vec<Question>, Vec<usize>) = (Vec::new(), Vec::new());
-        let mut places: HashMap<String, usize> = HashMap::new();
-        for (line, query) in json_lines::<Question>(&queries)? {
-            if places.insert(query.id.clone(), all.len()).is_some() {
-                return Err(malformed(&queries, line, &format!("duplicate id {:?}", query.id)));
-            }
-            all.push(query);
-            all_lines.push(line);
-        }
+        let items = json_lines::<Item>(&corpus)?;
+        let mut numbers = number_ids(&corpus, items.iter().map(|(line, item)| (*line, &item.id)))?;
+        let mut all = json_lines::<Question>(&queries)?;
+        let places = number_ids(&queries, all.iter().map(|(line, question)| (*line, &question.id)))?;
         let mut absent: Vec<String> = Vec::new();
         let (mut unknown_questions, mut unknown_items): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
         for (line, text) in lines(&qrels)? {
@@ -101,7 +88,7 @@ impl QuestionSet {
                     unknown_items.push(line);
                     next
                 });
-                all[place].relevant.insert(number, grade);
+                all[place].1.relevant.insert(number, grade);
             }
         }
         let mut warnings = Vec::new();
@@ -110,10 +97,9 @@ impl QuestionSet {
                 warnings.push(format!("{}:{first}: {what} ({} in all)", path.display(), lines.len()));
             }
         };
-        let unanswered = |query: &Question| query.relevant.is_empty();
-        let without: Vec<usize> =
-            (0..all.len()).filter(|&at| unanswered(&all[at])).map(|at| all_lines[at]).collect();
-        all.retain(|query| !unanswered(query));
+        let (unanswered, all): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, question)| question.relevant.is_empty());
+        let without: Vec<usize> = unanswered.into_iter().map(|(line, _)| line).collect();
         warn(&queries, &without, "this question has no answer and is skipped");
         warn(&qrels, &unknown_items, "this item is not in the corpus and counts as not found");
         warn(&qrels, &unknown_questions, "unknown question");
@@ -121,13 +107,33 @@ impl QuestionSet {
             let empty = if items.is_empty() { &corpus } else { &qrels };
             return Err(CliError::new(format!("{} has nothing to evaluate with", empty.display())));
         }
-        Ok(Self { items, questions: all, warnings, absent })
+        let items = items.into_iter().map(|(_, item)| item).collect();
+        Ok(Self {
+            items,
+            questions: all.into_iter().map(|(_, question)| question).collect(),
+            warnings,
+            absent,
+        })
     }
 
     /// The id of an item, also of one that is not in the corpus.
     pub(super) fn item_id(&self, item: usize) -> &str {
         self.items.get(item).map_or_else(|| self.absent[item - self.items.len()].as_str(), |item| &item.id)
     }
+}
+
+/// The place of each id in the file, whose lines are given with their ids.
+fn number_ids<'a>(
+    path: &Path,
+    ids: impl Iterator<Item = (usize, &'a String)>,
+) -> Result<HashMap<String, usize>, CliError> {
+    let mut numbers = HashMap::new();
+    for (number, (line, id)) in ids.enumerate() {
+        if numbers.insert(id.clone(), number).is_some() {
+            return Err(malformed(path, line, &format!("duplicate id {id:?}")));
+        }
+    }
+    Ok(numbers)
 }
 
 /// The lines that are not empty, numbered from 1.
