@@ -53,9 +53,7 @@ impl KnownTexts {
         let UnitFiles { units, .. } = read_units(&view)?;
         for (path, unit) in &units {
             known.add(unit.id.as_str(), "in the brain", &unit_text(unit));
-            if let Ok(document) =
-                view.read(path).map_err(drop).and_then(|raw| Document::parse(raw).map_err(drop))
-            {
+            if let Some(document) = view.read(path).ok().and_then(|raw| Document::parse(raw).ok()) {
                 for (file, section, digest) in import_sources(&document) {
                     known.imported.insert((file, section), (digest, path.clone()));
                 }
@@ -66,10 +64,8 @@ impl KnownTexts {
         }
         for branch in repository.pending_branches()? {
             for (path, content) in repository.branch_files(&branch.name)? {
-                let document = String::from_utf8(content)
-                    .map_err(drop)
-                    .and_then(|raw| Document::parse(raw).map_err(drop));
-                if let Some(unit) = document.ok().and_then(|document| document.unit(&path).ok()) {
+                let document = String::from_utf8(content).ok().and_then(|raw| Document::parse(raw).ok());
+                if let Some(unit) = document.and_then(|document| document.unit(&path).ok()) {
                     known.add(unit.id.as_str(), &format!("on branch {}", branch.name), &unit_text(&unit));
                 }
             }
