@@ -24,8 +24,8 @@ const LINE_CHARS_MAX: usize = 600;
 #[derive(Debug)]
 pub(crate) struct CliError {
     pub(crate) code: u8,
-    message: String,
-    hint: Option<String>,
+    pub(crate) message: String,
+    pub(crate) hint: Option<String>,
 }
 
 impl CliError {
@@ -60,21 +60,9 @@ impl CliError {
         }
     }
 
-    /// The message is the error's and those of its sources, joined by colons.
-    fn from_error(error: &(dyn Error + 'static)) -> Self {
-        Self::new(knowledge::text::error_chain(error))
-    }
-
-    fn hint_if_any(self, hint: Option<&str>) -> Self {
-        match hint {
-            Some(hint) => self.hint(hint),
-            None => self,
-        }
-    }
-
     /// All problems of the settings as one error.
     pub(crate) fn from_settings(errors: &[ConfigError]) -> Self {
-        let messages: Vec<String> = errors.iter().map(|error| Self::from_error(error).message).collect();
+        let messages: Vec<String> = errors.iter().map(|error| knowledge::text::error_chain(error)).collect();
         let error = Self::new(messages.join("; ")).code(USAGE);
         let nearest = errors.iter().find_map(|error| match error {
             ConfigError::Unknown { nearest, .. } => *nearest,
@@ -92,99 +80,47 @@ fn printable(text: &str) -> String {
     knowledge::text::one_line(&transcript::redact::redact(text), LINE_CHARS_MAX)
 }
 
-impl From<brain::Error> for CliError {
-    fn from(error: brain::Error) -> Self {
-        let cli_error = Self::from_error(&error);
-        match &error {
-            brain::Error::Missing { path } | brain::Error::NotABrain { path } => cli_error
-                .code(MISSING)
-                .hint(format!("run `nugget init --path {}` to create one", path.display())),
-            brain::Error::NotAFolder { .. } => {
-                cli_error.code(MISSING).hint("give a folder with --brain or --path")
-            }
-            brain::Error::Manifest { .. } => {
-                cli_error.hint("fix that file; it needs only `version: 1` and `name: …`")
-            }
-            _ => cli_error,
-        }
+/// The message is the error's and those of its sources, joined by colons.
+impl<E: Error + 'static> From<E> for CliError {
+    fn from(error: E) -> Self {
+        let (code, hint) = code_and_hint(&error);
+        Self { code, message: knowledge::text::error_chain(&error), hint }
     }
 }
 
-impl From<queue::Error> for CliError {
-    fn from(error: queue::Error) -> Self {
-        let cli_error = Self::from_error(&error);
-        match &error {
-            queue::Error::Unknown { .. } => {
-                cli_error.code(MISSING).hint("`nugget status` lists the captures")
-            }
-            queue::Error::Newer { .. } => {
-                cli_error.hint("a newer version of nugget has used this queue: update this one")
-            }
-            queue::Error::Open { .. } | queue::Error::File { .. } => cli_error.hint(
-                "check that the state folder is on a local disk with free space and that you may write to it",
-            ),
-            _ => cli_error,
-        }
-    }
-}
-
-impl From<git::Error> for CliError {
-    fn from(error: git::Error) -> Self {
-        Self::from_error(&error).hint_if_any(error.hint())
-    }
-}
-
-impl From<github::Error> for CliError {
-    fn from(error: github::Error) -> Self {
+fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
+    let hint = |code, hint: &str| (code, Some(hint.to_owned()));
+    if let Some(error) = error.downcast_ref::<git::Error>() {
+        (FAILED, error.hint().map(str::to_owned))
+    } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });
-        let code = if is_usage { USAGE } else { FAILED };
-        Self::from_error(&error).code(code).hint_if_any(error.hint())
-    }
-}
-
-impl From<actors::StartError> for CliError {
-    fn from(error: actors::StartError) -> Self {
-        let hint = matches!(error, actors::StartError::Index(_))
-            .then_some("the index is derived: delete the brain's .nugget folder and try again");
-        Self::from_error(&error).hint_if_any(hint)
-    }
-}
-
-impl From<actors::AskError> for CliError {
-    fn from(error: actors::AskError) -> Self {
-        Self::from_error(&error).hint("try again with -v to see what the service is doing")
-    }
-}
-
-impl From<llm::Error> for CliError {
-    fn from(error: llm::Error) -> Self {
-        Self::from_error(&error)
-    }
-}
-
-impl From<embed::Error> for CliError {
-    fn from(error: embed::Error) -> Self {
-        let cli_error = Self::from_error(&error);
-        match &error {
-            embed::Error::NoKey { .. } | embed::Error::KeyRefused { .. } => {
-                cli_error.code(USAGE).hint("`embed.provider = \"local\"` needs no key and sends nothing")
-            }
-            embed::Error::UnknownDimensions { .. } => {
-                cli_error.code(USAGE).hint("the provider's documentation says how many there are")
-            }
-            _ => cli_error,
-        }
-    }
-}
-
-impl From<std::io::Error> for CliError {
-    fn from(error: std::io::Error) -> Self {
-        Self::from_error(&error)
-    }
-}
-
-impl From<serde_json::Error> for CliError {
-    fn from(error: serde_json::Error) -> Self {
-        Self::from_error(&error)
+        (if is_usage { USAGE } else { FAILED }, error.hint().map(str::to_owned))
+    } else if let Some(brain::Error::Missing { path } | brain::Error::NotABrain { path }) =
+        error.downcast_ref()
+    {
+        hint(MISSING, &format!("run `nugget init --path {}` to create one", path.display()))
+    } else if let Some(brain::Error::NotAFolder { .. }) = error.downcast_ref() {
+        hint(MISSING, "give a folder with --brain or --path")
+    } else if let Some(brain::Error::Manifest { .. }) = error.downcast_ref() {
+        hint(FAILED, "fix that file; it needs only `version: 1` and `name: …`")
+    } else if let Some(queue::Error::Unknown { .. }) = error.downcast_ref() {
+        hint(MISSING, "`nugget status` lists the captures")
+    } else if let Some(queue::Error::Newer { .. }) = error.downcast_ref() {
+        hint(FAILED, "a newer version of nugget has used this queue: update this one")
+    } else if let Some(queue::Error::Open { .. } | queue::Error::File { .. }) = error.downcast_ref() {
+        hint(
+            FAILED,
+            "check that the state folder is on a local disk with free space and that you may write to it",
+        )
+    } else if let Some(actors::StartError::Index(_)) = error.downcast_ref() {
+        hint(FAILED, "the index is derived: delete the brain's .nugget folder and try again")
+    } else if error.is::<actors::AskError>() {
+        hint(FAILED, "try again with -v to see what the service is doing")
+    } else if let Some(embed::Error::NoKey { .. } | embed::Error::KeyRefused { .. }) = error.downcast_ref() {
+        hint(USAGE, "`embed.provider = \"local\"` needs no key and sends nothing")
+    } else if let Some(embed::Error::UnknownDimensions { .. }) = error.downcast_ref() {
+        hint(USAGE, "the provider's documentation says how many there are")
+    } else {
+        (FAILED, None)
     }
 }

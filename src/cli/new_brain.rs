@@ -89,7 +89,7 @@ pub(crate) enum DefaultBrain {
 /// Makes the first brain the default one. Later brains become the default only on request.
 pub(crate) fn set_default_if_first(config: &Config, brain: &Brain) -> Result<DefaultBrain, CliError> {
     if config.get("brain").1 == Origin::Default {
-        config.write_brain(brain.root()).map_err(|error| CliError::new(error.to_string()))?;
+        config.write_brain(brain.root())?;
         return Ok(DefaultBrain::NowSet);
     }
     let is_this = |path: PathBuf| std::fs::canonicalize(path).is_ok_and(|path| path == brain.root());
