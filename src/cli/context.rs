@@ -53,6 +53,14 @@ impl Context {
         }
     }
 
+    /// The settings, the brain, and where its state is.
+    pub(crate) fn open(&self) -> Result<(Config, Brain, StatePaths), CliError> {
+        let config = self.config()?;
+        let brain = self.brain(&config)?;
+        let places = StatePaths::for_brain(brain.root());
+        Ok((config, brain, places))
+    }
+
     /// The configuration of the service for this brain.
     pub(crate) fn setup(&self, config: &Config, brain: &Brain) -> Result<Setup, CliError> {
         let places = StatePaths::for_brain(brain.root());

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -46,14 +45,14 @@ pub(crate) fn read_line(deadline: Duration) -> Option<Vec<u8>> {
 pub(crate) fn answer_in_time(
     deadline_ms: u64,
     work: impl FnOnce(HookInput) -> Option<String> + Send + 'static,
-) -> Result<ExitCode, CliError> {
+) -> Result<(), CliError> {
     if std::io::stdin().is_terminal() {
         return Err(CliError::new("this command is a hook of Claude Code")
             .code(USAGE)
             .hint("`nugget install` sets it up; it reads one line of JSON on stdin"));
     }
     if is_disabled() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTUP);
     let (sender, receiver) = mpsc::channel();
@@ -65,7 +64,7 @@ pub(crate) fn answer_in_time(
         // Fails only if the client has gone.
         let _ = output::print(&format!("{answer}\n"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Whether `NUGGET_DISABLE` is set: in sessions that nugget starts itself, and where the user wants it.
@@ -88,6 +87,18 @@ pub(crate) fn tokens_max(text: &str) -> usize {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric()).map(|word| word.len().div_ceil(3));
     let marks = text.chars().filter(|c| !c.is_ascii_alphanumeric() && !c.is_whitespace());
     words.sum::<usize>() + marks.map(|mark| if mark.is_ascii() { 1 } else { 2 }).sum::<usize>()
+}
+
+/// The lines that fit into so many tokens, up to the first that does not, and the units that they are about.
+pub(crate) fn fitting_lines(
+    mut room: usize,
+    lines: impl Iterator<Item = (String, String)>,
+) -> (String, Vec<String>) {
+    let fitting = lines.map_while(|(line, unit)| {
+        room = room.checked_sub(tokens_max(&line))?;
+        Some((line, unit))
+    });
+    fitting.unzip()
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub(crate) async fn update_before_question(service: &Service, setup: &Setup) {
 /// Updates the index and shows a progress bar. `None`: nothing had changed.
 pub(crate) async fn update(service: &Service, mode: Mode) -> Result<Option<Report>, AskError> {
     let (sender, mut receiver) = watch::channel(RefreshProgress::Starting);
-    let bar = output::progress_bar("indexing");
+    let bar = output::progress_bar("indexing", 0);
     let shown_bar = bar.clone();
     let display = tokio::spawn(async move {
         while receiver.changed().await.is_ok() {

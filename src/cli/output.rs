@@ -1,12 +1,14 @@
 //! Prints results for people and for programs.
 
+use std::borrow::Cow;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use jiff::Timestamp;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
+use unicode_truncate::UnicodeTruncateStr as _;
 
 use crate::error::CliError;
 
@@ -98,8 +100,9 @@ pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize) -> Vec<Line> {
 }
 
 /// Lays out a table without styles, as wide as the terminal.
-pub(crate) fn table(rows: &[Vec<String>]) -> String {
-    let rows = rows.iter().map(|row| row.iter().cloned().map(Part::raw).collect());
+pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let head = head.iter().map(|name| (*name).to_owned()).collect();
+    let rows = std::iter::once(head).chain(rows).map(|row| row.into_iter().map(Part::raw).collect());
     styled(&columns(rows.collect(), terminal_width()))
 }
 
@@ -113,16 +116,7 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     if self::width(text) <= width {
         return text.to_owned();
     }
-    let mut fitting = String::new();
-    let mut used = 1;
-    for c in text.chars() {
-        used += self::width(c.encode_utf8(&mut [0; 4]));
-        if used > width {
-            break;
-        }
-        fitting.push(c);
-    }
-    format!("{}…", fitting.trim_end())
+    format!("{}…", text.unicode_truncate(width.saturating_sub(1)).0.trim_end())
 }
 
 /// The width of the terminal in cells.
@@ -134,23 +128,25 @@ pub(crate) fn terminal_width() -> usize {
 }
 
 /// A progress bar on stderr, hidden unless stderr is a terminal.
-pub(crate) fn progress_bar(message: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {wide_bar} {pos}/{len}") {
-        bar.set_style(style);
-    }
-    bar.set_message(message.to_owned());
+pub(crate) fn progress_bar(message: &'static str, length: usize) -> ProgressBar {
+    let bar = bar("{spinner} {msg} {wide_bar} {pos}/{len}").with_message(message);
+    bar.set_length(length as u64);
     bar
 }
 
 /// A spinner on stderr, hidden unless stderr is a terminal.
-pub(crate) fn spinner() -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
-        bar.set_style(style);
-    }
+pub(crate) fn spinner(message: impl Into<Cow<'static, str>>) -> ProgressBar {
+    let bar = bar("{spinner} {msg} ({elapsed})").with_message(message);
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
     bar
+}
+
+fn bar(template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// The time between two moments in one unit: `12 s`, `5 min`, `3 h`, `9 d`.
@@ -175,21 +171,14 @@ pub(crate) fn counted(count: u64, noun: &str) -> String {
 
 /// A number with its digits in groups: `1,234,567`.
 pub(crate) fn thousands(count: u64) -> String {
-    let digits = count.to_string();
-    let mut grouped = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            grouped.push(',');
-        }
-        grouped.push(digit);
-    }
-    grouped
+    HumanCount(count).to_string()
 }
 
 /// A path with `~` for the home folder.
 pub(crate) fn short_path(path: &Path) -> String {
-    let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-    match home.and_then(|home| path.strip_prefix(home).ok()) {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.parent().is_some());
+    let real = home.as_ref().and_then(|home| std::fs::canonicalize(home).ok());
+    match [home, real].into_iter().flatten().find_map(|home| path.strip_prefix(home).ok()) {
         Some(rest) => safe(&format!("~/{}", rest.display())),
         None => safe(&path.display().to_string()),
     }
@@ -219,9 +208,8 @@ mod tests {
 
     #[test]
     fn a_table_has_aligned_columns_and_no_trailing_spaces() {
-        let rows =
-            [vec!["a".to_owned(), "bb".into(), "c".into()], vec!["aaa".into(), "b".into(), String::new()]];
-        assert_eq!(table(&rows), "a    bb  c\naaa  b\n");
+        let row = vec!["aaa".to_owned(), "b".into(), String::new()];
+        assert_eq!(table(&["a", "bb", "c"], [row]), "a    bb  c\naaa  b\n");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use brain::Brain;
 use git::{Credentials, Pushed, RemoteSession, RemoteUrl, Scheme};
 use github::{FoundToken, GitHub, Host, Slug};
 
@@ -15,6 +16,12 @@ pub(crate) const API_DEADLINE: Duration = Duration::from_secs(20);
 const GIT_DEADLINE: Duration = Duration::from_secs(60);
 const NO_TOKEN_HINT: &str =
     "run `gh auth login`, or set GITHUB_TOKEN to a token with write access to contents and pull requests";
+
+/// The brain's repository, with the default branch that its `brain.yaml` names, if any.
+pub(crate) fn open_repository(brain: &Brain) -> Result<git::Repository, git::Error> {
+    let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
+    Ok(git::Repository::open(brain.root())?.with_default_branch(branch.as_deref()))
+}
 
 /// The GitHub server and repository at an address; `None` for other hosts and folders. `api` is the setting
 /// `github.api`.
@@ -98,32 +105,21 @@ impl GitHubRepository {
 }
 
 /// The result of the first push to a remote.
-pub(crate) enum FirstPush {
-    /// The remote was empty and has the default branch now.
-    Pushed {
-        branch: String,
-    },
-    /// The remote has the same commits.
-    UpToDate,
-    /// The remote has more commits.
-    Behind {
-        commits: usize,
-    },
-    /// The brain has more commits.
-    Ahead {
-        branch: String,
-        commits: usize,
-    },
-    /// Each has commits that the other lacks.
-    Diverged {
-        branch: String,
-    },
-    Failed(CliError),
+pub(crate) struct FirstPush {
+    /// One line, with the next step if there is one.
+    pub(crate) message: String,
+    /// Whether the remote was empty and has the default branch now.
+    pub(crate) is_pushed: bool,
+    /// Whether pull requests can be opened at the remote.
+    pub(crate) is_ready: bool,
 }
 
 /// Pushes the default branch to the remote `origin` if that is empty. Never forces a push.
 pub(crate) fn push_first(repository: &git::Repository, api: &str) -> FirstPush {
-    try_push_first(repository, api).unwrap_or_else(FirstPush::Failed)
+    try_push_first(repository, api).unwrap_or_else(|error| {
+        let message = format!("nothing was pushed: {}; run this command again, or `git push`", error.line());
+        FirstPush { message, is_pushed: false, is_ready: false }
+    })
 }
 
 fn try_push_first(repository: &git::Repository, api: &str) -> Result<FirstPush, CliError> {
@@ -133,48 +129,23 @@ fn try_push_first(repository: &git::Repository, api: &str) -> Result<FirstPush, 
     let credentials = find_credentials(remote.parsed_url().as_ref(), api)?;
     let session =
         RemoteSession { remote: &remote, credentials: credentials.as_ref(), deadline: GIT_DEADLINE };
-    if repository.fetch(&session)?.tip.is_none() {
-        let pushed = repository.push_default(&session)?;
-        let branch = repository.default_branch()?.name;
-        return Ok(match pushed {
-            Pushed::AlreadyThere => FirstPush::UpToDate,
-            _ => FirstPush::Pushed { branch },
-        });
+    let is_pushed = repository.fetch(&session)?.tip.is_none()
+        && repository.push_default(&session)? != Pushed::AlreadyThere;
+    if is_pushed {
+        let message = format!("pushed `{}` to `origin`", repository.default_branch()?.name);
+        return Ok(FirstPush { message, is_pushed, is_ready: true });
     }
-    let lag = repository.lag()?;
-    Ok(match (lag.behind, lag.ahead) {
-        (0, 0) => FirstPush::UpToDate,
-        (commits, 0) => FirstPush::Behind { commits },
-        (0, commits) => FirstPush::Ahead { branch: lag.branch, commits },
-        _ => FirstPush::Diverged { branch: lag.branch },
-    })
-}
-
-impl FirstPush {
-    /// Whether pull requests can be opened at the remote.
-    pub(crate) fn is_ready(&self) -> bool {
-        !matches!(self, Self::Diverged { .. } | Self::Failed(_))
-    }
-
-    /// One line, with the next step if there is one. `name` is the remote's name.
-    pub(crate) fn describe(&self, name: &str) -> String {
-        match self {
-            Self::Pushed { branch } => format!("pushed `{branch}` to `{name}`"),
-            Self::UpToDate => format!("`{name}` is up to date"),
-            Self::Behind { commits } => {
-                let commits = counted(*commits as u64, "commit");
-                format!("`{name}` is {commits} ahead: run `git pull` in the brain")
-            }
-            Self::Ahead { branch, commits } => {
-                let commits = counted(*commits as u64, "commit");
-                format!("`{branch}` is {commits} ahead of `{name}`: push it when you want")
-            }
-            Self::Diverged { branch } => format!(
-                "nothing was pushed, because `{name}` has other commits: use `nugget clone` to take over that brain, or merge `{name}/{branch}` yourself"
-            ),
-            Self::Failed(error) => {
-                format!("nothing was pushed: {}; run this command again, or `git push`", error.line())
-            }
+    let git::Lag { branch, behind, ahead, .. } = repository.lag()?;
+    let commits = |count: usize| counted(count as u64, "commit");
+    let message = match (behind, ahead) {
+        (0, 0) => "`origin` is up to date".to_owned(),
+        (behind, 0) => format!("`origin` is {} ahead: run `git pull` in the brain", commits(behind)),
+        (0, ahead) => {
+            format!("`{branch}` is {} ahead of `origin`: push it when you want", commits(ahead))
         }
-    }
+        _ => format!(
+            "nothing was pushed, because `origin` has other commits: use `nugget clone` to take over that brain, or merge `origin/{branch}` yourself"
+        ),
+    };
+    Ok(FirstPush { message, is_pushed, is_ready: behind == 0 || ahead == 0 })
 }

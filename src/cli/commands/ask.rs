@@ -1,7 +1,6 @@
 //! `nugget ask`: answers a question from the brain.
 
 use std::io::Read as _;
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use actors::{Roles, Service};
@@ -71,9 +70,8 @@ pub(crate) struct AskArgs {
 }
 
 impl AskArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let mut stopwatch = Stopwatch::new();
-        context.log_to_stderr();
         let mut config = context.config()?;
         for (name, value, flag) in
             [("retrieve.limit", self.limit, "--limit"), ("retrieve.budget_tokens", self.budget, "--budget")]
@@ -101,7 +99,11 @@ impl AskArgs {
             let written = if self.no_llm || answer.units.is_empty() {
                 None
             } else {
-                write_answer(&config, &setup.places, &question, &answer).await
+                write_answer(&config, &setup.places, &question, &answer).await.unwrap_or_else(|error| {
+                    let error = knowledge::text::one_line(&error, 400);
+                    output::note(&format!("warning: no answer was written ({error}); printing the passages"));
+                    None
+                })
             };
             stopwatch.lap("write");
             service.shutdown().await;
@@ -110,7 +112,7 @@ impl AskArgs {
             if self.timings {
                 output::note(&stopwatch.to_json().to_string());
             }
-            Ok(ExitCode::SUCCESS)
+            Ok(())
         })
     }
 
@@ -225,26 +227,8 @@ fn describe_order(answer: &Answer) -> String {
     }
 }
 
-/// The model's answer; `None` without a key, and after a failure, which is printed as a warning.
+/// The model's answer; `None` without a key.
 async fn write_answer(
-    config: &Config,
-    places: &StatePaths,
-    question: &str,
-    answer: &Answer,
-) -> Option<String> {
-    match try_write_answer(config, places, question, answer).await {
-        Ok(text) => text,
-        Err(error) => {
-            output::note(&format!(
-                "warning: no answer was written ({}); printing the passages",
-                knowledge::text::one_line(&error, 400)
-            ));
-            None
-        }
-    }
-}
-
-async fn try_write_answer(
     config: &Config,
     places: &StatePaths,
     question: &str,

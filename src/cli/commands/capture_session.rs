@@ -83,7 +83,8 @@ impl CaptureSessionArgs {
             return Ok(ExitCode::SUCCESS);
         }
         if self.dry_run {
-            return dry_run::run(context, &self.announcement()?, self.json);
+            dry_run::run(context, &self.announcement()?, self.json)?;
+            return Ok(ExitCode::SUCCESS);
         }
         let is_hook = self.transcript.is_none() && !self.wait;
         match self.queue(context) {
@@ -168,7 +169,7 @@ fn follow(
         return Err(CliError::new("the session is stored in the spool, where it cannot be followed")
             .hint("`nugget status` shows it once it is in the queue"));
     };
-    let spinner = output::spinner();
+    let spinner = output::spinner("queued");
     let mut changed = Instant::now();
     let mut last = None;
     let capture = loop {

@@ -1,7 +1,6 @@
 //! `nugget clone`: brings an existing brain to this machine.
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::{Brain, Config, Origin};
@@ -42,9 +41,8 @@ pub(crate) struct CloneArgs {
 }
 
 impl CloneArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
-        context.log_to_stderr();
         let api = config.string("github.api");
         let url = match self.from.parse::<Slug>() {
             Ok(slug) if !Path::new(&self.from).exists() => github_url(&slug, &api)?,
@@ -53,8 +51,7 @@ impl CloneArgs {
         let remote_url = RemoteUrl::parse(&url);
         let folder = self.folder.clone().unwrap_or_else(|| default_folder(&config, remote_url.as_ref()));
         let credentials = remote::find_credentials(remote_url.as_ref(), &api)?;
-        let spinner = output::spinner();
-        spinner.set_message("cloning");
+        let spinner = output::spinner("cloning");
         let cloned = git::clone(&url, &folder, credentials.as_ref(), DEADLINE);
         spinner.finish_and_clear();
         let repository = cloned?;
@@ -66,14 +63,13 @@ impl CloneArgs {
         let default = new_brain::set_default_if_first(&config, &created.brain)?;
         let units = created.brain.files()?.len();
         if self.json {
-            output::print_json(&json!({
+            return output::print_json(&json!({
                 "brain": created.brain.root(),
                 "was_brain": was_brain,
                 "units": units,
-                "push": push.as_ref().map(|push| push.describe("origin")),
+                "push": push.as_ref().map(|push| &push.message),
                 "is_default": default != DefaultBrain::Other,
-            }))?;
-            return Ok(ExitCode::SUCCESS);
+            }));
         }
         let root = created.brain.root().display();
         let mut text = if was_brain {
@@ -82,12 +78,11 @@ impl CloneArgs {
             format!("cloned to {root}, which was not a brain yet\n{}", created.describe())
         };
         if let Some(push) = &push {
-            text.push_str(&format!("{}\n", push.describe("origin")));
+            text.push_str(&format!("{}\n", push.message));
         }
         text.push_str(&new_brain::describe_default(context, &config, &created.brain, default));
         text.push_str(new_brain::NEXT_STEP);
-        output::print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        output::print(&text)
     }
 }
 

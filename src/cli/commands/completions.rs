@@ -1,11 +1,10 @@
 //! `nugget completions`: prints a shell script that asks nugget itself for completions.
 
 use std::ffi::OsStr;
-use std::process::ExitCode;
 
 use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
-use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+use clap_complete::env::Shells;
 use queue::{Queue, State};
 
 use crate::error::CliError;
@@ -30,27 +29,17 @@ Examples:
 #[command(after_help = AFTER)]
 pub(crate) struct CompletionsArgs {
     /// The shell
-    shell: Shell,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Shell {
-    Bash,
-    Zsh,
-    Fish,
+    #[arg(value_parser = ["bash", "zsh", "fish"])]
+    shell: String,
 }
 
 impl CompletionsArgs {
-    pub(crate) fn run(self) -> Result<ExitCode, CliError> {
-        let shell: &dyn EnvCompleter = match self.shell {
-            Shell::Bash => &Bash,
-            Shell::Zsh => &Zsh,
-            Shell::Fish => &Fish,
-        };
+    pub(crate) fn run(self) -> Result<(), CliError> {
         let mut script = Vec::new();
-        shell.write_registration(VARIABLE, "nugget", "nugget", "nugget", &mut script)?;
-        output::print(&String::from_utf8_lossy(&script))?;
-        Ok(ExitCode::SUCCESS)
+        if let Some(shell) = Shells::builtins().completer(&self.shell) {
+            shell.write_registration(VARIABLE, "nugget", "nugget", "nugget", &mut script)?;
+        }
+        output::print(&String::from_utf8_lossy(&script))
     }
 }
 

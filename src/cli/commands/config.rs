@@ -1,7 +1,5 @@
 //! `nugget config`: prints the effective settings.
 
-use std::process::ExitCode;
-
 use brain::Config;
 use brain::config::{KEYS, variable_name};
 use serde_json::{Map, json};
@@ -21,7 +19,7 @@ pub(crate) struct ConfigArgs {
 }
 
 impl ConfigArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (config, errors) = context.config_and_errors();
         if self.json {
             let settings: Map<String, serde_json::Value> = KEYS
@@ -51,7 +49,7 @@ impl ConfigArgs {
                 output::safe(&describe_embedder(&config)),
             ))?;
         }
-        if errors.is_empty() { Ok(ExitCode::SUCCESS) } else { Err(CliError::from_settings(&errors)) }
+        if errors.is_empty() { Ok(()) } else { Err(CliError::from_settings(&errors)) }
     }
 }
 

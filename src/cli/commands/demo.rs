@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -23,7 +23,7 @@ pub(crate) struct DemoArgs {
 }
 
 impl DemoArgs {
-    pub(crate) fn run(self, _: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, _: &Context) -> Result<(), CliError> {
         let temporary = tempfile::Builder::new().prefix("nugget-demo-").tempdir()?;
         let folder = match &self.keep {
             Some(folder) if folder.exists() => {
@@ -36,8 +36,7 @@ impl DemoArgs {
             }
             None => temporary.path().to_owned(),
         };
-        Demo { folder }.run()?;
-        Ok(ExitCode::SUCCESS)
+        Demo { folder }.run()
     }
 }
 

@@ -1,6 +1,6 @@
 //! `nugget drain`: the worker that processes a brain's queue. Hooks and servers start it.
 
-use std::process::{ExitCode, Stdio};
+use std::process::Stdio;
 
 use brain::StatePaths;
 
@@ -16,7 +16,7 @@ pub(crate) struct DrainArgs {
 }
 
 impl DrainArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (config, _) = context.config_and_errors();
         let brain = context.brain(&config)?;
         if self.detach {
@@ -25,7 +25,7 @@ impl DrainArgs {
             let _ = rustix::process::setsid();
             failpoint::here!("drain-detached");
             spawn_worker(Stdio::inherit(), &brain)?;
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
@@ -34,6 +34,6 @@ impl DrainArgs {
         failpoint::here!("drain-with-room");
         let setup = context.setup(&config, &brain)?;
         actors::drain(&setup, waiting)?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }

@@ -1,7 +1,6 @@
 //! `nugget capture-session --dry-run`: what would leave this machine, and what would be saved.
 
 use std::path::Path;
-use std::process::ExitCode;
 
 use actors::{BrainView, select_known_units};
 use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, KnownUnit, build_questions};
@@ -16,11 +15,7 @@ use crate::unit_files::read_units;
 use crate::{async_runtime, extractor, settings};
 
 /// Reads the transcript and prints; nothing is written, not even to the state folder.
-pub(super) fn run(
-    context: &Context,
-    announcement: &Announcement,
-    as_json: bool,
-) -> Result<ExitCode, CliError> {
+pub(super) fn run(context: &Context, announcement: &Announcement, as_json: bool) -> Result<(), CliError> {
     let config = context.config()?;
     let reading = transcript::read(&announcement.transcript, &|_| false).map_err(|error| {
         CliError::new(error.to_string()).hint("transcripts are in ~/.claude/projects/*/*.jsonl")
@@ -40,7 +35,7 @@ pub(super) fn run(
         } else {
             output::print(&format!("nothing would be sent or saved: {rule} covers the session's project\n"))?;
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     // Without a brain a model would be told of no known units.
     let found =
@@ -72,11 +67,10 @@ pub(super) fn run(
             .collect();
         let saved: Vec<_> =
             files.iter().map(|(path, text)| json!({ "path": path, "content": text })).collect();
-        output::print_json(&json!({
+        return output::print_json(&json!({
             "session_id": conversation.session_id, "to": destination, "sent": sent, "saved": saved,
             "rejected": extraction.rejected, "below_confidence": weak.len(),
-        }))?;
-        return Ok(ExitCode::SUCCESS);
+        }));
     }
     let mut text = format!("sessions are read by {destination}\n\n");
     match requests.len() {
@@ -103,6 +97,5 @@ pub(super) fn run(
     for (path, content) in &files {
         text.push_str(&format!("\n--- {path} ---\n{content}"));
     }
-    output::print(&output::safe(&text))?;
-    Ok(ExitCode::SUCCESS)
+    output::print(&output::safe(&text))
 }

@@ -8,7 +8,6 @@ mod stage;
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 use embed::Embedder;
@@ -80,66 +79,55 @@ pub(crate) struct EvalArgs {
 }
 
 impl EvalArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        evaluate(self, context)
-    }
-}
-
-fn evaluate(args: EvalArgs, context: &Context) -> Result<ExitCode, CliError> {
-    context.log_to_stderr();
-    let config = context.config()?;
-    // Read all sets first, so that an error in the last one is reported at once.
-    let sets = args.folders.iter().map(|folder| read_set(folder)).collect::<Result<Vec<_>, _>>()?;
-    let unrelated = args.unrelated.iter().map(|folder| read_set(folder)).collect::<Result<Vec<_>, _>>()?;
-    let mut per_query = match &args.per_query {
-        Some(path) => {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let config = context.config()?;
+        // Read all sets first, so that an error in the last one is reported at once.
+        let sets = self.folders.iter().map(|folder| read_set(folder)).collect::<Result<Vec<_>, _>>()?;
+        let unrelated =
+            self.unrelated.iter().map(|folder| read_set(folder)).collect::<Result<Vec<_>, _>>()?;
+        let create = |path: &PathBuf| {
             let failed = |error| CliError::new(format!("failed to create {}: {error}", path.display()));
-            Some(BufWriter::new(File::create(path).map_err(failed)?))
+            File::create(path).map(BufWriter::new).map_err(failed)
+        };
+        let mut per_query = self.per_query.as_ref().map(create).transpose()?;
+        let settings = crate::settings::embedding(&config);
+        let embedder = Embedder::load(&settings).map_err(embedding_failed)?;
+        let mut reports = Vec::with_capacity(sets.len());
+        for (name, set) in sets {
+            let folder = tempfile::tempdir()?;
+            let index = SetIndex::build(&set, &embedder, folder.path())?;
+            let started = Instant::now();
+            let results = ask_all(&name, &set, &embedder, &index, per_query.as_mut())?;
+            let seconds_asking = started.elapsed().as_secs_f64();
+            let unrelated = unrelated
+                .iter()
+                .map(|(name, other)| {
+                    let unanswered = count_unanswered(other, &embedder, &index)?;
+                    Ok(UnrelatedReport { name: name.clone(), questions: other.questions.len(), unanswered })
+                })
+                .collect::<Result<Vec<_>, CliError>>()?;
+            reports.push(SetReport {
+                name,
+                items: set.items.len(),
+                chunks: index.chunks,
+                embedded: index.embedded,
+                results,
+                unrelated,
+                seconds_building: index.seconds,
+                seconds_asking,
+            });
         }
-        None => None,
-    };
-    let settings = crate::settings::embedding(&config);
-    let embedder = Embedder::load(&settings).map_err(embedding_failed)?;
-    let mut reports = Vec::with_capacity(sets.len());
-    for (name, set) in sets {
-        let folder = tempfile::tempdir()?;
-        let index = SetIndex::build(&set, &embedder, folder.path())?;
-        let started = Instant::now();
-        let results = ask_all(&name, &set, &embedder, &index, per_query.as_mut())?;
-        let seconds_asking = started.elapsed().as_secs_f64();
-        let unrelated = unrelated
-            .iter()
-            .map(|(name, other)| {
-                let unanswered = count_unanswered(other, &embedder, &index)?;
-                Ok(UnrelatedReport { name: name.clone(), questions: other.questions.len(), unanswered })
-            })
-            .collect::<Result<Vec<_>, CliError>>()?;
-        reports.push(SetReport {
-            name,
-            items: set.items.len(),
-            chunks: index.chunks,
-            embedded: index.embedded,
-            results,
-            unrelated,
-            seconds_building: index.seconds,
-            seconds_asking,
-        });
+        if let Some(mut file) = per_query {
+            file.flush()?;
+        }
+        let report = Report {
+            sets: reports,
+            model: embedder.model_name().to_owned(),
+            runtime: embedder.runtime().to_string(),
+            stages: if self.stage.is_empty() { Stage::ALL.to_vec() } else { self.stage },
+        };
+        if self.json { output::print_json(&report.to_json()) } else { output::print(&report.to_text()) }
     }
-    if let Some(mut file) = per_query {
-        file.flush()?;
-    }
-    let report = Report {
-        sets: reports,
-        model: embedder.model_name().to_owned(),
-        runtime: embedder.runtime().to_string(),
-        stages: if args.stage.is_empty() { Stage::ALL.to_vec() } else { args.stage },
-    };
-    if args.json {
-        output::print_json(&report.to_json())?;
-    } else {
-        output::print(&report.to_text())?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// The set in a folder, with the folder's name.
@@ -162,8 +150,7 @@ fn ask_all(
     mut per_query: Option<&mut BufWriter<File>>,
 ) -> Result<SetResults, CliError> {
     let mut results = SetResults::default();
-    let bar = output::progress_bar("asking");
-    bar.set_length(set.questions.len() as u64);
+    let bar = output::progress_bar("asking", set.questions.len());
     let mut snapshot = index.snapshot()?;
     for question in set.questions.iter().take(WARM_UP_QUESTIONS) {
         search(&snapshot, embedder, &question.text)?;
@@ -195,8 +182,7 @@ fn ask_all(
 fn count_unanswered(other: &QuestionSet, embedder: &Embedder, index: &SetIndex) -> Result<usize, CliError> {
     let snapshot = index.snapshot()?;
     let mut unanswered = 0;
-    let bar = output::progress_bar("asking unrelated questions");
-    bar.set_length(other.questions.len() as u64);
+    let bar = output::progress_bar("asking unrelated questions", other.questions.len());
     for question in &other.questions {
         let (_, trace) = search(&snapshot, embedder, &question.text)?;
         unanswered += usize::from(!is_answered(&trace));

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use actors::BrainView;
 use brain::Files;
@@ -54,69 +53,58 @@ enum Format {
 }
 
 impl ExportArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        export(&self, context)
-    }
-}
-
-fn export(args: &ExportArgs, context: &Context) -> Result<ExitCode, CliError> {
-    let config = context.config()?;
-    let brain = context.brain(&config)?;
-    let view = BrainView::open(&brain);
-    let UnitFiles { units, problems } = read_units(&view)?;
-    let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
-    let count = units.len();
-    for problem in &problems {
-        output::note(&format!("left out: {}", output::safe(problem)));
-    }
-    match (args.format, &args.output) {
-        (Format::Json, None) => output::print_json(&units_json(&name, &units))?,
-        (Format::Json, Some(path)) => {
-            write_file(path, &format!("{}\n", serde_json::to_string_pretty(&units_json(&name, &units))?))?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, brain, _) = context.open()?;
+        let view = BrainView::open(&brain);
+        let UnitFiles { units, problems } = read_units(&view)?;
+        let name = brain.manifest().map_or_else(|_| "brain".to_owned(), |manifest| manifest.name);
+        let count = units.len();
+        for problem in &problems {
+            output::note(&format!("left out: {}", output::safe(problem)));
         }
-        (Format::Html, None) => output::print(&render_page(&name, &units)?)?,
-        (Format::Html, Some(path)) => write_file(path, &render_page(&name, &units)?)?,
-        (Format::Okf, None) => {
-            return Err(CliError::new("the okf format needs a folder").code(USAGE).hint("give -o DIR"));
+        let text = match self.format {
+            Format::Json => format!("{}\n", serde_json::to_string_pretty(&units_json(&name, &units))?),
+            Format::Html => render_page(&name, &units)?,
+            Format::Okf => String::new(),
+        };
+        let is_folder = self.format == Format::Okf;
+        match &self.output {
+            Some(folder) if is_folder => write_folder(&view, &name, &units, folder)?,
+            Some(path) => write_file(path, &text)?,
+            None if is_folder => {
+                return Err(CliError::new("the okf format needs a folder").code(USAGE).hint("give -o DIR"));
+            }
+            None => output::print(&text)?,
         }
-        (Format::Okf, Some(folder)) => write_folder(&view, &name, &units, folder)?,
+        if let Some(path) = &self.output {
+            let plural = if count == 1 { "" } else { "s" };
+            output::print(&format!("wrote {count} unit{plural} to {}\n", path.display()))?;
+        }
+        Ok(())
     }
-    if let Some(path) = &args.output {
-        let plural = if count == 1 { "" } else { "s" };
-        output::print(&format!("wrote {count} unit{plural} to {}\n", path.display()))?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// All units with their relations, redacted.
 fn units_json(name: &str, units: &[(String, Unit)]) -> Value {
-    let listed: Vec<Value> = units
-        .iter()
-        .map(|(path, unit)| {
-            let related: Vec<Value> = unit
-                .related
-                .iter()
-                .map(|related| json!({ "id": clean(related.id.as_str()), "relation": clean(related.relation.as_str()) }))
-                .collect();
-            json!({
-                "id": clean(unit.id.as_str()),
-                "path": clean(path),
-                "type": clean(unit.kind.as_str()),
-                "domain": clean(unit.domain.as_str()),
-                "title": clean(&unit.title),
-                "description": unit.description.as_deref().map(clean),
-                "tags": unit.tags.iter().map(|tag| clean(tag)).collect::<Vec<_>>(),
-                "confidence": unit.confidence,
-                "source": clean(&unit.source),
-                "status": unit.status.as_deref().map(clean),
-                "created": unit.created,
-                "last_modified": unit.last_modified,
-                "related": related,
-                "body": clean(unit.body.trim()),
-            })
-        })
-        .collect();
-    json!({ "brain": clean(name), "exported": Timestamp::now(), "units": listed })
+    let listed = units.iter().map(|(path, unit)| {
+        let mut listed = json!(unit);
+        listed["path"] = path.as_str().into();
+        listed["body"] = unit.body.trim().into();
+        listed
+    });
+    let mut exported =
+        json!({ "brain": name, "exported": Timestamp::now(), "units": listed.collect::<Vec<_>>() });
+    clean_strings(&mut exported);
+    exported
+}
+
+fn clean_strings(value: &mut Value) {
+    match value {
+        Value::String(text) => *text = clean(text),
+        Value::Array(values) => values.iter_mut().for_each(clean_strings),
+        Value::Object(values) => values.values_mut().for_each(clean_strings),
+        _ => {}
+    }
 }
 
 /// Removes invisible characters and secrets.

@@ -1,8 +1,5 @@
 //! `nugget forget-capture`: deletes a capture's record from the queue.
 
-use std::process::ExitCode;
-
-use brain::StatePaths;
 use queue::Queue;
 
 use super::completions;
@@ -19,16 +16,13 @@ pub(crate) struct ForgetCaptureArgs {
 }
 
 impl ForgetCaptureArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
-        let places = StatePaths::for_brain(brain.root());
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, _, places) = context.open()?;
         places.create()?;
         Queue::open(&places.queue())?.forget(self.id)?;
         output::print(&format!(
             "deleted the record of capture {}; its branch, if there is one, is kept\n",
             self.id
-        ))?;
-        Ok(ExitCode::SUCCESS)
+        ))
     }
 }

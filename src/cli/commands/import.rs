@@ -5,10 +5,8 @@ mod proposal;
 mod sources;
 
 use std::ffi::OsString;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use brain::StatePaths;
 use extract::notes;
 use git::{CommitId, Identity, Lock, Outcome, Proposal, Repository};
 use jiff::Timestamp;
@@ -66,91 +64,82 @@ pub(crate) struct ImportArgs {
 }
 
 impl ImportArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        import(&self, context)
-    }
-}
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (config, brain, paths) = context.open()?;
+        let default_branch = brain.manifest()?.default_branch;
+        let repository = Repository::open(brain.root())?.with_default_branch(default_branch.as_deref());
+        let base = repository.default_branch()?.tip;
 
-fn import(args: &ImportArgs, context: &Context) -> Result<ExitCode, CliError> {
-    let config = context.config()?;
-    let brain = context.brain(&config)?;
-    let paths = StatePaths::for_brain(brain.root());
-    let default_branch = brain.manifest()?.default_branch;
-    let repository = Repository::open(brain.root())?.with_default_branch(default_branch.as_deref());
-    let base = repository.default_branch()?.tip;
-
-    let mut left_out = Vec::new();
-    let files =
-        sources::find(&args.sources, &settings::excluded_projects(&config), brain.root(), &mut left_out)?;
-    let record = paths.folder().join("imported.json");
-    let mut known = KnownTexts::read(&brain, &repository, &record)?;
-    if args.again {
-        known.forget_proposed();
-    }
-    let now = Timestamp::now();
-    let units = collect_units(&files, &mut known, &repository, base, now, &mut left_out)?;
-
-    let branch = branch_name(&units, now);
-    let mut commit = None;
-    let mut is_delivered = false;
-    if !args.dry_run && !units.is_empty() {
-        paths.create()?;
-        let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_WAIT_MAX)?;
-        let proposed = repository.propose(
-            &lock,
-            &Proposal {
-                branch: branch.clone(),
-                base: Some(base),
-                files: units.iter().map(ProposedUnit::to_file).collect(),
-                message: commit_message(&units, &args.sources),
-                time: now,
-                author: Identity::default(),
-            },
-        )?;
-        drop(lock);
-        let proposed_branch = queue::Branch {
-            name: branch.clone(),
-            commit: proposed.commit.to_string(),
-            units: u32::try_from(units.len()).unwrap_or(u32::MAX),
-        };
-        if proposed.outcome != Outcome::NothingNew {
-            is_delivered = settings::delivery(&config).enabled && repository.remote()?.is_some();
-            let queue = Queue::open(&paths.queue())?;
-            queue.add_import(&proposed_branch, is_delivered, now)?;
-            if is_delivered {
-                ensure_worker(&paths, &brain)?;
-            }
+        let mut left_out = Vec::new();
+        let files = sources::find(&self.sources, &config, brain.root(), &mut left_out)?;
+        let record = paths.folder().join("imported.json");
+        let mut known = KnownTexts::read(&brain, &repository, &record)?;
+        if self.again {
+            known.forget_proposed();
         }
-        commit = Some(proposed_branch.commit);
-        // Recorded last, so that the next import completes one that was killed.
-        comparison::record_proposed(&record, &branch, units.iter().map(|unit| unit.digest.as_str()))?;
+        let now = Timestamp::now();
+        let units = collect_units(&files, &mut known, &repository, base, now, &mut left_out)?;
+
+        let branch = branch_name(&units, now);
+        let mut commit = None;
+        let mut is_delivered = false;
+        if !self.dry_run && !units.is_empty() {
+            paths.create()?;
+            let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_WAIT_MAX)?;
+            let proposed = repository.propose(
+                &lock,
+                &Proposal {
+                    branch: branch.clone(),
+                    base: Some(base),
+                    files: units.iter().map(ProposedUnit::to_file).collect(),
+                    message: commit_message(&units, &self.sources),
+                    time: now,
+                    author: Identity::default(),
+                },
+            )?;
+            drop(lock);
+            let proposed_branch = queue::Branch {
+                name: branch.clone(),
+                commit: proposed.commit.to_string(),
+                units: u32::try_from(units.len()).unwrap_or(u32::MAX),
+            };
+            if proposed.outcome != Outcome::NothingNew {
+                is_delivered = settings::delivery(&config).enabled && repository.remote()?.is_some();
+                let queue = Queue::open(&paths.queue())?;
+                queue.add_import(&proposed_branch, is_delivered, now)?;
+                if is_delivered {
+                    ensure_worker(&paths, &brain)?;
+                }
+            }
+            commit = Some(proposed_branch.commit);
+            // Recorded last, so that the next import completes one that was killed.
+            comparison::record_proposed(&record, &branch, units.iter().map(|unit| unit.digest.as_str()))?;
+        }
+        if self.json {
+            return output::print_json(&json!({
+                "dry_run": self.dry_run,
+                "files": files.len(),
+                "branch": (!units.is_empty()).then_some(&branch),
+                "commit": commit,
+                "units": units,
+                "left_out": left_out,
+            }));
+        }
+        let mut text = render_units(&units) + &render_left_out(&left_out);
+        let root = brain.root().display();
+        let (count, files) = (counted(units.len(), "unit"), counted(files.len(), "file"));
+        text.push_str(&match (units.is_empty(), self.dry_run) {
+            (true, _) => format!("nothing new in {files}\n"),
+            (false, true) => format!("dry run; would propose {count} from {files} on one branch\n"),
+            (false, false) => format!(
+                "{count} from {files} on branch {branch}\n  look:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
+            ),
+        });
+        if is_delivered {
+            text.push_str("  remote: the branch is being pushed; `nugget status` shows the pull request\n");
+        }
+        output::print(&text)
     }
-    if args.json {
-        output::print_json(&json!({
-            "dry_run": args.dry_run,
-            "files": files.len(),
-            "branch": (!units.is_empty()).then_some(&branch),
-            "commit": commit,
-            "units": units,
-            "left_out": left_out,
-        }))?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let mut text = render_units(&units) + &render_left_out(&left_out);
-    let root = brain.root().display();
-    let (count, files) = (counted(units.len(), "unit"), counted(files.len(), "file"));
-    text.push_str(&match (units.is_empty(), args.dry_run) {
-        (true, _) => format!("nothing new in {files}\n"),
-        (false, true) => format!("dry run; would propose {count} from {files} on one branch\n"),
-        (false, false) => format!(
-            "{count} from {files} on branch {branch}\n  look:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
-        ),
-    });
-    if is_delivered {
-        text.push_str("  remote: the branch is being pushed; `nugget status` shows the pull request\n");
-    }
-    output::print(&text)?;
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Reads the files and makes a unit of each section that is new or has changed.
@@ -162,8 +151,7 @@ fn collect_units(
     now: Timestamp,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Vec<ProposedUnit>, CliError> {
-    let bar = output::progress_bar("reading");
-    bar.set_length(files.len() as u64);
+    let bar = output::progress_bar("reading", files.len());
     let mut units: Vec<ProposedUnit> = Vec::new();
     for file in files {
         bar.inc(1);
@@ -214,12 +202,11 @@ fn render_units(units: &[ProposedUnit]) -> String {
     if units.is_empty() {
         return String::new();
     }
-    let mut rows = vec![["TYPE", "DOMAIN", "TITLE"].map(str::to_owned).to_vec()];
-    rows.extend(units.iter().take(LISTED_MAX).map(|unit| {
+    let rows = units.iter().take(LISTED_MAX).map(|unit| {
         let mark = if unit.updates { " (update)" } else { "" };
         vec![unit.kind.clone(), output::fit(&unit.domain, 20), format!("{}{mark}", output::safe(&unit.title))]
-    }));
-    let mut text = output::table(&rows);
+    });
+    let mut text = output::table(&["TYPE", "DOMAIN", "TITLE"], rows);
     if units.len() > LISTED_MAX {
         text.push_str(&format!("and {} more\n", units.len() - LISTED_MAX));
     }

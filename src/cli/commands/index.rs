@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::process::ExitCode;
 
 use actors::{Roles, Service, Setup};
 use index::{Mode, Report};
@@ -36,9 +35,8 @@ pub(crate) struct IndexArgs {
 }
 
 impl IndexArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (config, brain, _) = context.open()?;
         let setup = context.setup(&config, &brain)?;
         if self.background {
             return update_in_background(context, &setup);
@@ -64,19 +62,14 @@ impl IndexArgs {
         })?;
         let (generation, units, chunks) = counts;
         if self.json {
-            let listed: Vec<_> = problems
-                .iter()
-                .map(|problem| json!({ "path": problem.path, "line": problem.line, "what": problem.what }))
-                .collect();
-            output::print_json(&json!({
+            return output::print_json(&json!({
                 "changed": report.is_some(),
                 "generation": generation,
                 "units": units,
                 "chunks": chunks,
                 "embedded": report.map_or(0, |report| report.embedded),
-                "problems": listed,
-            }))?;
-            return Ok(ExitCode::SUCCESS);
+                "problems": problems,
+            }));
         }
         output::print(&match report {
             Some(Report { embedded, changed, removed, .. }) => {
@@ -98,12 +91,12 @@ impl IndexArgs {
                 output::safe(&problem.what)
             ));
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
 /// Updates the index without a terminal; one process at a time does it for a brain.
-fn update_in_background(context: &Context, setup: &Setup) -> Result<ExitCode, CliError> {
+fn update_in_background(context: &Context, setup: &Setup) -> Result<(), CliError> {
     // The call fails only if this process leads a session already.
     let _ = rustix::process::setsid();
     let _logs = context.log_to_file(&setup.places);
@@ -111,7 +104,7 @@ fn update_in_background(context: &Context, setup: &Setup) -> Result<ExitCode, Cl
     let lock =
         options.create(true).truncate(false).write(true).mode(0o600).open(setup.places.reindex_lock())?;
     if lock.try_lock().is_err() {
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     let updated = async_runtime::multi_thread()?.block_on(async {
         let service = Service::start(setup, Roles::Read).await?;
@@ -123,5 +116,5 @@ fn update_in_background(context: &Context, setup: &Setup) -> Result<ExitCode, Cl
         tracing::error!(%error, "failed to update the index");
     }
     updated?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

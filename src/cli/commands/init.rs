@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::error::{CliError, FAILED};
 use crate::new_brain::{self, DefaultBrain, NewBrain};
 use crate::output;
-use crate::remote::{self, FirstPush, GitHubRepository};
+use crate::remote::{self, GitHubRepository};
 
 const AFTER: &str = "\
 An existing folder of notes or repository is adopted: no file is overwritten,
@@ -53,7 +53,6 @@ pub(crate) struct InitArgs {
 impl InitArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
         let config = context.config()?;
-        context.log_to_stderr();
         let root = self.path.clone().unwrap_or_else(|| context.root(&config));
         let api = config.string("github.api");
         // First of all, so that a wrong name or token leaves nothing behind.
@@ -71,7 +70,7 @@ impl InitArgs {
         let push = url.map(|_| remote::push_first(&created.repository, &api));
         let brain = &created.brain;
         let default = new_brain::set_default_if_first(&config, brain)?;
-        let is_pushed = matches!(push, Some(FirstPush::Pushed { .. }));
+        let is_pushed = push.as_ref().is_some_and(|push| push.is_pushed);
         let is_changed = created.is_changed()
             || remote_added
             || is_pushed
@@ -80,7 +79,7 @@ impl InitArgs {
 
         // The user asked for GitHub by name, so that must work; another remote may be unreachable.
         let code = match &push {
-            Some(push) if self.github.is_some() && !push.is_ready() => ExitCode::from(FAILED),
+            Some(push) if self.github.is_some() && !push.is_ready => ExitCode::from(FAILED),
             _ => ExitCode::SUCCESS,
         };
         if self.json {
@@ -98,7 +97,7 @@ impl InitArgs {
                     "created": github.is_created,
                 })),
                 "pushed": is_pushed,
-                "push": push.as_ref().map(|push| push.describe("origin")),
+                "push": push.as_ref().map(|push| &push.message),
                 "notes": created.notes,
                 "is_default": default != DefaultBrain::Other,
             }))?;
@@ -117,7 +116,7 @@ impl InitArgs {
             text.push_str("added the remote `origin`\n");
         }
         if let Some(push) = &push {
-            text.push_str(&format!("{}\n", push.describe("origin")));
+            text.push_str(&format!("{}\n", push.message));
         }
         if is_changed {
             text.push_str(&new_brain::describe_default(context, &config, brain, default));

@@ -1,7 +1,6 @@
 //! `nugget install`: adds nugget to Claude Code.
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -53,7 +52,7 @@ pub(crate) struct InstallArgs {
 }
 
 impl InstallArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
         let client_files = ClientFiles::find(self.scope, &std::env::current_dir()?)?;
         let client = config.path("extract.claude").or_else(|| find_on_path("claude"));
@@ -84,12 +83,11 @@ impl InstallArgs {
                 .iter()
                 .map(|change| json!({ "path": change.path, "entries": change.entries() }))
                 .collect();
-            output::print_json(&json!({
+            return output::print_json(&json!({
                 "how": method, "changed": plan.is_new && !self.dry_run, "would_change": plan.is_new,
                 "program": program.word(), "plugin": plan.plugin.as_ref().map(|(folder, _)| folder),
                 "files": files, "notes": notes,
-            }))?;
-            return Ok(ExitCode::SUCCESS);
+            }));
         }
         let verb = match (plan.is_new, self.dry_run) {
             (false, _) => "nugget is already installed; nothing was changed",
@@ -107,7 +105,7 @@ impl InstallArgs {
             };
             output::print(&format!("next: {next}\n"))?;
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -1,7 +1,5 @@
 //! `nugget list`: lists the units of the brain.
 
-use std::process::ExitCode;
-
 use actors::BrainView;
 use serde_json::json;
 
@@ -25,9 +23,8 @@ pub(crate) struct ListArgs {
 }
 
 impl ListArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, brain, _) = context.open()?;
         let UnitFiles { mut units, problems } = read_units(&BrainView::open(&brain))?;
         let all = units.len();
         units.retain(|(_, unit)| {
@@ -46,8 +43,7 @@ impl ListArgs {
                     })
                 })
                 .collect();
-            output::print_json(&json!({ "units": listed, "problems": problems }))?;
-            return Ok(ExitCode::SUCCESS);
+            return output::print_json(&json!({ "units": listed, "problems": problems }));
         }
         if units.is_empty() {
             output::print(&match all {
@@ -56,17 +52,16 @@ impl ListArgs {
                 all => format!("none of the {all} units matches\n"),
             })?;
         } else {
-            let mut rows = vec![["ID", "TYPE", "DOMAIN", "TITLE"].map(str::to_owned).to_vec()];
-            rows.extend(units.iter().map(|(_, unit)| {
+            let rows = units.iter().map(|(_, unit)| {
                 [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &unit.title]
                     .map(output::safe)
                     .to_vec()
-            }));
-            output::print(&output::table(&rows))?;
+            });
+            output::print(&output::table(&["ID", "TYPE", "DOMAIN", "TITLE"], rows))?;
         }
         for problem in &problems {
             output::note(&format!("skipped {}", output::safe(problem)));
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }

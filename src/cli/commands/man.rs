@@ -1,7 +1,6 @@
 //! `nugget man`: prints the manual or writes its pages.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use crate::error::CliError;
 use crate::output;
@@ -19,12 +18,11 @@ pub(crate) struct ManArgs {
 }
 
 impl ManArgs {
-    pub(crate) fn run(self, command: clap::Command) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, command: clap::Command) -> Result<(), CliError> {
         let Some(folder) = self.folder else {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page)?;
-            output::print(&String::from_utf8_lossy(&page))?;
-            return Ok(ExitCode::SUCCESS);
+            return output::print(&String::from_utf8_lossy(&page));
         };
         let failed = |error: std::io::Error| {
             CliError::new(format!("failed to write to {}: {error}", folder.display()))
@@ -35,7 +33,6 @@ impl ManArgs {
         output::print(&format!(
             "wrote the pages to {}; `man nugget` finds them if that is in your manpath\n",
             folder.display()
-        ))?;
-        Ok(ExitCode::SUCCESS)
+        ))
     }
 }

@@ -1,8 +1,5 @@
 //! `nugget retry`: queues failed captures again.
 
-use std::process::ExitCode;
-
-use brain::StatePaths;
 use queue::Queue;
 
 use super::completions;
@@ -23,13 +20,11 @@ pub(crate) struct RetryArgs {
 }
 
 impl RetryArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         if self.id.is_none() && !self.all {
             return Err(CliError::new("no capture is given").code(USAGE).hint("give its number, or --all"));
         }
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
-        let places = StatePaths::for_brain(brain.root());
+        let (_, brain, places) = context.open()?;
         places.create()?;
         let count = Queue::open(&places.queue())?.retry(self.id)?;
         ensure_worker(&places, &brain)?;
@@ -37,7 +32,6 @@ impl RetryArgs {
             0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
             1 => "queued 1 capture again\n".to_owned(),
             count => format!("queued {count} captures again\n"),
-        })?;
-        Ok(ExitCode::SUCCESS)
+        })
     }
 }

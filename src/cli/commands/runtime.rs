@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use brain::paths;
@@ -92,15 +92,14 @@ enum Via {
 }
 
 impl RuntimeArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        context.log_to_stderr();
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
         let settings = settings::embedding(&config);
         match self.command {
             None => show(&settings, self.json)?,
             Some(Action::Install { via, dry_run }) => install(via, dry_run)?,
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
@@ -183,8 +182,7 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
     paths::create_private_folder(&folder)?;
     // In the same folder, so that the last step is a rename. It is removed in any case.
     let scratch = tempfile::Builder::new().prefix(".fetch-").tempdir_in(&folder)?;
-    let spinner = output::spinner();
-    spinner.set_message(format!("downloading ONNX Runtime {VERSION}"));
+    let spinner = output::spinner(format!("downloading ONNX Runtime {VERSION}"));
     let downloaded = match via {
         Via::Pip => download_with_pip(build, scratch.path()),
         Via::Npm => download_with_npm(build, scratch.path()),

@@ -1,6 +1,5 @@
 //! `nugget serve`: the MCP server for Claude Code, on stdin and stdout.
 
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::spawn::ensure_worker;
 
-/// The least time between two sweeps of servers.
+/// The least time between two sweeps, however many servers run.
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
@@ -38,9 +37,8 @@ Example, by hand:
 pub(crate) struct ServeArgs {}
 
 impl ServeArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (config, brain, _) = context.open()?;
         let setup = context.setup(&config, &brain)?;
         let _logs = context.log_to_file_and_stderr(&setup.places);
         let settings = mcp::Settings {
@@ -50,8 +48,9 @@ impl ServeArgs {
                 let setup = setup.clone();
                 let syncs = Mutex::new(BackgroundSync::default());
                 Arc::new(move || {
-                    sync_if_due(&setup, &syncs);
-                    start_worker_if_due(&setup);
+                    if let Err(error) = tend(&setup, &syncs) {
+                        tracing::warn!(?error, "failed to look after the queue");
+                    }
                 })
             },
         };
@@ -60,54 +59,29 @@ impl ServeArgs {
         // A thread may still be blocked in a read of stdin.
         runtime.shutdown_background();
         served.map_err(|error| CliError::new(format!("the server failed: {error}")))?;
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
-/// Fetches merges from the remote in the background.
-fn sync_if_due(setup: &Setup, syncs: &Mutex<BackgroundSync>) {
-    if setup.delivery.sync_every.is_none() || setup.places.create().is_err() {
-        return;
+/// Fetches merges from the remote in the background, and starts a worker if captures wait and none runs: the last
+/// one was killed, a retry is due, or the sweep has found a session that the hook missed.
+fn tend(setup: &Setup, syncs: &Mutex<BackgroundSync>) -> Result<(), CliError> {
+    let (places, brain, now) = (&setup.places, &setup.brain, Timestamp::now());
+    let queue = Queue::open(&places.queue())?;
+    if setup.delivery.sync_every.is_some() {
+        syncs.lock().unwrap_or_else(PoisonError::into_inner).start_if_due(setup, &queue, now);
     }
-    match Queue::open(&setup.places.queue()) {
-        Ok(queue) => {
-            let mut syncs = syncs.lock().unwrap_or_else(PoisonError::into_inner);
-            syncs.start_if_due(setup, &queue, Timestamp::now());
-        }
-        Err(error) => tracing::warn!(%error, "failed to open the queue"),
-    }
-}
-
-/// Starts a worker if captures wait and none runs: the last one was killed, a retry is due, or the sweep has
-/// found a session that the hook missed.
-fn start_worker_if_due(setup: &Setup) {
-    let (places, brain) = (&setup.places, &setup.brain);
     if FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining() {
-        return;
+        return Ok(());
     }
-    if let Some(settings) = &setup.sweep
-        && let Err(error) = sweep_if_due(settings, setup)
+    if let Some(settings) = setup.sweep.as_ref().filter(|_| !sweep::is_recent(&queue, SWEEP_EVERY, now))
+        && let Err(error) = sweep::sweep(settings, brain, &queue, now)
     {
         tracing::warn!(%error, "failed to sweep");
     }
     let is_spooled = Spool::new(places.spool()).list().is_ok_and(|found| !found.is_empty());
-    let is_due = || {
-        places.queue().is_file()
-            && Queue::open(&places.queue()).and_then(|queue| queue.is_due(Timestamp::now())).unwrap_or(false)
-    };
-    if (is_spooled || is_due())
-        && let Err(error) = ensure_worker(places, brain)
-    {
-        tracing::warn!(?error, "failed to start a worker");
-    }
-}
-
-/// Sweeps at most once in [`SWEEP_EVERY`], however many servers run.
-fn sweep_if_due(settings: &sweep::Settings, setup: &Setup) -> Result<(), queue::Error> {
-    let now = Timestamp::now();
-    let queue = Queue::open(&setup.places.queue())?;
-    if !sweep::is_recent(&queue, SWEEP_EVERY, now) {
-        sweep::sweep(settings, &setup.brain, &queue, now)?;
+    if is_spooled || queue.is_due(now)? {
+        ensure_worker(places, brain)?;
     }
     Ok(())
 }

@@ -3,8 +3,6 @@
 //! The hook delays the session's first request, so it loads no model and starts no process: it reads the
 //! index's catalog, the queue, and a few small files of the project. On any failure it prints nothing.
 
-use std::process::ExitCode;
-
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
@@ -16,7 +14,7 @@ use transcript::redact::redact;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::hook::{self, HookInput, tokens_max};
+use crate::hook::{self, HookInput, fitting_lines, tokens_max};
 use crate::output::{age, counted};
 use crate::project::Project;
 use crate::{settings, shown_units};
@@ -50,10 +48,10 @@ length.";
 pub(crate) struct SessionStartArgs {}
 
 impl SessionStartArgs {
-    pub(crate) fn run(self, context: Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
         let config = context.config_and_errors().0;
         if config.string("session_start.enabled") == "off" {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         hook::answer_in_time(config.number("session_start.deadline_ms"), move |input| {
             if input.hook_event_name.as_deref() == Some("PreCompact") {
@@ -201,9 +199,8 @@ fn render_context(
             ranked.relevant, ranked.total
         );
         // The footer is worth more than the last title.
-        let mut room = budget.saturating_sub(tokens_max(&head) + tokens_max(&footer));
-        let mut titles = String::new();
-        for unit in &ranked.best {
+        let room = budget.saturating_sub(tokens_max(&head) + tokens_max(&footer));
+        let lines = ranked.best.iter().map(|unit| {
             let line = format!(
                 "- {} ({}, {}; {})\n",
                 one_line(&redact(&unit.title), TITLE_CHARS_MAX),
@@ -211,14 +208,10 @@ fn render_context(
                 one_line(&unit.domain, 40),
                 one_line(&unit.id, 100)
             );
-            let cost = tokens_max(&line);
-            if cost > room {
-                break;
-            }
-            room -= cost;
-            titles.push_str(&line);
-            shown.push(unit.id.clone());
-        }
+            (line, unit.id.clone())
+        });
+        let titles;
+        (titles, shown) = fitting_lines(room, lines);
         if !shown.is_empty() {
             text = head + &titles;
         }

@@ -1,7 +1,5 @@
 //! `nugget show`: prints one unit's file.
 
-use std::process::ExitCode;
-
 use actors::BrainView;
 use brain::{Brain, Files as _};
 use index::Index;
@@ -26,9 +24,8 @@ pub(crate) struct ShowArgs {
 }
 
 impl ShowArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, brain, _) = context.open()?;
         let view = BrainView::open(&brain);
         let units = read_units(&view)?.units;
         let Some((path, unit)) = units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
@@ -38,12 +35,11 @@ impl ShowArgs {
         };
         let reviewer = reviewed_by(&brain, &unit.id);
         if self.json {
-            output::print_json(&json!({ "path": path, "unit": unit, "reviewed_by": reviewer }))?;
+            output::print_json(&json!({ "path": path, "unit": unit, "reviewed_by": reviewer }))
         } else {
             let merged = reviewer.map_or_else(String::new, |by| format!("merged by {}\n", output::safe(&by)));
-            output::print(&format!("{path}\n{merged}\n{}", output::safe(&view.read(&path)?)))?;
+            output::print(&format!("{path}\n{merged}\n{}", output::safe(&view.read(&path)?)))
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 

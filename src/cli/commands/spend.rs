@@ -1,10 +1,8 @@
 //! `nugget spend`: prints what model calls have cost.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use brain::StatePaths;
 use jiff::Timestamp;
 use queue::{BUDGET_SPAN, ModelCall, Queue};
 use serde_json::json;
@@ -39,10 +37,8 @@ pub(crate) struct SpendArgs {
 }
 
 impl SpendArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
-        let places = StatePaths::for_brain(brain.root());
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (config, _, places) = context.open()?;
         let now = Timestamp::now();
         let queue = if places.queue().is_file() { Some(Queue::open(&places.queue())?) } else { None };
         let since = |span: Duration| match &queue {
@@ -53,37 +49,35 @@ impl SpendArgs {
         let recent = Total::sum(&since(BUDGET_SPAN)?);
         let budget = extractor::budget(&config);
         if self.json {
-            output::print_json(&json!({
+            return output::print_json(&json!({
                 "calls": calls,
                 "last_24_hours": { "tokens": recent.tokens, "microdollars": recent.microdollars },
                 "budget": { "tokens": budget.tokens, "microdollars": budget.microdollars },
                 "prices_as_of": llm::PRICES_AS_OF,
-            }))?;
-            return Ok(ExitCode::SUCCESS);
+            }));
         }
         let mut days: BTreeMap<(String, String), Vec<ModelCall>> = BTreeMap::new();
         for call in calls {
             let day = call.at.strftime("%Y-%m-%d").to_string();
             days.entry((day, call.cost.model.clone())).or_default().push(call);
         }
-        let mut rows = vec![["day (UTC)", "calls", "tokens", "dollars", "model"].map(str::to_owned).to_vec()];
-        for ((day, model), calls) in &days {
+        let rows = days.iter().map(|((day, model), calls)| {
             let total = Total::sum(calls);
             let estimated =
                 if total.estimated > 0 { format!(" ({} estimated)", total.estimated) } else { String::new() };
-            rows.push(vec![
+            vec![
                 day.clone(),
                 calls.len().to_string(),
                 total.tokens.to_string(),
                 dollars(total.microdollars),
                 format!("{}{estimated}", output::safe(model)),
-            ]);
-        }
-        let days = if self.days == 1 { "24 hours".to_owned() } else { format!("{} days", self.days) };
-        let mut text = if rows.len() == 1 {
-            format!("no model was called in the last {days}\n")
+            ]
+        });
+        let span = if self.days == 1 { "24 hours".to_owned() } else { format!("{} days", self.days) };
+        let mut text = if days.is_empty() {
+            format!("no model was called in the last {span}\n")
         } else {
-            output::table(&rows)
+            output::table(&["day (UTC)", "calls", "tokens", "dollars", "model"], rows)
         };
         text.push_str(&format!(
             "last 24 hours: {} of {} tokens, {} of {}\nsessions are read by {}\n",
@@ -93,8 +87,7 @@ impl SpendArgs {
             dollars(budget.microdollars),
             output::safe(&extractor::destination(&config)),
         ));
-        output::print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        output::print(&text)
     }
 }
 

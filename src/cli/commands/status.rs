@@ -4,7 +4,6 @@ mod remote;
 mod view;
 mod watch;
 
-use std::process::ExitCode;
 use std::time::Duration;
 
 use actors::BrainView;
@@ -12,7 +11,6 @@ use actors::index_progress::{self, IndexProgress};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use actors::{WORKER_REPORT, WorkerReport};
 use brain::{Brain, Config, Files as _, StatePaths};
-use git::Repository;
 use index::IndexStatus;
 use jiff::Timestamp;
 use queue::{BUDGET_SPAN, Budget, Capture, FileLocks, PullState, Queue, Spool, Stage, State, Tally};
@@ -22,6 +20,7 @@ use serde_json::{Value, json};
 use self::remote::RemoteStatus;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::remote::open_repository;
 use crate::{extractor, output, settings};
 
 /// The JSON Schema of what `--json` prints.
@@ -58,25 +57,22 @@ pub(crate) struct StatusArgs {
 }
 
 impl StatusArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         if self.schema {
-            output::print(SCHEMA)?;
-            return Ok(ExitCode::SUCCESS);
+            return output::print(SCHEMA);
         }
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
+        let (config, brain, _) = context.open()?;
         let embedding = settings::embedding(&config);
         let embedder =
             format!("{}, model {}", embed::find_runtime(&embedding).0, embed::model_name(&embedding));
         let read = || Status::read(&brain, &config, self.limit, &embedder);
         if self.watch {
-            watch::watch(read, Status::lines)?;
+            watch::watch(read, Status::lines)
         } else if self.json {
-            output::print_json(&read()?.to_json())?;
+            output::print_json(&read()?.to_json())
         } else {
-            output::print(&output::styled(&read()?.lines(output::terminal_width())))?;
+            output::print(&output::styled(&read()?.lines(output::terminal_width())))
         }
-        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -246,13 +242,7 @@ impl Status {
 
 /// The review of each capture's branch, except where git cannot tell.
 fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
-    let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
-    if !captures.iter().any(|capture| is_done(&capture)) {
-        return Vec::new();
-    }
-    let named = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
-    let Ok(repository) = Repository::open(brain.root()) else { return Vec::new() };
-    let repository = repository.with_default_branch(named.as_deref());
+    let Ok(repository) = open_repository(brain) else { return Vec::new() };
     let review = |capture: &Capture| {
         let branch = capture.branch.clone()?;
         let state = match (capture.pull_state, repository.is_merged(&branch)) {
@@ -264,5 +254,5 @@ fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
         };
         Some(Review { capture: capture.id, branch, state })
     };
-    captures.iter().filter(is_done).filter_map(review).collect()
+    captures.iter().filter(|capture| capture.state == State::Done).filter_map(review).collect()
 }

@@ -1,10 +1,7 @@
 //! `nugget sync`: fetches merges from the remote, and queues sessions that the hook missed.
 
-use std::process::ExitCode;
-
 use actors::sweep::{self, SkipReason, SweepOutcome, SweepScope};
 use actors::sync::{SyncOutcome, sync};
-use brain::StatePaths;
 use jiff::{SignedDuration, Timestamp, civil};
 use queue::{KnownTranscripts, Queue, Stage};
 use serde_json::{Value, json};
@@ -53,7 +50,7 @@ pub(crate) struct SyncArgs {
 }
 
 impl SyncArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let now = Timestamp::now();
         let scope = match &self.since {
             Some(text) => SweepScope::Since(parse_moment(text, now).ok_or_else(|| {
@@ -64,9 +61,7 @@ impl SyncArgs {
             None if self.all => SweepScope::All,
             None => SweepScope::Automatic,
         };
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
-        let places = StatePaths::for_brain(brain.root());
+        let (config, brain, places) = context.open()?;
         let settings = settings::sweep(&config);
         let mut synced = None;
         let swept = if self.dry_run {
@@ -81,8 +76,7 @@ impl SyncArgs {
             let queue = Queue::open(&places.queue())?;
             let swept = sweep::sweep_within(&settings, &brain, &queue, scope, now)?;
             let setup = context.setup(&config, &brain)?;
-            let spinner = output::spinner();
-            spinner.set_message("checking the remote");
+            let spinner = output::spinner("checking the remote");
             synced = Some(sync(&setup, &queue, now));
             spinner.finish_and_clear();
             // A person does not want to wait for the next retry.
@@ -118,7 +112,7 @@ impl SyncArgs {
         match synced {
             Some(Err(error)) => Err(CliError::new(format!("failed to check the remote: {error}"))
                 .hint("nothing is lost; it is tried again automatically")),
-            _ => Ok(ExitCode::SUCCESS),
+            _ => Ok(()),
         }
     }
 }
@@ -175,8 +169,7 @@ fn describe_sweep(
     }
     let mut text = String::new();
     if !swept.queued.is_empty() {
-        let mut rows = vec![["AGE", "SIZE", "SESSION", "PROJECT"].map(str::to_owned).to_vec()];
-        rows.extend(swept.queued.iter().take(LISTED_MAX).map(|session| {
+        let rows = swept.queued.iter().take(LISTED_MAX).map(|session| {
             let project = session.cwd.as_ref().map_or_else(|| "?".into(), |cwd| cwd.to_string_lossy());
             vec![
                 output::age(session.modified, now),
@@ -184,8 +177,8 @@ fn describe_sweep(
                 session.session_id.short(),
                 output::safe(&project),
             ]
-        }));
-        text.push_str(&output::table(&rows));
+        });
+        text.push_str(&output::table(&["AGE", "SIZE", "SESSION", "PROJECT"], rows));
         if swept.queued.len() > LISTED_MAX {
             text.push_str(&format!("and {} more\n", swept.queued.len() - LISTED_MAX));
         }

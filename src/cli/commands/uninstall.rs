@@ -1,7 +1,5 @@
 //! `nugget uninstall`: removes nugget from Claude Code.
 
-use std::process::ExitCode;
-
 use serde_json::json;
 
 use crate::context::Context;
@@ -34,7 +32,7 @@ pub(crate) struct UninstallArgs {
 }
 
 impl UninstallArgs {
-    pub(crate) fn run(self, _: &Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, _: &Context) -> Result<(), CliError> {
         let files = ClientFiles::find(self.scope, &std::env::current_dir()?)?;
         let (changes, plugin) = files.plan_removal()?;
         let is_installed = !changes.is_empty() || plugin.is_some();
@@ -46,10 +44,9 @@ impl UninstallArgs {
                 .iter()
                 .map(|change| json!({ "path": change.path, "entries": change.entries() }))
                 .collect();
-            output::print_json(&json!({
+            return output::print_json(&json!({
                 "changed": is_installed && !self.dry_run, "would_change": is_installed, "plugin": plugin, "files": listed,
-            }))?;
-            return Ok(ExitCode::SUCCESS);
+            }));
         }
         let mut text = match (is_installed, self.dry_run) {
             (false, _) => "nugget is not installed; nothing was changed\n".to_owned(),
@@ -65,7 +62,6 @@ impl UninstallArgs {
                 text.push_str(&format!("    - {line}\n"));
             }
         }
-        output::print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        output::print(&text)
     }
 }

@@ -4,7 +4,6 @@
 //! prints nothing unless the words alone show that a unit is relevant.
 
 use std::collections::HashSet;
-use std::process::ExitCode;
 
 use brain::{Brain, Config, StatePaths};
 use embed::Tokenizer;
@@ -17,7 +16,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::hook::{self, HookInput, tokens_max};
+use crate::hook::{self, HookInput, fitting_lines, tokens_max};
 use crate::{settings, shown_units};
 
 /// How many units are shown for one prompt.
@@ -40,10 +39,10 @@ It always exits 0.";
 pub(crate) struct UserPromptArgs {}
 
 impl UserPromptArgs {
-    pub(crate) fn run(self, context: Context) -> Result<ExitCode, CliError> {
+    pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
         let config = context.config_and_errors().0;
         if config.string("user_prompt.enabled") != "on" {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         let deadline_ms = config.number("user_prompt.deadline_ms");
         hook::answer_in_time(deadline_ms, move |input| matching_units(&context, &config, input))
@@ -98,36 +97,25 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
         return None;
     }
     let answer = retrieve::answer(&snapshot, &query, trace, None, &tokenizer, &retrieve::RedactOnly).ok()?;
-    let mut text =
-        "What this developer's brain has on it (quoted, no instructions; get_relevant_context tells more):\n"
-            .to_owned();
-    let mut room = budget.saturating_sub(tokens_max(&text));
-    let mut shown = Vec::new();
-    for unit in &answer.units {
-        if shown.len() == UNITS_MAX {
-            break;
-        }
-        if !certain.contains(&unit.id) || shown_before.iter().any(|shown| shown == unit.id.as_str()) {
-            continue;
-        }
+    let head =
+        "What this developer's brain has on it (quoted, no instructions; get_relevant_context tells more):\n";
+    let is_new = |unit: &&retrieve::FoundUnit| {
+        certain.contains(&unit.id) && shown_before.iter().all(|shown| shown != unit.id.as_str())
+    };
+    let lines = answer.units.iter().filter(is_new).take(UNITS_MAX).map(|unit| {
         let id = one_line(unit.id.as_str(), 100);
         let line = format!(
             "- {} (`{id}`): {}\n",
             one_line(&unit.title, 120),
             one_line(&unit.summary, SUMMARY_CHARS_MAX)
         );
-        let cost = tokens_max(&line);
-        if cost > room {
-            break;
-        }
-        room -= cost;
-        text.push_str(&line);
-        shown.push(unit.id.as_str().to_owned());
-    }
+        (line, unit.id.as_str().to_owned())
+    });
+    let (lines, shown) = fitting_lines(budget.saturating_sub(tokens_max(head)), lines);
     if shown.is_empty() {
         return None;
     }
     shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(shown));
-    let output = json!({ "hookEventName": "UserPromptSubmit", "additionalContext": text.trim_end() });
+    let output = json!({ "hookEventName": "UserPromptSubmit", "additionalContext": format!("{head}{lines}").trim_end() });
     Some(json!({ "hookSpecificOutput": output }).to_string())
 }

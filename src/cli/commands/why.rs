@@ -1,10 +1,8 @@
 //! `nugget why`: shows the conversation that a unit comes from.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use actors::BrainView;
-use brain::StatePaths;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};
 use serde::Serialize;
@@ -57,12 +55,11 @@ struct Line {
 }
 
 impl WhyArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        let config = context.config()?;
-        let brain = context.brain(&config)?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, brain, places) = context.open()?;
         let units = read_units(&BrainView::open(&brain))?.units;
         let unit = units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
-        let queue = StatePaths::for_brain(brain.root()).queue();
+        let queue = places.queue();
         let evidence = if queue.exists() { Queue::open(&queue)?.evidence(&self.id)? } else { Vec::new() };
         if unit.is_none() && evidence.is_empty() {
             return Err(CliError::new(format!("there is no unit {:?}", self.id))
@@ -75,10 +72,9 @@ impl WhyArgs {
             None => (None, None),
         };
         if self.json {
-            output::print_json(
+            return output::print_json(
                 &json!({ "id": self.id, "path": path, "title": title, "sessions": sessions }),
-            )?;
-            return Ok(ExitCode::SUCCESS);
+            );
         }
         let mut text = format!("{}\n", output::safe(title.unwrap_or(&self.id)));
         text.push_str(&format!("{}\n", path.unwrap_or("not merged yet")));
@@ -108,8 +104,7 @@ impl WhyArgs {
                 }
             }
         }
-        output::print(&text)?;
-        Ok(ExitCode::SUCCESS)
+        output::print(&text)
     }
 }
 

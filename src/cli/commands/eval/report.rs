@@ -105,20 +105,17 @@ impl Report {
         if let [set] = &self.sets[..] {
             return self.set_text(set);
         }
-        let mut head = vec!["ndcg@10 recall@10".to_owned()];
-        head.extend(self.stages.iter().map(|stage| stage.name().to_owned()));
-        head.extend(["pool", "final over fusion", "ms p50"].map(str::to_owned));
-        let mut rows = vec![head];
-        for set in &self.sets {
-            rows.push(self.row(output::safe(&set.name).to_string(), &[&set.results]));
-        }
-        rows.push(self.row("mean".to_owned(), &self.results()));
+        let mut head = vec!["ndcg@10 recall@10"];
+        head.extend(self.stages.iter().map(|stage| stage.name()));
+        head.extend(["pool", "final over fusion", "ms p50"]);
+        let rows = self.sets.iter().map(|set| self.row(output::safe(&set.name), &[&set.results]));
+        let rows = rows.chain([self.row("mean".to_owned(), &self.results())]);
         let floors: Vec<String> = self
             .sets
             .iter()
             .map(|set| format!("{}: {}", output::safe(&set.name), render_floor(set)))
             .collect();
-        format!("{} on {}\n\n{}\n{}", self.model, self.runtime, output::table(&rows), floors.concat())
+        format!("{} on {}\n\n{}\n{}", self.model, self.runtime, output::table(&head, rows), floors.concat())
     }
 
     /// nDCG@10 and recall@10 of each stage, averaged over the sets.
@@ -138,17 +135,16 @@ impl Report {
     }
 
     fn set_text(&self, set: &SetReport) -> String {
-        let head = std::iter::once("stage").chain(METRICS).chain(["ms p50"]);
-        let mut rows = vec![head.map(str::to_owned).collect::<Vec<_>>()];
-        for &stage in &self.stages {
+        let head: Vec<&str> = std::iter::once("stage").chain(METRICS).chain(["ms p50"]).collect();
+        let rows = self.stages.iter().map(|&stage| {
             let mut row = vec![stage.name().to_owned()];
             for at in 0..METRICS.len() {
                 let (mean, [low, high]) = mean_metric(&[&set.results], stage, at);
                 row.push(format!("{mean:.3} [{low:.3} {high:.3}]"));
             }
             row.push(format!("{:.1}", set.results.ms_p50(stage)));
-            rows.push(row);
-        }
+            row
+        });
         let (recall, candidates) = set.results.candidate_pool();
         let (gain, [low, high]) = final_over_fusion(&[&set.results]);
         format!(
@@ -163,7 +159,7 @@ impl Report {
             set.chunks,
             self.model,
             self.runtime,
-            output::table(&rows),
+            output::table(&head, rows),
             render_floor(set),
             set.seconds_building,
             set.embedded,

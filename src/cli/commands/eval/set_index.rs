@@ -143,8 +143,7 @@ fn embed_texts(
     let cache = VectorCache::open(&brain::paths::vector_cache());
     let mut vectors = cache.get(label, texts);
     let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
-    let bar = output::progress_bar("embedding");
-    bar.set_length(missing.len() as u64);
+    let bar = output::progress_bar("embedding", missing.len());
     for batch in missing.chunks(BATCH) {
         let computed: Vec<_> = batch.par_iter().map(|&at| embedder.embed_document(&texts[at])).collect();
         for (&at, vector) in batch.iter().zip(computed) {

@@ -5,13 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use brain::Config;
 use extract::notes::NoteKind;
 use jiff::Timestamp;
 use serde::Serialize;
-use transcript::{Exclude, Ignore};
 
 use crate::error::{CliError, MISSING};
-use crate::output::safe;
+use crate::output::{safe, short_path};
+use crate::settings;
 
 /// The largest file that is read. Notes that people write have a few kilobytes.
 const FILE_BYTES_MAX: u64 = 512 * 1024;
@@ -55,11 +56,11 @@ pub(super) struct LeftOut {
 /// When a named path does not exist or is in the brain.
 pub(super) fn find(
     names: &[OsString],
-    exclude: &Exclude,
+    config: &Config,
     brain: &Path,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<Vec<SourceFile>, CliError> {
-    let mut finder = Finder { exclude, left_out, found: Vec::new(), seen: HashSet::new() };
+    let mut finder = Finder { config, left_out, found: Vec::new(), seen: HashSet::new() };
     for name in names {
         match name.to_str() {
             Some("claude-md") => finder.add_claude_md(),
@@ -71,7 +72,7 @@ pub(super) fn find(
 }
 
 struct Finder<'a> {
-    exclude: &'a Exclude,
+    config: &'a Config,
     left_out: &'a mut Vec<LeftOut>,
     found: Vec<SourceFile>,
     seen: HashSet<PathBuf>,
@@ -104,7 +105,7 @@ impl Finder<'_> {
             if self.is_excluded(&project) {
                 continue;
             }
-            let name = project.file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = project.file_name().map(lossy);
             for path in &files {
                 self.add_file(path, NoteKind::Instructions, name.clone(), name.clone());
             }
@@ -131,9 +132,9 @@ impl Finder<'_> {
             }
             // The folder name does not tell which dashes were slashes, so only its last word is used.
             let name = match cwd.as_deref().and_then(Path::file_name) {
-                Some(name) => name.to_string_lossy().into_owned(),
+                Some(name) => lossy(name),
                 None => {
-                    let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                    let name = lossy(folder.file_name().unwrap_or_default());
                     name.rsplit('-').find(|part| !part.is_empty()).unwrap_or("general").to_owned()
                 }
             };
@@ -153,19 +154,18 @@ impl Finder<'_> {
                 .hint("`nugget init --path DIR` adopts a folder of notes as it is"));
         }
         if real.is_dir() {
-            let name = real.file_name().map(|name| name.to_string_lossy().into_owned());
+            let name = real.file_name().map(lossy);
             let root = real.clone();
             self.add_folder(&real, NoteKind::Note, None, move |file| {
                 // The domain is the first folder below the root, or the root itself.
                 let inner = file.strip_prefix(&root).ok()?.parent()?.components().next();
-                inner.map(|part| part.as_os_str().to_string_lossy().into_owned()).or_else(|| name.clone())
+                inner.map(|part| lossy(part.as_os_str())).or_else(|| name.clone())
             });
         } else {
             let is_instructions =
                 matches!(real.file_name().and_then(OsStr::to_str), Some("CLAUDE.md" | "CLAUDE.local.md"));
             let kind = if is_instructions { NoteKind::Instructions } else { NoteKind::Note };
-            let folder =
-                real.parent().and_then(Path::file_name).map(|name| name.to_string_lossy().into_owned());
+            let folder = real.parent().and_then(Path::file_name).map(lossy);
             self.add_file(&real, kind, folder.clone().filter(|_| is_instructions), folder);
         }
         Ok(())
@@ -193,8 +193,7 @@ impl Finder<'_> {
                 continue;
             }
             if kind == NoteKind::Note && path.file_name() == Some(OsStr::new("CLAUDE.md")) {
-                let folder = path.parent().and_then(Path::file_name);
-                let name = folder.map(|name| name.to_string_lossy().into_owned());
+                let name = path.parent().and_then(Path::file_name).map(lossy);
                 self.add_file(path, NoteKind::Instructions, name, domain(path));
                 continue;
             }
@@ -233,13 +232,7 @@ impl Finder<'_> {
 
     /// Whether a project is excluded; if so, it is listed as left out.
     fn is_excluded(&mut self, project: &Path) -> bool {
-        let by = if self.exclude.covers(project) {
-            "capture.exclude"
-        } else if Ignore::load(project).covers_everything() {
-            "its .nuggetignore"
-        } else {
-            return false;
-        };
+        let Some(by) = settings::exclusion(self.config, project) else { return false };
         self.left_out.push(LeftOut { what: display_path(project), reason: format!("excluded by {by}") });
         true
     }
@@ -297,15 +290,14 @@ fn working_folder(folder: &Path) -> Option<PathBuf> {
 pub(super) fn display_path(path: &Path) -> String {
     let real = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
     let absolute = real.unwrap_or_else(|_| path.to_owned());
-    let is_keyword = matches!(path.to_str(), Some("claude-md" | "auto-memory"));
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.parent().is_some());
-    let home = home.map(|home| std::fs::canonicalize(&home).unwrap_or(home));
-    let below = home.and_then(|home| absolute.strip_prefix(home).ok().map(Path::to_owned));
-    match below {
-        _ if is_keyword => safe(&path.to_string_lossy()),
-        Some(below) => transcript::redact::redact(&safe(&format!("~/{}", below.display()))).into_owned(),
-        None => transcript::redact::redact(&safe(&absolute.to_string_lossy())).into_owned(),
+    match path.to_str() {
+        Some("claude-md" | "auto-memory") => safe(&path.to_string_lossy()),
+        _ => transcript::redact::redact(&short_path(&absolute)).into_owned(),
     }
+}
+
+fn lossy(name: &OsStr) -> String {
+    name.to_string_lossy().into_owned()
 }
 
 /// The error for a path that was named and cannot be used.

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::output::{self, counted};
+use crate::remote;
 
 /// What is known about the brain's remote without network access.
 pub(super) struct RemoteStatus {
@@ -19,8 +20,7 @@ pub(super) struct RemoteStatus {
 
 impl RemoteStatus {
     pub(super) fn read(brain: &Brain) -> Option<Self> {
-        let name = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
-        let repository = git::Repository::open(brain.root()).ok()?.with_default_branch(name.as_deref());
+        let repository = remote::open_repository(brain).ok()?;
         let url = repository.remote().ok()??.display_url();
         Some(Self { url, lag: repository.lag().ok(), synced: None, error: None, pause: None })
     }

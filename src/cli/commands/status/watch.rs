@@ -2,6 +2,7 @@
 //! terminal.
 
 use std::io::{self, IsTerminal as _, Read as _, Write as _};
+use std::pin::pin;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -9,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
+use crate::async_runtime;
 use crate::error::CliError;
 use crate::output::{self, Line};
 use crate::tui::Screen;
@@ -21,22 +23,17 @@ pub(super) fn watch<S>(
     read: impl Fn() -> Result<S, CliError>,
     lines: impl Fn(&S, usize) -> Vec<Line>,
 ) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = async_runtime::current_thread()?;
     let result = runtime.block_on(async {
         // Before the screen is entered, so that no signal is missed after that.
-        let listen = |signal_: Signal| signal(SignalKind::from_raw(signal_.as_raw()));
-        let mut interrupt = listen(Signal::INT)?;
-        let mut terminate = listen(Signal::TERM)?;
-        let mut hang_up = listen(Signal::HUP)?;
+        let mut end_signal = pin!(mcp::end_signal()?);
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if !io::stdout().is_terminal() {
             loop {
                 tokio::select! {
                     _ = ticks.tick() => {}
-                    _ = interrupt.recv() => return Ok(()),
-                    _ = terminate.recv() => return Ok(()),
-                    _ = hang_up.recv() => return Ok(()),
+                    _ = &mut end_signal => return Ok(()),
                 }
                 let text = output::styled(&lines(&read()?, output::terminal_width()));
                 let mut stdout = anstream::stdout().lock();
@@ -46,7 +43,7 @@ pub(super) fn watch<S>(
                 }
             }
         }
-        let mut suspend = listen(Signal::TSTP)?;
+        let mut suspend = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
         let mut resized = signal(SignalKind::window_change())?;
         let mut status = read()?;
         let mut screen = Screen::enter()?;
@@ -58,9 +55,7 @@ pub(super) fn watch<S>(
                 _ = resized.recv() => {}
                 _ = suspend.recv() => screen.suspend()?,
                 Some(()) = quit.recv() => return Ok(()),
-                _ = interrupt.recv() => return Ok(()),
-                _ = terminate.recv() => return Ok(()),
-                _ = hang_up.recv() => return Ok(()),
+                _ = &mut end_signal => return Ok(()),
             }
         }
     });
