@@ -118,12 +118,7 @@ impl ClientFiles {
         let (folder, servers) = match scope {
             Scope::User => {
                 let folder = transcript::client_folder().ok_or_else(missing)?;
-                let is_named = std::env::var_os("CLAUDE_CONFIG_DIR").is_some_and(|value| !value.is_empty());
-                let servers = if is_named {
-                    folder.join(".claude.json")
-                } else {
-                    folder.with_file_name(".claude.json")
-                };
+                let servers = servers_file(&folder);
                 (folder, servers)
             }
             Scope::Project => {
@@ -495,6 +490,12 @@ impl Program {
             Scope::Project => format!("! command -v {word} >/dev/null || {word} {command}"),
         }
     }
+}
+
+/// The file with the user's servers: beside the client's folder, unless CLAUDE_CONFIG_DIR names that.
+pub(crate) fn servers_file(folder: &Path) -> PathBuf {
+    let is_named = std::env::var_os("CLAUDE_CONFIG_DIR").is_some_and(|value| !value.is_empty());
+    if is_named { folder.join(".claude.json") } else { folder.with_file_name(".claude.json") }
 }
 
 /// The first program of this name on PATH.

@@ -2,7 +2,7 @@
 //!
 //! The checks change nothing. A problem becomes a line of the report; none ends the command.
 
-use std::fmt;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::{CliError, FAILED};
+use crate::integration::{find_on_path, servers_file};
 use crate::output::{self, counted};
 use crate::subprocess::version_of;
 use crate::{async_runtime, extractor, remote, settings};
@@ -61,7 +62,6 @@ pub(crate) struct DoctorArgs {
 
 impl DoctorArgs {
     pub(crate) fn run(self, context: &Context) -> Result<ExitCode, CliError> {
-        context.log_to_stderr();
         let checks = run_checks(context, self.offline);
         let worst = checks.iter().map(|check| check.level).max().unwrap_or(Level::Ok);
         if self.json {
@@ -81,18 +81,8 @@ enum Level {
     Failure,
 }
 
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Failure => "failure",
-        })
-    }
-}
-
 /// The result of one check.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Check {
     name: &'static str,
     level: Level,
@@ -126,11 +116,10 @@ impl Check {
         Self { fix: Some(fix.into()), ..self }
     }
 
-    fn fix_if_any(self, fix: Option<&str>) -> Self {
-        match fix {
-            Some(fix) => self.fix(fix),
-            None => self,
-        }
+    /// An error and its sources, with the error's hint.
+    fn error(name: &'static str, level: Level, error: &(dyn Error + 'static), hint: Option<&str>) -> Self {
+        let fix = hint.map(str::to_owned);
+        Self { fix, ..Self::new(name, level, knowledge::text::error_chain(error)) }
     }
 }
 
@@ -138,7 +127,8 @@ fn render(checks: &[Check]) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let line = |check: &Check| {
         let fix = check.fix.as_ref().map_or_else(String::new, |fix| format!("; fix: {fix}"));
-        format!("{:<7}  {:<width$}  {}{fix}\n", check.level, check.name, check.message)
+        let level = format!("{:?}", check.level).to_lowercase();
+        format!("{level:<7}  {:<width$}  {}{fix}\n", check.name, check.message)
     };
     let mut text: String = checks.iter().map(line).collect();
     let count = |level| checks.iter().filter(|check| check.level == level).count();
@@ -156,18 +146,15 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
     let (config, errors) = context.config_and_errors();
     let root = context.root(&config);
     let brain = Brain::open(&root);
-    let repository = brain.as_ref().ok().map(|brain| {
-        let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
-        Ok(git::Repository::open(brain.root())?.with_default_branch(branch.as_deref()))
-    });
-    let repository: Option<Result<git::Repository, git::Error>> = repository;
-    let api = config.string("github.api");
-    let remote_checks = RemoteChecks::find(repository.as_ref().and_then(|found| found.as_ref().ok()), &api);
+    let opened = brain.as_ref().ok().map(remote::open_repository);
+    let repository = opened.as_ref().and_then(|opened| opened.as_ref().ok());
+    let remote_checks = RemoteChecks::find(repository, &config.string("github.api"));
+    let client_program = config.path("extract.claude").unwrap_or_else(|| "claude".into());
     // The slow checks are started first and run in parallel.
     std::thread::scope(|scope| {
         let git = scope.spawn(check_git);
-        let client = scope.spawn(|| version_of(&client_program(&config), DEADLINE));
-        let reached = scope.spawn(|| (!offline).then(|| remote_checks.count_branches(repository.as_ref())));
+        let client = scope.spawn(|| version_of(&client_program, DEADLINE));
+        let reached = scope.spawn(|| (!offline).then(|| remote_checks.count_branches(repository)));
         let answers = scope.spawn(|| (!offline).then(|| remote_checks.ask_api()).flatten());
 
         let mut checks = vec![check_settings(&config, &errors)];
@@ -179,7 +166,7 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         let crashed = || Check::failure("doctor", "check crashed");
         checks.push(git.join().unwrap_or_else(|_| crashed()));
         checks.push(check_brain(brain, &root));
-        checks.extend(check_branch(repository.as_ref()));
+        checks.extend(opened.as_ref().map(check_branch));
         let answers = answers.join().unwrap_or(None);
         checks.push(remote_checks.check_token(answers.as_ref(), offline));
         checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
@@ -245,21 +232,22 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
     }
 }
 
-fn check_branch(repository: Option<&Result<git::Repository, git::Error>>) -> Option<Check> {
+fn check_branch(repository: &Result<git::Repository, git::Error>) -> Check {
     let name = "branch";
-    let lag = match repository? {
+    let failed = |error: &git::Error| Check::error(name, Level::Failure, error, error.hint());
+    let lag = match repository {
         Ok(repository) => repository.lag(),
-        Err(error) => return Some(from_git_error(name, error)),
+        Err(error) => return failed(error),
     };
     let Lag { branch, behind, ahead, blocked, remote, .. } = match lag {
         Ok(lag) => lag,
-        Err(error) => return Some(from_git_error(name, &error)),
+        Err(error) => return failed(&error),
     };
     let commits = |count: usize| counted(count as u64, "commit");
     if remote.is_none() {
-        return Some(Check::ok(name, format!("`{branch}`, not fetched yet")));
+        return Check::ok(name, format!("`{branch}`, not fetched yet"));
     }
-    Some(match (behind, ahead, blocked) {
+    match (behind, ahead, blocked) {
         (0, 0, _) => Check::ok(name, format!("`{branch}` is up to date with the remote's last known state")),
         (0, ahead, _) => Check::ok(name, format!("`{branch}` has {} not pushed", commits(ahead))),
         (behind, _, None) => {
@@ -270,15 +258,7 @@ fn check_branch(repository: Option<&Result<git::Repository, git::Error>>) -> Opt
             format!("`{branch}` is {} behind and cannot be updated: {why}", commits(behind)),
         )
         .fix("resolve that in the brain, then run `nugget sync`; merged units are found anyway"),
-    })
-}
-
-fn from_git_error(name: &'static str, error: &git::Error) -> Check {
-    let mut message = error.to_string();
-    if let Some(source) = std::error::Error::source(error) {
-        message = format!("{message}: {source}");
     }
-    Check::failure(name, message).fix_if_any(error.hint())
 }
 
 /// The brain's remote, with its GitHub repository and token.
@@ -287,8 +267,7 @@ struct RemoteChecks {
     remote: Option<git::Remote>,
     site: Option<(Host, Slug)>,
     found: Option<FoundToken>,
-    error: Option<String>,
-    hint: Option<&'static str>,
+    error: Option<Check>,
 }
 
 /// The answers of GitHub's API.
@@ -301,33 +280,24 @@ struct ApiAnswers {
 impl RemoteChecks {
     /// Reads git's configuration and finds the token, without network access.
     fn find(repository: Option<&git::Repository>, api: &str) -> Self {
-        let mut remote_checks = Self::default();
-        match repository.map(git::Repository::remote) {
-            Some(Ok(remote)) => remote_checks.remote = remote,
-            Some(Err(error)) => {
-                (remote_checks.error, remote_checks.hint) = (Some(error.to_string()), error.hint())
-            }
-            None => {}
+        let mut found = Self::default();
+        if let Some(Err(error)) = repository.map(|repository| found.read(repository, api)) {
+            found.error = Some(Check { fix: error.hint, ..Check::failure("token", error.message) });
         }
-        let Some(place) = remote_checks.remote.as_ref().and_then(git::Remote::parsed_url) else {
-            return remote_checks;
-        };
-        let found = remote::github_host(&place, api).and_then(|site| {
-            let found = site.as_ref().map_or(Ok(None), |(site, _)| site.token())?;
-            Ok((site, found))
-        });
-        match found {
-            Ok((site, found)) => (remote_checks.site, remote_checks.found) = (site, found),
-            Err(error) => (remote_checks.error, remote_checks.hint) = (Some(error.to_string()), error.hint()),
-        }
-        remote_checks
+        found
     }
 
-    fn count_branches(
-        &self,
-        repository: Option<&Result<git::Repository, git::Error>>,
-    ) -> Result<usize, git::Error> {
-        let (Some(Ok(repository)), Some(remote)) = (repository, &self.remote) else { return Ok(0) };
+    fn read(&mut self, repository: &git::Repository, api: &str) -> Result<(), CliError> {
+        self.remote = repository.remote()?;
+        let Some(url) = self.remote.as_ref().and_then(git::Remote::parsed_url) else { return Ok(()) };
+        let site = remote::github_host(&url, api)?;
+        self.found = site.as_ref().map_or(Ok(None), |(host, _)| host.token())?;
+        self.site = site;
+        Ok(())
+    }
+
+    fn count_branches(&self, repository: Option<&git::Repository>) -> Result<usize, git::Error> {
+        let (Some(repository), Some(remote)) = (repository, &self.remote) else { return Ok(0) };
         let place = remote.parsed_url();
         let takes_token =
             place.is_some_and(|place| matches!(place.scheme, git::Scheme::Https | git::Scheme::Http));
@@ -350,7 +320,7 @@ impl RemoteChecks {
     fn check_token(&self, answers: Option<&ApiAnswers>, offline: bool) -> Check {
         let name = "token";
         if let Some(error) = &self.error {
-            return Check::failure(name, error.clone()).fix_if_any(self.hint);
+            return error.clone();
         }
         let Some((site, _)) = &self.site else {
             return Check::ok(
@@ -408,18 +378,15 @@ impl RemoteChecks {
                 Check::warning(name, format!("{shown} is empty")).fix("git push origin HEAD, in the brain")
             }
             Some(Ok(count)) => Check::ok(name, format!("{shown}, {}", counted(count as u64, "branch"))),
-            Some(Err(error)) => {
-                let check = from_git_error(name, &error);
-                // Being offline is not a failure: captures wait and are sent later.
-                match error {
-                    git::Error::Remote {
-                        failure: git::RemoteFailure::Offline | git::RemoteFailure::TooLate,
-                        ..
-                    } => Check { level: Level::Warning, ..check }
-                        .fix("nothing is lost; captures are sent when the remote answers"),
-                    _ => check,
-                }
-            }
+            // Being offline is not a failure: captures wait and are sent later.
+            Some(Err(
+                error @ git::Error::Remote {
+                    failure: git::RemoteFailure::Offline | git::RemoteFailure::TooLate,
+                    ..
+                },
+            )) => Check::error(name, Level::Warning, &error, None)
+                .fix("nothing is lost; captures are sent when the remote answers"),
+            Some(Err(error)) => Check::error(name, Level::Failure, &error, error.hint()),
         }
     }
 
@@ -459,7 +426,7 @@ impl RemoteChecks {
 fn from_github_error(name: &'static str, error: &github::Error) -> Check {
     // A temporary error is not a failure.
     let level = if error.retry() == github::Retry::Never { Level::Failure } else { Level::Warning };
-    Check::new(name, level, error.to_string()).fix_if_any(error.hint())
+    Check::error(name, level, error, error.hint())
 }
 
 /// Whether Claude Code runs nugget's hook and knows its server.
@@ -479,10 +446,7 @@ fn check_client() -> [Check; 2] {
         json(here.join(".claude/settings.json")),
         json(here.join(".claude/settings.local.json")),
     ];
-    // Beside the folder, unless CLAUDE_CONFIG_DIR names it.
-    let is_moved = std::env::var_os("CLAUDE_CONFIG_DIR").is_some_and(|folder| !folder.is_empty());
-    let beside = if is_moved { folder.join(".claude.json") } else { folder.with_file_name(".claude.json") };
-    let (user_servers, project_servers) = (json(beside), json(here.join(".mcp.json")));
+    let (user_servers, project_servers) = (json(servers_file(&folder)), json(here.join(".mcp.json")));
 
     let plugin_folder = folder.join("skills/nugget");
     let is_plugin = plugin_folder.is_dir()
@@ -492,8 +456,10 @@ fn check_client() -> [Check; 2] {
                 plugins.iter().any(|(name, is_on)| name.starts_with("nugget@") && *is_on == true)
             })
         });
-    let is_hook = settings.iter().any(|settings| settings["disableAllHooks"] != true && has_hook(settings));
     let is_off = settings.iter().any(|settings| settings["disableAllHooks"] == true);
+    let is_hook = settings
+        .iter()
+        .any(|settings| settings["hooks"]["SessionEnd"].to_string().contains("capture-session"));
     let servers = [
         &user_servers["mcpServers"],
         &user_servers["projects"][here.to_string_lossy().as_ref()]["mcpServers"],
@@ -538,16 +504,6 @@ fn read_settings(path: &Path) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|error| format!("is not valid JSON: {error}"))
 }
 
-fn has_hook(settings: &Value) -> bool {
-    let matchers = settings["hooks"]["SessionEnd"].as_array();
-    let hooks = matchers.into_iter().flatten().filter_map(|matcher| matcher["hooks"].as_array()).flatten();
-    hooks.into_iter().any(|hook| {
-        let words = std::iter::once(&hook["command"]).chain(hook["args"].as_array().into_iter().flatten());
-        let words: Vec<&str> = words.filter_map(Value::as_str).collect();
-        words.join(" ").contains("capture-session")
-    })
-}
-
 fn has_server(servers: &Value) -> bool {
     servers.as_object().is_some_and(|servers| {
         servers.values().any(|server| {
@@ -564,21 +520,14 @@ fn check_queue(places: &StatePaths) -> Check {
     let name = "queue";
     let path = places.queue();
     let spooled = Spool::new(places.spool()).list().map_or(0, |spooled| spooled.len() as u64);
-    match std::fs::symlink_metadata(places.folder()) {
+    match path.try_exists() {
         // The check creates nothing, and a brain without captures has no queue yet.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Check::ok(name, "no capture yet");
-        }
+        Ok(false) if spooled == 0 => return Check::ok(name, "no capture yet"),
+        Ok(_) => {}
         Err(error) => {
             return Check::failure(name, format!("{}: {error}", places.folder().display()))
-                .fix("make this folder readable and writable");
+                .fix("make this a folder that you may read and write");
         }
-        Ok(metadata) if !metadata.is_dir() && !metadata.is_symlink() => {
-            return Check::failure(name, format!("{} is not a folder", places.folder().display()))
-                .fix("remove it");
-        }
-        Ok(_) if !path.exists() && spooled == 0 => return Check::ok(name, "no capture yet"),
-        Ok(_) => {}
     }
     let check = || -> Result<Check, queue::Error> {
         let queue = Queue::open(&path)?;
@@ -658,21 +607,18 @@ fn check_model(config: &Config) -> Check {
 /// The free space where captures are stored and where units are written.
 fn check_disk(places: &StatePaths, root: &Path) -> Check {
     let name = "disk";
-    let mut least: Option<(u64, PathBuf)> = None;
-    for folder in [places.folder(), root] {
-        // A missing folder will be created on the disk of its parent.
-        let Some(there) = folder.ancestors().find(|folder| folder.exists()) else { continue };
-        match rustix::fs::statvfs(there) {
-            Ok(disk) => {
-                let free = disk.f_bavail.saturating_mul(disk.f_frsize);
-                if least.as_ref().is_none_or(|(least, _)| free < *least) {
-                    least = Some((free, there.to_owned()));
-                }
-            }
-            Err(error) => return Check::warning(name, format!("{}: {error}", there.display())),
-        }
-    }
-    let Some((free, folder)) = least else { return Check::warning(name, "there is no folder to check") };
+    // A missing folder will be created on the disk of its parent.
+    let folders = [places.folder(), root].map(|folder| folder.ancestors().find(|folder| folder.exists()));
+    let free = |folder: &Path| match rustix::fs::statvfs(folder) {
+        Ok(disk) => Ok((disk.f_bavail.saturating_mul(disk.f_frsize), folder.to_owned())),
+        Err(error) => Err(format!("{}: {error}", folder.display())),
+    };
+    let least = folders.into_iter().flatten().map(free).collect::<Result<Vec<_>, _>>();
+    let (free, folder) = match least.map(|all| all.into_iter().min()) {
+        Ok(Some(least)) => least,
+        Ok(None) => return Check::warning(name, "there is no folder to check"),
+        Err(error) => return Check::warning(name, error),
+    };
     let message = format!("{} free for {}", size(free), folder.display());
     match free {
         _ if free < FREE_BYTES_MIN => Check::failure(name, message).fix("free some space: captures need it"),
@@ -716,10 +662,7 @@ fn check_versions(client: Option<String>, schemas: &[(&str, &Path)]) -> Check {
         }
     }
     let here = std::env::current_exe().and_then(std::fs::canonicalize).ok();
-    let on_path = std::env::var_os("PATH").and_then(|path| {
-        std::env::split_paths(&path).map(|folder| folder.join("nugget")).find(|program| program.is_file())
-    });
-    let on_path = on_path.and_then(|program| std::fs::canonicalize(program).ok());
+    let on_path = find_on_path("nugget").and_then(|program| std::fs::canonicalize(program).ok());
     match (here, on_path) {
         (Some(here), Some(other))
             if here != other && std::fs::read(&here).ok() != std::fs::read(&other).ok() =>
@@ -742,8 +685,4 @@ fn schema_of(path: &Path) -> Option<u32> {
     std::io::Read::read_exact(&mut std::fs::File::open(path).ok()?, &mut header).ok()?;
     let version = u32::from_be_bytes(header[60..64].try_into().ok()?);
     (header.starts_with(b"SQLite format 3\0") && version > 0).then_some(version)
-}
-
-fn client_program(config: &Config) -> PathBuf {
-    config.path("extract.claude").unwrap_or_else(|| "claude".into())
 }
