@@ -3,6 +3,7 @@
 //! A record of the installation is kept in nugget's data folder, with a copy of each file as it was. A file that
 //! has not changed since is restored byte for byte; from one that has changed only nugget's entries are removed.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::error::{CliError, USAGE};
 use crate::json_edit::{self, Added, Entry};
+use crate::output::short_path;
 use crate::plugin;
 
 /// Which sessions nugget is added to.
@@ -72,7 +74,7 @@ pub(crate) struct Change {
     after: Option<String>,
     /// The file without nugget's entries.
     original: Option<String>,
-    added: Vec<Added>,
+    pub(crate) added: Vec<Added>,
 }
 
 impl Change {
@@ -80,8 +82,19 @@ impl Change {
         self.before != self.after
     }
 
+    /// The file and its entries, for `--json`.
+    pub(crate) fn to_json(&self) -> Value {
+        json!({ "path": self.path, "entries": self.entries() })
+    }
+
+    /// The file and its entries in lines for a person.
+    pub(crate) fn describe(&self, sign: char) -> String {
+        let lines = self.entries().into_iter().map(|line| format!("    {sign} {line}\n"));
+        format!("  {}\n", short_path(&self.path)) + &lines.collect::<String>()
+    }
+
     /// One line for each entry.
-    pub(crate) fn entries(&self) -> Vec<String> {
+    fn entries(&self) -> Vec<String> {
         let line = |added: &Added| {
             let entry = &added.entry;
             let path = entry.path.iter().chain(&entry.key).map(String::as_str).collect::<Vec<_>>().join(".");
@@ -141,25 +154,15 @@ impl ClientFiles {
     /// The changes that install nugget, called as `program`.
     pub(crate) fn plan(&self, method: Method, program: &Program) -> Result<Plan, CliError> {
         let record = self.read_record()?;
-        let mut changes = Vec::new();
-        for (path, entries) in self.entries(method, program)? {
-            changes.push(self.change(&path, &entries, record.as_ref())?);
-        }
+        let mut wanted = self.entries(method, program)?;
         // Entries of an earlier installation in other files are removed.
         for edited in record.iter().flat_map(|record| &record.files) {
-            if changes.iter().all(|change| change.path != edited.path) {
-                let before = read(&edited.path)?;
-                let after = self.without(edited, before.as_deref())?;
-                let original = after.clone();
-                changes.push(Change {
-                    path: edited.path.clone(),
-                    before,
-                    after,
-                    original,
-                    added: Vec::new(),
-                });
+            if wanted.iter().all(|(path, _)| *path != edited.path) {
+                wanted.push((edited.path.clone(), Vec::new()));
             }
         }
+        let changes = wanted.iter().map(|(path, entries)| self.change(path, entries, record.as_ref()));
+        let changes = changes.collect::<Result<Vec<_>, _>>()?;
         let plugin = (method == Method::Plugin).then(|| {
             let mut files: Vec<_> =
                 plugin::FILES.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
@@ -290,76 +293,53 @@ impl ClientFiles {
     }
 
     fn entries(&self, method: Method, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, CliError> {
-        let permission = |tool: &str| Entry {
-            path: ["permissions", "allow"].map(str::to_owned).to_vec(),
-            key: None,
-            value: tool.into(),
-        };
+        let permission = |tool: &str| Entry::new(&["permissions", "allow"], None, tool.into());
         if method == Method::Plugin {
             return Ok(vec![(self.settings.clone(), vec![permission(plugin::TOOL)])]);
         }
-        let present = self.without_entries(&self.settings)?;
+        let settings = self.value_without_entries(&self.settings)?;
         let mut entries = vec![permission(plugin::SERVER_TOOL)];
         for (event, command, seconds) in plugin::HOOKS {
             let command = program.hook(self.scope, command);
             let hook = json!({"hooks": [{"type": "command", "command": command, "timeout": seconds}]});
             // A hook that the user has written by hand is kept instead.
-            if !has_own_hook(&self.settings, present.as_deref(), event, &hook)? {
-                let path = ["hooks", event].map(str::to_owned).to_vec();
-                entries.push(Entry { path, key: None, value: hook });
+            if !has_own_hook(&settings["hooks"][event], &hook) {
+                entries.push(Entry::new(&["hooks", event], None, hook));
             }
         }
         let mut all = vec![(self.settings.clone(), entries)];
         let server =
             json!({"type": "stdio", "command": program.word(), "args": ["serve"], "alwaysLoad": true});
-        let present = self.without_entries(&self.servers)?;
-        let by_hand = json_edit::get(present.as_deref().unwrap_or_default(), &["mcpServers", "nugget"])
-            .map_err(|error| invalid_file(&self.servers, &error))?;
-        let is_by_hand = by_hand.is_some_and(|by_hand| {
-            by_hand != server && by_hand.pointer("/args/0").is_some_and(|argument| argument == "serve")
-        });
-        if !is_by_hand {
-            let path = vec!["mcpServers".to_owned()];
-            all.push((
-                self.servers.clone(),
-                vec![Entry { path, key: Some("nugget".to_owned()), value: server }],
-            ));
+        let by_hand = &self.value_without_entries(&self.servers)?["mcpServers"]["nugget"];
+        if *by_hand == server || by_hand["args"][0] != "serve" {
+            let entry = Entry::new(&["mcpServers"], Some("nugget"), server);
+            all.push((self.servers.clone(), vec![entry]));
         }
         Ok(all)
     }
 
-    /// A file without nugget's entries.
-    fn without_entries(&self, path: &Path) -> Result<Option<String>, CliError> {
-        let text = read(path)?;
-        match self
-            .read_record()?
-            .and_then(|record| record.files.into_iter().find(|edited| edited.path == path))
-        {
-            Some(edited) => self.without(&edited, text.as_deref()),
-            None => Ok(text),
+    /// What a file says without nugget's entries.
+    fn value_without_entries(&self, path: &Path) -> Result<Value, CliError> {
+        let mut text = read(path)?;
+        let files = self.read_record()?.map(|record| record.files).unwrap_or_default();
+        if let Some(edited) = files.iter().find(|edited| edited.path == path) {
+            text = self.without(edited, text.as_deref())?;
         }
+        json_edit::value(&text.unwrap_or_default()).map_err(|error| invalid_file(path, &error))
     }
 
     fn change(&self, path: &Path, entries: &[Entry], record: Option<&Record>) -> Result<Change, CliError> {
         let before = read(path)?;
         let edited = record.and_then(|record| record.files.iter().find(|edited| edited.path == path));
-        let invalid = |error: json_edit::Error| invalid_file(path, &error);
-        let text = before.as_deref().unwrap_or_default();
-        if let Some(edited) = edited {
-            // If all entries are there, the file does not change.
-            let is_there = |entry: &Entry| matches!(json_edit::add(text, entry), Ok(None));
-            if edited.added.iter().all(|added| entries.contains(&added.entry)) && entries.iter().all(is_there)
-            {
-                let original = self.copy(edited)?;
-                let after = before.clone();
-                return Ok(Change {
-                    path: path.to_owned(),
-                    before,
-                    after,
-                    original,
-                    added: edited.added.clone(),
-                });
-            }
+        let present = before.as_deref().unwrap_or_default();
+        let is_there = |entry: &Entry| matches!(json_edit::add(present, entry), Ok(None));
+        let is_complete = |edited: &&EditedFile| {
+            edited.added.iter().all(|added| entries.contains(&added.entry)) && entries.iter().all(is_there)
+        };
+        // If all entries are there, the file does not change.
+        if let Some(edited) = edited.filter(is_complete) {
+            let (original, after, added) = (self.copy(edited)?, before.clone(), edited.added.clone());
+            return Ok(Change { path: path.to_owned(), before, after, original, added });
         }
         let original = match edited {
             Some(edited) => self.without(edited, before.as_deref())?,
@@ -368,7 +348,9 @@ impl ClientFiles {
         let mut text = original.clone().unwrap_or_default();
         let mut added = Vec::new();
         for entry in entries {
-            if let Some((next, done)) = json_edit::add(&text, entry).map_err(invalid)? {
+            if let Some((next, done)) =
+                json_edit::add(&text, entry).map_err(|error| invalid_file(path, &error))?
+            {
                 text = next;
                 added.push(done);
             }
@@ -405,32 +387,24 @@ impl ClientFiles {
     /// The entries that an installation adds, in case the record is lost. Containers are kept.
     fn default_edits(&self) -> Result<Vec<EditedFile>, CliError> {
         let programs = [Some(Program::Named), Program::here().ok()];
-        let mut all: Vec<EditedFile> = Vec::new();
+        let mut all: BTreeMap<PathBuf, Vec<Added>> = BTreeMap::new();
         for program in programs.iter().flatten() {
             for method in [Method::Plugin, Method::Settings] {
                 for (path, entries) in self.entries(method, program)? {
+                    let text = read(&path)?.unwrap_or_default();
                     let added = entries.into_iter().map(|entry| Added {
                         present: entry.path.len(),
-                        blank: None,
+                        edit: None,
                         entry,
                     });
-                    let added: Vec<Added> = added.collect();
-                    match all.iter_mut().find(|edited| edited.path == path) {
-                        Some(edited) => edited.added.extend(added),
-                        None => all.push(EditedFile { path, copy: None, after: String::new(), added }),
-                    }
+                    let is_there = |added: &Added| matches!(json_edit::remove(&text, added), Ok(Some(_)));
+                    all.entry(path).or_default().extend(added.filter(is_there));
                 }
             }
         }
-        for edited in &mut all {
-            let text = read(&edited.path)?;
-            // Without a copy a file never counts as created by nugget.
-            edited.added.retain(|added| {
-                text.as_deref().is_some_and(|text| matches!(json_edit::remove(text, added), Ok(Some(_))))
-            });
-        }
-        all.retain(|edited| !edited.added.is_empty());
-        Ok(all)
+        // Without a copy a file never counts as created by nugget.
+        let edited = |(path, added)| EditedFile { path, copy: None, after: String::new(), added };
+        Ok(all.into_iter().filter(|(_, added)| !added.is_empty()).map(edited).collect())
     }
 
     fn write(&self, change: &Change) -> Result<(), CliError> {
@@ -510,15 +484,12 @@ pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
         .find(is_program)
 }
 
-/// Whether the settings have another hook for the event that calls nugget.
-fn has_own_hook(path: &Path, text: Option<&str>, event: &str, ours: &Value) -> Result<bool, CliError> {
-    let groups = json_edit::get(text.unwrap_or_default(), &["hooks", event])
-        .map_err(|error| invalid_file(path, &error))?;
-    let groups =
-        groups.as_ref().and_then(Value::as_array).into_iter().flatten().filter(|group| *group != ours);
-    let hooks = groups.filter_map(|group| group.get("hooks")?.as_array()).flatten();
-    let mut commands = hooks.filter_map(|hook| hook.get("command")?.as_str());
-    Ok(commands.any(|command| calls_nugget(command) && !command.contains("command -v")))
+/// Whether an event's hooks have another one that calls nugget.
+fn has_own_hook(groups: &Value, ours: &Value) -> bool {
+    let groups = groups.as_array().into_iter().flatten().filter(|group| *group != ours);
+    let hooks = groups.filter_map(|group| group["hooks"].as_array()).flatten();
+    let mut commands = hooks.filter_map(|hook| hook["command"].as_str());
+    commands.any(|command| calls_nugget(command) && !command.contains("command -v"))
 }
 
 /// Whether a command is one of nugget's hooks, as a person would write it.
@@ -538,17 +509,12 @@ fn is_ours(folder: &Path) -> bool {
 /// Removes the plugin's files, and the folders that are then empty.
 fn remove_plugin(folder: &Path) -> Result<(), CliError> {
     let files = plugin::FILES.iter().map(|(path, _)| *path).chain([plugin::PATH_FILE]);
-    let mut folders = vec![folder.to_owned()];
     for file in files {
-        let path = folder.join(file);
-        remove_file(&path)?;
-        let parents = path.ancestors().skip(1).take_while(|parent| parent.starts_with(folder));
-        folders.extend(parents.map(Path::to_owned));
+        remove_file(&folder.join(file))?;
     }
-    folders.sort_by_key(|folder| std::cmp::Reverse(folder.components().count()));
-    folders.dedup();
-    for folder in folders {
-        let _ = fs::remove_dir(folder);
+    for entry in walkdir::WalkDir::new(folder).contents_first(true).into_iter().flatten() {
+        // Fails for what is no folder, or not empty.
+        let _ = fs::remove_dir(entry.path());
     }
     Ok(())
 }

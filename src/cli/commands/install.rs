@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::integration::{
-    ClientFiles, Method, Plan, Program, Scope, calls_nugget, find_on_path, invalid_file,
+    Change, ClientFiles, Method, Plan, Program, Scope, calls_nugget, find_on_path, invalid_file,
 };
 use crate::output::{self, short_path};
 use crate::subprocess::version_of;
@@ -78,11 +78,7 @@ impl InstallArgs {
             client_files.apply(&plan)?;
         }
         if self.json {
-            let files: Vec<Value> = plan
-                .changes
-                .iter()
-                .map(|change| json!({ "path": change.path, "entries": change.entries() }))
-                .collect();
+            let files: Vec<Value> = plan.changes.iter().map(Change::to_json).collect();
             return output::print_json(&json!({
                 "how": method, "changed": plan.is_new && !self.dry_run, "would_change": plan.is_new,
                 "program": program.word(), "plugin": plan.plugin.as_ref().map(|(folder, _)| folder),
@@ -114,12 +110,8 @@ fn describe(plan: &Plan) -> String {
     if let Some((folder, files)) = &plan.plugin {
         text.push_str(&format!("  {}: the plugin, {} files\n", short_path(folder), files.len()));
     }
-    for change in plan.changes.iter().filter(|change| !change.entries().is_empty()) {
-        text.push_str(&format!("  {}\n", short_path(&change.path)));
-        for line in change.entries() {
-            text.push_str(&format!("    + {line}\n"));
-        }
-    }
+    let changes = plan.changes.iter().filter(|change| !change.added.is_empty());
+    text.extend(changes.map(|change| change.describe('+')));
     text
 }
 
@@ -129,16 +121,13 @@ fn find_conflicts(client_files: &ClientFiles, method: Method) -> Result<Vec<Stri
         Ok(text) => text,
         Err(_) => return Ok(Vec::new()),
     };
-    let get = |path: &[&str]| {
-        json_edit::get(&text, path).map_err(|error| invalid_file(&client_files.settings, &error))
-    };
+    let settings = json_edit::value(&text).map_err(|error| invalid_file(&client_files.settings, &error))?;
     let shown = short_path(&client_files.settings);
     let mut notes = Vec::new();
-    if get(&["disableAllHooks"])? == Some(Value::Bool(true)) {
+    if settings["disableAllHooks"] == true {
         notes.push(format!("{shown} has disableAllHooks: no session is captured while it is set"));
     }
-    let plugins = get(&["enabledPlugins"])?;
-    for (name, enabled) in plugins.as_ref().and_then(Value::as_object).into_iter().flatten() {
+    for (name, enabled) in settings["enabledPlugins"].as_object().into_iter().flatten() {
         if name == plugin::ID && *enabled == false {
             notes.push(format!("{shown} disables the plugin: run `claude plugin enable {name}`"));
         } else if name.starts_with("nugget@") && name != plugin::ID && *enabled == true {
@@ -148,13 +137,13 @@ fn find_conflicts(client_files: &ClientFiles, method: Method) -> Result<Vec<Stri
         }
     }
     let tool = if method == Method::Plugin { plugin::TOOL } else { plugin::SERVER_TOOL };
-    let denied = get(&["permissions", "deny"])?;
-    for rule in denied.as_ref().and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
+    let denied = settings["permissions"]["deny"].as_array().into_iter().flatten();
+    for rule in denied.filter_map(Value::as_str) {
         if rule == tool || rule == "mcp__*" || rule == tool.trim_end_matches("__get_relevant_context") {
             notes.push(format!("{shown} denies {rule}: sessions cannot use the tool"));
         }
     }
-    let hooks = get(&["hooks", "SessionEnd"])?.map(|hooks| hooks.to_string()).unwrap_or_default();
+    let hooks = settings["hooks"]["SessionEnd"].to_string();
     if method == Method::Plugin && calls_nugget(&hooks.replace('"', " ")) {
         notes.push(format!("{shown} has your own hook for nugget, and so has the plugin"));
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::integration::{ClientFiles, Scope};
+use crate::integration::{Change, ClientFiles, Scope};
 use crate::output::{self, short_path};
 
 const AFTER: &str = "\
@@ -40,10 +40,7 @@ impl UninstallArgs {
             files.remove(&changes, plugin.as_deref())?;
         }
         if self.json {
-            let listed: Vec<_> = changes
-                .iter()
-                .map(|change| json!({ "path": change.path, "entries": change.entries() }))
-                .collect();
+            let listed: Vec<_> = changes.iter().map(Change::to_json).collect();
             return output::print_json(&json!({
                 "changed": is_installed && !self.dry_run, "would_change": is_installed, "plugin": plugin, "files": listed,
             }));
@@ -56,12 +53,7 @@ impl UninstallArgs {
         if let Some(folder) = &plugin {
             text.push_str(&format!("  {}: the plugin\n", short_path(folder)));
         }
-        for change in &changes {
-            text.push_str(&format!("  {}\n", short_path(&change.path)));
-            for line in change.entries() {
-                text.push_str(&format!("    - {line}\n"));
-            }
-        }
+        text.extend(changes.iter().map(|change| change.describe('-')));
         output::print(&text)
     }
 }
