@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-mod builtin_rules;
+mod conditions;
 mod entropy;
 mod rules;
 mod view;
@@ -160,7 +160,7 @@ fn replace(text: &str, mut found: Vec<Finding>) -> Option<String> {
     for Finding { range, rule } in &merged {
         kept.push_str(&text[at..range.start]);
         kept.push_str("[redacted: ");
-        kept.push_str(RULES.rules[*rule].kind);
+        kept.push_str(&RULES.rules[*rule].kind);
         kept.push(']');
         at = range.end;
     }

@@ -1,4 +1,4 @@
-//! The rules that recognise a secret, gitleaks' and [`builtin_rules`], and how they are applied to a text.
+//! The rules that recognise a secret, gitleaks' and ours, and how they are applied to a text.
 //!
 //! One pass over the text finds the keywords of all rules. An expression is tried only near one of its
 //! keywords, and compiled when that first happens.
@@ -10,7 +10,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::builtin_rules::{self, Match};
+use super::conditions::{Condition, Match, condition};
 use super::entropy::{entropy, is_mixed, is_placeholder};
 
 /// How far before a keyword a match may begin, and how far after it it may end, in bytes. A secret that
@@ -23,7 +23,7 @@ const EXPRESSION_BYTES_MAX: usize = 64 << 20;
 const SCRATCH_BYTES_MAX: usize = 128 << 10;
 
 pub(super) struct Rule {
-    pub(super) kind: &'static str,
+    pub(super) kind: String,
     pattern: String,
     regex: OnceLock<Option<Regex>>,
     /// Whether a match may have any length; then the whole text is searched.
@@ -34,7 +34,7 @@ pub(super) struct Rule {
 }
 
 enum Test {
-    Builtin(fn(&Match<'_>) -> bool),
+    Condition(Condition),
     Gitleaks { entropy: f64, group: usize, allowed: Vec<Allowlist> },
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Rules {
     keywords: AhoCorasick,
     /// The rules of each keyword, by the keyword's index.
     rules_of_keyword: Vec<Vec<u16>>,
-    allowed: Vec<Allowlist>,
+    allowed: Allowlist,
     /// The index of the rule that names secrets in base64 or hexadecimal digits.
     pub(super) encoded: usize,
 }
@@ -110,14 +110,18 @@ impl Rules {
             let matched =
                 Match { secret: &text[secret.clone()], whole: &text[whole.start() - name..whole.end()], key };
             let is_secret = match &rule.test {
-                Test::Builtin(test) => test(&matched),
+                Test::Condition(is_secret) => is_secret(&matched),
                 Test::Gitleaks { entropy: above, allowed, .. } => {
                     let line = || line_of(text, secret.clone());
                     let has_entropy = *above == 0.0 || entropy(matched.secret) > *above;
                     let is_allowed = is_placeholder(matched.secret)
-                        || self.allowed.iter().chain(allowed).any(|allowed| allowed.covers(&matched, line));
+                        || [&self.allowed]
+                            .into_iter()
+                            .chain(allowed)
+                            .any(|allowed| allowed.covers(&matched, line));
                     // In code such words are often followed by names.
-                    let is_name = KEYWORD_ONLY.contains(&rule.kind) && !is_mixed(matched.secret, 2, 3);
+                    let is_name =
+                        KEYWORD_ONLY.contains(&rule.kind.as_str()) && !is_mixed(matched.secret, 2, 3);
                     has_entropy && !is_allowed && !is_name
                 }
             };
@@ -135,61 +139,47 @@ impl Rules {
     }
 
     fn load() -> Self {
-        let data: Gitleaks = toml::from_str(include_str!("../rules/gitleaks.toml"))
+        let ours: RuleFile = toml::from_str(include_str!("../rules/nugget.toml"))
+            .unwrap_or_else(|error| unreachable!("our rules cannot be read: {error}"));
+        let gitleaks: RuleFile = toml::from_str(include_str!("../rules/gitleaks.toml"))
             .unwrap_or_else(|error| unreachable!("gitleaks' rules cannot be read: {error}"));
         let mut rules = Vec::new();
         let mut keywords: Vec<String> = Vec::new();
         let mut rules_of_keyword: Vec<Vec<u16>> = Vec::new();
-        let mut add = |rule: Rule, rule_keywords: &[&str]| {
+        let mut add = |data: RuleData, test: Test| {
             let number = u16::try_from(rules.len()).unwrap_or(u16::MAX);
-            rules.push(rule);
-            for keyword in rule_keywords {
-                let index = keywords.iter().position(|known| known == keyword).unwrap_or_else(|| {
-                    keywords.push((*keyword).to_owned());
+            for keyword in data.keywords {
+                let index = keywords.iter().position(|known| *known == keyword).unwrap_or_else(|| {
+                    keywords.push(keyword);
                     rules_of_keyword.push(Vec::new());
                     keywords.len() - 1
                 });
                 rules_of_keyword[index].push(number);
             }
-        };
-        for builtin in builtin_rules::rules() {
-            let rule = Rule {
-                kind: builtin.kind,
-                pattern: builtin.pattern,
+            rules.push(Rule {
+                is_long: LONG.contains(&data.id.as_str()),
+                kind: data.id,
+                pattern: data.regex,
                 regex: OnceLock::new(),
-                is_long: builtin.is_long,
-                is_certain: builtin.is_certain,
-                test: Test::Builtin(builtin.is_secret),
-            };
-            add(rule, builtin.keywords);
-        }
-        for rule in data.rules {
-            let is_long = ["private-key", "kubernetes-secret-yaml"].contains(&rule.id.as_str());
-            let rule_keywords: Vec<&str> = rule.keywords.iter().map(String::as_str).collect();
-            let compiled = Rule {
-                is_certain: !rule.regex.contains(ASSIGNED),
-                pattern: relaxed(&rule.regex),
-                regex: OnceLock::new(),
-                is_long,
-                test: Test::Gitleaks {
-                    entropy: rule.entropy,
-                    group: rule.secret_group,
-                    allowed: rule.allowlists,
-                },
-                // One string for each rule, for the lifetime of the process.
-                kind: Box::leak(rule.id.into_boxed_str()),
-            };
-            add(compiled, &rule_keywords);
-        }
-        let encoded = Rule {
-            kind: "encoded secret",
-            pattern: String::from("[^\\s\\S]"),
-            regex: OnceLock::new(),
-            is_long: false,
-            is_certain: true,
-            test: Test::Builtin(|_| false),
+                is_certain: !data.context,
+                test,
+            });
         };
-        add(encoded, &[]);
+        for data in ours.rules {
+            let is_secret = condition(&data.condition)
+                .unwrap_or_else(|| unreachable!("{} has an unknown condition", data.id));
+            add(data, Test::Condition(is_secret));
+        }
+        for mut data in gitleaks.rules {
+            data.context = data.regex.contains(ASSIGNED);
+            data.regex = relaxed(&data.regex);
+            let allowed = std::mem::take(&mut data.allowlists);
+            let test = Test::Gitleaks { entropy: data.entropy, group: data.secret_group, allowed };
+            add(data, test);
+        }
+        let never = r"[^\s\S]".to_owned();
+        let encoded = RuleData { id: "encoded secret".to_owned(), regex: never, ..RuleData::default() };
+        add(encoded, Test::Condition(|_| true));
         let encoded = rules.len() - 1;
         let keywords = AhoCorasick::builder()
             .ascii_case_insensitive(true)
@@ -197,7 +187,7 @@ impl Rules {
             .kind(Some(AhoCorasickKind::DFA))
             .build(&keywords)
             .unwrap_or_else(|error| unreachable!("the rules' keywords: {error}"));
-        Self { rules, keywords, rules_of_keyword, allowed: vec![data.allowlist], encoded }
+        Self { rules, keywords, rules_of_keyword, allowed: gitleaks.allowlist, encoded }
     }
 }
 
@@ -219,7 +209,7 @@ impl Rule {
     /// The named group, the one that gitleaks would take, or the whole match.
     fn secret(&self, captures: &Captures<'_>) -> Option<Range<usize>> {
         let group = match &self.test {
-            Test::Builtin(_) => captures.name("secret"),
+            Test::Condition(_) => captures.name("secret"),
             Test::Gitleaks { group: 0, .. } => {
                 (1..captures.len()).filter_map(|group| captures.get(group)).find(|group| !group.is_empty())
             }
@@ -249,6 +239,9 @@ fn relaxed(pattern: &str) -> String {
     format!("{flags}{pattern}").replace(r#"(?:[\x60'"\s;]|\\[nr]|$)"#, r"(?:[^\w=-]|$)")
 }
 
+/// Rules whose matches may have any length.
+const LONG: [&str; 3] = ["private key", "private-key", "kubernetes-secret-yaml"];
+
 /// gitleaks rules that rely on a keyword alone; the second one only in certain files.
 const KEYWORD_ONLY: [&str; 2] = ["generic-api-key", "hashicorp-tf-password"];
 
@@ -263,14 +256,16 @@ fn line_of(text: &[u8], range: Range<usize>) -> &[u8] {
 }
 
 #[derive(Deserialize)]
-struct Gitleaks {
+struct RuleFile {
+    #[serde(default)]
     allowlist: Allowlist,
-    rules: Vec<GitleaksRule>,
+    rules: Vec<RuleData>,
 }
 
-#[derive(Deserialize)]
+/// A rule of gitleaks or of ours; only ours have `condition` and `context`.
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct GitleaksRule {
+struct RuleData {
     id: String,
     regex: String,
     #[serde(default)]
@@ -280,10 +275,14 @@ struct GitleaksRule {
     keywords: Vec<String>,
     #[serde(default)]
     allowlists: Vec<Allowlist>,
+    #[serde(default)]
+    condition: String,
+    #[serde(default)]
+    context: bool,
 }
 
 /// Matches that are no secrets.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Allowlist {
     #[serde(default)]
@@ -342,7 +341,7 @@ mod tests {
             rules.rules.iter().filter(|rule| matches!(rule.test, Test::Gitleaks { .. })).collect();
         assert_eq!(gitleaks.len(), 221, "all rules of 8.30.1 except the one that has only a path");
         let broken: Vec<&str> =
-            rules.rules.iter().filter(|rule| rule.regex().is_none()).map(|rule| rule.kind).collect();
+            rules.rules.iter().filter(|rule| rule.regex().is_none()).map(|rule| rule.kind.as_str()).collect();
         assert!(broken.is_empty(), "{broken:?}");
     }
 }

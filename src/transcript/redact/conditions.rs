@@ -1,0 +1,133 @@
+//! What a match of one of our rules must satisfy beside its expression.
+
+use super::entropy::{decode_text, entropy, is_placeholder, is_random, is_word, looks_random};
+
+/// A match of an expression, for the tests that it cannot express.
+pub(super) struct Match<'a> {
+    pub(super) secret: &'a [u8],
+    pub(super) whole: &'a [u8],
+    /// The name that the match begins in: all of `MY_API_KEY`, not only the rule's keyword.
+    pub(super) key: &'a [u8],
+}
+
+/// Tests whether a match is a secret.
+pub(super) type Condition = fn(&Match<'_>) -> bool;
+
+const SYMBOLS: &[u8] = b"!@#$%^&*+=?~";
+
+/// The condition of this name, none if it is empty; `None` if no condition has the name.
+pub(super) fn condition(name: &str) -> Option<Condition> {
+    Some(match name {
+        "" => |_| true,
+        "value" => is_value,
+        "random" => |found| is_random(found.secret),
+        "looks-random" => |found| is_value(found) && looks_random(found.secret),
+        "no-word" => |found| is_value(found) && !is_word(found.secret),
+        "digit" => |found| is_value(found) && has_digit(found.secret),
+        "no-numbers" => {
+            |found| is_value(found) && !found.secret.iter().all(|byte| b"0123456789:".contains(byte))
+        }
+        // A complete key, or either half of one that was cut in two; not a mere mention of its marks.
+        "key-body" => |found| {
+            let runs = |byte: &u8| !byte.is_ascii_alphanumeric() && !b"+/=".contains(byte);
+            found.whole.split(runs).any(|run| run.len() >= 24)
+        },
+        "vendor-key" => |found| entropy(found.secret) >= 2.8 && has_digit(found.secret),
+        "credentials" => |found| decode_text(found.secret).is_some_and(|text| text.contains(&b':')),
+        "cookie" => |found| {
+            let mut words = found.secret.split(|byte| b";= ".contains(byte));
+            words.any(|word| word.len() >= 12 && looks_random(word) && !is_placeholder(word))
+        },
+        "url-password" => |found| {
+            const STAND_INS: [&[u8]; 7] = [b"password", b"pass", b"passwd", b"pwd", b"pw", b"secret", b"..."];
+            is_value(found) && !STAND_INS.iter().any(|word| found.secret.eq_ignore_ascii_case(word))
+        },
+        "url-parameter" => |found| {
+            let is_password = contains(found.whole, b"pass") || contains(found.whole, b"pwd");
+            is_value(found) && (is_random(found.secret) || is_password && has_digit(found.secret))
+        },
+        "command-password" => |found| {
+            is_value(found)
+                && !b"-/~.".contains(&found.secret[0])
+                && has_digit(found.secret)
+                && has_letter(found.secret)
+        },
+        "sql-password" => {
+            |found| is_value(found) && (has_digit(found.secret) || contains(found.whole, b"identified"))
+        }
+        "prose-password" => |found| {
+            let secret = found.secret;
+            let symbols = secret[..secret.len() - 1].iter().any(|byte| SYMBOLS.contains(byte));
+            is_value(found)
+                && has_letter(secret)
+                && (has_digit(secret) || symbols)
+                && !is_path(secret)
+                && !is_name_of_code(secret)
+        },
+        "quoted-assignment" => |found| {
+            let password = contains(found.key, b"pass") || contains(found.key, b"pwd");
+            let symbols = found.secret.iter().any(|byte| byte.is_ascii_digit() || SYMBOLS.contains(byte));
+            let plain = !found.secret.iter().any(|byte| b"({<".contains(byte));
+            is_value(found)
+                && (is_random(found.secret) || is_base64_text(found.secret) || password && symbols && plain)
+        },
+        "assignment" => |found| {
+            let is_upper = found.key.iter().all(|byte| !byte.is_ascii_lowercase());
+            let plain = !found.secret.iter().any(|byte| b".(:".contains(byte));
+            is_value(found)
+                && (is_random(found.secret)
+                    || is_base64_text(found.secret) && contains(found.whole, b":")
+                    || is_upper && has_digit(found.secret) && has_letter(found.secret) && plain)
+        },
+        "far-secret" => |found| {
+            let digits = found.secret.iter().filter(|byte| byte.is_ascii_digit()).count();
+            let joints = found.secret.iter().filter(|byte| b"/_-".contains(byte)).count();
+            is_random(found.secret)
+                && found.secret.iter().any(u8::is_ascii_lowercase)
+                && found.secret.iter().any(u8::is_ascii_uppercase)
+                && digits >= 3
+                && joints * 8 <= found.secret.len()
+                && entropy(found.secret) >= 3.7
+        },
+        _ => return None,
+    })
+}
+
+fn is_value(found: &Match<'_>) -> bool {
+    !is_placeholder(found.secret)
+}
+
+/// Whether a value is padded base64 of printable text, as in a Kubernetes secret.
+fn is_base64_text(secret: &[u8]) -> bool {
+    secret.len() >= 8
+        && secret.len().is_multiple_of(4)
+        && secret.ends_with(b"=")
+        && decode_text(secret).is_some()
+}
+
+fn has_digit(word: &[u8]) -> bool {
+    word.iter().any(u8::is_ascii_digit)
+}
+
+fn has_letter(word: &[u8]) -> bool {
+    word.iter().any(u8::is_ascii_alphabetic)
+}
+
+fn is_path(word: &[u8]) -> bool {
+    word.iter().filter(|byte| **byte == b'/').count() >= 2
+        || word.starts_with(b"/")
+        || word.starts_with(b"./")
+}
+
+/// Whether a word is a name in code, such as `argon2.hash` or `field_1;`, and no password.
+fn is_name_of_code(word: &[u8]) -> bool {
+    let word = word.strip_suffix(b";").unwrap_or(word);
+    let joints = word.iter().any(|byte| b"._".contains(byte));
+    joints
+        && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"._,".contains(byte))
+        && !looks_random(word)
+}
+
+fn contains(text: &[u8], lower: &[u8]) -> bool {
+    memchr::memmem::find(&text.to_ascii_lowercase(), lower).is_some()
+}
