@@ -52,101 +52,18 @@ const DOMAINS: [(&str, &str); 11] = [
     ),
 ];
 
-/// Words that give a tag. The second is the tag if it differs from the word.
-const TAGS: [(&str, &str); 92] = [
-    ("rust", ""),
-    ("cargo", "rust"),
-    ("rustc", "rust"),
-    ("clippy", "rust"),
-    ("tokio", ""),
-    ("serde", ""),
-    ("sqlx", ""),
-    ("axum", ""),
-    ("rayon", ""),
-    ("python", ""),
-    ("python3", "python"),
-    ("pytest", ""),
-    ("django", ""),
-    ("flask", ""),
-    ("fastapi", ""),
-    ("pandas", ""),
-    ("numpy", ""),
-    ("pip", "python"),
-    ("uv", ""),
-    ("poetry", ""),
-    ("mypy", ""),
-    ("ruff", ""),
-    ("celery", ""),
-    ("sqlalchemy", ""),
-    ("alembic", ""),
-    ("asyncio", ""),
-    ("pydantic", ""),
-    ("typescript", ""),
-    ("javascript", ""),
-    ("tsc", "typescript"),
-    ("node", ""),
-    ("npm", ""),
-    ("pnpm", ""),
-    ("yarn", ""),
-    ("react", ""),
-    ("vue", ""),
-    ("svelte", ""),
-    ("nextjs", ""),
-    ("vite", ""),
-    ("vitest", ""),
-    ("jest", ""),
-    ("eslint", ""),
-    ("tailwind", ""),
-    ("prisma", ""),
-    ("playwright", ""),
-    ("express", ""),
-    ("zod", ""),
-    ("go", ""),
-    ("golang", "go"),
-    ("goroutine", "go"),
-    ("goroutines", "go"),
-    ("java", ""),
-    ("kotlin", ""),
-    ("gradle", ""),
-    ("maven", ""),
-    ("ruby", ""),
-    ("rails", ""),
-    ("php", ""),
-    ("elixir", ""),
-    ("swift", ""),
-    ("postgres", ""),
-    ("postgresql", "postgres"),
-    ("psql", "postgres"),
-    ("mysql", ""),
-    ("sqlite", ""),
-    ("redis", ""),
-    ("kafka", ""),
-    ("mongodb", ""),
-    ("pgbouncer", ""),
-    ("elasticsearch", ""),
-    ("docker", ""),
-    ("dockerfile", "docker"),
-    ("kubernetes", ""),
-    ("kubectl", "kubernetes"),
-    ("helm", ""),
-    ("terraform", ""),
-    ("nginx", ""),
-    ("alpine", ""),
-    ("aws", ""),
-    ("github", ""),
-    ("ansible", ""),
-    ("systemd", ""),
-    ("git", ""),
-    ("grpc", ""),
-    ("protobuf", ""),
-    ("graphql", ""),
-    ("http", ""),
-    ("jwt", ""),
-    ("oauth", ""),
-    ("bash", ""),
-    ("make", ""),
-    ("webpack", ""),
-];
+/// Words that give a tag: `word`, or `word=tag` if the tag differs.
+const TAGS: &str = "
+    rust cargo=rust rustc=rust clippy=rust tokio serde sqlx axum rayon python python3=python pytest
+    django flask fastapi pandas numpy pip=python uv poetry mypy ruff celery sqlalchemy alembic
+    asyncio pydantic typescript javascript tsc=typescript node npm pnpm yarn react vue svelte nextjs
+    vite vitest jest eslint tailwind prisma playwright express zod go golang=go goroutine=go
+    goroutines=go java kotlin gradle maven ruby rails php elixir swift postgres postgresql=postgres
+    psql=postgres mysql sqlite redis kafka mongodb pgbouncer elasticsearch docker dockerfile=docker
+    kubernetes kubectl=kubernetes helm terraform nginx alpine aws github ansible systemd git grpc
+    protobuf graphql http jwt oauth bash make webpack
+";
+
 /// Everyday words that are tool names only in commands.
 const ONLY_IN_COMMANDS: [&str; 6] = ["go", "node", "make", "express", "swift", "http"];
 
@@ -179,8 +96,8 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
         text.to_lowercase().split(|c: char| !c.is_alphanumeric()).map(str::to_owned).collect()
     };
     let in_lesson = words(lesson);
-    for (word, tag) in TAGS {
-        let tag = if tag.is_empty() { word } else { tag };
+    for entry in TAGS.split_whitespace() {
+        let (word, tag) = entry.split_once('=').unwrap_or((entry, entry));
         let everyday = ONLY_IN_COMMANDS.contains(&word);
         let seen = in_lesson.iter().any(|other| other == word) && !everyday
             || everyday && lesson.contains(&format!("`{word} "))
