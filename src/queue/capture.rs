@@ -91,27 +91,6 @@ impl FromStr for Stage {
     }
 }
 
-/// How a capture ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// Its units are on a branch and, if there is a remote, pushed with a pull request.
-    Done,
-    /// The session held nothing worth saving.
-    Nothing,
-    /// It failed too often, or in a way that no retry can fix.
-    Dead,
-}
-
-impl Outcome {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Done => "done",
-            Self::Nothing => "nothing",
-            Self::Dead => "dead",
-        }
-    }
-}
-
 /// The state of a capture as people see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::Error;
-use crate::capture::{ATTEMPTS_MAX, Branch, Capture, Claim, Finish, Outcome, Stage, State};
+use crate::capture::{ATTEMPTS_MAX, Branch, Capture, Claim, Finish, Stage, State};
 use crate::pauses;
 use crate::proposals::{self, ProposedUnit};
 use crate::rows::{check_claim, get};
@@ -62,7 +62,7 @@ impl Queue {
                 let Some((id, attempts, last_error)) = found else { return Ok(None) };
                 if attempts >= ATTEMPTS_MAX {
                     let reason = last_error.as_deref().unwrap_or("every attempt ended the worker process");
-                    end(transaction, id, Outcome::Dead, Some(reason), now)?;
+                    end(transaction, id, State::Dead, Some(reason), now)?;
                     continue;
                 }
                 transaction.execute("UPDATE counters SET value = value + 1 WHERE name = 'claim'", [])?;
@@ -182,9 +182,8 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn saved_result(&self, id: i64) -> Result<Option<Vec<u8>>, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection.prepare_cached("SELECT body FROM results WHERE capture_id = ?1")?;
-        Ok(statement.query_row([id], |row| row.get(0)).optional()?)
+        let sql = "SELECT body FROM results WHERE capture_id = ?1";
+        Ok(self.query(sql, [id], |row| Ok(row.get(0)?))?.pop())
     }
 
     /// Whether another capture has given a unit this name.
@@ -240,10 +239,10 @@ impl Queue {
             match finish {
                 Finish::Done(branch) => {
                     record_branch(transaction, id, branch)?;
-                    end(transaction, id, Outcome::Done, None, now)
+                    end(transaction, id, State::Done, None, now)
                 }
-                Finish::Nothing { reason } => end(transaction, id, Outcome::Nothing, Some(reason), now),
-                Finish::Dead { reason } => end(transaction, id, Outcome::Dead, Some(reason), now),
+                Finish::Nothing { reason } => end(transaction, id, State::Nothing, Some(reason), now),
+                Finish::Dead { reason } => end(transaction, id, State::Dead, Some(reason), now),
             }
         })
     }
@@ -265,7 +264,7 @@ impl Queue {
         self.write(|transaction| {
             check_claim(transaction, claim)?;
             if after.is_none() && claim.capture.attempts >= ATTEMPTS_MAX {
-                end(transaction, id, Outcome::Dead, Some(error), now)?;
+                end(transaction, id, State::Dead, Some(error), now)?;
                 return Ok(State::Dead);
             }
             let wait = after.unwrap_or_else(|| retry_wait(&claim.capture)).min(RETRY_MAX);
@@ -285,13 +284,9 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be written.
     pub fn release_claims(&self, stage: Option<Stage>) -> Result<usize, Error> {
-        self.write(|transaction| {
-            Ok(transaction.execute(
-                "UPDATE captures SET claim = NULL
-                 WHERE outcome IS NULL AND claim IS NOT NULL AND (?1 IS NULL OR stage = ?1)",
-                [stage.map(Stage::as_str)],
-            )?)
-        })
+        let sql = "UPDATE captures SET claim = NULL
+                   WHERE outcome IS NULL AND claim IS NOT NULL AND (?1 IS NULL OR stage = ?1)";
+        self.execute(sql, [stage.map(Stage::as_str)])
     }
 
     /// Releases what a worker of a stage had claimed when it crashed, and stores the crash as the last
@@ -300,13 +295,9 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be written.
     pub fn release_failed(&self, stage: Stage, error: &str) -> Result<usize, Error> {
-        self.write(|transaction| {
-            Ok(transaction.execute(
-                "UPDATE captures SET claim = NULL, reason = ?2
-                 WHERE outcome IS NULL AND claim IS NOT NULL AND stage = ?1",
-                params![stage.as_str(), error],
-            )?)
-        })
+        let sql = "UPDATE captures SET claim = NULL, reason = ?2
+                   WHERE outcome IS NULL AND claim IS NOT NULL AND stage = ?1";
+        self.execute(sql, params![stage.as_str(), error])
     }
 
     /// Retries a dead capture, or all of them, from the stage where it failed, and ends all waits and
@@ -338,10 +329,10 @@ impl Queue {
     /// # Errors
     /// [`Error::Unknown`] when there is no such capture.
     pub fn forget(&self, id: i64) -> Result<(), Error> {
-        self.write(|transaction| match transaction.execute("DELETE FROM captures WHERE id = ?1", [id])? {
+        match self.execute("DELETE FROM captures WHERE id = ?1", [id])? {
             0 => Err(Error::Unknown { id }),
             _ => Ok(()),
-        })
+        }
     }
 }
 
@@ -376,7 +367,7 @@ fn record_branch(transaction: &Transaction<'_>, id: i64, branch: &Branch) -> Res
 fn end(
     transaction: &Transaction<'_>,
     id: i64,
-    outcome: Outcome,
+    outcome: State,
     reason: Option<&str>,
     now: Timestamp,
 ) -> Result<(), Error> {
@@ -385,7 +376,7 @@ fn end(
         params![id, outcome.as_str(), reason, now.as_millisecond()],
     )?;
     // A dead capture keeps its stage's input: a retry goes on from there.
-    if outcome != Outcome::Dead {
+    if outcome != State::Dead {
         // While its pull request is open, its branch may have to be made again on a newer base.
         transaction.execute(
             "DELETE FROM results WHERE capture_id = ?1 AND NOT (?2 = 'done' AND EXISTS (

@@ -124,10 +124,7 @@ impl Queue {
     }
 
     fn undelivered(&self) -> Result<u64, Error> {
-        let connection = self.connection()?;
-        let mut statement =
-            connection.prepare_cached(&format!("SELECT count(*) FROM captures WHERE {UNDELIVERED}"))?;
-        Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+        self.count(&format!("SELECT count(*) FROM captures WHERE {UNDELIVERED}"))
     }
 
     /// Sends an ended capture with an open pull request back to a stage, with this input. Returns `false`

@@ -106,21 +106,16 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn pauses(&self) -> Result<Vec<Pause>, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection
-            .prepare_cached("SELECT stage, since_ms, until_ms, times, why FROM pauses ORDER BY stage")?;
-        let mut rows = statement.query([])?;
-        let mut pauses = Vec::new();
-        while let Some(row) = rows.next()? {
-            pauses.push(Pause {
+        let sql = "SELECT stage, since_ms, until_ms, times, why FROM pauses ORDER BY stage";
+        self.query(sql, [], |row| {
+            Ok(Pause {
                 stage: row.get::<_, String>(0)?.parse()?,
                 since: timestamp(row.get(1)?)?,
                 until: timestamp(row.get(2)?)?,
                 times: row.get(3)?,
                 why: row.get(4)?,
-            });
-        }
-        Ok(pauses)
+            })
+        })
     }
 }
 

@@ -60,18 +60,14 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn proposed_by_others(&self, capture: i64, limit: usize) -> Result<Vec<EarlierProposal>, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection.prepare_cached(
-            "SELECT name, title, model, vector FROM names
-             WHERE capture_id <> ?1 AND title <> '' ORDER BY capture_id DESC, name LIMIT ?2",
-        )?;
-        let rows = statement.query_map(params![capture, limit as i64], |row| {
+        let sql = "SELECT name, title, model, vector FROM names
+                   WHERE capture_id <> ?1 AND title <> '' ORDER BY capture_id DESC, name LIMIT ?2";
+        self.query(sql, params![capture, limit], |row| {
             let bytes: Vec<u8> = row.get(3)?;
             let (numbers, _) = bytes.as_chunks();
             let vector = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
             Ok(EarlierProposal { name: row.get(0)?, title: row.get(1)?, model: row.get(2)?, vector })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        })
     }
 
     /// The lines that a unit rests on, oldest first, as far as this queue has its captures.
@@ -79,14 +75,10 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn evidence(&self, unit: &str) -> Result<Vec<EvidenceLine>, Error> {
-        let rows: Vec<(i64, String, String)> = {
-            let connection = self.connection()?;
-            let mut statement = connection.prepare_cached(
-                "SELECT capture_id, line, excerpt FROM evidence WHERE unit = ?1 ORDER BY capture_id, position",
-            )?;
-            let rows = statement.query_map([unit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-            rows.collect::<Result<_, _>>()?
-        };
+        let sql =
+            "SELECT capture_id, line, excerpt FROM evidence WHERE unit = ?1 ORDER BY capture_id, position";
+        let rows: Vec<(i64, String, String)> =
+            self.query(sql, [unit], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
         let mut captures: Vec<Capture> = Vec::new();
         let mut lines = Vec::new();
         for (id, line, excerpt) in rows {

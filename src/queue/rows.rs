@@ -79,19 +79,12 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn captures(&self, limit: usize) -> Result<Vec<Capture>, Error> {
-        self.select("ORDER BY id DESC LIMIT ?1", [limit as i64])
+        self.select("ORDER BY id DESC LIMIT ?1", [limit])
     }
 
     /// The captures that a `WHERE` and `ORDER BY` clause selects.
     pub(crate) fn select(&self, clause: &str, params: impl Params) -> Result<Vec<Capture>, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection.prepare_cached(&format!("{SELECT} {clause}"))?;
-        let mut rows = statement.query(params)?;
-        let mut captures = Vec::new();
-        while let Some(row) = rows.next()? {
-            captures.push(read(row)?);
-        }
-        Ok(captures)
+        self.query(&format!("{SELECT} {clause}"), params, read)
     }
 }
 
@@ -163,7 +156,7 @@ fn read(row: &Row<'_>) -> Result<Capture, Error> {
         commit: row.get(12)?,
         units: row.get(13)?,
         pushed: row.get(17)?,
-        pull_number: row.get::<_, Option<i64>>(18)?.map(i64::unsigned_abs),
+        pull_number: row.get(18)?,
         pull_url: row.get(19)?,
         pull_state: row.get::<_, Option<String>>(20)?.map(|state| state.parse()).transpose()?,
         reason: row.get(10)?,

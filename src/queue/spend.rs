@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::params;
 use serde::Serialize;
 
 use crate::store::{Queue, timestamp};
@@ -96,14 +96,13 @@ impl Queue {
         let span_ms = BUDGET_SPAN.as_millis() as i64;
         self.write(|transaction| {
             // A row from further ahead than the span was written while the clock was wrong.
-            let (tokens, microdollars): (i64, i64) = transaction.query_row(
+            let (tokens, microdollars): (u64, u64) = transaction.query_row(
                 "SELECT coalesce(sum(input_tokens + output_tokens + cache_write_tokens + cache_read_tokens), 0),
                         coalesce(sum(microdollars), 0)
                  FROM spend WHERE at_ms > ?1 AND at_ms < ?2",
                 params![now_ms - span_ms, now_ms + span_ms],
                 |row| Ok((row.get(0)?, row.get(1)?)),
             )?;
-            let (tokens, microdollars) = (tokens.unsigned_abs(), microdollars.unsigned_abs());
             if tokens + estimate.tokens() > budget.tokens || microdollars + estimate.microdollars > budget.microdollars {
                 return Ok(Reservation::OverBudget { tokens, microdollars });
             }
@@ -116,11 +115,11 @@ impl Queue {
                     capture,
                     estimate.model,
                     estimate.backend,
-                    column(estimate.input_tokens),
-                    column(estimate.output_tokens),
-                    column(estimate.cache_write_tokens),
-                    column(estimate.cache_read_tokens),
-                    column(estimate.microdollars),
+                    estimate.input_tokens,
+                    estimate.output_tokens,
+                    estimate.cache_write_tokens,
+                    estimate.cache_read_tokens,
+                    estimate.microdollars,
                 ],
             )?;
             Ok(Reservation::Granted(transaction.last_insert_rowid()))
@@ -132,23 +131,21 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be written.
     pub fn settle_spend(&self, reservation: i64, cost: &CallCost) -> Result<(), Error> {
-        self.write(|transaction| {
-            transaction.execute(
-                "UPDATE spend SET estimated = 0, model = ?2, backend = ?3, input_tokens = ?4, output_tokens = ?5,
-                     cache_write_tokens = ?6, cache_read_tokens = ?7, microdollars = ?8 WHERE id = ?1",
-                params![
-                    reservation,
-                    cost.model,
-                    cost.backend,
-                    column(cost.input_tokens),
-                    column(cost.output_tokens),
-                    column(cost.cache_write_tokens),
-                    column(cost.cache_read_tokens),
-                    column(cost.microdollars),
-                ],
-            )?;
-            Ok(())
-        })
+        self.execute(
+            "UPDATE spend SET estimated = 0, model = ?2, backend = ?3, input_tokens = ?4, output_tokens = ?5,
+                 cache_write_tokens = ?6, cache_read_tokens = ?7, microdollars = ?8 WHERE id = ?1",
+            params![
+                reservation,
+                cost.model,
+                cost.backend,
+                cost.input_tokens,
+                cost.output_tokens,
+                cost.cache_write_tokens,
+                cost.cache_read_tokens,
+                cost.microdollars,
+            ],
+        )
+        .map(drop)
     }
 
     /// Removes a call that cost nothing.
@@ -156,10 +153,7 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be written.
     pub fn release_spend(&self, reservation: i64) -> Result<(), Error> {
-        self.write(|transaction| {
-            transaction.execute("DELETE FROM spend WHERE id = ?1", [reservation])?;
-            Ok(())
-        })
+        self.execute("DELETE FROM spend WHERE id = ?1", [reservation]).map(drop)
     }
 
     /// The calls since a time, oldest first.
@@ -167,31 +161,25 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn model_calls(&self, since: Timestamp) -> Result<Vec<ModelCall>, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection.prepare_cached(
-            "SELECT at_ms, capture_id, estimated, model, backend, input_tokens, output_tokens, cache_write_tokens,
-                    cache_read_tokens, microdollars FROM spend WHERE at_ms >= ?1 ORDER BY at_ms, id",
-        )?;
-        let mut rows = statement.query([since.as_millisecond()])?;
-        let mut calls = Vec::new();
-        while let Some(row) = rows.next()? {
-            let count = |at: usize| row.get::<_, i64>(at).map(i64::unsigned_abs);
-            calls.push(ModelCall {
+        let sql = "SELECT at_ms, capture_id, estimated, model, backend, input_tokens, output_tokens,
+                          cache_write_tokens, cache_read_tokens, microdollars
+                   FROM spend WHERE at_ms >= ?1 ORDER BY at_ms, id";
+        self.query(sql, [since.as_millisecond()], |row| {
+            Ok(ModelCall {
                 at: timestamp(row.get(0)?)?,
                 capture: row.get(1)?,
                 estimated: row.get(2)?,
                 cost: CallCost {
                     model: row.get(3)?,
                     backend: row.get(4)?,
-                    input_tokens: count(5)?,
-                    output_tokens: count(6)?,
-                    cache_write_tokens: count(7)?,
-                    cache_read_tokens: count(8)?,
-                    microdollars: count(9)?,
+                    input_tokens: row.get(5)?,
+                    output_tokens: row.get(6)?,
+                    cache_write_tokens: row.get(7)?,
+                    cache_read_tokens: row.get(8)?,
+                    microdollars: row.get(9)?,
                 },
-            });
-        }
-        Ok(calls)
+            })
+        })
     }
 
     /// The cost of a capture's model calls, in millionths of a dollar, and whether some of it is an estimate.
@@ -203,7 +191,7 @@ impl Queue {
         let mut statement = connection.prepare_cached(
             "SELECT coalesce(sum(microdollars), 0), coalesce(max(estimated), 0) FROM spend WHERE capture_id = ?1",
         )?;
-        Ok(statement.query_row([capture], |row| Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get(1)?)))?)
+        Ok(statement.query_row([capture], |row| Ok((row.get(0)?, row.get(1)?)))?)
     }
 
     /// The stored answer to a question that this capture has already asked a model.
@@ -211,10 +199,8 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn saved_answer(&self, claim: &Claim, question: &str) -> Result<Option<Vec<u8>>, Error> {
-        let connection = self.connection()?;
-        let mut statement =
-            connection.prepare_cached("SELECT body FROM answers WHERE capture_id = ?1 AND question = ?2")?;
-        Ok(statement.query_row(params![claim.capture.id, question], |row| row.get(0)).optional()?)
+        let sql = "SELECT body FROM answers WHERE capture_id = ?1 AND question = ?2";
+        Ok(self.query(sql, params![claim.capture.id, question], |row| Ok(row.get(0)?))?.pop())
     }
 
     /// Stores an answer until the capture ends, so that no attempt pays for it again.
@@ -222,19 +208,9 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be written.
     pub fn save_answer(&self, claim: &Claim, question: &str, body: &[u8]) -> Result<(), Error> {
-        self.write(|transaction| {
-            transaction.execute(
-                "INSERT OR REPLACE INTO answers VALUES (?1, ?2, ?3)",
-                params![claim.capture.id, question, body],
-            )?;
-            Ok(())
-        })
+        let sql = "INSERT OR REPLACE INTO answers VALUES (?1, ?2, ?3)";
+        self.execute(sql, params![claim.capture.id, question, body]).map(drop)
     }
-}
-
-/// A count as a column's value; real counts are far below the bound.
-fn column(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX >> 16)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Counts and due times: what `nugget status` shows, and what a worker asks before it stops.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -17,23 +18,20 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn tally(&self) -> Result<Tally, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection.prepare_cached(
-            "SELECT outcome, claim IS NOT NULL, attempts > 0, count(*) FROM captures GROUP BY 1, 2, 3",
-        )?;
-        let mut rows = statement.query([])?;
+        let sql = "SELECT outcome, claim IS NOT NULL, attempts > 0, count(*) FROM captures GROUP BY 1, 2, 3";
         let mut tally = Tally::default();
-        while let Some(row) = rows.next()? {
-            let count = row.get::<_, i64>(3)?.unsigned_abs();
-            match state(row.get::<_, Option<String>>(0)?.as_deref(), row.get(1)?, row.get(2)?)? {
-                State::Queued => tally.queued += count,
-                State::Running => tally.running += count,
-                State::Retrying => tally.retrying += count,
-                State::Done => tally.done += count,
-                State::Nothing => tally.nothing += count,
-                State::Dead => tally.dead += count,
-            }
-        }
+        self.query(sql, [], |row| {
+            let state = state(row.get::<_, Option<String>>(0)?.as_deref(), row.get(1)?, row.get(2)?)?;
+            *match state {
+                State::Queued => &mut tally.queued,
+                State::Running => &mut tally.running,
+                State::Retrying => &mut tally.retrying,
+                State::Done => &mut tally.done,
+                State::Nothing => &mut tally.nothing,
+                State::Dead => &mut tally.dead,
+            } += row.get::<_, u64>(3)?;
+            Ok(())
+        })?;
         Ok(tally)
     }
 
@@ -42,10 +40,7 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn unfinished(&self) -> Result<u64, Error> {
-        let connection = self.connection()?;
-        let mut statement =
-            connection.prepare_cached("SELECT count(*) FROM captures WHERE outcome IS NULL")?;
-        Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.unsigned_abs())
+        self.count("SELECT count(*) FROM captures WHERE outcome IS NULL")
     }
 
     /// Whether any unfinished capture is due, claimed or not.
@@ -109,18 +104,10 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn stage_depths(&self) -> Result<Vec<(Stage, u64)>, Error> {
-        let connection = self.connection()?;
-        let mut statement = connection
-            .prepare_cached("SELECT stage, count(*) FROM captures WHERE outcome IS NULL GROUP BY stage")?;
-        let mut rows = statement.query([])?;
-        let mut depths: Vec<(Stage, u64)> = Stage::ALL.into_iter().map(|stage| (stage, 0)).collect();
-        while let Some(row) = rows.next()? {
-            let stage: Stage = row.get::<_, String>(0)?.parse()?;
-            for (_, depth) in depths.iter_mut().filter(|(known, _)| *known == stage) {
-                *depth = row.get::<_, i64>(1)?.unsigned_abs();
-            }
-        }
-        Ok(depths)
+        let sql = "SELECT stage, count(*) FROM captures WHERE outcome IS NULL GROUP BY stage";
+        let depths = self.query(sql, [], |row| Ok((row.get::<_, String>(0)?.parse()?, row.get(1)?)))?;
+        let depths: HashMap<Stage, u64> = depths.into_iter().collect();
+        Ok(Stage::ALL.into_iter().map(|stage| (stage, depths.get(&stage).copied().unwrap_or(0))).collect())
     }
 
     /// Captures whose last attempt failed, newest first: those that wait for another attempt, and those
@@ -140,7 +127,7 @@ impl Queue {
             "WHERE reason IS NOT NULL
              AND ((outcome = 'dead' AND finished_ms >= ?1) OR (outcome IS NULL AND attempts > 0))
              ORDER BY id DESC LIMIT ?2",
-            (since_ms, limit as i64),
+            (since_ms, limit),
         )
     }
 }

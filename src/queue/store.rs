@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use r2d2_sqlite::SqliteConnectionManager;
-use rusqlite::{OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Params, Row, Transaction, TransactionBehavior, params};
 
 use crate::Error;
 use crate::schema::{self, BusyTimeout};
@@ -53,13 +53,8 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be written.
     pub fn report(&self, name: &str, body: &str, now: Timestamp) -> Result<(), Error> {
-        self.write(|transaction| {
-            transaction.execute(
-                "INSERT OR REPLACE INTO reports VALUES (?1, ?2, ?3, ?4)",
-                params![name, std::process::id(), now.as_millisecond(), body],
-            )?;
-            Ok(())
-        })
+        let sql = "INSERT OR REPLACE INTO reports VALUES (?1, ?2, ?3, ?4)";
+        self.execute(sql, params![name, std::process::id(), now.as_millisecond(), body]).map(drop)
     }
 
     /// The last report under a name: process id, time, text.
@@ -67,13 +62,9 @@ impl Queue {
     /// # Errors
     /// When the queue cannot be read.
     pub fn last_report(&self, name: &str) -> Result<Option<(u32, Timestamp, String)>, Error> {
-        let connection = self.connection()?;
-        let row: Option<(u32, i64, String)> = connection
-            .query_row("SELECT pid, at_ms, body FROM reports WHERE name = ?1", [name], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })
-            .optional()?;
-        row.map(|(pid, at, body)| Ok((pid, timestamp(at)?, body))).transpose()
+        let sql = "SELECT pid, at_ms, body FROM reports WHERE name = ?1";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, timestamp(row.get(1)?)?, row.get(2)?));
+        Ok(self.query(sql, [name], read)?.pop())
     }
 
     /// Calls [`checkpoint`](Self::checkpoint) if the log has grown large. SQLite's own checkpoints never
@@ -100,6 +91,33 @@ impl Queue {
         let _guard = self.lock_writes();
         connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
         Ok(())
+    }
+
+    /// Runs one statement, and returns how many rows it has changed.
+    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> Result<usize, Error> {
+        self.write(|transaction| Ok(transaction.execute(sql, params)?))
+    }
+
+    /// Reads all rows of a query.
+    pub(crate) fn query<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        mut read: impl FnMut(&Row<'_>) -> Result<T, Error>,
+    ) -> Result<Vec<T>, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            found.push(read(row)?);
+        }
+        Ok(found)
+    }
+
+    /// Reads the one number of a query.
+    pub(crate) fn count(&self, sql: &str) -> Result<u64, Error> {
+        Ok(self.connection()?.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
     }
 
     fn lock_writes(&self) -> MutexGuard<'_, ()> {
