@@ -70,8 +70,8 @@ fn every_setting_is_documented() {
 
 fn settings_table() -> String {
     let mut table = "\n| key | default | values | meaning |\n|---|---|---|---|\n".to_owned();
-    for key in KEYS {
-        let values = match key.kind {
+    for key in KEYS.iter() {
+        let values = match &key.kind {
             Kind::Text => "text".to_owned(),
             Kind::Path => "path".to_owned(),
             Kind::Url => "URL: `https`, or `http` on this machine".to_owned(),

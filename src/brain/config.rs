@@ -4,25 +4,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use serde::Deserialize;
+use url::Url;
 
 use crate::paths;
 
 /// A setting.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
 pub struct Key {
     /// Its name in the file: `table.key`.
-    pub name: &'static str,
+    pub name: String,
     /// The values that it allows.
     pub kind: Kind,
     /// The value if none is set; may be empty.
-    pub default: &'static str,
+    #[serde(default)]
+    pub default: String,
     /// One line for `nugget config`.
-    pub help: &'static str,
+    pub help: String,
 }
 
 /// The values that a setting allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Kind {
     /// Any text.
     Text,
@@ -31,281 +37,22 @@ pub enum Kind {
     /// A whole number within these bounds.
     Number(u64, u64),
     /// One of these words.
-    OneOf(&'static [&'static str]),
+    OneOf(Vec<String>),
     /// An `https` address, or `http` to this machine: an API key is sent there.
     Url,
 }
 
 /// All settings, in the order of `nugget config`.
-pub const KEYS: &[Key] = &[
-    Key { name: "brain", kind: Kind::Path, default: "", help: "the brain's folder" },
-    Key {
-        name: "drainer.linger_seconds",
-        kind: Kind::Number(0, 3600),
-        default: "2",
-        help: "how long the worker process waits for more work before it ends",
-    },
-    Key {
-        name: "capture.exclude",
-        kind: Kind::Text,
-        default: "",
-        help: "projects that are never captured: folder names or paths, with * and commas (`~/work, secret-*`)",
-    },
-    Key {
-        name: "sweep.enabled",
-        kind: Kind::OneOf(&["on", "off"]),
-        default: "on",
-        help: "whether to look for sessions that the hook missed",
-    },
-    Key {
-        name: "sweep.idle_minutes",
-        kind: Kind::Number(0, 10_080),
-        default: "15",
-        help: "how long a transcript must be unchanged before it is captured",
-    },
-    Key {
-        name: "sweep.daily_cap",
-        kind: Kind::Number(0, 10_000),
-        default: "20",
-        help: "the most missed sessions captured in 24 hours; `nugget sync --since` has no cap",
-    },
-    Key {
-        name: "sweep.folders",
-        kind: Kind::Text,
-        default: "",
-        help: "Claude Code's folders, separated by commas; empty for CLAUDE_CONFIG_DIR or ~/.claude",
-    },
-    Key {
-        name: "delivery.enabled",
-        kind: Kind::OneOf(&["on", "off"]),
-        default: "on",
-        help: "whether to push branches to the brain's remote, open pull requests on GitHub and fetch merges",
-    },
-    Key {
-        name: "sync.minutes",
-        kind: Kind::Number(0, 1440),
-        default: "5",
-        help: "how often to fetch merges from the remote; 0 for only on `nugget sync`",
-    },
-    Key {
-        name: "github.api",
-        kind: Kind::Url,
-        default: "",
-        help: "the API of a GitHub Enterprise Server (https://HOST/api/v3); empty to derive it from the remote",
-    },
-    Key {
-        name: "session_start.enabled",
-        kind: Kind::OneOf(&["on", "off"]),
-        default: "on",
-        help: "whether a new session is shown what is known about its project",
-    },
-    Key {
-        name: "session_start.tokens",
-        kind: Kind::Number(50, 3_000),
-        default: "600",
-        help: "the most tokens that it is shown",
-    },
-    Key {
-        name: "session_start.deadline_ms",
-        kind: Kind::Number(20, 60_000),
-        default: "900",
-        help: "how long it waits for that; after this, nothing is shown",
-    },
-    Key {
-        name: "user_prompt.enabled",
-        kind: Kind::OneOf(&["on", "off"]),
-        default: "off",
-        help: "whether each prompt is shown what is known about it, found by its words alone",
-    },
-    Key {
-        name: "user_prompt.deadline_ms",
-        kind: Kind::Number(20, 60_000),
-        default: "150",
-        help: "how long a prompt waits for that; after this, nothing is shown",
-    },
-    Key {
-        name: "user_prompt.tokens",
-        kind: Kind::Number(50, 3_000),
-        default: "400",
-        help: "the most tokens that it is shown",
-    },
-    Key {
-        name: "extract.backend",
-        kind: Kind::OneOf(&["auto", "claude-api", "claude-p", "heuristic"]),
-        default: "auto",
-        help: "what extracts knowledge from sessions; auto: the API with a key, else `claude -p` if logged in, else rules, which send nothing",
-    },
-    Key {
-        name: "extract.model",
-        kind: Kind::Text,
-        default: "claude-haiku-4-5",
-        help: "the model that extracts knowledge from sessions",
-    },
-    Key {
-        name: "extract.part_tokens",
-        kind: Kind::Number(2_000, 150_000),
-        default: "40000",
-        help: "how many tokens of a long session one request contains",
-    },
-    Key {
-        name: "extract.output_tokens_max",
-        kind: Kind::Number(256, 64_000),
-        default: "8192",
-        help: "the most tokens of one answer",
-    },
-    Key {
-        name: "extract.deadline_seconds",
-        // Two answers and the pause between them must fit into the time limit of the actor.
-        kind: Kind::Number(1, 270),
-        default: "180",
-        help: "how long one answer may take",
-    },
-    Key {
-        name: "extract.claude",
-        kind: Kind::Path,
-        default: "",
-        help: "the program for `claude -p`; empty to find `claude` on the PATH",
-    },
-    Key {
-        name: "spend.tokens_per_day",
-        kind: Kind::Number(0, 10_000_000_000),
-        default: "2000000",
-        help: "the most tokens that all model calls of a brain use in 24 hours; 0 for no model calls",
-    },
-    Key {
-        name: "spend.cents_per_day",
-        kind: Kind::Number(0, 10_000_000),
-        default: "200",
-        help: "the same in US cents, by list prices",
-    },
-    Key {
-        name: "extract.confidence_min",
-        kind: Kind::Number(0, 100),
-        default: "50",
-        help: "candidates below this confidence (per cent) are rejected",
-    },
-    Key {
-        name: "retrieve.limit",
-        kind: Kind::Number(1, 50),
-        default: "10",
-        help: "the most passages in an answer",
-    },
-    Key {
-        name: "retrieve.budget_tokens",
-        kind: Kind::Number(100, 100_000),
-        default: "2000",
-        help: "the most tokens in an answer",
-    },
-    Key {
-        name: "retrieve.rerank",
-        kind: Kind::OneOf(&["auto", "off"]),
-        default: "auto",
-        help: "whether a model reranks the results: auto, if there is an API key (about half a cent a question); off, never",
-    },
-    Key {
-        name: "retrieve.rerank_deadline_ms",
-        kind: Kind::Number(50, 20_000),
-        default: "2000",
-        help: "how long to wait for it before the local order is used",
-    },
-    Key {
-        name: "embed.provider",
-        kind: Kind::OneOf(&["local", "openai", "voyage"]),
-        default: "local",
-        help: "what embeds texts; local sends nothing, the others receive units, extracted knowledge and questions",
-    },
-    Key {
-        name: "embed.model",
-        kind: Kind::Path,
-        default: "",
-        help: "local: the path of your own ONNX model; else the provider's model name; empty for the default",
-    },
-    Key {
-        name: "embed.url",
-        kind: Kind::Url,
-        default: "",
-        help: "your own server with the provider's API, including /v1; it may need no key",
-    },
-    Key {
-        name: "embed.key_file",
-        kind: Kind::Path,
-        default: "",
-        help: "a file with the provider's key; otherwise OPENAI_API_KEY or VOYAGE_API_KEY",
-    },
-    Key {
-        name: "embed.dimensions",
-        kind: Kind::Number(0, 4096),
-        default: "0",
-        help: "the number of dimensions to request from a provider; 0 for the model's default",
-    },
-    Key {
-        name: "embed.deadline_seconds",
-        // It must end within the time limit of the actor.
-        kind: Kind::Number(1, 100),
-        default: "60",
-        help: "how long one request to a provider may take, including retries",
-    },
-    Key {
-        name: "embed.tokenizer",
-        kind: Kind::Path,
-        default: "",
-        help: "the model's tokenizer.json; empty for the one beside the model",
-    },
-    Key {
-        name: "embed.pooling",
-        kind: Kind::OneOf(&["mean", "cls", "sentence"]),
-        default: "mean",
-        help: "how the model's token vectors are pooled",
-    },
-    Key {
-        name: "embed.query_prefix",
-        kind: Kind::Text,
-        default: "",
-        help: "the prefix that the model expects before a question; nomic-embed-text-v1.5: `search_query: `",
-    },
-    Key {
-        name: "embed.document_prefix",
-        kind: Kind::Text,
-        default: "",
-        help: "the prefix that the model expects before a passage; nomic-embed-text-v1.5: `search_document: `",
-    },
-    Key {
-        name: "embed.tokens_max",
-        kind: Kind::Number(16, 8192),
-        default: "256",
-        help: "the most tokens of a text that the model reads",
-    },
-    Key {
-        name: "embed.runtime_library",
-        kind: Kind::Path,
-        default: "",
-        help: "the path of the ONNX Runtime library; empty to search for it",
-    },
-    Key {
-        name: "model.url",
-        kind: Kind::Url,
-        default: "https://api.anthropic.com",
-        help: "the address of the Messages API",
-    },
-    Key {
-        name: "model.name",
-        kind: Kind::Text,
-        default: "claude-haiku-4-5",
-        help: "the model that writes the answers of `nugget ask` and reranks results",
-    },
-    Key {
-        name: "model.key_file",
-        kind: Kind::Path,
-        default: "",
-        help: "a file with the key; otherwise ANTHROPIC_API_KEY",
-    },
-    Key {
-        name: "model.deadline_seconds",
-        kind: Kind::Number(1, 600),
-        default: "30",
-        help: "how long an answer of the model may take",
-    },
-];
+pub static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
+    toml::from_str::<Settings>(include_str!("settings.toml"))
+        .unwrap_or_else(|error| unreachable!("the table of settings cannot be read: {error}"))
+        .settings
+});
+
+#[derive(Deserialize)]
+struct Settings {
+    settings: Vec<Key>,
+}
 
 /// `NUGGET_*` variables that are not settings: the log filter, the guard against recursion, and the program's path for
 /// the plugin.
@@ -423,11 +170,9 @@ impl Config {
             if OTHER_VARIABLES.contains(&variable.as_str()) {
                 continue;
             }
-            let name = KEYS.iter().map(|key| key.name).find(|name| variable_name(name) == variable);
-            match name {
-                Some(name) => config.set(name, value, Origin::Variable(variable), &mut errors),
-                None => errors.push(unknown(Origin::Variable(variable.clone()), variable)),
-            }
+            let key = KEYS.iter().find(|key| variable_name(&key.name) == variable);
+            let name = key.map_or(variable.as_str(), |key| &key.name);
+            errors.extend(config.set(name, value, Origin::Variable(variable.clone())).err());
         }
         (config, errors)
     }
@@ -449,11 +194,7 @@ impl Config {
         let mut flat = Vec::new();
         flatten("", &table, &mut flat);
         for (name, value) in flat {
-            let origin = Origin::File(file.to_owned());
-            match KEYS.iter().find(|key| key.name == name) {
-                Some(key) => self.set(key.name, value, origin, errors),
-                None => errors.push(unknown(origin, name)),
-            }
+            errors.extend(self.set(&name, value, Origin::File(file.to_owned())).err());
         }
     }
 
@@ -467,19 +208,16 @@ impl Config {
         value: String,
         flag: &'static str,
     ) -> Result<(), ConfigError> {
-        let mut errors = Vec::new();
-        self.set(name, value, Origin::Flag(flag), &mut errors);
-        errors.pop().map_or(Ok(()), Err)
+        self.set(name, value, Origin::Flag(flag))
     }
 
-    fn set(&mut self, name: &'static str, value: String, origin: Origin, errors: &mut Vec<ConfigError>) {
-        let Some(key) = KEYS.iter().find(|key| key.name == name) else { return };
-        match check(key, &value) {
-            Ok(()) => {
-                self.values.insert(name, (value, origin));
-            }
-            Err(wanted) => errors.push(ConfigError::Value { origin, key: name, value, wanted }),
+    fn set(&mut self, name: &str, value: String, origin: Origin) -> Result<(), ConfigError> {
+        let Some(key) = find(name) else { return Err(unknown(origin, name)) };
+        if let Err(wanted) = check(key, &value) {
+            return Err(ConfigError::Value { origin, key: &key.name, value, wanted });
         }
+        self.values.insert(&key.name, (value, origin));
+        Ok(())
     }
 
     /// Adds the brain's folder to the configuration file and keeps every existing line.
@@ -507,15 +245,12 @@ impl Config {
     pub fn get(&self, name: &str) -> (&str, Origin) {
         match self.values.get(name) {
             Some((value, origin)) => (value, origin.clone()),
-            None => (KEYS.iter().find(|key| key.name == name).map_or("", |key| key.default), Origin::Default),
+            None => (find(name).map_or("", |key| &key.default), Origin::Default),
         }
     }
 
     fn text(&self, name: &str) -> &str {
-        self.values.get(name).map_or_else(
-            || KEYS.iter().find(|key| key.name == name).map_or("", |key| key.default),
-            |(value, _)| value,
-        )
+        self.get(name).0
     }
 
     /// The value of a number; it was checked when it was set.
@@ -568,27 +303,31 @@ fn flatten(prefix: &str, table: &toml::Table, flat: &mut Vec<(String, String)>) 
     }
 }
 
-fn unknown(origin: Origin, key: String) -> ConfigError {
+fn find(name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.name == name)
+}
+
+fn unknown(origin: Origin, key: &str) -> ConfigError {
     let as_name = key
         .strip_prefix("NUGGET_")
-        .map_or_else(|| key.clone(), |rest| rest.to_ascii_lowercase().replace('_', "."));
+        .map_or_else(|| key.to_owned(), |rest| rest.to_ascii_lowercase().replace('_', "."));
     let nearest = KEYS
         .iter()
-        .map(|known| (strsim::jaro_winkler(&as_name, known.name), known.name))
+        .map(|known| (strsim::jaro_winkler(&as_name, &known.name), known.name.as_str()))
         .filter(|(likeness, _)| *likeness > 0.7)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, name)| name);
-    ConfigError::Unknown { origin, key, nearest }
+    ConfigError::Unknown { origin, key: key.to_owned(), nearest }
 }
 
 fn check(key: &Key, value: &str) -> Result<(), String> {
-    match key.kind {
+    match &key.kind {
         Kind::Text | Kind::Path => Ok(()),
         Kind::Number(least, most) => match value.parse::<u64>() {
-            Ok(number) if (least..=most).contains(&number) => Ok(()),
+            Ok(number) if (least..=most).contains(&&number) => Ok(()),
             _ => Err(format!("a whole number from {least} to {most}")),
         },
-        Kind::OneOf(words) if words.contains(&value) => Ok(()),
+        Kind::OneOf(words) if words.iter().any(|word| word == value) => Ok(()),
         Kind::OneOf(words) => Err(format!("one of {}", words.join(", "))),
         Kind::Url if is_safe_url(value) => Ok(()),
         Kind::Url => Err("an https address, or http to this machine".to_owned()),
@@ -596,21 +335,10 @@ fn check(key: &Key, value: &str) -> Result<(), String> {
 }
 
 fn is_safe_url(url: &str) -> bool {
-    if url.contains(['@', ' ', '\n']) {
-        return false;
-    }
-    let host = |rest: &str| {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default().to_owned();
-        match authority.strip_prefix("[::1]") {
-            Some(_) => "[::1]".to_owned(),
-            None => authority.split(':').next().unwrap_or_default().to_owned(),
-        }
-    };
-    match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
-        (Some(rest), _) => !host(rest).is_empty(),
-        (None, Some(rest)) => matches!(host(rest).as_str(), "localhost" | "127.0.0.1" | "[::1]"),
-        (None, None) => false,
-    }
+    let Ok(parsed) = Url::parse(url) else { return false };
+    let is_local = matches!(parsed.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"));
+    let is_safe = parsed.scheme() == "https" || parsed.scheme() == "http" && is_local;
+    is_safe && !url.contains(['@', ' ', '\n'])
 }
 
 #[cfg(test)]
@@ -702,9 +430,9 @@ mod tests {
 
     #[test]
     fn every_default_is_allowed_by_its_key() {
-        for key in KEYS {
+        for key in KEYS.iter() {
             if !key.default.is_empty() {
-                assert_eq!(check(key, key.default), Ok(()), "{}", key.name);
+                assert_eq!(check(key, &key.default), Ok(()), "{}", key.name);
             }
         }
     }

@@ -25,8 +25,8 @@ impl ConfigArgs {
             let settings: Map<String, serde_json::Value> = KEYS
                 .iter()
                 .map(|key| {
-                    let (value, origin) = config.get(key.name);
-                    (key.name.to_owned(), json!({ "value": value, "from": origin.to_string(), "variable": variable_name(key.name) }))
+                    let (value, origin) = config.get(&key.name);
+                    (key.name.clone(), json!({ "value": value, "from": origin.to_string(), "variable": variable_name(&key.name) }))
                 })
                 .collect();
             output::print_json(&json!({
@@ -37,8 +37,8 @@ impl ConfigArgs {
             }))?;
         } else {
             let mut text = String::new();
-            for key in KEYS {
-                let (value, origin) = config.get(key.name);
+            for key in KEYS.iter() {
+                let (value, origin) = config.get(&key.name);
                 let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
                 text.push_str(&format!("{} = {value}  ({origin})\n    {}\n", key.name, key.help));
             }
