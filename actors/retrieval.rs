@@ -58,7 +58,7 @@ pub(crate) struct CachedReviews {
 
 /// What a search has found in one generation.
 struct SearchResult {
-    generation: u64,
+    generation: String,
     trace: Trace,
 }
 
@@ -150,7 +150,7 @@ impl Retrieval {
         };
         self.with_snapshot(move |this, snapshot| {
             // The index has changed: search again, so that all of the answer is from one generation.
-            let found = if snapshot.generation() == found.generation {
+            let found = if snapshot.key() == found.generation {
                 found
             } else {
                 this.search(snapshot, &query, &model, None)?
@@ -183,7 +183,7 @@ impl Retrieval {
         let by_words = by_words.map_or_else(|| self.find_words(snapshot, query), Ok)?;
         let trace = retrieve::search_with_words(snapshot, query, by_words, tokenizer)
             .map_err(|error| error_chain(&error))?;
-        Ok(SearchResult { generation: snapshot.generation(), trace })
+        Ok(SearchResult { generation: snapshot.key(), trace })
     }
 
     fn pack(

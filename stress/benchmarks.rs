@@ -120,7 +120,6 @@ const ROWS: &[Row] = &[
         figures: &[
             figure("generations", "/swaps", ""),
             figure("answers", "/answers", ""),
-            figure("vector files damaged", "/vector_files_damaged", ""),
             figure("index folder deleted", "/folder_deleted", "times"),
             figure("builders killed", "/builders_killed", ""),
             figure("answers that mix generations", "/mixed_answers", ""),

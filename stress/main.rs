@@ -77,7 +77,7 @@ pub(crate) struct Common {
 enum Command {
     /// Kill hooks, workers and servers while many sessions end at once, then check that nothing is lost
     Storm(storm::StormArgs),
-    /// Ask servers while the index is replaced, damaged and deleted under them
+    /// Ask servers while the index is replaced and deleted under them
     Readers(readers::ReadersArgs),
     /// Let one worker process thousands of waiting captures, and check its memory and its log
     Backlog(backlog::BacklogArgs),

@@ -1,5 +1,4 @@
-//! Asks servers without a pause while the index is replaced, its vector files are damaged and its folder is
-//! deleted.
+//! Asks servers without a pause while the index is replaced and its folder is deleted.
 //!
 //! All units contain the same number, and each replacement increments it: an answer with two numbers mixes
 //! two generations. The files are rewritten under the builder's lock, so that no builder reads them half
@@ -61,7 +60,6 @@ fn replace_and_read(args: &ReadersArgs, sandbox: &Sandbox, rng: &mut Rng) -> Res
     replace_units(sandbox, 0, false)?;
     sandbox.run_ok(&["index"])?;
     let (is_over, reached) = (AtomicBool::new(false), AtomicU64::new(0));
-    let mut damaged = 0;
     let mut deleted = 0;
     let mut killed = 0;
     let observed = std::thread::scope(|scope| -> Result<Vec<Observed>> {
@@ -75,9 +73,6 @@ fn replace_and_read(args: &ReadersArgs, sandbox: &Sandbox, rng: &mut Rng) -> Res
                 let delete = rng.u64(..100) < 5;
                 deleted += u64::from(delete);
                 replace_units(sandbox, number, delete)?;
-                if rng.u64(..100) < 10 {
-                    damaged += u64::from(damage_vectors(sandbox, rng)?);
-                }
                 // One builder in twenty is killed, and the next one does its work.
                 let kill_after = (rng.u64(..100) < 5).then(|| Duration::from_millis(rng.u64(..400)));
                 killed += u64::from(update_index(sandbox, kill_after)?);
@@ -103,12 +98,6 @@ fn replace_and_read(args: &ReadersArgs, sandbox: &Sandbox, rng: &mut Rng) -> Res
     ensure!(numbers(&text).iter().all(|number| *number == args.swaps), "the last answer is outdated: {text}");
     last.shut_down()?;
     ensure!(sandbox.processes().is_empty(), "processes are left: {:?}", sandbox.processes());
-    let temporary = fs::read_dir(sandbox.brain().join(".nugget"))?.flatten();
-    let left: Vec<_> = temporary
-        .map(|entry| entry.file_name())
-        .filter(|name| name.to_string_lossy().ends_with(".tmp"))
-        .collect();
-
     let mut latencies: Vec<f64> = observed.iter().flat_map(|one| one.latencies_ms.iter().copied()).collect();
     latencies.sort_by(f64::total_cmp);
     let at = |percent: usize| {
@@ -125,10 +114,8 @@ fn replace_and_read(args: &ReadersArgs, sandbox: &Sandbox, rng: &mut Rng) -> Res
         "mixed_answers": 0,
         "empty_answers": observed.iter().map(|one| one.empty).sum::<u64>(),
         "generations_seen": numbers.len(),
-        "vector_files_damaged": damaged,
         "folder_deleted": deleted,
         "builders_killed": killed,
-        "temporary_files_left": left.len(),
         "p50_ms": round(at(50)),
         "p99_ms": round(at(99)),
         "max_ms": round(at(100)),
@@ -228,24 +215,6 @@ fn builder_lock(folder: &Path) -> Result<File> {
             return Ok(file);
         }
     }
-}
-
-/// Truncates or overwrites part of a vector file; returns false if there is none.
-fn damage_vectors(sandbox: &Sandbox, rng: &mut Rng) -> Result<bool> {
-    let entries = fs::read_dir(sandbox.brain().join(".nugget"))?.flatten();
-    let files: Vec<_> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vectors-")))
-        .collect();
-    let Some(path) = rng.choice(&files) else { return Ok(false) };
-    let Ok(file) = File::options().write(true).open(path) else { return Ok(false) };
-    let length = file.metadata()?.len();
-    if rng.u64(..100) < 50 {
-        file.set_len(rng.u64(..length.max(1)))?;
-    } else {
-        std::os::unix::fs::FileExt::write_all_at(&file, b"torn", rng.u64(..length.max(4) - 3))?;
-    }
-    Ok(true)
 }
 
 /// Updates the index; with `kill_after`, kills a first builder. Returns whether one was killed.

@@ -12,9 +12,8 @@ use crate::chunk::{self, Piece};
 use crate::error::Error;
 use crate::file_table::{self, FileRow, Progress};
 use crate::generation::{Generation, ModelLabel};
-use crate::hnsw::{self, Graph};
+use crate::hnsw::{CHANGED_PART, Graph};
 use crate::store::{self, BuilderLock, Store};
-use crate::vector_file::{self, VectorFile};
 use crate::vectors::{self, Vectors};
 use crate::{identifiers, schema};
 
@@ -62,8 +61,6 @@ pub struct Plan {
     model: ModelLabel,
     /// The generation that it starts from; `None` if there is none.
     before: Option<Generation>,
-    /// The number of the next generation.
-    number: u64,
     work: Work,
     // The last field, so that the connection is closed before another builder begins.
     _lock: BuilderLock,
@@ -173,9 +170,7 @@ impl Plan {
             Err(Error::Sqlite { source, .. }) if schema::is_damage(&source) => find()?,
             found => found?,
         };
-        let plan = Self::new(store, lock, connection, model, before, work)?;
-        vector_file::remove_old_files(&plan.store, &plan.connection)?;
-        Ok(plan)
+        Ok(Self { store, connection, model: model.clone(), before, work, _lock: lock })
     }
 
     pub(crate) fn from_prechunked(
@@ -191,23 +186,7 @@ impl Plan {
             let path = unit.id.as_str().to_owned();
             work.add_unit(path, unit, pieces, |_| Ok(None)).map_err(store.sqlite())?;
         }
-        Self::new(store, lock, connection, model, before, work)
-    }
-
-    fn new(
-        store: Arc<Store>,
-        lock: BuilderLock,
-        connection: Connection,
-        model: &ModelLabel,
-        before: Option<Generation>,
-        work: Work,
-    ) -> Result<Self, Error> {
-        // One more than any generation that has left a file, so that no number is used twice, even when the
-        // database was dropped.
-        let files = vector_file::list_files(&store)?;
-        let numbers = files.iter().filter_map(|name| vectors::generation_of(name, "vectors"));
-        let number = numbers.chain(before.as_ref().map(|before| before.number)).max().unwrap_or(0) + 1;
-        Ok(Self { store, connection, model: model.clone(), before, number, work, _lock: lock })
+        Ok(Self { store, connection, model: model.clone(), before, work, _lock: lock })
     }
 
     /// Whether the index agrees with the files, so that there is nothing to publish.
@@ -228,8 +207,7 @@ impl Plan {
     /// Publishes the next generation, given one vector for each of [`Plan::texts`], in their order. An empty plan
     /// publishes nothing and reports the present generation.
     ///
-    /// All rows change in one transaction, and the vector file is on the disk before it ends. A process killed at
-    /// any point leaves the generation before whole.
+    /// All rows change in one transaction. A process killed at any point leaves the generation before whole.
     ///
     /// # Errors
     /// If a vector is missing, is zero or has other dimensions than the model, or if the disk is full.
@@ -240,70 +218,49 @@ impl Plan {
         let to_embedding = |vector: &Vec<f32>| vectors::to_embedding(vector, self.model.dimensions);
         let embeddings: Vec<Vec<u8>> = vectors.par_iter().map(to_embedding).collect::<Result<_, _>>()?;
         if self.is_empty() {
-            return self.report(self.before.as_ref().map_or(0, |before| before.number));
+            return self.report();
         }
-        let vector_bytes = self.write(&embeddings)?;
-        store::truncate_log(self.store.folder(), &self.connection);
-        vector_file::remove_old_files(&self.store, &self.connection)?;
-        let report = self.report(self.number)?;
+        self.write(&embeddings)?;
+        let report = self.report()?;
         // The generation is published; without a graph it is searched exactly.
-        if let Some(bytes) = vector_bytes
-            && report.chunks >= self.store.limits.graph
-            && let Err(error) = self.update_graph(&bytes)
+        if report.chunks >= self.store.limits.graph
+            && let Err(error) = self.update_graph(report.chunks)
         {
             tracing::warn!(%error, "failed to make a vector graph");
         }
+        store::truncate_log(self.store.folder(), &self.connection);
         Ok(report)
     }
 
-    /// Writes the generation. Returns the bytes of its vector file if that is a new one.
-    fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<Option<Vec<u8>>, Error> {
-        let store = &self.store;
-        let transaction = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(store.sqlite())?;
-        let before = self.before.as_ref().filter(|_| !self.work.clear);
-        let packed_row_max = before.map_or(0, |before| before.packed_row_max);
-        apply(&transaction, &self.work, embeddings, packed_row_max).map_err(store.sqlite())?;
-        let chunks = count(&transaction, "SELECT count(*) FROM chunks").map_err(store.sqlite())?;
-        let kept = match before {
-            Some(before) => VectorFile::keep(store, &transaction, before, chunks).map_err(store.sqlite())?,
-            None => None,
-        };
-        let (file, bytes) = match kept {
-            Some(file) => (file, None),
-            None => {
-                let dimensions = self.model.dimensions;
-                let (file, bytes) = VectorFile::write(store, &transaction, self.number, dimensions)?;
-                (file, Some(bytes))
-            }
-        };
-        failpoint::here!("index-after-vector-file");
+    fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<(), Error> {
+        let sqlite = self.store.sqlite();
+        let transaction =
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&sqlite)?;
+        apply(&transaction, &self.work, embeddings).map_err(&sqlite)?;
         let generation = Generation {
-            number: self.number,
+            number: self.before.as_ref().map_or(0, |before| before.number) + 1,
             model: self.model.clone(),
             rules: chunk::RULES_VERSION,
-            vectors_file: file.name,
-            vectors_hash: file.hash,
-            packed_chunks: file.chunks,
-            packed_row_max: file.row_max,
-            units: count(&transaction, "SELECT count(*) FROM units").map_err(store.sqlite())?,
-            chunks,
+            units: count(&transaction, "SELECT count(*) FROM units").map_err(&sqlite)?,
+            chunks: count(&transaction, "SELECT count(*) FROM chunks").map_err(&sqlite)?,
             built: jiff::Timestamp::now().to_string(),
         };
-        generation.write(&transaction).map_err(store.sqlite())?;
-        transaction.commit().map_err(store.sqlite())?;
+        generation.write(&transaction).map_err(&sqlite)?;
+        transaction.commit().map_err(&sqlite)?;
         failpoint::here!("index-after-commit");
-        Ok(bytes)
+        Ok(())
     }
 
-    fn report(&self, generation: u64) -> Result<Report, Error> {
+    /// Reports the present generation.
+    fn report(&self) -> Result<Report, Error> {
         let count = |sql| count(&self.connection, sql).map_err(self.store.sqlite());
+        let present = Generation::read(&self.connection).map_err(self.store.sqlite())?;
+        let (generation, units, chunks) =
+            present.map_or((0, 0, 0), |present| (present.number, present.units, present.chunks));
         Ok(Report {
             generation,
-            units: count("SELECT count(*) FROM units")?,
-            chunks: count("SELECT count(*) FROM chunks")?,
+            units,
+            chunks,
             problems: count("SELECT count(*) FROM files WHERE problem IS NOT NULL")?,
             embedded: self.work.texts.len(),
             changed: self.work.changed,
@@ -312,40 +269,18 @@ impl Plan {
     }
 
     /// Builds the graph if there is none, or if too much has changed since it was built.
-    fn update_graph(&self, vector_bytes: &[u8]) -> Result<(), Error> {
-        let sql = "SELECT file, size, row_max, chunks FROM graph";
-        let present = self
-            .connection
-            .query_row(sql, [], |row| {
-                Ok((
-                    row.get::<_, String>(0)?,
-                    row.get::<_, u64>(1)?,
-                    row.get::<_, i64>(2)?,
-                    row.get::<_, usize>(3)?,
-                ))
-            })
-            .optional()
-            .map_err(self.store.sqlite())?;
-        let Some(vectors) = Vectors::parse(&vectors::hash(vector_bytes), vector_bytes) else { return Ok(()) };
-        if let Some((file, size, row_max, chunks)) = present {
-            let kept = vectors.iter().take_while(|(row, _)| *row <= row_max).count();
-            let (added, gone) = (vectors.len() - kept, chunks.saturating_sub(kept));
-            let is_small_change = (added + gone) * hnsw::CHANGED_PART < chunks;
-            if is_small_change && vector_file::has_size(&self.store, &file, size) {
+    fn update_graph(&self, chunks: usize) -> Result<(), Error> {
+        let (connection, dimensions) = (&self.connection, self.model.dimensions);
+        if let Some(graph) = Graph::read(connection, dimensions).map_err(self.store.sqlite())? {
+            let kept = "SELECT count(*) FROM chunks WHERE row <= (SELECT row_max FROM graph)";
+            let kept = count(connection, kept).map_err(self.store.sqlite())?;
+            let changed = chunks.saturating_sub(kept) + graph.len().saturating_sub(kept);
+            if changed * CHANGED_PART < graph.len() {
                 return Ok(());
             }
         }
-        let (graph, bytes) = Graph::build(&vectors)?;
-        let hash = vectors::hash(&bytes);
-        let file = vectors::file_name("graph", self.number, &hash);
-        vectors::write_whole(self.store.folder(), &file, &bytes)?;
-        self.connection
-            .execute(
-                "INSERT OR REPLACE INTO graph VALUES (1, ?1, ?2, ?3, ?4, ?5)",
-                params![file, hash, bytes.len() as u64, graph.row_max, vectors.len()],
-            )
-            .map_err(self.store.sqlite())?;
-        vector_file::remove_old_files(&self.store, &self.connection)
+        let vectors = Vectors::read(connection, String::new(), dimensions).map_err(self.store.sqlite())?;
+        Graph::build(connection, &vectors)
     }
 }
 
@@ -391,12 +326,7 @@ fn find_work(
 }
 
 /// `packed_row_max`: the last row of the vector file. Embeddings that are deleted up to it are kept in `gone`.
-fn apply(
-    transaction: &Transaction<'_>,
-    work: &Work,
-    embeddings: &[Vec<u8>],
-    packed_row_max: i64,
-) -> rusqlite::Result<()> {
+fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> rusqlite::Result<()> {
     if work.clear {
         transaction.execute_batch(schema::CLEAR)?;
     }
@@ -404,11 +334,6 @@ fn apply(
         transaction.prepare_cached("DELETE FROM files WHERE path = ?1")?.execute([path])?;
     }
     for id in &work.units_removed {
-        transaction
-            .prepare_cached(
-                "INSERT INTO gone SELECT row, embedding FROM chunks WHERE unit_id = ?1 AND row <= ?2",
-            )?
-            .execute(params![id, packed_row_max])?;
         for sql in [
             "DELETE FROM chunks_fts WHERE rowid IN (SELECT row FROM chunks WHERE unit_id = ?1)",
             "DELETE FROM chunks WHERE unit_id = ?1",
@@ -506,7 +431,6 @@ impl Plan {
         let embeddings =
             vec![vectors::to_embedding(vector, self.model.dimensions).unwrap(); self.work.texts.len()];
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-        apply(&transaction, &self.work, &embeddings, i64::MAX).unwrap();
-        VectorFile::write(&self.store, &transaction, self.number, self.model.dimensions).unwrap();
+        apply(&transaction, &self.work, &embeddings).unwrap();
     }
 }

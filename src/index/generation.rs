@@ -18,12 +18,6 @@ pub(crate) struct Generation {
     pub(crate) model: ModelLabel,
     /// The version of the chunking rules.
     pub(crate) rules: u32,
-    pub(crate) vectors_file: String,
-    pub(crate) vectors_hash: String,
-    /// How many chunks the vector file holds.
-    pub(crate) packed_chunks: usize,
-    /// The last chunk row of the vector file.
-    pub(crate) packed_row_max: i64,
     pub(crate) units: usize,
     pub(crate) chunks: usize,
     /// When it was published. Numbers start again with a new database, so the number and this time together
@@ -32,25 +26,23 @@ pub(crate) struct Generation {
 }
 
 impl Generation {
+    /// Identifies the generation among those of all databases that were in its folder.
+    pub(crate) fn key(&self) -> String {
+        format!("{} {}", self.number, self.built)
+    }
+
     /// `None` before the first generation.
     pub(crate) fn read(connection: &Connection) -> rusqlite::Result<Option<Self>> {
         connection
-            .prepare_cached(
-                "SELECT number, model, dimensions, rules, vectors_file, vectors_hash, packed_chunks,
-                        packed_row_max, units, chunks, built FROM generation",
-            )?
+            .prepare_cached("SELECT number, model, dimensions, rules, units, chunks, built FROM generation")?
             .query_row([], |row| {
                 Ok(Self {
                     number: row.get(0)?,
                     model: ModelLabel { name: row.get(1)?, dimensions: row.get(2)? },
                     rules: row.get(3)?,
-                    vectors_file: row.get(4)?,
-                    vectors_hash: row.get(5)?,
-                    packed_chunks: row.get(6)?,
-                    packed_row_max: row.get(7)?,
-                    units: row.get(8)?,
-                    chunks: row.get(9)?,
-                    built: row.get(10)?,
+                    units: row.get(4)?,
+                    chunks: row.get(5)?,
+                    built: row.get(6)?,
                 })
             })
             .optional()
@@ -58,24 +50,11 @@ impl Generation {
 
     /// Replaces the row.
     pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let Self { number, model, rules, units, chunks, built } = self;
         connection
             .execute(
-                "INSERT OR REPLACE INTO generation(id, number, model, dimensions, rules, vectors_file,
-                     vectors_hash, packed_chunks, packed_row_max, units, chunks, built)
-                 VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-                params![
-                    self.number,
-                    self.model.name,
-                    self.model.dimensions,
-                    self.rules,
-                    self.vectors_file,
-                    self.vectors_hash,
-                    self.packed_chunks,
-                    self.packed_row_max,
-                    self.units,
-                    self.chunks,
-                    self.built
-                ],
+                "INSERT OR REPLACE INTO generation VALUES (1, ?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![number, model.name, model.dimensions, rules, units, chunks, built],
             )
             .map(drop)
     }

@@ -1,13 +1,12 @@
 //! An HNSW graph (usearch) over the vectors of a large brain, so that a search need not compare all of them.
 //!
-//! The graph only proposes candidates, which are scored exactly with the packed vectors. It is built for one generation
+//! The graph only proposes candidates, which are scored exactly with the vectors in memory. It is built for one generation
 //! and used for later ones: chunks added since are compared one by one, and removed chunks are left out. It is built
 //! again after too many changes.
 
-use std::path::Path;
-
 use half::slice::HalfFloatSliceExt as _;
 use rayon::prelude::*;
+use rusqlite::{Connection, OptionalExtension as _, params};
 use usearch::ffi::{IndexOptions, MetricKind, ScalarKind};
 
 use crate::error::Error;
@@ -39,7 +38,8 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub(crate) fn build(vectors: &Vectors) -> Result<(Self, Vec<u8>), Error> {
+    /// Builds a graph and stores it in place of the present one.
+    pub(crate) fn build(connection: &Connection, vectors: &Vectors) -> Result<(), Error> {
         let index = usearch::Index::new(&options(vectors.dimensions())).map_err(failed)?;
         index.reserve_capacity_and_threads(vectors.len(), rayon::current_num_threads()).map_err(failed)?;
         let rows: Vec<_> = vectors.iter().collect();
@@ -48,22 +48,36 @@ impl Graph {
         let mut bytes = vec![0; index.serialized_length()];
         index.save_to_buffer(&mut bytes).map_err(failed)?;
         let row_max = rows.last().map_or(0, |(row, _)| *row);
-        Ok((Self { index, row_max }, bytes))
+        let hash = blake3::hash(&bytes).to_hex().to_string();
+        connection
+            .execute("INSERT OR REPLACE INTO graph VALUES (1, ?1, ?2, ?3)", params![hash, row_max, bytes])
+            .map_err(failed)?;
+        Ok(())
     }
 
-    /// Reads a graph's file; `None` if it is damaged. The checksum is tested on the bytes that are then loaded: a graph
-    /// with a flipped bit loads without error and crashes when searched.
-    pub(crate) fn read(path: &Path, hash: &str, row_max: i64, dimensions: usize) -> Option<Self> {
-        let bytes = std::fs::read(path).ok()?;
-        if crate::vectors::hash(&bytes) != hash {
-            return None;
-        }
-        let index = usearch::Index::new(&options(dimensions)).ok()?;
-        index.load_from_buffer(&bytes).ok()?;
-        // Loading overwrites the options with those of the file.
-        (index.dimensions() == dimensions).then_some(())?;
-        index.change_expansion_search(EXPANSION_SEARCH);
-        Some(Self { index, row_max })
+    /// Reads the stored graph; `None` if there is none or it is damaged. The checksum is tested on the bytes that are
+    /// then loaded: a graph with a flipped bit loads without error and crashes when searched.
+    pub(crate) fn read(connection: &Connection, dimensions: usize) -> rusqlite::Result<Option<Self>> {
+        let load = |row_max: i64, hash: &str, bytes: &[u8]| {
+            (blake3::hash(bytes).to_hex().as_str() == hash).then_some(())?;
+            let index = usearch::Index::new(&options(dimensions)).ok()?;
+            index.load_from_buffer(bytes).ok()?;
+            // Loading overwrites the options with those of the stored graph.
+            (index.dimensions() == dimensions).then_some(())?;
+            index.change_expansion_search(EXPANSION_SEARCH);
+            Some(Self { index, row_max })
+        };
+        connection
+            .query_row("SELECT row_max, hash, data FROM graph", [], |row| {
+                Ok(load(row.get(0)?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_blob()?))
+            })
+            .optional()
+            .map(Option::flatten)
+    }
+
+    /// How many chunks it was built for.
+    pub(crate) fn len(&self) -> usize {
+        self.index.size()
     }
 
     /// Rows of chunks that are likely among the `limit` nearest.

@@ -45,7 +45,6 @@ mod schema;
 mod snapshot;
 mod status;
 mod store;
-mod vector_file;
 mod vectors;
 
 use std::path::Path;

@@ -7,20 +7,15 @@ use rusqlite::{Connection, ErrorCode};
 pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
 /// The version of the tables and their content. A database of another version is dropped and rebuilt.
-pub(crate) const VERSION: i64 = 3;
+pub(crate) const VERSION: i64 = 4;
 
 /// "nugg": marks the database as an index.
 const APPLICATION_ID: i64 = 0x6e75_6767;
 
-/// Embeddings are kept as f16, little endian: half the space of f32, an error of the cosine below
-/// 1e-3, and the packed vectors of a generation are the very same bits, so that they can be remade
-/// from here to the last byte and proven by their checksum.
+/// Embeddings are kept as f16, little endian: half the space of f32, and an error of the cosine below 1e-3.
 ///
 /// `reviewers` says who merged a path into the default branch, up to the commit in `reviewed`. It belongs to no
 /// generation: a merge may change it without changing a file.
-///
-/// A vector file may serve several generations: chunks after its last row have their vectors only here, and chunks of
-/// the file that were removed since are in `gone` with their vectors, so that the file can still be remade.
 ///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector, so that the graph of an older
 /// generation can be used for a newer one.
@@ -37,21 +32,15 @@ const TABLES: &str = "
         model TEXT NOT NULL,
         dimensions INTEGER NOT NULL,
         rules INTEGER NOT NULL,
-        vectors_file TEXT NOT NULL,
-        vectors_hash TEXT NOT NULL,
-        packed_chunks INTEGER NOT NULL,
-        packed_row_max INTEGER NOT NULL,
         units INTEGER NOT NULL,
         chunks INTEGER NOT NULL,
         built TEXT NOT NULL
     );
     CREATE TABLE graph (
         id INTEGER PRIMARY KEY CHECK (id = 1),
-        file TEXT NOT NULL,
         hash TEXT NOT NULL,
-        size INTEGER NOT NULL,
         row_max INTEGER NOT NULL,
-        chunks INTEGER NOT NULL
+        data BLOB NOT NULL
     );
     CREATE TABLE files (
         path TEXT PRIMARY KEY,
@@ -97,10 +86,6 @@ const TABLES: &str = "
         embedding BLOB NOT NULL,
         UNIQUE (unit_id, position)
     );
-    CREATE TABLE gone (
-        row INTEGER PRIMARY KEY,
-        embedding BLOB NOT NULL
-    );
     CREATE INDEX chunks_by_text ON chunks(text_hash);
     CREATE TABLE relationships (
         source_id TEXT NOT NULL REFERENCES units(id),
@@ -124,7 +109,6 @@ pub(crate) const CLEAR: &str = "
     DELETE FROM files;
     DELETE FROM relationships;
     DELETE FROM chunks;
-    DELETE FROM gone;
     DELETE FROM units;
     INSERT INTO chunks_fts(chunks_fts) VALUES ('delete-all');
 ";

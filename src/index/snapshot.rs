@@ -13,21 +13,16 @@ use crate::records::{
     ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours, chunk_record, unit_record,
 };
 use crate::store::{self, Pooled, Store};
-use crate::vector_file::{self, Rows};
-use crate::vectors::{self, VectorSet};
+use crate::vectors::{self, Vectors};
 use crate::{identifiers, schema};
 
 /// One whole generation: a connection in a read transaction, and the generation's vectors.
 pub struct Snapshot {
     store: Arc<Store>,
     connection: Pooled,
-    generation: u64,
-    /// When it was published; the numbers start again with a new database.
-    built: String,
-    model: Option<ModelLabel>,
-    units: usize,
-    chunks: usize,
-    vectors: Arc<VectorSet>,
+    /// `None` before the first generation.
+    generation: Option<Generation>,
+    vectors: Arc<Vectors>,
     filter: Option<Filter>,
 }
 
@@ -57,40 +52,29 @@ impl Snapshot {
 
     fn open(store: Arc<Store>, connection: Pooled, vectored: Vectored) -> Result<Self, Error> {
         // From here on `drop` ends the transaction if something fails below.
-        let mut snapshot = Self {
-            connection,
-            generation: 0,
-            built: String::new(),
-            model: None,
-            units: 0,
-            chunks: 0,
-            vectors: Arc::new(VectorSet::empty()),
-            filter: None,
-            store,
-        };
+        let vectors = Arc::new(Vectors::empty(String::new()));
+        let mut snapshot = Self { connection, generation: None, vectors, filter: None, store };
         snapshot.sql(snapshot.connection.execute_batch("BEGIN"))?;
-        if let Some(generation) = snapshot.sql(Generation::read(&snapshot.connection))? {
-            snapshot.generation = generation.number;
-            snapshot.units = generation.units;
-            snapshot.chunks = generation.chunks;
-            if vectored == Vectored::Yes {
-                snapshot.vectors = snapshot.vectors_of(&generation)?;
-                snapshot.chunks = snapshot.vectors.len();
-            }
-            snapshot.model = Some(generation.model);
-            snapshot.built = generation.built;
+        snapshot.generation = snapshot.sql(Generation::read(&snapshot.connection))?;
+        if let Some(generation) = snapshot.generation.as_ref().filter(|_| vectored == Vectored::Yes) {
+            snapshot.vectors = snapshot.vectors_of(generation)?;
         }
         Ok(snapshot)
     }
 
     /// The generation's number; 0 before the first.
     pub fn generation(&self) -> u64 {
-        self.generation
+        self.generation.as_ref().map_or(0, |generation| generation.number)
+    }
+
+    /// Identifies the generation; numbers start again after the index was deleted.
+    pub fn key(&self) -> String {
+        self.generation.as_ref().map_or_else(String::new, Generation::key)
     }
 
     /// The model of the vectors; `None` before the first generation.
     pub fn model(&self) -> Option<&ModelLabel> {
-        self.model.as_ref()
+        self.generation.as_ref().map(|generation| &generation.model)
     }
 
     /// Restricts searches, counts and neighbours to these chunks; `None` for all. Chunks and units that are requested
@@ -99,31 +83,19 @@ impl Snapshot {
         self.filter = filter;
     }
 
-    /// A filter for the chunks of the units that `keep` selects, such as those of a domain.
-    ///
-    /// # Errors
-    /// If the index cannot be read.
-    pub fn filter_units(&self, keep: impl Fn(&UnitRecord) -> bool) -> Result<Filter, Error> {
-        let kept = self.units()?.into_iter().filter(|unit| keep(unit)).map(|unit| unit.id);
-        let kept: std::collections::HashSet<UnitId> = kept.collect();
-        let rows = self.all("SELECT row, unit_id FROM chunks", [], |row| {
-            Ok((ChunkRow(row.get(0)?), UnitId::verbatim(row.get::<_, String>(1)?)))
-        })?;
-        Ok(rows.into_iter().filter(|(_, unit)| kept.contains(unit)).map(|(row, _)| row).collect())
-    }
-
     fn admits(&self, chunk: ChunkRow) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.admits(chunk))
     }
 
     /// The number of chunks that the filter admits.
     pub fn chunks_count(&self) -> usize {
-        self.filter.as_ref().map_or(self.chunks, Filter::len)
+        let chunks = self.generation.as_ref().map_or(0, |generation| generation.chunks);
+        self.filter.as_ref().map_or(chunks, Filter::len)
     }
 
     /// The number of units, without regard to the filter.
     pub fn units_count(&self) -> usize {
-        self.units
+        self.generation.as_ref().map_or(0, |generation| generation.units)
     }
 
     /// Finds the chunks that contain any of the terms, best first, at most `limit`.
@@ -156,12 +128,12 @@ impl Snapshot {
     /// # Errors
     /// If the vector has other dimensions than the index, or is zero or not finite.
     pub fn nearest(&self, vector: &[f32], limit: usize) -> Result<Vec<Hit>, Error> {
-        let Some(model) = &self.model else { return Ok(Vec::new()) };
+        let Some(model) = self.model() else { return Ok(Vec::new()) };
         let query = vectors::normalised(vector, model.dimensions)?;
         let filter = self.filter.as_ref();
         let admits = |row| filter.is_none_or(|filter| filter.admits(ChunkRow(row)));
         // A graph proposes the nearest of all chunks, of which the filter may admit few.
-        let graph = if self.filter.is_some() { None } else { self.graph()? };
+        let graph = if filter.is_some() { None } else { self.graph()? };
         let Some(graph) = graph else { return Ok(self.vectors.scan(&query, limit, i64::MIN, admits)) };
         let mut hits = self.vectors.scan(&query, limit, graph.row_max, admits);
         hits.extend(graph.candidates(&query, limit)?.into_iter().filter_map(|row| {
@@ -268,13 +240,12 @@ impl Snapshot {
             let rows = self.all(sql, [query], |row| row.get(0).map(ChunkRow))?;
             return Ok(rows.into_iter().filter(|row| self.admits(*row)).count() as u64);
         }
-        let generation = (self.generation, self.built.clone());
-        if let Some(known) = self.store.cached_frequencies().get(&generation, &query) {
+        if let Some(known) = self.store.cached_frequencies().get(&self.key(), &query) {
             return Ok(known);
         }
         let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
         let count = self.all(sql, [&query], |row| row.get(0))?.pop().unwrap_or(0);
-        self.store.cached_frequencies().put(&generation, query, count);
+        self.store.cached_frequencies().put(&self.key(), query, count);
         Ok(count)
     }
 
@@ -340,51 +311,38 @@ impl Snapshot {
         result.map_err(self.store.sqlite())
     }
 
-    /// The generation's vectors: from the cache, or from its file with the rows added and removed since.
-    fn vectors_of(&self, generation: &Generation) -> Result<Arc<VectorSet>, Error> {
-        let key = format!("{} {} {}", generation.number, generation.vectors_hash, generation.built);
+    /// The generation's vectors, from the cache if it holds those of this generation.
+    fn vectors_of(&self, generation: &Generation) -> Result<Arc<Vectors>, Error> {
+        let key = generation.key();
         let mut cached = self.store.cached_vectors();
         if let Some(vectors) = cached.as_ref().filter(|vectors| vectors.key == key) {
             return Ok(vectors.clone());
         }
-        let known = cached.as_ref().map(|vectors| vectors.packed.clone());
-        let packed = match known.filter(|packed| packed.hash == generation.vectors_hash) {
-            Some(packed) => packed,
-            None => Arc::new(vector_file::read(&self.store, &self.connection, generation)?),
-        };
-        let gone = self.all("SELECT row FROM gone ORDER BY row", [], |row| row.get(0))?;
-        let rows = Rows::After(generation.packed_row_max);
-        let tail = vector_file::pack(&self.store, &self.connection, generation.model.dimensions, rows)?;
-        let vectors = VectorSet::new(key, packed, gone, &tail.finish()).unwrap_or_else(VectorSet::empty);
+        let vectors = Vectors::read(&self.connection, key, generation.model.dimensions);
+        let vectors = Arc::new(self.sql(vectors)?);
         if vectors.len() != generation.chunks {
             self.store.mark_damaged();
         }
-        let vectors = Arc::new(vectors);
         *cached = Some(vectors.clone());
         Ok(vectors)
     }
 
+    /// The vector graph; `None` if there are too few chunks for one, or it is missing or damaged.
     fn graph(&self) -> Result<Option<Arc<Graph>>, Error> {
         if self.vectors.len() < self.store.limits.graph {
             return Ok(None);
         }
-        let sql = "SELECT file, hash, row_max FROM graph";
-        let row = self.all(sql, [], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?))
-        })?;
-        let Some((file, hash, row_max)) = row.into_iter().next() else { return Ok(None) };
+        let hash = self.all("SELECT hash FROM graph", [], |row| row.get::<_, String>(0))?.pop();
+        let Some(hash) = hash else { return Ok(None) };
         let mut cached = self.store.cached_graph();
         match cached.as_ref() {
-            Some((name, graph)) if *name == file => Ok(graph.clone()),
+            Some((known, graph)) if *known == hash => Ok(graph.clone()),
             _ => {
-                let path = self.store.folder().join(&file);
-                let graph = Graph::read(&path, &hash, row_max, self.vectors.dimensions()).map(Arc::new);
+                let graph = self.sql(Graph::read(&self.connection, self.vectors.dimensions()))?.map(Arc::new);
                 if graph.is_none() {
-                    // Removed, so that the builder makes a new one; the exact search needs none.
-                    tracing::warn!(file = %path.display(), "a vector graph is missing or damaged");
-                    let _ = std::fs::remove_file(&path);
+                    tracing::warn!("the vector graph is damaged");
                 }
-                *cached = Some((file, graph.clone()));
+                *cached = Some((hash, graph.clone()));
                 Ok(graph)
             }
         }

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::{Error, io_error};
 use crate::hnsw::Graph;
 use crate::schema::{self, State};
-use crate::vectors::VectorSet;
+use crate::vectors::Vectors;
 
 pub(crate) type Pool = r2d2::Pool<SqliteConnectionManager>;
 pub(crate) type Pooled = r2d2::PooledConnection<SqliteConnectionManager>;
@@ -41,18 +41,18 @@ pub(crate) struct Store {
     pub(crate) limits: Limits,
     open: RwLock<(Identity, Pool)>,
     /// The vectors of the newest generation that was read.
-    vectors: Mutex<Option<Arc<VectorSet>>>,
+    vectors: Mutex<Option<Arc<Vectors>>>,
     /// How many chunks of the newest generation contain a term. Questions share many words, and the most common ones
     /// take the longest to count.
     frequencies: Mutex<Frequencies>,
-    /// The newest graph that was read, by file name; `None` inside if it was damaged.
+    /// The newest graph that was read, by its hash; `None` inside if it was damaged.
     graph: Mutex<Option<(String, Option<Arc<Graph>>)>>,
 }
 
 #[derive(Default)]
 pub(crate) struct Frequencies {
-    /// The generation's number and time.
-    generation: (u64, String),
+    /// The generation's key.
+    generation: String,
     counts: HashMap<String, u64>,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct Frequencies {
 const FREQUENCIES_MAX: usize = 8_192;
 
 impl Frequencies {
-    pub(crate) fn get(&self, generation: &(u64, String), query: &str) -> Option<u64> {
-        if self.generation == *generation { self.counts.get(query).copied() } else { None }
+    pub(crate) fn get(&self, generation: &str, query: &str) -> Option<u64> {
+        if self.generation == generation { self.counts.get(query).copied() } else { None }
     }
 
-    pub(crate) fn put(&mut self, generation: &(u64, String), query: String, count: u64) {
-        if self.generation != *generation || self.counts.len() >= FREQUENCIES_MAX {
-            *self = Self { generation: generation.clone(), counts: HashMap::new() };
+    pub(crate) fn put(&mut self, generation: &str, query: String, count: u64) {
+        if self.generation != generation || self.counts.len() >= FREQUENCIES_MAX {
+            *self = Self { generation: generation.to_owned(), counts: HashMap::new() };
         }
         self.counts.insert(query, count);
     }
@@ -77,18 +77,13 @@ impl Frequencies {
 pub(crate) struct Limits {
     /// From how many chunks on a graph is built.
     pub(crate) graph: usize,
-    /// From how many chunks on a small change keeps the vector file.
-    pub(crate) tail: usize,
     /// How long opening waits if the database has to be made and another process holds the lock.
     pub(crate) create_timeout: Duration,
 }
 
-/// Packing and reading fewer chunks than this takes no longer than the rest of a change.
-const TAIL_CHUNKS_MIN: usize = 4_096;
-
 impl Default for Limits {
     fn default() -> Self {
-        Self { graph: crate::hnsw::CHUNKS_MIN, tail: TAIL_CHUNKS_MIN, create_timeout: CREATE_TIMEOUT }
+        Self { graph: crate::hnsw::CHUNKS_MIN, create_timeout: CREATE_TIMEOUT }
     }
 }
 
@@ -285,7 +280,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<VectorSet>>> {
+    pub(crate) fn cached_vectors(&self) -> MutexGuard<'_, Option<Arc<Vectors>>> {
         self.vectors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

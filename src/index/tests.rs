@@ -10,6 +10,7 @@ use knowledge::{Relation, UnitId};
 use brain::Brain;
 
 use super::*;
+use crate::hnsw::Graph;
 
 const DIMENSIONS: usize = 32;
 
@@ -102,14 +103,6 @@ impl Bench {
         seen
     }
 
-    fn vector_files(&self) -> Vec<String> {
-        let names = fs::read_dir(self.folder()).unwrap().map(|entry| entry.unwrap().file_name());
-        let mut names: Vec<String> = names.map(|name| name.into_string().unwrap()).collect();
-        names.retain(|name| name.starts_with("vectors-"));
-        names.sort();
-        names
-    }
-
     fn find(&self, term: &str) -> Vec<String> {
         let pinned = self.index.pin().unwrap();
         let hits = pinned.bm25(&[term.to_owned()], 10).unwrap();
@@ -172,8 +165,6 @@ fn the_folder_is_private_and_ignored_by_git() {
     bench.update();
     assert_eq!(fs::metadata(bench.folder()).unwrap().permissions().mode() & 0o777, 0o700);
     assert_eq!(fs::read_to_string(bench.folder().join(".gitignore")).unwrap(), "*\n");
-    let vectors = bench.folder().join(&bench.vector_files()[0]);
-    assert_eq!(fs::metadata(vectors).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
@@ -542,50 +533,6 @@ fn a_pinned_reader_keeps_its_generation() {
     assert!(matches!(new.chunk(row), Err(Error::NoSuchChunk { .. })));
 }
 
-/// Another process pins; two generations are published before it reads the vector file.
-#[test]
-fn a_missing_vector_file_is_remade_from_the_database() {
-    let bench = Bench::new();
-    bench.unit("a", "alpha");
-    bench.update();
-    let before = bench.everything();
-    let name = bench.vector_files()[0].clone();
-    let bytes = fs::read(bench.folder().join(&name)).unwrap();
-    fs::remove_file(bench.folder().join(&name)).unwrap();
-    let other = Index::open(&bench.folder()).unwrap();
-    assert_eq!(other.pin().unwrap().nearest(&embed("x", DIMENSIONS), 5).unwrap().len(), 1);
-    assert_eq!(fs::read(bench.folder().join(&name)).unwrap(), bytes, "remade to the last byte");
-    assert_eq!(bench.everything(), before);
-}
-
-#[test]
-fn a_damaged_vector_file_is_detected_and_remade() {
-    let bench = Bench::new();
-    for i in 0..10 {
-        bench.unit(&format!("u{i}"), &format!("text {i}"));
-    }
-    bench.update();
-    let before = bench.everything();
-    let path = bench.folder().join(&bench.vector_files()[0]);
-    let good = fs::read(&path).unwrap();
-    let mut damages = vec![Vec::new(), good[..good.len() / 2].to_vec(), [&good[..], b"more"].concat()];
-    for at in [0, 9, 13, 17, 40, good.len() - 1] {
-        let mut flipped = good.clone();
-        flipped[at] ^= 1;
-        damages.push(flipped);
-    }
-    for damage in damages {
-        fs::write(&path, &damage).unwrap();
-        let fresh = Bench {
-            index: Index::open(&bench.folder()).unwrap(),
-            _folder: tempfile::tempdir().unwrap(),
-            brain: bench.brain.clone(),
-        };
-        assert_eq!(fresh.everything(), before);
-        assert_eq!(fs::read(&path).unwrap(), good);
-    }
-}
-
 #[test]
 fn a_corrupt_database_is_rebuilt_by_open_or_plan() {
     let bench = Bench::new();
@@ -607,7 +554,7 @@ fn a_corrupt_database_is_rebuilt_by_open_or_plan() {
         assert_eq!(index.pin().unwrap().generation(), 0, "{} bytes", bytes.len());
         let plan = index.plan(&bench.brain, &model(), &Words, Mode::Changed, &mut |_| {}).unwrap();
         assert_eq!(plan.texts().len(), 50);
-        assert!(publish(plan).generation > 1, "a number is not used twice");
+        publish(plan);
         assert_eq!(bench.everything(), before);
     }
     // Damaged inner pages: detected by a reader, rebuilt by the next plan.
@@ -670,7 +617,6 @@ fn another_version_is_dropped_when_opened_only() {
     assert_eq!(bench.find("alpha"), ["a"]);
 }
 
-/// The builder is killed after writing its vector file and before its commit: no row names the file.
 #[test]
 fn a_builder_killed_before_commit_leaves_the_old_generation() {
     let bench = Bench::new();
@@ -680,30 +626,12 @@ fn a_builder_killed_before_commit_leaves_the_old_generation() {
     bench.unit("a", "changed");
     let plan = bench.plan();
     plan.write_without_commit(&embed("x", DIMENSIONS));
-    fs::write(bench.folder().join("vectors-2-abcdef01.x1y2.tmp"), "half").unwrap();
-    assert_eq!(bench.vector_files().len(), 3);
     assert_eq!(bench.everything(), before);
     let fresh = Index::open(&bench.folder()).unwrap();
     assert_eq!(fresh.pin().unwrap().generation(), 1);
     let report = bench.update();
-    assert_eq!((report.generation, report.changed), (3, 1));
-    let files = bench.vector_files();
-    assert_eq!(files.len(), 2, "{files:?}");
-    assert!(files[0].starts_with("vectors-1-") && files[1].starts_with("vectors-3-"), "{files:?}");
+    assert_eq!((report.generation, report.changed), (2, 1));
     assert_eq!(bench.find("changed"), ["a"]);
-}
-
-#[test]
-fn only_the_last_two_vector_files_are_kept() {
-    let bench = Bench::new();
-    for round in 1..=5 {
-        bench.unit("a", &format!("round {round}"));
-        bench.update();
-        assert!(bench.vector_files().len() <= 2, "{:?}", bench.vector_files());
-    }
-    drop(bench.plan());
-    let files = bench.vector_files();
-    assert!(files[0].starts_with("vectors-4-") && files[1].starts_with("vectors-5-"), "{files:?}");
 }
 
 #[test]
@@ -966,25 +894,20 @@ fn hidden_text_is_not_found_and_stays_in_the_chunk() {
     assert!(chunk.text.contains("<!-- poison -->"));
 }
 
-/// Small changes of a large brain keep the vector file; other rows are read from the database.
 #[test]
-fn a_vector_file_serves_several_generations() {
-    let folder = tempfile::tempdir().unwrap();
-    let brain = Brain::init(folder.path()).unwrap().brain;
-    let limits = Limits { tail: 50, ..Limits::default() };
-    let index = Index { store: Arc::new(Store::open(&brain.derived_folder(), limits).unwrap()) };
-    let bench = Bench { _folder: folder, brain: brain.clone(), index };
+fn vectors_are_those_of_the_changed_generation() {
+    let bench = Bench::new();
+    let brain = &bench.brain;
     for i in 0..100 {
         bench.unit(&format!("u{i}"), &format!("text number {i}"));
     }
     bench.update();
-    let first = bench.vector_files();
+    assert_eq!(bench.index.pin().unwrap().chunks_count(), 100);
     bench.unit("u3", "rewritten");
     bench.unit("new", "added");
     fs::remove_file(brain.root().join("domains/coding/concepts/u7.md")).unwrap();
     let report = bench.update();
     assert_eq!((report.generation, report.chunks), (2, 100));
-    assert_eq!(bench.vector_files(), first, "no file was written");
     let check = |index: &Index| {
         let pinned = index.pin().unwrap();
         assert_eq!(pinned.chunks_count(), 100);
@@ -1004,20 +927,6 @@ fn a_vector_file_serves_several_generations() {
     };
     check(&bench.index);
     check(&Index::open(&brain.derived_folder()).unwrap());
-    // The file can still be remade to the last byte.
-    let path = bench.folder().join(&first[0]);
-    let bytes = fs::read(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    check(&Index::open(&brain.derived_folder()).unwrap());
-    assert_eq!(fs::read(&path).unwrap(), bytes);
-    assert!(!bench.folder().join("index.damaged").exists());
-    // Many changes: a new file.
-    for i in 20..40 {
-        bench.unit(&format!("u{i}"), &format!("again, text number {i}"));
-    }
-    bench.update();
-    assert_ne!(bench.vector_files().last(), first.last());
-    check(&bench.index);
 }
 
 /// A graph is built, used after changes and rebuilt after damage; its results equal the exact search.
@@ -1034,11 +943,8 @@ fn a_graph_finds_what_the_exact_search_finds() {
         bench.unit(&format!("u{i}"), &format!("text number {i}"));
     }
     bench.update();
-    let graphs = || -> Vec<String> {
-        let names = fs::read_dir(bench.folder()).unwrap();
-        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        names.filter(|name| name.starts_with("graph-")).collect()
-    };
+    let database = rusqlite::Connection::open(bench.folder().join("index.db")).unwrap();
+    let graph = || -> String { database.query_row("SELECT hash FROM graph", [], |row| row.get(0)).unwrap() };
     let check = |index: &Index| {
         let (pinned, exact) = (index.pin().unwrap(), exact.pin().unwrap());
         let mut found = 0;
@@ -1051,8 +957,7 @@ fn a_graph_finds_what_the_exact_search_finds() {
         assert!(found >= 490, "recall {found}/500");
         pinned.generation()
     };
-    let first = graphs();
-    assert_eq!(first.len(), 1);
+    let first = graph();
     check(&bench.index);
     // A few changes: the graph is kept, and chunks that it lacks are found all the same.
     for i in 0..20 {
@@ -1060,32 +965,29 @@ fn a_graph_finds_what_the_exact_search_finds() {
         fs::remove_file(bench.brain.root().join(format!("domains/coding/concepts/u{}.md", 100 + i))).unwrap();
     }
     bench.update();
-    assert_eq!(graphs(), first);
+    assert_eq!(graph(), first);
     check(&bench.index);
     let pinned = bench.index.pin().unwrap();
     let row = pinned.chunks_of(&UnitId::verbatim("u0")).unwrap()[0].row;
     assert_eq!(pinned.nearest(&pinned.vector(row).unwrap(), 1).unwrap()[0].chunk, row);
     drop(pinned);
     // A flipped bit: the search is exact, and the next generation gets a new graph.
-    let path = bench.folder().join(&first[0]);
-    let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&path, bytes).unwrap();
+    let mut data: Vec<u8> = database.query_row("SELECT data FROM graph", [], |row| row.get(0)).unwrap();
+    let middle = data.len() / 2;
+    data[middle] ^= 1;
+    database.execute("UPDATE graph SET data = ?1", [data]).unwrap();
     check(&open(100));
-    assert!(graphs().is_empty(), "a damaged graph is removed");
     bench.unit("new", "something new");
     bench.update();
-    assert_eq!(graphs().len(), 1);
+    assert!(Graph::read(&database, DIMENSIONS).unwrap().is_some());
     check(&open(100));
     // Many changes: a new graph.
-    let before = graphs();
+    let before = graph();
     for i in 200..400 {
         bench.unit(&format!("u{i}"), &format!("rewritten {i}"));
     }
     bench.update();
-    assert_ne!(graphs(), before);
-    assert_eq!(graphs().len(), 1);
+    assert_ne!(graph(), before);
     check(&open(100));
 }
 

@@ -50,7 +50,7 @@ pub fn search_with_words(
     by_words: WordSearch,
     token_model: &dyn TokenModel,
 ) -> Result<Trace, Error> {
-    let by_words = if by_words.generation == snapshot.generation() {
+    let by_words = if by_words.generation == snapshot.key() {
         by_words
     } else {
         search_words(snapshot, query, token_model)?

@@ -14,7 +14,8 @@ pub struct WordSearch {
     pub(crate) analysis: Analysis,
     pub(crate) bm25: Vec<Hit>,
     pub(crate) query_terms: lexical::QueryTerms,
-    pub(crate) generation: u64,
+    /// The key of the searched generation.
+    pub(crate) generation: String,
     model: Option<String>,
     pub(crate) stages: Vec<StageReport>,
 }
@@ -44,12 +45,5 @@ pub fn search_words(
     let bm25 = candidates::by_words(snapshot, &terms)?;
     clock.lap("bm25", bm25.len());
     let model = snapshot.model().map(|label| label.name.clone());
-    Ok(WordSearch {
-        analysis,
-        bm25,
-        query_terms,
-        generation: snapshot.generation(),
-        model,
-        stages: clock.stages,
-    })
+    Ok(WordSearch { analysis, bm25, query_terms, generation: snapshot.key(), model, stages: clock.stages })
 }
