@@ -101,11 +101,11 @@ pub enum State {
     Running,
     /// Its last attempt failed, and it waits for the next one.
     Retrying,
-    /// Ended as [`Outcome::Done`].
+    /// Ended: its units are on a branch and, if there is a remote, pushed with a pull request.
     Done,
-    /// Ended as [`Outcome::Nothing`].
+    /// Ended: the session held nothing worth saving.
     Nothing,
-    /// Ended as [`Outcome::Dead`].
+    /// Ended: it failed too often, or in a way that no retry can fix.
     Dead,
 }
 
