@@ -64,7 +64,7 @@ impl RemoteAccess {
         let page = format!("{scheme}://{}/{slug}", host.host());
         let token = host.token()?;
         let client = match &token {
-            Some(found) => Some(GitHub::new(&host.settings(API_DEADLINE), &found.token)?),
+            Some(found) => Some(GitHub::new(host.api(), API_DEADLINE, &found.token)?),
             None => None,
         };
         let credentials = token.map(|found| {
@@ -116,7 +116,7 @@ pub(crate) fn open_repository(root: &Path, default_branch: Option<&str>) -> Resu
 pub(crate) fn pull_state(state: &github::PullState) -> PullState {
     match state {
         github::PullState::Open => PullState::Open,
-        github::PullState::Merged { .. } => PullState::Merged,
+        github::PullState::Merged => PullState::Merged,
         github::PullState::Closed => PullState::Closed,
     }
 }

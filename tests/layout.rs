@@ -18,8 +18,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/embed", &["knowledge", "llm", "transcript"]),
     ("src/index", &["knowledge", "transcript", "brain"]),
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm"]),
-    ("src/git", &["knowledge"]),
-    ("src/github", &["knowledge"]),
+    ("src/process", &[]),
+    ("src/git", &["knowledge", "process"]),
+    ("src/github", &["knowledge", "process"]),
     (
         "actors",
         &[

@@ -69,7 +69,7 @@ impl GitHubRepository {
             return Err(CliError::new(format!("there is no token for {}", host.host())).hint(NO_TOKEN_HINT));
         };
         let (repository, is_created) = async_runtime::current_thread()?.block_on(async {
-            let github = GitHub::new(&host.settings(API_DEADLINE), &found.token)?;
+            let github = GitHub::new(host.api(), API_DEADLINE, &found.token)?;
             match github.repository(slug).await {
                 Ok(repository) => Ok((repository, false)),
                 Err(github::Error::NotFound { .. }) if create => {

@@ -2,16 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use http::Method;
+use reqwest::Method;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Error;
-use crate::host::Settings;
 use crate::http::{ApiRequest, ApiResponse, HttpClient, encoded};
 use crate::token::Token;
-use crate::types::{NewPull, Opened, Pull, Repository, Slug, Viewer, response};
+use crate::types::{NewPull, Opened, Pull, Repository, Slug, Viewer};
 
 /// GitHub's largest page size.
 const PAGE: usize = 100;
@@ -33,13 +34,29 @@ struct Cache {
     labels: HashMap<Slug, Vec<String>>,
 }
 
+#[derive(Deserialize)]
+struct User {
+    login: String,
+}
+
+#[derive(Deserialize)]
+struct Comment {
+    body: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Label {
+    name: String,
+}
+
 impl GitHub {
-    /// Creates a client. Must be called within a tokio runtime, which the client then uses.
+    /// Creates a client for the API at this address: `https://api.github.com`, `https://HOST/api/v3`, or http to
+    /// this machine. `deadline` is the time limit of one call, including its redirects.
     ///
     /// # Errors
     /// [`Error::InvalidApi`] when no token may be sent to the address; [`Error::Client`].
-    pub fn new(settings: &Settings, token: &Token) -> Result<Self, Error> {
-        Ok(Self { http: Arc::new(HttpClient::new(settings, token)?), cache: Arc::default() })
+    pub fn new(api: &str, deadline: Duration, token: &Token) -> Result<Self, Error> {
+        Ok(Self { http: Arc::new(HttpClient::new(api, deadline, token)?), cache: Arc::default() })
     }
 
     /// The owner of the token.
@@ -49,12 +66,14 @@ impl GitHub {
     /// owner.
     pub async fn whoami(&self) -> Result<Viewer, Error> {
         let what = "the token's owner";
-        let response = self.get("/user".to_owned(), None, what).await?;
-        let viewer: response::Viewer = response.json(what)?;
+        let path = "/user".to_owned();
+        let request = ApiRequest { method: Method::GET, path, body: None, slug: None, what: what.to_owned() };
+        let response = self.http.send_checked(&request).await?;
+        let User { login } = response.json(what)?;
         let scopes = response.header("x-oauth-scopes").map(|scopes| {
             scopes.split(',').map(str::trim).filter(|scope| !scope.is_empty()).map(str::to_owned).collect()
         });
-        Ok(Viewer { login: viewer.login, scopes, date: response.date() })
+        Ok(Viewer { login, scopes })
     }
 
     /// The repository, under its current name if it was renamed.
@@ -63,8 +82,7 @@ impl GitHub {
     /// As for every call: see [`Error`]. [`Error::NotFound`] also when the token may not see it.
     pub async fn repository(&self, slug: &Slug) -> Result<Repository, Error> {
         let what = format!("repository {slug}");
-        let response = self.get(repository_path(&self.current_name(slug), ""), Some(slug), &what).await?;
-        let repository = response.json::<response::Repository>(&what)?.into_repository()?;
+        let repository: Repository = self.send(Method::GET, slug, "", None, &what).await?.json(&what)?;
         if repository.slug != *slug {
             self.cache().names.insert(slug.clone(), repository.slug.clone());
         }
@@ -98,16 +116,9 @@ impl GitHub {
         });
         let what = format!("a new repository {slug}");
         let request = ApiRequest { method: Method::POST, path, body: Some(body), slug: None, what };
-        match self.http.send(&request).await {
-            Ok(response) if response.is_success() => {
-                response.json::<response::Repository>(&request.what)?.into_repository()
-            }
+        match self.http.send_checked(&request).await {
+            Ok(response) => response.json(&request.what),
             // Another client created it first, or this one did and the response was lost.
-            Ok(response) if response.status() == 422 => match self.repository(slug).await {
-                Err(Error::NotFound { .. }) => Err(self.refusal_error(&response, &request)),
-                result => result,
-            },
-            Ok(response) => Err(self.refusal_error(&response, &request)),
             Err(error) => self.repository(slug).await.map_err(|_| error),
         }
     }
@@ -118,31 +129,20 @@ impl GitHub {
     /// As for every call: see [`Error`].
     pub async fn find_pull(&self, slug: &Slug, branch: &str) -> Result<Option<Pull>, Error> {
         let what = format!("the pull requests of {branch}");
-        let mut current = self.current_name(slug);
         loop {
             // With an outdated owner GitHub finds nothing, so the current one is needed.
-            let head = format!("{}:{branch}", current.owner);
-            let query = format!(
-                "/pulls?head={}&state=all&sort=created&direction=desc&per_page={PAGE}",
-                encoded(&head)
-            );
-            let response = self.get(repository_path(&current, &query), Some(slug), &what).await?;
-            if response.was_redirected {
-                let name = self.repository(slug).await?.slug;
-                if name != current {
-                    current = name;
-                    continue;
-                }
+            let current = self.current_name(slug);
+            let head = encoded(&format!("{}:{branch}", current.owner));
+            let query = format!("/pulls?head={head}&state=all&sort=created&direction=desc&per_page={PAGE}");
+            let response = self.send(Method::GET, slug, &query, None, &what).await?;
+            if response.was_redirected && self.repository(slug).await?.slug != current {
+                continue;
             }
-            let pulls: Vec<response::Pull> = response.json(&what)?;
+            let pulls: Vec<Pull> = response.json(&what)?;
             // GitHub ignores a filter that it does not understand, so each result is checked.
-            let is_ours = |pull: &response::Pull| {
-                let repository = pull.head.repo.as_ref().map(|repo| repo.full_name.to_ascii_lowercase());
-                pull.head.branch == branch
-                    && repository.is_none_or(|name| name == current.to_string().to_ascii_lowercase())
-            };
-            let newest = pulls.into_iter().filter(is_ours).map(Pull::from).max_by_key(|pull| pull.number);
-            return Ok(newest);
+            let is_current = |name: &Slug| name.to_string().eq_ignore_ascii_case(&current.to_string());
+            let is_ours = |pull: &Pull| pull.branch == branch && pull.from.as_ref().is_none_or(is_current);
+            return Ok(pulls.into_iter().filter(is_ours).max_by_key(|pull| pull.number));
         }
     }
 
@@ -161,27 +161,25 @@ impl GitHub {
         let what = format!("a pull request for {}", new.branch);
         let path = repository_path(&current, "/pulls");
         let request = ApiRequest { method: Method::POST, path, body: Some(body), slug: Some(slug), what };
-        let response = match self.http.send(&request).await {
-            Ok(response) if response.is_success() => response.json::<response::Pull>(&request.what).map(Some),
+        let error = match self.http.send(&request).await {
+            Ok(response) if response.is_success() => match response.json(&request.what) {
+                Ok(pull) => return Ok(Opened { pull, created: true }),
+                Err(error) => error,
+            },
             Ok(response) => {
-                let refusal = self.http.refusal(&response);
-                refusal.into_pull_error(self.http.host(), slug, &new.branch, &new.base).map_or(Ok(None), Err)
+                self.http.refusal(&response).into_pull_error(self.http.host(), slug, &new.branch, &new.base)
             }
-            Err(error) => Err(error),
+            Err(error) => error,
         };
-        match response {
-            Ok(Some(pull)) => Ok(Opened { pull: pull.into(), created: true }),
-            // Another machine or a person created it first.
-            Ok(None) => match self.find_pull(slug, &new.branch).await? {
-                Some(pull) => Ok(Opened { pull, created: false }),
-                None => Err(Error::NotShownYet { what: request.what }),
-            },
-            // It may have been created although the response was lost: there was none a moment ago.
-            Err(error) if error.may_have_succeeded() => match self.find_pull(slug, &new.branch).await {
-                Ok(Some(pull)) => Ok(Opened { pull, created: true }),
-                _ => Err(error),
-            },
-            Err(error) => Err(error),
+        // It may have been created although the response was lost: there was none a moment ago. Or another machine
+        // or a person created it first.
+        let created = error.may_have_succeeded();
+        if !created && !matches!(error, Error::NotShownYet { .. }) {
+            return Err(error);
+        }
+        match self.find_pull(slug, &new.branch).await {
+            Ok(Some(pull)) => Ok(Opened { pull, created }),
+            _ => Err(error),
         }
     }
 
@@ -190,9 +188,7 @@ impl GitHub {
     /// # Errors
     /// As for every call: see [`Error`].
     pub async fn pull(&self, slug: &Slug, number: u64) -> Result<Pull, Error> {
-        let what = format!("pull request {slug}#{number}");
-        let path = repository_path(&self.current_name(slug), &format!("/pulls/{number}"));
-        Ok(self.get(path, Some(slug), &what).await?.json::<response::Pull>(&what)?.into())
+        self.pull_request(Method::GET, slug, number, None).await
     }
 
     /// The open pull requests from branches with this prefix, oldest first. If the repository has more than 1,000
@@ -202,11 +198,9 @@ impl GitHub {
     /// As for every call: see [`Error`].
     pub async fn open_pulls(&self, slug: &Slug, prefix: &str) -> Result<Vec<Pull>, Error> {
         let what = format!("the open pull requests of {slug}");
-        let current = self.current_name(slug);
-        let path = repository_path(&current, "/pulls?state=open&sort=created&direction=desc");
-        let pulls: Vec<response::Pull> = self.pages(&path, slug, &what, |_| false).await?;
-        let mut pulls: Vec<Pull> =
-            pulls.into_iter().map(Pull::from).filter(|pull| pull.branch.starts_with(prefix)).collect();
+        let path = "/pulls?state=open&sort=created&direction=desc";
+        let mut pulls: Vec<Pull> = self.pages(path, slug, &what, |_| false).await?;
+        pulls.retain(|pull| pull.branch.starts_with(prefix));
         pulls.sort_by_key(|pull| pull.number);
         Ok(pulls)
     }
@@ -216,7 +210,7 @@ impl GitHub {
     /// # Errors
     /// As for every call: see [`Error`].
     pub async fn edit_pull(&self, slug: &Slug, number: u64, title: &str, body: &str) -> Result<Pull, Error> {
-        self.patch_pull(slug, number, json!({ "title": title, "body": body })).await
+        self.pull_request(Method::PATCH, slug, number, Some(json!({ "title": title, "body": body }))).await
     }
 
     /// Closes a pull request. A closed or merged one stays as it is.
@@ -224,14 +218,18 @@ impl GitHub {
     /// # Errors
     /// As for every call: see [`Error`].
     pub async fn close_pull(&self, slug: &Slug, number: u64) -> Result<(), Error> {
-        self.patch_pull(slug, number, json!({ "state": "closed" })).await.map(drop)
+        self.pull_request(Method::PATCH, slug, number, Some(json!({ "state": "closed" }))).await.map(drop)
     }
 
-    async fn patch_pull(&self, slug: &Slug, number: u64, body: Value) -> Result<Pull, Error> {
+    async fn pull_request(
+        &self,
+        method: Method,
+        slug: &Slug,
+        number: u64,
+        body: Option<Value>,
+    ) -> Result<Pull, Error> {
         let what = format!("pull request {slug}#{number}");
-        let path = repository_path(&self.current_name(slug), &format!("/pulls/{number}"));
-        let request = ApiRequest { method: Method::PATCH, path, body: Some(body), slug: Some(slug), what };
-        Ok(self.http.send_checked(&request).await?.json::<response::Pull>(&request.what)?.into())
+        self.send(method, slug, &format!("/pulls/{number}"), body, &what).await?.json(&what)
     }
 
     /// Adds a comment, unless one with this marker exists; returns whether it was added. The marker is part of the
@@ -255,28 +253,22 @@ impl GitHub {
         if self.has_comment(slug, number, &marker).await? {
             return Ok(false);
         }
-        let what = format!("a comment on pull request {slug}#{number}");
-        let path = repository_path(&self.current_name(slug), &format!("/issues/{number}/comments"));
-        let body = Some(json!({ "body": format!("{text}\n\n{marker}") }));
-        match self
-            .http
-            .send_checked(&ApiRequest { method: Method::POST, path, body, slug: Some(slug), what })
-            .await
-        {
-            Ok(_) => Ok(true),
+        let body = json!({ "body": format!("{text}\n\n{marker}") });
+        let (path, what) =
+            (format!("/issues/{number}/comments"), format!("a comment on pull request {slug}#{number}"));
+        match self.send(Method::POST, slug, &path, Some(body), &what).await {
             Err(error) if error.may_have_succeeded() => match self.has_comment(slug, number, &marker).await {
                 Ok(true) => Ok(true),
                 _ => Err(error),
             },
-            Err(error) => Err(error),
+            result => result.map(|_| true),
         }
     }
 
     async fn has_comment(&self, slug: &Slug, number: u64, marker: &str) -> Result<bool, Error> {
         let what = format!("the comments on pull request {slug}#{number}");
-        let path = repository_path(&self.current_name(slug), &format!("/issues/{number}/comments?"));
-        let is_match =
-            |comment: &response::Comment| comment.body.as_deref().is_some_and(|body| body.contains(marker));
+        let path = format!("/issues/{number}/comments?");
+        let is_match = |comment: &Comment| comment.body.as_deref().is_some_and(|body| body.contains(marker));
         let comments = self.pages(&path, slug, &what, is_match).await?;
         // No comment is added to a thread that is longer than the page limit.
         Ok(comments.iter().any(is_match) || comments.len() >= PAGE * PAGES_MAX)
@@ -293,8 +285,7 @@ impl GitHub {
             Some(there) => there,
             None => {
                 let what = format!("the labels of {slug}");
-                let path = repository_path(&current, "/labels?");
-                let there: Vec<response::Label> = self.pages(&path, slug, &what, |_| false).await?;
+                let there: Vec<Label> = self.pages("/labels?", slug, &what, |_| false).await?;
                 let there: Vec<String> = there.into_iter().map(|label| label.name).collect();
                 self.cache().labels.insert(current.clone(), there.clone());
                 there
@@ -307,36 +298,10 @@ impl GitHub {
         if wanted.is_empty() {
             return Ok(());
         }
-        let what = format!("labels for pull request {slug}#{number}");
-        let path = repository_path(&current, &format!("/issues/{number}/labels"));
-        let body = Some(json!({ "labels": wanted }));
-        let request = ApiRequest { method: Method::POST, path, body, slug: Some(slug), what };
-        self.http.send_checked(&request).await.map(drop)
-    }
-
-    /// Deletes one of nugget's branches at any commit; `false` if it does not exist. With a known commit, git can
-    /// delete it with a lease.
-    ///
-    /// # Errors
-    /// As for every call: see [`Error`]. [`Error::InvalidRequest`] for a branch that is not below `nugget/`;
-    /// [`Error::Protected`].
-    pub async fn delete_branch(&self, slug: &Slug, branch: &str) -> Result<bool, Error> {
-        if !branch.starts_with("nugget/") || branch.split('/').any(|part| matches!(part, "" | "." | "..")) {
-            return Err(Error::InvalidRequest {
-                what: "deleting a branch",
-                reason: "it does not belong to nugget",
-            });
-        }
-        let parts: Vec<String> = branch.split('/').map(encoded).collect();
-        let path = repository_path(&self.current_name(slug), &format!("/git/refs/heads/{}", parts.join("/")));
-        let what = format!("branch {branch}");
-        let request = ApiRequest { method: Method::DELETE, path, body: None, slug: Some(slug), what };
-        let response = self.http.send(&request).await?;
-        match self.http.refusal(&response) {
-            _ if response.is_success() => Ok(true),
-            refusal if refusal.is_missing_reference() => Ok(false),
-            refusal => Err(refusal.into_error(self.http.host(), Some(slug), &request.what)),
-        }
+        let body = json!({ "labels": wanted });
+        let (path, what) =
+            (format!("/issues/{number}/labels"), format!("labels for pull request {slug}#{number}"));
+        self.send(Method::POST, slug, &path, Some(body), &what).await.map(drop)
     }
 
     /// How many requests this client and its clones have sent.
@@ -349,8 +314,17 @@ impl GitHub {
         self.http.skew_seconds()
     }
 
-    async fn get(&self, path: String, slug: Option<&Slug>, what: &str) -> Result<ApiResponse, Error> {
-        let request = ApiRequest { method: Method::GET, path, body: None, slug, what: what.to_owned() };
+    /// Sends a request to the address of a repository, under its current name.
+    async fn send(
+        &self,
+        method: Method,
+        slug: &Slug,
+        rest: &str,
+        body: Option<Value>,
+        what: &str,
+    ) -> Result<ApiResponse, Error> {
+        let path = repository_path(&self.current_name(slug), rest);
+        let request = ApiRequest { method, path, body, slug: Some(slug), what: what.to_owned() };
         self.http.send_checked(&request).await
     }
 
@@ -367,7 +341,7 @@ impl GitHub {
         for page in 1..=PAGES_MAX {
             let joint = if path.ends_with('?') { "" } else { "&" };
             let path = format!("{path}{joint}per_page={PAGE}&page={page}");
-            let items: Vec<T> = self.get(path, Some(slug), what).await?.json(what)?;
+            let items: Vec<T> = self.send(Method::GET, slug, &path, None, what).await?.json(what)?;
             let is_last = items.len() < PAGE || items.iter().any(&is_match);
             all.extend(items);
             if is_last {
@@ -375,10 +349,6 @@ impl GitHub {
             }
         }
         Ok(all)
-    }
-
-    fn refusal_error(&self, response: &ApiResponse, request: &ApiRequest<'_>) -> Error {
-        self.http.refusal(response).into_error(self.http.host(), request.slug, &request.what)
     }
 
     /// The repository's current name, as far as it is known.

@@ -1,19 +1,11 @@
 //! Finds the GitHub host of a remote and the address of its API.
 
 use std::net::IpAddr;
-use std::time::Duration;
+
+use reqwest::Url;
 
 use crate::error::Error;
 use crate::token::{FoundToken, find};
-
-/// The address and deadline of a client.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The API's base address: `https://api.github.com`, `https://HOST/api/v3`, or http to this machine.
-    pub api: String,
-    /// The time limit of one call, including its redirects.
-    pub deadline: Duration,
-}
 
 /// A GitHub host: github.com, a tenant on ghe.com, or a GitHub Enterprise Server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +33,7 @@ impl Host {
         };
         let name = without_port(&host);
         if !api.is_empty() {
-            let api_name = checked_host(api)?;
+            let (_, api_name) = checked_url(api)?;
             let is_own = api_name == name || api_name.strip_prefix("api.") == Some(name);
             let is_alias = !name.contains(['.', ':']) && !is_loopback(name);
             if is_own || is_alias || (is_loopback(&api_name) && is_loopback(name)) {
@@ -68,11 +60,9 @@ impl Host {
             let (host, api) = ("github.com".to_owned(), "https://api.github.com".to_owned());
             return Ok(Self { host, api, is_named: false });
         }
-        checked_host(api)?;
-        let authority =
-            api.parse::<http::Uri>().ok().and_then(|uri| uri.authority().map(ToString::to_string));
-        let host = authority.unwrap_or_default().to_ascii_lowercase();
-        let host = host.strip_prefix("api.").map_or(host.clone(), str::to_owned);
+        let (url, _) = checked_url(api)?;
+        let host = url.authority();
+        let host = host.strip_prefix("api.").unwrap_or(host).to_owned();
         Ok(Self { host, api: api.trim_end_matches('/').to_owned(), is_named: true })
     }
 
@@ -86,11 +76,6 @@ impl Host {
         &self.api
     }
 
-    /// The settings of a client with this time limit for one call.
-    pub fn settings(&self, deadline: Duration) -> Settings {
-        Settings { api: self.api.clone(), deadline }
-    }
-
     /// Finds the token for this host. Blocks for up to 10 s, as it may run `gh` and git's credential helper.
     ///
     /// # Errors
@@ -100,21 +85,21 @@ impl Host {
     }
 }
 
-/// The host of an API's address, which must be https, or http to this machine.
-pub(crate) fn checked_host(api: &str) -> Result<String, Error> {
+/// An API's address, which must be https, or http to this machine, and its host.
+pub(crate) fn checked_url(api: &str) -> Result<(Url, String), Error> {
     let invalid = |reason| Error::InvalidApi { reason };
-    let uri: http::Uri = api.parse().map_err(|_| invalid("it is not an address"))?;
-    let authority = uri.authority().ok_or_else(|| invalid("it names no host"))?;
-    if authority.as_str().contains('@') {
+    let url = Url::parse(api).map_err(|_| invalid("it is not an address"))?;
+    let host = url.host_str().ok_or_else(|| invalid("it names no host"))?;
+    if url.authority().contains('@') {
         return Err(invalid("it contains a user name or password"));
     }
-    if uri.query().is_some() || api.contains('#') {
+    if url.query().or(url.fragment()).is_some() {
         return Err(invalid("it has a query or fragment"));
     }
-    let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
-    match uri.scheme_str() {
-        Some("https") => Ok(host),
-        Some("http") if is_loopback(&host) => Ok(host),
+    let host = host.trim_matches(['[', ']']).to_owned();
+    match url.scheme() {
+        "https" => Ok((url, host)),
+        "http" if is_loopback(&host) => Ok((url, host)),
         _ => Err(invalid("it is not https, so the token would be sent unencrypted")),
     }
 }
@@ -203,7 +188,7 @@ mod tests {
         for good in
             ["https://ghe.example.com", "http://127.0.0.1:1/api/v3", "http://[::1]:1", "http://localhost"]
         {
-            assert!(checked_host(good).is_ok(), "{good}");
+            assert!(checked_url(good).is_ok(), "{good}");
         }
     }
 }

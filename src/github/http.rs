@@ -1,24 +1,18 @@
-//! Sends one request through octocrab: deadline, redirects within the host, and the response.
+//! Sends one request: deadline, redirects within the host, and the response.
 
 use std::error::Error as StdError;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::header::{ACCEPT, AUTHORIZATION, DATE, HeaderMap, HeaderValue, LOCATION, USER_AGENT};
-use http::{Method, Request, Response, Uri};
-use http_body_util::BodyExt as _;
 use jiff::Timestamp;
-use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{ACCEPT, AUTHORIZATION, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tower_service::Service;
 
 use crate::error::Error;
-use crate::host::{Settings, checked_host};
+use crate::host::checked_url;
 use crate::refusal::{ErrorBody, Refusal};
 use crate::token::Token;
 use crate::types::Slug;
@@ -33,11 +27,10 @@ const NO_SKEW: i64 = i64::MIN;
 /// The connection to one GitHub host with one token.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
-    crab: Octocrab,
-    base: Uri,
+    client: reqwest::Client,
+    base: Url,
     host: String,
     token: Token,
-    authorization: HeaderValue,
     deadline: Duration,
     requests: AtomicU64,
     /// How far the server's clock is ahead of ours, in seconds.
@@ -63,40 +56,33 @@ pub(crate) struct ApiResponse {
 }
 
 impl HttpClient {
-    pub(crate) fn new(settings: &Settings, token: &Token) -> Result<Self, Error> {
-        let host = checked_host(&settings.api)?;
-        let base = settings.api.trim_end_matches('/').parse();
-        let base = base.map_err(|_| Error::InvalidApi { reason: "it is not an address" })?;
+    pub(crate) fn new(api: &str, deadline: Duration, token: &Token) -> Result<Self, Error> {
+        let (base, host) = checked_url(api)?;
         // Fails if it is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(settings.deadline.min(CONNECT_DEADLINE))
-            .read_timeout(settings.deadline)
-            .build()
-            .map_err(|error| Error::Client(error.into()))?;
-        // octocrab spawns a task, and panics without a runtime.
-        tokio::runtime::Handle::try_current().map_err(|error| Error::Client(error.into()))?;
-        // octocrab's own client repeats requests, follows redirects and supports no proxy; this one does not repeat
-        // or redirect, and uses proxies.
-        let built = OctocrabBuilder::new_empty()
-            .with_service(ReqwestService(client))
-            .with_auth(AuthState::None)
-            .build();
-        let crab = match built {
-            Ok(crab) => crab,
-            Err(never) => match never {},
-        };
         let mut authorization = HeaderValue::from_str(&format!("Bearer {}", token.reveal()))
             .map_err(|_| Error::InvalidToken { from: "the caller".to_owned() })?;
         authorization.set_sensitive(true);
+        let headers = [
+            (ACCEPT, HeaderValue::from_static("application/vnd.github+json")),
+            (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28")),
+            (AUTHORIZATION, authorization),
+        ];
+        let client = reqwest::Client::builder()
+            .user_agent(concat!("nugget/", env!("CARGO_PKG_VERSION")))
+            .default_headers(HeaderMap::from_iter(headers))
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(deadline.min(CONNECT_DEADLINE))
+            .read_timeout(deadline)
+            .build()
+            .map_err(|error| Error::Client(error.into()))?;
         Ok(Self {
-            crab,
+            client,
             base,
             host,
             token: token.clone(),
-            authorization,
-            deadline: settings.deadline,
+            deadline,
             requests: AtomicU64::new(0),
             skew_seconds: AtomicI64::new(NO_SKEW),
         })
@@ -140,19 +126,18 @@ impl HttpClient {
     }
 
     async fn follow(&self, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
-        let base_path = self.base.path().trim_end_matches('/');
-        let mut path = format!("{base_path}{}", request.path);
+        let mut url = self.base.clone();
+        let (path, query) = request.path.split_once('?').unzip();
+        url.set_path(&format!("{}{}", self.base.path().trim_end_matches('/'), path.unwrap_or(&request.path)));
+        url.set_query(query);
         for hop in 0..=REDIRECTS_MAX {
-            let uri = self.uri(&path).ok_or_else(|| Error::InvalidRequest {
-                what: "the address",
-                reason: "it has characters that are not allowed",
-            })?;
-            let mut response = self.send_once(uri, request).await?;
+            let mut response = self.send_once(url.clone(), request).await?;
             response.was_redirected = hop > 0;
-            let location = response.headers.get(LOCATION).and_then(|value| value.to_str().ok());
-            match (response.status, location) {
+            match (response.status, response.header(LOCATION.as_str())) {
                 // The method stays, as GitHub documents: a POST that became a GET would look successful.
-                (301 | 302 | 307 | 308, Some(location)) => path = self.same_host(location, &request.what)?,
+                (301 | 302 | 307 | 308, Some(location)) => {
+                    url = self.same_host(&url, location, &request.what)?
+                }
                 _ => return Ok(response),
             }
         }
@@ -160,81 +145,52 @@ impl HttpClient {
         Err(Error::InvalidResponse { what: request.what.clone(), message })
     }
 
-    /// Path and query of a redirect within this host. The token is never sent to another host.
-    fn same_host(&self, location: &str, what: &str) -> Result<String, Error> {
-        // `//HOST/…` is another host by the standard, but a path for this parser.
-        let to: Option<Uri> = if location.starts_with("//") { None } else { location.parse().ok() };
-        let is_same = |uri: &Uri| {
-            uri.authority().is_none()
-                || (uri.scheme() == self.base.scheme() && uri.authority() == self.base.authority())
-        };
-        match to.as_ref().filter(|uri| is_same(uri)).and_then(Uri::path_and_query) {
-            Some(path) => Ok(path.to_string()),
-            None => {
-                let host = to.as_ref().and_then(Uri::host).unwrap_or("another place");
-                Err(Error::Redirected { what: what.to_owned(), host: self.clean(host) })
-            }
+    /// The target of a redirect within this host. The token is never sent to another host.
+    fn same_host(&self, from: &Url, location: &str, what: &str) -> Result<Url, Error> {
+        let to = from.join(location).ok();
+        let is_same = |to: &Url| (to.scheme(), to.authority()) == (self.base.scheme(), self.base.authority());
+        to.clone().filter(is_same).ok_or_else(|| {
+            let host = to.as_ref().and_then(Url::host_str).unwrap_or("another place");
+            Error::Redirected { what: what.to_owned(), host: self.clean(host) }
+        })
+    }
+
+    async fn send_once(&self, url: Url, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
+        let mut builder = self.client.request(request.method.clone(), url);
+        if let Some(body) = &request.body {
+            builder = builder.json(body);
         }
-    }
-
-    fn uri(&self, path: &str) -> Option<Uri> {
-        let mut parts = self.base.clone().into_parts();
-        parts.path_and_query = Some(path.parse().ok()?);
-        Uri::from_parts(parts).ok()
-    }
-
-    async fn send_once(&self, uri: Uri, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
-        let builder = Request::builder()
-            .method(request.method.clone())
-            .uri(uri)
-            .header(ACCEPT, "application/vnd.github+json")
-            .header(USER_AGENT, concat!("nugget/", env!("CARGO_PKG_VERSION")))
-            .header(AUTHORIZATION, self.authorization.clone());
-        // Adds the header `x-github-api-version`.
-        let built = self.crab.build_request(builder, request.body.as_ref());
-        let built = built.map_err(|error| Error::Client(error.into()))?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let response = self.crab.execute(built).await.map_err(|error| self.connection_error(&error))?;
-        let (parts, mut body) = response.into_parts();
-        let mut bytes = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|error| match self.connection_error(&error) {
-                // There was a connection, so GitHub may have executed the request.
-                Error::Offline { host, message } => Error::ConnectionLost { host, message },
-                error => error,
-            })?;
-            bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-            if bytes.len() > RESPONSE_BYTES_MAX {
+        let mut answer = builder.send().await.map_err(|error| self.connection_error(&error))?;
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(|error| self.connection_error(&error))? {
+            body.extend_from_slice(&chunk);
+            if body.len() > RESPONSE_BYTES_MAX {
                 let message = format!("it is longer than {} MiB", RESPONSE_BYTES_MAX >> 20);
                 return Err(Error::InvalidResponse { what: request.what.clone(), message });
             }
         }
-        let response = ApiResponse {
-            status: parts.status.as_u16(),
-            headers: parts.headers,
-            body: bytes,
-            was_redirected: false,
-        };
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let response = ApiResponse { status, headers, body, was_redirected: false };
         if let Some(date) = response.date() {
             self.skew_seconds.store(date.as_second() - Timestamp::now().as_second(), Ordering::Relaxed);
         }
         Ok(response)
     }
 
-    /// The error for a request without a response.
-    fn connection_error(&self, error: &octocrab::Error) -> Error {
-        let (mut cause, mut request): (&(dyn StdError + 'static), Option<&reqwest::Error>) = (error, None);
+    /// The error for a request without a complete response.
+    fn connection_error(&self, error: &reqwest::Error) -> Error {
+        let mut cause: &(dyn StdError + 'static) = error;
         while let Some(next) = cause.source() {
             cause = next;
-            request = request.or(cause.downcast_ref());
         }
         // The innermost error is the most specific, and contains no address.
         let message = knowledge::text::one_line(&self.clean(&cause.to_string()), 200);
         let host = self.host.clone();
-        match request {
-            Some(request) if request.is_timeout() && !request.is_connect() => self.timed_out(),
-            Some(request) if request.is_connect() => Error::Offline { host, message },
-            _ => Error::ConnectionLost { host, message },
+        match error.is_connect() {
+            true => Error::Offline { host, message },
+            false if error.is_timeout() => self.timed_out(),
+            false => Error::ConnectionLost { host, message },
         }
     }
 
@@ -267,10 +223,6 @@ impl ApiResponse {
         (200..300).contains(&self.status)
     }
 
-    pub(crate) fn status(&self) -> u16 {
-        self.status
-    }
-
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
@@ -284,33 +236,6 @@ impl ApiResponse {
     pub(crate) fn json<T: DeserializeOwned>(&self, what: &str) -> Result<T, Error> {
         serde_json::from_slice(&self.body)
             .map_err(|error| Error::InvalidResponse { what: what.to_owned(), message: error.to_string() })
-    }
-}
-
-/// Sends octocrab's requests with reqwest: with the proxies of the environment and the certificates of the system,
-/// without redirects and repetitions.
-#[derive(Clone)]
-struct ReqwestService(reqwest::Client);
-
-type BoxError = Box<dyn StdError + Send + Sync>;
-
-impl Service<Request<OctoBody>> for ReqwestService {
-    type Response = Response<reqwest::Body>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<OctoBody>) -> Self::Future {
-        let client = self.0.clone();
-        Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await?.to_bytes();
-            let request = reqwest::Request::try_from(Request::from_parts(parts, body))?;
-            Ok(client.execute(request).await?.into())
-        })
     }
 }
 

@@ -26,6 +26,6 @@ mod types;
 
 pub use client::GitHub;
 pub use error::{Error, Retry};
-pub use host::{Host, Settings};
-pub use token::{FoundToken, Source, Token, forget_tokens};
+pub use host::Host;
+pub use token::{FoundToken, Token, forget_tokens};
 pub use types::{NewPull, Opened, Pull, PullState, Repository, Slug, Viewer};

@@ -21,7 +21,6 @@ const WAIT_MAX: Duration = Duration::from_secs(3600);
 const ALREADY_EXISTS: &str = "already exists";
 const ARCHIVED: &str = "archived";
 const NO_COMMITS: &str = "no commits between";
-const NO_SUCH_REFERENCE: &str = "reference does not exist";
 const PROTECTED: &[&str] = &["protected", "rule violation"];
 const SECONDARY_LIMIT: &[&str] = &["secondary rate limit", "abuse detection"];
 
@@ -139,21 +138,18 @@ impl Refusal {
         }
     }
 
-    /// As [`Self::into_error`] for a new pull request; `None` if there is one already.
-    pub(crate) fn into_pull_error(self, host: &str, slug: &Slug, branch: &str, base: &str) -> Option<Error> {
+    /// As [`Self::into_error`] for a new pull request.
+    pub(crate) fn into_pull_error(self, host: &str, slug: &Slug, branch: &str, base: &str) -> Error {
         let (branch, base) = (branch.to_owned(), base.to_owned());
         match self.status {
-            422 if self.body.contains(ALREADY_EXISTS) => None,
-            422 if self.body.contains(NO_COMMITS) => Some(Error::NothingNew { branch, base }),
-            422 if self.body.is_invalid("base") => Some(Error::BaseMissing { base }),
-            422 if self.body.is_invalid("head") => Some(Error::BranchMissing { branch }),
-            _ => Some(self.into_error(host, Some(slug), "the pull request")),
+            422 if self.body.contains(ALREADY_EXISTS) => {
+                Error::NotShownYet { what: format!("a pull request for {branch}") }
+            }
+            422 if self.body.contains(NO_COMMITS) => Error::NothingNew { branch, base },
+            422 if self.body.is_invalid("base") => Error::BaseMissing { base },
+            422 if self.body.is_invalid("head") => Error::BranchMissing { branch },
+            _ => self.into_error(host, Some(slug), "the pull request"),
         }
-    }
-
-    /// Whether the branch to delete does not exist.
-    pub(crate) fn is_missing_reference(&self) -> bool {
-        matches!(self.status, 404 | 422) && self.body.contains(NO_SUCH_REFERENCE)
     }
 
     /// The wait of a secondary limit: `retry-after`, or a default if only the message names the limit.

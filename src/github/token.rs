@@ -4,9 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +14,6 @@ use crate::error::Error;
 const COMMAND_DEADLINE: Duration = Duration::from_secs(5);
 /// How long the result of a command is cached: the user may log in, and tokens expire.
 const CACHE_AGE_MAX: Duration = Duration::from_secs(300);
-const OUTPUT_BYTES_MAX: u64 = 64 << 10;
 const TOKEN_BYTES_MAX: usize = 4096;
 
 /// A token. It has no `Display`, and its `Debug` hides it; [`Token::reveal`] is for sending it.
@@ -28,12 +25,12 @@ impl Token {
     ///
     /// # Errors
     /// [`Error::InvalidToken`] for an empty or too long text, or one with other characters than printable ASCII.
-    pub fn new(text: &str, from: &Source) -> Result<Self, Error> {
+    pub fn new(text: &str, from: &str) -> Result<Self, Error> {
         let text = text.trim();
         let is_valid =
             (1..=TOKEN_BYTES_MAX).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_graphic());
         if !is_valid {
-            return Err(Error::InvalidToken { from: from.to_string() });
+            return Err(Error::InvalidToken { from: from.to_owned() });
         }
         Ok(Self(text.to_owned()))
     }
@@ -50,55 +47,23 @@ impl fmt::Debug for Token {
     }
 }
 
-/// Where a token was found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The variable `GITHUB_TOKEN`.
-    GithubToken,
-    /// The variable `GH_TOKEN`.
-    GhToken,
-    /// The variable `GH_ENTERPRISE_TOKEN`.
-    GhEnterpriseToken,
-    /// The variable `GITHUB_ENTERPRISE_TOKEN`.
-    GithubEnterpriseToken,
-    /// `gh auth token`.
-    GhCommand,
-    /// `git credential fill`.
-    CredentialHelper,
-}
-
-impl Source {
-    fn variable(&self) -> Option<&'static str> {
-        match self {
-            Self::GithubToken => Some("GITHUB_TOKEN"),
-            Self::GhToken => Some("GH_TOKEN"),
-            Self::GhEnterpriseToken => Some("GH_ENTERPRISE_TOKEN"),
-            Self::GithubEnterpriseToken => Some("GITHUB_ENTERPRISE_TOKEN"),
-            Self::GhCommand | Self::CredentialHelper => None,
-        }
-    }
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::GhCommand => "`gh auth token`",
-            Self::CredentialHelper => "git's credential helper",
-            variable => variable.variable().unwrap_or_default(),
-        })
-    }
-}
-
 /// A token and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundToken {
     /// The token.
     pub token: Token,
-    /// Where it was found.
-    pub from: Source,
+    /// Where it was found: a variable, or a command.
+    pub from: &'static str,
 }
 
 impl FoundToken {
+    fn new(text: &str, from: &'static str) -> Result<Option<Self>, Error> {
+        match text.trim() {
+            "" => Ok(None),
+            text => Ok(Some(Self { token: Token::new(text, from)?, from })),
+        }
+    }
+
     /// User name and password for git over https. GitHub accepts all kinds of tokens with this name.
     pub fn credentials(&self) -> (&'static str, &str) {
         ("x-access-token", self.token.reveal())
@@ -118,10 +83,9 @@ static CACHE: LazyLock<Mutex<Cache>> = LazyLock::new(Mutex::default);
 /// Finds the token for a host. `is_named`: the user has set `github.api` for this host, so that all variables are
 /// meant for it.
 pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<FoundToken>, Error> {
-    for source in variables(host, is_named) {
-        let value = source.variable().and_then(|name| std::env::var(name).ok());
-        if let Some(value) = value.filter(|value| !value.trim().is_empty()) {
-            return Ok(Some(FoundToken { token: Token::new(&value, source)?, from: source.clone() }));
+    for name in variables(host, is_named) {
+        if let Some(found) = FoundToken::new(&std::env::var(name).unwrap_or_default(), name)? {
+            return Ok(Some(found));
         }
     }
     // Held while the commands run, so that concurrent searches do not open a keyring each.
@@ -139,11 +103,10 @@ pub(crate) fn find(host: &str, is_named: bool, is_http: bool) -> Result<Option<F
 
 /// The variables that are meant for a host, in `gh`'s rules: a token for github.com must not be sent to another
 /// host because a remote names it.
-fn variables(host: &str, is_named: bool) -> &'static [Source] {
-    const COM: &[Source] = &[Source::GithubToken, Source::GhToken];
-    const ENTERPRISE: &[Source] = &[Source::GhEnterpriseToken, Source::GithubEnterpriseToken];
-    const ALL: &[Source] =
-        &[Source::GhEnterpriseToken, Source::GithubEnterpriseToken, Source::GithubToken, Source::GhToken];
+fn variables(host: &str, is_named: bool) -> &'static [&'static str] {
+    const COM: &[&str] = &["GITHUB_TOKEN", "GH_TOKEN"];
+    const ENTERPRISE: &[&str] = &["GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN"];
+    const ALL: &[&str] = &["GH_ENTERPRISE_TOKEN", "GITHUB_ENTERPRISE_TOKEN", "GITHUB_TOKEN", "GH_TOKEN"];
     match host {
         "github.com" => COM,
         tenant if tenant.ends_with(".ghe.com") => COM,
@@ -155,11 +118,7 @@ fn variables(host: &str, is_named: bool) -> &'static [Source] {
 fn from_gh(host: &str) -> Result<Option<FoundToken>, Error> {
     let output = run("gh", &["auth", "token", "--hostname", host], "");
     let text = output.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    if text.trim().is_empty() {
-        return Ok(None);
-    }
-    let from = Source::GhCommand;
-    Ok(Some(FoundToken { token: Token::new(&text, &from)?, from }))
+    FoundToken::new(&text, "`gh auth token`")
 }
 
 fn from_credential_helper(host: &str, is_http: bool) -> Result<Option<FoundToken>, Error> {
@@ -173,13 +132,8 @@ fn from_credential_helper(host: &str, is_http: bool) -> Result<Option<FoundToken
     let has_expired = value("password_expiry_utc")
         .and_then(|at| at.parse::<i64>().ok())
         .is_some_and(|at| at <= jiff::Timestamp::now().as_second());
-    match value("password").filter(|password| !password.is_empty() && is_ours && !has_expired) {
-        Some(password) => {
-            let from = Source::CredentialHelper;
-            Ok(Some(FoundToken { token: Token::new(password, &from)?, from }))
-        }
-        None => Ok(None),
-    }
+    let password = value("password").filter(|_| is_ours && !has_expired).unwrap_or_default();
+    FoundToken::new(password, "git's credential helper")
 }
 
 /// The output of a command if it exists and succeeds in time. It may not prompt.
@@ -198,50 +152,13 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Option<Vec<u8>> {
             ("LC_ALL", "C"),
         ])
         // Outside any repository, as its configuration could name another helper.
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .process_group(0);
-    let mut group = Group(command.spawn().ok()?);
-    let start = Instant::now();
-    // Short enough for any pipe, so it cannot block. A command that has ended reads nothing.
-    let _ = group.0.stdin.take()?.write_all(input.as_bytes());
-    let stdout = group.0.stdout.take()?;
-    let (send, receive) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        let _ = stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes);
-        let _ = send.send(bytes);
-    });
-    let bytes = receive.recv_timeout(COMMAND_DEADLINE).ok();
-    let Some(bytes) = bytes else {
+        .current_dir("/");
+    let output =
+        process::run(&mut command, input.as_bytes().to_vec(), Instant::now() + COMMAND_DEADLINE).ok()?;
+    if output.succeeded.is_none() {
         tracing::warn!(program, "the command for a token took too long");
-        return None;
-    };
-    // The output is closed; wait for the process to end.
-    loop {
-        match group.0.try_wait().ok()? {
-            Some(status) => return status.success().then_some(bytes),
-            None if start.elapsed() >= COMMAND_DEADLINE => return None,
-            None => std::thread::sleep(Duration::from_millis(2)),
-        }
     }
-}
-
-/// A child process; its process group is killed on drop, as helpers start helpers.
-struct Group(Child);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // Only before it is reaped: afterwards another process may have its id.
-        if let Ok(None) = self.0.try_wait() {
-            if let Some(group) = i32::try_from(self.0.id()).ok().and_then(rustix::process::Pid::from_raw) {
-                let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
-            }
-            let _ = self.0.wait();
-        }
-    }
+    (output.succeeded == Some(true)).then_some(output.stdout)
 }
 
 /// Whether a variable is passed to a command. Keyrings and helpers need many variables, but no secrets of other
@@ -269,9 +186,7 @@ mod tests {
 
     #[test]
     fn a_token_is_used_only_for_its_own_host() {
-        let names = |host, is_named| {
-            variables(host, is_named).iter().filter_map(Source::variable).collect::<Vec<_>>()
-        };
+        let names = variables;
         assert_eq!(names("github.com", false), ["GITHUB_TOKEN", "GH_TOKEN"]);
         assert_eq!(names("acme.ghe.com", false), ["GITHUB_TOKEN", "GH_TOKEN"]);
         for other in ["ghe.example.com", "gitlab.com", "127.0.0.1:80", "github.com:444", "evilghe.com"] {
@@ -284,12 +199,12 @@ mod tests {
 
     #[test]
     fn a_token_is_printable_ascii_and_never_printed() {
-        let from = Source::GhToken;
+        let from = "GH_TOKEN";
         for bad in ["", "   ", "a b", "a\nb", "tökén", &"x".repeat(5000)] {
-            let error = Token::new(bad, &from).unwrap_err();
+            let error = Token::new(bad, from).unwrap_err();
             assert_eq!(error.to_string(), "the value of GH_TOKEN cannot be a token");
         }
-        let token = Token::new(" canary-4711\n", &from).unwrap();
+        let token = Token::new(" canary-4711\n", from).unwrap();
         assert_eq!(token.reveal(), "canary-4711");
         let found = FoundToken { token, from };
         assert!(!format!("{found:?}").contains("canary"));

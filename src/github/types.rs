@@ -4,12 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::error::Error;
 
 /// The name of a repository, `OWNER/NAME`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Slug {
     /// A user or organisation.
     pub owner: String,
@@ -39,6 +40,14 @@ impl FromStr for Slug {
     }
 }
 
+impl TryFrom<String> for Slug {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self, Error> {
+        text.parse()
+    }
+}
+
 impl fmt::Display for Slug {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.owner, self.name)
@@ -52,33 +61,48 @@ pub struct Viewer {
     pub login: String,
     /// The scopes of a classic token; `None` for a fine-grained one, whose permissions GitHub does not report.
     pub scopes: Option<Vec<String>>,
-    /// The server's clock.
-    pub date: Option<Timestamp>,
 }
 
-/// A repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A repository. Fields that an older GitHub Enterprise Server does not send are optional.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Repository {
     /// The current name, which differs from the requested one if the repository was renamed.
+    #[serde(rename = "full_name")]
     pub slug: Slug,
     /// The short name of the default branch.
     pub default_branch: String,
     /// Whether it is read-only: nothing can be pushed and no pull request opened.
+    #[serde(default)]
     pub archived: bool,
     /// Whether it is not public.
     pub private: bool,
     /// The repository that it was forked from. Pull requests are opened against the fork, never against this.
+    #[serde(default, rename = "parent", deserialize_with = "name_of")]
     pub fork_of: Option<Slug>,
     /// Whether this token may push.
+    #[serde(default, rename = "permissions", deserialize_with = "may_push")]
     pub can_push: bool,
-    /// Whether GitHub deletes the branch of a merged pull request.
-    pub deletes_merged: bool,
     /// The web page.
     pub html_url: String,
     /// The URL for git over https.
     pub clone_url: String,
-    /// The URL for git over ssh.
-    pub ssh_url: String,
+}
+
+/// The name of a repository, of which nothing else is used.
+fn name_of<'de, D: Deserializer<'de>>(response: D) -> Result<Option<Slug>, D::Error> {
+    #[derive(Deserialize)]
+    struct Named {
+        full_name: Slug,
+    }
+    Ok(Option::<Named>::deserialize(response)?.map(|named| named.full_name))
+}
+
+fn may_push<'de, D: Deserializer<'de>>(response: D) -> Result<bool, D::Error> {
+    #[derive(Deserialize)]
+    struct Permissions {
+        push: bool,
+    }
+    Ok(Option::<Permissions>::deserialize(response)?.is_some_and(|permissions| permissions.push))
 }
 
 /// A pull request to open.
@@ -95,7 +119,8 @@ pub struct NewPull {
 }
 
 /// A pull request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(from = "PullResponse")]
 pub struct Pull {
     /// The number within the repository.
     pub number: u64,
@@ -105,24 +130,17 @@ pub struct Pull {
     pub state: PullState,
     /// The branch with the commits.
     pub branch: String,
-    /// The branch to merge into.
-    pub base: String,
-    /// The id of the branch's commit.
-    pub head_commit: String,
+    /// The repository of that branch; `None` if it was deleted.
+    pub(crate) from: Option<Slug>,
 }
 
 /// The state of a pull request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullState {
     /// Not decided yet.
     Open,
     /// Merged.
-    Merged {
-        /// The user who merged it. GitHub names them only for a single pull request, not in a list.
-        by: Option<String>,
-        /// When it was merged.
-        at: Timestamp,
-    },
+    Merged,
     /// Closed without a merge.
     Closed,
 }
@@ -136,106 +154,31 @@ pub struct Opened {
     pub created: bool,
 }
 
-/// GitHub's responses. Only fields that are used are named, so that new fields, or missing ones of an older GitHub
-/// Enterprise Server, break nothing.
-pub(crate) mod response {
-    use super::*;
+#[derive(Deserialize)]
+struct PullResponse {
+    number: u64,
+    html_url: String,
+    state: String,
+    merged_at: Option<Timestamp>,
+    head: Head,
+}
 
-    #[derive(Deserialize)]
-    pub(crate) struct Viewer {
-        pub(crate) login: String,
-    }
+#[derive(Deserialize)]
+struct Head {
+    #[serde(rename = "ref")]
+    branch: String,
+    #[serde(default, deserialize_with = "name_of")]
+    repo: Option<Slug>,
+}
 
-    #[derive(Deserialize)]
-    pub(crate) struct Repository {
-        full_name: String,
-        default_branch: String,
-        #[serde(default)]
-        archived: bool,
-        private: bool,
-        html_url: String,
-        clone_url: String,
-        ssh_url: String,
-        permissions: Option<Permissions>,
-        #[serde(default)]
-        delete_branch_on_merge: bool,
-        parent: Option<RepositoryName>,
-    }
-
-    #[derive(Deserialize)]
-    struct Permissions {
-        push: bool,
-    }
-
-    /// A repository of which only the name is used.
-    #[derive(Deserialize)]
-    pub(crate) struct RepositoryName {
-        pub(crate) full_name: String,
-    }
-
-    impl Repository {
-        pub(crate) fn into_repository(self) -> Result<super::Repository, Error> {
-            Ok(super::Repository {
-                slug: self.full_name.parse()?,
-                default_branch: self.default_branch,
-                archived: self.archived,
-                private: self.private,
-                fork_of: self.parent.and_then(|parent| parent.full_name.parse().ok()),
-                can_push: self.permissions.is_some_and(|permissions| permissions.push),
-                deletes_merged: self.delete_branch_on_merge,
-                html_url: self.html_url,
-                clone_url: self.clone_url,
-                ssh_url: self.ssh_url,
-            })
-        }
-    }
-
-    #[derive(Deserialize)]
-    pub(crate) struct Pull {
-        number: u64,
-        html_url: String,
-        state: String,
-        merged_at: Option<Timestamp>,
-        merged_by: Option<Viewer>,
-        pub(crate) head: BranchRef,
-        base: BranchRef,
-    }
-
-    #[derive(Deserialize)]
-    pub(crate) struct BranchRef {
-        #[serde(rename = "ref")]
-        pub(crate) branch: String,
-        sha: String,
-        /// `None` if the repository was deleted.
-        pub(crate) repo: Option<RepositoryName>,
-    }
-
-    impl From<Pull> for super::Pull {
-        fn from(pull: Pull) -> Self {
-            let state = match (pull.merged_at, pull.state.as_str()) {
-                (Some(at), _) => PullState::Merged { by: pull.merged_by.map(|by| by.login), at },
-                (None, "open") => PullState::Open,
-                (None, _) => PullState::Closed,
-            };
-            Self {
-                number: pull.number,
-                url: pull.html_url,
-                state,
-                branch: pull.head.branch,
-                base: pull.base.branch,
-                head_commit: pull.head.sha,
-            }
-        }
-    }
-
-    #[derive(Deserialize)]
-    pub(crate) struct Comment {
-        pub(crate) body: Option<String>,
-    }
-
-    #[derive(Deserialize)]
-    pub(crate) struct Label {
-        pub(crate) name: String,
+impl From<PullResponse> for Pull {
+    fn from(PullResponse { number, html_url: url, state, merged_at, head }: PullResponse) -> Self {
+        let state = match (merged_at, state.as_str()) {
+            (Some(_), _) => PullState::Merged,
+            (None, "open") => PullState::Open,
+            (None, _) => PullState::Closed,
+        };
+        Self { number, url, state, branch: head.branch, from: head.repo }
     }
 }
 

@@ -92,7 +92,7 @@ fn github_url(slug: &Slug, api: &str) -> Result<String, CliError> {
     match host.token()? {
         Some(found) => {
             let repository = crate::async_runtime::current_thread()?.block_on(async {
-                GitHub::new(&host.settings(API_DEADLINE), &found.token)?.repository(slug).await
+                GitHub::new(host.api(), API_DEADLINE, &found.token)?.repository(slug).await
             })?;
             Ok(repository.clone_url)
         }
@@ -119,7 +119,7 @@ fn default_folder(config: &Config, remote_url: Option<&RemoteUrl>) -> PathBuf {
     }
     let path = remote_url.map_or("", |url| url.path.as_str());
     let name = path.rsplit('/').next().unwrap_or_default();
-    let name = match remote_url.map(|url| url.scheme) {
+    let name = match remote_url.map(|url| &url.scheme) {
         Some(Scheme::File) => name.strip_suffix(".git").unwrap_or(name),
         _ => name,
     };

@@ -311,7 +311,7 @@ impl RemoteChecks {
         let ((site, slug), found) = (self.site.as_ref()?, self.found.as_ref()?);
         let runtime = async_runtime::current_thread().ok()?;
         runtime.block_on(async {
-            let github = GitHub::new(&site.settings(DEADLINE), &found.token).ok()?;
+            let github = GitHub::new(site.api(), DEADLINE, &found.token).ok()?;
             let (viewer, repository) = tokio::join!(github.whoami(), github.repository(slug));
             Some(ApiAnswers { viewer, repository, skew_seconds: github.skew_seconds() })
         })
