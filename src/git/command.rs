@@ -4,33 +4,18 @@
 //! the user's ssh, proxies and credential helpers work as they do by hand.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
 use knowledge::text;
-use rustix::process::{Pid, Signal};
 
 use crate::error::Error;
 use crate::remote_failure::RemoteFailure;
 use crate::remote_url::hide_user_info;
 
-/// How many bytes of git's output are kept; the rest is read and dropped.
-const STDOUT_BYTES_MAX: usize = 16 * 1024 * 1024;
-const STDERR_BYTES_MAX: usize = 64 * 1024;
-
-/// How long git may take to remove its lock files after SIGTERM.
-const GRACE: Duration = Duration::from_millis(500);
-
-/// How long to wait for the output after git has ended: a process that it started, such as ssh's master
-/// connection, may keep the pipe open for hours.
-const OUTPUT_WAIT_MAX: Duration = Duration::from_millis(500);
-
-/// The environment variables that git and its child processes need. All others are removed: API keys, and
-/// `GIT_DIR` and the like, which in a hook name another repository.
+/// The environment variables that git and its child processes need; `XDG_` stands for all that begin so. All others
+/// are removed: API keys, and `GIT_DIR` and the like, which in a hook name another repository.
 const PASSED_VARIABLES: &[&str] = &[
     "PATH",
     "HOME",
@@ -41,11 +26,7 @@ const PASSED_VARIABLES: &[&str] = &[
     "TZ",
     "LANG",
     "LC_CTYPE",
-    "XDG_CONFIG_HOME",
-    "XDG_CACHE_HOME",
-    "XDG_DATA_HOME",
-    "XDG_STATE_HOME",
-    "XDG_RUNTIME_DIR",
+    "XDG_",
     // The location of the user's configuration, which may set proxies and certificates.
     "GIT_CONFIG_GLOBAL",
     "GIT_CONFIG_SYSTEM",
@@ -56,7 +37,7 @@ const PASSED_VARIABLES: &[&str] = &[
     "SSH_AUTH_SOCK",
     "SSH_AGENT_PID",
     "KRB5CCNAME",
-    "KRB5_CONFIG",
+    "KRB5_",
     "http_proxy",
     "https_proxy",
     "HTTPS_PROXY",
@@ -64,14 +45,9 @@ const PASSED_VARIABLES: &[&str] = &[
     "ALL_PROXY",
     "no_proxy",
     "NO_PROXY",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
+    "SSL_CERT_",
     "CURL_CA_BUNDLE",
-    "GIT_SSL_CAINFO",
-    "GIT_SSL_CAPATH",
-    "GIT_SSL_CERT",
-    "GIT_SSL_KEY",
-    "GIT_SSL_VERSION",
+    "GIT_SSL_",
     "GIT_PROXY_SSL_CAINFO",
     "GIT_HTTP_PROXY_AUTHMETHOD",
 ];
@@ -84,13 +60,9 @@ const PASSED_TO_HELPERS: &[&str] = &[
     "WAYLAND_DISPLAY",
     "GNUPGHOME",
     "PASSWORD_STORE_DIR",
-    "GCM_CREDENTIAL_STORE",
-    "GCM_PROVIDER",
-    "GH_HOST",
-    "GH_CONFIG_DIR",
-    "GH_TOKEN",
+    "GCM_",
+    "GH_",
     "GITHUB_TOKEN",
-    "GH_ENTERPRISE_TOKEN",
     "GITHUB_ENTERPRISE_TOKEN",
 ];
 
@@ -142,8 +114,10 @@ impl GitCommand {
     pub(crate) fn new(folder: &Path, git_dir: Option<&Path>, brings_credentials: bool) -> Self {
         let mut command = Command::new("git");
         let is_passed = |name: &OsStr| {
-            let is_in = |names: &[&str]| names.iter().any(|passed| name == OsStr::new(passed));
-            is_in(PASSED_VARIABLES) || (!brings_credentials && is_in(PASSED_TO_HELPERS))
+            let name = name.to_string_lossy();
+            let is_it =
+                |passed: &&str| *passed == name || (passed.ends_with('_') && name.starts_with(passed));
+            PASSED_VARIABLES.iter().any(is_it) || (!brings_credentials && PASSED_TO_HELPERS.iter().any(is_it))
         };
         let environment = std::env::vars_os().filter(|(name, _)| is_passed(name));
         command
@@ -156,9 +130,7 @@ impl GitCommand {
             .env("SSH_ASKPASS_REQUIRE", "never")
             .env("GCM_INTERACTIVE", "never")
             .env("GIT_ADVICE", "0")
-            .env("GIT_OPTIONAL_LOCKS", "0")
-            // A process group of its own: its children are killed with it, and Ctrl-C reaches only nugget.
-            .process_group(0);
+            .env("GIT_OPTIONAL_LOCKS", "0");
         if let Some(git_dir) = git_dir {
             command.arg("--git-dir").arg(git_dir);
         }
@@ -208,32 +180,15 @@ impl GitCommand {
             self.command.env(format!("GIT_CONFIG_KEY_{n}"), key);
             self.command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
         }
-        self.command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = self.command.spawn().map_err(|source| Error::NoGit { source })?;
-        let stdout = reader(child.stdout.take(), STDOUT_BYTES_MAX);
-        let stderr = reader(child.stderr.take(), STDERR_BYTES_MAX);
-        if let Some(mut stdin) = child.stdin.take() {
-            let input = std::mem::take(&mut self.input);
-            // In a thread, as git may print before it has read everything. If git ends early, the pipe is
-            // closed, and its standard error says why.
-            std::thread::spawn(move || drop(stdin.write_all(&input)));
+        let ended = process::run(&mut self.command, self.input, until);
+        let process::Output { succeeded, stdout, stderr } =
+            ended.map_err(|source| Error::NoGit { source })?;
+        let stderr = String::from_utf8_lossy(&stderr).into_owned();
+        let output = Output { is_success: succeeded == Some(true), stdout, stderr, secrets: self.secrets };
+        match succeeded {
+            Some(_) => Ok(output),
+            None => Err(Error::Remote { failure: RemoteFailure::TooLate, message: output.message() }),
         }
-        let is_success = wait(&mut child, until)?;
-        if is_success.is_none() {
-            kill(&mut child);
-        }
-        let stderr = String::from_utf8_lossy(&collect(&stderr)).into_owned();
-        let mut output = Output {
-            is_success: is_success == Some(true),
-            stdout: Vec::new(),
-            stderr,
-            secrets: self.secrets,
-        };
-        if is_success.is_none() {
-            return Err(Error::Remote { failure: RemoteFailure::TooLate, message: output.message() });
-        }
-        output.stdout = collect(&stdout);
-        Ok(output)
     }
 }
 
@@ -276,69 +231,4 @@ impl Output {
         }
         text::one_line(&hide_user_info(&text), 400)
     }
-}
-
-/// Reads a pipe to its end in a thread, as git stops when it is full. Keeps at most `bytes_max` bytes.
-fn reader(pipe: Option<impl Read + Send + 'static>, bytes_max: usize) -> Receiver<Vec<u8>> {
-    let (sender, receiver) = channel();
-    let Some(mut pipe) = pipe else { return receiver };
-    std::thread::spawn(move || {
-        let mut buffer = vec![0; 64 * 1024];
-        let mut left = bytes_max;
-        while let Ok(count @ 1..) = pipe.read(&mut buffer) {
-            let kept = count.min(left);
-            left -= kept;
-            // If the receiver is gone: read on, so that git does not stop.
-            let _ = sender.send(buffer[..kept].to_vec());
-        }
-    });
-    receiver
-}
-
-fn collect(pieces: &Receiver<Vec<u8>>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let until = Instant::now() + OUTPUT_WAIT_MAX;
-    loop {
-        match pieces.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(piece) => bytes.extend(piece),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return bytes,
-        }
-    }
-}
-
-/// Whether the child succeeded; `None` after the time limit. Polls, as the standard library cannot wait for a
-/// process with a time limit.
-fn wait(child: &mut Child, until: Instant) -> Result<Option<bool>, Error> {
-    let mut pause = Duration::from_millis(1);
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(Some(status.success())),
-            Ok(None) if Instant::now() >= until => return Ok(None),
-            Ok(None) => {}
-            Err(source) => return Err(Error::NoGit { source }),
-        }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(10));
-    }
-}
-
-/// Kills the child and its children: with SIGTERM first, so that git removes its temporary files.
-fn kill(child: &mut Child) {
-    let Ok(group) = i32::try_from(child.id()) else { return };
-    let Some(group) = Pid::from_raw(group) else { return };
-    // The child is not reaped yet, so no other process has its id.
-    let _ = rustix::process::kill_process_group(group, Signal::TERM);
-    let _ = wait_unreaped(group, Instant::now() + GRACE);
-    let _ = rustix::process::kill_process_group(group, Signal::KILL);
-    let _ = child.wait();
-}
-
-/// Waits until a child has ended, without reaping it.
-fn wait_unreaped(child: Pid, until: Instant) -> rustix::io::Result<()> {
-    use rustix::process::{WaitId, WaitIdOptions, waitid};
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    while waitid(WaitId::Pid(child), options)?.is_none() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Ok(())
 }

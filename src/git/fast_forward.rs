@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use gix::bstr::{BString, ByteSlice as _};
 use gix::index::entry::{Flags, Mode, Stage, Stat};
-use gix::objs::Kind;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
-use crate::objects::sync;
+use crate::objects::{hash, sync};
 use crate::path::{self, HiddenNames};
 use crate::ref_lock::{MarkedLock, sweep_one};
-use crate::references::{Edited, ReflogEntry, reference_name, update};
+use crate::references::{Edited, ReflogEntry, head_of, reference_name, update, work_tree_folders};
 use crate::repository::{Branch, Repository, common_ancestor, read_blob, tip, tree_of};
 use crate::types::{CommitId, Identity};
 use crate::work_tree::{self, WorkTreeFile};
@@ -172,24 +171,19 @@ struct WorkTree {
 struct Change {
     path: String,
     id: gix::ObjectId,
-    target: Target,
+    /// The content after the merge; `None` to remove the file.
+    content: Option<Vec<u8>>,
+    is_new: bool,
     /// Whether the work tree has the result already.
     is_done: bool,
-}
-
-/// The content of a file after the merge.
-enum Target {
-    New(Vec<u8>),
-    Edited(Vec<u8>),
-    Removed,
 }
 
 impl Change {
     /// Whether this is the file's state after the merge.
     fn is_result(&self, found: &WorkTreeFile) -> bool {
-        match (&self.target, found) {
-            (Target::New(new) | Target::Edited(new), WorkTreeFile::File(content)) => content == new,
-            (Target::Removed, WorkTreeFile::Missing) => true,
+        match (&self.content, found) {
+            (Some(new), WorkTreeFile::File(content)) => content == new,
+            (None, WorkTreeFile::Missing) => true,
             _ => false,
         }
     }
@@ -226,7 +220,9 @@ impl Merge {
             return refused(Refusal::OtherBranchCheckedOut(name));
         }
         // Read again under the lock. If only the remote has the branch, another one or none is checked out.
-        let Some(from) = tip(&git, &reference)? else { return Err(Error::Unborn { branch: default.name }) };
+        let Some(from) = tip(&git, &reference)? else {
+            return refused(Refusal::OtherBranchCheckedOut(Some(default.name)));
+        };
         match common_ancestor(&git, from, to)? {
             Some(base) if base == to => return Ok(Err(FastForward::AlreadyThere)),
             Some(base) if base == from => {}
@@ -253,10 +249,9 @@ impl Merge {
     fn write_files(&mut self) -> Result<(), Error> {
         let Some(tree) = &mut self.tree else { return Ok(()) };
         for change in tree.changes.iter().filter(|change| !change.is_done) {
-            match &change.target {
-                Target::New(content) => work_tree::write(&tree.root, &change.path, content, true)?,
-                Target::Edited(content) => work_tree::write(&tree.root, &change.path, content, false)?,
-                Target::Removed => work_tree::remove(&tree.root, &change.path)?,
+            match &change.content {
+                Some(content) => work_tree::write(&tree.root, &change.path, content, change.is_new)?,
+                None => work_tree::remove(&tree.root, &change.path)?,
             }
         }
         Ok(())
@@ -268,7 +263,7 @@ impl Merge {
         let Some(tree) = &mut self.tree else { return Ok(()) };
         let writing = || "write the index".to_owned();
         let mut new = Vec::new();
-        let is_gone = |change: &&Change| matches!(change.target, Target::Removed);
+        let is_gone = |change: &&Change| change.content.is_none();
         let gone: BTreeSet<&[u8]> =
             tree.changes.iter().filter(is_gone).map(|change| change.path.as_bytes()).collect();
         tree.index.remove_entries(|_, path, _| gone.contains(path.as_bytes()));
@@ -332,46 +327,28 @@ impl WorkTree {
         let hidden = if source.is_reviewed { HiddenNames::Allowed } else { HiddenNames::Refused };
         let root = repository.root().to_owned();
         let mut changes = Vec::new();
-        for (path, (id, mode)) in before.iter().filter(|(path, _)| !after.contains_key(*path)) {
-            if !source.is_reviewed {
-                return Ok(Err(Refusal::Unsupported("removes", display(path))));
-            }
-            let name = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok());
-            match name.filter(|_| *mode == Mode::FILE) {
-                Some(name) => changes.push(Change {
-                    path: name.to_owned(),
-                    id: *id,
-                    target: Target::Removed,
-                    is_done: false,
-                }),
-                None => return Ok(Err(Refusal::Unsupported("removes", display(path)))),
-            }
-        }
-        for (path, (id, mode)) in &after {
-            let there = before.get(path);
-            if there == Some(&(*id, *mode)) {
-                continue;
-            }
-            if *mode != Mode::FILE || there.is_some_and(|(_, mode)| *mode != Mode::FILE) {
-                return Ok(Err(Refusal::Unsupported(
-                    "has something other than a plain file at",
-                    display(path),
-                )));
+        for path in before.keys().chain(after.keys()).collect::<BTreeSet<_>>() {
+            let (old, new) = (before.get(path), after.get(path));
+            let Some(&(id, _)) = new.or(old).filter(|_| old != new) else { continue };
+            let unsupported = |what| Ok(Err(Refusal::Unsupported(what, display(path))));
+            let (irregular, unusual) = match new {
+                Some(_) => ("has something other than a plain file at", "writes to the unusual path"),
+                None if !source.is_reviewed => return unsupported("removes"),
+                None => ("removes", "removes"),
+            };
+            if [old, new].into_iter().flatten().any(|(_, mode)| *mode != Mode::FILE) {
+                return unsupported(irregular);
             }
             let Some(name) = path.to_str().ok().filter(|path| path::check(path, hidden).is_ok()) else {
-                return Ok(Err(Refusal::Unsupported("writes to the unusual path", display(path))));
+                return unsupported(unusual);
             };
-            let content = match read_blob(git, to, name, *id) {
-                Ok(content) => content,
-                Err(Error::TooLarge { .. }) => {
-                    return Ok(Err(Refusal::Unsupported("has the very large file", display(path))));
-                }
-                Err(error) => return Err(error),
+            let content = match new.map(|_| read_blob(git, to, name, id)).transpose() {
+                Err(Error::TooLarge { .. }) => return unsupported("has the very large file"),
+                content => content?,
             };
-            let target = if there.is_none() { Target::New(content) } else { Target::Edited(content) };
-            changes.push(Change { path: name.to_owned(), id: *id, target, is_done: false });
+            let (path, is_new) = (name.to_owned(), old.is_none());
+            changes.push(Change { path, id, content, is_new, is_done: false });
         }
-        changes.sort_by(|a, b| a.path.cmp(&b.path));
 
         let index = match git.open_index() {
             Ok(index) => index,
@@ -426,18 +403,13 @@ impl WorkTree {
         for change in changes.iter_mut().filter(|change| !change.is_done) {
             let found = work_tree::read(&root, &change.path)?;
             change.is_done = change.is_result(&found);
-            match (&change.target, found) {
-                (Target::New(_), WorkTreeFile::Missing) => {}
-                (Target::New(_), _) if !change.is_done => {
-                    return Ok(Err(Refusal::UntrackedInTheWay(change.path.clone())));
-                }
-                // In the work tree but not in the index: the user keeps it, as after `git rm --cached`.
-                (Target::Removed, _)
-                    if !change.is_done && index.entry_by_path(change.path.as_bytes().as_bstr()).is_none() =>
-                {
-                    return Ok(Err(Refusal::Staged(change.path.clone())));
-                }
-                _ => {}
+            if change.is_new && !change.is_done && !matches!(found, WorkTreeFile::Missing) {
+                return Ok(Err(Refusal::UntrackedInTheWay(change.path.clone())));
+            }
+            // In the work tree but not in the index: the user keeps it, as after `git rm --cached`.
+            let is_indexed = || index.entry_by_path(change.path.as_bytes().as_bstr()).is_some();
+            if change.content.is_none() && !change.is_done && !is_indexed() {
+                return Ok(Err(Refusal::Staged(change.path.clone())));
             }
         }
         Ok(Ok(Self { root, index, changes, _lock: lock }))
@@ -445,13 +417,10 @@ impl WorkTree {
 }
 
 fn is_checked_out_elsewhere(git: &gix::Repository, reference: &str) -> bool {
-    let Ok(entries) = std::fs::read_dir(git.common_dir().join("worktrees")) else { return false };
     let own = git.git_dir().canonicalize().ok();
-    let head = format!("ref: {reference}");
-    entries.flatten().map(|entry| entry.path()).any(|folder| {
-        folder.canonicalize().ok() != own
-            && std::fs::read_to_string(folder.join("HEAD")).is_ok_and(|text| text.trim_end() == head)
-    })
+    work_tree_folders(git)
+        .iter()
+        .any(|folder| folder.canonicalize().ok() != own && head_of(folder) == format!("ref: {reference}"))
 }
 
 fn operation(state: &gix::state::InProgress) -> &'static str {
@@ -518,10 +487,6 @@ fn is_clean(
         _ => std::fs::read(&path),
     };
     Ok(hash(git, &content.map_err(Error::io("read", &path))?)? == entry.id)
-}
-
-pub(crate) fn hash(git: &gix::Repository, content: &[u8]) -> Result<gix::ObjectId, Error> {
-    gix::objs::compute_hash(git.object_hash(), Kind::Blob, content).during(|| "hash a file".to_owned())
 }
 
 #[cfg(test)]

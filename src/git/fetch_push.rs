@@ -65,22 +65,22 @@ impl Repository {
     /// # Errors
     /// [`Error::Remote`], [`Error::NoGit`], [`Error::LockTimeout`], and failures of the disk.
     pub fn fetch(&self, session: &RemoteSession<'_>) -> Result<Fetched, Error> {
-        let until = Instant::now() + session.deadline;
-        let git = self.git()?;
+        let operation = Operation::begin(self, session)?;
         let mut attempts = 0;
         loop {
             // Read before the remote is asked: otherwise a branch that another process pushes in between would
             // look like a deleted one.
-            let known = Known::read(&git, &session.remote.name, self.preferred())?;
-            let remote_state = self.query_remote(&git, session, &known, until)?;
-            let news: Vec<&String> = remote_state
+            let known = Known::read(&operation.git, &session.remote.name, self.preferred())?;
+            let remote_state = operation.query(&known)?;
+            let is_new = |(name, id): &(&String, &ObjectId)| known.tips.get(*name) != Some(*id);
+            let news: String = remote_state
                 .branches
                 .iter()
-                .filter(|(name, id)| known.tips.get(*name) != Some(*id))
-                .map(|(name, _)| name)
+                .filter(is_new)
+                .map(|(name, _)| format!("refs/heads/{name}\n"))
                 .collect();
             if !news.is_empty() {
-                self.download(&git, session, &news, until)?;
+                operation.download(news)?;
             }
             // A branch that moved between query and download may exist only with its new commit.
             let git = self.git()?;
@@ -97,8 +97,7 @@ impl Repository {
     /// # Errors
     /// [`Error::Remote`] and [`Error::NoGit`].
     pub fn list_remote_branches(&self, session: &RemoteSession<'_>) -> Result<Vec<String>, Error> {
-        let until = Instant::now() + session.deadline;
-        Ok(self.list_heads(&self.git()?, session, until)?.into_keys().collect())
+        Ok(Operation::begin(self, session)?.list_heads()?.into_keys().collect())
     }
 
     /// Pushes a commit to one of nugget's branches at the remote. With `expected` it replaces only that commit;
@@ -118,19 +117,14 @@ impl Repository {
         commit: CommitId,
         expected: Option<CommitId>,
     ) -> Result<Pushed, Error> {
-        let until = Instant::now() + session.deadline;
-        let reference = reference_name(branch)?;
-        let git = self.git()?;
-        let remote = &session.remote.name;
-        let is_known = self.default_branch_of(&git).is_ok_and(|default| default.remote.is_some());
+        reference_name(branch)?;
+        let operation = Operation::begin(self, session)?;
+        let is_known = self.default_branch_of(&operation.git).is_ok_and(|default| default.remote.is_some());
         if !is_known && self.fetch(session)?.tip.is_none() {
             let failure = RemoteFailure::Empty;
             return Err(Error::Remote { failure, message: failure.to_string() });
         }
-        let lease = expected.map(|expected| expected.to_string()).unwrap_or_default();
-        let pushed = self.push(&git, session, &format!("{commit}:{reference}"), &reference, &lease, until)?;
-        self.record(&format!("refs/remotes/{remote}/{branch}"), Some(commit.0))?;
-        Ok(pushed)
+        operation.push(branch, Some(commit), expected)
     }
 
     /// Pushes the local default branch to a remote that does not have it. Never forced; an existing branch of that
@@ -140,14 +134,10 @@ impl Repository {
     /// Those of [`default_branch`](Self::default_branch); [`RemoteFailure::Stale`] when the remote has the branch
     /// with another commit; as [`fetch`](Self::fetch).
     pub fn push_default(&self, session: &RemoteSession<'_>) -> Result<Pushed, Error> {
-        let until = Instant::now() + session.deadline;
-        let git = self.git()?;
-        let default = self.default_branch_of(&git)?;
+        let operation = Operation::begin(self, session)?;
+        let default = self.default_branch_of(&operation.git)?;
         let Some(commit) = default.local else { return Err(Error::Unborn { branch: default.name }) };
-        let reference = format!("refs/heads/{}", default.name);
-        let pushed = self.push(&git, session, &format!("{commit}:{reference}"), &reference, "", until)?;
-        self.record(&format!("refs/remotes/{}/{}", session.remote.name, default.name), Some(commit.0))?;
-        Ok(pushed)
+        operation.push(&default.name, Some(commit), None)
     }
 
     /// Deletes one of nugget's branches at the remote if it is at `expected` there. `false` if it does not
@@ -161,149 +151,20 @@ impl Repository {
         branch: &str,
         expected: CommitId,
     ) -> Result<bool, Error> {
-        let until = Instant::now() + session.deadline;
-        let reference = reference_name(branch)?;
-        let git = self.git()?;
-        let lease = expected.to_string();
-        let deleted = match self.push(&git, session, &format!(":{reference}"), &reference, &lease, until) {
-            Ok(_) => true,
+        reference_name(branch)?;
+        let operation = Operation::begin(self, session)?;
+        match operation.push(branch, None, Some(expected)) {
+            Ok(_) => Ok(true),
             // git reports a missing branch as stale, like one that has moved.
             Err(error @ Error::Remote { failure: RemoteFailure::Stale, .. }) => {
-                if self.list_heads(&git, session, until)?.contains_key(branch) {
+                if operation.list_heads()?.contains_key(branch) {
                     return Err(error);
                 }
-                false
+                operation.record(branch, None)?;
+                Ok(false)
             }
-            Err(error) => return Err(error),
-        };
-        self.record(&format!("refs/remotes/{}/{branch}", session.remote.name), None)?;
-        Ok(deleted)
-    }
-
-    /// Pushes one reference and reads the remote's answer.
-    fn push(
-        &self,
-        git: &gix::Repository,
-        session: &RemoteSession<'_>,
-        refspec: &str,
-        reference: &str,
-        lease: &str,
-        until: Instant,
-    ) -> Result<Pushed, Error> {
-        let mut command = self.remote_command(git, session, until);
-        command.arguments(["push", "--porcelain", "--no-verify", "--no-follow-tags", "--no-signed"]);
-        command.arguments([format!("--force-with-lease={reference}:{lease}").as_str(), REMOTE_NAME, refspec]);
-        parse_push_result(&command.run(until)?, reference)
-    }
-
-    /// All branches of the remote with a valid name, by short name.
-    fn list_heads(
-        &self,
-        git: &gix::Repository,
-        session: &RemoteSession<'_>,
-        until: Instant,
-    ) -> Result<BTreeMap<String, ObjectId>, Error> {
-        let mut command = self.remote_command(git, session, until);
-        command.arguments(["ls-remote", "--heads", REMOTE_NAME]);
-        let printed = command.run(until)?.ok()?;
-        let mut branches = BTreeMap::new();
-        for line in printed.lines() {
-            let Some((id, name)) = line.to_str().ok().and_then(|line| line.split_once('\t')) else {
-                continue;
-            };
-            let Some(short) = name.strip_prefix("refs/heads/") else { continue };
-            if let (Ok(id), true) = (ObjectId::from_hex(id.as_bytes()), is_valid_name(short)) {
-                branches.insert(short.to_owned(), id);
-            }
+            Err(error) => Err(error),
         }
-        Ok(branches)
-    }
-
-    /// Finds the remote's default branch and nugget's branches.
-    fn query_remote(
-        &self,
-        git: &gix::Repository,
-        session: &RemoteSession<'_>,
-        known: &Known,
-        until: Instant,
-    ) -> Result<RemoteState, Error> {
-        let mut branches = self.list_heads(git, session, until)?;
-        let preferred = self.preferred().filter(|name| branches.contains_key(*name)).map(str::to_owned);
-        let mut asked = false;
-        let default = match preferred {
-            Some(name) => Some(name),
-            None if branches.is_empty() => None,
-            None => {
-                match known.default.clone().filter(|name| known.is_fresh && branches.contains_key(name)) {
-                    Some(name) => Some(name),
-                    None => {
-                        asked = true;
-                        let named = self.query_head(git, session, until)?;
-                        let candidates =
-                            [named.as_deref(), known.default.as_deref(), Some("main"), Some("master")];
-                        let is_one =
-                            |name: &&str| branches.contains_key(*name) && !name.starts_with(BRANCH_PREFIX);
-                        candidates.into_iter().flatten().find(is_one).map(str::to_owned)
-                    }
-                }
-            }
-        };
-        branches.retain(|name, _| name.starts_with(BRANCH_PREFIX) || Some(name) == default.as_ref());
-        if branches.len() > BRANCHES_MAX {
-            tracing::warn!(branches = branches.len(), "the remote has too many branches; some are left out");
-            let mut left = BRANCHES_MAX;
-            branches.retain(|name, _| {
-                left = left.saturating_sub(1);
-                left > 0 || Some(name) == default.as_ref()
-            });
-        }
-        Ok(RemoteState { default, branches, asked })
-    }
-
-    /// Asks the remote for the branch that its `HEAD` names.
-    fn query_head(
-        &self,
-        git: &gix::Repository,
-        session: &RemoteSession<'_>,
-        until: Instant,
-    ) -> Result<Option<String>, Error> {
-        let mut command = self.remote_command(git, session, until);
-        command.arguments(["ls-remote", "--symref", REMOTE_NAME, "HEAD"]);
-        let printed = command.run(until)?.ok()?;
-        let name = printed.lines().find_map(|line| {
-            let (target, name) = line.to_str().ok()?.strip_prefix("ref: ")?.split_once('\t')?;
-            (name == "HEAD").then(|| target.strip_prefix("refs/heads/")).flatten()
-        });
-        Ok(name.filter(|name| is_valid_name(name)).map(str::to_owned))
-    }
-
-    /// Downloads branches without creating references. git connects to the remote only if an object is missing.
-    fn download(
-        &self,
-        git: &gix::Repository,
-        session: &RemoteSession<'_>,
-        branches: &[&String],
-        until: Instant,
-    ) -> Result<(), Error> {
-        let mut command = self.remote_command(git, session, until);
-        command.arguments([
-            "fetch",
-            "--quiet",
-            "--no-tags",
-            "--no-write-fetch-head",
-            "--no-auto-maintenance",
-        ]);
-        command.arguments([
-            "--no-auto-gc",
-            "--no-recurse-submodules",
-            "--no-write-commit-graph",
-            "--refmap=",
-        ]);
-        command.arguments(["--no-prune", "--stdin", REMOTE_NAME]);
-        let refspecs: String = branches.iter().map(|name| format!("refs/heads/{name}\n")).collect();
-        command.input(refspecs.into_bytes());
-        command.run(until)?.ok()?;
-        Ok(())
     }
 
     /// Updates the remote-tracking references.
@@ -370,22 +231,114 @@ impl Repository {
         }
         Ok(fetched)
     }
+}
+
+/// One operation with the remote, within its time limit.
+struct Operation<'a> {
+    repository: &'a Repository,
+    git: gix::Repository,
+    session: &'a RemoteSession<'a>,
+    until: Instant,
+}
+
+impl<'a> Operation<'a> {
+    fn begin(repository: &'a Repository, session: &'a RemoteSession<'a>) -> Result<Self, Error> {
+        let until = Instant::now() + session.deadline;
+        Ok(Self { repository, git: repository.git()?, session, until })
+    }
+
+    fn run(&self, arguments: &[&str], input: String) -> Result<Output, Error> {
+        let mut command = self.repository.remote_command(&self.git, self.session, self.until);
+        command.arguments(arguments).input(input.into_bytes());
+        command.run(self.until)
+    }
+
+    /// Pushes a commit to a branch that is at `expected`, or deletes the branch, and records that.
+    fn push(
+        &self,
+        branch: &str,
+        commit: Option<CommitId>,
+        expected: Option<CommitId>,
+    ) -> Result<Pushed, Error> {
+        let id = |commit: Option<CommitId>| commit.map(|commit| commit.to_string()).unwrap_or_default();
+        let reference = format!("refs/heads/{branch}");
+        let lease = format!("--force-with-lease={reference}:{}", id(expected));
+        let refspec = format!("{}:{reference}", id(commit));
+        let output = self.run(&["push", "--porcelain", &lease, REMOTE_NAME, &refspec], String::new())?;
+        let pushed = parse_push_result(&output, &reference)?;
+        self.record(branch, commit)?;
+        Ok(pushed)
+    }
 
     /// Records the commit of a remote branch; `None` if it was deleted.
-    fn record(&self, reference: &str, commit: Option<ObjectId>) -> Result<(), Error> {
-        let held = Lock::acquire_within(&self.lock_path()?, LOCK_WAIT_MAX)?;
-        let git = self.git()?;
-        let found = tip(&git, reference)?.map(|found| found.0);
+    fn record(&self, branch: &str, commit: Option<CommitId>) -> Result<(), Error> {
+        let held = Lock::acquire_within(&self.repository.lock_path()?, LOCK_WAIT_MAX)?;
+        let git = self.repository.git()?;
+        let reference = format!("refs/remotes/{}/{branch}", self.session.remote.name);
+        let found = tip(&git, &reference)?;
         match (commit, found) {
             (Some(commit), _) if found != Some(commit) => {
-                update(&git, &held, reference, found, commit, None)?;
+                update(&git, &held, &reference, found.map(|found| found.0), commit.0, None)?;
             }
-            (None, Some(found)) => {
-                delete(&git, &held, reference, found)?;
-            }
+            (None, Some(found)) => drop(delete(&git, &held, &reference, found.0)?),
             _ => {}
         }
         Ok(())
+    }
+
+    /// All branches of the remote with a valid name, by short name.
+    fn list_heads(&self) -> Result<BTreeMap<String, ObjectId>, Error> {
+        let printed = self.run(&["ls-remote", "--heads", REMOTE_NAME], String::new())?.ok()?;
+        let branch = |line: &[u8]| {
+            let (id, name) = line.to_str().ok()?.split_once('\t')?;
+            let short = name.strip_prefix("refs/heads/").filter(|short| is_valid_name(short))?;
+            Some((short.to_owned(), ObjectId::from_hex(id.as_bytes()).ok()?))
+        };
+        Ok(printed.lines().filter_map(branch).collect())
+    }
+
+    /// Finds the remote's default branch and nugget's branches.
+    fn query(&self, known: &Known) -> Result<RemoteState, Error> {
+        let mut branches = self.list_heads()?;
+        let fresh = known.default.as_deref().filter(|_| known.is_fresh);
+        let certain = [self.repository.preferred(), fresh];
+        let mut default =
+            certain.into_iter().flatten().find(|name| branches.contains_key(*name)).map(str::to_owned);
+        let asked = default.is_none() && !branches.is_empty();
+        if asked {
+            let named = self.query_head()?;
+            let candidates = [named.as_deref(), known.default.as_deref(), Some("main"), Some("master")];
+            let is_one = |name: &&str| branches.contains_key(*name) && !name.starts_with(BRANCH_PREFIX);
+            default = candidates.into_iter().flatten().find(is_one).map(str::to_owned);
+        }
+        branches.retain(|name, _| name.starts_with(BRANCH_PREFIX) || Some(name) == default.as_ref());
+        if branches.len() > BRANCHES_MAX {
+            tracing::warn!(branches = branches.len(), "the remote has too many branches; some are left out");
+            let mut left = BRANCHES_MAX;
+            branches.retain(|name, _| {
+                left = left.saturating_sub(1);
+                left > 0 || Some(name) == default.as_ref()
+            });
+        }
+        Ok(RemoteState { default, branches, asked })
+    }
+
+    /// Asks the remote for the branch that its `HEAD` names.
+    fn query_head(&self) -> Result<Option<String>, Error> {
+        let printed = self.run(&["ls-remote", "--symref", REMOTE_NAME, "HEAD"], String::new())?.ok()?;
+        let name = printed.lines().find_map(|line| {
+            let (target, name) = line.to_str().ok()?.strip_prefix("ref: ")?.split_once('\t')?;
+            (name == "HEAD").then(|| target.strip_prefix("refs/heads/")).flatten()
+        });
+        Ok(name.filter(|name| is_valid_name(name)).map(str::to_owned))
+    }
+
+    /// Downloads references, one a line, without creating any here. git connects to the remote only if an object is
+    /// missing. Its configuration forbids the rest: see [`crate::command`].
+    fn download(&self, references: String) -> Result<(), Error> {
+        let arguments =
+            ["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--refmap=", "--stdin", REMOTE_NAME];
+        self.run(&arguments, references)?.ok().map(drop)
     }
 }
 

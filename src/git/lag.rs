@@ -50,7 +50,6 @@ impl Repository {
         };
         let branch = default.name.clone();
         let blocked = match remote.filter(|_| behind > 0) {
-            Some(_) if local.is_none() => Some(Refusal::OtherBranchCheckedOut(checked_out(&git))),
             Some(to) => {
                 let source = self.source(&git, &default, to);
                 self.refusal(git, default, &source)?
@@ -69,9 +68,6 @@ impl Repository {
         let git = self.git()?;
         let default = self.default_branch_of(&git)?;
         let Some(to) = default.remote else { return Ok(FastForward::AlreadyThere) };
-        if default.local.is_none() {
-            return Ok(FastForward::Refused(Refusal::OtherBranchCheckedOut(checked_out(&git))));
-        }
         let source = self.source(&git, &default, to);
         self.merge(held, git, default, &source)
     }
@@ -79,12 +75,6 @@ impl Repository {
     fn source(&self, git: &gix::Repository, default: &Branch, to: CommitId) -> Source {
         Source { name: format!("{}/{}", remote_name(git), default.name), to, is_reviewed: true }
     }
-}
-
-/// The branch that `HEAD` names, if any.
-fn checked_out(git: &gix::Repository) -> Option<String> {
-    let head = git.head_name().ok()??;
-    Some(head.shorten().to_string())
 }
 
 /// How many commits `to` has that `from` does not have.

@@ -1,6 +1,6 @@
 //! A lock between processes: `flock` on a file that is never removed.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -23,31 +23,44 @@ pub struct Lock {
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 impl Lock {
-    /// Waits for the lock without a time limit. Creates the file (0600) and its folder (0700).
+    /// Waits for the lock without a time limit; see [`acquire_within`](Self::acquire_within).
     ///
     /// # Errors
     /// [`Error::Lock`] when the file cannot be created, opened or locked.
     pub fn acquire(path: &Path) -> Result<Self, Error> {
-        loop {
-            if let Some(lock) = Self::attempt(path, fs2::FileExt::lock_exclusive)? {
-                return Ok(lock);
-            }
-        }
+        Self::acquire_within(path, Duration::MAX)
     }
 
-    /// Takes the lock if it is free. `None` if a process holds it, including this one.
+    /// Takes the lock if it is free. `None` if a process holds it, including this one. Creates the file (0600) and
+    /// its folder (0700).
     ///
     /// # Errors
     /// [`Error::Lock`] when the file cannot be created, opened or locked.
     pub fn try_acquire(path: &Path) -> Result<Option<Self>, Error> {
-        loop {
-            match Self::attempt(path, fs2::FileExt::try_lock_exclusive) {
-                Ok(Some(lock)) => return Ok(Some(lock)),
-                Ok(None) => {}
-                Err(Error::Lock { source, .. }) if source.kind() == ErrorKind::WouldBlock => return Ok(None),
-                Err(error) => return Err(error),
+        let attempt = || -> std::io::Result<Option<Self>> {
+            loop {
+                let mut file = open(path)?;
+                match file.try_lock() {
+                    Ok(()) => {}
+                    Err(TryLockError::WouldBlock) => return Ok(None),
+                    Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => continue,
+                    Err(TryLockError::Error(error)) => return Err(error),
+                }
+                let held = file.metadata()?;
+                match std::fs::metadata(path) {
+                    Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => {}
+                    // A lock on a file that no other process can find excludes nobody.
+                    Ok(_) => continue,
+                    Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                    Err(error) => return Err(error),
+                }
+                // The file system's clock runs some milliseconds behind ours, so the time is read from the file.
+                file.write_all(b"\n")?;
+                let since = file.metadata()?.modified()?;
+                return Ok(Some(Self { file, path: path.to_owned(), since }));
             }
-        }
+        };
+        attempt().map_err(|source| Error::Lock { path: path.to_owned(), source })
     }
 
     /// Waits for the lock until `patience` has passed, by the monotonic clock.
@@ -82,34 +95,12 @@ impl Lock {
     pub(crate) fn since(&self) -> SystemTime {
         self.since
     }
-
-    /// One attempt. `None` when it was interrupted, or when the path names another file by now: a lock on a
-    /// file that no other process can find excludes nobody.
-    fn attempt(path: &Path, lock: fn(&File) -> std::io::Result<()>) -> Result<Option<Self>, Error> {
-        let failed = |source| Error::Lock { path: path.to_owned(), source };
-        let mut file = open(path).map_err(failed)?;
-        match lock(&file) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => return Ok(None),
-            result => result.map_err(failed)?,
-        }
-        let held = file.metadata().map_err(failed)?;
-        match std::fs::metadata(path) {
-            Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => {}
-            Ok(_) => return Ok(None),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(failed(source)),
-        }
-        // The file system's clock runs some milliseconds behind ours, so the time is read from the file.
-        file.write_all(b"\n").map_err(failed)?;
-        let since = file.metadata().and_then(|metadata| metadata.modified()).map_err(failed)?;
-        Ok(Some(Self { file, path: path.to_owned(), since }))
-    }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // Closing is not enough: a child that was forked in between may hold a copy of the handle.
-        if let Err(error) = fs2::FileExt::unlock(&self.file) {
+        if let Err(error) = self.file.unlock() {
             tracing::warn!(path = %self.path.display(), %error, "failed to unlock");
         }
     }

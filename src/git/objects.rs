@@ -1,6 +1,7 @@
 //! Builds a commit as objects in memory and writes them to the disk.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -80,8 +81,7 @@ impl NewCommit {
                 }
                 folders.insert(folder);
             }
-            let id = gix::objs::compute_hash(git.object_hash(), Kind::Blob, &file.content)
-                .during(|| format!("hash {}", file.path))?;
+            let id = hash(git, &file.content)?;
             match entry(&base_tree, &file.path)? {
                 Some(same) if same.mode().is_blob() && same.object_id() == id => continue,
                 Some(found) if file.edits && found.mode().is_blob() => {}
@@ -95,7 +95,8 @@ impl NewCommit {
             new.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
             new.files += 1;
         }
-        new.tree = editor.write(|tree| new.objects.add(git, tree)).during(|| "build the tree".to_owned())?;
+        new.tree =
+            editor.write(|tree| add(&mut new.objects, git, tree)).during(|| "build the tree".to_owned())?;
         let signature = signature(info)?;
         let commit = gix::objs::Commit {
             tree: new.tree,
@@ -106,7 +107,7 @@ impl NewCommit {
             message: message(info.message)?.into(),
             extra_headers: Vec::new(),
         };
-        new.commit = new.objects.add(git, &commit).during(|| "build the commit".to_owned())?;
+        new.commit = add(&mut new.objects, git, &commit).during(|| "build the commit".to_owned())?;
         Ok(new)
     }
 
@@ -153,18 +154,16 @@ impl NewCommit {
     }
 }
 
-trait AddObject {
-    fn add(&mut self, git: &gix::Repository, object: &dyn WriteTo) -> Result<gix::ObjectId, gix::Error>;
-}
-
-impl AddObject for Vec<Object> {
-    fn add(&mut self, git: &gix::Repository, object: &dyn WriteTo) -> Result<gix::ObjectId, gix::Error> {
-        let mut data = Vec::new();
-        object.write_to(&mut data).map_err(gix::Error::from_error)?;
-        let id = gix::objs::compute_hash(git.object_hash(), object.kind(), &data)?;
-        self.push(Object { id, kind: object.kind(), data });
-        Ok(id)
-    }
+fn add(
+    objects: &mut Vec<Object>,
+    git: &gix::Repository,
+    object: &dyn WriteTo,
+) -> Result<gix::ObjectId, gix::Error> {
+    let mut data = Vec::new();
+    object.write_to(&mut data).map_err(gix::Error::from_error)?;
+    let id = gix::objs::compute_hash(git.object_hash(), object.kind(), &data)?;
+    objects.push(Object { id, kind: object.kind(), data });
+    Ok(id)
 }
 
 fn write<'a>(git: &gix::Repository, objects: impl Iterator<Item = &'a Object>) -> Result<(), Error> {
@@ -192,10 +191,25 @@ fn write<'a>(git: &gix::Repository, objects: impl Iterator<Item = &'a Object>) -
     Ok(())
 }
 
+/// The id of a file's content.
+pub(crate) fn hash(git: &gix::Repository, content: &[u8]) -> Result<gix::ObjectId, Error> {
+    gix::objs::compute_hash(git.object_hash(), Kind::Blob, content).during(|| "hash a file".to_owned())
+}
+
+/// Removes a file, if it exists.
+pub(crate) fn remove_file(path: &Path) -> Result<(), Error> {
+    match std::fs::remove_file(path) {
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Err(Error::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Syncs a file or folder. A missing one is no error: git moved its content and synced it there.
 pub(crate) fn sync(path: &Path) -> Result<(), Error> {
     match std::fs::File::open(path).and_then(|file| file.sync_all()) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io("sync", path)(error)),
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("sync", path)(error)),
         _ => Ok(()),
     }
 }

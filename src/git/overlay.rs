@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gix::ObjectId;
 
 use crate::error::{During as _, Error};
-use crate::fast_forward::hash;
+use crate::objects::hash;
 use crate::repository::{Branch, Repository, common_ancestor, entry, files_beyond, read_blob, tip, tree_of};
 use crate::review_snapshot::has_same_lines;
 use crate::types::CommitId;

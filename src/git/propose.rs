@@ -70,39 +70,7 @@ impl Repository {
     /// [`Error::InvalidCommit`], [`Error::ForeignBranch`], those of
     /// [`default_branch`](Self::default_branch), and failures of the disk.
     pub fn propose(&self, held: &Lock, proposal: &Proposal) -> Result<Proposed, Error> {
-        let git = self.git()?;
-        let reference = reference_name(&proposal.branch)?;
-        clear_stale_locks(&git.common_dir().join("refs/heads/nugget"), held);
-        sweep_one(&git.common_dir().join("packed-refs"), held)?;
-        let done = |commit, outcome| Proposed { commit, branch: proposal.branch.clone(), outcome };
-        let taken = |branch: &str| Error::BranchTaken { branch: branch.to_owned() };
-
-        if let Some(tip) = tip(&git, &reference)? {
-            let (commit, new) = find_attempt(&git, proposal, tip)?.ok_or_else(|| taken(&proposal.branch))?;
-            // The attempt may have been killed before it had synced or verified its objects.
-            new.restore_after_gc(|| self.git())?;
-            sync_reference(&git, &reference)?;
-            return Ok(done(commit, Outcome::AlreadyThere));
-        }
-
-        let (base, new) = self.build(&git, proposal)?;
-        if new.files == 0 {
-            return Ok(done(base, Outcome::NothingNew));
-        }
-        new.write(&git)?;
-        failpoint::here!("git-after-objects");
-        if let Some(existing) = branch_in_the_way(&git, &reference)? {
-            return Err(taken(&existing));
-        }
-        failpoint::here!("git-before-ref");
-        // Without a reflog: a leftover log of a deleted branch can prevent the creation of a new one.
-        match update(&git, held, &reference, None, new.commit, None)? {
-            Edited::Done => {}
-            Edited::Found(_) => return Err(taken(&proposal.branch)),
-        }
-        failpoint::here!("git-after-ref");
-        new.restore_after_gc(|| self.git())?;
-        Ok(done(CommitId(new.commit), Outcome::Created))
+        self.place(held, proposal, None)
     }
 
     /// Creates a proposal's commit again on another base, and moves its branch there from `expected`. If nothing
@@ -113,48 +81,66 @@ impl Repository {
     /// [`Error::NoSuchBranch`]; [`Error::CheckedOut`] when a work tree has it; else as
     /// [`propose`](Self::propose).
     pub fn replace(&self, held: &Lock, proposal: &Proposal, expected: CommitId) -> Result<Proposed, Error> {
+        self.place(held, proposal, Some(expected))
+    }
+
+    /// Creates the proposal's commit, and its branch: a new one, or the one that is at `expected`.
+    fn place(&self, held: &Lock, proposal: &Proposal, expected: Option<CommitId>) -> Result<Proposed, Error> {
         let git = self.git()?;
         let branch = &proposal.branch;
         let reference = reference_name(branch)?;
         clear_stale_locks(&git.common_dir().join("refs/heads/nugget"), held);
-        let (base, new) = self.build(&git, proposal)?;
+        sweep_one(&git.common_dir().join("packed-refs"), held)?;
         let done = |commit, outcome| Ok(Proposed { commit, branch: branch.clone(), outcome });
+        let not_as_expected = || match expected {
+            None => Error::BranchTaken { branch: branch.clone() },
+            Some(_) => Error::BranchMoved { branch: branch.clone() },
+        };
+        // The attempt may have been killed before it had synced or verified its objects.
+        let already_there = |commit, new: &NewCommit| {
+            new.restore_after_gc(|| self.git())?;
+            sync_reference(&git, &reference)?;
+            done(commit, Outcome::AlreadyThere)
+        };
+
+        let found = tip(&git, &reference)?;
+        if let (Some(tip), None) = (found, expected) {
+            let (commit, new) = find_attempt(&git, proposal, tip)?.ok_or_else(not_as_expected)?;
+            return already_there(commit, &new);
+        }
+        let base = match proposal.base {
+            Some(base) => base,
+            None => self.default_branch_of(&git)?.tip,
+        };
+        let new = proposal.commit(&git, Some(base))?;
+        let commit = CommitId(new.commit);
         if new.files == 0 {
             return done(base, Outcome::NothingNew);
         }
-        let commit = CommitId(new.commit);
-        let found = tip(&git, &reference)?.ok_or_else(|| Error::NoSuchBranch { branch: branch.clone() })?;
-        if found == commit {
-            // An earlier attempt may have been killed before it had synced or verified its objects.
-            sync_reference(&git, &reference)?;
-            new.restore_after_gc(|| self.git())?;
-            return done(commit, Outcome::AlreadyThere);
-        }
-        let moved = || Error::BranchMoved { branch: branch.clone() };
-        if found != expected {
-            return Err(moved());
-        }
-        if is_in_use(&git, branch) {
-            return Err(Error::CheckedOut { branch: branch.clone() });
+        if expected.is_some() {
+            match found {
+                None => return Err(Error::NoSuchBranch { branch: branch.clone() }),
+                Some(found) if found == commit => return already_there(commit, &new),
+                found if found != expected => return Err(not_as_expected()),
+                _ if is_in_use(&git, branch) => return Err(Error::CheckedOut { branch: branch.clone() }),
+                _ => {}
+            }
         }
         new.write(&git)?;
         failpoint::here!("git-after-objects");
+        if let Some(branch) = branch_in_the_way(&git, &reference)? {
+            return Err(Error::BranchTaken { branch });
+        }
         failpoint::here!("git-before-ref");
-        if update(&git, held, &reference, Some(expected.0), commit.0, None)? != Edited::Done {
-            return Err(moved());
+        // Without a reflog: a leftover log of a deleted branch can prevent the creation of a new one.
+        if update(&git, held, &reference, expected.map(|expected| expected.0), commit.0, None)?
+            != Edited::Done
+        {
+            return Err(not_as_expected());
         }
         failpoint::here!("git-after-ref");
         new.restore_after_gc(|| self.git())?;
-        done(commit, Outcome::Replaced)
-    }
-
-    /// The proposal's base and its commit, in memory.
-    fn build(&self, git: &gix::Repository, proposal: &Proposal) -> Result<(CommitId, NewCommit), Error> {
-        let base = match proposal.base {
-            Some(base) => base,
-            None => self.default_branch_of(git)?.tip,
-        };
-        Ok((base, proposal.commit(git, Some(base))?))
+        done(commit, if expected.is_some() { Outcome::Replaced } else { Outcome::Created })
     }
 }
 

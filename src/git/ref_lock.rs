@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::error::Error;
 use crate::lock::Lock;
+use crate::objects::remove_file;
 
 /// The content of nugget's lock files. git's own are empty, or contain the new content of the locked file.
 const MARK: &[u8] = b"held by nugget\n";
@@ -36,15 +37,10 @@ impl MarkedLock {
         // repository's lock use this name.
         let marked = common_dir.join("nugget-lock.tmp");
         // A new file each time: the old one may be the lock that a killed process left behind.
-        match std::fs::remove_file(&marked) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::io("remove", &marked)(error));
-            }
-            _ => {}
-        }
+        remove_file(&marked)?;
         std::fs::write(&marked, MARK).map_err(Error::io("write", &marked))?;
         let taken = Self::link(&marked, path, held, patience);
-        std::fs::remove_file(&marked).map_err(Error::io("remove", &marked))?;
+        remove_file(&marked)?;
         taken
     }
 

@@ -11,7 +11,7 @@ use gix::ObjectId;
 
 use crate::error::{During as _, Error};
 use crate::lock::Lock;
-use crate::objects::sync;
+use crate::objects::{remove_file, sync};
 use crate::ref_lock::{MarkedLock, sweep_one};
 use crate::repository::{Repository, remote_name, tip};
 use crate::types::{BRANCH_PREFIX, CommitId, Identity};
@@ -165,15 +165,6 @@ fn remove_empty_folders(folder: &Path) {
     let _ = std::fs::remove_dir(folder);
 }
 
-fn remove_file(path: &Path) -> Result<(), Error> {
-    match std::fs::remove_file(path) {
-        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            Err(Error::io("remove", path)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Removes a reference from `packed-refs`, under git's lock on it.
 fn unpack(git: &gix::Repository, held: &Lock, reference: &str) -> Result<(), Error> {
     let path = git.common_dir().join("packed-refs");
@@ -259,18 +250,29 @@ pub(crate) fn reference_name(branch: &str) -> Result<String, Error> {
 
 /// Whether a work tree has the branch checked out, or will return to it after a rebase or a bisection.
 pub(crate) fn is_in_use(git: &gix::Repository, branch: &str) -> bool {
-    let linked = std::fs::read_dir(git.common_dir().join("worktrees")).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> = linked.map(|entry| entry.path()).collect();
-    folders.push(git.common_dir().to_owned());
     let full = format!("refs/heads/{branch}");
-    folders.iter().any(|folder| {
-        let read = |file: &str| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
-        read("HEAD").trim_end() == format!("ref: {full}")
-            || ["rebase-merge/head-name", "rebase-apply/head-name"]
-                .iter()
-                .any(|file| read(file).trim() == full)
-            || read("BISECT_START").trim() == branch
+    work_tree_folders(git).iter().any(|folder| {
+        let names = |file: &str, name: &str| read(folder, file) == name;
+        head_of(folder) == format!("ref: {full}")
+            || names("rebase-merge/head-name", &full)
+            || names("rebase-apply/head-name", &full)
+            || names("BISECT_START", branch)
     })
+}
+
+/// The git folders of all work trees.
+pub(crate) fn work_tree_folders(git: &gix::Repository) -> Vec<PathBuf> {
+    let linked = std::fs::read_dir(git.common_dir().join("worktrees")).into_iter().flatten().flatten();
+    linked.map(|entry| entry.path()).chain([git.common_dir().to_owned()]).collect()
+}
+
+/// The content of a work tree's `HEAD`.
+pub(crate) fn head_of(folder: &Path) -> String {
+    read(folder, "HEAD")
+}
+
+fn read(folder: &Path, file: &str) -> String {
+    std::fs::read_to_string(folder.join(file)).unwrap_or_default().trim().to_owned()
 }
 
 #[cfg(test)]

@@ -66,8 +66,6 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
     (
         RemoteFailure::Protected,
         &[
-            "pre-receive hook declined",
-            "update hook declined",
             "hook declined",
             "protected branch",
             "rule violations",
@@ -99,8 +97,7 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
             "connection refused",
             "connection reset",
             "connection closed",
-            "connection timed out",
-            "operation timed out",
+            "timed out",
             "operation too slow",
             "network is unreachable",
             "no route to host",
@@ -117,7 +114,6 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
     (
         RemoteFailure::NotFound,
         &[
-            "repository not found",
             "returned error: 404",
             "returned error: 410",
             // The repository has moved, and redirects are not followed with a password.

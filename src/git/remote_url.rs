@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use gix::bstr::ByteSlice as _;
+use gix::url::Scheme;
 
 /// A remote of the brain's repository. Its URL is private to this crate, as it may contain a secret.
 #[derive(Clone)]
@@ -38,19 +39,6 @@ pub struct RemoteUrl {
     pub scheme: Scheme,
 }
 
-/// How a remote is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Scheme {
-    /// `https://`.
-    Https,
-    /// `http://`, without encryption.
-    Http,
-    /// `ssh://` or `user@host:path`.
-    Ssh,
-    /// A local path or `file://`.
-    File,
-}
-
 impl Remote {
     /// The URL as it may be shown: without user name, password, token and query.
     pub fn display_url(&self) -> String {
@@ -75,20 +63,13 @@ impl RemoteUrl {
     pub fn parse(text: &str) -> Option<Self> {
         let url = gix::url::parse(text.as_bytes().as_bstr()).ok()?;
         let path = url.path.to_str().ok()?;
-        let scheme = match url.scheme {
-            gix::url::Scheme::Https => Scheme::Https,
-            gix::url::Scheme::Http => Scheme::Http,
-            gix::url::Scheme::Ssh => Scheme::Ssh,
-            gix::url::Scheme::File => {
-                return Some(Self {
-                    host: String::new(),
-                    port: None,
-                    path: path.to_owned(),
-                    scheme: Scheme::File,
-                });
-            }
-            _ => return None,
-        };
+        let scheme = url.scheme;
+        if scheme == Scheme::File {
+            return Some(Self { host: String::new(), port: None, path: path.to_owned(), scheme });
+        }
+        if !matches!(scheme, Scheme::Https | Scheme::Http | Scheme::Ssh) {
+            return None;
+        }
         let host = url.host.as_deref()?.trim_matches(['[', ']']).to_ascii_lowercase();
         if host.is_empty() {
             return None;
@@ -100,10 +81,10 @@ impl RemoteUrl {
 
     /// Scheme, host and port, if a password may be sent there: over TLS, or to this machine.
     pub(crate) fn origin_for_passwords(&self) -> Option<String> {
-        let scheme = match self.scheme {
-            Scheme::Https => "https",
-            Scheme::Http if is_loopback(&self.host) => "http",
-            Scheme::Http | Scheme::Ssh | Scheme::File => return None,
+        let scheme = match &self.scheme {
+            Scheme::Http if !is_loopback(&self.host) => return None,
+            scheme @ (Scheme::Https | Scheme::Http) => scheme.as_str(),
+            _ => return None,
         };
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();

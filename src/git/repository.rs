@@ -91,10 +91,6 @@ impl Repository {
     /// # Errors
     /// When an existing repository cannot be opened, or a new one cannot be created.
     pub fn init(root: &Path) -> Result<Init, Error> {
-        Self::init_with(root, &[])
-    }
-
-    pub(crate) fn init_with(root: &Path, configuration: &[&str]) -> Result<Init, Error> {
         match Self::open(root) {
             Ok(repository) => return Ok(Init::Existing(repository)),
             Err(Error::NotARepository { .. }) => {}
@@ -105,9 +101,7 @@ impl Repository {
         let mut permissions = Permissions::all();
         permissions.env.git_prefix = Permission::Deny;
         permissions.env.objects = Permission::Deny;
-        let options = gix::open::Options::default()
-            .permissions(permissions)
-            .config_overrides(configuration.iter().copied());
+        let options = gix::open::Options::default().permissions(permissions);
         let kind = gix::create::Kind::WithWorktree;
         gix::ThreadSafeRepository::init_opts(root, kind, gix::create::Options::default(), options)
             .during(|| format!("create a repository in {}", root.display()))?;
@@ -163,15 +157,6 @@ impl Repository {
             [(name, _)] => branch(git, name)?.ok_or_else(|| Error::Unborn { branch: name.clone() }),
             _ => Err(Error::NoDefaultBranch { path: self.root.clone() }),
         }
-    }
-
-    /// Whether a commit has a file or folder at this path.
-    ///
-    /// # Errors
-    /// When the commit cannot be read.
-    pub fn exists_at(&self, commit: CommitId, path: &str) -> Result<bool, Error> {
-        let git = self.git()?;
-        Ok(entry(&tree_of(&git, commit)?, path)?.is_some())
     }
 
     /// The sorted paths of all files of a commit below a folder (`""` for all). Names that are not UTF-8 are left

@@ -1,6 +1,7 @@
 //! Whether served files are reviewed, that is merged into the default branch.
 
-use crate::error::{During as _, Error};
+use crate::error::Error;
+use crate::objects::hash;
 use crate::repository::{Repository, blob_id, read_blob};
 use crate::types::CommitId;
 
@@ -49,10 +50,16 @@ impl ReviewSnapshot {
     /// # Errors
     /// When a commit cannot be read.
     pub fn content_state(&self, path: &str, content: Option<&[u8]>) -> Result<ContentState, Error> {
-        let content = content.map(|content| HashedContent::new(&self.git, path, content)).transpose()?;
-        let is_in = |commit: CommitId| match &content {
-            Some(content) => content.is_in(&self.git, commit, path),
-            None => Ok(blob_id(&self.git, commit, path)?.map(|_| true)),
+        let id = content.map(|content| hash(&self.git, content)).transpose()?;
+        let is_in = |commit: CommitId| -> Result<Option<bool>, Error> {
+            let Some(there) = blob_id(&self.git, commit, path)? else { return Ok(None) };
+            // The ids first, as they are almost always equal and reading takes longer.
+            Ok(Some(match content {
+                Some(content) if id != Some(there) => {
+                    has_same_lines(&read_blob(&self.git, commit, path, there)?, content)
+                }
+                _ => true,
+            }))
         };
         let mut is_known = false;
         for commit in &self.merged {
@@ -68,26 +75,6 @@ impl ReviewSnapshot {
             Ok(head.map(is_in).transpose()?.flatten() == Some(true))
         };
         Ok(if is_known && is_checked_out()? { ContentState::Merged } else { ContentState::Uncommitted })
-    }
-}
-
-/// A file of the work tree, to be compared with commits.
-struct HashedContent<'c> {
-    bytes: &'c [u8],
-    id: gix::ObjectId,
-}
-
-impl<'c> HashedContent<'c> {
-    fn new(git: &gix::Repository, path: &str, bytes: &'c [u8]) -> Result<Self, Error> {
-        let id = gix::objs::compute_hash(git.object_hash(), gix::objs::Kind::Blob, bytes);
-        Ok(Self { bytes, id: id.during(|| format!("hash {path}"))? })
-    }
-
-    /// Whether a commit has the file with this content; `None` if it does not have the file. The ids are compared
-    /// first, as they are almost always equal and reading takes longer.
-    fn is_in(&self, git: &gix::Repository, commit: CommitId, path: &str) -> Result<Option<bool>, Error> {
-        let Some(id) = blob_id(git, commit, path)? else { return Ok(None) };
-        Ok(Some(id == self.id || has_same_lines(&read_blob(git, commit, path, id)?, self.bytes)))
     }
 }
 

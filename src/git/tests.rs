@@ -595,7 +595,8 @@ fn a_format_that_cannot_be_written_is_refused_on_open() {
 fn the_first_commit_leaves_a_clean_status() {
     let sandbox = Sandbox::new();
     let root = sandbox.path("new/brain");
-    let repository = Repository::init_with(&root, &["init.defaultBranch=trunk"]).unwrap().into_repository();
+    let repository = Repository::init(&root).unwrap().into_repository();
+    git(&root, &["symbolic-ref", "HEAD", "refs/heads/trunk"]);
     let error = repository.propose(&sandbox.lock(), &proposal(BRANCH)).unwrap_err();
     assert!(matches!(&error, Error::Unborn { branch } if branch == "trunk"), "{error}");
     assert!(error.hint().is_some());
@@ -729,10 +730,6 @@ fn a_commit_is_read_without_a_work_tree() {
     commit_all(&root, "odd files");
     let repository = Repository::open(&root).unwrap();
     let tip = repository.default_branch().unwrap().tip;
-    assert!(repository.exists_at(tip, "domains/coding").unwrap());
-    assert!(repository.exists_at(tip, "link.md").unwrap());
-    assert!(!repository.exists_at(tip, "domains/coding/none").unwrap());
-    assert!(!repository.exists_at(tip, "README.md/below").unwrap());
     assert_eq!(repository.paths_under(tip, "domains/").unwrap(), ["domains/coding/patterns/first.md"]);
     let all = ["README.md", "brain.yaml", "domains/coding/patterns/first.md", "large.md"];
     assert_eq!(repository.paths_under(tip, "").unwrap(), all);

@@ -94,7 +94,7 @@ fn a_killed_merge_is_completed_by_a_repetition() {
         if steps == 1 {
             let tree = merge.tree.as_mut().unwrap();
             let change = &tree.changes[1];
-            let (Target::New(content) | Target::Edited(content)) = &change.target else { panic!() };
+            let Some(content) = &change.content else { panic!() };
             work_tree::write(&tree.root, &change.path, content, true).unwrap();
             // Another file is half written.
             write(&root, &format!("domains/cooking/concepts/{TEMPORARY}"), "# sess");
