@@ -1,5 +1,8 @@
 //! Runs blocking and long work on threads of its own.
 
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
@@ -55,5 +58,29 @@ where
     match output.await {
         Some(output) => output,
         None => std::future::pending().await,
+    }
+}
+
+/// Work that a process repeats on a thread of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Recurring {
+    pub(crate) begun: Option<Instant>,
+    running: Option<JoinHandle<()>>,
+}
+
+impl Recurring {
+    /// Whether the work has not begun within this time.
+    pub(crate) fn is_due(&self, every: Duration) -> bool {
+        self.begun.is_none_or(|begun| begun.elapsed() >= every)
+    }
+
+    pub(crate) fn start(&mut self, name: &str, work: impl FnOnce() + Send + 'static) {
+        self.begun = Some(Instant::now());
+        self.running = std::thread::Builder::new().name(name.to_owned()).spawn(work).ok();
+    }
+
+    /// Whether the work is running, and has not for longer than is worth waiting for.
+    pub(crate) fn is_running(&self, patience: Duration) -> bool {
+        self.running.as_ref().is_some_and(|thread| !thread.is_finished()) && !self.is_due(patience)
     }
 }

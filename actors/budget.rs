@@ -60,10 +60,8 @@ impl ApiBudget {
             match queue.reserve_spend(None, &estimate, &this.budget, Timestamp::now()) {
                 Ok(Reservation::Granted(number)) => Ok(ApiReservation { queue, number }),
                 Ok(Reservation::OverBudget { tokens, microdollars }) => Err(format!(
-                    "the budget for 24 hours has no room for it: {tokens} of {} tokens and ${:.2} of ${:.2} are spent",
-                    this.budget.tokens,
-                    dollars(microdollars),
-                    dollars(this.budget.microdollars),
+                    "the budget for 24 hours has no room for it: {}",
+                    spent(&this.budget, tokens, microdollars)
                 )),
                 Err(error) => Err(error_chain(&error)),
             }
@@ -118,10 +116,8 @@ impl Ledger for CaptureBudget {
         Ok(match queue.reserve_spend(Some(&self.claim), &estimate, &self.budget, clock.now())? {
             Reservation::Granted(reservation) => Reserved::Granted(reservation),
             Reservation::OverBudget { tokens, microdollars } => Reserved::OverBudget(format!(
-                "the next call could exceed the budget for 24 hours ({tokens} of {} tokens and ${:.2} of ${:.2} are spent)",
-                self.budget.tokens,
-                dollars(microdollars),
-                dollars(self.budget.microdollars),
+                "the next call could exceed the budget for 24 hours ({})",
+                spent(&self.budget, tokens, microdollars)
             )),
         })
     }
@@ -143,8 +139,9 @@ impl Ledger for CaptureBudget {
     }
 }
 
-fn dollars(microdollars: u64) -> f64 {
-    microdollars as f64 / 1e6
+fn spent(budget: &Budget, tokens: u64, microdollars: u64) -> String {
+    let [spent, limit] = [microdollars, budget.microdollars].map(|microdollars| microdollars as f64 / 1e6);
+    format!("{tokens} of {} tokens and ${spent:.2} of ${limit:.2} are spent", budget.tokens)
 }
 
 fn api_cost(model: &str, usage: &Usage) -> CallCost {

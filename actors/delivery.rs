@@ -6,7 +6,7 @@
 //! wait is over. An expired token loses nothing, however long it stays expired.
 
 use std::convert::Infallible;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -18,9 +18,10 @@ use tokio::time::Instant;
 use crate::background::run_blocking;
 use crate::failure::{Failure, error_chain};
 use crate::pipeline;
-use crate::proposal::{self, ProposalInput};
+use crate::proposal::{self, ProposalInput, parse_commit};
 use crate::pull_request_text::{self, Summary};
-use crate::remote::{DeliverySettings, RemoteAccess, comment_branch_left_alone, open_repository, pull_state};
+use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
+use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
 
 /// The time between two pull requests that are opened: GitHub asks for a second between requests that change
@@ -30,10 +31,7 @@ const BETWEEN_PULL_REQUESTS: Duration = Duration::from_secs(1);
 #[derive(Clone)]
 pub(crate) struct DeliveryWorker {
     pub(crate) queue: Queue,
-    pub(crate) root: PathBuf,
-    /// The branch of reviewed knowledge, if `brain.yaml` names it.
-    pub(crate) default_branch: Option<String>,
-    pub(crate) settings: DeliverySettings,
+    pub(crate) setup: Arc<Setup>,
     /// Shared by all incarnations of the actor.
     pub(crate) session: Arc<Mutex<DeliverySession>>,
 }
@@ -138,29 +136,25 @@ impl DeliveryWorker {
 
     /// `None` if there is no remote, or nothing is to be sent to it.
     async fn remote_access(&self) -> Result<Option<RemoteAccess>, Failure> {
-        if !self.settings.enabled {
+        if !self.setup.delivery.enabled {
             return Ok(None);
         }
         let this = self.clone();
         run_blocking(move || {
-            let Some(remote) = this.repository()?.remote()? else { return Ok(None) };
+            let Some(remote) = this.setup.repository()?.remote()? else { return Ok(None) };
             let known = this.session().access.clone();
             if let Some(access) = known.filter(|access| access.is_for(&remote)) {
                 return Ok(Some(access));
             }
-            let access = RemoteAccess::discover(remote, &this.settings.api)?;
+            let access = RemoteAccess::discover(remote, &this.setup.delivery.api)?;
             this.session().access = Some(access.clone());
             Ok(Some(access))
         })
         .await
     }
 
-    fn repository(&self) -> Result<Repository, Failure> {
-        open_repository(&self.root, self.default_branch.as_deref())
-    }
-
     fn push(&self, access: &RemoteAccess, claim: &Claim, branch: &Branch) -> Result<PushOutcome, Failure> {
-        let repository = self.repository()?;
+        let repository = self.setup.repository()?;
         let capture = &claim.capture;
         let commit = parse_commit(&branch.commit)?;
         if capture.pushed.is_none()
@@ -208,7 +202,7 @@ impl DeliveryWorker {
         claim: &Claim,
         branch: &Branch,
     ) -> Result<NewPull, Failure> {
-        let repository = self.repository()?;
+        let repository = self.setup.repository()?;
         let base = repository.default_branch()?.name;
         let files = access.files_at(&branch.commit);
         let (microdollars, estimated) = self.queue.capture_cost(claim.capture.id)?;
@@ -234,10 +228,7 @@ impl DeliveryWorker {
                 (claim.capture.added, body)
             }
         };
-        let title = match is_import {
-            true => proposal::import_title(time),
-            false => proposal::title(time),
-        };
+        let title = proposal::title(time, is_import);
         Ok(NewPull { branch: branch.name.clone(), base, title, body })
     }
 
@@ -257,10 +248,6 @@ fn branch_of(claim: &Claim) -> Result<Branch, Failure> {
         return Err(Failure::permanent("the capture has no branch"));
     };
     Ok(Branch { name, commit, units })
-}
-
-fn parse_commit(id: &str) -> Result<CommitId, Failure> {
-    id.parse().map_err(|_| Failure::retryable(format!("{id} is no commit")))
 }
 
 /// What a person has decided about a branch that the remote has never had.

@@ -1,10 +1,11 @@
 //! The embedding model that the actors of a process share.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::Arc;
 
 use embed::{Embedder, ModelChoice, Settings, Tokenizer};
 use index::ModelLabel;
+use once_cell::sync::OnceCell;
 
 /// The most texts in one request: few, so that the time between two requests is short.
 const BATCH_MAX: usize = 8;
@@ -15,13 +16,10 @@ const BATCH_MAX_REMOTE: usize = 128;
 #[derive(Clone)]
 pub(crate) struct EmbeddingModel {
     settings: Settings,
-    tokenizer: Arc<OnceLock<Tokenizer>>,
-    embedder: Arc<OnceLock<Embedder>>,
+    tokenizer: Arc<OnceCell<Tokenizer>>,
+    embedder: Arc<OnceCell<Embedder>>,
     /// The built-in model, if the settings name another one and the index still has vectors of this one.
-    built_in: Arc<OnceLock<Embedder>>,
-    /// Held while a model is loaded, so that two callers load it once; the same for the tokenizer.
-    loading: Arc<Mutex<()>>,
-    loading_tokenizer: Arc<Mutex<()>>,
+    built_in: Arc<OnceCell<Embedder>>,
     pub(crate) cache: Arc<Path>,
     #[cfg(test)]
     pub(crate) fake: Option<crate::testing::FakeModel>,
@@ -34,8 +32,6 @@ impl EmbeddingModel {
             tokenizer: Arc::default(),
             embedder: Arc::default(),
             built_in: Arc::default(),
-            loading: Arc::default(),
-            loading_tokenizer: Arc::default(),
             cache: brain::paths::vector_cache().into(),
             #[cfg(test)]
             fake: None,
@@ -88,7 +84,7 @@ impl EmbeddingModel {
 
     /// The tokenizer, which is a small part of the model.
     pub(crate) fn tokenizer(&self) -> Result<&Tokenizer, embed::Error> {
-        get_or_load(&self.tokenizer, &self.loading_tokenizer, || Tokenizer::load(&self.settings))
+        self.tokenizer.get_or_try_init(|| Tokenizer::load(&self.settings))
     }
 
     /// The model. Blocks while it is loaded for the first time.
@@ -98,10 +94,10 @@ impl EmbeddingModel {
 
     fn load_once<'m>(
         &self,
-        slot: &'m OnceLock<Embedder>,
+        slot: &'m OnceCell<Embedder>,
         settings: &Settings,
     ) -> Result<&'m Embedder, embed::Error> {
-        get_or_load(slot, &self.loading, || match settings.model == self.settings.model {
+        slot.get_or_try_init(|| match settings.model == self.settings.model {
             true => Embedder::load_with(settings, || self.tokenizer().cloned()),
             false => Embedder::load(settings),
         })
@@ -135,21 +131,4 @@ impl EmbeddingModel {
         }
         self.embedder()?.embed_documents(texts)
     }
-}
-
-/// What is in the slot, or else what is loaded into it, once.
-fn get_or_load<'p, T>(
-    slot: &'p OnceLock<T>,
-    loading: &Mutex<()>,
-    load: impl FnOnce() -> Result<T, embed::Error>,
-) -> Result<&'p T, embed::Error> {
-    if let Some(loaded) = slot.get() {
-        return Ok(loaded);
-    }
-    let _loading = loading.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(loaded) = slot.get() {
-        return Ok(loaded);
-    }
-    let loaded = load()?;
-    Ok(slot.get_or_init(|| loaded))
 }

@@ -6,10 +6,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extract::{ExtractionContext, Extractor, KnownUnit};
+use extract::{ExtractionContext, KnownUnit};
 use index::Index;
 use knowledge::Candidate;
-use queue::{Budget, Claim, Stage};
+use queue::{Claim, Stage};
 use transcript::Conversation;
 use transcript::redact::redact;
 
@@ -18,6 +18,7 @@ use crate::budget::CaptureBudget;
 use crate::failure::{Failure, FailureClass, error_chain};
 use crate::jobs::Jobs;
 use crate::pipeline::{self, Findings, Session};
+use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
 
 /// How many units of the brain a model is given.
@@ -29,11 +30,8 @@ const MESSAGE_CHARS_MAX: usize = 2_000;
 #[derive(Clone)]
 pub(crate) struct ExtractionWorker {
     pub(crate) jobs: Jobs,
-    pub(crate) extractor: Arc<dyn Extractor>,
-    pub(crate) budget: Budget,
+    pub(crate) setup: Arc<Setup>,
     pub(crate) index: Index,
-    /// Candidates below it are rejected, from 0 to 1.
-    pub(crate) confidence_min: f64,
 }
 
 impl StageWorker for ExtractionWorker {
@@ -52,7 +50,8 @@ impl StageWorker for ExtractionWorker {
 
 impl ExtractionWorker {
     async fn extract(self, claim: Claim) -> Result<Step, Failure> {
-        let Self { jobs, extractor, budget, index, confidence_min } = self;
+        let Self { jobs, setup, index } = self;
+        let confidence_min = setup.confidence_min;
         let mut conversation: Conversation = pipeline::decode(&claim.input)?;
         let session = Session {
             project: conversation.project.clone(),
@@ -67,12 +66,14 @@ impl ExtractionWorker {
         let waited = claim.capture.started.map_or(Duration::ZERO, |started| {
             Duration::try_from(jobs.clock.now().duration_since(started)).unwrap_or_default()
         });
-        let context =
-            ExtractionContext { ledger: Arc::new(CaptureBudget::new(jobs, claim, budget)), known, waited };
-        let extraction = extractor.extract(&conversation, &context).await.map_err(|error| {
+        let context = ExtractionContext {
+            ledger: Arc::new(CaptureBudget::new(jobs, claim, setup.budget)),
+            known,
+            waited,
+        };
+        let extraction = setup.extractor.extract(&conversation, &context).await.map_err(|error| {
             let class = match &error {
-                extract::Error::Retry { retry_after: Some(wait), .. } => FailureClass::RetryAfter(*wait),
-                extract::Error::Retry { retry_after: None, .. } => FailureClass::Retryable,
+                extract::Error::Retry { retry_after, .. } => FailureClass::Retry(*retry_after),
                 extract::Error::Permanent { .. } => FailureClass::Permanent,
             };
             Failure::new(class, error_chain(&error))

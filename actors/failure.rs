@@ -19,10 +19,9 @@ pub(crate) struct Failure {
 /// What a failure means for the capture and for the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailureClass {
-    /// Another attempt may succeed.
-    Retryable,
-    /// The other side wants to be asked again after this time. Such a wait is not an attempt.
-    RetryAfter(Duration),
+    /// Another attempt may succeed. A time is when the other side wants to be asked again; such a wait is not an
+    /// attempt.
+    Retry(Option<Duration>),
     /// It blocks every capture at this stage: all of them wait, for this time if it is known, and none of
     /// them has used an attempt.
     BlocksStage(Option<Duration>),
@@ -36,7 +35,7 @@ impl Failure {
     }
 
     pub(crate) fn retryable(message: impl Display) -> Self {
-        Self::new(FailureClass::Retryable, message)
+        Self::new(FailureClass::Retry(None), message)
     }
 
     pub(crate) fn permanent(message: impl Display) -> Self {
@@ -63,11 +62,8 @@ impl From<index::Error> for Failure {
 
 impl From<embed::Error> for Failure {
     fn from(error: embed::Error) -> Self {
-        let class = match error.is_temporary() {
-            true => FailureClass::RetryAfter(error.retry_after().unwrap_or(PROVIDER_PAUSE)),
-            false => FailureClass::Retryable,
-        };
-        Self::new(class, error_chain(&error))
+        let wait = error.is_temporary().then(|| error.retry_after().unwrap_or(PROVIDER_PAUSE));
+        Self::new(FailureClass::Retry(wait), error_chain(&error))
     }
 }
 
@@ -79,7 +75,7 @@ impl From<git::Error> for Failure {
                 FailureClass::BlocksStage(None)
             }
             // A remote's other refusals are about this one branch, or pass.
-            _ => FailureClass::Retryable,
+            _ => FailureClass::Retry(None),
         };
         Self::with_hint(class, &error, error.hint())
     }
@@ -92,7 +88,7 @@ impl From<github::Error> for Failure {
         use github::Error::{BranchMissing, InvalidRequest, NotShownYet, Protected, Refused};
         let class = match &error {
             Refused { .. } | InvalidRequest { .. } => FailureClass::Permanent,
-            BranchMissing { .. } | NotShownYet { .. } | Protected { .. } => FailureClass::Retryable,
+            BranchMissing { .. } | NotShownYet { .. } | Protected { .. } => FailureClass::Retry(None),
             _ => FailureClass::BlocksStage(match error.retry() {
                 github::Retry::After(wait) => Some(wait),
                 github::Retry::Later | github::Retry::Never => None,

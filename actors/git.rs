@@ -2,10 +2,10 @@
 //! lock that other processes respect.
 
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use git::{CommitId, Lock, Repository};
+use git::Lock;
 use index::Index;
 use queue::{Branch, Claim, ProposedUnit, Stage};
 
@@ -13,8 +13,8 @@ use crate::background::run_blocking;
 use crate::failure::Failure;
 use crate::jobs::{Jobs, WorkPoint};
 use crate::pipeline::{self, Findings};
-use crate::proposal::{Plan, Planner, ProposalInput};
-use crate::remote::open_repository;
+use crate::proposal::{Plan, Planner, ProposalInput, Recreation, parse_commit};
+use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
 
 /// How long another process may hold the repository before the job is given back.
@@ -23,12 +23,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Clone)]
 pub(crate) struct GitWorker {
     pub(crate) jobs: Jobs,
-    pub(crate) root: PathBuf,
-    /// The branch of reviewed knowledge, if `brain.yaml` names it.
-    pub(crate) default_branch: Option<String>,
+    pub(crate) setup: Arc<Setup>,
     pub(crate) index: Index,
-    /// Whether branches are delivered, where there is a remote.
-    pub(crate) delivers: bool,
 }
 
 impl StageWorker for GitWorker {
@@ -49,18 +45,17 @@ impl StageWorker for GitWorker {
 
 impl GitWorker {
     fn propose(&self, claim: &Claim) -> Result<Step, Failure> {
-        let repository = open_repository(&self.root, self.default_branch.as_deref())?;
+        let repository = self.setup.repository()?;
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
+        let planner = Planner { repository: &repository, index: &self.index, queue: &self.jobs.queue };
         let (found, planned) = match pipeline::decode(&claim.input)? {
             ProposalInput::Compared(found) => (found, None),
             ProposalInput::Planned { found, plan } => (found, Some(plan)),
-            ProposalInput::Recreate { found, before, commit, plan } => {
-                return self.recreate(claim, &repository, &lock, found, before, commit, plan);
-            }
+            ProposalInput::Recreate(recreation) => return self.recreate(claim, &planner, &lock, recreation),
         };
         let mut plan = match planned {
             Some(plan) if plan.is_still_valid(&repository)? => plan,
-            _ => self.plan(claim, &repository, &found, None, None)?,
+            _ => planner.plan(&claim.capture, &found, None, None)?,
         };
         failpoint::here!("git-after-plan");
         self.keep(claim, &found, &plan)?;
@@ -72,7 +67,7 @@ impl GitWorker {
             // Another branch has our name, or the base has moved since a plan that was never carried out. The
             // digest of the content sets our name apart.
             let digest = blake3::hash(&claim.input).to_hex();
-            plan = self.plan(claim, &repository, &found, Some(&digest[..6]), None)?;
+            plan = planner.plan(&claim.capture, &found, Some(&digest[..6]), None)?;
             self.keep(claim, &found, &plan)?;
             proposed = repository.propose(&lock, &plan.proposal()?);
         }
@@ -83,7 +78,7 @@ impl GitWorker {
         }
         failpoint::here!("git-before-finish");
         let branch = plan.branch_at(proposed);
-        if self.delivers && repository.remote()?.is_some() {
+        if self.setup.delivery.enabled && repository.remote()?.is_some() {
             let input = pipeline::encode(&ProposalInput::Planned { found, plan })?;
             return Ok(Step::NextOnBranch(Stage::Delivery, input, branch));
         }
@@ -92,36 +87,27 @@ impl GitWorker {
 
     /// Makes the commit of a branch that waits for its review again, on what was merged meanwhile. A branch
     /// that somebody has added to is left alone: their work is worth more.
-    #[expect(clippy::too_many_arguments, reason = "the parts of one input")]
     fn recreate(
         &self,
         claim: &Claim,
-        repository: &Repository,
+        planner: &Planner<'_>,
         lock: &Lock,
-        found: Findings,
-        before: Plan,
-        commit: String,
-        planned: Option<Plan>,
+        mut recreation: Recreation,
     ) -> Result<Step, Failure> {
-        let expected: CommitId =
-            commit.parse().map_err(|_| Failure::retryable(format!("{commit} is no commit")))?;
-        let plan = match planned {
+        let expected = parse_commit(&recreation.commit)?;
+        let plan = match recreation.plan.take() {
             Some(plan) => plan,
             None => {
-                let mut plan = self.plan(claim, repository, &found, None, Some(&before))?;
-                plan.branch.clone_from(&before.branch);
-                plan
+                let Recreation { found, before, .. } = &recreation;
+                let plan = planner.plan(&claim.capture, found, None, Some(before))?;
+                Plan { branch: before.branch.clone(), ..plan }
             }
         };
-        let input = ProposalInput::Recreate {
-            found: found.clone(),
-            before: before.clone(),
-            commit: commit.clone(),
-            plan: Some(plan.clone()),
-        };
-        self.keep_as(claim, &found, &plan, &input)?;
+        recreation.plan = Some(plan.clone());
+        self.keep_as(claim, &recreation.found, &plan, &ProposalInput::Recreate(recreation.clone()))?;
+        let Recreation { found, before, commit, .. } = recreation;
         failpoint::here!("git-anew-after-keep");
-        match repository.replace(lock, &plan.proposal()?, expected) {
+        match planner.repository.replace(lock, &plan.proposal()?, expected) {
             Ok(proposed) if proposed.outcome != git::Outcome::NothingNew => {
                 failpoint::here!("git-anew-before-advance");
                 let branch = plan.branch_at(proposed);
@@ -137,18 +123,6 @@ impl GitWorker {
             }
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn plan(
-        &self,
-        claim: &Claim,
-        repository: &Repository,
-        found: &Findings,
-        digest: Option<&str>,
-        before: Option<&Plan>,
-    ) -> Result<Plan, Failure> {
-        let planner = Planner { repository, index: &self.index, queue: &self.jobs.queue };
-        planner.plan(&claim.capture, found, digest, before)
     }
 
     /// Keeps a plan in the queue before it is carried out, so that every attempt makes the same commit.

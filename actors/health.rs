@@ -1,7 +1,7 @@
 //! What an actor reports about itself: to the supervisor, and to `nugget status`.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,9 @@ pub(crate) struct Health {
     created: Instant,
     /// How long one message may take before the actor counts as hung.
     patience: Duration,
-    messages: MessageCount,
+    /// How many messages wait for the present incarnation of the actor: they are lost with it, while a sender may
+    /// still count one.
+    messages: Mutex<Arc<AtomicU32>>,
     handled: AtomicU64,
     restarts: AtomicU32,
     /// Milliseconds from `created` to the start of the current message, plus one; 0 when idle.
@@ -45,7 +47,7 @@ impl Health {
             name,
             created: Instant::now(),
             patience,
-            messages: MessageCount::default(),
+            messages: Mutex::default(),
             handled: AtomicU64::new(0),
             restarts: AtomicU32::new(0),
             busy_since: AtomicU64::new(0),
@@ -57,19 +59,21 @@ impl Health {
         self.name
     }
 
-    /// Counts a message that is about to be sent.
-    pub(crate) fn message_sent(&self) -> Incarnation {
-        self.messages.add()
+    /// Counts a message that is about to be sent; returns the count, to take it back if the actor refuses it.
+    pub(crate) fn message_sent(&self) -> Arc<AtomicU32> {
+        let messages = self.messages();
+        messages.fetch_add(1, Ordering::Relaxed);
+        messages
     }
 
-    /// Takes back a [`message_sent`](Self::message_sent) that the actor refused.
-    pub(crate) fn message_refused(&self, incarnation: Incarnation) {
-        self.messages.remove(Some(incarnation));
+    fn messages(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.messages.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Marks the actor as busy with a message until the guard is dropped, by a panic as well.
     pub(crate) fn begin(&self) -> Busy<'_> {
-        self.messages.remove(None);
+        let less = |count: u32| count.checked_sub(1);
+        let _ = self.messages().fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.handled.fetch_add(1, Ordering::Relaxed);
         self.beat();
         Busy { health: self }
@@ -83,7 +87,7 @@ impl Health {
     /// The actor has failed; the messages that waited are lost with it.
     pub(crate) fn failed(&self, error: &str) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        self.messages.next_incarnation();
+        *self.messages.lock().unwrap_or_else(PoisonError::into_inner) = Arc::default();
         self.busy_since.store(0, Ordering::SeqCst);
         self.record_error(error);
     }
@@ -131,45 +135,11 @@ impl Health {
         ActorReport {
             name: self.name.to_owned(),
             state: state.to_owned(),
-            mailbox: self.messages.count(),
+            mailbox: self.messages().load(Ordering::Relaxed),
             handled: self.handled.load(Ordering::Relaxed),
             restarts: self.restarts(),
             last_error: self.last_error(),
         }
-    }
-}
-
-/// Which start of an actor a message was sent to: it counts for that one alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Incarnation(u32);
-
-/// How many messages wait. They are lost with their incarnation while a sender may still refer to it; so
-/// the count (lower half) and its incarnation (upper half) change together.
-#[derive(Debug, Default)]
-struct MessageCount(AtomicU64);
-
-impl MessageCount {
-    const COUNT: u64 = u32::MAX as u64;
-
-    fn add(&self) -> Incarnation {
-        Incarnation((self.0.fetch_add(1, Ordering::Relaxed) >> 32) as u32)
-    }
-
-    /// Counts one message less, if the incarnation is the current one (`None` is the current one).
-    fn remove(&self, incarnation: Option<Incarnation>) {
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-            let is_current = incarnation.is_none_or(|incarnation| u64::from(incarnation.0) == now >> 32);
-            (is_current && now & Self::COUNT > 0).then(|| now - 1)
-        });
-    }
-
-    fn next_incarnation(&self) {
-        let next = |now: u64| Some(((now >> 32) + 1) << 32);
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-    }
-
-    fn count(&self) -> u32 {
-        (self.0.load(Ordering::Relaxed) & Self::COUNT) as u32
     }
 }
 
@@ -196,13 +166,13 @@ mod tests {
         assert_eq!(mailbox(), 1);
         health.failed("test");
         assert_eq!(mailbox(), 0);
-        health.message_refused(early);
+        early.fetch_sub(1, Ordering::Relaxed);
         assert_eq!(mailbox(), 0, "it was not counted any more");
         let late = health.message_sent();
         health.message_sent();
-        health.message_refused(early);
+        early.fetch_sub(1, Ordering::Relaxed);
         assert_eq!(mailbox(), 2);
-        health.message_refused(late);
+        late.fetch_sub(1, Ordering::Relaxed);
         drop(health.begin());
         drop(health.begin());
         assert_eq!(mailbox(), 0);

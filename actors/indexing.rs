@@ -1,11 +1,9 @@
 //! Publishes the next generation of the index when files of the brain have changed, and compares what a
 //! session yielded with what is known.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brain::Brain;
 use index::{Index, Mode, ModelLabel, Report, VectorCache};
 use queue::{Claim, Queue, Stage};
 use ractor::RpcReplyPort;
@@ -21,6 +19,7 @@ use crate::failure::{Failure, FailureClass, error_chain};
 use crate::health::Health;
 use crate::index_progress::ProgressFile;
 use crate::pipeline::{self, Findings};
+use crate::setup::Setup;
 use crate::stage_actor::{StageMailbox, StageMessage, StageWorker, Step};
 
 /// How long one batch of passages may take, including the load of the model.
@@ -35,14 +34,10 @@ const OTHER_BUILDER_CHECK_EVERY: Duration = Duration::from_millis(100);
 pub(crate) struct IndexingWorker {
     /// `None` where there is no queue to work on.
     pub(crate) queue: Option<Queue>,
-    pub(crate) brain: Brain,
-    /// The branch of reviewed knowledge, if `brain.yaml` names it.
-    pub(crate) default_branch: Option<String>,
+    pub(crate) setup: Arc<Setup>,
     pub(crate) index: Index,
     pub(crate) model: EmbeddingModel,
     pub(crate) embedding: StageMailbox<EmbeddingWorker>,
-    /// The file that shows the progress; see [`crate::index_progress`].
-    pub(crate) progress_file: Arc<Path>,
     /// Of the actor that does this work.
     pub(crate) health: Arc<Health>,
 }
@@ -142,7 +137,7 @@ impl IndexingWorker {
                     tokio::time::sleep(OTHER_BUILDER_CHECK_EVERY).await;
                 }
                 Planned::Busy => {
-                    let class = FailureClass::RetryAfter(OTHER_BUILDER_PATIENCE);
+                    let class = FailureClass::Retry(Some(OTHER_BUILDER_PATIENCE));
                     return Err(Failure::new(class, "another process is building the index"));
                 }
             }
@@ -197,7 +192,7 @@ impl IndexingWorker {
         let (this, model) = (self.clone(), label.name.clone());
         let create = move || {
             let present = this.index.pin().ok().and_then(|snapshot| Some(snapshot.model()?.name.clone()));
-            ProgressFile::create(&this.progress_file, model, present, of)
+            ProgressFile::create(&this.setup.places.indexing(), model, present, of)
         };
         tokio::task::spawn_blocking(create).await.ok()
     }
@@ -220,7 +215,7 @@ impl IndexingWorker {
     fn plan(&self, mode: Mode, progress: Option<watch::Sender<RefreshProgress>>) -> Result<Planned, Failure> {
         let label = self.model.label()?;
         let tokenizer = self.model.tokenizer()?;
-        let view = BrainView::with_default_branch(&self.brain, self.default_branch.as_deref());
+        let view = BrainView::with_default_branch(&self.setup.brain, self.setup.default_branch.as_deref());
         self.note_reviewers(&view);
         if mode == Mode::Changed && self.index.is_current(&view, &label)? {
             return Ok(Planned::Current);

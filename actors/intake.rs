@@ -3,12 +3,13 @@
 use std::convert::Infallible;
 use std::path::Path;
 
-use queue::{Claim, Finish, Queue, Stage, TranscriptStamp};
+use queue::{Claim, Finish, Queue, Stage};
 
 use crate::background::run_blocking;
 use crate::failure::{Failure, error_chain};
 use crate::pipeline;
 use crate::stage_actor::{StageWorker, Step};
+use crate::sweep;
 
 #[derive(Clone)]
 pub(crate) struct IntakeWorker {
@@ -56,14 +57,10 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
         malformed = tally.malformed,
         "read a transcript"
     );
-    let seen = reading.stamp.map(|stamp| TranscriptStamp {
-        transcript: stamp.path,
-        size: stamp.size,
-        modified_ms: stamp.modified_ms,
-    });
+    let seen = reading.stamp.as_ref().map(sweep::seen);
     if reading.is_ignored {
         let reason = "the project's .nuggetignore excludes its sessions".to_owned();
-        return Ok(Step::EndRead(Finish::Nothing { reason }, seen));
+        return Ok(Step::End(Finish::Nothing { reason }, seen));
     }
     if reading.conversation.events.is_empty() {
         let reason = match tally {
@@ -74,7 +71,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
             }
             tally => format!("no conversation in {} lines", tally.lines),
         };
-        return Ok(Step::EndRead(Finish::Nothing { reason }, seen));
+        return Ok(Step::End(Finish::Nothing { reason }, seen));
     }
     let body = pipeline::encode(&reading.conversation)?;
     failpoint::here!("intake-before-advance");

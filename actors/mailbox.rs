@@ -25,54 +25,26 @@ pub enum AskError {
 /// A restarted actor is a new `ActorRef`, and the old one refuses messages. A mailbox always refers to the
 /// running actor, or to none while the supervisor waits before it restarts it.
 pub(crate) struct Mailbox<M> {
-    current: watch::Receiver<Option<ActorRef<M>>>,
+    current: watch::Sender<Option<ActorRef<M>>>,
     /// Whether a wake-up is waiting to be handled.
-    wake_pending: Arc<AtomicBool>,
+    wake_pending: AtomicBool,
     health: Arc<Health>,
 }
 
-impl<M> Clone for Mailbox<M> {
-    fn clone(&self) -> Self {
-        let Self { current, wake_pending, health } = self;
-        Self { current: current.clone(), wake_pending: Arc::clone(wake_pending), health: Arc::clone(health) }
-    }
-}
-
-/// The supervisor's end of a [`Mailbox`]: says which actor receives its messages.
-pub(crate) struct MailboxOwner<M> {
-    current: watch::Sender<Option<ActorRef<M>>>,
-    mailbox: Mailbox<M>,
-}
-
-/// Creates a mailbox that has no actor yet.
-pub(crate) fn mailbox<M>(health: Arc<Health>) -> (MailboxOwner<M>, Mailbox<M>) {
-    let (current, receiver) = watch::channel(None);
-    let mailbox = Mailbox { current: receiver, wake_pending: Arc::default(), health };
-    (MailboxOwner { current, mailbox: mailbox.clone() }, mailbox)
-}
-
-impl<M: ractor::Message> MailboxOwner<M> {
-    pub(crate) fn health(&self) -> &Arc<Health> {
-        self.mailbox.health()
+impl<M: ractor::Message> Mailbox<M> {
+    /// A mailbox that has no actor yet.
+    pub(crate) fn new(name: &'static str, patience: Duration) -> Self {
+        let health = Arc::new(Health::new(name, patience));
+        Self { current: watch::Sender::new(None), wake_pending: AtomicBool::new(false), health }
     }
 
-    /// Directs messages to this actor from now on.
+    /// Called by the supervisor: directs messages to this actor from now on.
     pub(crate) fn publish(&self, actor: Option<ActorRef<M>>) {
-        // A wake-up in the mailbox of the previous actor is lost with it.
-        self.mailbox.wake_pending.store(false, Ordering::SeqCst);
+        // A wake-up for the previous actor is lost with it.
+        self.wake_pending.store(false, Ordering::SeqCst);
         self.current.send_replace(actor);
     }
 
-    /// Wakes an actor that has just been published, so that it looks at the work that was left behind or
-    /// added while no actor was running. If it looked before it was published, nobody would see what was
-    /// added in between.
-    pub(crate) fn first_wake(&self, actor: &ActorRef<M>, wake: M) {
-        self.mailbox.wake_pending.store(true, Ordering::SeqCst);
-        self.mailbox.send_wake(actor, wake);
-    }
-}
-
-impl<M: ractor::Message> Mailbox<M> {
     /// The running actor, if there is one.
     pub(crate) fn get(&self) -> Option<ActorRef<M>> {
         self.current.borrow().clone()
@@ -97,7 +69,9 @@ impl<M: ractor::Message> Mailbox<M> {
     }
 
     /// Called by the actor that has done one job and looks for the next: one job for each message, so that
-    /// a stop need not wait for all of them. One pending wake-up is enough; with two there would be no end.
+    /// a stop need not wait for all of them. One pending wake-up is enough; with two there would be no end. Called
+    /// by the supervisor for an actor that it has just published: it looks at the work that was left behind or
+    /// added while no actor was running.
     pub(crate) fn wake_again(&self, myself: &ActorRef<M>, wake: M) {
         if !self.wake_pending.swap(true, Ordering::SeqCst) {
             self.send_wake(myself, wake);
@@ -118,10 +92,10 @@ impl<M: ractor::Message> Mailbox<M> {
 
     /// Sends a message; returns whether the actor was there to take it.
     fn send(&self, actor: &ActorRef<M>, message: M) -> bool {
-        let incarnation = self.health.message_sent();
+        let count = self.health.message_sent();
         let sent = actor.cast(message).is_ok();
         if !sent {
-            self.health.message_refused(incarnation);
+            count.fetch_sub(1, Ordering::Relaxed);
         }
         sent
     }
@@ -137,7 +111,7 @@ impl<M: ractor::Message> Mailbox<M> {
         request: impl FnOnce(RpcReplyPort<T>) -> M,
     ) -> Result<T, AskError> {
         let asking = async {
-            let mut current = self.current.clone();
+            let mut current = self.current.subscribe();
             let actor = current.wait_for(Option::is_some).await.ok()?.clone()?;
             let (reply, answer) = ractor::concurrency::oneshot();
             if !self.send(&actor, request(reply.into())) {

@@ -36,9 +36,18 @@ pub(crate) enum ProposalInput {
     /// the same commit, whatever has been merged in between.
     Planned { found: Findings, plan: Plan },
     /// The branch waits for its review, and what it edits has been edited on the default branch since: its
-    /// commit is to be made again on that. `plan` is how, once that is decided.
+    /// commit is to be made again on that.
     #[serde(rename = "anew")]
-    Recreate { found: Findings, before: Plan, commit: String, plan: Option<Plan> },
+    Recreate(Recreation),
+}
+
+/// How to make the commit of a branch again. `plan` is missing until that is decided.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Recreation {
+    pub(crate) found: Findings,
+    pub(crate) before: Plan,
+    pub(crate) commit: String,
+    pub(crate) plan: Option<Plan>,
 }
 
 /// The branch to make, down to the byte.
@@ -72,14 +81,15 @@ pub(crate) enum MergeState {
     AlreadyMerged,
 }
 
-/// Title of a session's commit and pull request.
-pub(crate) fn title(time: Timestamp) -> String {
-    format!("Knowledge from session {}", time.strftime("%Y-%m-%d %H:%M"))
+/// Title of a commit and pull request: of a session, or of an import.
+pub(crate) fn title(time: Timestamp, is_import: bool) -> String {
+    let origin = if is_import { "imported" } else { "from session" };
+    format!("Knowledge {origin} {}", time.strftime("%Y-%m-%d %H:%M"))
 }
 
-/// Title of an import's pull request.
-pub(crate) fn import_title(time: Timestamp) -> String {
-    format!("Knowledge imported {}", time.strftime("%Y-%m-%d %H:%M"))
+/// The commit of a branch, as the queue keeps it.
+pub(crate) fn parse_commit(id: &str) -> Result<CommitId, Failure> {
+    id.parse().map_err(|_| Failure::retryable(format!("{id} is no commit")))
 }
 
 impl Plan {
@@ -127,8 +137,6 @@ impl Plan {
     }
 
     pub(crate) fn proposal(&self) -> Result<Proposal, Failure> {
-        let base: CommitId =
-            self.base.parse().map_err(|_| Failure::retryable(format!("{} is no commit", self.base)))?;
         let file = |file: &PlannedFile| NewFile {
             path: file.path.clone(),
             content: file.content.clone().into_bytes(),
@@ -136,7 +144,7 @@ impl Plan {
         };
         Ok(Proposal {
             branch: self.branch.clone(),
-            base: Some(base),
+            base: Some(parse_commit(&self.base)?),
             files: self.files.iter().map(file).collect(),
             message: self.message.clone(),
             time: self.time,
@@ -353,7 +361,7 @@ impl Changes<'_> {
             .map(|name| format!(" in {}", text::escape_forge_syntax(&text::one_line(name, 60))));
         let mut message = format!(
             "{}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
-            title(origin.time),
+            title(origin.time, false),
             origin.session.short(),
             project.unwrap_or_default(),
             origin.by,

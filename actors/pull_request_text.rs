@@ -41,17 +41,14 @@ pub(crate) struct Summary {
 /// lead there.
 pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str) -> String {
     let mut body = Body::default();
-    let candidate =
-        |file: &PlannedFile, at: usize| file.holds.get(at).and_then(|&number| found.candidates.get(number));
     let (edited, new): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
         plan.files.iter().partition(|file| file.edits);
     let (merged, replaced): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
         edited.into_iter().partition(|file| !file.holds.is_empty());
     let added = new.iter().filter_map(|file| {
-        let one = candidate(file, 0)?;
+        let one = found.candidates.get(*file.holds.first()?)?;
         let link = link(&one.title, files, &file.path);
-        let (kind, domain) = (escaped(one.kind.as_str(), 30), escaped(domain_of(&file.path), 60));
-        Some(format!("- **{kind}** {link} · {domain} · confidence {:.2}", one.confidence))
+        Some(unit_line(one.kind.as_str(), &link, domain_of(&file.path), one.confidence))
     });
     body.section("Added", added.collect());
     let merged = merged.iter().flat_map(|file| {
@@ -111,14 +108,8 @@ pub(crate) fn body_from_files(branch: &[(String, Vec<u8>)], summary: &Summary, f
             let text = String::from_utf8_lossy(content).into_owned();
             match Document::parse(text).ok().and_then(|document| document.unit(path).ok()) {
                 Some(unit) => {
-                    let confidence = format!(" · confidence {:.2}", unit.confidence);
-                    format!(
-                        "- **{}** {} · {}{}",
-                        escaped(unit.kind.as_str(), 30),
-                        link(&unit.title, files, path),
-                        escaped(unit.domain.as_str(), 60),
-                        confidence,
-                    )
+                    let link = link(&unit.title, files, path);
+                    unit_line(unit.kind.as_str(), &link, unit.domain.as_str(), unit.confidence)
                 }
                 None => format!("- {}", link(path, files, path)),
             }
@@ -131,6 +122,10 @@ pub(crate) fn body_from_files(branch: &[(String, Vec<u8>)], summary: &Summary, f
         false => format!("{count} of knowledge"),
     };
     body.finish(&what, summary, |_| {})
+}
+
+fn unit_line(kind: &str, link: &str, domain: &str, confidence: f64) -> String {
+    format!("- **{}** {link} · {} · confidence {confidence:.2}", escaped(kind, 30), escaped(domain, 60))
 }
 
 #[derive(Default)]
@@ -163,27 +158,22 @@ impl Body {
         let duration = summary.begun.zip(summary.ended).map(|(begun, ended)| duration_text(begun, ended));
         let by = (!summary.by.is_empty()).then(|| format!("found by {}", escaped(&summary.by, 60)));
         let facts: Vec<String> = [duration, by, Some(spent)].into_iter().flatten().collect();
-        let mut text = format!("{head} ({}).\n\n", facts.join(", "));
-        // A text that is too long for GitHub is cut at the end of a line.
+        // Too long a text for GitHub is cut at the end of a line.
+        let text = format!("{head} ({}).\n\n", facts.join(", "));
         let end = "\nMerge to keep these units, close to discard them.\n";
-        let mut left = BODY_CHARS_MAX - CUT.chars().count() - end.chars().count() - text.chars().count();
-        for line in &self.lines {
-            match left.checked_sub(line.chars().count() + 1) {
-                Some(rest) => left = rest,
-                None => return text + CUT + end,
-            }
-            text.push_str(line);
-            text.push('\n');
+        let left = BODY_CHARS_MAX - [CUT, end, &text].map(|part| part.chars().count()).iter().sum::<usize>();
+        let mut folded = Fold { text, left };
+        if !folded.push_all(&self.lines) {
+            return folded.text + CUT + end;
         }
-        let mut folded = Fold { text: String::new(), left };
         fold(&mut folded);
-        let text = text + &folded.text;
-        format!("{}\n{end}", text.trim_end())
+        format!("{}\n{end}", folded.text.trim_end())
     }
 }
 
 const CUT: &str = "\n… and more: see the files.\n";
 
+/// A text with room for so many characters.
 struct Fold {
     text: String,
     left: usize,
@@ -194,21 +184,24 @@ impl Fold {
         let head = format!("<details><summary>{summary}</summary>\n\n");
         let foot = "\n</details>\n\n";
         let frame = head.chars().count() + foot.chars().count() + CUT.chars().count();
-        let Some(mut left) = self.left.checked_sub(frame).filter(|_| !lines.is_empty()) else { return };
+        let Some(left) = self.left.checked_sub(frame).filter(|_| !lines.is_empty()) else { return };
+        self.left = left;
         self.text.push_str(&head);
-        for line in lines {
-            match left.checked_sub(line.chars().count() + 1) {
-                Some(rest) => left = rest,
-                None => {
-                    self.text.push_str(CUT);
-                    break;
-                }
-            }
-            self.text.push_str(line);
-            self.text.push('\n');
+        if !self.push_all(lines) {
+            self.text.push_str(CUT);
         }
         self.text.push_str(foot);
-        self.left = left;
+    }
+
+    /// Whether there is room for all lines; adds those for which there is.
+    fn push_all(&mut self, lines: &[String]) -> bool {
+        lines.iter().all(|line| {
+            let Some(left) = self.left.checked_sub(line.chars().count() + 1) else { return false };
+            self.left = left;
+            self.text.push_str(line);
+            self.text.push('\n');
+            true
+        })
     }
 }
 
@@ -377,7 +370,7 @@ mod tests {
 
         Merge to keep these units, close to discard them.
         ");
-        assert_eq!(crate::proposal::title(plan.time), "Knowledge from session 2026-11-20 14:12");
+        assert_eq!(crate::proposal::title(plan.time, false), "Knowledge from session 2026-11-20 14:12");
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Access to the brain's remote: how git connects to it and, if it is on GitHub, how its API is called.
 
-use std::path::Path;
 use std::time::Duration;
 
-use git::{Credentials, Remote, RemoteSession, Repository, Scheme};
+use git::{Credentials, Remote, RemoteSession, Scheme};
 use github::{GitHub, Host, Slug};
-use queue::{PullState, Queue};
+use queue::PullState;
 
 use crate::failure::{Failure, FailureClass};
 
@@ -109,10 +108,6 @@ impl RemoteAccess {
     }
 }
 
-pub(crate) fn open_repository(root: &Path, default_branch: Option<&str>) -> Result<Repository, Failure> {
-    Ok(Repository::open(root)?.with_default_branch(default_branch))
-}
-
 pub(crate) fn pull_state(state: &github::PullState) -> PullState {
     match state {
         github::PullState::Open => PullState::Open,
@@ -134,19 +129,4 @@ pub(crate) async fn comment_branch_left_alone(
         added to the branch, so nugget leaves it as it is.";
     github.comment_once(slug, number, "nugget:added-to", text).await?;
     Ok(())
-}
-
-/// Queues for delivery what was captured before there was a remote. Returns how many captures.
-///
-/// # Errors
-/// When the repository or the queue cannot be used.
-pub(crate) fn queue_undelivered(
-    repository: &Repository,
-    queue: &Queue,
-    settings: &DeliverySettings,
-) -> Result<usize, Failure> {
-    if !settings.enabled || repository.remote()?.is_none() {
-        return Ok(0);
-    }
-    Ok(queue.redeliver()?)
 }

@@ -1,10 +1,10 @@
 //! Answers questions from a snapshot of the index, and never waits for a writer.
 
-use std::path::PathBuf;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use git::{ContentState, Repository, ReviewSnapshot};
+use git::{ContentState, ReviewSnapshot};
 use index::{Index, Snapshot, UnitRecord};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
@@ -14,7 +14,7 @@ use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::error_chain;
 use crate::health::Health;
-use crate::model_rerank::ModelReranker;
+use crate::setup::Setup;
 use crate::stage_actor::{StageMailbox, StageMessage};
 
 /// How long the question's vector may take, including the load of the model; after that the question is
@@ -36,15 +36,10 @@ pub(crate) struct Retrieval {
     pub(crate) index: Index,
     pub(crate) model: EmbeddingModel,
     pub(crate) embedding: StageMailbox<EmbeddingWorker>,
-    /// The folder of the brain.
-    pub(crate) root: PathBuf,
-    /// The branch of reviewed knowledge, if `brain.yaml` names it.
-    pub(crate) default_branch: Option<String>,
+    pub(crate) setup: Arc<Setup>,
     pub(crate) reviews: Arc<Mutex<Option<CachedReviews>>>,
     /// The model whose vectors the index had at the last question.
     pub(crate) last_model: Arc<Mutex<Option<String>>>,
-    /// Asks a language model for the final order.
-    pub(crate) reranker: Option<ModelReranker>,
     /// Of this actor.
     pub(crate) health: Arc<Health>,
 }
@@ -119,35 +114,29 @@ impl Retrieval {
             *self.last_model() = Some(model.clone());
         }
         query.vector = query.vector.or(vector);
-        let Some(reranker) = &self.reranker else {
-            let answered = self.with_snapshot(move |this, snapshot| {
-                let found = this.search(snapshot, &query, &model, Some(by_words))?;
-                this.pack(snapshot, &query, found, None)
-            });
-            return answered.await;
-        };
         let query = Arc::new(query);
         let (searched, searched_model) = (Arc::clone(&query), model.clone());
-        let (found, request) = self
-            .with_snapshot(move |this, snapshot| {
-                let found = this.search(snapshot, &searched, &searched_model, Some(by_words))?;
-                let request =
+        let search = self.with_snapshot(move |this, snapshot| {
+            let found = this.search(snapshot, &searched, &searched_model, Some(by_words))?;
+            let request = match &this.setup.reranker {
+                None => None,
+                Some(reranker) => {
                     RerankRequest::from_search(snapshot, &searched, &found.trace, &ReviewLookup(this))
-                        .map_err(|error| error_chain(&error))?;
-                Ok((found, request))
-            })
-            .await?;
-        // No snapshot of the index is held while the language model works.
-        let (ranking, rerank_error) = match request {
-            None => (None, None),
-            Some(request) => match reranker.rerank(request).await {
-                Ok(ranking) => (Some(ranking), None),
-                Err(error) => {
-                    tracing::info!(error, "results keep their local order");
-                    (None, Some(error))
+                        .map_err(|error| error_chain(&error))?
+                        .map(|request| (reranker.clone(), request))
                 }
-            },
+            };
+            Ok(match request {
+                None => ControlFlow::Break(this.pack(snapshot, &searched, found, None)?),
+                Some((reranker, request)) => ControlFlow::Continue((found, reranker, request)),
+            })
+        });
+        let (found, reranker, request) = match search.await? {
+            ControlFlow::Break(answer) => return Ok(answer),
+            ControlFlow::Continue(found) => found,
         };
+        // No snapshot of the index is held while the language model works.
+        let ranking = reranker.rerank(request).await;
         self.with_snapshot(move |this, snapshot| {
             // The index has changed: search again, so that all of the answer is from one generation.
             let found = if snapshot.key() == found.generation {
@@ -155,8 +144,11 @@ impl Retrieval {
             } else {
                 this.search(snapshot, &query, &model, None)?
             };
-            let mut answer = this.pack(snapshot, &query, found, ranking.as_ref())?;
-            answer.rerank_trouble = rerank_error;
+            let mut answer = this.pack(snapshot, &query, found, ranking.as_ref().ok())?;
+            answer.rerank_trouble = ranking.err();
+            if let Some(error) = &answer.rerank_trouble {
+                tracing::info!(error, "results keep their local order");
+            }
             Ok(answer)
         })
         .await
@@ -242,11 +234,8 @@ impl Retrieval {
         let mut cached = self.reviews.lock().unwrap_or_else(PoisonError::into_inner);
         let fresh = cached.take().filter(|cached| cached.at.elapsed() < REVIEWS_CACHED_FOR);
         let cached = cached.insert(fresh.unwrap_or_else(|| {
-            let open = || {
-                let repository = Repository::open(&self.root).ok()?;
-                repository.with_default_branch(self.default_branch.as_deref()).review_snapshot().ok()
-            };
-            CachedReviews { at: Instant::now(), reviews: open() }
+            let reviews = self.setup.repository().and_then(|repository| repository.review_snapshot());
+            CachedReviews { at: Instant::now(), reviews: reviews.ok() }
         }));
         cached.reviews.as_ref().map(read)
     }
@@ -259,7 +248,7 @@ impl OutputFilter for ReviewLookup<'_> {
     fn review(&self, unit: &UnitRecord) -> Review {
         let Self(retrieval) = self;
         // A file that is not in the work tree is served from the default branch.
-        let content = std::fs::read(retrieval.root.join(&unit.path)).ok();
+        let content = std::fs::read(retrieval.setup.brain.root().join(&unit.path)).ok();
         let state = retrieval.with_reviews(|reviews| reviews.content_state(&unit.path, content.as_deref()));
         match state {
             Some(Ok(ContentState::Merged)) => Review::Merged,

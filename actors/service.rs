@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use brain::{Brain, StatePaths};
-use extract::Extractor;
 use index::{Index, Mode, Report};
-use queue::{Budget, Queue};
-use ractor::{Actor, ActorCell, ActorRef};
+use queue::Queue;
+use ractor::{Actor, ActorRef};
 use retrieve::{Answer, Query};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -18,17 +16,15 @@ use crate::embedding::EmbeddingWorker;
 use crate::embedding_model::EmbeddingModel;
 use crate::extraction::ExtractionWorker;
 use crate::git::GitWorker;
-use crate::health::{ActorReport, Health};
+use crate::health::ActorReport;
 use crate::indexing::{IndexingWorker, Refresh, RefreshProgress};
 use crate::intake::IntakeWorker;
 use crate::jobs::Jobs;
-use crate::mailbox::{AskError, Mailbox, MailboxOwner, mailbox};
-use crate::model_rerank::ModelReranker;
-use crate::remote::DeliverySettings;
+use crate::mailbox::{AskError, Mailbox};
 use crate::retrieval::{Ask, Retrieval};
+use crate::setup::Setup;
 use crate::stage_actor::{StageActor, StageMailbox, StageMessage, StageWakers, StageWorker};
 use crate::supervisor::{self, Child, RestartableActor, Supervisor};
-use crate::sweep;
 
 /// The waits that tests make shorter.
 #[derive(Clone, Copy, Debug)]
@@ -63,33 +59,6 @@ pub(crate) struct Parts {
     pub(crate) pace: Pace,
 }
 
-/// What the actors of a brain need to know.
-#[derive(Clone)]
-pub struct Setup {
-    /// The brain that they serve.
-    pub brain: Brain,
-    /// Its state folder.
-    pub places: StatePaths,
-    /// Settings of the embedding model.
-    pub embed: embed::Settings,
-    /// Finds knowledge in conversations.
-    pub extractor: Arc<dyn Extractor>,
-    /// What calls of language models may cost.
-    pub budget: Budget,
-    /// Asks a language model for the order of results; `None` for the local order.
-    pub reranker: Option<ModelReranker>,
-    /// Candidates below it are rejected, from 0 to 1.
-    pub confidence_min: f64,
-    /// The branch of reviewed knowledge, if `brain.yaml` names it.
-    pub default_branch: Option<String>,
-    /// How long a worker waits for more work before it exits.
-    pub linger: Duration,
-    /// Settings for the brain's remote, if it has one.
-    pub delivery: DeliverySettings,
-    /// How sessions that the hook missed are found; `None` to leave them.
-    pub sweep: Option<sweep::Settings>,
-}
-
 /// Which actors are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Roles {
@@ -117,19 +86,12 @@ pub enum StartError {
 pub struct Service {
     supervisor: ActorRef<supervisor::Message>,
     ended: JoinHandle<()>,
-    actors: Vec<ActorHandle>,
+    children: Vec<Arc<dyn Child>>,
     index: Index,
     model: EmbeddingModel,
     wakers: StageWakers,
     indexing: StageMailbox<IndexingWorker>,
-    retrieval: Option<Mailbox<Ask>>,
-}
-
-/// Reads the state of one actor.
-struct ActorHandle {
-    health: Arc<Health>,
-    /// The running actor.
-    current: Box<dyn Fn() -> Option<ActorCell> + Send + Sync>,
+    retrieval: Option<Arc<Mailbox<Ask>>>,
 }
 
 impl Service {
@@ -151,77 +113,55 @@ impl Service {
         let begun = Instant::now();
         let index = Index::open(&setup.brain.derived_folder())?;
         tracing::info!(ms = begun.elapsed().as_millis() as u64, "opened the index");
+        let setup = Arc::new(setup.clone());
         let mut tree = TreeBuilder { jobs: jobs.clone(), ..TreeBuilder::default() };
-        let embedding_slot = tree.stage_slot::<EmbeddingWorker>(pace.patience);
-        let indexing_slot = tree.stage_slot::<IndexingWorker>(pace.patience_long);
-        let (embedding, indexing) = (embedding_slot.mailbox.clone(), indexing_slot.mailbox.clone());
-        let root = setup.brain.root().to_owned();
+        let embedding = tree.stage_mailbox::<EmbeddingWorker>(pace.patience);
+        let indexing = tree.stage_mailbox::<IndexingWorker>(pace.patience_long);
         if let (Roles::Write, Some(jobs)) = (roles, &jobs) {
-            let intake = tree.stage_slot::<IntakeWorker>(pace.patience_long);
-            let extraction = tree.stage_slot::<ExtractionWorker>(pace.patience_long);
-            let git = tree.stage_slot::<GitWorker>(pace.patience);
-            let delivery = tree.stage_slot::<DeliveryWorker>(pace.patience_long);
-            tree.add_stage(intake, IntakeWorker { queue: jobs.queue.clone() });
-            let extraction_worker = ExtractionWorker {
-                jobs: jobs.clone(),
-                extractor: Arc::clone(&setup.extractor),
-                budget: setup.budget,
-                index: index.clone(),
-                confidence_min: setup.confidence_min,
-            };
-            tree.add_stage(extraction, extraction_worker);
-            let git_worker = GitWorker {
-                jobs: jobs.clone(),
-                root: root.clone(),
-                default_branch: setup.default_branch.clone(),
-                index: index.clone(),
-                delivers: setup.delivery.enabled,
-            };
-            tree.add_stage(git, git_worker);
-            let delivery_worker = DeliveryWorker {
-                queue: jobs.queue.clone(),
-                root: root.clone(),
-                default_branch: setup.default_branch.clone(),
-                settings: setup.delivery.clone(),
-                session: Arc::default(),
-            };
-            tree.add_stage(delivery, delivery_worker);
+            let (setup, jobs, index) = (Arc::clone(&setup), jobs.clone(), index.clone());
+            let intake = tree.stage_mailbox::<IntakeWorker>(pace.patience_long);
+            let extraction = tree.stage_mailbox::<ExtractionWorker>(pace.patience_long);
+            let git = tree.stage_mailbox::<GitWorker>(pace.patience);
+            let delivery = tree.stage_mailbox::<DeliveryWorker>(pace.patience_long);
+            let queue = jobs.queue.clone();
+            tree.add_stage(intake, IntakeWorker { queue: queue.clone() });
+            let worker =
+                ExtractionWorker { jobs: jobs.clone(), setup: Arc::clone(&setup), index: index.clone() };
+            tree.add_stage(extraction, worker);
+            tree.add_stage(git, GitWorker { jobs, setup: Arc::clone(&setup), index });
+            tree.add_stage(delivery, DeliveryWorker { queue, setup, session: Arc::default() });
         }
         let mut retrieval = None;
         if roles == Roles::Read {
-            let slot = tree.slot("retrieval", pace.patience);
-            retrieval = Some(slot.mailbox.clone());
+            let mailbox = Arc::new(Mailbox::new("retrieval", pace.patience));
             let actor = Retrieval {
                 index: index.clone(),
                 model: model.clone(),
-                embedding: embedding.clone(),
-                root,
-                default_branch: setup.default_branch.clone(),
+                embedding: Arc::clone(&embedding),
+                setup: Arc::clone(&setup),
                 reviews: Arc::default(),
                 last_model: Arc::default(),
-                reranker: setup.reranker.clone(),
-                health: Arc::clone(slot.mailbox.health()),
+                health: Arc::clone(mailbox.health()),
             };
-            tree.add(slot, actor, None);
+            retrieval = Some(Arc::clone(&mailbox));
+            tree.add(mailbox, actor, None);
         }
-        let indexing_worker = IndexingWorker {
+        let worker = IndexingWorker {
             queue: jobs.map(|jobs| jobs.queue),
-            brain: setup.brain.clone(),
-            default_branch: setup.default_branch.clone(),
+            setup,
             index: index.clone(),
             model: model.clone(),
-            embedding,
-            progress_file: setup.places.indexing().into(),
+            embedding: Arc::clone(&embedding),
             health: Arc::clone(indexing.health()),
         };
-        tree.add_stage(indexing_slot, indexing_worker);
+        tree.add_stage(Arc::clone(&indexing), worker);
         // The last one, as others send it requests while they stop.
-        tree.add_stage(embedding_slot, EmbeddingWorker::new(model.clone()));
-        let TreeBuilder { children, actors, wakers, .. } = tree;
-        let (supervisor, ended) = Actor::spawn(None, Supervisor, children)
+        tree.add_stage(embedding, EmbeddingWorker::new(model.clone()));
+        let TreeBuilder { children, wakers, .. } = tree;
+        let (supervisor, ended) = Actor::spawn(None, Supervisor, children.clone())
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        Ok(Self { supervisor, ended, actors, index, model, wakers, indexing, retrieval })
+        Ok(Self { supervisor, ended, children, index, model, wakers, indexing, retrieval })
     }
 
     /// The index that the service reads and updates.
@@ -275,7 +215,7 @@ impl Service {
 
     /// The state of each actor.
     pub fn actors(&self) -> Vec<ActorReport> {
-        self.actors.iter().map(|actor| actor.health.report((actor.current)().is_some())).collect()
+        self.children.iter().map(|child| child.health().report(child.cell().is_some())).collect()
     }
 
     /// Tells every stage that there may be work.
@@ -289,16 +229,16 @@ impl Service {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        self.actors.iter().any(|actor| actor.health.is_busy())
+        self.children.iter().any(|child| child.health().is_busy())
     }
 
     /// The running actor of this name, or the supervisor.
     #[cfg(test)]
-    pub(crate) fn cell(&self, name: &str) -> Option<ActorCell> {
+    pub(crate) fn cell(&self, name: &str) -> Option<ractor::ActorCell> {
         if name == "supervisor" {
             return Some(self.supervisor.get_cell());
         }
-        self.actors.iter().find(|actor| actor.health.name() == name).and_then(|actor| (actor.current)())
+        self.children.iter().find(|child| child.health().name() == name).and_then(|child| child.cell())
     }
 
     /// Lets every actor finish its job, then ends the tree.
@@ -314,42 +254,26 @@ impl Service {
 struct TreeBuilder {
     jobs: Option<Jobs>,
     wakers: StageWakers,
-    children: Vec<Box<dyn Child>>,
-    actors: Vec<ActorHandle>,
-}
-
-/// The mailbox of an actor that is still to be added.
-struct Slot<M> {
-    owner: MailboxOwner<M>,
-    mailbox: Mailbox<M>,
+    children: Vec<Arc<dyn Child>>,
 }
 
 impl TreeBuilder {
-    fn slot<M: ractor::Message>(&mut self, name: &'static str, patience: Duration) -> Slot<M> {
-        let health = Arc::new(Health::new(name, patience));
-        let (owner, mailbox) = mailbox(Arc::clone(&health));
-        let current = mailbox.clone();
-        let current = Box::new(move || current.get().map(|actor| actor.get_cell()));
-        self.actors.push(ActorHandle { health, current });
-        Slot { owner, mailbox }
+    fn stage_mailbox<W: StageWorker>(&self, patience: Duration) -> StageMailbox<W> {
+        let mailbox = Arc::new(Mailbox::new(W::STAGE.as_str(), patience));
+        self.wakers.register(W::STAGE, Arc::clone(&mailbox));
+        mailbox
     }
 
-    fn stage_slot<W: StageWorker>(&mut self, patience: Duration) -> Slot<StageMessage<W::Request>> {
-        let slot = self.slot(W::STAGE.as_str(), patience);
-        self.wakers.register(W::STAGE, slot.mailbox.clone());
-        slot
-    }
-
-    fn add<A>(&mut self, slot: Slot<A::Msg>, actor: A, wake: Option<fn() -> A::Msg>)
+    fn add<A>(&mut self, mailbox: Arc<Mailbox<A::Msg>>, actor: A, wake: Option<fn() -> A::Msg>)
     where
         A: Actor<Arguments = ()> + Clone,
     {
-        self.children.push(Box::new(RestartableActor { actor, owner: slot.owner, wake }));
+        self.children.push(Arc::new(RestartableActor { actor, mailbox, wake }));
     }
 
-    fn add_stage<W: StageWorker>(&mut self, slot: Slot<StageMessage<W::Request>>, worker: W) {
+    fn add_stage<W: StageWorker>(&mut self, mailbox: StageMailbox<W>, worker: W) {
         let (jobs, wakers) = (self.jobs.clone(), self.wakers.clone());
-        let actor = StageActor { worker, jobs, mailbox: slot.mailbox.clone(), wakers };
-        self.add(slot, actor, Some(|| StageMessage::Wake));
+        let actor = StageActor { worker, jobs, mailbox: Arc::clone(&mailbox), wakers };
+        self.add(mailbox, actor, Some(|| StageMessage::Wake));
     }
 }

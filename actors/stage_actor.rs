@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use queue::{Branch, Claim, Finish, Queue, Stage, TranscriptStamp};
+use queue::{Branch, Claim, Finish, Stage, TranscriptStamp};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 
 use crate::background::run_blocking;
@@ -39,6 +39,7 @@ pub(crate) enum StageMessage<R> {
 }
 
 /// The actor of the stage of `W`.
+#[derive(Clone)]
 pub(crate) struct StageActor<W: StageWorker> {
     pub(crate) worker: W,
     /// The queue to work on; `None` where only requests are answered.
@@ -48,14 +49,7 @@ pub(crate) struct StageActor<W: StageWorker> {
 }
 
 /// The mailbox of the stage of `W`.
-pub(crate) type StageMailbox<W> = Mailbox<StageMessage<<W as StageWorker>::Request>>;
-
-impl<W: StageWorker> Clone for StageActor<W> {
-    fn clone(&self) -> Self {
-        let Self { worker, jobs, mailbox, wakers } = self;
-        Self { worker: worker.clone(), jobs: jobs.clone(), mailbox: mailbox.clone(), wakers: wakers.clone() }
-    }
-}
+pub(crate) type StageMailbox<W> = Arc<Mailbox<StageMessage<<W as StageWorker>::Request>>>;
 
 type Waker = Box<dyn Fn() + Send + Sync>;
 
@@ -64,7 +58,7 @@ type Waker = Box<dyn Fn() + Send + Sync>;
 pub(crate) struct StageWakers(Arc<[OnceLock<Waker>; Stage::ALL.len()]>);
 
 impl StageWakers {
-    pub(crate) fn register<R: Send + 'static>(&self, stage: Stage, mailbox: Mailbox<StageMessage<R>>) {
+    pub(crate) fn register<R: Send + 'static>(&self, stage: Stage, mailbox: Arc<Mailbox<StageMessage<R>>>) {
         let _ = self.0[stage as usize].set(Box::new(move || mailbox.wake(StageMessage::Wake)));
     }
 
@@ -126,20 +120,19 @@ pub(crate) enum Step {
     NextOnBranch(Stage, Vec<u8>, Branch),
     /// The same, taking these lines of the transcript for the capture.
     NextWithLines(Stage, Vec<u8>, Vec<String>, Option<TranscriptStamp>),
-    End(Finish),
-    /// The same at intake, when the transcript was read and held nothing.
-    EndRead(Finish, Option<TranscriptStamp>),
+    /// End the capture; at intake with the transcript that was read.
+    End(Finish, Option<TranscriptStamp>),
 }
 
 impl Step {
     /// Ends a capture that yields nothing.
     pub(crate) fn end_with_nothing(reason: String) -> Self {
-        Self::End(Finish::Nothing { reason })
+        Self::End(Finish::Nothing { reason }, None)
     }
 
     /// Ends a capture whose branch is made.
     pub(crate) fn end_with_branch(branch: Branch) -> Self {
-        Self::End(Finish::Done(branch))
+        Self::End(Finish::Done(branch), None)
     }
 }
 
@@ -206,8 +199,11 @@ fn settle(jobs: &Jobs, claim: &Claim, step: Result<Step, Failure>) -> Result<Wor
             let message = format!("{} lines were taken by another capture", taken.len());
             return fail(jobs, claim, &message, Some(Duration::ZERO));
         }
-        Ok(Step::End(finish)) => return end(queue, claim, &finish, None, jobs),
-        Ok(Step::EndRead(finish, seen)) => return end(queue, claim, &finish, seen.as_ref(), jobs),
+        Ok(Step::End(finish, seen)) => {
+            queue.finish_with_transcript(claim, &finish, seen.as_ref(), clock.now())?;
+            tracing::info!(capture = id, session = %claim.capture.session_id, ?finish, "a capture has ended");
+            return Ok(Worked::Passed(None));
+        }
         Err(failure) => failure,
     };
     let Failure { class, message } = failure;
@@ -220,26 +216,12 @@ fn settle(jobs: &Jobs, claim: &Claim, step: Result<Step, Failure>) -> Result<Wor
             let until = queue.pause(claim, &message, wait, clock.now())?;
             tracing::warn!(capture = id, %stage, %until, error = message, "a stage is blocked");
         }
-        FailureClass::Retryable | FailureClass::RetryAfter(_) => {
+        FailureClass::Retry(wait) => {
             tracing::warn!(capture = id, error = message, "a capture has failed and will be retried");
-            let wait = if let FailureClass::RetryAfter(wait) = class { Some(wait) } else { None };
             return fail(jobs, claim, &message, wait);
         }
     }
     Ok(Worked::Failed)
-}
-
-fn end(
-    queue: &Queue,
-    claim: &Claim,
-    finish: &Finish,
-    seen: Option<&TranscriptStamp>,
-    jobs: &Jobs,
-) -> Result<Worked, queue::Error> {
-    queue.finish_with_transcript(claim, finish, seen, jobs.clock.now())?;
-    let Claim { capture, .. } = claim;
-    tracing::info!(capture = capture.id, session = %capture.session_id, ?finish, "a capture has ended");
-    Ok(Worked::Passed(None))
 }
 
 fn fail(jobs: &Jobs, claim: &Claim, message: &str, wait: Option<Duration>) -> Result<Worked, queue::Error> {

@@ -2,13 +2,14 @@
 //! stops all of them at shutdown.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ractor::{Actor, ActorCell, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
 use crate::health::Health;
-use crate::mailbox::MailboxOwner;
+use crate::mailbox::Mailbox;
 
 /// How long a shutdown may take before unfinished jobs are left in the queue.
 const STOP_MAX: Duration = Duration::from_secs(10);
@@ -38,7 +39,7 @@ pub(crate) struct State {
 }
 
 struct ChildState {
-    child: Box<dyn Child>,
+    child: Arc<dyn Child>,
     running: Option<ActorCell>,
     started: Instant,
     failures: u32,
@@ -53,6 +54,8 @@ pub(crate) trait Child: Send + Sync {
     fn start(&self, parent: ActorCell) -> StartFuture<'_>;
     /// Takes the actor out of its mailbox.
     fn withdraw(&self);
+    /// The running actor.
+    fn cell(&self) -> Option<ActorCell>;
 }
 
 pub(crate) type StartFuture<'a> =
@@ -61,7 +64,7 @@ pub(crate) type StartFuture<'a> =
 /// An actor that can be started any number of times.
 pub(crate) struct RestartableActor<A: Actor> {
     pub(crate) actor: A,
-    pub(crate) owner: MailboxOwner<A::Msg>,
+    pub(crate) mailbox: Arc<Mailbox<A::Msg>>,
     /// The message that makes it look for work, if it works from the queue.
     pub(crate) wake: Option<fn() -> A::Msg>,
 }
@@ -71,23 +74,27 @@ where
     A: Actor<Arguments = ()> + Clone,
 {
     fn health(&self) -> &Health {
-        self.owner.health()
+        self.mailbox.health()
     }
 
     fn start(&self, parent: ActorCell) -> StartFuture<'_> {
         Box::pin(async move {
             // Unnamed: names are global to a process, and tests run many trees in one.
             let (actor, _) = Actor::spawn_linked(None, self.actor.clone(), (), parent).await?;
-            self.owner.publish(Some(actor.clone()));
+            self.mailbox.publish(Some(actor.clone()));
             if let Some(wake) = self.wake {
-                self.owner.first_wake(&actor, wake());
+                self.mailbox.wake_again(&actor, wake());
             }
             Ok(actor.get_cell())
         })
     }
 
     fn withdraw(&self) {
-        self.owner.publish(None);
+        self.mailbox.publish(None);
+    }
+
+    fn cell(&self) -> Option<ActorCell> {
+        self.mailbox.get().map(|actor| actor.get_cell())
     }
 }
 
@@ -95,12 +102,12 @@ impl Actor for Supervisor {
     type Msg = Message;
     type State = State;
     /// The last child is stopped last, as the others send it requests.
-    type Arguments = Vec<Box<dyn Child>>;
+    type Arguments = Vec<Arc<dyn Child>>;
 
     async fn pre_start(
         &self,
         myself: ActorRef<Message>,
-        children: Vec<Box<dyn Child>>,
+        children: Vec<Arc<dyn Child>>,
     ) -> Result<State, ActorProcessingErr> {
         let stopped =
             |child| ChildState { child, running: None, started: Instant::now(), failures: 0, hung: false };

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use brain::{BRAIN_YAML, Brain};
@@ -16,6 +15,7 @@ use queue::{Announcement, KnownTranscripts, ORIGIN_SWEEP, Queue, TranscriptStamp
 use serde::{Deserialize, Serialize};
 use transcript::{Exclude, FileStamp, Ignore};
 
+use crate::background::Recurring;
 use crate::failure::error_chain;
 
 /// The name of a sweep's report in the queue, for `nugget status`.
@@ -151,33 +151,11 @@ pub struct SweepReport {
     pub skipped: BTreeMap<SkipReason, u64>,
 }
 
-/// Sweeps automatically.
-///
-/// # Errors
-/// When the queue cannot be used.
-pub fn sweep(
-    settings: &Settings,
-    brain: &Brain,
-    queue: &Queue,
-    now: Timestamp,
-) -> Result<SweepOutcome, queue::Error> {
-    let begun = Instant::now();
-    let swept = sweep_within(settings, brain, queue, SweepScope::Automatic, now)?;
-    tracing::info!(
-        found = swept.found,
-        queued = swept.queued.len(),
-        skipped = ?swept.skipped,
-        ms = begun.elapsed().as_millis() as u64,
-        "swept for sessions that the hook missed"
-    );
-    Ok(swept)
-}
-
 /// Sweeps as far back as the scope says.
 ///
 /// # Errors
 /// When the queue cannot be used.
-pub fn sweep_within(
+pub fn sweep(
     settings: &Settings,
     brain: &Brain,
     queue: &Queue,
@@ -188,7 +166,16 @@ pub fn sweep_within(
     if known.since.is_none() {
         known.since = Some(queue.capture_start(creation_time(brain).unwrap_or(now))?);
     }
-    carry_out(plan(settings, brain, &known, scope, now), settings, queue, scope, now)
+    let begun = Instant::now();
+    let swept = carry_out(plan(settings, brain, &known, scope, now), settings, queue, scope, now)?;
+    tracing::info!(
+        found = swept.found,
+        queued = swept.queued.len(),
+        skipped = ?swept.skipped,
+        ms = begun.elapsed().as_millis() as u64,
+        "swept for sessions that the hook missed"
+    );
+    Ok(swept)
 }
 
 /// Finds out what a sweep would queue, and changes nothing.
@@ -370,7 +357,7 @@ fn open(
     })
 }
 
-fn seen(stamp: &FileStamp) -> TranscriptStamp {
+pub(crate) fn seen(stamp: &FileStamp) -> TranscriptStamp {
     TranscriptStamp { transcript: stamp.path.clone(), size: stamp.size, modified_ms: stamp.modified_ms }
 }
 
@@ -382,26 +369,18 @@ fn creation_time(brain: &Brain) -> Option<Timestamp> {
 
 /// The sweeps of one worker, in the background of its work.
 #[derive(Debug, Default)]
-pub(crate) struct BackgroundSweep {
-    last: Option<Instant>,
-    running: Option<JoinHandle<()>>,
-}
+pub(crate) struct BackgroundSweep(Recurring);
 
 impl BackgroundSweep {
-    /// Starts a sweep if one is due, on a thread of its own.
+    /// Starts a sweep if one is due.
     pub(crate) fn start_if_due(&mut self, settings: Option<&Settings>, brain: &Brain, queue: &Queue) {
-        let Some(settings) = settings else { return };
-        if self.is_running() || self.last.is_some_and(|last| last.elapsed() < EVERY) {
-            return;
-        }
-        self.last = Some(Instant::now());
+        let Some(settings) = settings.filter(|_| !self.is_running() && self.0.is_due(EVERY)) else { return };
         let (settings, brain, queue) = (settings.clone(), brain.clone(), queue.clone());
-        let thread = std::thread::Builder::new().name("sweep".to_owned()).spawn(move || {
-            if let Err(error) = sweep(&settings, &brain, &queue, Timestamp::now()) {
+        self.0.start("sweep", move || {
+            if let Err(error) = sweep(&settings, &brain, &queue, SweepScope::Automatic, Timestamp::now()) {
                 tracing::warn!(error = error_chain(&error), "failed to sweep");
             }
         });
-        self.running = thread.ok();
     }
 
     /// Waits for the running sweep, within bounds.
@@ -413,8 +392,7 @@ impl BackgroundSweep {
 
     /// Whether a sweep is running that is worth waiting for.
     pub(crate) fn is_running(&self) -> bool {
-        self.running.as_ref().is_some_and(|thread| !thread.is_finished())
-            && self.last.is_some_and(|last| last.elapsed() < PATIENCE)
+        self.0.is_running(PATIENCE)
     }
 }
 

@@ -7,8 +7,7 @@
 //! nothing.
 
 use std::path::Path;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use git::{CommitId, FastForward, Lock, Repository};
 use github::{GitHub, Slug};
@@ -17,13 +16,12 @@ use queue::{Capture, PullState, Queue, Stage};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
-use crate::Setup;
+use crate::background::Recurring;
 use crate::failure::{Failure, FailureClass, error_chain};
 use crate::pipeline::{self, Findings};
-use crate::proposal::{MergeState, Plan, ProposalInput};
-use crate::remote::{
-    RemoteAccess, comment_branch_left_alone, open_repository, pull_state, queue_undelivered,
-};
+use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
+use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
+use crate::setup::Setup;
 
 /// The name of a sync's report in the queue, for `nugget status`.
 pub const SYNC_REPORT: &str = "sync";
@@ -89,15 +87,9 @@ pub enum SyncOutcome {
 #[error("{0}")]
 pub struct SyncError(String);
 
-impl From<Failure> for SyncError {
-    fn from(failure: Failure) -> Self {
-        Self(failure.message)
-    }
-}
-
-impl From<queue::Error> for SyncError {
-    fn from(error: queue::Error) -> Self {
-        Self(error_chain(&error))
+impl<E: Into<Failure>> From<E> for SyncError {
+    fn from(error: E) -> Self {
+        Self(error.into().message)
     }
 }
 
@@ -109,11 +101,11 @@ impl From<queue::Error> for SyncError {
 /// [`SyncReport::error`].
 pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<SyncOutcome, SyncError> {
     let lock = setup.places.folder().join("sync.lock");
-    let Some(_lock) = Lock::try_acquire(&lock).map_err(Failure::from)? else {
+    let Some(_lock) = Lock::try_acquire(&lock)? else {
         return Ok(SyncOutcome::UnderWay);
     };
-    let repository = open_repository(setup.brain.root(), setup.default_branch.as_deref())?;
-    let remote = repository.remote().map_err(Failure::from)?;
+    let repository = setup.repository()?;
+    let remote = repository.remote()?;
     let Some(remote) = remote.filter(|_| setup.delivery.enabled) else { return Ok(SyncOutcome::NoRemote) };
     // Reported also when it fails, so that the next process does not try again at once while offline.
     let synced = run(setup, &repository, remote, queue);
@@ -162,13 +154,9 @@ fn run(
         .enable_all()
         .build()
         .map_err(|error| SyncError(error_chain(&error)))?;
-    let access = {
-        // The client needs a runtime as soon as it is created.
-        let _entered = runtime.enter();
-        RemoteAccess::discover(remote, &setup.delivery.api)?
-    };
+    let access = RemoteAccess::discover(remote, &setup.delivery.api)?;
     failpoint::here!("sync-before-fetch");
-    let fetched = repository.fetch(&access.session()).map_err(Failure::from)?;
+    let fetched = repository.fetch(&access.session())?;
     failpoint::here!("sync-after-fetch");
     let mut synced = SyncReport {
         remote: access.display_url(),
@@ -176,7 +164,7 @@ fn run(
         has_new_commits: fetched.moved,
         ..SyncReport::default()
     };
-    let run = SyncRun { setup, repository, access: &access, queue };
+    let run = SyncRun { repository, access: &access, queue };
     if let Err(failure) = run.act_on_fetch(&runtime, &mut synced) {
         tracing::warn!(error = failure.message, "a sync was not completed");
         synced.error = Some(failure.message);
@@ -186,7 +174,6 @@ fn run(
 
 /// One sync, after its fetch.
 struct SyncRun<'a> {
-    setup: &'a Setup,
     repository: &'a Repository,
     access: &'a RemoteAccess,
     queue: &'a Queue,
@@ -195,7 +182,7 @@ struct SyncRun<'a> {
 impl SyncRun<'_> {
     fn act_on_fetch(&self, runtime: &Runtime, synced: &mut SyncReport) -> Result<(), Failure> {
         self.catch_up(synced)?;
-        synced.delivered_late = queue_undelivered(self.repository, self.queue, &self.setup.delivery)?;
+        synced.delivered_late = self.queue.redeliver()?;
         let awaiting_decision = self.queue.awaiting_decision()?;
         if awaiting_decision.is_empty() {
             return Ok(());
@@ -284,7 +271,7 @@ impl SyncRun<'_> {
                 synced.closed.push(capture.id);
             }
         }
-        self.decide(capture, state)
+        Ok(self.queue.set_pull_state(capture.id, state)?)
     }
 
     /// Whether the default branch has a capture's commit, or every file of it as it is.
@@ -338,12 +325,12 @@ impl SyncRun<'_> {
                 github.close_pull(slug, number).await?;
                 failpoint::here!("sync-after-close");
                 synced.deleted += usize::from(self.delete_branch(capture)?);
-                self.decide(capture, PullState::Closed)?;
+                self.queue.set_pull_state(capture.id, PullState::Closed)?;
                 synced.empty.push(capture.id);
             }
             (_, true) => {
-                let input =
-                    ProposalInput::Recreate { found, before: plan, commit: commit.to_string(), plan: None };
+                let recreation = Recreation { found, before: plan, commit: commit.to_string(), plan: None };
+                let input = ProposalInput::Recreate(recreation);
                 if self.queue.reopen(capture.id, Stage::Git, &pipeline::encode(&input)?)? {
                     synced.recreated.push(capture.id);
                 }
@@ -381,10 +368,6 @@ impl SyncRun<'_> {
         }
         Ok(deleted)
     }
-
-    fn decide(&self, capture: &Capture, state: PullState) -> Result<(), Failure> {
-        Ok(self.queue.set_pull_state(capture.id, state)?)
-    }
 }
 
 /// The commit of a capture's branch at the remote.
@@ -394,41 +377,31 @@ fn pushed_commit(capture: &Capture) -> Option<CommitId> {
 
 /// The syncs of one process, in the background of its work.
 #[derive(Debug, Default)]
-pub struct BackgroundSync {
-    running: Option<JoinHandle<()>>,
-    begun: Option<Instant>,
-}
+pub struct BackgroundSync(Recurring);
 
 impl BackgroundSync {
     /// Starts a sync if one is due, on a thread of its own: the first one of a process unless another process
     /// has just synced, then as often as the settings say.
     pub fn start_if_due(&mut self, setup: &Setup, queue: &Queue, now: Timestamp) {
         let Some(every) = setup.delivery.sync_every.filter(|_| setup.delivery.enabled) else { return };
-        if self.is_running() || !has_remote(setup.brain.root()) {
+        if self.is_running() || !self.0.is_due(every) || !has_remote(setup.brain.root()) {
             return;
         }
-        let within = if self.begun.is_none() { every.min(INTERVAL_MIN) } else { every };
-        if self.begun.is_some_and(|begun| begun.elapsed() < every)
-            || is_recent(queue, within, now).unwrap_or(true)
-        {
+        let within = if self.0.begun.is_none() { every.min(INTERVAL_MIN) } else { every };
+        if is_recent(queue, within, now).unwrap_or(true) {
             return;
         }
-        self.begun = Some(Instant::now());
         let (setup, queue) = (setup.clone(), queue.clone());
-        let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(move || {
-            match sync(&setup, &queue, now) {
-                Ok(SyncOutcome::Done(synced)) => tracing::info!(?synced, "synced"),
-                Ok(SyncOutcome::NoRemote | SyncOutcome::UnderWay) => {}
-                Err(error) => tracing::warn!(%error, "failed to sync"),
-            }
+        self.0.start("sync", move || match sync(&setup, &queue, now) {
+            Ok(SyncOutcome::Done(synced)) => tracing::info!(?synced, "synced"),
+            Ok(SyncOutcome::NoRemote | SyncOutcome::UnderWay) => {}
+            Err(error) => tracing::warn!(%error, "failed to sync"),
         });
-        self.running = thread.ok();
     }
 
     /// Whether a sync is running that is worth waiting for.
     pub fn is_running(&self) -> bool {
-        self.running.as_ref().is_some_and(|thread| !thread.is_finished())
-            && self.begun.is_some_and(|begun| begun.elapsed() < PATIENCE)
+        self.0.is_running(PATIENCE)
     }
 }
 

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::embedding_model::EmbeddingModel;
-use crate::failure::error_chain;
+use crate::failure::{Failure, error_chain};
 use crate::health::ActorReport;
 use crate::jobs::Jobs;
-use crate::remote::{open_repository, queue_undelivered};
-use crate::service::{Pace, Parts, Roles, Service, Setup, StartError};
+use crate::service::{Pace, Parts, Roles, Service, StartError};
+use crate::setup::Setup;
 use crate::sweep::BackgroundSweep;
 use crate::sync::BackgroundSync;
 
@@ -136,13 +136,13 @@ impl Worker<'_> {
 
     /// Queues what was captured before there was a remote, once there is one.
     fn queue_undelivered(&self) {
-        let Setup { brain, default_branch, delivery, .. } = self.setup;
-        if !delivery.enabled {
-            return;
-        }
-        let queued = open_repository(brain.root(), default_branch.as_deref())
-            .and_then(|repository| queue_undelivered(&repository, &self.jobs.queue, delivery));
-        match queued {
+        let queue_all = || -> Result<usize, Failure> {
+            if !self.setup.delivery.enabled || self.setup.repository()?.remote()?.is_none() {
+                return Ok(0);
+            }
+            Ok(self.jobs.queue.redeliver()?)
+        };
+        match queue_all() {
             Ok(0) => {}
             Ok(count) => tracing::info!(count, "queued captures from before there was a remote"),
             Err(failure) => tracing::warn!(error = failure.message, "failed to check for a remote"),

@@ -52,11 +52,11 @@ impl Fixture {
     }
 
     fn sweep(&self) -> SweepOutcome {
-        sweep(&self.settings, &self.brain, &self.queue, self.now).unwrap()
+        sweep(&self.settings, &self.brain, &self.queue, SweepScope::Automatic, self.now).unwrap()
     }
 
     fn by_command(&self, scope: SweepScope) -> SweepOutcome {
-        sweep_within(&self.settings, &self.brain, &self.queue, scope, self.now).unwrap()
+        sweep(&self.settings, &self.brain, &self.queue, scope, self.now).unwrap()
     }
 
     /// Reads every queued transcript, as intake does.
@@ -154,7 +154,7 @@ fn the_first_sweep_of_a_brain_begins_at_its_creation() {
     let fixture = fixture();
     let queue = Queue::open(&fixture.folder.path().join("another.db")).unwrap();
     let now = Timestamp::now();
-    let swept = sweep(&fixture.settings, &fixture.brain, &queue, now).unwrap();
+    let swept = sweep(&fixture.settings, &fixture.brain, &queue, SweepScope::Automatic, now).unwrap();
     assert_eq!(swept.found, 0);
     let since = queue.known_transcripts(now).unwrap().since.unwrap();
     assert!(now.duration_since(since).unsigned_abs() < Duration::from_secs(600), "{since}");

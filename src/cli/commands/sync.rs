@@ -74,7 +74,7 @@ impl SyncArgs {
         } else {
             places.create()?;
             let queue = Queue::open(&places.queue())?;
-            let swept = sweep::sweep_within(&settings, &brain, &queue, scope, now)?;
+            let swept = sweep::sweep(&settings, &brain, &queue, scope, now)?;
             let setup = context.setup(&config, &brain)?;
             let spinner = output::spinner("checking the remote");
             synced = Some(sync(&setup, &queue, now));

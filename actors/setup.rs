@@ -1,0 +1,47 @@
+//! What the actors of a brain need to know.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use brain::{Brain, StatePaths};
+use extract::Extractor;
+use git::Repository;
+use queue::Budget;
+
+use crate::model_rerank::ModelReranker;
+use crate::remote::DeliverySettings;
+use crate::sweep;
+
+/// What the actors of a brain need to know.
+#[derive(Clone)]
+pub struct Setup {
+    /// The brain that they serve.
+    pub brain: Brain,
+    /// Its state folder.
+    pub places: StatePaths,
+    /// Settings of the embedding model.
+    pub embed: embed::Settings,
+    /// Finds knowledge in conversations.
+    pub extractor: Arc<dyn Extractor>,
+    /// What calls of language models may cost.
+    pub budget: Budget,
+    /// Asks a language model for the order of results; `None` for the local order.
+    pub reranker: Option<ModelReranker>,
+    /// Candidates below it are rejected, from 0 to 1.
+    pub confidence_min: f64,
+    /// The branch of reviewed knowledge, if `brain.yaml` names it.
+    pub default_branch: Option<String>,
+    /// How long a worker waits for more work before it exits.
+    pub linger: Duration,
+    /// Settings for the brain's remote, if it has one.
+    pub delivery: DeliverySettings,
+    /// How sessions that the hook missed are found; `None` to leave them.
+    pub sweep: Option<sweep::Settings>,
+}
+
+impl Setup {
+    /// The brain's repository.
+    pub(crate) fn repository(&self) -> Result<Repository, git::Error> {
+        Ok(Repository::open(self.brain.root())?.with_default_branch(self.default_branch.as_deref()))
+    }
+}
