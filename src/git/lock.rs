@@ -23,24 +23,31 @@ pub struct Lock {
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 impl Lock {
-    /// Waits for the lock without a time limit; see [`acquire_within`](Self::acquire_within).
+    /// Waits for the lock without a time limit. Creates the file (0600) and its folder (0700).
     ///
     /// # Errors
     /// [`Error::Lock`] when the file cannot be created, opened or locked.
     pub fn acquire(path: &Path) -> Result<Self, Error> {
-        Self::acquire_within(path, Duration::MAX)
+        loop {
+            if let Some(lock) = Self::attempt(path, |file| file.lock().map_err(TryLockError::Error))? {
+                return Ok(lock);
+            }
+        }
     }
 
-    /// Takes the lock if it is free. `None` if a process holds it, including this one. Creates the file (0600) and
-    /// its folder (0700).
+    /// Takes the lock if it is free. `None` if a process holds it, including this one.
     ///
     /// # Errors
     /// [`Error::Lock`] when the file cannot be created, opened or locked.
     pub fn try_acquire(path: &Path) -> Result<Option<Self>, Error> {
+        Self::attempt(path, File::try_lock)
+    }
+
+    fn attempt(path: &Path, lock: fn(&File) -> Result<(), TryLockError>) -> Result<Option<Self>, Error> {
         let attempt = || -> std::io::Result<Option<Self>> {
             loop {
                 let mut file = open(path)?;
-                match file.try_lock() {
+                match lock(&file) {
                     Ok(()) => {}
                     Err(TryLockError::WouldBlock) => return Ok(None),
                     Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => continue,
