@@ -1,15 +1,22 @@
-//! Sends one request: deadline, redirects within the host, and the response.
+//! Sends one request through octocrab: deadline, redirects within the host, and the response.
 
 use std::error::Error as StdError;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
 use jiff::Timestamp;
+use octocrab::{AuthState, OctoBody, Octocrab, OctocrabBuilder};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{ACCEPT, AUTHORIZATION, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::header::{ACCEPT, AUTHORIZATION, DATE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Method, Url};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tower_service::Service;
 
 use crate::error::Error;
 use crate::host::checked_url;
@@ -27,7 +34,7 @@ const NO_SKEW: i64 = i64::MIN;
 /// The connection to one GitHub host with one token.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
-    client: reqwest::Client,
+    crab: Octocrab,
     base: Url,
     host: String,
     token: Token,
@@ -65,7 +72,6 @@ impl HttpClient {
         authorization.set_sensitive(true);
         let headers = [
             (ACCEPT, HeaderValue::from_static("application/vnd.github+json")),
-            (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28")),
             (AUTHORIZATION, authorization),
         ];
         let client = reqwest::Client::builder()
@@ -77,8 +83,20 @@ impl HttpClient {
             .read_timeout(deadline)
             .build()
             .map_err(|error| Error::Client(error.into()))?;
+        // octocrab spawns a task, and panics without a runtime.
+        tokio::runtime::Handle::try_current().map_err(|error| Error::Client(error.into()))?;
+        // octocrab's own client repeats requests, follows redirects and supports no proxy; this one does not repeat
+        // or redirect, and uses proxies.
+        let built = OctocrabBuilder::new_empty()
+            .with_service(ReqwestService(client))
+            .with_auth(AuthState::None)
+            .build();
+        let crab = match built {
+            Ok(crab) => crab,
+            Err(never) => match never {},
+        };
         Ok(Self {
-            client,
+            crab,
             base,
             host,
             token: token.clone(),
@@ -156,21 +174,27 @@ impl HttpClient {
     }
 
     async fn send_once(&self, url: Url, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
-        let mut builder = self.client.request(request.method.clone(), url);
-        if let Some(body) = &request.body {
-            builder = builder.json(body);
-        }
+        let builder = Request::builder().method(request.method.clone()).uri(url.as_str());
+        // Adds the header `x-github-api-version`.
+        let built = self.crab.build_request(builder, request.body.as_ref());
+        let built = built.map_err(|error| Error::Client(error.into()))?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let mut answer = builder.send().await.map_err(|error| self.connection_error(&error))?;
+        let answer = self.crab.execute(built).await.map_err(|error| self.connection_error(&error))?;
+        let (parts, mut stream) = answer.into_parts();
         let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.connection_error(&error))? {
-            body.extend_from_slice(&chunk);
+        while let Some(frame) = stream.frame().await {
+            let frame = frame.map_err(|error| match self.connection_error(&error) {
+                // There was a connection, so GitHub may have executed the request.
+                Error::Offline { host, message } => Error::ConnectionLost { host, message },
+                error => error,
+            })?;
+            body.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
             if body.len() > RESPONSE_BYTES_MAX {
                 let message = format!("it is longer than {} MiB", RESPONSE_BYTES_MAX >> 20);
                 return Err(Error::InvalidResponse { what: request.what.clone(), message });
             }
         }
-        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        let (status, headers) = (parts.status.as_u16(), parts.headers);
         let response = ApiResponse { status, headers, body, was_redirected: false };
         if let Some(date) = response.date() {
             self.skew_seconds.store(date.as_second() - Timestamp::now().as_second(), Ordering::Relaxed);
@@ -179,18 +203,19 @@ impl HttpClient {
     }
 
     /// The error for a request without a complete response.
-    fn connection_error(&self, error: &reqwest::Error) -> Error {
-        let mut cause: &(dyn StdError + 'static) = error;
+    fn connection_error(&self, error: &octocrab::Error) -> Error {
+        let (mut cause, mut request): (&(dyn StdError + 'static), Option<&reqwest::Error>) = (error, None);
         while let Some(next) = cause.source() {
             cause = next;
+            request = request.or(cause.downcast_ref());
         }
         // The innermost error is the most specific, and contains no address.
         let message = knowledge::text::one_line(&self.clean(&cause.to_string()), 200);
         let host = self.host.clone();
-        match error.is_connect() {
-            true => Error::Offline { host, message },
-            false if error.is_timeout() => self.timed_out(),
-            false => Error::ConnectionLost { host, message },
+        match request {
+            Some(request) if request.is_connect() => Error::Offline { host, message },
+            Some(request) if request.is_timeout() => self.timed_out(),
+            _ => Error::ConnectionLost { host, message },
         }
     }
 
@@ -236,6 +261,33 @@ impl ApiResponse {
     pub(crate) fn json<T: DeserializeOwned>(&self, what: &str) -> Result<T, Error> {
         serde_json::from_slice(&self.body)
             .map_err(|error| Error::InvalidResponse { what: what.to_owned(), message: error.to_string() })
+    }
+}
+
+/// Sends octocrab's requests with reqwest: with the proxies of the environment and the certificates of the system,
+/// without redirects and repetitions.
+#[derive(Clone)]
+struct ReqwestService(reqwest::Client);
+
+type BoxError = Box<dyn StdError + Send + Sync>;
+
+impl Service<Request<OctoBody>> for ReqwestService {
+    type Response = Response<reqwest::Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<OctoBody>) -> Self::Future {
+        let client = self.0.clone();
+        Box::pin(async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await?.to_bytes();
+            let request = reqwest::Request::try_from(Request::from_parts(parts, body))?;
+            Ok(client.execute(request).await?.into())
+        })
     }
 }
 
