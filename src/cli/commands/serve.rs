@@ -75,33 +75,13 @@ fn tend(setup: &Setup, syncs: &Mutex<BackgroundSync>) -> Result<(), CliError> {
         return Ok(());
     }
     if let Some(settings) = setup.sweep.as_ref().filter(|_| !sweep::is_recent(&queue, SWEEP_EVERY, now))
-        && let Err(error) = sweep::sweep(settings, brain, &queue, now)
+        && let Err(error) = sweep::sweep(settings, brain, &queue, sweep::SweepScope::Automatic, now)
     {
         tracing::warn!(%error, "failed to sweep");
     }
     let is_spooled = Spool::new(places.spool()).list().is_ok_and(|found| !found.is_empty());
-<<<<<<< HEAD
     if is_spooled || queue.is_due(now)? {
         ensure_worker(places, brain)?;
-=======
-    let is_due = || {
-        places.queue().is_file()
-            && Queue::open(&places.queue()).and_then(|queue| queue.is_due(Timestamp::now())).unwrap_or(false)
-    };
-    if (is_spooled || is_due())
-        && let Err(error) = ensure_worker(places, brain)
-    {
-        tracing::warn!(?error, "failed to start a worker");
-    }
-}
-
-/// Sweeps at most once in [`SWEEP_EVERY`], however many servers run.
-fn sweep_if_due(settings: &sweep::Settings, setup: &Setup) -> Result<(), queue::Error> {
-    let now = Timestamp::now();
-    let queue = Queue::open(&setup.places.queue())?;
-    if !sweep::is_recent(&queue, SWEEP_EVERY, now) {
-        sweep::sweep(settings, &setup.brain, &queue, sweep::SweepScope::Automatic, now)?;
->>>>>>> a82f2de (Simplify the actors: shared setup, one mailbox type, fewer variants)
     }
     Ok(())
 }
