@@ -22,6 +22,9 @@ pub(crate) enum FailureClass {
     /// Another attempt may succeed. A time is when the other side wants to be asked again; such a wait is not an
     /// attempt.
     Retry(Option<Duration>),
+    /// Not certainly the capture's own fault, nor certainly everybody's: this capture waits as long again as it has
+    /// waited already, and has used no attempt.
+    Waits,
     /// It blocks every capture at this stage: all of them wait, for this time if it is known, and none of
     /// them has used an attempt.
     BlocksStage(Option<Duration>),
@@ -69,11 +72,18 @@ impl From<embed::Error> for Failure {
 
 impl From<git::Error> for Failure {
     fn from(error: git::Error) -> Self {
-        use RemoteFailure::{Denied, Empty, NotFound, Offline, TooLate};
+        use RemoteFailure::{Denied, Empty, NotFound, Offline, Other, TooLate};
         let class = match &error {
-            git::Error::Remote { failure: Offline | TooLate | Denied | NotFound | Empty, .. } => {
-                FailureClass::BlocksStage(None)
-            }
+            git::Error::Remote { failure: Offline | TooLate | Denied | NotFound | Empty, .. }
+            | git::Error::NoGit { .. }
+            | git::Error::NotARepository { .. }
+            | git::Error::NotTrusted { .. }
+            | git::Error::Lock { .. }
+            | git::Error::LockTimeout { .. }
+            | git::Error::ReferenceLocked { .. }
+            | git::Error::ConfigurationLocked { .. } => FailureClass::BlocksStage(None),
+            // A message of git's that no row of the table knows.
+            git::Error::Remote { failure: Other, .. } => FailureClass::Waits,
             // A remote's other refusals are about this one branch, or pass.
             _ => FailureClass::Retry(None),
         };

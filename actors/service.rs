@@ -77,6 +77,9 @@ pub enum StartError {
     /// The index cannot be used.
     #[error("failed to open the index")]
     Index(#[from] index::Error),
+    /// git refuses to work in the brain's repository.
+    #[error(transparent)]
+    NotTrusted(git::Error),
     /// The actors or their runtime failed.
     #[error("failed to start the service: {0}")]
     Actors(String),

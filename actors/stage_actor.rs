@@ -12,6 +12,10 @@ use crate::failure::{Failure, FailureClass, error_chain};
 use crate::jobs::{Jobs, WorkPoint};
 use crate::mailbox::Mailbox;
 
+/// The shortest and the longest wait after a failure that is not certainly the capture's own.
+const WAIT_MIN: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(15 * 60);
+
 /// The work of one stage.
 pub(crate) trait StageWorker: Clone + Send + Sync + 'static {
     const STAGE: Stage;
@@ -216,8 +220,15 @@ fn settle(jobs: &Jobs, claim: &Claim, step: Result<Step, Failure>) -> Result<Wor
             let until = queue.pause(claim, &message, wait, clock.now())?;
             tracing::warn!(capture = id, %stage, %until, error = message, "a stage is blocked");
         }
-        FailureClass::Retry(wait) => {
+        FailureClass::Retry(_) | FailureClass::Waits => {
             tracing::warn!(capture = id, error = message, "a capture has failed and will be retried");
+            let wait = match class {
+                FailureClass::Retry(wait) => wait,
+                _ => {
+                    let waited = clock.now().duration_since(claim.capture.added);
+                    Some(Duration::try_from(waited).unwrap_or_default().clamp(WAIT_MIN, WAIT_MAX))
+                }
+            };
             return fail(jobs, claim, &message, wait);
         }
     }
@@ -258,5 +269,34 @@ mod tests {
         let capture = jobs.queue.capture(1).unwrap().unwrap();
         assert_eq!((capture.state, capture.attempts), (State::Retrying, 1));
         assert!(capture.reason.unwrap().contains("no room"));
+    }
+    #[derive(Clone)]
+    struct MeetsTheUnknown;
+
+    impl StageWorker for MeetsTheUnknown {
+        const STAGE: Stage = Stage::Intake;
+        type Request = std::convert::Infallible;
+
+        async fn work(&self, _: Claim) -> Result<Step, Failure> {
+            Err(Failure::new(FailureClass::Waits, "a message that nobody knows"))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_capture_that_waits_uses_no_attempt_and_waits_ever_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut jobs = crate::testing::jobs_with_one_capture(&folder);
+        let mut now = jobs.queue.capture(1).unwrap().unwrap().added;
+        let mut waits = Vec::new();
+        for _ in 0..12 {
+            jobs.clock = crate::jobs::Clock::new(move || now);
+            assert_eq!(work_once(&jobs, &MeetsTheUnknown).await.unwrap(), Worked::Failed);
+            let capture = jobs.queue.capture(1).unwrap().unwrap();
+            assert_eq!((capture.state, capture.attempts), (State::Retrying, 0));
+            let due = jobs.queue.next_due().unwrap().unwrap();
+            waits.push(due.duration_since(now).as_secs());
+            now = due;
+        }
+        assert_eq!(waits, [5, 5, 10, 20, 40, 80, 160, 320, 640, 900, 900, 900]);
     }
 }

@@ -90,13 +90,20 @@ impl Worker<'_> {
                 // A round that failed is not repeated at once, but by the next hook or server.
                 error.borrow().is_none() && self.jobs.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
             },
-        );
+        )
+        .inspect_err(|error| {
+            tracing::error!(error = error_chain(error), "the worker cannot lock the queue")
+        })?;
         error.into_inner().map_or(Ok(summary), Err)
     }
 
     /// Works while it holds the worker lock.
     fn round(&self) -> Result<(), StartError> {
         failpoint::here!("drain-after-lock");
+        // Every capture would meet it, and only a person can end it.
+        if let Err(error @ git::Error::NotTrusted { .. }) = git::Repository::open(self.setup.brain.root()) {
+            return Err(StartError::NotTrusted(error));
+        }
         let Some(sweep) = self.prepare()? else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)

@@ -26,6 +26,7 @@ mod pictures;
 mod reading;
 mod reflection;
 mod runtime;
+mod safety;
 mod secrets;
 mod served;
 mod session_start;

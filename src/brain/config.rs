@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -237,7 +238,9 @@ impl Config {
             paths::create_private_folder(folder).map_err(wrong)?;
         }
         let temporary = self.file.with_extension("toml.new");
-        fs::write(&temporary, format!("{line}{present}")).map_err(wrong)?;
+        let _ = fs::remove_file(&temporary);
+        let mut file = paths::create_private_file(&temporary).map_err(wrong)?;
+        file.write_all(format!("{line}{present}").as_bytes()).map_err(wrong)?;
         fs::rename(&temporary, &self.file).map_err(wrong)
     }
 

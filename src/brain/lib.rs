@@ -107,6 +107,8 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct Brain {
     root: PathBuf,
+    /// The committed `brain.yaml`, where what is checked out has no valid one.
+    manifest: Option<Manifest>,
 }
 
 /// A markdown file of a brain, as listed in its folder.
@@ -189,7 +191,17 @@ impl Brain {
         if !root.join(BRAIN_YAML).is_file() {
             return Err(Error::NotABrain { path });
         }
-        Ok(Self { root })
+        Ok(Self { root, manifest: None })
+    }
+
+    /// Opens the brain at `root` with the text of its committed `brain.yaml`, whatever is checked out.
+    ///
+    /// # Errors
+    /// If the folder does not exist, or the text is not valid.
+    pub fn open_committed(root: &Path, manifest: &str) -> Result<Self, Error> {
+        let root = fs::canonicalize(root).map_err(|source| Error::Read { path: root.to_owned(), source })?;
+        let manifest = parse_manifest(&root.join(BRAIN_YAML), manifest)?;
+        Ok(Self { root, manifest: Some(manifest) })
     }
 
     /// Makes `root` a brain, or completes one. Existing files are kept; a line is added to a `.gitignore` that lacks
@@ -204,7 +216,7 @@ impl Brain {
         fs::create_dir_all(root.join("domains"))
             .map_err(|source| Error::Write { path: root.to_owned(), source })?;
         let root = fs::canonicalize(root).map_err(|source| Error::Read { path: root.to_owned(), source })?;
-        let brain = Self { root };
+        let brain = Self { root, manifest: None };
         let notes = brain.files()?.len();
         let mut written = Vec::new();
         let name = brain.root.file_name().map_or_else(|| "brain".into(), |name| name.to_string_lossy());
@@ -236,9 +248,11 @@ impl Brain {
     /// # Errors
     /// If the file cannot be read or is not valid.
     pub fn manifest(&self) -> Result<Manifest, Error> {
+        if let Some(manifest) = &self.manifest {
+            return Ok(manifest.clone());
+        }
         let path = self.root.join(BRAIN_YAML);
-        let text = read_text(&path)?;
-        serde_yaml::from_str(&text).map_err(|error| Error::Manifest { path, what: error.to_string() })
+        parse_manifest(&path, &read_text(&path)?)
     }
 
     /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested repositories, reserved names and
@@ -314,6 +328,11 @@ impl Brain {
         written.push(".gitignore".to_owned());
         Ok(())
     }
+}
+
+fn parse_manifest(path: &Path, text: &str) -> Result<Manifest, Error> {
+    serde_yaml::from_str(text)
+        .map_err(|error| Error::Manifest { path: path.to_owned(), what: error.to_string() })
 }
 
 fn read_text(path: &Path) -> Result<String, Error> {

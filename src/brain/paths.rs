@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 
 use crate::Error;
+
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_FOLDER: u32 = 0o700;
 
 /// The folders of one brain under `$XDG_STATE_HOME/nugget/`.
 ///
@@ -40,7 +43,11 @@ impl StatePaths {
     /// If a folder cannot be created.
     pub fn create(&self) -> Result<(), Error> {
         for path in [self.folder.clone(), self.spool(), self.logs()] {
-            create_private_folder(&path).map_err(|source| Error::Write { path, source })?;
+            create_private_folder(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
+            if fs::metadata(&path).is_ok_and(|found| found.mode() & 0o077 != 0) {
+                // Fails if somebody else owns the folder; `nugget doctor` says so.
+                let _ = fs::set_permissions(&path, fs::Permissions::from_mode(PRIVATE_FOLDER));
+            }
         }
         Ok(())
     }
@@ -85,6 +92,19 @@ impl StatePaths {
         self.folder.join("sessions")
     }
 
+    /// A file below the folder that belongs to another user, as `sudo nugget` leaves behind. Root may use all.
+    pub fn foreign_file(&self) -> Option<PathBuf> {
+        let user = rustix::process::geteuid();
+        if user.is_root() {
+            return None;
+        }
+        let entries = walkdir::WalkDir::new(&self.folder).max_depth(3).into_iter().take(10_000).flatten();
+        let is_foreign = |entry: &walkdir::DirEntry| {
+            entry.metadata().is_ok_and(|metadata| metadata.uid() != user.as_raw())
+        };
+        entries.into_iter().find(is_foreign).map(walkdir::DirEntry::into_path)
+    }
+
     /// The folder of log files.
     pub fn logs(&self) -> PathBuf {
         self.folder.join("logs")
@@ -96,7 +116,23 @@ impl StatePaths {
 /// # Errors
 /// If the folder cannot be created.
 pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+    fs::DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+}
+
+/// Creates a file that only its owner may read and write, whatever the umask. An existing file keeps its content,
+/// and gets that mode.
+///
+/// # Errors
+/// If the file cannot be opened, or is not a regular file.
+pub fn create_private_file(path: &Path) -> io::Result<fs::File> {
+    let file = fs::File::options().create(true).append(true).mode(PRIVATE_FILE).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    // Fails if somebody else owns the file, who then decides about it.
+    let _ = file.set_permissions(fs::Permissions::from_mode(PRIVATE_FILE));
+    Ok(file)
 }
 
 /// `$XDG_STATE_HOME/nugget`: the state of all brains.

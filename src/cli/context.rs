@@ -1,6 +1,6 @@
 //! What a command runs with: the settings, the brain, and the configuration of the service.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use actors::Setup;
 use brain::{Brain, Config, StatePaths};
@@ -43,7 +43,7 @@ impl Context {
     /// The brain; it is an error if there is none.
     pub(crate) fn brain(&self, config: &Config) -> Result<Brain, CliError> {
         let root = self.root(config);
-        match Brain::open(&root) {
+        match open_brain(&root) {
             Err(error @ brain::Error::Missing { .. }) if config.path("brain").is_none() => {
                 Err(CliError::from(error)
                     .code(MISSING)
@@ -80,4 +80,25 @@ impl Context {
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
         })
     }
+}
+
+/// Opens the brain at `root`. What is checked out does not decide whether it is one: on a branch without a valid
+/// `brain.yaml`, the one of the default branch counts.
+pub(crate) fn open_brain(root: &Path) -> Result<Brain, brain::Error> {
+    let opened = Brain::open(root);
+    let is_broken = match &opened {
+        Ok(brain) => brain.manifest().is_err(),
+        Err(error) => matches!(error, brain::Error::NotABrain { .. }),
+    };
+    if !is_broken {
+        return opened;
+    }
+    let committed = committed_manifest(root).and_then(|text| Brain::open_committed(root, &text).ok());
+    committed.map_or(opened, Ok)
+}
+
+fn committed_manifest(root: &Path) -> Option<String> {
+    let repository = git::Repository::open(root).ok()?;
+    let commit = repository.default_branch().ok()?.tip;
+    String::from_utf8(repository.read_at(commit, brain::BRAIN_YAML).ok()??).ok()
 }

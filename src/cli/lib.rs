@@ -30,6 +30,7 @@ mod remote;
 mod settings;
 mod shown_units;
 mod spawn;
+mod state_check;
 mod subprocess;
 mod tui;
 mod unit_files;

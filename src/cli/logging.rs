@@ -1,6 +1,7 @@
 //! Where a command logs to. Secrets are redacted from every event.
 
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt as _;
 
 use brain::StatePaths;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -79,13 +80,17 @@ impl Context {
 
 /// One file a day in the brain's log folder.
 fn appender(places: &StatePaths) -> Option<tracing_appender::rolling::RollingFileAppender> {
-    tracing_appender::rolling::Builder::new()
+    let appender = tracing_appender::rolling::Builder::new()
         .rotation(tracing_appender::rolling::Rotation::DAILY)
         .filename_prefix("nugget")
         .filename_suffix("log")
         .max_log_files(LOG_FILES_MAX)
         .build(places.logs())
-        .ok()
+        .ok();
+    for file in std::fs::read_dir(places.logs()).into_iter().flatten().flatten() {
+        let _ = std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600));
+    }
+    appender
 }
 
 /// Redacts secrets: events may quote a server's answer or a file.

@@ -1,6 +1,7 @@
 //! Remembers which units a session was shown, so that it is not shown them again.
 
 use std::collections::HashSet;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use brain::StatePaths;
@@ -32,9 +33,11 @@ pub(crate) fn store(places: &StatePaths, session: &str, units: impl Iterator<Ite
     }
     let is_new = !path.exists();
     let temporary = path.with_extension(format!("{}.new", std::process::id()));
-    if std::fs::write(&temporary, lines.join("\n") + "\n").is_ok()
-        && std::fs::rename(&temporary, &path).is_err()
-    {
+    let write = || {
+        brain::paths::create_private_file(&temporary)?.write_all((lines.join("\n") + "\n").as_bytes())?;
+        std::fs::rename(&temporary, &path)
+    };
+    if write().is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
     if is_new {

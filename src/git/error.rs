@@ -16,6 +16,9 @@ pub enum Error {
     /// The repository uses a format that gix cannot write.
     #[error("the repository at {path} uses {feature}, which nugget cannot write")]
     Unsupported { path: PathBuf, feature: String },
+    /// The repository belongs to another user, and git refuses to work in it.
+    #[error("{message}")]
+    NotTrusted { path: PathBuf, message: String },
     /// The default branch has no commit.
     #[error("branch {branch} has no commit yet")]
     Unborn { branch: String },
@@ -117,6 +120,9 @@ impl Error {
             Self::Unsupported { .. } => {
                 Some("use a repository with SHA-1 objects and the `files` ref format")
             }
+            Self::NotTrusted { .. } => Some(
+                "if you trust its owner, run `git config --global --add safe.directory` with that folder",
+            ),
             Self::Unborn { .. } => Some("make the first commit in the brain, then try again"),
             Self::NoDefaultBranch { .. } => Some("name the brain's main branch in brain.yaml"),
             Self::BranchTaken { .. } => Some("rename or delete that branch, then try again"),

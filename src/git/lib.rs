@@ -48,6 +48,7 @@ mod lag;
 mod lock;
 mod objects;
 mod overlay;
+mod ownership;
 mod path;
 mod propose;
 mod ref_lock;

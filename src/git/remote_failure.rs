@@ -61,6 +61,14 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
             "invalid credentials",
             "host key verification failed",
             "write access to repository not granted",
+            // From ssh: the agent offered the server more keys than it tries; no key or algorithm in common.
+            "too many authentication failures",
+            "no supported authentication methods",
+            "unable to negotiate",
+            "remote host identification has changed",
+            // From a proxy.
+            "407 proxy authentication required",
+            "http code 407",
         ],
     ),
     (
@@ -109,6 +117,56 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
             "early eof",
             "rpc failed",
             "transfer closed",
+            // Between a captive portal's login page, or its certificate, and git.
+            "is this a git repository?",
+            "invalid server response",
+            "bad line length",
+            "expected flush after",
+            "unexpectedly said",
+            "certificate problem",
+            "certificate verification failed",
+            "certificate verify failed",
+            "server certificate verification",
+            "self signed certificate",
+            "self-signed certificate",
+            "no alternative certificate subject name",
+            "ssl: ",
+            "ssl_",
+            "ssl connect error",
+            "gnutls",
+            "tls connection",
+            "handshake",
+            "schannel",
+            // From ssh and curl, when a connection breaks off.
+            "broken pipe",
+            "closed by remote host",
+            "connection aborted",
+            "connection abort",
+            "connection to ",
+            "kex_exchange_identification",
+            "ssh_exchange_identification",
+            "banner exchange",
+            "ssh: connect to host",
+            "packet_write_wait",
+            "client_loop",
+            "received disconnect",
+            "recv failure",
+            "send failure",
+            "partial file",
+            "http/2",
+            "http2",
+            "host is down",
+            "network is down",
+            "name or service not known",
+            "nodename nor servname",
+            "no address associated",
+            "proxy connect aborted",
+            "unable to find proxy",
+            "timed out",
+            "timeout",
+            "returned error: 408",
+            "internal server error",
+            "service unavailable",
         ],
     ),
     (
@@ -127,7 +185,7 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
             "no such file or directory",
         ],
     ),
-    (RemoteFailure::Offline, &["the remote end hung up"]),
+    (RemoteFailure::Offline, &["the remote end hung up", "could not read from remote repository"]),
 ];
 
 impl RemoteFailure {
@@ -208,6 +266,77 @@ mod tests {
         ];
         for (text, failure) in cases {
             assert_eq!(RemoteFailure::from_stderr(text), failure, "{text}");
+        }
+    }
+
+    /// As git 2.47, OpenSSH 10, curl with OpenSSL and GnuTLS print them.
+    #[test]
+    fn network_trouble_that_passes_is_no_fault_of_the_capture() {
+        let read = "fatal: Could not read from remote repository.";
+        let access = "fatal: unable to access 'https://example.org/brain.git/': ";
+        let offline = [
+            // A captive portal: its login page, and its certificate.
+            "fatal: https://example.org/brain.git/info/refs not valid: is this a git repository?".to_owned(),
+            "fatal: invalid server response; expected service, got flush packet".to_owned(),
+            "fatal: protocol error: bad line length character: <!DO".to_owned(),
+            format!("{access}SSL certificate problem: unable to get local issuer certificate"),
+            format!("{access}SSL certificate problem: self-signed certificate in certificate chain"),
+            format!("{access}SSL certificate problem: certificate has expired"),
+            format!("{access}SSL: no alternative certificate subject name matches target host name 'example.org'"),
+            format!("{access}server certificate verification failed. CAfile: none CRLfile: none"),
+            format!("{access}gnutls_handshake() failed: The TLS connection was non-properly terminated."),
+            format!("{access}OpenSSL SSL_connect: SSL_ERROR_SYSCALL in connection to example.org:443"),
+            format!("{access}OpenSSL SSL_read: error:0A000126:SSL routines::unexpected eof while reading, errno 0"),
+            format!("{access}TLS connect error: error:0A00010B:SSL routines::wrong version number"),
+            format!("{access}schannel: failed to receive handshake, SSL/TLS connection failed"),
+            // curl
+            format!("{access}Could not resolve host: example.org"),
+            format!("{access}Could not resolve proxy: proxy.example.org"),
+            format!("{access}Failed to connect to example.org port 443 after 127 ms: Couldn't connect to server"),
+            format!("{access}Recv failure: Connection reset by peer"),
+            format!("{access}Send failure: Broken pipe"),
+            format!("{access}HTTP/2 stream 1 was not closed cleanly: PROTOCOL_ERROR (err 1)"),
+            format!("{access}Operation too slow. Less than 1 bytes/sec transferred the last 30 seconds"),
+            format!("{access}Proxy CONNECT aborted"),
+            format!("{access}The requested URL returned error: 429"),
+            format!("{access}The requested URL returned error: 502"),
+            format!("{access}The requested URL returned error: 511"),
+            "error: RPC failed; curl 92 HTTP/2 stream 0 was not closed cleanly\nfatal: the remote end hung up unexpectedly".to_owned(),
+            "error: RPC failed; curl 18 transfer closed with outstanding read data remaining".to_owned(),
+            "remote: Internal Server Error".to_owned(),
+            // ssh
+            format!("ssh: Could not resolve hostname example.org: Temporary failure in name resolution\n{read}"),
+            format!("ssh: Could not resolve hostname example.org: nodename nor servname provided, or not known\n{read}"),
+            format!("ssh: connect to host example.org port 22: No route to host\n{read}"),
+            format!("ssh: connect to host example.org port 22: Host is down\n{read}"),
+            format!("ssh: connect to host example.org port 22: Operation timed out\n{read}"),
+            format!("kex_exchange_identification: Connection closed by remote host\n{read}"),
+            format!("kex_exchange_identification: read: Connection reset by peer\n{read}"),
+            format!("Connection to example.org closed by remote host.\n{read}"),
+            format!("Connection timed out during banner exchange\n{read}"),
+            format!("client_loop: send disconnect: Broken pipe\n{read}"),
+            format!("packet_write_wait: Connection to 192.0.2.1 port 22: Broken pipe\n{read}"),
+            format!("ssh_dispatch_run_fatal: Connection to 192.0.2.1 port 22: message authentication code incorrect\n{read}"),
+            format!("Received disconnect from 192.0.2.1 port 22:11: Idle\n{read}"),
+            read.to_owned(),
+            "fatal: the remote end hung up upon initial contact".to_owned(),
+            "fetch-pack: unexpected disconnect while reading sideband packet\nfatal: early EOF".to_owned(),
+        ];
+        for text in offline {
+            assert_eq!(RemoteFailure::from_stderr(&text), RemoteFailure::Offline, "{text}");
+        }
+        let denied = [
+            format!("Received disconnect from 192.0.2.1 port 22:2: Too many authentication failures\n{read}"),
+            format!("git@example.org: Permission denied (publickey).\n{read}"),
+            format!("Host key verification failed.\n{read}"),
+            format!("Unable to negotiate with 192.0.2.1 port 22: no matching host key type found\n{read}"),
+            format!("{access}Received HTTP code 407 from proxy after CONNECT"),
+            "fatal: could not read Username for 'https://example.org': terminal prompts disabled".to_owned(),
+            "remote: Invalid username or password.\nfatal: Authentication failed for 'https://example.org/'"
+                .to_owned(),
+        ];
+        for text in denied {
+            assert_eq!(RemoteFailure::from_stderr(&text), RemoteFailure::Denied, "{text}");
         }
     }
 

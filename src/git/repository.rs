@@ -60,8 +60,8 @@ impl Repository {
     /// of that repository.
     ///
     /// # Errors
-    /// [`Error::NotARepository`], [`Error::Unsupported`] for SHA-256 and reftable, [`Error::Git`] for a damaged
-    /// repository.
+    /// [`Error::NotARepository`], [`Error::NotTrusted`] if git would refuse it because of its owner,
+    /// [`Error::Unsupported`] for SHA-256 and reftable, [`Error::Git`] for a damaged repository.
     pub fn open(root: &Path) -> Result<Self, Error> {
         let not_a_repository = || Error::NotARepository { path: root.to_owned() };
         let repository = Self { root: root.canonicalize().map_err(|_| not_a_repository())?, preferred: None };
@@ -82,6 +82,7 @@ impl Repository {
         if git_root.canonicalize().ok().as_deref() != Some(root.as_path()) {
             return Err(not_a_repository());
         }
+        crate::ownership::check(root, &git)?;
         Ok(repository)
     }
 

@@ -14,31 +14,46 @@ pub trait Handover {
     type StandbyLock;
     /// A guard of the drain lock.
     type DrainLock;
+    /// Why a lock cannot be taken, now or later.
+    type Error;
 
     /// Takes the standby lock if it is free.
-    fn try_standby(&self) -> Option<Self::StandbyLock>;
+    ///
+    /// # Errors
+    /// If the lock cannot be used at all.
+    fn try_standby(&self) -> Result<Option<Self::StandbyLock>, Self::Error>;
 
     /// Waits until no other process drains, and takes the drain lock.
-    fn lock_drain(&self) -> Self::DrainLock;
+    ///
+    /// # Errors
+    /// If the lock cannot be used at all.
+    fn lock_drain(&self) -> Result<Self::DrainLock, Self::Error>;
 }
 
 /// Drains until nothing is pending or another process is on standby.
 ///
 /// `standby` is the standby lock if the caller already holds it. `work` drains the queue; `is_pending`
 /// says whether anything is left.
+///
+/// # Errors
+/// If a lock cannot be used. The standby lock is free again then, so that another process can try.
 pub fn hand_over<H: Handover>(
     locks: &H,
     standby: Option<H::StandbyLock>,
     mut work: impl FnMut(),
     mut is_pending: impl FnMut() -> bool,
-) {
-    let mut next = standby.or_else(|| locks.try_standby());
+) -> Result<(), H::Error> {
+    let mut next = match standby {
+        Some(standby) => Some(standby),
+        None => locks.try_standby()?,
+    };
     while let Some(standby) = next {
-        let drain = locks.lock_drain();
+        let drain = locks.lock_drain()?;
         // Before the first look: a process that commits from here on must find the standby lock free.
         drop(standby);
         work();
         drop(drain);
-        next = if is_pending() { locks.try_standby() } else { None };
+        next = if is_pending() { locks.try_standby()? } else { None };
     }
+    Ok(())
 }

@@ -6,9 +6,14 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::handover::Handover;
+
+/// How long a lock file may refuse to be opened or locked until a process gives up, and lets another try.
+const REFUSAL_MAX: Duration = Duration::from_secs(3);
+const RETRY_EVERY: Duration = Duration::from_millis(200);
 
 /// The hand-over locks of one brain. Both are `flock`s: the kernel releases them when their holder
 /// ends, however it ends. The files are never removed.
@@ -59,6 +64,19 @@ impl FileLocks {
         try_lock(&self.standby)
     }
 
+    /// Checks that the lock files, where they exist, can be opened. Locks nothing: a process that finds the
+    /// standby lock taken leaves its work to the holder.
+    ///
+    /// # Errors
+    /// When a file cannot be opened: no worker can run then.
+    pub fn check(&self) -> Result<(), Error> {
+        let existing = [&self.standby, &self.drain].into_iter().filter(|path| path.exists());
+        existing.into_iter().try_for_each(|path| match open(path) {
+            Ok(_) => Ok(()),
+            Err(source) => Err(Error::File { path: path.clone(), source }),
+        })
+    }
+
     /// Whether a process holds the drain lock, that is, whether a worker is running.
     pub fn is_draining(&self) -> bool {
         is_held(&self.drain)
@@ -68,18 +86,24 @@ impl FileLocks {
 impl Handover for FileLocks {
     type StandbyLock = LockGuard;
     type DrainLock = LockGuard;
+    type Error = Error;
 
-    fn try_standby(&self) -> Option<LockGuard> {
-        self.try_standby_lock().ok().flatten()
+    fn try_standby(&self) -> Result<Option<LockGuard>, Error> {
+        self.try_standby_lock()
     }
 
-    fn lock_drain(&self) -> LockGuard {
-        // A file system that briefly refuses to lock must not lead to two workers. Asking until it
-        // answers costs nothing, because nobody waits for this process.
+    fn lock_drain(&self) -> Result<LockGuard, Error> {
+        // A file system may refuse to lock for a moment, and a process may be out of file descriptors.
+        let until = Instant::now() + REFUSAL_MAX;
         loop {
-            match open(&self.drain).and_then(|file| fs2::FileExt::lock_exclusive(&file).map(|()| file)) {
-                Ok(file) => return LockGuard::new(file),
-                Err(_) => std::thread::sleep(std::time::Duration::from_millis(200)),
+            let locked =
+                open(&self.drain).and_then(|file| fs2::FileExt::lock_exclusive(&file).map(|()| file));
+            match locked {
+                Ok(file) => return Ok(LockGuard::new(file)),
+                Err(source) if Instant::now() >= until => {
+                    return Err(Error::File { path: self.drain.clone(), source });
+                }
+                Err(_) => std::thread::sleep(RETRY_EVERY),
             }
         }
     }
@@ -136,7 +160,7 @@ mod tests {
         drop(standby);
         assert!(!is_held(&folder.path().join("wait")));
         assert!(!locks.is_draining());
-        let drain = locks.lock_drain();
+        let drain = locks.lock_drain().unwrap();
         assert!(locks.is_draining());
         drop(drain);
         assert!(!locks.is_draining());
@@ -150,5 +174,19 @@ mod tests {
         assert!(locks.try_standby_lock().unwrap().is_none());
         drop(stdin);
         assert!(locks.try_standby_lock().unwrap().is_some());
+    }
+    #[test]
+    fn a_lock_that_cannot_be_opened_is_given_up_and_frees_the_standby_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let (standby, drain) = (folder.path().join("wait"), folder.path().join("drain"));
+        std::fs::create_dir(&drain).unwrap();
+        let locks = FileLocks::new(standby, drain.clone());
+        let held = locks.try_standby_lock().unwrap();
+        let failed = crate::hand_over(&locks, held, || panic!("it has no lock"), || true);
+        assert!(matches!(failed, Err(Error::File { path, .. }) if path == drain));
+        assert!(locks.try_standby_lock().unwrap().is_some(), "another process can take over");
+        assert!(matches!(locks.check(), Err(Error::File { path, .. }) if path == drain));
+        std::fs::remove_dir(&drain).unwrap();
+        locks.check().unwrap();
     }
 }

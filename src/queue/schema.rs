@@ -1,5 +1,7 @@
 //! The tables, their migrations, and the settings of a connection.
 
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -148,6 +150,15 @@ impl BusyTimeout {
 /// Opens the database, and creates or migrates its tables.
 pub(crate) fn open(path: &Path, timeout: BusyTimeout) -> Result<Connection, Error> {
     let failed = |source| Error::Open { path: path.to_owned(), source };
+    // SQLite gives its other files the mode of this one.
+    if !path.exists() {
+        File::options()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)
+            .map_err(|source| Error::File { path: path.to_owned(), source })?;
+    }
     let mut connection = Connection::open(path).map_err(failed)?;
     set_up(&connection, timeout).map_err(failed)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;

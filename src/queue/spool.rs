@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::capture::Announcement;
@@ -28,7 +29,8 @@ impl Spool {
         let body = serde_json::to_vec(announcement)?;
         let name = blake3::hash(&body).to_hex()[..16].to_owned();
         let temporary = self.folder.join(format!("{name}.{}.new", std::process::id()));
-        let mut file = File::options().write(true).create(true).truncate(true).open(&temporary)?;
+        let mut file =
+            File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
         file.write_all(&body)?;
         file.sync_all()?;
         failpoint::here!("spool-after-write");

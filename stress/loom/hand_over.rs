@@ -2,6 +2,7 @@
 //! are killed at every point of it.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::rc::Rc;
 
 use loom::sync::Arc;
@@ -153,16 +154,17 @@ impl Drop for DrainGuard {
 impl Handover for Rc<Process> {
     type StandbyLock = StandbyGuard;
     type DrainLock = DrainGuard;
+    type Error = Infallible;
 
-    fn try_standby(&self) -> Option<StandbyGuard> {
+    fn try_standby(&self) -> Result<Option<StandbyGuard>, Infallible> {
         if self.killed.get() || !try_lock(&self.world.standby) {
-            return None;
+            return Ok(None);
         }
         self.has_standby.set(true);
-        Some(StandbyGuard(Rc::clone(self)))
+        Ok(Some(StandbyGuard(Rc::clone(self))))
     }
 
-    fn lock_drain(&self) -> DrainGuard {
+    fn lock_drain(&self) -> Result<DrainGuard, Infallible> {
         self.is_killed_at(Point::Standby);
         while !self.killed.get() {
             if try_lock(&self.world.drain) {
@@ -173,18 +175,18 @@ impl Handover for Rc<Process> {
             self.is_killed_at(Point::Waiting);
             thread::yield_now();
         }
-        DrainGuard(Rc::clone(self))
+        Ok(DrainGuard(Rc::clone(self)))
     }
 }
 
 fn as_built(process: &Rc<Process>) {
-    hand_over(process, None, || process.work(), || process.is_pending());
+    let Ok(()) = hand_over(process, None, || process.work(), || process.is_pending());
 }
 
 /// Like a hook that takes the standby lock and starts a worker that inherits it.
 fn by_inheritance(process: &Rc<Process>) {
-    if let Some(standby) = process.try_standby() {
-        hand_over(process, Some(standby), || process.work(), || process.is_pending());
+    if let Ok(Some(standby)) = process.try_standby() {
+        let Ok(()) = hand_over(process, Some(standby), || process.work(), || process.is_pending());
     }
 }
 
@@ -198,8 +200,8 @@ fn with_a_single_lock(process: &Rc<Process>) {
 }
 
 fn looking_before_releasing_standby(process: &Rc<Process>) {
-    let Some(standby) = process.try_standby() else { return };
-    let drain = process.lock_drain();
+    let Ok(Some(standby)) = process.try_standby() else { return };
+    let Ok(drain) = process.lock_drain();
     process.work();
     drop(standby);
     drop(drain);
@@ -270,7 +272,7 @@ fn check_killed_waiter(point: Point, looks_after_unlocking: bool) {
         let world = World::new();
         let worker = Process::new(Arc::clone(&world), Plan { commits: false, ..UNHARMED });
         let mut hook = None;
-        hand_over(
+        let Ok(()) = hand_over(
             &worker,
             None,
             || {

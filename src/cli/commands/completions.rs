@@ -7,6 +7,7 @@ use clap_complete::CompletionCandidate;
 use clap_complete::env::Shells;
 use queue::{Queue, State};
 
+use crate::context::open_brain;
 use crate::error::CliError;
 use crate::output;
 
@@ -82,5 +83,5 @@ fn captures(prefix: &OsStr, is_offered: impl Fn(State) -> bool) -> Vec<Completio
 /// The brain of the settings; a `--brain` on the command line is ignored.
 fn brain() -> Option<Brain> {
     let (config, _) = Config::load();
-    Brain::open(&config.path("brain").unwrap_or_else(brain::paths::default_brain)).ok()
+    open_brain(&config.path("brain").unwrap_or_else(brain::paths::default_brain)).ok()
 }

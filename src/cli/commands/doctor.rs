@@ -15,10 +15,11 @@ use queue::{FileLocks, Queue, Spool, State};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
 use crate::integration::{find_on_path, servers_file};
 use crate::output::{self, counted};
+use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
 use crate::{async_runtime, extractor, remote, settings};
 
@@ -145,7 +146,7 @@ fn render(checks: &[Check]) -> String {
 fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
     let (config, errors) = context.config_and_errors();
     let root = context.root(&config);
-    let brain = Brain::open(&root);
+    let brain = open_brain(&root);
     let opened = brain.as_ref().ok().map(remote::open_repository);
     let repository = opened.as_ref().and_then(|opened| opened.as_ref().ok());
     let remote_checks = RemoteChecks::find(repository, &config.string("github.api"));
@@ -160,8 +161,12 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         let mut checks = vec![check_settings(&config, &errors)];
         let places = StatePaths::for_brain(&root);
         let stores = match &brain {
-            Ok(brain) => vec![check_queue(&places), check_index(brain, &settings::embedding(&config))],
-            Err(_) => vec![check_queue(&places)],
+            Ok(brain) => vec![
+                check_state(&root, &places),
+                check_queue(&places),
+                check_index(brain, &settings::embedding(&config)),
+            ],
+            Err(_) => vec![check_state(&root, &places), check_queue(&places)],
         };
         let crashed = || Check::failure("doctor", "check crashed");
         checks.push(git.join().unwrap_or_else(|_| crashed()));
@@ -514,6 +519,13 @@ fn has_server(servers: &Value) -> bool {
             (is_ours || args.iter().any(|word| word.ends_with("nugget"))) && args.contains(&"serve")
         })
     })
+}
+
+fn check_state(root: &Path, places: &StatePaths) -> Check {
+    match StateProblem::find(root, places) {
+        Some(problem) => Check::failure("state", problem.message).fix(problem.fix),
+        None => Check::ok("state", places.folder().display().to_string()),
+    }
 }
 
 fn check_queue(places: &StatePaths) -> Check {

@@ -194,6 +194,11 @@ fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
         return Err(CliError::new(format!("no such folder: {}", folder.display()))
             .hint("create it, or give a file in another folder"));
     }
+    // A device, pipe or socket is written to: a rename would replace it.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        let mut target = std::fs::File::options().write(true).open(path).map_err(failed)?;
+        return target.write_all(text.as_bytes()).map_err(failed);
+    }
     let mut file = tempfile::Builder::new()
         .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
         .tempfile_in(folder)

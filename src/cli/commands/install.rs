@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::CliError;
 use crate::integration::{
     Change, ClientFiles, Method, Plan, Program, Scope, calls_nugget, find_on_path, invalid_file,
@@ -95,7 +95,7 @@ impl InstallArgs {
             output::note(&format!("note: {note}"));
         }
         if plan.is_new && !self.dry_run {
-            let next = match brain::Brain::open(&context.root(&config)) {
+            let next = match open_brain(&context.root(&config)) {
                 Ok(_) => "start a new session to use it; `nugget uninstall` removes it",
                 Err(_) => "run `nugget init` to create your brain",
             };

@@ -12,7 +12,7 @@ use retrieve::project::{History, Ranked, rank_for_project, rank_for_prompts};
 use serde_json::{Value, json};
 use transcript::redact::redact;
 
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::CliError;
 use crate::hook::{self, HookInput, fitting_lines, tokens_max};
 use crate::output::{age, counted};
@@ -70,7 +70,7 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
     }
     let is_compacted = input.source.as_deref() == Some("compact");
     let root = context.root(config);
-    let Ok(brain) = Brain::open(&root) else {
+    let Ok(brain) = open_brain(&root) else {
         let message = "nugget has no brain yet, so this session is not captured: run `nugget init`.";
         return (!root.exists() && !is_compacted).then(|| json!({ "systemMessage": message }));
     };

@@ -21,6 +21,7 @@ use self::remote::RemoteStatus;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::remote::open_repository;
+use crate::state_check::StateProblem;
 use crate::{extractor, output, settings};
 
 /// The JSON Schema of what `--json` prints.
@@ -89,6 +90,8 @@ struct Status {
     sweep: Option<(Timestamp, SweepReport)>,
     remote: Option<RemoteStatus>,
     is_running: bool,
+    /// What keeps a worker from running.
+    problem: Option<StateProblem>,
     /// The worker's process id and report, while it runs.
     worker: Option<(u32, WorkerReport)>,
     captures: Vec<Capture>,
@@ -147,6 +150,7 @@ impl Status {
             sweep: None,
             remote: RemoteStatus::read(brain),
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
+            problem: StateProblem::find(brain.root(), &places),
             worker: None,
             captures: Vec::new(),
             reviews: Vec::new(),
@@ -217,6 +221,7 @@ impl Status {
             "remote": self.remote.as_ref().map(RemoteStatus::to_json),
             "drainer": {
                 "running": self.is_running,
+                "problem": self.problem.as_ref().map(|problem| &problem.message),
                 "pid": worker.map(|(pid, _)| pid),
                 "since": worker.map(|(_, report)| report.since),
                 "actors": worker.map(|(_, report)| &report.actors),

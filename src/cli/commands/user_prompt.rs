@@ -14,7 +14,7 @@ use knowledge::text::one_line;
 use retrieve::{Depth, Query};
 use serde_json::json;
 
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::CliError;
 use crate::hook::{self, HookInput, fitting_lines, tokens_max};
 use crate::{settings, shown_units};
@@ -69,7 +69,7 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
     if folder.is_some_and(|folder| settings::exclusion(config, &folder).is_some()) {
         return None;
     }
-    let brain = Brain::open(&context.root(config)).ok()?;
+    let brain = open_brain(&context.root(config)).ok()?;
     let places = StatePaths::for_brain(brain.root());
     let shown_before = shown_units::load(&places, &input.session_id);
     let derived = brain.derived_folder();

@@ -8,6 +8,7 @@ use ratatui::style::{Color, Style};
 
 use super::{ReviewState, Status};
 use crate::output::{self, Line, Part, counted, safe, short_path, thousands};
+use crate::state_check::StateProblem;
 
 const DIM: Style = Style::new().dim();
 const GOOD: Style = Style::new().fg(Color::Green);
@@ -104,6 +105,9 @@ impl Status {
     }
 
     fn render_worker(&self) -> Part {
+        if let Some(StateProblem { message, fix }) = &self.problem {
+            return Part::styled(format!("{message}; fix: {fix}"), BAD);
+        }
         match (&self.worker, self.is_running) {
             (Some((pid, report)), _) => {
                 let age = output::age(report.since, self.now);
@@ -436,6 +440,7 @@ mod tests {
                 error: Some("the remote cannot be reached".to_owned()),
                 pause: None,
             }),
+            problem: None,
             is_running: true,
             worker: Some((
                 4711,

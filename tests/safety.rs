@@ -1,0 +1,178 @@
+//! What belongs to another user, is in nugget's way, or must not be replaced.
+
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::support::{Sandbox, fixture, wait_until};
+
+/// The state folder of the sandbox's only brain.
+fn state(sandbox: &Sandbox) -> PathBuf {
+    let mut brains = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap().flatten();
+    brains.next().unwrap().path()
+}
+
+fn end_session(sandbox: &Sandbox) -> std::process::Output {
+    let transcript = sandbox.path().join("5f8f6c3e-7c1d-4a52-9d7e-0a4b5c6d7e8f.jsonl");
+    std::fs::copy(fixture("transcripts/synthetic/flywheel.jsonl"), &transcript).unwrap();
+    let line = serde_json::json!({
+        "session_id": "5f8f6c3e-7c1d-4a52-9d7e-0a4b5c6d7e8f", "transcript_path": transcript,
+        "cwd": sandbox.path(), "hook_event_name": "SessionEnd", "reason": "other",
+    });
+    sandbox.run_with_input(&["capture-session"], format!("{line}\n").as_bytes())
+}
+
+fn both(output: &std::process::Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A brain whose configuration runs a program with every use of its remote.
+fn brain_of_a_stranger() -> (Sandbox, PathBuf) {
+    let mut sandbox = Sandbox::with_brain();
+    let mark = sandbox.path().join("mark");
+    let run = format!("touch {} #", mark.display());
+    sandbox.git(&["config", "core.sshCommand", &run]);
+    sandbox.git(&["config", "protocol.ext.allow", "always"]);
+    sandbox.git(&["remote", "add", "origin", "git@example.invalid:me/brain.git"]);
+    sandbox.git(&["config", "remote.origin.uploadpack", &run]);
+    // With this variable git takes every repository for another user's.
+    sandbox.variables.push(("GIT_TEST_ASSUME_DIFFERENT_OWNER".to_owned(), "1".to_owned()));
+    (sandbox, mark)
+}
+
+#[test]
+fn a_repository_of_another_user_runs_nothing() {
+    let (mut sandbox, mark) = brain_of_a_stranger();
+    for arguments in [&["doctor"][..], &["status"], &["sync"], &["ask", "why"], &["retry", "--all"]] {
+        sandbox.run(arguments);
+        assert!(!mark.exists(), "{arguments:?}");
+    }
+    let doctor = both(&sandbox.run(["doctor"]));
+    assert!(doctor.contains("detected dubious ownership in repository at"), "{doctor}");
+    assert!(doctor.contains("git config --global --add safe.directory"), "{doctor}");
+    let sync = sandbox.run(["sync"]);
+    assert!(!sync.status.success() && both(&sync).contains("dubious ownership"), "{}", both(&sync));
+    // The hook keeps the session, and no worker touches the repository.
+    assert!(end_session(&sandbox).status.success());
+    wait_until("the worker has refused", || {
+        let logs = std::fs::read_dir(state(&sandbox).join("logs")).unwrap().flatten();
+        logs.into_iter().any(|log| std::fs::read_to_string(log.path()).unwrap().contains("dubious ownership"))
+    });
+    assert!(!mark.exists());
+    let status = sandbox.json(["status", "--json"]);
+    assert_eq!(status["queue"]["queued"], 1, "{status}");
+    assert!(status["drainer"]["problem"].as_str().unwrap().contains("dubious ownership"), "{status}");
+    // What the person declares safe is used, as by git.
+    std::fs::write(sandbox.path().join(".gitconfig"), "[safe]\n\tdirectory = *\n").unwrap();
+    assert!(sandbox.json(["status", "--json"])["drainer"]["problem"].is_null());
+    // Nothing must run in the sandbox when it goes.
+    sandbox.variables.push(("NUGGET_DISABLE".to_owned(), "1".to_owned()));
+}
+
+#[test]
+fn a_repository_owned_by_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can give a file to another user");
+        return;
+    }
+    let sandbox = Sandbox::with_brain();
+    sandbox.ok(["sync"]);
+    std::os::unix::fs::chown(sandbox.brain().join(".git"), Some(12_345), None).unwrap();
+    let sync = sandbox.run(["sync"]);
+    assert!(!sync.status.success() && both(&sync).contains("dubious ownership"), "{}", both(&sync));
+}
+
+#[test]
+fn a_lock_that_cannot_be_opened_is_reported_and_given_up() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    let lock = state(&sandbox).join("drain.lock");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::create_dir(&lock).unwrap();
+    assert!(end_session(&sandbox).status.success());
+    let worker = sandbox.run(["drain"]);
+    assert!(!worker.status.success() && both(&worker).contains("drain.lock"), "{}", both(&worker));
+    let problem = sandbox.json(["status", "--json"])["drainer"]["problem"].clone();
+    assert!(problem.as_str().unwrap().contains("drain.lock"), "{problem}");
+    let doctor = both(&sandbox.run(["doctor"]));
+    assert!(doctor.contains("no worker can run") && doctor.contains("fix: "), "{doctor}");
+    wait_until("no process holds the standby lock", || !queue::is_held(&state(&sandbox).join("wait.lock")));
+    std::fs::remove_dir(&lock).unwrap();
+    sandbox.ok(["drain"]);
+    assert_eq!(sandbox.json(["status", "--json"])["queue"]["queued"], 0);
+}
+
+#[test]
+fn what_is_checked_out_does_not_decide_what_is_served_and_queued() {
+    let sandbox = Sandbox::with_brain();
+    let unit =
+        "---\ntype: pattern\ntitle: Bound every queue\n---\n\nA queue without a bound fills the memory.\n";
+    std::fs::create_dir_all(sandbox.brain().join("domains/queues/patterns")).unwrap();
+    std::fs::write(sandbox.brain().join("domains/queues/patterns/bound-every-queue.md"), unit).unwrap();
+    sandbox.git(&["add", "-A"]);
+    sandbox.git(&["commit", "-qm", "A unit"]);
+    sandbox.git(&["checkout", "-q", "--orphan", "elsewhere"]);
+    sandbox.git(&["rm", "-rqf", "."]);
+    assert!(!sandbox.brain().join("brain.yaml").exists());
+    assert!(sandbox.ok(["ask", "what fills the memory?"]).contains("Bound every queue"));
+    assert!(both(&end_session(&sandbox)).contains("queued"), "a hook queues");
+    sandbox.ok(["drain"]);
+    assert_eq!(sandbox.json(["status", "--json"])["queue"]["done"], 1);
+}
+
+#[test]
+fn an_export_never_replaces_what_is_no_regular_file() {
+    let sandbox = Sandbox::with_brain();
+    let pipe = sandbox.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let mut reader = std::process::Command::new("cat").arg(&pipe).stdout(Stdio::piped()).spawn().unwrap();
+    sandbox.ok(["export", "--format", "json", "-o", pipe.to_str().unwrap()]);
+    let mut text = String::new();
+    std::io::Read::read_to_string(reader.stdout.as_mut().unwrap(), &mut text).unwrap();
+    reader.wait().unwrap();
+    assert!(text.contains("\"units\""), "{text}");
+    assert!(std::fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+    sandbox.ok(["export", "--format", "json", "-o", "/dev/null"]);
+    assert!(std::fs::symlink_metadata("/dev/null").unwrap().file_type().is_char_device());
+}
+
+/// The files and folders below a folder that others may read or write.
+fn open_to_others(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let metadata = entry.metadata().unwrap();
+            if metadata.mode() & 0o077 != 0 {
+                found.push(entry.path());
+            }
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn state_and_settings_are_private_whatever_the_umask() {
+    let sandbox = Sandbox::new();
+    let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+    let script = "umask 000; set -e
+\"$1\" init --path \"$2\"; \"$1\" capture-session --wait --transcript \"$3\"; \"$1\" ask why";
+    let mut shell = std::process::Command::new("sh");
+    for (name, value) in sandbox.command().get_envs() {
+        shell.env(name, value.unwrap_or_default());
+    }
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_nugget")]).arg(sandbox.brain()).arg(&transcript);
+    let output = shell.output().unwrap();
+    assert!(output.status.success(), "{}", both(&output));
+    for folder in ["state/nugget", "config/nugget"] {
+        assert_eq!(open_to_others(&sandbox.path().join(folder)), [PathBuf::new(); 0]);
+    }
+    // A folder that was open is closed.
+    let logs = state(&sandbox).join("logs");
+    std::fs::set_permissions(&logs, std::fs::Permissions::from_mode(0o755)).unwrap();
+    sandbox.capture(&transcript);
+    assert_eq!(std::fs::metadata(&logs).unwrap().mode() & 0o777, 0o700);
+}
