@@ -71,17 +71,6 @@ impl EmbeddingModel {
         name == embed::BUILT_IN_NAME || name == self.name()
     }
 
-    /// Loads the model ahead of the only question of this process, as quickly as possible. An error is left
-    /// to the question, which meets it again.
-    pub(crate) fn preload_for_one_question(&self) {
-        #[cfg(test)]
-        if self.fake.is_some() {
-            return;
-        }
-        let settings = Settings { fast_start: true, ..self.settings.clone() };
-        let _ = self.load_once(&self.embedder, &settings);
-    }
-
     /// The tokenizer, which is a small part of the model.
     pub(crate) fn tokenizer(&self) -> Result<&Tokenizer, embed::Error> {
         self.tokenizer.get_or_try_init(|| Tokenizer::load(&self.settings))
@@ -101,11 +90,6 @@ impl EmbeddingModel {
             true => Embedder::load_with(settings, || self.tokenizer().cloned()),
             false => Embedder::load(settings),
         })
-    }
-
-    /// Frees the memory of the models until they are needed again.
-    pub(crate) fn unload(&self) {
-        [&self.embedder, &self.built_in].into_iter().filter_map(|slot| slot.get()).for_each(Embedder::unload);
     }
 
     /// The vector of a question by the model of this name; [`supports`](Self::supports) says which there are.

@@ -172,18 +172,6 @@ impl Service {
         &self.index
     }
 
-    /// Loads the model on a thread of its own, in parallel to what is done before the only question of this
-    /// process.
-    pub fn preload_model(&self) {
-        let model = self.model.clone();
-        tokio::task::spawn_blocking(move || model.preload_for_one_question());
-    }
-
-    /// Frees the memory of the model; the next question or text loads it again.
-    pub fn unload_model(&self) {
-        self.model.unload();
-    }
-
     /// The model of the present index, if the settings name another one: it answers until everything is
     /// embedded again.
     pub fn outdated_index_model(&self) -> Option<String> {

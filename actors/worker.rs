@@ -53,9 +53,8 @@ pub fn drain(setup: &Setup, waiting: Option<LockGuard>) -> Result<DrainSummary, 
         setup,
         jobs: Jobs::new(Queue::open(&setup.places.queue())?),
         spool: Spool::new(setup.places.spool()),
-        // Shared by all rounds, so that it is loaded once. One session: a second copy of the weights would
-        // take 100 MB for little gain.
-        model: EmbeddingModel::new(embed::Settings { sessions_max: 1, ..setup.embed.clone() }),
+        // Shared by all rounds, so that it is loaded once.
+        model: EmbeddingModel::new(setup.embed.clone()),
         pace: Pace::default(),
     };
     worker.drain(waiting)

@@ -15,7 +15,7 @@ mod status;
 mod sweep;
 pub(crate) mod transcript;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
@@ -53,32 +53,6 @@ pub(crate) enum Bench {
     Parts(parts::PartsBenchArgs),
     /// List all benchmarks
     List,
-}
-
-/// Selects the runtime of the model.
-#[derive(Clone, clap::Args)]
-pub(crate) struct RuntimeArgs {
-    /// The ONNX Runtime library; without it, only the built-in runtime is measured
-    #[arg(long, env = "ORT_DYLIB_PATH", value_name = "PATH")]
-    runtime: Option<PathBuf>,
-}
-
-impl RuntimeArgs {
-    /// The runtimes to measure: the built-in one, and the library if there is one.
-    fn all(&self) -> Vec<(&'static str, Option<&Path>)> {
-        let mut all = vec![("tract", None)];
-        all.extend(self.library().map(|library| ("onnx_runtime", Some(library))));
-        all
-    }
-
-    /// The library if there is one, as it is faster.
-    fn best(&self) -> (&'static str, Option<&Path>) {
-        self.library().map_or(("tract", None), |library| ("onnx_runtime", Some(library)))
-    }
-
-    fn library(&self) -> Option<&Path> {
-        self.runtime.as_deref().filter(|path| !path.as_os_str().is_empty())
-    }
 }
 
 /// Runs one benchmark, or all of them with default arguments, and prints each result.
@@ -142,23 +116,8 @@ fn defaults<A: clap::Args>() -> Result<A> {
 }
 
 /// Loads the model in this process, for the baselines.
-fn embedder(runtime: Option<&Path>) -> Result<Embedder> {
-    let settings = Settings { runtime_library: runtime.map(Path::to_owned), ..Settings::default() };
-    Ok(Embedder::load(&settings)?)
-}
-
-/// A sandbox whose processes run the model with this runtime.
-fn sandbox_with_runtime(binary: &Path, runtime: Option<&Path>) -> Result<Sandbox> {
-    let mut sandbox = Sandbox::new(binary)?;
-    use_runtime(&mut sandbox, runtime);
-    Ok(sandbox)
-}
-
-fn use_runtime(sandbox: &mut Sandbox, runtime: Option<&Path>) {
-    sandbox.variables.retain(|(name, _)| name != "NUGGET_EMBED_RUNTIME_LIBRARY");
-    if let Some(runtime) = runtime {
-        sandbox.variables.push(("NUGGET_EMBED_RUNTIME_LIBRARY".to_owned(), runtime.display().to_string()));
-    }
+fn embedder() -> Result<Embedder> {
+    Ok(Embedder::load(&Settings::default())?)
 }
 
 /// Starts a server, which must not be killed.

@@ -235,21 +235,9 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "idle",
-        title: "Memory of a server 35 seconds after an answer, 1,000 units",
+        title: "Memory of a server five seconds after an answer, 1,000 units",
         runner: Runner::Stress("bench idle", "bench idle --units 100 --quiet 1"),
-        figures: &[
-            figure("resident, built-in runtime", "/after_one_answer/tract/resident_mb", "MB"),
-            figure("resident, ONNX Runtime", "?/after_one_answer/onnx_runtime/resident_mb", "MB"),
-        ],
-    },
-    Row {
-        name: "idle-2",
-        title: "Memory of a server two seconds after an answer, 1,000 units",
-        runner: Runner::Stress("bench idle --quiet 2", "bench idle --units 100 --quiet 2"),
-        figures: &[
-            figure("resident, built-in runtime", "/after_one_answer/tract/resident_mb", "MB"),
-            figure("resident, ONNX Runtime", "?/after_one_answer/onnx_runtime/resident_mb", "MB"),
-        ],
+        figures: &[figure("resident", "/after_one_answer/resident_mb", "MB")],
     },
     Row {
         name: "session-start",
@@ -294,10 +282,9 @@ const ROWS: &[Row] = &[
         title: "`nugget ask --no-llm` from exec to exit, 1,000 units",
         runner: Runner::Stress("bench ask", "bench ask --units 100 --queries 3"),
         figures: &[
-            figure("built-in runtime, p50", "/ask/tract/p50_ms", "ms"),
-            figure("to a process that does nothing", "/ask/tract/p50_to_true", "×"),
-            figure("to `nugget --version`", "/ask/tract/p50_to_version", "×"),
-            figure("ONNX Runtime, p50", "?/ask/onnx_runtime/p50_ms", "ms"),
+            figure("p50", "/ask/p50_ms", "ms"),
+            figure("to a process that does nothing", "/ask/p50_to_true", "×"),
+            figure("to `nugget --version`", "/ask/p50_to_version", "×"),
         ],
     },
     Row {

@@ -47,8 +47,10 @@ fn runtime_reports_what_runs_the_model() {
     let printed = sandbox.json(["runtime", "--json"]);
     assert!(printed["runtime"].is_string() && printed["load_ms"].as_f64().unwrap() > 0.0, "{printed}");
     let mut command = sandbox.command();
-    command.args(["runtime"]).env("ORT_DYLIB_PATH", "/nonexistent/libonnxruntime.so");
+    command.args(["runtime"]).env("NUGGET_EMBED_MODEL", "/nonexistent/model.onnx");
+    command.env("ORT_DYLIB_PATH", "/nonexistent/libonnxruntime.so");
     let text = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    assert!(text.contains("no ONNX Runtime library") && text.contains("nugget runtime install"), "{text}");
     assert!(text.contains("skipped /nonexistent/libonnxruntime.so: not an ONNX Runtime library"), "{text}");
 }
 

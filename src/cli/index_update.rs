@@ -17,10 +17,6 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(6 * 3600);
 /// Updates the index before a question is answered. If the settings name another model, which takes long, a
 /// background process does it and the present index answers.
 pub(crate) async fn update_before_question(service: &Service, setup: &Setup) {
-    // A first index embeds many texts, for which the model is loaded differently.
-    if service.index().pin().is_ok_and(|snapshot| snapshot.generation() > 0) {
-        service.preload_model();
-    }
     let Some(present) = service.outdated_index_model() else {
         if let Err(error) = update(service, Mode::Changed).await {
             output::note(&format!(

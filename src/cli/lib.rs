@@ -128,7 +128,7 @@ enum Command {
     Spend(commands::spend::SpendArgs),
     /// Print the effective settings and their origins
     Config(commands::config::ConfigArgs),
-    /// Show the model runtime, or install a faster one
+    /// Show the model runtime, or install the ONNX Runtime
     Runtime(commands::runtime::RuntimeArgs),
     /// Measure the search on questions with known answers
     Eval(commands::eval::EvalArgs),

@@ -73,7 +73,6 @@ pub(crate) fn embedding(config: &Config) -> embed::Settings {
         model,
         runtime_library: config.path("embed.runtime_library"),
         runtime_folder: Some(brain::paths::runtime_folder()),
-        ..embed::Settings::default()
     }
 }
 

@@ -1,12 +1,11 @@
 //! The embedder: a model with its tokenizer.
 
-use std::time::Instant;
-
-use crate::built_in::{BUILT_IN_DIMENSIONS, BUILT_IN_NAME};
+use crate::built_in::{BUILT_IN_DIMENSIONS, BUILT_IN_MODEL, BUILT_IN_NAME};
 use crate::error::Error;
+use crate::minilm::MiniLm;
+use crate::onnx_session::OnnxSession;
 use crate::provider::{Purpose, RemoteClient};
-use crate::runtime::Runtime;
-use crate::session_pool::{Priority, SessionPool};
+use crate::runtime::{Runtime, find_runtime};
 use crate::settings::{ModelChoice, OnnxModel, Settings};
 use crate::tokenizer::Tokenizer;
 use crate::vector::normalized;
@@ -19,10 +18,13 @@ pub struct Embedder {
     engine: Engine,
 }
 
+/// Each runs one text at a time: this is the fastest on a CPU, and a vector then depends on nothing but its text.
 enum Engine {
-    /// Runs one text at a time: this is the fastest on a CPU, and a vector then depends on nothing but its text.
-    Local {
-        sessions: SessionPool,
+    /// The built-in model, without a runtime.
+    BuiltIn(MiniLm),
+    /// A model in the ONNX Runtime.
+    Onnx {
+        session: OnnxSession,
         query_prefix: String,
         document_prefix: String,
     },
@@ -30,8 +32,8 @@ enum Engine {
 }
 
 impl Embedder {
-    /// Opens the model, its tokenizer and the runtime (0.1 to 0.3 s for the built-in model). The first call of a process
-    /// chooses the runtime. Nothing is sent to a provider yet.
+    /// Opens the model and its tokenizer (15 ms for the built-in ones, nearly all for the tokenizer). Nothing is sent to a
+    /// provider yet.
     ///
     /// # Errors
     /// If a file of the user's own model is missing or invalid, or the model has unknown inputs or outputs; if the
@@ -40,14 +42,13 @@ impl Embedder {
         Self::load_with(settings, || Tokenizer::load(settings))
     }
 
-    /// The same with a tokenizer that was loaded with these settings elsewhere, so that a process holds one. It is called
-    /// for while the model loads.
+    /// The same with a tokenizer that was loaded with these settings elsewhere, so that a process holds one.
     ///
     /// # Errors
     /// As for [`Embedder::load`], and those of `tokenizer`.
     pub fn load_with(
         settings: &Settings,
-        tokenizer: impl FnOnce() -> Result<Tokenizer, Error> + Send,
+        tokenizer: impl FnOnce() -> Result<Tokenizer, Error>,
     ) -> Result<Self, Error> {
         if let ModelChoice::Remote(remote) = &settings.model {
             let remote = RemoteClient::open(remote)?;
@@ -58,32 +59,19 @@ impl Embedder {
                 engine: Engine::Remote(remote),
             });
         }
-        let begun = Instant::now();
-        let (tokenizer, sessions) = std::thread::scope(|scope| {
-            let tokenizer = scope.spawn(tokenizer);
-            let sessions = SessionPool::open(settings);
-            (tokenizer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), sessions)
-        });
-        let (tokenizer, sessions) = (tokenizer?, sessions?);
-        tracing::info!(ms = begun.elapsed().as_millis() as u64, runtime = %sessions.runtime(), "loaded the model");
-        let mut dimensions = BUILT_IN_DIMENSIONS;
-        let (mut query_prefix, mut document_prefix) = (String::new(), String::new());
-        if let ModelChoice::Onnx(own) = &settings.model {
-            let probe = tokenizer.model_input("", "what does this model answer?")?;
-            dimensions = sessions.run(&probe, Priority::Query)?.len();
-            query_prefix.clone_from(&own.query_prefix);
-            document_prefix.clone_from(&own.document_prefix);
-        }
-        let engine = Engine::Local { sessions, query_prefix, document_prefix };
+        let ModelChoice::Onnx(own) = &settings.model else {
+            return Ok(Self {
+                name: model_name(settings),
+                dimensions: BUILT_IN_DIMENSIONS,
+                tokenizer: tokenizer()?,
+                engine: Engine::BuiltIn(MiniLm::read(BUILT_IN_MODEL)?),
+            });
+        };
+        let (tokenizer, session) = (tokenizer()?, OnnxSession::open(own, settings)?);
+        let dimensions = session.run(&tokenizer.model_input("", "what does this model answer?")?)?.len();
+        let (query_prefix, document_prefix) = (own.query_prefix.clone(), own.document_prefix.clone());
+        let engine = Engine::Onnx { session, query_prefix, document_prefix };
         Ok(Self { name: model_name(settings), dimensions, tokenizer, engine })
-    }
-
-    /// Frees the model's weights (about 60 MB); the next text loads them again, in 0.1 to 0.2 s. For a process that has
-    /// been idle for minutes. The tokenizer stays loaded.
-    pub fn unload(&self) {
-        if let Engine::Local { sessions, .. } = &self.engine {
-            sessions.close_free();
-        }
     }
 
     /// The name with which the index labels the vectors: vectors of equal names are comparable.
@@ -97,7 +85,7 @@ impl Embedder {
     }
 
     /// The vector of a part of a document: `[dimensions] f32`, L2-normalised. Text beyond the model's token limit is
-    /// ignored. Waits while a query needs the session.
+    /// ignored.
     ///
     /// # Errors
     /// [`Error::Empty`] for a text without visible characters; otherwise if the model fails.
@@ -105,7 +93,7 @@ impl Embedder {
         self.embed(text, Purpose::Document)
     }
 
-    /// The vector of a query: `[dimensions] f32`, L2-normalised. It is computed before waiting documents.
+    /// The vector of a query: `[dimensions] f32`, L2-normalised.
     ///
     /// # Errors
     /// As for [`Embedder::embed_document`].
@@ -119,7 +107,9 @@ impl Embedder {
     /// The first error of [`Embedder::embed_document`].
     pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
         match &self.engine {
-            Engine::Local { .. } => texts.iter().map(|text| self.embed_document(text)).collect(),
+            Engine::BuiltIn(_) | Engine::Onnx { .. } => {
+                texts.iter().map(|text| self.embed_document(text)).collect()
+            }
             Engine::Remote(remote) => {
                 if texts.iter().any(|text| self.tokenizer.is_blank(text)) {
                     return Err(Error::Empty);
@@ -133,7 +123,8 @@ impl Embedder {
     /// What computes the vectors.
     pub fn runtime(&self) -> Runtime {
         match &self.engine {
-            Engine::Local { sessions, .. } => sessions.runtime(),
+            Engine::BuiltIn(_) => Runtime::BuiltIn,
+            Engine::Onnx { session, .. } => session.runtime(),
             Engine::Remote(remote) => Runtime::for_provider(remote.settings()),
         }
     }
@@ -148,19 +139,18 @@ impl Embedder {
         if self.tokenizer.is_blank(text) {
             return Err(Error::Empty);
         }
-        let (sessions, prefix, priority) = match (&self.engine, purpose) {
-            (Engine::Local { sessions, query_prefix, .. }, Purpose::Query) => {
-                (sessions, query_prefix, Priority::Query)
+        let vector = match (&self.engine, purpose) {
+            (Engine::BuiltIn(model), _) => model.embed(&self.tokenizer.model_input("", text)?),
+            (Engine::Onnx { session, query_prefix, .. }, Purpose::Query) => {
+                session.run(&self.tokenizer.model_input(query_prefix, text)?)?
             }
-            (Engine::Local { sessions, document_prefix, .. }, Purpose::Document) => {
-                (sessions, document_prefix, Priority::Document)
+            (Engine::Onnx { session, document_prefix, .. }, Purpose::Document) => {
+                session.run(&self.tokenizer.model_input(document_prefix, text)?)?
             }
             (Engine::Remote(remote), purpose) => {
                 return remote.embed(&[text], purpose)?.pop().ok_or(Error::Empty);
             }
         };
-        let input = self.tokenizer.model_input(prefix, text)?;
-        let vector = sessions.run(&input, priority)?;
         if vector.len() != self.dimensions {
             let what = format!("{} numbers, expected {}", vector.len(), self.dimensions);
             return Err(Error::Outputs { model: self.name.clone(), what });
@@ -196,13 +186,15 @@ pub fn known_dimensions(settings: &Settings) -> Result<Option<usize>, Error> {
     }
 }
 
-/// Checks these settings without loading the model or sending a request: that a provider has its key.
+/// Checks these settings without loading the model or sending a request: that a provider has its key, and the user's own
+/// model its runtime.
 ///
 /// # Errors
-/// [`Error::NoKey`] or [`Error::UnknownDimensions`], and errors of reading the key.
+/// [`Error::NoLibrary`], [`Error::NoKey`] or [`Error::UnknownDimensions`], and errors of reading the key.
 pub fn check_settings(settings: &Settings) -> Result<(), Error> {
     match &settings.model {
         ModelChoice::Remote(remote) => remote.check(),
+        ModelChoice::Onnx(_) if find_runtime(settings).0 == Runtime::Missing => Err(Error::NoLibrary),
         ModelChoice::BuiltIn | ModelChoice::Onnx(_) => Ok(()),
     }
 }

@@ -21,6 +21,12 @@ pub enum Error {
     Inputs { model: String, what: String },
     #[error("{model} gives no usable vector: {what}")]
     Outputs { model: String, what: String },
+    #[error(
+        "a model of your own needs the ONNX Runtime library, and none was found: run `nugget runtime install`"
+    )]
+    NoLibrary,
+    #[error("the built-in model is damaged")]
+    Damaged,
     #[error("failed to tokenize a text of {bytes} bytes")]
     Tokenize { bytes: usize, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("failed to run {model}")]

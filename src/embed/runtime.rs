@@ -1,5 +1,4 @@
-//! The choice of the model runtime: the ONNX Runtime library if there is one, otherwise tract, which is part of the
-//! binary.
+//! What computes vectors, and the search for the ONNX Runtime library that a model of the user's own needs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,15 +12,17 @@ use crate::settings::{ModelChoice, Provider, RemoteModel, Settings};
 /// What computes the vectors in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Runtime {
-    /// The library of ONNX Runtime 1.`minor`: two to three times as fast as tract.
+    /// The library of ONNX Runtime 1.`minor`.
     OnnxRuntime {
         /// The minor version.
         minor: u32,
         /// The library's file.
         library: PathBuf,
     },
-    /// Pure Rust, in the binary, always available.
-    Tract,
+    /// The forward pass of the built-in model, always available.
+    BuiltIn,
+    /// Nothing: the user's own model needs the ONNX Runtime library, and there is none.
+    Missing,
     /// No runtime in this process: a provider computes the vectors.
     Provider {
         /// The protocol.
@@ -43,7 +44,8 @@ impl fmt::Display for Runtime {
             Self::OnnxRuntime { minor, library } => {
                 write!(f, "ONNX Runtime 1.{minor} ({})", library.display())
             }
-            Self::Tract => f.write_str("tract (built in)"),
+            Self::BuiltIn => f.write_str("built in"),
+            Self::Missing => f.write_str("no ONNX Runtime library"),
             Self::Provider { provider, url } => write!(f, "{provider} at {url}"),
         }
     }
@@ -60,6 +62,9 @@ static BACKEND: OnceLock<Result<Backend, String>> = OnceLock::new();
 
 /// The backend of the process, which the first call chooses.
 pub(crate) fn backend(settings: &Settings) -> Result<&'static Backend, Error> {
+    if find(settings).0 == Runtime::Missing {
+        return Err(Error::NoLibrary);
+    }
     BACKEND.get_or_init(|| choose(settings)).as_ref().map_err(|what| Error::Runtime(what.clone()))
 }
 
@@ -67,8 +72,9 @@ pub(crate) fn backend(settings: &Settings) -> Result<&'static Backend, Error> {
 /// Nothing is started.
 pub fn find_runtime(settings: &Settings) -> (Runtime, Vec<String>) {
     match &settings.model {
+        ModelChoice::BuiltIn => (Runtime::BuiltIn, Vec::new()),
         ModelChoice::Remote(remote) => (Runtime::for_provider(remote), Vec::new()),
-        ModelChoice::BuiltIn | ModelChoice::Onnx(_) => find(settings),
+        ModelChoice::Onnx(_) => find(settings),
     }
 }
 
@@ -83,7 +89,7 @@ fn find(settings: &Settings) -> (Runtime, Vec<String>) {
             Err(why) => skipped.push(format!("{}: {why}", candidate.display())),
         }
     }
-    (Runtime::Tract, skipped)
+    (Runtime::Missing, skipped)
 }
 
 /// The minor version of the ONNX Runtime library at this path, if it is usable.
@@ -105,17 +111,10 @@ fn choose(settings: &Settings) -> Result<Backend, String> {
     for reason in &skipped {
         tracing::warn!(reason, "skipped a runtime library");
     }
-    let builder = match &runtime {
-        Runtime::OnnxRuntime { library, .. } => {
-            ort::init_from(library).map_err(|e| format!("{}: {e}", library.display()))?
-        }
-        Runtime::Tract | Runtime::Provider { .. } => {
-            if !ort::set_api(ort_tract::api()) {
-                return Err("another runtime was chosen before".to_owned());
-            }
-            ort::init()
-        }
+    let Runtime::OnnxRuntime { library, .. } = &runtime else {
+        return Err("there is no ONNX Runtime library".to_owned());
     };
+    let builder = ort::init_from(library).map_err(|e| format!("{}: {e}", library.display()))?;
     let environment = builder.build().map_err(|e| e.to_string())?;
     tracing::debug!(%runtime, "chose the model runtime");
     Ok(Backend { environment, runtime })
@@ -175,7 +174,7 @@ mod tests {
         let library = PathBuf::from("/opt/libonnxruntime.so");
         let shown = Runtime::OnnxRuntime { minor: 24, library }.to_string();
         assert_eq!(shown, "ONNX Runtime 1.24 (/opt/libonnxruntime.so)");
-        assert_eq!(Runtime::Tract.to_string(), "tract (built in)");
+        assert_eq!(Runtime::BuiltIn.to_string(), "built in");
     }
 
     #[cfg(target_os = "linux")]

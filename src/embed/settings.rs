@@ -4,24 +4,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The default of [`Settings::sessions_max`].
-pub const SESSIONS_MAX_DEFAULT: usize = 2;
-
-/// The model, its runtime, and the limit of its copies.
-#[derive(Clone, Debug)]
+/// The model and its runtime.
+#[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// The model.
     pub model: ModelChoice,
     /// The ONNX Runtime library (1.24 or later), or its folder. Without it, `ORT_DYLIB_PATH`, the folder of the
-    /// executable and `runtime_folder` are searched; if none has a library, the built-in runtime is used.
+    /// executable and `runtime_folder` are searched. Only an ONNX model of the user's needs one.
     pub runtime_library: Option<PathBuf>,
     /// The folder of downloaded libraries.
     pub runtime_folder: Option<PathBuf>,
-    /// Whether to load fast rather than to run fast: for a process that embeds one question.
-    pub fast_start: bool,
-    /// The limit of open sessions; at least 1. Each holds the model's weights (about 60 MB) and runs one text at a time
-    /// on one thread.
-    pub sessions_max: usize,
 }
 
 /// A model.
@@ -67,18 +59,6 @@ pub enum Pooling {
     Cls,
     /// The model pools by itself: its output `sentence_embedding` is used.
     None,
-}
-
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            model: ModelChoice::BuiltIn,
-            runtime_library: None,
-            runtime_folder: None,
-            fast_start: false,
-            sessions_max: SESSIONS_MAX_DEFAULT,
-        }
-    }
 }
 
 /// A protocol for embeddings.

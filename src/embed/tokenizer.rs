@@ -113,7 +113,7 @@ impl Tokenizer {
     }
 
     /// The token ids of a text for the model: with special tokens, truncated to the limit.
-    pub(crate) fn model_input(&self, prefix: &str, text: &str) -> Result<Vec<i64>, Error> {
+    pub(crate) fn model_input(&self, prefix: &str, text: &str) -> Result<Vec<u32>, Error> {
         let failed = |source| Error::Tokenize { bytes: text.len(), source };
         let inner = &self.shared.inner;
         let head = match prefix {
@@ -128,7 +128,7 @@ impl Tokenizer {
         let room = self.shared.tokens_max.saturating_sub(special).max(1);
         encoding.truncate(room, 0, TruncationDirection::Right);
         let encoding = inner.post_process(encoding, None, true).map_err(failed)?;
-        Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
+        Ok(encoding.get_ids().to_vec())
     }
 
     /// The part of a text that can be within the limit.

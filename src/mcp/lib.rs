@@ -59,9 +59,6 @@ const BACKGROUND_CHECK_INTERVAL: Duration = Duration::from_millis(3000);
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 /// How often a waiting client is sent the progress of the index.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
-/// A server that has been idle for so long unloads the model: of the sessions that are open on a machine most are
-/// idle, and to load it again takes less than a quarter of a second.
-const UNLOAD_AFTER: Duration = Duration::from_secs(5 * 60);
 /// How often a server makes sure that a worker runs if captures are queued.
 const ENSURE_WORKER_EVERY: Duration = Duration::from_secs(45);
 /// The longest task description that is used, in characters.
@@ -117,7 +114,6 @@ pub async fn serve(setup: &Setup, settings: Settings) -> Result<(), Error> {
         begun: Instant::now(),
         checked_at: Arc::new(AtomicU64::new(0)),
         check_took: Arc::new(AtomicU64::new(0)),
-        calls: Arc::new(AtomicU64::new(0)),
         progress_file: setup.places.indexing().into(),
     };
     tracing::info!(process = std::process::id(), brain = %setup.brain.root().display(), "serving");
@@ -281,8 +277,6 @@ struct Nugget {
     checked_at: Arc<AtomicU64>,
     /// Milliseconds that the last check took that found no change.
     check_took: Arc<AtomicU64>,
-    /// How many questions were answered.
-    calls: Arc<AtomicU64>,
     /// The file with the progress of the index, whichever process builds it.
     progress_file: Arc<Path>,
 }
@@ -334,7 +328,6 @@ impl Nugget {
                 return Err(ErrorData::internal_error("cancelled", None));
             }
         };
-        self.unload_when_idle();
         Ok(match answer {
             Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
             Ok(Err(error)) => failed(&error),
@@ -428,21 +421,6 @@ impl Nugget {
                 return std::future::pending().await;
             }
         }
-    }
-
-    /// Unloads the model unless another call comes first.
-    fn unload_when_idle(&self) {
-        let calls = Arc::clone(&self.calls);
-        let nth = calls.fetch_add(1, Ordering::SeqCst) + 1;
-        let service = Arc::downgrade(&self.service);
-        tokio::spawn(async move {
-            tokio::time::sleep(UNLOAD_AFTER).await;
-            if calls.load(Ordering::SeqCst) == nth
-                && let Some(service) = service.upgrade()
-            {
-                service.unload_model();
-            }
-        });
     }
 
     /// Brings the index up to date with the files, within bounds.

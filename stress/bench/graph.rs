@@ -14,7 +14,7 @@ use knowledge::{Domain, Unit, UnitId, UnitType};
 use serde_json::{Value, json};
 
 use super::corpus::{Corpus, SYNTHETIC};
-use super::{RuntimeArgs, embedder};
+use super::embedder;
 use crate::timing::{Durations, hundredths, ratio};
 
 #[derive(clap::Args)]
@@ -28,8 +28,6 @@ pub(crate) struct GraphBenchArgs {
     /// A folder with `corpus.jsonl` and `queries.jsonl`, see stress/datasets; may be repeated
     #[arg(long, value_name = "DIR")]
     data: Vec<PathBuf>,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
 }
 
 const RECALL_MIN: f64 = 0.98;
@@ -41,7 +39,7 @@ const BATCH: usize = 256;
 
 pub(crate) fn run(args: &GraphBenchArgs, seed: u64) -> Result<Value> {
     eprintln!("graph --seed {seed}, {} chunks", args.chunks);
-    let embedder = embedder(args.runtime.best().1)?;
+    let embedder = embedder()?;
     let (what, texts, vectors, queries) = if args.data.is_empty() {
         synthetic(args, seed, &embedder)?
     } else {

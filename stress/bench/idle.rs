@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use fastrand::Rng;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::corpus::{Corpus, SYNTHETIC};
-use super::{RuntimeArgs, embedder, limit, sandbox_with_runtime, start_server, use_runtime};
+use super::{embedder, limit, start_server};
 use crate::sandbox::{ProcessKind, Sandbox};
 use crate::timing::hundredths;
 
@@ -17,43 +17,33 @@ pub(crate) struct IdleBenchArgs {
     /// The number of units in the brain
     #[arg(long, default_value_t = 1_000)]
     units: usize,
-    /// Seconds without a question before the memory is read; the model is unloaded after five minutes
+    /// Seconds without a question before the memory is read
     #[arg(long, default_value_t = 5)]
     quiet: u64,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
 }
 
 const MEGABYTES_MAX: f64 = 120.0;
 
 pub(crate) fn run(args: &IdleBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
     eprintln!("idle --seed {seed}, {} units", args.units);
-    let (_, library) = args.runtime.best();
-    let mut sandbox = sandbox_with_runtime(binary, library)?;
-    let corpus = Corpus::new(seed, args.units, &embedder(library)?)?;
+    let sandbox = Sandbox::new(binary)?;
+    let corpus = Corpus::new(seed, args.units, &embedder()?)?;
     let written = corpus.write(&sandbox)?;
     sandbox.run_ok(&["index"])?;
-    let (mut figures, mut limits) = (Map::new(), Map::new());
-    for (name, library) in args.runtime.all() {
-        use_runtime(&mut sandbox, library);
-        let mut server = start_server(&sandbox)?;
-        let before = memory(&sandbox)?;
-        server.ask(&corpus.question(&mut Rng::with_seed(seed)))?.context("the server was killed")?;
-        let at_once = memory(&sandbox)?;
-        let after = memory_after(&sandbox, Duration::from_secs(args.quiet))?;
-        server.shut_down()?;
-        limits.insert(name.to_owned(), limit(after.resident, MEGABYTES_MAX));
-        figures.insert(
-            name.to_owned(),
-            json!({
-                "resident_mb": after.resident, "private_mb": after.private,
-                "resident_to_right_after_answer": hundredths(after.resident / at_once.resident),
-                "resident_to_before_question": hundredths(after.resident / before.resident),
-            }),
-        );
-    }
+    let mut server = start_server(&sandbox)?;
+    let before = memory(&sandbox)?;
+    server.ask(&corpus.question(&mut Rng::with_seed(seed)))?.context("the server was killed")?;
+    let at_once = memory(&sandbox)?;
+    let after = memory_after(&sandbox, Duration::from_secs(args.quiet))?;
+    server.shut_down()?;
     Ok(json!({
-        "units": args.units, "quiet_seconds": args.quiet, "chunks": written.chunks, "brain": SYNTHETIC, "after_one_answer": figures, "limits": limits,
+        "units": args.units, "quiet_seconds": args.quiet, "chunks": written.chunks, "brain": SYNTHETIC,
+        "after_one_answer": {
+            "resident_mb": after.resident, "private_mb": after.private,
+            "resident_to_right_after_answer": hundredths(after.resident / at_once.resident),
+            "resident_to_before_question": hundredths(after.resident / before.resident),
+        },
+        "limits": { "resident_mb": limit(after.resident, MEGABYTES_MAX) },
     }))
 }
 

@@ -12,7 +12,7 @@ use retrieve::Query;
 use serde_json::{Value, json};
 
 use super::corpus::Corpus;
-use super::{RuntimeArgs, embedder};
+use super::embedder;
 use crate::timing::hundredths;
 
 #[derive(clap::Args)]
@@ -25,12 +25,10 @@ pub(crate) struct PartsBenchArgs {
     /// The number of questions
     #[arg(long, default_value_t = 100)]
     queries: usize,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
 }
 
 pub(crate) fn run(args: &PartsBenchArgs, seed: u64) -> Result<Value> {
-    let embedder = embedder(args.runtime.best().1)?;
+    let embedder = embedder()?;
     let corpus = Corpus::new(seed, args.units, &embedder)?;
     let index = Index::open(&args.brain.join(".nugget"))?;
     let mut parts: BTreeMap<&str, f64> = BTreeMap::new();

@@ -12,7 +12,7 @@ use index::{Index, Mode, VectorCache};
 use serde_json::{Value, json};
 
 use super::corpus::{Corpus, SYNTHETIC, put_file, vector_cache_path};
-use super::{RuntimeArgs, embedder, limit, sandbox_with_runtime, start_server};
+use super::{embedder, limit, start_server};
 use crate::sandbox::Sandbox;
 use crate::timing::{Durations, hundredths};
 
@@ -27,8 +27,6 @@ pub(crate) struct IndexBenchArgs {
     /// How many times one file is changed
     #[arg(long, default_value_t = 20)]
     changes: usize,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
 }
 
 const MEGABYTES_PER_SECOND_MIN: f64 = 20.0;
@@ -39,10 +37,9 @@ const ROUNDS: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(args: &IndexBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
-    let (runtime, library) = args.runtime.best();
-    eprintln!("index --seed {seed}, {} units, {runtime}: {SYNTHETIC}", args.units);
-    let sandbox = sandbox_with_runtime(binary, library)?;
-    let embedder = embedder(library)?;
+    eprintln!("index --seed {seed}, {} units: {SYNTHETIC}", args.units);
+    let sandbox = Sandbox::new(binary)?;
+    let embedder = embedder()?;
     let corpus = Corpus::new(seed, args.units, &embedder)?;
     let written = corpus.write(&sandbox)?;
     let megabytes = written.bytes as f64 / 1e6;
@@ -73,10 +70,10 @@ pub(crate) fn run(args: &IndexBenchArgs, binary: &Path, seed: u64) -> Result<Val
 
     let unchanged = open_unchanged(&brain, &folder, &corpus)?;
     let (changed, searchable) = change_one_file(args, &sandbox, &corpus, &brain, &embedder)?;
-    let share = share_of_model(args, binary, library, &corpus)?;
+    let share = share_of_model(args, binary, &corpus)?;
 
     Ok(json!({
-        "runtime": runtime, "units": args.units, "chunks": written.chunks,
+        "units": args.units, "chunks": written.chunks,
         "markdown_mb": hundredths(megabytes), "brain": SYNTHETIC,
         "pipeline_mb_per_s": hundredths(rate(pipeline_ms)),
         "plan": plan.summary(), "publish": publish.summary(),
@@ -189,13 +186,8 @@ fn change_one_file(
 }
 
 /// Builds the same index with the model and with cached vectors, each in a process.
-fn share_of_model(
-    args: &IndexBenchArgs,
-    binary: &Path,
-    library: Option<&Path>,
-    corpus: &Corpus,
-) -> Result<Value> {
-    let sandbox = sandbox_with_runtime(binary, library)?;
+fn share_of_model(args: &IndexBenchArgs, binary: &Path, corpus: &Corpus) -> Result<Value> {
+    let sandbox = Sandbox::new(binary)?;
     let mut chunks = 0;
     for nth in 0..args.embedded.min(args.units) {
         let file = corpus.unit(nth);

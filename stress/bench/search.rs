@@ -15,7 +15,7 @@ use index::Index;
 use serde_json::{Value, json};
 
 use super::corpus::{Corpus, SYNTHETIC};
-use super::{RuntimeArgs, embedder, limit, sandbox_with_runtime, start_server};
+use super::{embedder, limit, start_server};
 use crate::sandbox::{McpClient, ProcessKind, Sandbox};
 use crate::timing::{Durations, hundredths, processor_ms, ratio};
 
@@ -33,8 +33,6 @@ pub(crate) struct SearchBenchArgs {
     /// The number of questions with a pause before each, after which the server checks the brain's files first
     #[arg(long, default_value_t = 20)]
     spaced: usize,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
 }
 
 /// Longer than a server relies on its last check of the files.
@@ -45,10 +43,9 @@ const WARM_UP: usize = 5;
 const CANDIDATES: usize = 50;
 
 pub(crate) fn run(args: &SearchBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
-    let (runtime, library) = args.runtime.best();
-    eprintln!("search --seed {seed}, {} units, {runtime}: {SYNTHETIC}", args.units);
-    let sandbox = sandbox_with_runtime(binary, library)?;
-    let embedder = embedder(library)?;
+    eprintln!("search --seed {seed}, {} units: {SYNTHETIC}", args.units);
+    let sandbox = Sandbox::new(binary)?;
+    let embedder = embedder()?;
     let corpus = Corpus::new(seed, args.units, &embedder)?;
     let started = Instant::now();
     let written = corpus.write(&sandbox)?;
@@ -82,7 +79,7 @@ pub(crate) fn run(args: &SearchBenchArgs, binary: &Path, seed: u64) -> Result<Va
         limits["p99_ms"] = limit(single.product.percentile(99), 60.0);
     }
     Ok(json!({
-        "runtime": runtime, "units": args.units, "chunks": baseline.chunks,
+        "units": args.units, "chunks": baseline.chunks,
         "markdown_mb": hundredths(written.bytes as f64 / 1e6), "brain": SYNTHETIC,
         "first_index_seconds": hundredths(index_seconds),
         "answers_with_units": hundredths(single.answered as f64 / args.queries.max(1) as f64),

@@ -1,4 +1,4 @@
-//! `nugget runtime`: shows what runs the embedding model, and installs a faster runtime.
+//! `nugget runtime`: shows what runs the embedding model, and installs the ONNX Runtime for a model of the user's own.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use brain::paths;
-use embed::{Embedder, ModelChoice, Runtime, Settings};
+use embed::{Embedder, Runtime, Settings};
 use serde_json::json;
 
 use crate::context::Context;
@@ -53,8 +53,8 @@ struct Build {
 }
 
 const AFTER: &str = "\
-A runtime in pure Rust is built in. The ONNX Runtime library is two to three
-times as fast. It is searched for at the setting `embed.runtime_library`, at
+The built-in model needs no runtime. A model of your own (`embed.model`) needs
+the ONNX Runtime library. It is searched for at `embed.runtime_library`, at
 ORT_DYLIB_PATH, beside the executable, and where `install` puts it.
 
 Examples:
@@ -105,8 +105,8 @@ impl RuntimeArgs {
 
 fn show(settings: &Settings, as_json: bool) -> Result<(), CliError> {
     let (runtime, passed_over) = embed::find_runtime(settings);
-    let is_remote = matches!(settings.model, ModelChoice::Remote(_));
-    let times = if is_remote { None } else { Some(measure(settings)?) };
+    let is_measured = !matches!(runtime, Runtime::Provider { .. } | Runtime::Missing);
+    let times = if is_measured { Some(measure(settings)?) } else { None };
     let model = embed::model_name(settings);
     if as_json {
         let milliseconds = |time: Duration| (time.as_secs_f64() * 10_000.0).round() / 10.0;
@@ -131,8 +131,8 @@ fn show(settings: &Settings, as_json: bool) -> Result<(), CliError> {
     for reason in &passed_over {
         text.push_str(&format!("skipped {}\n", output::safe(reason)));
     }
-    if runtime == Runtime::Tract {
-        text.push_str("`nugget runtime install` installs one that is two to three times as fast\n");
+    if runtime == Runtime::Missing {
+        text.push_str("hint: `nugget runtime install` installs it\n");
     }
     output::print(&text)
 }

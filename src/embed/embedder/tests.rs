@@ -1,12 +1,11 @@
-use std::fs;
-use std::path::Path;
-use std::sync::{Barrier, mpsc};
+use std::sync::Barrier;
 
 use knowledge::CountTokens;
 
 use super::*;
-use crate::built_in::{BUILT_IN_MODEL, BUILT_IN_TOKENIZER};
-use crate::settings::Pooling;
+use crate::built_in::BUILT_IN_TOKENIZER;
+
+mod own_model;
 
 fn embedder() -> Embedder {
     Embedder::load(&Settings::default()).unwrap()
@@ -16,47 +15,19 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     a.iter().zip(b).map(|(&x, &y)| f64::from(x) * f64::from(y)).sum()
 }
 
-/// Writes the built-in model and tokenizer as files of a user's own model.
-fn own_model(folder: &Path, pooling: Pooling) -> OnnxModel {
-    let (path, tokenizer) = (folder.join("my-encoder.onnx"), folder.join("tokenizer.json"));
-    fs::write(&path, BUILT_IN_MODEL).unwrap();
-    fs::write(&tokenizer, BUILT_IN_TOKENIZER).unwrap();
-    let (query_prefix, document_prefix) = (String::new(), String::new());
-    OnnxModel { path, tokenizer, pooling, query_prefix, document_prefix, tokens_max: None, name: None }
-}
-
-fn settings(own: OnnxModel) -> Settings {
-    Settings { model: ModelChoice::Onnx(own), ..Settings::default() }
-}
-
 #[test]
 fn the_built_in_model_gives_the_known_vector() {
     let embedder = embedder();
     let vector = embedder.embed_query("how do I close a pooled goroutine connection").unwrap();
-    // Computed once, by tract and by ONNX Runtime 1.31, which agree to 1e-6.
+    // Computed once, by ONNX Runtime 1.31.
     let known = [0.022_325, 0.023_354, -0.063_597, -0.017_413, -0.047_401, 0.022_299];
     assert_eq!(
         (vector.len(), embedder.dimensions(), embedder.model_name()),
         (384, 384, "all-MiniLM-L6-v2/w8")
     );
     for (x, known) in vector.iter().zip(known) {
-        assert!((x - known).abs() < 1e-4, "{x} is not {known} by {}", embedder.runtime());
+        assert!((x - known).abs() < 3e-6, "{x} is not {known} by {}", embedder.runtime());
     }
-}
-
-#[test]
-fn an_unloaded_model_loads_again_and_answers_as_before() {
-    let embedder = embedder();
-    let before = embedder.embed_query("how do I shut down a worker pool?").unwrap();
-    let open = || match &embedder.engine {
-        Engine::Local { sessions, .. } => sessions.open_now(),
-        Engine::Remote(_) => usize::MAX,
-    };
-    assert_eq!(open(), 1);
-    embedder.unload();
-    assert_eq!(open(), 0, "all sessions are closed");
-    assert_eq!(embedder.embed_query("how do I shut down a worker pool?").unwrap(), before);
-    assert_eq!(open(), 1);
 }
 
 #[test]
@@ -168,115 +139,4 @@ fn threads_embed_at_once_and_get_the_same_vectors() {
             });
         }
     });
-}
-
-#[test]
-fn a_waiting_query_gets_a_session_before_a_document() {
-    let embedder = Embedder::load(&Settings { sessions_max: 1, ..Settings::default() }).unwrap();
-    let Engine::Local { sessions, .. } = &embedder.engine else { panic!("the built-in model is local") };
-    let (got, order) = mpsc::channel();
-    let held = sessions.lease(Priority::Document).unwrap();
-    std::thread::scope(|scope| {
-        let query_got = got.clone();
-        scope.spawn(move || {
-            let _lease = sessions.lease(Priority::Query).unwrap();
-            query_got.send("query").unwrap();
-        });
-        while sessions.queries_waiting() == 0 {
-            std::thread::yield_now();
-        }
-        drop(held);
-        let _lease = sessions.lease(Priority::Document).unwrap();
-        got.send("document").unwrap();
-    });
-    drop(got);
-    assert_eq!(order.iter().collect::<Vec<_>>(), ["query", "document"]);
-}
-
-#[test]
-fn the_users_own_model_gives_the_same_vectors() {
-    let folder = tempfile::tempdir().unwrap();
-    let built_in = embedder().embed_query("the same model as a file").unwrap();
-    let mean = Embedder::load(&settings(own_model(folder.path(), Pooling::Mean))).unwrap();
-    assert_eq!(mean.dimensions(), 384);
-    assert!(cosine(&mean.embed_query("the same model as a file").unwrap(), &built_in) > 0.999_99);
-    let first = Embedder::load(&settings(own_model(folder.path(), Pooling::Cls))).unwrap();
-    assert!(cosine(&first.embed_query("the same model as a file").unwrap(), &built_in) < 0.99);
-    assert_ne!(mean.model_name(), first.model_name(), "vectors that cannot be compared have the same name");
-}
-
-#[test]
-fn prefixes_and_limits_of_the_users_model_are_applied() {
-    let folder = tempfile::tempdir().unwrap();
-    let plain = own_model(folder.path(), Pooling::None);
-    let mut prefixed = plain.clone();
-    prefixed.query_prefix = "query: ".into();
-    prefixed.tokens_max = Some(16);
-    let names = [&plain, &prefixed].map(|own| model_name(&settings(own.clone())));
-    assert!(names[0].starts_with("my-encoder@") && names[0].len() == "my-encoder@".len() + 8, "{names:?}");
-    assert_ne!(names[0], names[1]);
-    let (plain, prefixed) =
-        (Embedder::load(&settings(plain)).unwrap(), Embedder::load(&settings(prefixed)).unwrap());
-    assert_eq!(prefixed.embed_query("text").unwrap(), plain.embed_query("query: text").unwrap());
-    assert_eq!(prefixed.embed_document("text").unwrap(), plain.embed_document("text").unwrap());
-    assert_eq!(prefixed.tokenizer().model_input("", &"word ".repeat(99)).unwrap().len(), 16);
-    assert!(matches!(prefixed.embed_query(" "), Err(Error::Empty)));
-}
-
-#[test]
-fn the_name_of_the_users_model_depends_on_its_content() {
-    let folder = tempfile::tempdir().unwrap();
-    let own = own_model(folder.path(), Pooling::Mean);
-    let before = model_name(&settings(own.clone()));
-    assert_eq!(before, model_name(&settings(own.clone())));
-    let mut bytes = fs::read(&own.path).unwrap();
-    let last = bytes.len() - 1;
-    bytes[last] ^= 1;
-    fs::write(&own.path, bytes).unwrap();
-    assert_ne!(before, model_name(&settings(own.clone())));
-    fs::remove_file(&own.path).unwrap();
-    assert_eq!(model_name(&settings(own)), "my-encoder@unreadable");
-}
-
-#[test]
-fn a_model_that_does_not_load_gives_the_reason() {
-    let folder = tempfile::tempdir().unwrap();
-    let good = own_model(folder.path(), Pooling::Mean);
-    let fails = |own: OnnxModel| match Embedder::load(&settings(own)) {
-        Ok(_) => panic!("it loaded"),
-        Err(error) => error.to_string().replace(&folder.path().display().to_string(), "…"),
-    };
-    let absent = folder.path().join("absent");
-    assert_eq!(
-        fails(OnnxModel { path: absent.clone(), ..good.clone() }),
-        "failed to read the model …/absent"
-    );
-    assert_eq!(
-        fails(OnnxModel { tokenizer: absent, ..good.clone() }),
-        "failed to read the tokenizer …/absent"
-    );
-    assert_eq!(
-        fails(OnnxModel { tokenizer: good.path.clone(), ..good.clone() }),
-        "…/my-encoder.onnx is not a tokenizer (tokenizer.json)"
-    );
-    let not_a_model = fails(OnnxModel { path: good.tokenizer.clone(), ..good.clone() });
-    assert!(not_a_model.starts_with("…/tokenizer.json is not a model that"), "{not_a_model}");
-    // The names of an input and of an output, overwritten by others of the same length.
-    let renamed = |from: &[u8], to: &[u8]| {
-        let mut bytes = fs::read(&good.path).unwrap();
-        for at in 0..bytes.len() - from.len() {
-            if &bytes[at..at + from.len()] == from {
-                bytes[at..at + to.len()].copy_from_slice(to);
-            }
-        }
-        let path = folder.path().join("renamed.onnx");
-        fs::write(&path, bytes).unwrap();
-        path
-    };
-    let path = renamed(b"token_type_ids", b"position_idsss");
-    let inputs = fails(OnnxModel { path, ..good.clone() });
-    assert_eq!(inputs, "…/renamed.onnx has unsupported inputs: the input `position_idsss` is unknown");
-    let path = renamed(b"sentence_embedding", b"sentence_emneddimg");
-    let outputs = fails(OnnxModel { path, pooling: Pooling::None, ..good });
-    assert!(outputs.contains("has no output `sentence_embedding`"), "{outputs}");
 }

@@ -1,0 +1,219 @@
+//! The forward pass of the built-in model, all-MiniLM-L6-v2.
+//!
+//! The encoder of BERT (Devlin et al., 2019: <https://arxiv.org/abs/1810.04805>) with 6 layers, and the mean of its token
+//! vectors (Reimers and Gurevych, 2019: <https://arxiv.org/abs/1908.10084>). The weights are read in place, from the bytes of the
+//! binary: nothing is loaded. Arithmetic is f32. It has no runtime, no graph and no state: any number of threads may share it.
+
+use crate::error::Error;
+use crate::math::{Panel, WIDTH, add, gelu, layer_norm, multiply, softmax, widen};
+use crate::onnx::{Kind, Tensor, tensors};
+
+/// The length of a token's vector.
+const HIDDEN: usize = 384;
+const LAYERS: usize = 6;
+const HEADS: usize = 12;
+const HEAD: usize = HIDDEN / HEADS;
+const TOKENS_MAX: usize = 512;
+
+/// The model's weights.
+pub(crate) struct MiniLm {
+    words: Table,
+    positions: Table,
+    /// Of the only segment.
+    segment: Vec<f32>,
+    embeddings_norm: Norm,
+    layers: Vec<Layer>,
+}
+
+struct Layer {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    attention: Linear,
+    attention_norm: Norm,
+    intermediate: Linear,
+    output: Linear,
+    output_norm: Norm,
+}
+
+/// Rows of `HIDDEN` numbers, each an i8 times the row's scale.
+struct Table {
+    rows: &'static [[u8; HIDDEN]],
+    scales: Vec<f32>,
+}
+
+/// A linear layer: `[inputs, outputs]` weights, each an i8 times the output's scale.
+struct Linear {
+    weights: &'static [u8],
+    scales: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+struct Norm {
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl MiniLm {
+    /// Finds the weights in the bytes of the ONNX file.
+    pub(crate) fn read(model: &'static [u8]) -> Result<Self, Error> {
+        let tensors: Vec<Tensor<'static>> = tensors(model).collect();
+        Self::from_tensors(&tensors).ok_or_else(|| Error::Damaged)
+    }
+
+    fn from_tensors(tensors: &[Tensor<'static>]) -> Option<Self> {
+        let find = |name: &str, kind: Kind| {
+            tensors
+                .iter()
+                .find(|tensor| tensor.name == name && tensor.kind == kind)
+                .map(|tensor| tensor.bytes)
+        };
+        let floats = |name: &str| {
+            let bytes = find(name, Kind::F32)?;
+            Some(bytes.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect::<Vec<f32>>())
+        };
+        let table = |name: &str| {
+            let rows = find(&format!("{name}_q"), Kind::I8)?.as_chunks().0;
+            let scales = floats(&format!("{name}_s"))?;
+            (rows.len() == scales.len()).then_some(Table { rows, scales })
+        };
+        let norm = |name: &str| {
+            let (weight, bias) = (floats(&format!("{name}.weight"))?, floats(&format!("{name}.bias"))?);
+            (weight.len() == HIDDEN && bias.len() == HIDDEN).then_some(Norm { weight, bias })
+        };
+        let linear = |name: &str, inputs: usize| {
+            let weights = find(&format!("{name}.weight_t_q"), Kind::I8)?;
+            let (scales, bias) = (floats(&format!("{name}.weight_t_s"))?, floats(&format!("{name}.bias"))?);
+            let fits = weights.len() == inputs * bias.len()
+                && scales.len() == bias.len()
+                && bias.len().is_multiple_of(WIDTH);
+            fits.then_some(Linear { weights, scales, bias })
+        };
+        let layer = |number: usize| {
+            let name = |part: &str| format!("encoder.layer.{number}.{part}");
+            let intermediate = linear(&name("intermediate.dense"), HIDDEN)?;
+            Some(Layer {
+                query: linear(&name("attention.self.query"), HIDDEN)?,
+                key: linear(&name("attention.self.key"), HIDDEN)?,
+                value: linear(&name("attention.self.value"), HIDDEN)?,
+                attention: linear(&name("attention.output.dense"), HIDDEN)?,
+                attention_norm: norm(&name("attention.output.LayerNorm"))?,
+                output: linear(&name("output.dense"), intermediate.bias.len())?,
+                output_norm: norm(&name("output.LayerNorm"))?,
+                intermediate,
+            })
+        };
+        let mut segment = floats("token_type_embeddings")?;
+        segment.truncate(HIDDEN);
+        Some(Self {
+            words: table("word_embeddings")?,
+            positions: table("position_embeddings")?,
+            segment,
+            embeddings_norm: norm("embeddings.LayerNorm")?,
+            layers: (0..LAYERS).map(layer).collect::<Option<_>>()?,
+        })
+    }
+
+    /// The mean of the token vectors, `[384] f32`, not normalised. Tokens beyond the 512th are ignored, and so are those that
+    /// are not in the vocabulary.
+    pub(crate) fn embed(&self, ids: &[u32]) -> Vec<f32> {
+        let rows = ids.iter().filter_map(|&id| self.words.row(id as usize));
+        let rows: Vec<Vec<f32>> = rows.take(TOKENS_MAX).collect();
+        let tokens = rows.len();
+        let mut hidden = rows.concat();
+        for (position, row) in hidden.chunks_exact_mut(HIDDEN).enumerate() {
+            add(row, &self.segment);
+            add(row, &self.positions.row(position).unwrap_or_default());
+        }
+        self.embeddings_norm.apply(&mut hidden);
+        for layer in &self.layers {
+            layer.apply(&mut hidden);
+        }
+        let mut mean = vec![0.0; HIDDEN];
+        hidden.chunks_exact(HIDDEN).for_each(|row| add(&mut mean, row));
+        mean.iter_mut().for_each(|sum| *sum /= tokens.max(1) as f32);
+        mean
+    }
+}
+
+impl Table {
+    fn row(&self, index: usize) -> Option<Vec<f32>> {
+        let (row, scale) = (self.rows.get(index)?, self.scales[index]);
+        Some(row.iter().map(|&byte| f32::from(byte as i8) * scale).collect())
+    }
+}
+
+impl Norm {
+    fn apply(&self, rows: &mut [f32]) {
+        rows.chunks_exact_mut(HIDDEN).for_each(|row| layer_norm(row, &self.weight, &self.bias));
+    }
+}
+
+impl Linear {
+    /// `[rows, inputs]` to `[rows, outputs]`.
+    fn apply(&self, input: &[f32]) -> Vec<f32> {
+        let outputs = self.bias.len();
+        let inputs = self.weights.len() / outputs;
+        let rows = input.len() / inputs;
+        let mut output = vec![0.0; rows * outputs];
+        let mut panel = vec![[0.0; WIDTH]; inputs];
+        for column in (0..outputs).step_by(WIDTH) {
+            widen(self.weights, outputs, column, &mut panel);
+            multiply(input, inputs, &panel, &mut output[column..], outputs);
+        }
+        for row in output.chunks_exact_mut(outputs) {
+            for ((sum, scale), bias) in row.iter_mut().zip(&self.scales).zip(&self.bias) {
+                *sum = *sum * scale + bias;
+            }
+        }
+        output
+    }
+}
+
+impl Layer {
+    fn apply(&self, hidden: &mut Vec<f32>) {
+        let context = attend(&self.query.apply(hidden), &self.key.apply(hidden), &self.value.apply(hidden));
+        let mut attended = self.attention.apply(&context);
+        add(&mut attended, hidden);
+        self.attention_norm.apply(&mut attended);
+        let mut inner = self.intermediate.apply(&attended);
+        gelu(&mut inner);
+        *hidden = self.output.apply(&inner);
+        add(hidden, &attended);
+        self.output_norm.apply(hidden);
+    }
+}
+
+/// Scaled dot-product attention, head by head: all `[tokens, HIDDEN]`.
+fn attend(query: &[f32], key: &[f32], value: &[f32]) -> Vec<f32> {
+    let tokens = query.len() / HIDDEN;
+    let padded = tokens.next_multiple_of(WIDTH);
+    let mut context = vec![0.0; query.len()];
+    let mut scores = vec![0.0; tokens * padded];
+    let mut keys: Vec<Panel> = vec![[0.0; WIDTH]; HEAD];
+    let mut values: Vec<Panel> = vec![[0.0; WIDTH]; tokens];
+    let mut head_query = vec![0.0; tokens * HEAD];
+    let mut weights = vec![0.0; tokens * tokens];
+    for start in (0..HIDDEN).step_by(HEAD) {
+        for (row, query) in head_query.chunks_exact_mut(HEAD).zip(query.chunks_exact(HIDDEN)) {
+            row.copy_from_slice(&query[start..start + HEAD]);
+        }
+        for (column, block) in key.chunks(WIDTH * HIDDEN).enumerate() {
+            for (lane, token) in block.chunks_exact(HIDDEN).enumerate() {
+                keys.iter_mut().zip(&token[start..]).for_each(|(panel, x)| panel[lane] = *x);
+            }
+            multiply(&head_query, HEAD, &keys, &mut scores[column * WIDTH..], padded);
+        }
+        for (weights, scores) in weights.chunks_exact_mut(tokens).zip(scores.chunks_exact(padded)) {
+            weights.copy_from_slice(&scores[..tokens]);
+            softmax(weights, (HEAD as f32).sqrt().recip());
+        }
+        for column in (start..start + HEAD).step_by(WIDTH) {
+            for (panel, token) in values.iter_mut().zip(value.chunks_exact(HIDDEN)) {
+                panel.copy_from_slice(&token[column..column + WIDTH]);
+            }
+            multiply(&weights, tokens, &values, &mut context[column..], HIDDEN);
+        }
+    }
+    context
+}
