@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use brain::{Brain, Config, StatePaths};
+use brain::{Config, StatePaths};
 use embed::Tokenizer;
 use index::Index;
 use jiff::Timestamp;
