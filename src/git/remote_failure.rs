@@ -133,6 +133,8 @@ const PATTERNS: &[(RemoteFailure, &[&str])] = &[
             "ssl: ",
             "ssl_",
             "ssl connect error",
+            "tls connect error",
+            "ssl routines",
             "gnutls",
             "tls connection",
             "handshake",
