@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -34,7 +35,9 @@ const NO_SKEW: i64 = i64::MIN;
 /// The connection to one GitHub host with one token.
 #[derive(Debug)]
 pub(crate) struct HttpClient {
-    crab: Octocrab,
+    client: ReqwestService,
+    /// Made with the first request: octocrab spawns a task, for which it needs the runtime.
+    crab: OnceLock<Octocrab>,
     base: Url,
     host: String,
     token: Token,
@@ -83,20 +86,10 @@ impl HttpClient {
             .read_timeout(deadline)
             .build()
             .map_err(|error| Error::Client(error.into()))?;
-        // octocrab spawns a task, and panics without a runtime.
-        tokio::runtime::Handle::try_current().map_err(|error| Error::Client(error.into()))?;
-        // octocrab's own client repeats requests, follows redirects and supports no proxy; this one does not repeat
-        // or redirect, and uses proxies.
-        let built = OctocrabBuilder::new_empty()
-            .with_service(ReqwestService(client))
-            .with_auth(AuthState::None)
-            .build();
-        let crab = match built {
-            Ok(crab) => crab,
-            Err(never) => match never {},
-        };
+        let client = ReqwestService(client);
         Ok(Self {
-            crab,
+            client,
+            crab: OnceLock::new(),
             base,
             host,
             token: token.clone(),
@@ -176,10 +169,11 @@ impl HttpClient {
     async fn send_once(&self, url: Url, request: &ApiRequest<'_>) -> Result<ApiResponse, Error> {
         let builder = Request::builder().method(request.method.clone()).uri(url.as_str());
         // Adds the header `x-github-api-version`.
-        let built = self.crab.build_request(builder, request.body.as_ref());
+        let crab = self.crab.get_or_init(|| self.client.clone().into_octocrab());
+        let built = crab.build_request(builder, request.body.as_ref());
         let built = built.map_err(|error| Error::Client(error.into()))?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        let answer = self.crab.execute(built).await.map_err(|error| self.connection_error(&error))?;
+        let answer = crab.execute(built).await.map_err(|error| self.connection_error(&error))?;
         let (parts, mut stream) = answer.into_parts();
         let mut body = Vec::new();
         while let Some(frame) = stream.frame().await {
@@ -266,8 +260,19 @@ impl ApiResponse {
 
 /// Sends octocrab's requests with reqwest: with the proxies of the environment and the certificates of the system,
 /// without redirects and repetitions.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct ReqwestService(reqwest::Client);
+
+impl ReqwestService {
+    /// octocrab's own client repeats requests, follows redirects and supports no proxy.
+    fn into_octocrab(self) -> Octocrab {
+        let built = OctocrabBuilder::new_empty().with_service(self).with_auth(AuthState::None).build();
+        match built {
+            Ok(crab) => crab,
+            Err(never) => match never {},
+        }
+    }
+}
 
 type BoxError = Box<dyn StdError + Send + Sync>;
 
