@@ -20,6 +20,14 @@ pub struct BrainView {
     files: OnceLock<Vec<BrainFile>>,
 }
 
+/// What stands for everything that was merged into a brain: it changes with every merge, pull and fetch. `None` without
+/// a readable repository, or a commit in it.
+pub fn merged_commits(brain: &Brain, default_branch: Option<&str>) -> Option<String> {
+    let repository = Repository::open(brain.root()).ok()?.with_default_branch(default_branch);
+    let default = repository.default_branch().ok()?;
+    Some(format!("{:?} {:?}", default.local, default.remote))
+}
+
 impl BrainView {
     /// Opens a brain with the default branch that its `brain.yaml` names, if any.
     pub fn open(brain: &Brain) -> Self {

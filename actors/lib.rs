@@ -54,7 +54,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use brain_view::BrainView;
+pub use brain_view::{BrainView, merged_commits};
 pub use budget::{ApiBudget, ApiReservation};
 pub use extraction::select_known_units;
 pub use health::ActorReport;

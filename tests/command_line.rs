@@ -22,11 +22,11 @@ fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) 
 #[test]
 fn every_command_reports_a_missing_brain_and_names_init() {
     let sandbox = Sandbox::new();
-    let commands: [&[&str]; 9] = [
+    // Not `serve`: it says so in its answers, see `server_start`.
+    let commands: [&[&str]; 8] = [
         &["status"],
         &["sync"],
         &["ask", "why"],
-        &["serve"],
         &["index"],
         &["show", "x"],
         &["list"],
@@ -440,4 +440,25 @@ fn a_closed_pipe_is_not_a_failure() {
     let mut child = sandbox.command().args(["list"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_named_pipe_is_refused_as_a_transcript() {
+    let sandbox = Sandbox::with_brain();
+    let pipe = sandbox.path().join("session.jsonl");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for more in [&["--wait"][..], &["--dry-run"], &[]] {
+        let output = sandbox
+            .run(["capture-session", "--transcript", pipe.to_str().unwrap()].iter().chain(more.iter()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains("is not a regular file"), "{more:?}: {stderr}");
+    }
+    // A hook's is queued and then refused: nobody waits for its writer.
+    let hook = serde_json::json!({"session_id": "s", "transcript_path": pipe, "cwd": "/", "hook_event_name": "SessionEnd"});
+    let output = sandbox.run_with_input(&["capture-session"], format!("{hook}\n").as_bytes());
+    assert!(output.status.success());
+    crate::support::wait_until("the capture has ended", || {
+        let status = sandbox.json(["status", "--json"]);
+        status["queue"]["dead"] == 1 || status["queue"]["nothing"] == 1
+    });
 }

@@ -429,7 +429,67 @@ fn a_missing_program_is_reported_once_in_one_line() {
         );
     }
     let (succeeded, stdout, stderr) = run_plugin_script(&sandbox, "serve", "", &[]);
-    assert!(!succeeded && stdout.is_empty() && stderr.lines().count() == 1, "{stderr}");
+    assert!(succeeded && stdout.is_empty() && stderr.lines().count() == 1, "{stderr}");
+}
+
+#[test]
+fn the_plugin_without_its_program_serves_how_to_install_it() {
+    let sandbox = Sandbox::new();
+    // As clients write them: members in any order, and texts that look like members.
+    let requests = [
+        r#"{"method":"initialize","params":{"capabilities":{},"clientInfo":{"name":"a \"id\":5, {[","version":"1","protocolVersion":"1999-01-01"},"id":9,"protocolVersion":"2025-06-18"},"jsonrpc":"2.0","id":0}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":"d","method":"server/discover","params":{"_meta":{}}}"#,
+        r#"{"jsonrpc":"2.0", "id" : "a\"b\\é" , "method" : "ping" }"#,
+        r#"{"jsonrpc":"2.0","id":9007199254740993,"method":"tools/list"}"#,
+        r#"{"id":-1,"jsonrpc":"2.0","method":"tools/call","params":{"name":"get_relevant_context","arguments":{"task_description":"the \"method\":\"ping\" of \\","files":[],"id":4}}}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":"no/such/method"}"#,
+        r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":8,"method":9}"#,
+        r#"[{"jsonrpc":"2.0","id":3,"method":"ping"}]"#,
+        r#""ping""#,
+        r#"{"jsonrpc":"2.0","id":3,"method":"pi"#,
+        r#"{"jsonrpc":"2.0","id":3,"method":"ping"}}"#,
+        "nonsense",
+        "",
+    ];
+    let input = requests.join("\n");
+    let (succeeded, stdout, _) = run_plugin_script(&sandbox, "serve", &input, &[]);
+    assert!(succeeded);
+    let answers: Vec<Value> = stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let shape = |answer: &Value| (answer["id"].to_string(), answer["error"]["code"].as_i64().unwrap_or(0));
+    let shapes: Vec<_> = answers.iter().map(shape).collect();
+    let expected = [
+        ("0", 0),
+        ("\"d\"", 0),
+        ("\"a\\\"b\\\\é\"", 0),
+        ("9007199254740993", 0),
+        ("-1", 0),
+        ("7", -32601),
+        ("null", -32600),
+        ("null", -32600),
+        ("8", -32600),
+        ("null", -32600),
+        ("null", -32600),
+        ("null", -32700),
+        ("null", -32700),
+        ("null", -32700),
+    ];
+    assert_eq!(shapes, expected.map(|(id, code)| (id.to_owned(), code)), "{stdout}");
+    assert!(stdout.contains(r#""id":9007199254740993,"#), "ids are repeated as they were written");
+    assert_eq!(answers[0]["result"]["protocolVersion"], "2025-06-18");
+    assert!(answers[1]["result"]["supportedVersions"].as_array().unwrap().contains(&"2026-07-28".into()));
+    let told = answers[4]["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.contains("Install") && told.contains("NUGGET_BIN"), "{told}");
+    assert_eq!(answers[4]["result"]["isError"], true);
+
+    // It is the tool of the program, word for word.
+    let mut client = crate::mcp::Client::start(&sandbox);
+    client.initialize();
+    let tools = client.ask(&serde_json::json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}));
+    assert_eq!(answers[3]["result"]["tools"].to_string(), tools["result"]["tools"].to_string());
+    assert!(client.close().success());
 }
 
 #[test]

@@ -12,18 +12,18 @@ use crate::support::embeddings_api::{self, EmbeddingsApi};
 use crate::support::messages_api::{KEY, MessagesApi, Reply};
 use crate::support::{ChildGuard, Sandbox, wait_until};
 
-struct Client {
-    server: ChildGuard,
-    stdin: Option<ChildStdin>,
-    stdout: BufReader<ChildStdout>,
+pub(crate) struct Client {
+    pub(crate) server: ChildGuard,
+    pub(crate) stdin: Option<ChildStdin>,
+    pub(crate) stdout: BufReader<ChildStdout>,
 }
 
 impl Client {
-    fn start(sandbox: &Sandbox) -> Self {
+    pub(crate) fn start(sandbox: &Sandbox) -> Self {
         Self::start_with(sandbox, &[])
     }
 
-    fn start_with(sandbox: &Sandbox, variables: &[(&str, &str)]) -> Self {
+    pub(crate) fn start_with(sandbox: &Sandbox, variables: &[(&str, &str)]) -> Self {
         let mut server = sandbox
             .command()
             .arg("serve")
@@ -38,12 +38,12 @@ impl Client {
         Self { server: ChildGuard(server), stdin, stdout }
     }
 
-    fn send(&mut self, line: &str) {
+    pub(crate) fn send(&mut self, line: &str) {
         writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     /// Returns the next message; every line of stdout must be one.
-    fn receive(&mut self) -> Value {
+    pub(crate) fn receive(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         let message: Value =
@@ -52,14 +52,14 @@ impl Client {
         message
     }
 
-    fn ask(&mut self, request: &Value) -> Value {
+    pub(crate) fn ask(&mut self, request: &Value) -> Value {
         self.send(&request.to_string());
         let answer = self.receive();
         assert_eq!(answer["id"], request["id"], "{answer}");
         answer
     }
 
-    fn call(&mut self, id: u64, arguments: Value, meta: Option<Value>) -> Value {
+    pub(crate) fn call(&mut self, id: u64, arguments: Value, meta: Option<Value>) -> Value {
         let mut params = json!({"name": "get_relevant_context", "arguments": arguments});
         if let Some(meta) = meta {
             params["_meta"] = meta;
@@ -67,7 +67,7 @@ impl Client {
         self.ask(&json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}))
     }
 
-    fn initialize(&mut self) -> Value {
+    pub(crate) fn initialize(&mut self) -> Value {
         let answer = self.ask(&json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "claude-code", "version": "2.1.329"}}}));
@@ -76,7 +76,7 @@ impl Client {
     }
 
     /// Closes stdin and waits for the server to exit on its own.
-    fn close(mut self) -> std::process::ExitStatus {
+    pub(crate) fn close(mut self) -> std::process::ExitStatus {
         drop(self.stdin.take());
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.stdout, &mut rest).unwrap();
@@ -114,7 +114,7 @@ fn indexed_sandbox() -> Sandbox {
     sandbox
 }
 
-fn text(answer: &Value) -> &str {
+pub(crate) fn text(answer: &Value) -> &str {
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
 }
 
@@ -147,7 +147,13 @@ fn a_client_of_2025_11_25_gets_instructions_and_passages() {
     assert_eq!(tools[0]["_meta"]["anthropic/alwaysLoad"], true);
     assert_eq!(tools[0]["_meta"]["anthropic/maxResultSizeChars"], 200_000);
     let description = tools[0]["description"].as_str().unwrap();
-    assert!(description.contains("Call it first") && description.chars().count() < 1024, "{description}");
+    assert!(description.contains("Call it first"), "{description}");
+    // Every session pays for all of it.
+    let loaded = tools[0].to_string();
+    assert!(loaded.chars().count() < 900, "{}: {loaded}", loaded.chars().count());
+    for internal in ["$defs", "$ref", "$schema", "ToolParameters", "Task::", "`"] {
+        assert!(!loaded.contains(internal), "{internal}: {loaded}");
+    }
 
     let answer = client.call(2, json!({"task_description": "cache invalidation after a write"}), None);
     assert_eq!(answer["result"]["isError"], false, "{answer}");
@@ -378,6 +384,7 @@ fn the_previous_index_answers_while_a_new_one_is_built() {
     let mut client = Client::start(&sandbox);
     client.initialize();
     let arguments = json!({"task_description": "cache invalidation after a write"});
+    client.call(1, arguments.clone(), None);
     write_many_units(&sandbox);
     let client = std::cell::RefCell::new(client);
     crate::support::wait_until("an answer says that it is from the previous index", || {

@@ -24,6 +24,13 @@ impl Fixture {
         fixture
     }
 
+    /// A brain without a unit, and without an index.
+    fn fresh() -> Self {
+        let fixture = Self { sandbox: Sandbox::with_brain() };
+        fs::create_dir_all(fixture.project().join(".git")).unwrap();
+        fixture
+    }
+
     fn project(&self) -> PathBuf {
         self.sandbox.path().join("billing-service")
     }
@@ -327,4 +334,50 @@ fn a_session_whose_hook_gets_no_input_is_captured() {
     crate::support::wait_until("the capture is done", || {
         fixture.sandbox.json(["status", "--json"])["queue"]["done"] == 1
     });
+}
+
+#[test]
+fn the_session_after_a_merge_is_told_and_finds_it() {
+    const TASK: &str = "acknowledge a message before the work on it is done";
+    let fixture = Fixture::fresh();
+    let branch = fixture.capture();
+    fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
+    // No command in between: neither has the index.
+    let told = fixture.start_session("startup", &[]);
+    assert!(context(&told).contains("3 of its 3 units bear on this project"), "{told}");
+    assert!(context(&told).contains("Never acknowledge a message"), "{told}");
+    let found = crate::mcp::answer(&fixture.sandbox, TASK);
+    assert!(found.contains("Never acknowledge a message"), "{found}");
+    assert!(!found.contains("may be behind"), "{found}");
+
+    // What is edited, and what is gone, is not told as it was.
+    let unit = |title: &str| {
+        let listed = fixture.sandbox.git(&["ls-files"]);
+        let paths = listed.lines().map(|path| fixture.sandbox.brain().join(path));
+        paths.into_iter().find(|path| fs::read_to_string(path).unwrap_or_default().contains(title)).unwrap()
+    };
+    let path = unit("Never acknowledge a message");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, text.replace("Never acknowledge a message", "Do not confirm a letter")).unwrap();
+    let edited = fixture.start_session("startup", &[]);
+    assert!(context(&edited).contains("Do not confirm a letter"), "{edited}");
+    assert!(!context(&edited).contains("Never acknowledge a message"), "{edited}");
+    fs::remove_file(&path).unwrap();
+    let removed = fixture.start_session("startup", &[]);
+    assert!(context(&removed).contains("2 of its 2 units bear on this project"), "{removed}");
+}
+
+#[test]
+fn a_running_server_answers_from_a_merge_at_once() {
+    let fixture = Fixture::fresh();
+    let mut client = crate::mcp::Client::start(&fixture.sandbox);
+    client.initialize();
+    let task = json!({"task_description": "acknowledge a message before the work on it is done"});
+    let branch = fixture.capture();
+    let before = client.call(1, task.clone(), None);
+    assert!(crate::mcp::text(&before).contains("no units yet"), "{before}");
+    fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);
+    let after = client.call(2, task, None);
+    assert!(crate::mcp::text(&after).contains("Never acknowledge a message"), "{after}");
+    assert!(client.close().success());
 }

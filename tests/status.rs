@@ -218,3 +218,29 @@ fn status_shows_a_stale_index_and_only_unmerged_branches() {
     sandbox.git(&["branch", "--delete", &branch]);
     assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "gone");
 }
+
+#[test]
+fn stored_sessions_are_taken_in_by_whatever_looks_next() {
+    for command in [&["status"][..], &["doctor", "--offline"], &["serve"]] {
+        let sandbox = Sandbox::with_brain();
+        // A first capture makes the state folder.
+        sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
+        let state = sandbox.state();
+        wait_until("the worker has exited", || !queue::is_held(&state.join("drain.lock")));
+        let session = knowledge::SessionId::verbatim("spooled-session");
+        let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+        queue::Spool::new(state.join("spool"))
+            .put(&queue::Announcement::new(session, transcript, "hook"))
+            .unwrap();
+        // The server stays until it has looked.
+        let mut looking = ChildGuard(
+            sandbox.command().args(command).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap(),
+        );
+        // Asked without a command, which would take it in as well.
+        let queue = queue::Queue::open(&state.join("queue.db")).unwrap();
+        wait_until("its units are on a branch", || queue.tally().unwrap().done == 1);
+        assert!(queue::Spool::new(state.join("spool")).list().unwrap().is_empty());
+        drop(looking.0.stdin.take());
+        looking.0.wait().unwrap();
+    }
+}

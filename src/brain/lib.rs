@@ -255,6 +255,11 @@ impl Brain {
         parse_manifest(&path, &read_text(&path)?)
     }
 
+    /// Whether what is checked out has no valid `brain.yaml`, so that the committed one counts.
+    pub fn is_elsewhere(&self) -> bool {
+        self.manifest.is_some()
+    }
+
     /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested repositories, reserved names and
     /// unreadable folders are left out.
     ///

@@ -197,7 +197,7 @@ fn dispatch(Cli { command, brain, verbose }: Cli) -> Result<ExitCode, CliError> 
         Command::Status(args) => args.run(&context)?,
         Command::Sync(args) => args.run(&context)?,
         Command::Ask(args) => args.run(&context)?,
-        Command::Serve(args) => args.run(&context)?,
+        Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,
         Command::Why(args) => args.run(&context)?,

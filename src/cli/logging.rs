@@ -38,14 +38,14 @@ impl Context {
         let _ = fmt().with_env_filter(self.filter("off")).with_writer(Redacting(io::stderr)).try_init();
     }
 
-    /// Logs to the brain's log folder, and warnings to stderr too: for a server, whose client keeps its
-    /// stderr. `-v` raises the level on stderr, `NUGGET_LOG` on both.
-    pub(crate) fn log_to_file_and_stderr(&self, places: &StatePaths) -> Option<WorkerGuard> {
+    /// Logs to the brain's log folder, if there is a brain, and warnings to stderr too: for a server, whose client
+    /// keeps its stderr. `-v` raises the level on stderr, `NUGGET_LOG` on both.
+    pub(crate) fn log_to_file_and_stderr(&self, places: Option<&StatePaths>) -> Option<WorkerGuard> {
         let stderr = fmt::layer()
             .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
             .with_writer(Redacting(io::stderr))
             .with_filter(self.filter("warn"));
-        let (file, guard) = appender(places).map(tracing_appender::non_blocking).unzip();
+        let (file, guard) = places.and_then(appender).map(tracing_appender::non_blocking).unzip();
         let file = file.map(|file| {
             fmt::layer().with_ansi(false).with_writer(Redacting(file)).with_filter(self.filter("info"))
         });

@@ -4,7 +4,8 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use brain::{Brain, StatePaths};
-use queue::FileLocks;
+use jiff::Timestamp;
+use queue::{FileLocks, Queue, Spool};
 
 use crate::error::CliError;
 
@@ -19,6 +20,23 @@ pub(crate) fn ensure_worker(standbys: &StatePaths, brain: &Brain) -> Result<(), 
     let Some(standby) = locks.try_standby_lock()? else { return Ok(()) };
     failpoint::here!("hook-before-spawn");
     Ok(spawn("drain", standby.into_stdin(), brain, &["--detach"])?)
+}
+
+/// Takes what hooks have left in the spool into the queue, and starts a worker for it. A command that looks at the
+/// spool does so: no other hook may ever come. Creates nothing where the spool is empty; a failure leaves the files
+/// where they are, for the next one.
+pub(crate) fn take_in_spooled(places: &StatePaths, brain: &Brain) {
+    let spool = Spool::new(places.spool());
+    let take_in = || -> Result<(), CliError> {
+        if spool.list()?.is_empty() {
+            return Ok(());
+        }
+        Queue::open(&places.queue())?.add_spooled(&spool, Timestamp::now())?;
+        ensure_worker(places, brain)
+    };
+    if let Err(error) = take_in() {
+        tracing::warn!(error = error.line(), "failed to queue what is in the spool");
+    }
 }
 
 /// Starts the worker itself; its standard input holds the lock of the waiting slot.

@@ -1,15 +1,17 @@
 //! Read-only access to units and words for hooks: opens the database only, within milliseconds.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::time::Duration;
 
-use knowledge::UnitId;
+use brain::Files;
+use knowledge::{Unit, UnitId};
 use rusqlite::{Connection, OpenFlags, Params, Row};
 
 use crate::error::Error;
-use crate::identifiers;
 use crate::schema::{self, State};
 use crate::store::DATABASE;
+use crate::{file_table, identifiers};
 
 /// How long a statement waits for a builder's short exclusive locks.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
@@ -20,6 +22,10 @@ const PASSAGES_MAX: usize = 60;
 pub struct Catalog {
     connection: Connection,
     path: std::path::PathBuf,
+    /// Units that the generation does not have yet.
+    new: Vec<Unit>,
+    /// The ids that the generation has for files that were changed or removed since.
+    outdated: HashSet<String>,
 }
 
 /// A unit in the index, borrowed from its row.
@@ -64,7 +70,35 @@ impl Catalog {
         }
         // All reads see one generation.
         connection.execute_batch("BEGIN").map_err(wrong)?;
-        Ok(Some(Self { connection, path }))
+        Ok(Some(Self { connection, path, new: Vec::new(), outdated: HashSet::new() }))
+    }
+
+    /// As [`open`](Self::open), with the units of files that the index does not have as they are, such as those of a
+    /// merge a moment ago: they are visited, though no search finds them. At most `limit` files are read for it, new
+    /// ones first. Without an index there are only these.
+    ///
+    /// # Errors
+    /// If the database cannot be opened or read, or the files cannot be listed.
+    pub fn open_with_changes(folder: &Path, files: &dyn Files, limit: usize) -> Result<Self, Error> {
+        let mut catalog = match Self::open(folder)? {
+            Some(catalog) => catalog,
+            None => Self::empty()?,
+        };
+        let known = file_table::read_rows(&catalog.connection)
+            .map_err(|source| Error::Sqlite { path: catalog.path.clone(), source })?;
+        (catalog.new, catalog.outdated) = file_table::find_unindexed(&known, files, limit)?;
+        Ok(catalog)
+    }
+
+    fn empty() -> Result<Self, Error> {
+        let path = std::path::PathBuf::from(":memory:");
+        let create = || {
+            let mut connection = Connection::open_in_memory()?;
+            schema::create(&mut connection)?;
+            Ok(connection)
+        };
+        let connection = create().map_err(|source| Error::Sqlite { path: path.clone(), source })?;
+        Ok(Self { connection, path, new: Vec::new(), outdated: HashSet::new() })
     }
 
     /// Calls `visit` for every unit, in no particular order.
@@ -72,11 +106,27 @@ impl Catalog {
     /// # Errors
     /// If the index cannot be read.
     pub fn for_each_unit(&self, mut visit: impl FnMut(UnitSummary<'_>)) -> Result<(), Error> {
+        for unit in &self.new {
+            visit(UnitSummary {
+                id: unit.id.as_str(),
+                title: &unit.title,
+                kind: unit.kind.as_str(),
+                domain: unit.domain.as_str(),
+                tags: &serde_json::json!(unit.tags).to_string(),
+                confidence: unit.confidence,
+                source: &unit.source,
+                status: unit.status.as_deref(),
+                last_modified: unit.last_modified.map(|time| time.to_string()).as_deref(),
+            });
+        }
         let sql =
             "SELECT id, title, type, domain, tags, confidence, source, status, last_modified FROM units";
         self.rows(sql, [], |row| {
             let text = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str()?));
             let maybe = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str_or_null()?));
+            if self.outdated.contains(text(0)?) {
+                return Ok(());
+            }
             visit(UnitSummary {
                 id: text(0)?,
                 title: text(1)?,

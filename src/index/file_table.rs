@@ -173,6 +173,37 @@ pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -
     Ok(true)
 }
 
+/// The units of files that are new or have another size or time than the table says, and the ids that the table has for
+/// these files and for those that are gone. At most `limit` files are read, new ones first; changed ones beyond it
+/// count as unchanged.
+pub(crate) fn find_unindexed(
+    known: &[FileRow],
+    brain: &dyn Files,
+    limit: usize,
+) -> Result<(Vec<Unit>, HashSet<String>), Error> {
+    let files = brain.files().map_err(Error::Brain)?;
+    let known: HashMap<&str, &FileRow> = known.iter().map(|row| (row.path.as_str(), row)).collect();
+    let present: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    let gone = known.values().filter(|row| !present.contains(row.path.as_str()));
+    let mut outdated: HashSet<String> = gone.filter_map(|row| row.indexed_id().map(str::to_owned)).collect();
+    let before = |file: &BrainFile| known.get(file.path.as_str()).copied();
+    let mut suspects: Vec<&BrainFile> =
+        files.iter().filter(|file| before(file).is_none_or(|row| !row.has_stamp(file))).collect();
+    suspects.sort_by_key(|file| before(file).is_some());
+    suspects.truncate(limit);
+    let mut units = Vec::new();
+    for file in suspects {
+        let before = before(file);
+        // A file with the same content gives no unit.
+        if let Some((_, Some(unit))) = read_file(brain, file, before) {
+            outdated.extend(before.and_then(|row| row.indexed_id().map(str::to_owned)));
+            outdated.insert(unit.id.as_str().to_owned());
+            units.push(unit);
+        }
+    }
+    Ok((units, outdated))
+}
+
 /// Marks rows so that their files need not be read again. Does nothing while a builder works: the builder marks
 /// them itself.
 fn mark_settled(store: &Store, rows: &[FileRow]) -> Result<(), Error> {

@@ -1026,3 +1026,36 @@ fn readers_work_while_the_folder_is_deleted_repeatedly() {
         }
     });
 }
+
+#[test]
+fn a_catalog_has_the_units_that_are_not_indexed_yet() {
+    let bench = Bench::new();
+    let visited = |limit: usize| {
+        let catalog = Catalog::open_with_changes(&bench.folder(), &bench.brain, limit).unwrap();
+        let mut ids = Vec::new();
+        catalog.for_each_unit(|unit| ids.push(format!("{} {}", unit.id, unit.title))).unwrap();
+        ids.sort();
+        ids
+    };
+    let title = |id: &str| {
+        let text = unit(id, "x");
+        let title = text.lines().find_map(|line| line.strip_prefix("title: ")).unwrap().to_owned();
+        format!("{id} {title}")
+    };
+    fs::remove_dir_all(bench.folder()).unwrap();
+    bench.unit("a", "one");
+    bench.unit("b", "two");
+    assert_eq!(visited(64), [title("a"), title("b")], "without an index");
+    assert!(!bench.folder().exists(), "nothing is created");
+    bench.update();
+    bench.unit("c", "three");
+    let path = "domains/coding/concepts/a.md";
+    bench.write(path, &unit("a", "one, and more").replace(&title("a")[2..], "Another title"));
+    assert_eq!(visited(64), ["a Another title".to_owned(), title("b"), title("c")]);
+    assert_eq!(visited(1), [title("a"), title("b"), title("c")], "new files come first");
+    assert_eq!(visited(0), [title("a"), title("b")]);
+    fs::remove_file(bench.brain.root().join(path)).unwrap();
+    assert_eq!(visited(64), [title("b"), title("c")]);
+    let before = bench.index.pin().unwrap().generation();
+    assert_eq!(before, 1, "nothing was published");
+}

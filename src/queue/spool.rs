@@ -55,7 +55,12 @@ impl Spool {
         };
         let mut found = Vec::new();
         for entry in entries {
-            let path = entry?.path();
+            let entry = entry?;
+            // To read a named pipe would wait for its writer.
+            if !entry.file_type()?.is_file() {
+                continue;
+            }
+            let path = entry.path();
             let is_temporary = match path.extension().and_then(|ending| ending.to_str()) {
                 Some("json") => false,
                 Some("new") if !is_writer_running(&path) => true,
@@ -71,6 +76,23 @@ impl Spool {
         }
         found.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(found)
+    }
+
+    /// The files that hold no announcement, such as those that [`list`](Self::list) has renamed, sorted. Nothing else
+    /// says which sessions they announced.
+    pub fn corrupt(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let is_corrupt = |path: &PathBuf| match path.extension().and_then(|ending| ending.to_str()) {
+            Some("bad") => true,
+            Some("json") => {
+                !path.is_file()
+                    || File::open(path).is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+            }
+            _ => false,
+        };
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_corrupt).collect();
+        found.sort();
+        found
     }
 
     /// Removes a file of the spool; it is no error if it is gone.

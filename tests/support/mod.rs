@@ -47,6 +47,13 @@ impl Sandbox {
         self.path().join("brain")
     }
 
+    /// The state folder of the brain, which its first capture makes.
+    pub(crate) fn state(&self) -> PathBuf {
+        let states = std::fs::read_dir(self.path().join("state/nugget")).unwrap();
+        let mut states = states.map(|entry| entry.unwrap().path());
+        states.find(|state| state.join("queue.db").exists()).unwrap()
+    }
+
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_nugget"));
         command

@@ -254,9 +254,13 @@ fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
     let failed = |error: std::io::Error| CliError::new(format!("failed to read {}: {error}", path.display()));
     let path = std::fs::canonicalize(path)
         .map_err(|error| failed(error).hint("transcripts are in ~/.claude/projects/*/*.jsonl"))?;
-    if path.is_dir() {
-        return Err(CliError::new(format!("{} is a folder", path.display()))
-            .hint("give one transcript, a .jsonl file"));
+    // To open a named pipe would wait for its writer.
+    let metadata = std::fs::metadata(&path).map_err(failed)?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() { "a folder" } else { "not a regular file" };
+        return Err(
+            CliError::new(format!("{} is {kind}", path.display())).hint("give one transcript, a .jsonl file")
+        );
     }
     let file = std::fs::File::open(&path).map_err(|error| failed(error).hint("check its permissions"))?;
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! `nugget doctor`: checks the setup and says how to fix what is wrong.
 //!
-//! The checks change nothing. A problem becomes a line of the report; none ends the command.
+//! The checks change nothing, except that sessions in the spool are queued. A problem becomes a line of the report; none
+//! ends the command.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -8,17 +9,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use brain::{Brain, Config, StatePaths};
+use embed::Tokenizer;
 use git::{Lag, RemoteSession};
 use github::{FoundToken, GitHub, Host, Slug};
 use jiff::Timestamp;
+use knowledge::CountTokens as _;
 use queue::{FileLocks, Queue, Spool, State};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
+use crate::hook::tokens_max;
 use crate::integration::{find_on_path, servers_file};
 use crate::output::{self, counted};
+use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
 use crate::{async_runtime, extractor, remote, settings};
@@ -33,6 +38,10 @@ const WAITING_MAX: Duration = Duration::from_secs(3600);
 const FREE_BYTES_MIN: u64 = 100 << 20;
 /// A larger clock skew breaks certificates and the dates of commits.
 const SKEW_MAX_SECONDS: u64 = 120;
+/// How long the client skips a plugin's server that has failed to start, in every session.
+const FAILURE_CACHED_FOR: Duration = Duration::from_secs(15 * 60);
+/// Where the client remembers that, beside its settings.
+const FAILURE_CACHE: &str = "mcp-needs-auth-cache.json";
 /// The client's settings files are small; a larger file is not read.
 const SETTINGS_BYTES_MAX: u64 = 8 << 20;
 
@@ -160,6 +169,9 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
 
         let mut checks = vec![check_settings(&config, &errors)];
         let places = StatePaths::for_brain(&root);
+        if let Ok(brain) = &brain {
+            take_in_spooled(&places, brain);
+        }
         let stores = match &brain {
             Ok(brain) => vec![
                 check_state(&root, &places),
@@ -176,8 +188,9 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.push(remote_checks.check_token(answers.as_ref(), offline));
         checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
         checks.extend(remote_checks.check_repository(answers.as_ref()));
-        checks.extend(check_client());
+        checks.extend(check_client(&settings::embedding(&config)));
         checks.extend(stores);
+        checks.extend(check_spool(&places));
         checks.push(check_model(&config));
         checks.push(check_disk(&places, &root));
         checks.push(check_clock(answers.as_ref()));
@@ -228,6 +241,13 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
     };
     if let Err(error) = brain.manifest() {
         return Check::failure("brain", CliError::from(error).line());
+    }
+    if brain.is_elsewhere() {
+        return Check::warning(
+            "brain",
+            "what is checked out has no valid brain.yaml; the committed one counts",
+        )
+        .fix(format!("git -C {} checkout BRANCH -- brain.yaml", brain.root().display()));
     }
     match brain.files() {
         Ok(files) => {
@@ -435,7 +455,7 @@ fn from_github_error(name: &'static str, error: &github::Error) -> Check {
 }
 
 /// Whether Claude Code runs nugget's hook and knows its server.
-fn check_client() -> [Check; 2] {
+fn check_client(embed: &embed::Settings) -> [Check; 2] {
     let folder = transcript::client_folder().unwrap_or_default();
     let here = std::env::current_dir().unwrap_or_default();
     let mut broken = Vec::new();
@@ -484,12 +504,33 @@ fn check_client() -> [Check; 2] {
         (_, _, true) => Check::ok("hooks", "SessionEnd runs nugget"),
         _ => missing("hooks", "Claude Code does not run nugget when a session ends", "nugget install"),
     };
+    let loaded = mcp::always_loaded();
+    let tokens = Tokenizer::load(embed).map_or_else(|_| tokens_max(&loaded), |model| model.count(&loaded));
+    let cost = format!("about {tokens} tokens in every session");
+    let failures = read_settings(&folder.join(FAILURE_CACHE)).unwrap_or_default();
+    let is_known = is_plugin || is_server;
     let server = match (is_plugin, is_server) {
-        (true, _) => Check::ok("mcp", "by the plugin"),
-        (_, true) => Check::ok("mcp", "Claude Code knows the server"),
+        _ if is_known && is_failure_cached(&failures, Timestamp::now()) => Check::warning(
+            "mcp",
+            "Claude Code remembers that the server failed to start, and skips it for 15 minutes in every session",
+        )
+        .fix(format!("rm {}, then start a new session", folder.join(FAILURE_CACHE).display())),
+        (true, _) => Check::ok("mcp", format!("by the plugin, {cost}")),
+        (_, true) => Check::ok("mcp", format!("Claude Code knows the server, {cost}")),
         _ => missing("mcp", "Claude Code does not know the server", "nugget install"),
     };
     [hooks, server]
+}
+
+/// Whether the client's cache of failures has one of nugget's server that still counts. A plugin's server is named
+/// `plugin:PLUGIN:SERVER` in it.
+fn is_failure_cached(cache: &Value, now: Timestamp) -> bool {
+    let is_ours = |name: &str| name.split(':').any(|part| part == "nugget");
+    let counts = |entry: &Value| {
+        let since = entry["timestamp"].as_i64().map(|since| now.as_millisecond().saturating_sub(since));
+        since.is_some_and(|since| since < FAILURE_CACHED_FOR.as_millis() as i64)
+    };
+    cache.as_object().is_some_and(|cache| cache.iter().any(|(name, entry)| is_ours(name) && counts(entry)))
 }
 
 /// `Null` if there is no such file.
@@ -572,6 +613,17 @@ fn check_queue(places: &StatePaths) -> Check {
         })
     };
     check().unwrap_or_else(|error| Check::failure(name, CliError::from(error).line()))
+}
+
+/// Names the files of the spool that cannot be read; nothing else says that a session is missing.
+fn check_spool(places: &StatePaths) -> Option<Check> {
+    let corrupt = Spool::new(places.spool()).corrupt();
+    let first = corrupt.first()?;
+    let more = if corrupt.len() > 1 { format!(" and {} more", corrupt.len() - 1) } else { String::new() };
+    Some(
+        Check::warning("spool", format!("a stored session cannot be read: {}{more}", first.display()))
+            .fix("`nugget sync --since 7d` finds the session by its transcript; then delete the file"),
+    )
 }
 
 fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use actors::sync::BackgroundSync;
 use actors::{Setup, sweep};
+use brain::StatePaths;
 use jiff::Timestamp;
 use queue::{FileLocks, Queue, Spool};
 
 use crate::async_runtime;
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::CliError;
 use crate::spawn::ensure_worker;
 
@@ -20,7 +21,10 @@ const AFTER: &str = "\
 The server has one tool, get_relevant_context(task_description), with optional
 files, budget_tokens and depth. Stdout carries only the protocol. Logs are
 written to one file a day in the state folder, and to stderr with -v. The server
-ends when stdin does, or on a signal.
+ends when stdin or stdout does, or on a signal.
+
+The server starts without a brain, too: the tool then answers what to do, and
+serves the brain as soon as there is one.
 
 With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model reranks
 the results of a call: it is sent the task and up to 20 passages, which costs
@@ -37,25 +41,14 @@ Example, by hand:
 pub(crate) struct ServeArgs {}
 
 impl ServeArgs {
-    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        let (config, brain, _) = context.open()?;
-        let setup = context.setup(&config, &brain)?;
-        let _logs = context.log_to_file_and_stderr(&setup.places);
-        let settings = mcp::Settings {
-            limit: config.number("retrieve.limit") as usize,
-            budget_tokens: config.number("retrieve.budget_tokens") as usize,
-            ensure_worker: {
-                let setup = setup.clone();
-                let syncs = Mutex::new(BackgroundSync::default());
-                Arc::new(move || {
-                    if let Err(error) = tend(&setup, &syncs) {
-                        tracing::warn!(?error, "failed to look after the queue");
-                    }
-                })
-            },
-        };
+    pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
+        // Where there is no brain yet, there is no folder for logs either.
+        let brain = open_brain(&context.root(&context.config_and_errors().0));
+        let places = brain.map(|brain| StatePaths::for_brain(brain.root()));
+        let places = places.ok().filter(|places| places.create().is_ok());
+        let _logs = context.log_to_file_and_stderr(places.as_ref());
         let runtime = async_runtime::multi_thread()?;
-        let served = runtime.block_on(mcp::serve(&setup, settings));
+        let served = runtime.block_on(mcp::serve(move || open(&context).map_err(|error| error.line())));
         // A thread may still be blocked in a read of stdin.
         runtime.shutdown_background();
         served.map_err(|error| CliError::new(format!("the server failed: {error}")))?;
@@ -63,10 +56,31 @@ impl ServeArgs {
     }
 }
 
+/// The brain to serve, and how.
+fn open(context: &Context) -> Result<(Setup, mcp::Settings), CliError> {
+    let (config, brain, _) = context.open()?;
+    let setup = context.setup(&config, &brain)?;
+    let settings = mcp::Settings {
+        limit: config.number("retrieve.limit") as usize,
+        budget_tokens: config.number("retrieve.budget_tokens") as usize,
+        ensure_worker: {
+            let setup = setup.clone();
+            let syncs = Mutex::new(BackgroundSync::default());
+            Arc::new(move || {
+                if let Err(error) = tend(&setup, &syncs) {
+                    tracing::warn!(?error, "failed to look after the queue");
+                }
+            })
+        },
+    };
+    Ok((setup, settings))
+}
+
 /// Fetches merges from the remote in the background, and starts a worker if captures wait and none runs: the last
 /// one was killed, a retry is due, or the sweep has found a session that the hook missed.
 fn tend(setup: &Setup, syncs: &Mutex<BackgroundSync>) -> Result<(), CliError> {
     let (places, brain, now) = (&setup.places, &setup.brain, Timestamp::now());
+    places.create()?;
     let queue = Queue::open(&places.queue())?;
     if setup.delivery.sync_every.is_some() {
         syncs.lock().unwrap_or_else(PoisonError::into_inner).start_if_due(setup, &queue, now);

@@ -1,8 +1,10 @@
 //! `nugget session-start`: the hook for the start of a session and for the compaction of its context.
 //!
 //! The hook delays the session's first request, so it loads no model and starts no process: it reads the
-//! index's catalog, the queue, and a few small files of the project. On any failure it prints nothing.
+//! index's catalog, the files of the brain that the index does not have yet, the queue, and a few small files of the
+//! project. On any failure it prints nothing.
 
+use actors::BrainView;
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
@@ -22,6 +24,9 @@ use crate::{settings, shown_units};
 /// How many titles are shown.
 const TITLES_MAX: usize = 8;
 const TITLE_CHARS_MAX: usize = 120;
+/// How many files are read that the index does not have yet, such as those of a merge. They are told from their text;
+/// the server indexes them meanwhile. Of a larger change the rest is told once it is indexed.
+const UNINDEXED_MAX: usize = 64;
 /// How many of the latest branches are checked for being merged.
 const BRANCHES_MAX: usize = 8;
 /// How far back failed captures are counted.
@@ -108,9 +113,8 @@ fn rank_units(
     compacted: Option<&HookInput>,
     now: Timestamp,
 ) -> Result<Ranked, index::Error> {
-    let Some(catalog) = Catalog::open(&brain.derived_folder())? else {
-        return Ok(Ranked::default());
-    };
+    let catalog =
+        Catalog::open_with_changes(&brain.derived_folder(), &BrainView::open(brain), UNINDEXED_MAX)?;
     let history = History {
         proposed_here: summary.units.iter().map(String::as_str).collect(),
         confirmed: summary.confirmed.iter().map(|(unit, sessions)| (unit.as_str(), *sessions)).collect(),

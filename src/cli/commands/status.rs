@@ -21,6 +21,7 @@ use self::remote::RemoteStatus;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::remote::open_repository;
+use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
 use crate::{extractor, output, settings};
 
@@ -138,6 +139,7 @@ enum ReviewState {
 impl Status {
     fn read(brain: &Brain, config: &Config, limit: usize, embedder: &str) -> Result<Self, CliError> {
         let places = StatePaths::for_brain(brain.root());
+        take_in_spooled(&places, brain);
         let now = Timestamp::now();
         let Budget { tokens: budget_tokens, microdollars: budget_microdollars } = extractor::budget(config);
         let mut status = Self {
