@@ -204,6 +204,58 @@ const ROWS: &[Row] = &[
         figures: &[],
     },
     Row {
+        name: "precision",
+        title: "How much of an answer bears on the question, on three brains with judged questions",
+        runner: Runner::Stress("bench precision", "bench precision"),
+        figures: &[
+            figure("unrelated questions to three brains", "/unrelated/asked", ""),
+            figure("of them answered", "/unrelated/percent", "%"),
+            figure(
+                "15 questions, share of relevant text",
+                "/brains/brain/questions/questions.json/share_of_text",
+                "",
+            ),
+            figure(
+                "the same, unit found within three",
+                "/brains/brain/questions/questions.json/within_three/shown",
+                "",
+            ),
+            figure(
+                "14 short questions, share",
+                "/brains/brain/questions/questions-short.json/share_of_text",
+                "",
+            ),
+            figure(
+                "20 linked questions, share",
+                "/brains/brain/questions/questions-linked.json/share_of_text",
+                "",
+            ),
+            figure("unrelated questions, answered", "/brains/brain/unrelated/percent", "%"),
+            figure(
+                "a second brain, 25 questions, share",
+                "/brains/brain-kept/questions/questions-kept.json/share_of_text",
+                "",
+            ),
+            figure(
+                "the same, unit found within three",
+                "/brains/brain-kept/questions/questions-kept.json/within_three/shown",
+                "",
+            ),
+            figure("unrelated questions, answered", "/brains/brain-kept/unrelated/percent", "%"),
+            figure(
+                "a third brain, 12 questions, share",
+                "/brains/brain-notes/questions/questions-notes.json/share_of_text",
+                "",
+            ),
+            figure(
+                "the same, unit found within three",
+                "/brains/brain-notes/questions/questions-notes.json/within_three/shown",
+                "",
+            ),
+            figure("unrelated questions, answered", "/brains/brain-notes/unrelated/percent", "%"),
+        ],
+    },
+    Row {
         name: "search",
         title: "One question to a running server over MCP, 10,000 units, with its embedding",
         runner: Runner::Stress(

@@ -27,6 +27,8 @@ mod http;
 #[path = "../tests/support/openapi.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
 mod openapi;
+#[path = "../tests/support/precision.rs"]
+mod precision;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +48,7 @@ Examples:
   cargo test --test stress -- mcp --modules target/mcp/node_modules
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
+  cargo test --test stress -- bench precision --questions
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
 Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";

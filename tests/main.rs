@@ -23,6 +23,7 @@ mod install_script;
 mod layout;
 mod mcp;
 mod pictures;
+mod precision;
 mod protocol;
 mod reading;
 mod reflection;

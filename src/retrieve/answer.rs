@@ -13,6 +13,8 @@ pub struct Answer {
     pub units: Vec<FoundUnit>,
     /// Further relevant units with their titles, for which there was no room.
     pub more: Vec<(UnitId, String)>,
+    /// What was found and is not shown, because it is too weak beside the best match.
+    pub left_out: Vec<LeftOut>,
     /// How many of `more` the text names; it only counts the others.
     pub more_named: usize,
     /// How many units were searched.
@@ -27,6 +29,21 @@ pub struct Answer {
     pub words_only: bool,
     /// The generation of the index; 0 if there is none yet.
     pub generation: u64,
+}
+
+/// A unit that was found and is not part of the answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    /// Its id.
+    pub id: UnitId,
+    /// Its title, redacted.
+    pub title: String,
+    /// Its score, as a part of the best score.
+    pub part_of_best_score: f64,
+    /// How sure it is that it bears on the question, as a part of the best match.
+    pub part_of_best_evidence: f64,
+    /// Why it was left out.
+    pub why: &'static str,
 }
 
 /// [`Answer::reranked_by`] if no model decided the order.

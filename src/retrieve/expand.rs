@@ -12,9 +12,6 @@ use crate::error::Error;
 const NEIGHBOURS_OF: usize = 15;
 /// Relations are followed from the units of so many of the best passages.
 const RELATED_OF: usize = 10;
-const HOPS_MAX: usize = 2;
-/// The factor on the weight of a relation in the second hop.
-const HOP_DECAY: f64 = 0.5;
 /// The limit of related units, the most closely related first.
 const RELATED_UNITS_MAX: usize = 12;
 /// The limit of passages of a related unit, those nearest to the question first.
@@ -37,7 +34,6 @@ pub(crate) struct Path {
     pub(crate) relation: Relation,
     /// Whether the source states the relation.
     pub(crate) outgoing: bool,
-    pub(crate) hops: usize,
     pub(crate) weight: f64,
 }
 
@@ -58,14 +54,9 @@ pub(crate) fn expand(snapshot: &Snapshot, fused: &[Hit], vector: Option<&[f32]>)
             seeds.push((unit, hit.score));
         }
     }
-    let mut known: HashMap<UnitId, Vec<Edge>> = HashMap::new();
     let mut related = |unit: &UnitId| -> Result<Vec<Edge>, Error> {
-        if let Some(edges) = known.get(unit) {
-            return Ok(edges.clone());
-        }
         let mut edges = snapshot.related(unit)?;
         edges.truncate(EDGES_MAX);
-        known.insert(unit.clone(), edges.clone());
         Ok(edges)
     };
     let mut paths = HashMap::new();
@@ -95,7 +86,7 @@ fn related_units(
 ) -> Result<Vec<(UnitId, Vec<Path>)>, Error> {
     let mut reached: HashMap<UnitId, (f64, Vec<Path>)> = HashMap::new();
     for (seed, score) in seeds {
-        for (unit, path) in heaviest_paths(seed, related)? {
+        for (unit, path) in heaviest_paths(seed, related(seed)?) {
             let (best, paths_to_it) = reached.entry(unit).or_default();
             *best = best.max(score * path.weight);
             paths_to_it.push(path);
@@ -107,31 +98,16 @@ fn related_units(
     Ok(reached.into_iter().map(|(unit, (_, paths_to_it))| (unit, paths_to_it)).collect())
 }
 
-/// The units related to the seed in one or two hops, with the heaviest path to each.
-fn heaviest_paths(
-    seed: &UnitId,
-    related: &mut dyn FnMut(&UnitId) -> Result<Vec<Edge>, Error>,
-) -> Result<HashMap<UnitId, Path>, Error> {
+/// The units related to the seed, with the heaviest path to each.
+fn heaviest_paths(seed: &UnitId, edges: Vec<Edge>) -> HashMap<UnitId, Path> {
     let mut best: HashMap<UnitId, Path> = HashMap::new();
-    let mut frontier = vec![(seed.clone(), 1.0)];
-    for hops in 1..=HOPS_MAX {
-        let decay = if hops == 1 { 1.0 } else { HOP_DECAY };
-        let mut next = Vec::new();
-        for (unit, weight) in frontier {
-            for edge in related(&unit)? {
-                let weight = weight * relation_weight(&edge.relation, edge.outgoing) * decay;
-                let heavier = best.get(&edge.other).is_none_or(|path| path.weight < weight);
-                if &edge.other == seed || !heavier {
-                    continue;
-                }
-                let Edge { other, relation, outgoing } = edge;
-                best.insert(other.clone(), Path { source: seed.clone(), relation, outgoing, hops, weight });
-                next.push((other, weight));
-            }
+    for Edge { other, relation, outgoing } in edges {
+        let weight = relation_weight(&relation, outgoing);
+        if &other != seed && best.get(&other).is_none_or(|path| path.weight < weight) {
+            best.insert(other, Path { source: seed.clone(), relation, outgoing, weight });
         }
-        frontier = next;
     }
-    Ok(best)
+    best
 }
 
 /// The part of a unit's relevance that a relation passes on. Set by the meaning of the relations, not measured: what
@@ -161,27 +137,25 @@ mod tests {
         Ok(match of.as_str() {
             "pool" => vec![edge("queue", Relation::Uses, true), edge("server", Relation::Uses, false)],
             "queue" => vec![edge("pool", Relation::Uses, false), edge("ring", Relation::Implements, true)],
-            "ring" => vec![edge("far", Relation::Uses, true)],
+            "client" => vec![edge("server", Relation::Uses, true)],
             "server" => vec![edge("queue", Relation::OftenCombinedWith, true)],
             _ => Vec::new(),
         })
     }
 
     #[test]
-    fn relations_are_followed_both_ways_for_two_hops() {
+    fn relations_are_followed_both_ways_once() {
         let reached = related_units(&[(id("pool"), 1.0)], &mut edges).unwrap();
-        let hops: Vec<_> =
-            reached.iter().map(|(unit, paths_to_it)| (unit.as_str(), paths_to_it[0].hops)).collect();
-        assert_eq!(hops, [("queue", 1), ("server", 1), ("ring", 2)]);
-        let paths_to_it = reached.iter().flat_map(|(_, paths_to_it)| paths_to_it);
-        assert!(paths_to_it.clone().all(|path| path.source == id("pool") && path.weight < 0.7));
+        let units: Vec<_> = reached.iter().map(|(unit, _)| unit.as_str()).collect();
+        assert_eq!(units, ["queue", "server"], "not `ring`, which only `queue` is related to");
+        assert!(reached.iter().flat_map(|(_, paths)| paths).all(|path| path.source == id("pool")));
     }
 
     #[test]
     fn a_unit_reached_from_two_seeds_keeps_both_paths() {
-        let reached = related_units(&[(id("pool"), 1.0), (id("queue"), 0.5)], &mut edges).unwrap();
-        let (_, paths_to_it) = reached.iter().find(|(unit, _)| unit == &id("ring")).unwrap();
-        assert_eq!(paths_to_it.iter().map(|way| way.source.as_str()).collect::<Vec<_>>(), ["pool", "queue"]);
+        let reached = related_units(&[(id("pool"), 1.0), (id("client"), 0.5)], &mut edges).unwrap();
+        let (_, paths_to_it) = reached.iter().find(|(unit, _)| unit == &id("server")).unwrap();
+        assert_eq!(paths_to_it.iter().map(|way| way.source.as_str()).collect::<Vec<_>>(), ["pool", "client"]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Retrieval: answers a question from one snapshot of the index.
 //!
 //! The stages run in this order, each in a file of its own: `analysis`, `candidates`, `fuse`, `expand`, `rerank`,
-//! `pack`. `render` writes the text that a model reads, and `model_rerank` prepares and reads the scores of a model
+//! `pack`. `floor` says what of it is shown. `render` writes the text that a model reads, and `model_rerank` prepares and reads the scores of a model
 //! that decides the final order. This crate never calls a model: the query's vector and the model's scores are given.
 //! It reads no clock.
 //!
@@ -25,6 +25,7 @@ mod candidates;
 mod error;
 mod expand;
 mod file_hints;
+mod floor;
 mod fuse;
 mod lexical;
 pub mod metrics;
@@ -35,6 +36,7 @@ pub mod project;
 mod question;
 mod render;
 mod rerank;
+mod scored;
 mod search;
 mod shortlist;
 mod stages;
@@ -46,12 +48,12 @@ mod word_search;
 use index::Snapshot;
 
 pub use analysis::Analysis;
-pub use answer::{Answer, FoundUnit, LOCAL, Passage, Review};
+pub use answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
 pub use error::Error;
 pub use output_filter::{OutputFilter, RedactOnly};
 pub use question::{BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, LIMIT_DEFAULT, Query};
 pub use render::render;
-pub use rerank::{Features, Scored};
+pub use scored::{Features, Scored};
 pub use search::{Trace, search, search_with_words};
 pub use stages::StageReport;
 pub use token_model::TokenModel;

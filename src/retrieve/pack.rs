@@ -1,5 +1,5 @@
 //! Packing of the answer into its budget, in three passes: a sentence for each unit, the passages found, and the
-//! passages around them.
+//! passages around them. What is too weak beside the best match is left out even if there is room.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -7,25 +7,28 @@ use std::collections::{HashMap, HashSet};
 use index::Snapshot;
 use knowledge::{Relation, UnitId, text};
 
-use crate::answer::{Answer, FoundUnit, LOCAL, Passage, Review};
+use crate::answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
 use crate::error::Error;
 use crate::expand::Path;
+use crate::floor::MEANING_MIN;
 use crate::model_rerank::Ranking;
 use crate::output_filter::OutputFilter;
 use crate::question::{BUDGET_TOKENS_MIN, Depth, Query};
 use crate::render;
-use crate::rerank::{Scored, age_days};
+use crate::rerank::age_days;
+use crate::scored::Scored;
 use crate::search::Trace;
 use crate::shortlist::{Ranked, shortlist, summary};
 use crate::token_model::TokenModel;
 
 /// A passage is shortened to the rest of the budget, but not below this.
 const CUT_TOKENS_MIN: usize = 40;
-/// The limit of units that were found by a relation only: more would displace direct matches.
-const RELATED_MAX: usize = 3;
+/// The limit of units that were found by a relation only, the most closely related first.
+const RELATED_MAX: usize = 2;
+/// A unit that a model scores so high "clearly helps", and is shown even if it is weak by the local score. A low score
+/// removes nothing: a unit may have misled the model about the others.
+const JUDGED_MIN: f64 = 7.0;
 const WORDS_NAMED_MAX: usize = 5;
-/// From this cosine on a person would agree that the meaning is similar.
-const MEANING_MIN: f64 = 0.35;
 
 #[cfg(test)]
 mod tests;
@@ -42,6 +45,7 @@ pub(crate) fn pack(
     if let Some(ranking) = ranking {
         ranking.apply(&mut units);
     }
+    let left_out = leave_out(&mut units, filter);
     let budget = query.budget_tokens.max(BUDGET_TOKENS_MIN);
     let mut packer = Packer {
         snapshot,
@@ -51,6 +55,7 @@ pub(crate) fn pack(
         answer: Answer {
             units: Vec::new(),
             more: Vec::new(),
+            left_out,
             more_named: 0,
             searched: snapshot.units_count(),
             reranked_by: ranking.map_or(LOCAL, |ranking| &ranking.model).to_owned(),
@@ -59,6 +64,7 @@ pub(crate) fn pack(
             words_only: trace.words_only,
             generation: snapshot.generation(),
         },
+        related: units.iter().filter(|unit| unit.is_related()).map(|unit| unit.record.id.clone()).collect(),
         left: budget,
         shown: HashSet::new(),
         order: Vec::new(),
@@ -74,12 +80,40 @@ pub(crate) fn pack(
     Ok(packer.fit(budget))
 }
 
+/// Removes the units that are not shown whatever room there is.
+fn leave_out(units: &mut Vec<Ranked<'_>>, filter: &dyn OutputFilter) -> Vec<LeftOut> {
+    let mut left_out = Vec::new();
+    let mut related = 0;
+    units.retain(|unit| {
+        related += usize::from(unit.is_related());
+        let why = match unit.is_related() {
+            _ if is_judged_helpful(unit) => return true,
+            true if related <= RELATED_MAX => return true,
+            true => "others are related more closely",
+            false if unit.is_strong() => return true,
+            false => "too weak beside the best match",
+        };
+        let (part_of_best_score, part_of_best_evidence) = unit.best().part_of_best;
+        let title = filter.clean(&unit.record.title).into_owned();
+        let id = unit.record.id.clone();
+        left_out.push(LeftOut { id, title, part_of_best_score, part_of_best_evidence, why });
+        false
+    });
+    left_out
+}
+
+fn is_judged_helpful(unit: &Ranked<'_>) -> bool {
+    unit.judged.is_some_and(|score| score >= JUDGED_MIN)
+}
+
 struct Packer<'p> {
     snapshot: &'p Snapshot,
     query: &'p Query,
     token_model: &'p dyn TokenModel,
     filter: &'p dyn OutputFilter,
     answer: Answer,
+    /// The units that are of interest only because of a relation.
+    related: HashSet<UnitId>,
     /// The rest of the budget.
     left: usize,
     /// The ids of the chunks shown.
@@ -96,10 +130,9 @@ impl Packer<'_> {
             + self.token_model.count(&render::overflow(units.len(), &[]));
         self.left = self.left.saturating_sub(frame + NAME_SLACK);
         let most = if self.query.depth == Depth::Summary { self.left } else { self.left / 2 };
-        let (mut spent, mut related, mut is_full) = (0, 0, false);
+        let (mut spent, mut is_full) = (0, false);
         for unit in units {
-            let is_beyond_related = unit.is_related() && related >= RELATED_MAX;
-            if !is_beyond_related && !is_full && self.answer.units.len() < self.query.limit {
+            if !is_full && self.answer.units.len() < self.query.limit {
                 let mut found = self.found(unit, trace)?;
                 let header = self.token_model.count(&render::header(&found));
                 let summary = self.token_model.count(&render::quoted(&found.summary));
@@ -113,7 +146,6 @@ impl Packer<'_> {
                 };
                 if cost <= room {
                     spent += cost;
-                    related += usize::from(unit.is_related());
                     self.answer.units.push(found);
                     continue;
                 }
@@ -140,14 +172,17 @@ impl Packer<'_> {
         }
     }
 
-    /// Second pass: passages by their score, across all units.
+    /// Second pass: passages by their score, across all units. A unit that does not match by itself has none.
     fn passages(&mut self, units: &[Ranked<'_>]) {
         let scores: HashMap<&UnitId, &Ranked<'_>> =
             units.iter().map(|unit| (&unit.record.id, unit)).collect();
         let mut found: Vec<(f64, usize, &Scored)> = Vec::new();
         for (at, unit) in self.answer.units.iter().enumerate() {
             let Some(ranked) = scores.get(&unit.id) else { continue };
-            found.extend(ranked.passages.iter().map(|(part, scored)| (ranked.score * part, at, *scored)));
+            let best = is_judged_helpful(ranked).then(|| ranked.best().chunk);
+            let shown =
+                ranked.passages.iter().filter(|(_, scored)| scored.strong || best == Some(scored.chunk));
+            found.extend(shown.map(|(part, scored)| (ranked.score * part, at, *scored)));
         }
         found.sort_by(|a, b| b.0.total_cmp(&a.0));
         for (score, at, scored) in found {
@@ -185,6 +220,9 @@ impl Packer<'_> {
             }
         }
         for (at, chunks) in chunks.iter().enumerate() {
+            if self.related.contains(&self.answer.units[at].id) {
+                continue;
+            }
             for chunk in chunks {
                 self.add(at, chunk);
             }
@@ -333,10 +371,10 @@ fn explain_relation(path: &Path) -> String {
         Relation::OftenCombinedWith => "is often combined with".to_owned(),
         other => text::one_line(&other.as_str().replace('_', " "), 40),
     };
-    match (path.hops, path.outgoing) {
-        (1, true) => format!("related: `{source}` {relation} this"),
-        (1, false) => format!("related: {relation} `{source}`"),
-        _ => format!("two links from `{source}`"),
+    if path.outgoing {
+        format!("related: `{source}` {relation} this")
+    } else {
+        format!("related: {relation} `{source}`")
     }
 }
 

@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{UnitId, rank};
-use serde::Serialize;
 
 use crate::error::Error;
-use crate::expand::{Expanded, Path};
+use crate::expand::Expanded;
+use crate::floor::Floor;
+use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
 use crate::word_search::WordSearch;
 
@@ -64,19 +65,6 @@ const HALF_LIFE_DAYS: f64 = 365.0;
 /// The factor on the score of a retired unit: it comes after current ones, and a question about it still finds it.
 const RETIRED_FACTOR: f64 = 0.5;
 
-/// The floor of relevance, for `cos + ½·words` (for `words` in a search by words only): the best passage must reach it,
-/// or there is no answer. It rises with the number of chunks by `.02` for each factor e, since the best of many is
-/// higher by chance.
-///
-/// Of 2,086 questions to six sets, 2 get no answer from their own set. Of 422 questions to another set, 76 to 100 % get
-/// none if the set has another subject, and 14 to 53 % if documentation and code are about the same things. A cosine
-/// alone is not enough: good paraphrases have .25 to .35, and so do chance matches.
-const FLOOR: f64 = 0.33;
-const FLOOR_WORDS_ONLY: f64 = 0.40;
-const FLOOR_RISE: f64 = 0.02;
-/// If there is an answer, passages this much below the floor are part of it.
-const FLOOR_SLACK: f64 = 0.08;
-
 struct Weights {
     cosine: f64,
     cosine_rank: f64,
@@ -90,70 +78,18 @@ struct Weights {
     beside: f64,
 }
 
-/// A candidate with its final score.
-#[derive(Clone, Debug)]
-pub struct Scored {
-    /// The chunk's row in the index.
-    pub chunk: ChunkRow,
-    /// The final local score.
-    pub score: f64,
-    /// The features that make up the score.
-    pub features: Features,
-    /// Whether it is above the floor of relevance.
-    pub relevant: bool,
-    pub(crate) record: ChunkRecord,
-    /// Set if the score comes from another unit by a relation.
-    pub(crate) path: Option<Path>,
-}
-
-/// The features of a score.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Features {
-    /// The cosine of the question's vector with the passage's; 0 without a vector.
-    pub cosine: f64,
-    /// The value of the rank by `cosine` among the candidates: 1 for the first, falling to 0.
-    pub cosine_rank: f64,
-    /// BM25, divided by the largest contribution of a word that a single passage holds.
-    pub bm25: f64,
-    /// How well the passage matches the question's words, 0 to 1: the mean, weighted by rarity, of each wordpiece's
-    /// best cosine with any wordpiece of the passage.
-    pub words: f64,
-    /// The value of the rank by `words`, as `cosine_rank`.
-    pub words_rank: f64,
-    /// The part of the question's pairs of adjoining words that stand together in the passage, 0 to 1.
-    pub near: f64,
-    /// The part of the question's literal signals that the passage holds, 0 to 1.
-    pub exact: f64,
-    /// By how much the cosine of a neighbouring passage exceeds its own; 0 if it does not.
-    pub nearer_neighbour: f64,
-    /// The better `bm25` of the passages before and after.
-    pub neighbour: f64,
-    /// By how much the neighbouring passages improve `words`, as far as they are candidates too.
-    pub beside: f64,
-    /// The factor by confidence, age, source and status; about 1.
-    pub trust: f64,
-}
-
-impl Features {
-    /// `share` is the factor on the words, `matched` the factor on BM25 and on the rank by words.
-    fn score(&self, weights: &Weights, share: f64, matched: f64) -> f64 {
-        let bm25 = self.bm25 / (1.0 + BM25_SLACK * self.bm25);
-        let relevance = weights.cosine * self.cosine.max(0.0).powf(COSINE_POWER)
-            + weights.cosine_rank * self.cosine_rank
-            + share * (matched * weights.bm25 * bm25 + weights.words * self.words)
-            + share * weights.beside * self.beside
-            + matched * (weights.words_rank * self.words_rank + weights.neighbour * self.neighbour)
-            + weights.near * self.near
-            + weights.exact * self.exact
-            + weights.nearer_neighbour * self.nearer_neighbour;
-        relevance.max(0.0) * self.trust
-    }
-
-    /// The value that is compared with the floor. `bm25` is not part of it: it sums over the words, so that a long
-    /// question matches anything.
-    fn evidence(&self, words_only: bool) -> f64 {
-        if words_only { self.words } else { self.cosine + 0.5 * self.words }
-    }
+/// `share` is the factor on the words, `matched` the factor on BM25 and on the rank by words.
+fn score(features: &Features, weights: &Weights, share: f64, matched: f64) -> f64 {
+    let bm25 = features.bm25 / (1.0 + BM25_SLACK * features.bm25);
+    let relevance = weights.cosine * features.cosine.max(0.0).powf(COSINE_POWER)
+        + weights.cosine_rank * features.cosine_rank
+        + share * (matched * weights.bm25 * bm25 + weights.words * features.words)
+        + share * weights.beside * features.beside
+        + matched * (weights.words_rank * features.words_rank + weights.neighbour * features.neighbour)
+        + weights.near * features.near
+        + weights.exact * features.exact
+        + weights.nearer_neighbour * features.nearer_neighbour;
+    relevance.max(0.0) * features.trust
 }
 
 pub(crate) fn rerank(
@@ -166,11 +102,7 @@ pub(crate) fn rerank(
 ) -> Result<Vec<Scored>, Error> {
     let WordSearch { analysis, bm25, query_terms, .. } = by_words;
     let words_only = vector.is_none();
-    let (weights, floor) = match vector {
-        Some(_) => (&BY_MEANING_AND_WORDS, FLOOR),
-        None => (&BY_WORDS_ONLY, FLOOR_WORDS_ONLY),
-    };
-    let floor = floor + FLOOR_RISE * (snapshot.chunks_count().max(1) as f64).ln();
+    let weights = if words_only { &BY_WORDS_ONLY } else { &BY_MEANING_AND_WORDS };
     let found: HashMap<ChunkRow, f64> =
         bm25.iter().map(|hit| (hit.chunk, hit.score / query_terms.bm25_unit)).collect();
     let rows: Vec<ChunkRow> = expanded.hits.iter().map(|hit| hit.chunk).collect();
@@ -214,7 +146,16 @@ pub(crate) fn rerank(
             beside: matches[at].beside,
             trust,
         };
-        scored.push(Scored { chunk: record.row, score: 0.0, features, relevant: false, record, path: None });
+        scored.push(Scored {
+            chunk: record.row,
+            score: 0.0,
+            features,
+            relevant: false,
+            strong: false,
+            part_of_best: (0.0, 0.0),
+            record,
+            path: None,
+        });
     }
     let share = (1.0 + RARITY_SLOPE * (query_terms.rarest - RARITY_USUAL)).max(RARITY_SHARE_MIN);
     let found = scored.iter().filter(|scored| found.contains_key(&scored.chunk));
@@ -222,24 +163,19 @@ pub(crate) fn rerank(
     let matched =
         ((matched - MATCHED_WORDS.start) / (MATCHED_WORDS.end - MATCHED_WORDS.start)).clamp(0.0, 1.0);
     for candidate in &mut scored {
-        candidate.score = candidate.features.score(weights, share, matched);
+        candidate.score = score(&candidate.features, weights, share, matched);
     }
-    let evidence = |scored: &Scored| scored.features.evidence(words_only);
-    if scored.iter().any(|scored| evidence(scored) >= floor) {
-        for candidate in &mut scored {
-            candidate.relevant = evidence(candidate) >= floor - FLOOR_SLACK;
-        }
-    }
-    pass_on_scores(&mut scored, expanded);
+    let floor = Floor::mark(&mut scored, words_only, snapshot.chunks_count(), analysis.terms.len());
+    pass_on_scores(&mut scored, expanded, &floor);
     scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
     Ok(scored)
 }
 
 /// Gives related passages the score that their relation passes on, if it is higher than their own. It is always less
-/// than the score of the source, and only a relevant source passes any on.
-fn pass_on_scores(scored: &mut [Scored], expanded: &Expanded) {
+/// than the score of the source.
+fn pass_on_scores(scored: &mut [Scored], expanded: &Expanded, floor: &Floor) {
     let mut best: HashMap<UnitId, f64> = HashMap::new();
-    for candidate in scored.iter().filter(|candidate| candidate.relevant) {
+    for candidate in scored.iter().filter(|candidate| floor.leads_on(candidate)) {
         let score = best.entry(candidate.record.unit.clone()).or_default();
         *score = score.max(candidate.score);
     }
@@ -247,11 +183,16 @@ fn pass_on_scores(scored: &mut [Scored], expanded: &Expanded) {
         let paths = expanded.paths.get(&candidate.chunk).into_iter().flatten();
         let given = paths.filter_map(|path| Some((best.get(&path.source)? * path.weight, path)));
         let Some((given, path)) = given.max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+        if !floor.admits_related(candidate) {
+            continue;
+        }
         // Its own trust counts, not that of the source.
         let derived = given * candidate.features.trust;
         if derived > candidate.score || !candidate.relevant {
             candidate.score = candidate.score.max(derived);
             candidate.relevant = true;
+        }
+        if !candidate.strong {
             candidate.path = Some(path.clone());
         }
     }

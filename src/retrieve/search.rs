@@ -5,7 +5,7 @@ use index::{Hit, Snapshot};
 use crate::analysis::Analysis;
 use crate::error::Error;
 use crate::question::Query;
-use crate::rerank::Scored;
+use crate::scored::Scored;
 use crate::stages::{Clock, StageReport};
 use crate::token_model::TokenModel;
 use crate::word_search::{WordSearch, search_words};

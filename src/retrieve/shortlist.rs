@@ -8,11 +8,10 @@ use knowledge::{UnitId, text};
 use crate::error::Error;
 use crate::file_hints::FileHints;
 use crate::question::Query;
-use crate::rerank::Scored;
+use crate::scored::Scored;
 use crate::search::Trace;
 
-/// Passages with less than this part of the best score are left out even if there is room: more text is not better for
-/// the reader.
+/// Passages with less than this part of the best score are not even shown to a model that decides the order.
 const PART_OF_BEST_MIN: f64 = 0.45;
 const SUMMARY_CHARS_MAX: usize = 240;
 
@@ -30,13 +29,20 @@ pub(crate) struct Ranked<'t> {
 }
 
 impl Ranked<'_> {
+    /// The passage that says best why the unit was found.
     pub(crate) fn best(&self) -> &Scored {
-        self.passages[0].1
+        let mut passages = self.passages.iter().map(|(_, scored)| *scored);
+        passages.find(|scored| scored.strong).unwrap_or(self.passages[0].1)
     }
 
-    /// Whether it was found only by a relation to another unit.
+    /// Whether it matches the question well enough to be shown.
+    pub(crate) fn is_strong(&self) -> bool {
+        self.best().strong
+    }
+
+    /// Whether it is of interest only because of a relation to a unit that matches.
     pub(crate) fn is_related(&self) -> bool {
-        self.best().path.is_some()
+        !self.is_strong() && self.best().path.is_some()
     }
 }
 

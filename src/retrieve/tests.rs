@@ -135,11 +135,11 @@ fn a_question_finds_the_unit_that_answers_it() {
         ("what does open_for_write do", "sqlite-busy"),
         ("where is openForWrite", "sqlite-busy"),
         ("why is the open orders query slow?", "postgres-partial-index"),
+        ("clients hammer the API after an outage", "retry-with-jitter"),
         // The unit holds no word of these.
         ("limit concurrency in golang", "bounded-worker-pool"),
         ("roll back something broken in production", "feature-flags"),
         ("daylight saving bug", "timestamps-in-utc"),
-        ("exponential backoff", "retry-with-jitter"),
     ] {
         let answer = world.ask(question);
         assert_eq!(ids(&answer).first(), Some(&expected), "{question}: {:?}", ids(&answer));
@@ -218,23 +218,84 @@ fn an_index_without_a_generation_gives_an_empty_answer() {
     assert!(answer.units.is_empty() && answer.generation == 0);
 }
 
-#[test]
-fn a_related_unit_follows_the_unit_it_is_related_to() {
+const SHUTDOWN: &str = "how do I shut down a worker pool?";
+
+/// The eight units and others, where the unit about worker pools is related to these.
+fn world_with_related(related: &[&str], others: &[(&'static str, String)]) -> World {
     let mut files: Vec<_> = UNITS.iter().map(|(id, title, body)| (*id, unit(id, title, "", body))).collect();
-    let question = "how do I shut down a worker pool?";
-    let world = World::new(&files);
-    assert!(!ids(&world.ask(question)).contains(&"review-within-a-day"));
-    let related = "related:\n  - id: review-within-a-day\n    relation: requires_understanding_of\n";
-    files[0].1 = unit(files[0].0, UNITS[0].1, related, UNITS[0].2);
-    let answer = World::new(&files).ask(question);
-    assert_eq!(ids(&answer)[0], "bounded-worker-pool");
-    let along = answer
-        .units
-        .iter()
-        .find(|unit| unit.id.as_str() == "review-within-a-day")
-        .expect("the related unit is missing");
-    assert_eq!(along.why, "related: `bounded-worker-pool` requires understanding of this");
-    assert!(along.score < 0.7 * answer.units[0].score);
+    let related = related.iter().map(|id| format!("  - id: {id}\n    relation: requires_understanding_of\n"));
+    let related = format!("related:\n{}", related.collect::<String>());
+    files[0].1 = unit(files[0].0, UNITS[0].1, &related, UNITS[0].2);
+    files.extend(others.iter().cloned());
+    World::new(&files)
+}
+
+/// A unit that bears on [`SHUTDOWN`] and does not match it well enough to be shown alone.
+fn draining(front: &str) -> (&'static str, String) {
+    let body = "Take a server out of the balancer and let its open requests finish before the process stops. \
+                After half a minute what still runs is cut off.\n\nThe balancer asks for health every second.";
+    ("draining", unit("draining", "Drain before a stop", front, body))
+}
+
+#[test]
+fn a_related_unit_follows_with_one_sentence() {
+    assert!(!ids(&world_with_related(&[], &[draining("")]).ask(SHUTDOWN)).contains(&"draining"));
+    let answer = world_with_related(&["draining"], &[draining("")]).ask(SHUTDOWN);
+    assert_eq!(ids(&answer), ["bounded-worker-pool", "draining"]);
+    let related = &answer.units[1];
+    assert_eq!(related.why, "related: `bounded-worker-pool` requires understanding of this");
+    assert!(related.score < 0.7 * answer.units[0].score && related.passages.is_empty(), "{related:?}");
+    let text = render(&answer);
+    assert!(text.contains("> Take a server") && !text.contains("asks for health"), "{text}");
+    let world = world_with_related(&["draining"], &[draining("")]);
+    let deep = world.answer(&Query { depth: Depth::Deep, ..world.query(SHUTDOWN) });
+    assert!(deep.units[1].passages.is_empty(), "also in a deep answer: {deep:?}");
+}
+
+#[test]
+fn a_related_unit_about_something_else_is_not_shown() {
+    let answer = world_with_related(&["review-within-a-day"], &[]).ask(SHUTDOWN);
+    assert_eq!(ids(&answer), ["bounded-worker-pool"]);
+}
+
+#[test]
+fn relations_are_not_followed_a_second_time_from_a_weak_unit() {
+    let related = "related:\n  - id: cut-off\n    relation: requires_understanding_of\n";
+    let body =
+        "What still runs after the time is up is stopped hard; a worker that is cut off loses its request.";
+    let far = ("cut-off", unit("cut-off", "Stopping hard", "", body));
+    let near = ids(&world_with_related(&["cut-off"], &[far.clone()]).ask(SHUTDOWN)).contains(&"cut-off");
+    assert!(near, "it would be shown after one step");
+    let world = world_with_related(&["draining"], &[draining(related), far]);
+    let trace = search(world.snapshot.as_ref().unwrap(), &world.query(SHUTDOWN), world.embedder.tokenizer());
+    let trace = trace.unwrap();
+    let far = trace.reranked.iter().find(|scored| scored.record.unit.as_str() == "cut-off").unwrap();
+    assert!(far.path.is_none(), "{far:?}");
+}
+
+#[test]
+fn no_relation_is_followed_from_a_match_of_one_word() {
+    let world = world_with_related(&["draining"], &[draining("")]);
+    let question = "WaitGroup";
+    let answer = world.ask(question);
+    assert_eq!(ids(&answer), ["bounded-worker-pool"], "{answer:?}");
+    assert!(answer.left_out.iter().all(|unit| unit.why == "too weak beside the best match"));
+}
+
+#[test]
+fn what_is_weak_beside_the_best_match_is_left_out_and_told() {
+    let world = World::of_units();
+    let query = world.query("a job fails and is tried again");
+    let trace = search(world.snapshot.as_ref().unwrap(), &query, world.embedder.tokenizer()).unwrap();
+    let unit = |scored: &Scored| scored.record.unit.to_string();
+    let relevant: Vec<String> = trace.reranked.iter().filter(|scored| scored.relevant).map(unit).collect();
+    assert!(relevant.contains(&"sqlite-busy".to_owned()), "{relevant:?}");
+    let answer = world.answer(&query);
+    assert_eq!(ids(&answer), ["retry-with-jitter"]);
+    let left_out = answer.left_out.iter().find(|unit| unit.id.as_str() == "sqlite-busy").unwrap();
+    assert_eq!(left_out.why, "too weak beside the best match");
+    assert!(left_out.part_of_best_evidence < 1.0 && left_out.part_of_best_score < 1.0, "{left_out:?}");
+    assert!(!render(&answer).contains("SQLITE_BUSY") && !render(&answer).contains("more unit"));
 }
 
 #[test]

@@ -8,6 +8,8 @@ pub(crate) mod github_api;
 pub(crate) mod http;
 pub(crate) mod messages_api;
 pub(crate) mod openapi;
+#[expect(dead_code, reason = "shared with the benchmarks, which print more")]
+pub(crate) mod precision;
 
 use std::ffi::OsStr;
 use std::io::Write as _;

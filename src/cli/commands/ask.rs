@@ -137,6 +137,7 @@ impl AskArgs {
                 "answer": written,
                 "units": answer.units,
                 "more": answer.more,
+                "left_out": answer.left_out,
                 "searched": answer.searched,
                 "reranked_by": answer.reranked_by,
                 "rerank_trouble": answer.rerank_trouble,

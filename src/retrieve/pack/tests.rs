@@ -85,7 +85,8 @@ fn the_budget_holds_and_every_relevant_unit_is_mentioned() {
                     "{tokens} of {budget_tokens}, {depth:?}: {text}"
                 );
                 let relevant = answer.units.len() + answer.more.len();
-                assert!(relevant >= 4 && text.starts_with(&format!("{relevant} match")), "{text}");
+                assert!(relevant >= 3 && relevant + answer.left_out.len() >= 4, "{answer:?}");
+                assert!(text.starts_with(&format!("{relevant} match")), "{text}");
                 let overflow = text.lines().filter(|line| line.contains(" more unit")).count();
                 assert_eq!(overflow, usize::from(!answer.more.is_empty()), "{text}");
                 assert!(answer.more_named <= answer.more.len());
@@ -252,18 +253,12 @@ fn words_match_with_other_endings() {
 
 #[test]
 fn a_relation_is_described_in_its_direction() {
-    let path = |relation, outgoing, hops| Path {
-        source: UnitId::verbatim("pool"),
-        relation,
-        outgoing,
-        hops,
-        weight: 0.5,
-    };
-    assert_eq!(explain_relation(&path(Relation::Uses, true, 1)), "related: `pool` uses this");
-    assert_eq!(explain_relation(&path(Relation::Uses, false, 1)), "related: uses `pool`");
+    let path =
+        |relation, outgoing| Path { source: UnitId::verbatim("pool"), relation, outgoing, weight: 0.5 };
+    assert_eq!(explain_relation(&path(Relation::Uses, true)), "related: `pool` uses this");
+    assert_eq!(explain_relation(&path(Relation::Uses, false)), "related: uses `pool`");
     assert_eq!(
-        explain_relation(&path(Relation::Other("evil\n\u{202e}x".into()), true, 1)),
+        explain_relation(&path(Relation::Other("evil\n\u{202e}x".into()), true)),
         "related: `pool` evil x this"
     );
-    assert_eq!(explain_relation(&path(Relation::Uses, true, 2)), "two links from `pool`");
 }

@@ -1,0 +1,52 @@
+//! Answers without padding: most of an answer's text bears on the question, and other questions get nothing.
+
+use embed::{Embedder, Settings};
+
+use crate::support::fixture;
+use crate::support::precision::{BRAINS, World};
+
+/// Of an answer's text, on average.
+const SHARE_MIN: f64 = 0.6;
+/// Of the questions about other subjects, over all brains.
+const UNRELATED_MAX: f64 = 0.02;
+/// The brain with the shortest units, of which one is known to be missed: a question in words that it does not have.
+const MISSED: (&str, usize) = ("questions-notes.json", 1);
+
+#[test]
+fn most_of_an_answer_bears_on_the_question() {
+    let fixtures = fixture("");
+    let embedder = Embedder::load(&Settings::default()).unwrap();
+    for brain in &BRAINS {
+        let world = World::new(&fixtures, brain, &embedder).unwrap();
+        for file in brain.questions {
+            let judged = world.judge(&fixtures, file).unwrap();
+            for answer in &judged.answers {
+                println!("{:.2} {}: {:?}", answer.share, answer.question, answer.units);
+            }
+            let (ranked, shown) = judged.within(3);
+            println!("{file}: {:.2} of the text, {shown} of {ranked} within three", judged.share());
+            assert!(judged.share() >= SHARE_MIN, "{file}: {:.2} of the text", judged.share());
+            let missed = if *file == MISSED.0 { MISSED.1 } else { 0 };
+            assert!(
+                shown + missed >= ranked,
+                "{file}: right units that are ranked within three and not shown"
+            );
+        }
+    }
+}
+
+#[test]
+fn questions_about_other_subjects_get_no_answer() {
+    let fixtures = fixture("");
+    let embedder = Embedder::load(&Settings::default()).unwrap();
+    let (mut asked, mut answered) = (0, 0);
+    for brain in &BRAINS {
+        let unrelated =
+            World::new(&fixtures, brain, &embedder).unwrap().ask_unrelated(&fixtures, brain).unwrap();
+        println!("{}: {} asked, answered: {:#?}", brain.folder, unrelated.asked, unrelated.answered);
+        assert!(unrelated.asked >= 300);
+        asked += unrelated.asked;
+        answered += unrelated.answered.len();
+    }
+    assert!(answered as f64 <= UNRELATED_MAX * asked as f64, "{answered} of {asked}");
+}
