@@ -34,8 +34,10 @@ pub(crate) fn compare(
         false => snapshot.units()?.into_iter().map(|unit| unit.id).collect(),
     };
     let is_waiting = |unit: &EarlierProposal| !merged.contains(&UnitId::verbatim(&unit.name));
-    let proposed: Vec<EarlierProposal> =
-        proposed.into_iter().filter(|unit| unit.model == findings.model && is_waiting(unit)).collect();
+    let proposed = proposed.into_iter().filter(|unit| unit.model == findings.model && is_waiting(unit));
+    // Also of other models, as titles are compared too; also of units that the brain has, as an addition to one
+    // stays rejected.
+    let proposed: Vec<EarlierProposal> = queue.rejected(PROPOSED_MAX)?.into_iter().chain(proposed).collect();
     let vectors = std::mem::take(&mut findings.vectors);
     let mut kept: Vec<(Candidate, Vec<f32>)> = Vec::new();
     for (mut candidate, vector) in findings.candidates.drain(..).zip(vectors) {
@@ -45,8 +47,8 @@ pub(crate) fn compare(
             kind: None,
             title: unit.title.clone(),
             text: unit.title.clone(),
-            cosine: cosine(&vector, &unit.vector),
-            known_in: KnownIn::Proposal,
+            cosine: if unit.model == findings.model { cosine(&vector, &unit.vector) } else { 0.0 },
+            known_in: if unit.is_rejected { KnownIn::Rejected } else { KnownIn::Proposal },
         }));
         neighbors.extend(kept.iter().map(|(other, other_vector)| Neighbor {
             id: UnitId::from_title(&other.title),

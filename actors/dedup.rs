@@ -52,8 +52,10 @@ impl Neighbor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum KnownIn {
     Brain,
-    /// A branch that waits for review, or was rejected in it.
+    /// A branch that waits for review, or was closed without a merge.
     Proposal,
+    /// A person has rejected it by itself.
+    Rejected,
     /// An earlier candidate of the same session.
     SameSession,
 }
@@ -78,7 +80,8 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor]) -> Verdict
     };
     let title = canonical(&candidate.title);
     for unit in neighbors {
-        let same_words = canonical(&unit.title) == title && unit.cosine >= ABOUT_COSINE;
+        let is_near = unit.cosine >= ABOUT_COSINE || unit.known_in == KnownIn::Rejected;
+        let same_words = canonical(&unit.title) == title && is_near;
         if (same_words || unit.cosine >= SAME_COSINE) && adds_nothing_to(candidate, unit) {
             return known(unit);
         }
@@ -114,6 +117,7 @@ fn known(unit: &Neighbor) -> Verdict {
     let reason = match unit.known_in {
         KnownIn::Brain => format!("known already: {}", unit.id),
         KnownIn::Proposal => format!("proposed before: {}", unit.id),
+        KnownIn::Rejected => format!("rejected before: {}", unit.id),
         KnownIn::SameSession => format!("the same as {:?}", unit.title),
     };
     Verdict::Skip { reason }
@@ -122,7 +126,8 @@ fn known(unit: &Neighbor) -> Verdict {
 /// Whether a candidate with nearly the same vector as a unit says nothing that the unit does not. Lessons that
 /// differ in one value have nearly the same vector: `--lane 7` is not `--lane 8`, and "never" is not "always".
 fn adds_nothing_to(candidate: &Candidate, unit: &Neighbor) -> bool {
-    let (has_text, known) = (unit.known_in != KnownIn::Proposal, unit.text_and_id());
+    let (has_text, known) =
+        (!matches!(unit.known_in, KnownIn::Proposal | KnownIn::Rejected), unit.text_and_id());
     !value::contradicts(&candidate.title, &unit.title)
         && value::missing_value(&candidate.title, &known).is_none()
         && !(has_text
@@ -210,6 +215,18 @@ mod tests {
         let skip = Verdict::Skip { reason: "proposed before: pools".into() };
         assert_eq!(classify(&candidate, &[proposed(0.95)]), skip);
         assert_eq!(classify(&candidate, &[proposed(0.85)]), Verdict::Add);
+    }
+
+    #[test]
+    fn a_rejected_unit_stays_rejected_under_its_title() {
+        let rejected = |cosine| near("pools", "Bound the worker pool", cosine, KnownIn::Rejected);
+        let skip = Verdict::Skip { reason: "rejected before: pools".into() };
+        assert_eq!(classify(&candidate("Bound the worker pool"), &[rejected(0.0)]), skip);
+        assert_eq!(classify(&candidate("Give a pool of workers a bound"), &[rejected(0.95)]), skip);
+        assert_eq!(classify(&candidate("Give a pool of workers a bound"), &[rejected(0.85)]), Verdict::Add);
+        assert_eq!(classify(&candidate("Bound the worker pool"), &[brain(0.95), rejected(1.0)]), {
+            Verdict::Skip { reason: "known already: pools".into() }
+        });
     }
 
     #[test]

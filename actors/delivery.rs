@@ -157,11 +157,15 @@ impl DeliveryWorker {
         let repository = self.setup.repository()?;
         let capture = &claim.capture;
         let commit = parse_commit(&branch.commit)?;
-        if capture.pushed.is_none()
-            && let Some(state) = decided(&repository, branch, commit)?
-        {
-            self.queue.set_pull_state(capture.id, state)?;
-            return Ok(PushOutcome::Decided);
+        if capture.pushed.is_none() {
+            // In the inbox, or with git alone.
+            if let Some(PullState::Merged | PullState::Closed) = capture.pull_state {
+                return Ok(PushOutcome::Decided);
+            }
+            if let Some(state) = decided(&repository, branch, commit)? {
+                self.queue.set_pull_state(capture.id, state)?;
+                return Ok(PushOutcome::Decided);
+            }
         }
         failpoint::here!("delivery-before-push");
         let expected = capture.pushed.as_deref().map(parse_commit).transpose()?;

@@ -6,8 +6,8 @@
 //! lost message costs time, never work. A stage's result and its hand-on to the next stage are one transaction.
 //! No actor keeps anything that it could not find again after a crash.
 //!
-//! This crate never writes to a code repository, and never to the brain except on branches for review and by
-//! fast-forwards of its checkout.
+//! This crate never writes to a code repository, and never to the brain except on branches for review, by
+//! fast-forwards of its checkout, and by what a person decides in the inbox ([`review`]).
 //!
 //! ```
 //! // The sessions that the hook missed, and why others are skipped.
@@ -18,6 +18,7 @@
 #![warn(clippy::missing_errors_doc)]
 
 pub mod index_progress;
+pub mod review;
 pub mod sweep;
 pub mod sync;
 
@@ -43,6 +44,7 @@ mod proposal;
 mod pull_request_text;
 mod remote;
 mod retrieval;
+mod review_remote;
 mod service;
 mod setup;
 mod stage_actor;

@@ -400,7 +400,12 @@ impl PlannedFile {
         let held = self.holds.iter().filter_map(|&number| found.candidates.get(number));
         let evidence = held.clone().flat_map(|candidate| &candidate.evidence);
         let first = self.holds.first().filter(|_| !self.edits);
+        let additions = self.holds.iter().filter(|_| self.edits).filter_map(|&number| {
+            let title = text::one_line(&found.candidates.get(number)?.title, 120);
+            Some((title, found.vectors.get(number)?.clone()))
+        });
         ProposedUnit {
+            additions: additions.collect(),
             name: file_stem(&self.path).to_owned(),
             is_new: !self.edits,
             title: held

@@ -21,6 +21,8 @@ use crate::failure::{Failure, FailureClass, error_chain};
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
+use crate::review::{Reviewing, decided_summary};
+use crate::review_remote::{finish_later, push_merged_earlier};
 use crate::setup::Setup;
 
 /// The name of a sync's report in the queue, for `nugget status`.
@@ -49,6 +51,9 @@ pub struct SyncReport {
     /// Why the checkout was not fast-forwarded, if it lacks commits.
     #[serde(rename = "left")]
     pub not_moved_because: Option<String>,
+    /// Whether what was merged offline was pushed.
+    #[serde(default)]
+    pub pushed: bool,
     /// Captures that were merged since the last sync.
     pub merged: Vec<i64>,
     /// Captures that a person has closed since the last sync.
@@ -182,6 +187,7 @@ struct SyncRun<'a> {
 impl SyncRun<'_> {
     fn act_on_fetch(&self, runtime: &Runtime, synced: &mut SyncReport) -> Result<(), Failure> {
         self.catch_up(synced)?;
+        synced.pushed = push_merged_earlier(self.repository, self.queue, self.access)?;
         synced.delivered_late = self.queue.redeliver()?;
         let awaiting_decision = self.queue.awaiting_decision()?;
         if awaiting_decision.is_empty() {
@@ -303,6 +309,9 @@ impl SyncRun<'_> {
         github_repo: Option<(&GitHub, &Slug)>,
         synced: &mut SyncReport,
     ) -> Result<(), Failure> {
+        if self.finish_reviewed(capture, synced).await? {
+            return Ok(());
+        }
         let (Some(commit), Some((found, plan))) = (pushed_commit(capture), self.planned(capture)?) else {
             return Ok(());
         };
@@ -337,6 +346,28 @@ impl SyncRun<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Finishes a branch of which everything was decided in the inbox. Returns whether its review has begun there: its
+    /// branch is then no longer made again.
+    async fn finish_reviewed(&self, capture: &Capture, synced: &mut SyncReport) -> Result<bool, Failure> {
+        let Some(branch) = capture.branch.as_deref() else { return Ok(false) };
+        let begun = decided_summary(self.repository, self.queue, branch, Timestamp::now());
+        match begun.map_err(|error| Failure::retryable(error_chain(&error)))? {
+            Reviewing::NotBegun => return Ok(false),
+            Reviewing::UnderWay => return Ok(true),
+            Reviewing::Decided(summary) => {
+                let state =
+                    finish_later(self.repository, self.queue, self.access, capture, branch, &summary).await?;
+                match state {
+                    None => return Ok(true),
+                    Some(PullState::Merged) => synced.merged.push(capture.id),
+                    Some(_) => synced.closed.push(capture.id),
+                }
+                synced.deleted += 1;
+            }
+        }
+        Ok(true)
     }
 
     /// Deletes a branch of nugget, here and at the remote, if it is at the commit that is recorded. A branch

@@ -23,8 +23,9 @@ fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) 
 fn every_command_reports_a_missing_brain_and_names_init() {
     let sandbox = Sandbox::new();
     // Not `serve`: it says so in its answers, see `server_start`.
-    let commands: [&[&str]; 8] = [
+    let commands: [&[&str]; 9] = [
         &["status"],
+        &["review"],
         &["sync"],
         &["ask", "why"],
         &["index"],

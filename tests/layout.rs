@@ -139,6 +139,8 @@ fn only_listed_files_start_processes() {
         "src/extract/claude_code.rs",
         "src/cli/spawn.rs",
         "src/cli/commands/demo.rs",
+        // The person's editor.
+        "src/cli/commands/review/editor.rs",
         // git and the client are asked for their versions.
         "src/cli/subprocess.rs",
         "src/cli/commands/runtime.rs",

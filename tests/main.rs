@@ -27,6 +27,7 @@ mod precision;
 mod protocol;
 mod reading;
 mod reflection;
+mod review;
 mod runtime;
 mod safety;
 mod secrets;

@@ -132,7 +132,12 @@ fn a_session_starts_with_its_projects_units_and_the_queue() {
     );
     assert!(context(&waits).contains(&branch), "{waits}");
     let message = waits["systemMessage"].as_str().unwrap();
-    assert!(message.contains("proposed 3 units, waiting for your review: nugget/session-"), "{message}");
+    assert!(message.contains("proposed 3 units, waiting for your review: “"), "{message}");
+    assert!(message.ends_with("” (nugget review).") && message.contains("“Use a heartbeat"), "{message}");
+    assert!(
+        !context(&waits).contains("heartbeat"),
+        "the model is told no title that is not reviewed: {waits}"
+    );
     fixture.sandbox.git(&["add", "."]);
     fixture.sandbox.git(&["commit", "-qm", "units"]);
     fixture.sandbox.git(&["merge", "-q", "--no-edit", &branch]);

@@ -203,8 +203,15 @@ fn status_shows_a_stale_index_and_only_unmerged_branches() {
     sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
     let (generation, status) = (index()["generation"].as_u64().unwrap(), sandbox.json(["status", "--json"]));
     let branch = status["captures"][0]["branch"].as_str().unwrap().to_owned();
-    assert_eq!(status["reviews"], json!([{"capture": 1, "branch": branch, "state": "waiting"}]));
-    assert!(sandbox.ok(["status"]).contains(&format!("TO REVIEW\n   1  {branch}\n")));
+    let titles = status["reviews"][0]["titles"].clone();
+    assert_eq!(titles.as_array().unwrap().len(), 3);
+    assert_eq!(
+        status["reviews"],
+        json!([{"capture": 1, "branch": branch, "state": "waiting", "titles": titles}])
+    );
+    let first = titles[0].as_str().unwrap();
+    let printed = sandbox.ok(["status"]);
+    assert!(printed.contains(&format!("TO REVIEW (nugget review)\n   1  {}", &first[..60])), "{printed}");
     sandbox.git(&["merge", "--quiet", &branch]);
     let status = sandbox.json(["status", "--json"]);
     assert_eq!(status["reviews"][0]["state"], "merged");

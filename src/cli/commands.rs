@@ -19,6 +19,7 @@ pub(crate) mod install;
 pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod retry;
+pub(crate) mod review;
 pub(crate) mod runtime;
 pub(crate) mod serve;
 pub(crate) mod session_start;

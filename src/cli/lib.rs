@@ -34,6 +34,7 @@ mod state_check;
 mod subprocess;
 mod tui;
 mod unit_files;
+mod waiting;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -50,6 +51,7 @@ Examples:
   nugget init --path ~/brain
   nugget import claude-md --dry-run
   nugget ask \"how do we keep workers from piling up?\"
+  nugget review
   nugget status --watch
   nugget install
 
@@ -65,7 +67,7 @@ Exit codes:
 /// The commands in `--help`, by use. A test keeps the list complete.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
-    ("Daily use", &["ask", "list", "show", "why", "status", "sync"]),
+    ("Daily use", &["review", "ask", "list", "show", "why", "status", "sync"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
@@ -106,6 +108,8 @@ enum Command {
     CaptureSession(commands::capture_session::CaptureSessionArgs),
     /// Show captures, the worker, the index and what to review
     Status(commands::status::StatusArgs),
+    /// Show what waits for review; merge, edit or reject it
+    Review(commands::review::ReviewArgs),
     /// Fetch merges, and queue sessions the hook missed
     Sync(commands::sync::SyncArgs),
     /// Ask the brain a question
@@ -195,6 +199,7 @@ fn dispatch(Cli { command, brain, verbose }: Cli) -> Result<ExitCode, CliError> 
         Command::Doctor(args) => return args.run(&context),
         Command::CaptureSession(args) => return args.run(&context),
         Command::Status(args) => args.run(&context)?,
+        Command::Review(args) => return args.run(&context),
         Command::Sync(args) => args.run(&context)?,
         Command::Ask(args) => args.run(&context)?,
         Command::Serve(args) => args.run(context)?,

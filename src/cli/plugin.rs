@@ -8,6 +8,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("hooks/hooks.json", include_str!("../../plugin/hooks/hooks.json")),
     ("scripts/nugget.sh", include_str!("../../plugin/scripts/nugget.sh")),
     ("skills/brain/SKILL.md", include_str!("../../plugin/skills/brain/SKILL.md")),
+    ("skills/review/SKILL.md", include_str!("../../plugin/skills/review/SKILL.md")),
 ];
 
 /// The file that holds the program's path for the script beside it; it exists only if PATH does not lead there.

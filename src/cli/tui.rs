@@ -7,7 +7,7 @@ use std::sync::{Mutex, Once, PoisonError};
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Rect, Size};
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
 
 use crate::output::Line;
 
@@ -46,6 +46,12 @@ impl Screen {
             self.terminal = cleared(self.size)?;
         }
         self.terminal.draw(|frame| fill(frame, lines)).map(drop)
+    }
+
+    /// As [`draw`](Self::draw), for lines that depend on the height too.
+    pub(crate) fn draw_page(&mut self, lines: impl FnOnce(usize, usize) -> Vec<Line>) -> io::Result<()> {
+        let height = usize::from(size().height);
+        self.draw(|width| lines(width, height))
     }
 
     /// Restores the terminal and stops this process until it is continued.
@@ -107,6 +113,16 @@ fn enter_screen() -> io::Result<()> {
     let mut stdout = io::stdout();
     stdout.write_all(ENTER.as_bytes())?;
     stdout.flush()
+}
+
+/// Lets a read of stdin return after a tenth of a second without a key, so that its reader notices signals. Undone
+/// with the screen.
+pub(crate) fn time_reads_out() -> io::Result<()> {
+    let stdin = io::stdin();
+    let mut modes = tcgetattr(&stdin)?;
+    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
+    modes.special_codes[SpecialCodeIndex::VTIME] = 1;
+    Ok(tcsetattr(&stdin, OptionalActions::Now, &modes)?)
 }
 
 /// Restores the terminal; a second call does nothing.

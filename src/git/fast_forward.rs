@@ -105,7 +105,8 @@ impl Repository {
         let to = tip(&git, &reference_name(branch)?)?
             .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })?;
         let default = self.default_branch_of(&git)?;
-        self.merge(held, git, default, &Source { name: branch.to_owned(), to, is_reviewed: false })
+        let source = Source { name: branch.to_owned(), to, is_reviewed: false, allows_other_edits: false };
+        self.merge(held, git, default, &source)
     }
 
     pub(crate) fn merge(
@@ -147,6 +148,8 @@ pub(crate) struct Source {
     /// Whether this is the remote's default branch, which people have reviewed: it may remove files and have
     /// hidden ones. A proposal may not.
     pub is_reviewed: bool,
+    /// Whether files that are not merged may have staged and uncommitted changes, as with `git merge`.
+    pub allows_other_edits: bool,
 }
 
 /// A merge that was checked and is safe. Its lock keeps git processes from changing the index.
@@ -362,6 +365,10 @@ impl WorkTree {
         let has_modes = git.config_snapshot().boolean("core.fileMode").unwrap_or(true);
         for entry in index.entries() {
             let path = entry.path(&index).to_owned();
+            let is_merged = || before.get(&path) != after.get(&path);
+            if source.allows_other_edits && entry.stage() == Stage::Unconflicted && !is_merged() {
+                continue;
+            }
             let found = Some((entry.id, entry.mode));
             let is_plain =
                 entry.stage() == Stage::Unconflicted && !entry.flags.contains(Flags::INTENT_TO_ADD);
@@ -396,7 +403,11 @@ impl WorkTree {
             }
         }
         // A removed file may be missing in the index already.
-        let mut kept = before.keys().filter(|path| after.contains_key(*path));
+        let is_kept = |path: &&BString| match after.get(*path) {
+            Some(after) => !source.allows_other_edits || before.get(*path) != Some(after),
+            None => false,
+        };
+        let mut kept = before.keys().filter(is_kept);
         if let Some(path) = kept.find(|path| index.entry_by_path(path.as_bstr()).is_none()) {
             return Ok(Err(Refusal::Staged(display(path))));
         }

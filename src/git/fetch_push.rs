@@ -140,6 +140,28 @@ impl Repository {
         operation.push(&default.name, Some(commit), None)
     }
 
+    /// Pushes a commit of the default branch that a person has merged. Never forced: the remote's branch must be at
+    /// `expected`, of which the commit is a descendant.
+    ///
+    /// Takes the repository's lock for a moment at the end, so the caller must not hold it.
+    ///
+    /// # Errors
+    /// [`Error::BranchMoved`] when the commit is no descendant; [`RemoteFailure::Stale`] when the remote's branch has
+    /// moved, [`RemoteFailure::Protected`] when it takes no pushes; as [`fetch`](Self::fetch).
+    pub fn push_merged(
+        &self,
+        session: &RemoteSession<'_>,
+        commit: CommitId,
+        expected: CommitId,
+    ) -> Result<Pushed, Error> {
+        let operation = Operation::begin(self, session)?;
+        let name = self.default_branch_of(&operation.git)?.name;
+        if !self.contains(commit, expected)? {
+            return Err(Error::BranchMoved { branch: name });
+        }
+        operation.push(&name, Some(commit), Some(expected))
+    }
+
     /// Deletes one of nugget's branches at the remote if it is at `expected` there. `false` if it does not
     /// exist.
     ///

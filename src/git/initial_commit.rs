@@ -36,7 +36,7 @@ impl Repository {
         let (true, Some(branch)) = (head.is_unborn(), head.referent_name().map(ToOwned::to_owned)) else {
             return Ok(None);
         };
-        let info = CommitInfo { author, time, message };
+        let info = CommitInfo { author, time, message, merges: None };
         let new = NewCommit::new(&git, None, files, HiddenNames::Allowed, &info)?;
         if has_staged_others(&git, files)? {
             return Ok(None);

@@ -73,7 +73,12 @@ impl Repository {
     }
 
     fn source(&self, git: &gix::Repository, default: &Branch, to: CommitId) -> Source {
-        Source { name: format!("{}/{}", remote_name(git), default.name), to, is_reviewed: true }
+        Source {
+            name: format!("{}/{}", remote_name(git), default.name),
+            to,
+            is_reviewed: true,
+            allows_other_edits: false,
+        }
     }
 }
 

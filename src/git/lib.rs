@@ -1,11 +1,12 @@
 //! The brain's git repository: the branches on which nugget proposes knowledge, the connection to the remote,
 //! and the lock that allows one writer at a time. The only crate that uses git.
 //!
-//! It never changes the user's work tree, index, `HEAD` or branches, with three exceptions: the first commit of
-//! a brain without commits ([`Repository::create_initial_commit`]), and two merges that lose nothing: of a
-//! proposal when asked ([`Repository::fast_forward`]), and of what was merged at the remote
-//! ([`Repository::catch_up`]). At the remote it changes only branches below `refs/heads/nugget/`, except for
-//! the first push of a new brain's default branch ([`Repository::push_default`]), which is never forced.
+//! It never changes the user's work tree, index, `HEAD` or branches, with four exceptions: the first commit of
+//! a brain without commits ([`Repository::create_initial_commit`]), and three merges that lose nothing: of a
+//! proposal when asked ([`Repository::fast_forward`], [`Repository::advance_default`]), and of what was merged at
+//! the remote ([`Repository::catch_up`]). At the remote it changes only branches below `refs/heads/nugget/`, except
+//! for pushes of the default branch that are never forced: the first one of a new brain
+//! ([`Repository::push_default`]), and of what a person has merged ([`Repository::push_merged`]).
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -46,6 +47,7 @@ mod fetch_push;
 mod initial_commit;
 mod lag;
 mod lock;
+mod merge;
 mod objects;
 mod overlay;
 mod ownership;
@@ -73,6 +75,7 @@ pub use fetch_push::{Fetched, Pushed};
 pub use gix::url::Scheme;
 pub use lag::Lag;
 pub use lock::Lock;
+pub use merge::{BranchFile, Merge, MergedText, PreparedMerge};
 pub use overlay::{Blob, Overlay};
 pub use propose::{Outcome, Proposal, Proposed};
 pub use remote_failure::RemoteFailure;

@@ -35,6 +35,8 @@ pub(crate) struct CommitInfo<'a> {
     pub author: &'a Identity,
     pub time: jiff::Timestamp,
     pub message: &'a str,
+    /// A second parent.
+    pub merges: Option<CommitId>,
 }
 
 /// How long to wait for a garbage collection that started before our reference existed. In a brain it takes a
@@ -100,7 +102,7 @@ impl NewCommit {
         let signature = signature(info)?;
         let commit = gix::objs::Commit {
             tree: new.tree,
-            parents: base.iter().map(|base| base.0).collect(),
+            parents: base.iter().chain(&info.merges).map(|parent| parent.0).collect(),
             author: signature.clone(),
             committer: signature,
             encoding: None,

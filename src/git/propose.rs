@@ -146,7 +146,7 @@ impl Repository {
 
 impl Proposal {
     fn commit(&self, git: &gix::Repository, base: Option<CommitId>) -> Result<NewCommit, Error> {
-        let info = CommitInfo { author: &self.author, time: self.time, message: &self.message };
+        let info = CommitInfo { author: &self.author, time: self.time, message: &self.message, merges: None };
         NewCommit::new(git, base, &self.files, HiddenNames::Refused, &info)
     }
 }

@@ -85,6 +85,15 @@ impl Repository {
     }
 }
 
+impl Repository {
+    /// The commit on which a branch was started; `None` if it has a history of its own.
+    pub(crate) fn branch_base(&self, branch: &str) -> Result<Option<CommitId>, Error> {
+        let git = self.git()?;
+        let commit = local_tip(&git, branch)?;
+        fork_point(&git, &self.default_branch_of(&git)?, commit)
+    }
+}
+
 fn local_tip(git: &gix::Repository, branch: &str) -> Result<CommitId, Error> {
     tip(git, &format!("refs/heads/{branch}"))?
         .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })

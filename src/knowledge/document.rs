@@ -185,7 +185,7 @@ impl Document {
         })
     }
 
-    fn mapping(&self) -> Result<Mapping, FrontMatterError> {
+    pub(crate) fn mapping(&self) -> Result<Mapping, FrontMatterError> {
         let Some(yaml) = self.yaml.clone() else { return Ok(Mapping::new()) };
         let first_line = self.raw[..yaml.start].matches('\n').count();
         let value: Value = serde_yaml::from_str(&self.raw[yaml]).map_err(|error| {

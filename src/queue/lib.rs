@@ -25,6 +25,7 @@
 
 mod capture;
 mod claims;
+mod decisions;
 mod delivery;
 mod handover;
 mod locks;
@@ -45,6 +46,7 @@ pub use capture::{
     ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_IMPORT, PullRequest, PullState, Stage,
     State, Tally,
 };
+pub use decisions::{Decision, FileDecision};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
 pub use pauses::Pause;

@@ -20,6 +20,8 @@ pub struct ProposedUnit {
     pub model: String,
     /// The embedding of the unit's text, `[dimensions] f32`; empty if there is none.
     pub vector: Vec<f32>,
+    /// What is added to an existing unit: titles and embeddings.
+    pub additions: Vec<(String, Vec<f32>)>,
     /// The transcript lines that it rests on: each line's uuid and an excerpt.
     pub evidence: Vec<(String, String)>,
 }
@@ -35,6 +37,8 @@ pub struct EarlierProposal {
     pub model: String,
     /// Its embedding, `[dimensions] f32`; empty if there is none.
     pub vector: Vec<f32>,
+    /// Whether a person has rejected it.
+    pub is_rejected: bool,
 }
 
 /// A transcript line that a unit rests on.
@@ -64,9 +68,13 @@ impl Queue {
                    WHERE capture_id <> ?1 AND title <> '' ORDER BY capture_id DESC, name LIMIT ?2";
         self.query(sql, params![capture, limit], |row| {
             let bytes: Vec<u8> = row.get(3)?;
-            let (numbers, _) = bytes.as_chunks();
-            let vector = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-            Ok(EarlierProposal { name: row.get(0)?, title: row.get(1)?, model: row.get(2)?, vector })
+            Ok(EarlierProposal {
+                name: row.get(0)?,
+                title: row.get(1)?,
+                model: row.get(2)?,
+                vector: read_vector(&bytes),
+                is_rejected: false,
+            })
         })
     }
 
@@ -99,6 +107,15 @@ impl Queue {
     }
 }
 
+pub(crate) fn read_vector(bytes: &[u8]) -> Vec<f32> {
+    let (numbers, _) = bytes.as_chunks();
+    numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}
+
+pub(crate) fn write_vector(vector: &[f32]) -> Vec<u8> {
+    vector.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
 /// Replaces what the capture proposed before.
 pub(crate) fn store(
     transaction: &Transaction<'_>,
@@ -106,15 +123,21 @@ pub(crate) fn store(
     units: &[ProposedUnit],
 ) -> Result<(), Error> {
     transaction.execute("DELETE FROM names WHERE capture_id = ?1", [capture])?;
+    transaction.execute("DELETE FROM additions WHERE capture_id = ?1", [capture])?;
     transaction.execute("DELETE FROM evidence WHERE capture_id = ?1", [capture])?;
     for unit in units {
         if unit.is_new {
-            let vector: Vec<u8> = unit.vector.iter().flat_map(|number| number.to_le_bytes()).collect();
+            let vector = write_vector(&unit.vector);
             transaction
                 .prepare_cached(
                     "INSERT INTO names (name, capture_id, title, model, vector) VALUES (?1, ?2, ?3, ?4, ?5)",
                 )?
                 .execute(params![unit.name, capture, unit.title, unit.model, vector])?;
+        }
+        for (position, (title, vector)) in (0_i64..).zip(&unit.additions) {
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO additions VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+                .execute(params![unit.name, capture, position, title, unit.model, write_vector(vector)])?;
         }
         // Two proposals of one session may change the same unit.
         let first: i64 = transaction

@@ -11,7 +11,41 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::Error;
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 3] = [INITIAL, PROPOSALS, DELIVERY];
+pub(crate) const MIGRATIONS: [&str; 4] = [INITIAL, PROPOSALS, DELIVERY, REVIEW];
+
+/// What a person has decided about each file of a branch, and what is not to be proposed again. Neither is deleted
+/// with a capture's record.
+const REVIEW: &str = "
+CREATE TABLE additions (                   -- what captures add to existing units
+    unit       TEXT NOT NULL,
+    capture_id INTEGER NOT NULL REFERENCES captures(id) ON DELETE CASCADE,
+    position   INTEGER NOT NULL,
+    title      TEXT NOT NULL,
+    model      TEXT NOT NULL,
+    vector     BLOB NOT NULL,
+    PRIMARY KEY (unit, capture_id, position)
+) WITHOUT ROWID;
+CREATE INDEX additions_capture ON additions(capture_id);
+CREATE TABLE decisions (
+    branch   TEXT NOT NULL,
+    path     TEXT NOT NULL,
+    decision TEXT NOT NULL,                -- merged, rejected, later
+    because  TEXT,
+    until_ms INTEGER,
+    at_ms    INTEGER NOT NULL,
+    PRIMARY KEY (branch, path)
+) WITHOUT ROWID;
+CREATE TABLE rejected (
+    unit    TEXT NOT NULL,
+    title   TEXT NOT NULL,
+    model   TEXT NOT NULL,
+    vector  BLOB NOT NULL,
+    because TEXT,
+    at_ms   INTEGER NOT NULL,
+    PRIMARY KEY (unit, title, model)
+) WITHOUT ROWID;
+CREATE INDEX captures_branch ON captures(branch) WHERE branch IS NOT NULL;
+";
 
 /// What was pushed, the pull request, and pauses of whole stages.
 const DELIVERY: &str = "

@@ -20,6 +20,8 @@ pub struct RecentBranch {
     pub branch: String,
     /// How many units are on it.
     pub units: u32,
+    /// The titles of its units that nothing was decided about, as far as they are known.
+    pub titles: Vec<String>,
     /// The address of its pull request, if there is one.
     pub pull_url: Option<String>,
     /// The name of its [`PullState`](crate::PullState), if known.
@@ -83,6 +85,9 @@ pub fn read_session_summary(
     ))?;
     let rows = statement.query_map(params![project, limit as i64], read_branch)?;
     summary.branches = rows.collect::<Result<_, _>>()?;
+    for branch in &mut summary.branches {
+        branch.titles = waiting_titles(&connection, &branch.branch)?;
+    }
     let mut statement = connection.prepare(&format!(
         "SELECT name FROM names JOIN captures ON captures.id = capture_id WHERE {IS_IN_PROJECT} ORDER BY capture_id DESC LIMIT ?2"
     ))?;
@@ -99,6 +104,22 @@ pub fn read_session_summary(
 /// Whether a capture's session worked in the project or below it.
 const IS_IN_PROJECT: &str = "(cwd IS NOT NULL AND (cwd = ?1 OR substr(cwd, 1, length(?1) + 1) = ?1 || '/'))";
 
+/// The titles of what a branch adds, without what was merged, rejected or put off.
+fn waiting_titles(connection: &Connection, branch: &str) -> rusqlite::Result<Vec<String>> {
+    let mut decided = connection.prepare_cached("SELECT path FROM decisions WHERE branch = ?1")?;
+    let decided: Vec<String> = decided.query_map([branch], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let is_decided = |unit: &str| decided.iter().any(|path| knowledge::name::file_stem(path) == unit);
+    let mut statement = connection.prepare_cached(
+        "SELECT name, title FROM (
+             SELECT name, title, capture_id FROM names UNION ALL SELECT unit, title, capture_id FROM additions
+         ) WHERE title <> '' AND capture_id IN (SELECT id FROM captures WHERE branch = ?1) ORDER BY name",
+    )?;
+    let rows =
+        statement.query_map([branch], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
+    let rows: Vec<(String, String)> = rows.collect::<Result<_, _>>()?;
+    Ok(rows.into_iter().filter(|(unit, _)| !is_decided(unit)).map(|(_, title)| title).collect())
+}
+
 fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
     // A value that is missing or has an unexpected type costs only itself.
     let optional = |name: &str| row.get::<_, Option<String>>(name).ok().flatten();
@@ -106,6 +127,7 @@ fn read_branch(row: &Row<'_>) -> rusqlite::Result<RecentBranch> {
     Ok(RecentBranch {
         branch: row.get("branch")?,
         units: row.get("units")?,
+        titles: Vec::new(),
         pull_url: optional("pull_url"),
         pull_state: optional("pull_state"),
         finished: finished.and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or_default(),

@@ -26,6 +26,8 @@ const STDIN_DEADLINE: Duration = Duration::from_millis(800);
 const ID_LINES_MAX: usize = 50;
 /// How often `--wait` checks the capture.
 const POLL_EVERY: Duration = Duration::from_millis(100);
+/// How many titles are printed.
+const TITLES_MAX: usize = 10;
 /// After this time without a change `--wait` makes sure that there is a worker.
 const STALL: Duration = Duration::from_secs(2);
 
@@ -200,7 +202,7 @@ fn follow(
     if as_json {
         output::print_json(&capture)?;
     } else {
-        output::print(&describe(brain, &capture))?;
+        output::print(&describe(&capture, &waiting_titles(brain, &queue, &capture)))?;
     }
     Ok(if capture.state == State::Dead { ExitCode::from(CAPTURE_FAILED) } else { ExitCode::SUCCESS })
 }
@@ -211,25 +213,37 @@ fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Err
         && queue.pauses()?.iter().any(|pause| pause.stage == capture.stage && pause.until > Timestamp::now()))
 }
 
+/// The titles of what a capture has put up for review. Without them the message is shorter, not wrong.
+fn waiting_titles(brain: &Brain, queue: &Queue, capture: &Capture) -> Vec<String> {
+    let Some(branch) = &capture.branch else { return Vec::new() };
+    let items = crate::waiting::items_to_review(brain, Some(queue)).unwrap_or_default();
+    items.iter().filter(|item| item.branch == *branch).map(|item| item.title().to_owned()).collect()
+}
+
 /// The result of a capture, for a person.
-fn describe(brain: &Brain, capture: &Capture) -> String {
+fn describe(capture: &Capture, titles: &[String]) -> String {
     let reason = output::safe(capture.reason.as_deref().unwrap_or("no reason was given"));
     let units = counted(capture.units.into(), "unit");
     let branch = capture.branch.as_deref().unwrap_or_default();
+    let saved = || {
+        let mut text = format!("saved: {units} on branch {branch}\n");
+        for title in titles.iter().take(TITLES_MAX) {
+            text.push_str(&format!("  - {}\n", output::safe(title)));
+        }
+        if titles.len() > TITLES_MAX {
+            text.push_str(&format!("  and {} more\n", titles.len() - TITLES_MAX));
+        }
+        text
+    };
     match (capture.state, &capture.pull_url) {
         (State::Done, Some(url)) => {
-            format!("saved: {units} on branch {branch}\n  review: {}\n", output::safe(url))
+            format!("{}review: nugget review, or {}\n", saved(), output::safe(url))
         }
         (State::Queued | State::Retrying, _) if capture.stage == queue::Stage::Delivery => {
             let reason = capture.reason.as_deref().unwrap_or("the remote is not reachable at present");
-            format!("saved: {units} on branch {branch}\n  not delivered yet: {}\n", output::safe(reason))
+            format!("{}not delivered yet: {}\nreview: nugget review\n", saved(), output::safe(reason))
         }
-        (State::Done, None) => {
-            let root = brain.root().display();
-            format!(
-                "saved: {units} on branch {branch}\n  read:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
-            )
-        }
+        (State::Done, None) => format!("{}review: nugget review\n", saved()),
         (State::Nothing, _) if reason.starts_with("nothing new") => format!("{reason}\n"),
         (State::Nothing, _) => format!("nothing saved: {reason}\n"),
         _ => format!(

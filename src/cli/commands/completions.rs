@@ -18,8 +18,9 @@ pub(crate) const VARIABLE: &str = "NUGGET_COMPLETE";
 const CANDIDATES_MAX: usize = 200;
 
 const AFTER: &str = "\
-It completes commands, flags, unit ids and capture numbers. The script asks the
-`nugget` on your PATH, so it stays valid after an update.
+It completes commands, flags, unit ids, capture numbers and what waits for
+review. The script asks the `nugget` on your PATH, so it stays valid after an
+update.
 
 Examples:
   nugget completions bash > ~/.local/share/bash-completion/completions/nugget
@@ -55,6 +56,22 @@ pub(crate) fn units(prefix: &OsStr) -> Vec<CompletionCandidate> {
     });
     let offered = ids.filter(|id| id.starts_with(prefix) && !id.contains(char::is_control));
     offered.take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
+}
+
+/// The ids of what waits for review.
+pub(crate) fn review_items(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let (Some(brain), Some(prefix)) = (brain(), prefix.to_str()) else { return Vec::new() };
+    let path = StatePaths::for_brain(brain.root()).queue();
+    let queue = Some(path).filter(|path| path.is_file()).and_then(|path| Queue::open(&path).ok());
+    let items = crate::waiting::items_to_review(&brain, queue.as_ref()).unwrap_or_default().into_iter();
+    items
+        .filter(|item| item.id.starts_with(prefix) && !item.id.contains(char::is_control))
+        .take(CANDIDATES_MAX)
+        .map(|item| {
+            let title = knowledge::text::one_line(item.title(), 80);
+            CompletionCandidate::new(item.id).help(Some(title.into()))
+        })
+        .collect()
 }
 
 /// The numbers of captures that can be retried.

@@ -68,13 +68,7 @@ impl Demo {
             let shown: Vec<String> = content.lines().take(40).map(|line| format!("    {line}")).collect();
             output::print(&format!("  {path}\n{}\n\n", shown.join("\n")))?;
         }
-        print_heading(4, "you review and merge it (git merge, or a pull request)")?;
-        let lock = git::Lock::acquire(&repository.lock_path()?)?;
-        match repository.fast_forward(&lock, &branch)? {
-            git::FastForward::Refused(reason) => return Err(CliError::new(format!("not merged: {reason}"))),
-            _ => output::print("  merged\n\n")?,
-        }
-        drop(lock);
+        self.step(4, "you review and merge it", &["review", "merge", "--all"])?;
         self.step(
             5,
             "another session asks about it in other words",

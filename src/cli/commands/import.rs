@@ -126,14 +126,11 @@ impl ImportArgs {
             }));
         }
         let mut text = render_units(&units) + &render_left_out(&left_out);
-        let root = brain.root().display();
         let (count, files) = (counted(units.len(), "unit"), counted(files.len(), "file"));
         text.push_str(&match (units.is_empty(), self.dry_run) {
             (true, _) => format!("nothing new in {files}\n"),
             (false, true) => format!("dry run; would propose {count} from {files} on one branch\n"),
-            (false, false) => format!(
-                "{count} from {files} on branch {branch}\n  look:  git -C {root} show {branch}\n  merge: git -C {root} merge {branch}\n"
-            ),
+            (false, false) => format!("{count} from {files} on branch {branch}\nreview: nugget review\n"),
         });
         if is_delivered {
             text.push_str("  remote: the branch is being pushed; `nugget status` shows the pull request\n");

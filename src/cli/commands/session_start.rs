@@ -27,6 +27,9 @@ const TITLE_CHARS_MAX: usize = 120;
 /// How many files are read that the index does not have yet, such as those of a merge. They are told from their text;
 /// the server indexes them meanwhile. Of a larger change the rest is told once it is indexed.
 const UNINDEXED_MAX: usize = 64;
+/// How many titles of what waits for review are shown to the person.
+const WAITING_TITLES_MAX: usize = 3;
+const WAITING_TITLE_CHARS_MAX: usize = 80;
 /// How many of the latest branches are checked for being merged.
 const BRANCHES_MAX: usize = 8;
 /// How far back failed captures are counted.
@@ -143,22 +146,60 @@ fn waiting_for_review<'g>(brain: &Brain, summary: &'g SessionSummary) -> Vec<&'g
     summary.branches.iter().take(BRANCHES_MAX).filter(waits).collect()
 }
 
-/// The result of the last session in this project, for the person.
+/// The result of the last session in this project and what waits for review, for the person.
 fn describe_last_session(
     summary: &SessionSummary,
     waiting: &[&RecentBranch],
     now: Timestamp,
 ) -> Option<String> {
-    let last = summary.branches.iter().find(|proposal| proposal.is_here)?;
-    let place = one_line(last.pull_url.as_deref().unwrap_or(&last.branch), 200);
-    let state = match last.pull_state.as_deref() {
-        Some("merged") => "merged".to_owned(),
-        Some("closed") => "rejected".to_owned(),
-        _ if waiting.contains(&last) => format!("waiting for your review: {place}"),
-        _ => "reviewed".to_owned(),
+    let Some(last) = summary.branches.iter().find(|proposal| proposal.is_here) else {
+        return describe_waiting(waiting);
     };
     let (ago, units) = (age(last.finished, now), counted(last.units.into(), "unit"));
-    Some(format!("The last session here ({ago} ago) proposed {units}, {state}."))
+    let head = format!("The last session here ({ago} ago) proposed {units}");
+    let state = match last.pull_state.as_deref() {
+        Some("merged") => "merged",
+        Some("closed") => "rejected",
+        _ if waiting.contains(&last) => {
+            let place = last.pull_url.as_deref().map(|url| format!(", or {}", one_line(url, 200)));
+            let titles = quote_titles(&last.titles);
+            return Some(format!(
+                "{head}, waiting for your review{titles} (nugget review{}).",
+                place.unwrap_or_default()
+            ));
+        }
+        _ => "reviewed",
+    };
+    let waiting = describe_waiting(waiting).map(|waiting| format!(" {waiting}")).unwrap_or_default();
+    Some(format!("{head}, {state}.{waiting}"))
+}
+
+/// What other sessions have put up for review.
+fn describe_waiting(waiting: &[&RecentBranch]) -> Option<String> {
+    let newest = waiting.first()?;
+    let units: u64 = waiting.iter().map(|proposal| waiting_units(proposal)).sum();
+    let wait = if units == 1 { "waits" } else { "wait" };
+    let titles = quote_titles(&newest.titles);
+    Some(format!("{} {wait} for your review{titles} (nugget review).", counted(units, "unit")))
+}
+
+/// How many units of a branch nothing was decided about.
+fn waiting_units(branch: &RecentBranch) -> u64 {
+    if branch.titles.is_empty() { u64::from(branch.units) } else { branch.titles.len() as u64 }
+}
+
+/// The first titles, for the person alone: what is not reviewed is not told to the model.
+fn quote_titles(titles: &[String]) -> String {
+    let shown: Vec<String> = titles
+        .iter()
+        .take(WAITING_TITLES_MAX)
+        .map(|title| format!("“{}”", one_line(&redact(title), WAITING_TITLE_CHARS_MAX)))
+        .collect();
+    let more = match titles.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    if shown.is_empty() { String::new() } else { format!(": {}{more}", shown.join(", ")) }
 }
 
 /// The context for the model, within the budget, and the ids of the units in it.
@@ -174,11 +215,11 @@ fn render_context(
     let mut shown = Vec::new();
     let mut footer = String::new();
     if let Some(newest) = waiting.first() {
-        let units: u64 = waiting.iter().map(|proposal| u64::from(proposal.units)).sum();
+        let units: u64 = waiting.iter().map(|proposal| waiting_units(proposal)).sum();
         let place = one_line(newest.pull_url.as_deref().unwrap_or(&newest.branch), 200);
         let more = if waiting.len() == BRANCHES_MAX { " or more" } else { "" };
         footer.push_str(&format!(
-            "Waiting for the developer's review: {} on {}{more}; the newest: {place}\n",
+            "Waiting for the developer's review: {} on {}{more} (`nugget review`); the newest: {place}\n",
             counted(units, "unit"),
             counted(waiting.len() as u64, "branch")
         ));

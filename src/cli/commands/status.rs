@@ -123,6 +123,8 @@ struct Review {
     capture: i64,
     branch: String,
     state: ReviewState,
+    /// The titles of what waits, if it does.
+    titles: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -171,8 +173,9 @@ impl Status {
             });
             // The command creates nothing, and a brain without captures has no queue yet.
             if places.queue().is_file() {
-                status.read_queue(&Queue::open(&places.queue())?, limit)?;
-                status.reviews = reviews(brain, &status.captures);
+                let queue = Queue::open(&places.queue())?;
+                status.read_queue(&queue, limit)?;
+                status.reviews = reviews(brain, &queue, &status.captures);
             }
             let index = index.join().map_err(|_| CliError::new("reading the brain's files crashed"))?;
             Ok::<_, CliError>(index?)
@@ -248,7 +251,7 @@ impl Status {
 }
 
 /// The review of each capture's branch, except where git cannot tell.
-fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
+fn reviews(brain: &Brain, queue: &Queue, captures: &[Capture]) -> Vec<Review> {
     let Ok(repository) = open_repository(brain) else { return Vec::new() };
     let review = |capture: &Capture| {
         let branch = capture.branch.clone()?;
@@ -259,7 +262,18 @@ fn reviews(brain: &Brain, captures: &[Capture]) -> Vec<Review> {
             (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
             (None, Err(_)) => return None,
         };
-        Some(Review { capture: capture.id, branch, state })
+        Some(Review { capture: capture.id, branch, state, titles: Vec::new() })
     };
-    captures.iter().filter(|capture| capture.state == State::Done).filter_map(review).collect()
+    let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
+    let mut reviews: Vec<Review> = captures.iter().filter(is_done).filter_map(review).collect();
+    if reviews.iter().any(|review| review.state == ReviewState::Waiting) {
+        for item in crate::waiting::items_to_review(brain, Some(queue)).unwrap_or_default() {
+            let waiting =
+                |review: &&mut Review| review.state == ReviewState::Waiting && review.branch == item.branch;
+            if let Some(review) = reviews.iter_mut().find(waiting) {
+                review.titles.push(item.title().to_owned());
+            }
+        }
+    }
+    reviews
 }

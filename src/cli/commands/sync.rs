@@ -131,6 +131,9 @@ fn describe_sync(sync: &SyncOutcome) -> String {
         (false, None, false) => "nothing new".to_owned(),
     };
     let mut text = format!("\nremote {}: {}\n", output::safe(&synced.remote), output::safe(&news));
+    if synced.pushed {
+        text.push_str("what you merged offline is pushed now\n");
+    }
     let listed = |ids: &[i64]| ids.iter().map(i64::to_string).collect::<Vec<_>>().join(", ");
     for (ids, what) in [
         (&synced.merged, "merged"),

@@ -18,8 +18,9 @@ const BAD: Style = Style::new().fg(Color::Red).bold();
 
 /// The longest project name in cells; a longer one is cut.
 const PROJECT_WIDTH: usize = 16;
-/// How many waiting reviews are listed.
+/// How many waiting reviews are listed, and how many titles of all of them.
 const REVIEWS_MAX: usize = 5;
+const TITLES_MAX: usize = 8;
 
 impl Status {
     /// The lines for a terminal of this width.
@@ -66,7 +67,7 @@ impl Status {
             self.worker.as_ref().map_or_else(Vec::new, |(_, report)| render_actors(&report.actors, width)),
         );
         block(None, self.render_captures(width));
-        block(Some("TO REVIEW"), self.render_reviews());
+        block(Some("TO REVIEW (nugget review)"), self.render_reviews());
         block(Some("LAST ERRORS"), self.render_failures(width));
         lines.iter().map(|line| cut(line, width)).collect()
     }
@@ -207,21 +208,30 @@ impl Status {
         }
     }
 
-    /// The waiting pull requests and branches, not shortened, so that they can be copied.
+    /// The titles of what waits; the addresses of pull requests are not shortened, so that they can be copied.
     fn render_reviews(&self) -> Vec<Line> {
-        let waiting: Vec<_> =
-            self.reviews.iter().filter(|review| review.state == ReviewState::Waiting).collect();
-        let mut lines: Vec<Line> = waiting
-            .iter()
-            .take(REVIEWS_MAX)
-            .map(|review| {
-                let capture = self.captures.iter().find(|capture| capture.id == review.capture);
-                let page = capture.and_then(|capture| capture.pull_url.as_deref());
-                Line::from(format!("{:>4}  {}", review.capture, safe(page.unwrap_or(&review.branch))))
-            })
-            .collect();
-        if waiting.len() > REVIEWS_MAX {
-            lines.push(Line::from(format!("      and {} more", waiting.len() - REVIEWS_MAX)));
+        let waiting = || self.reviews.iter().filter(|review| review.state == ReviewState::Waiting);
+        let mut lines = Vec::new();
+        let mut shown = 0;
+        for review in waiting().take(REVIEWS_MAX) {
+            let capture = self.captures.iter().find(|capture| capture.id == review.capture);
+            let page = capture.and_then(|capture| capture.pull_url.as_deref()).map(safe);
+            // Where the queue knows no titles, as of a branch that is only at the remote, its name stands for them.
+            let titles: Vec<String> = match review.titles.as_slice() {
+                [] if page.is_none() => vec![safe(&review.branch)],
+                titles => {
+                    titles.iter().take(TITLES_MAX.saturating_sub(shown)).map(|title| safe(title)).collect()
+                }
+            };
+            shown += review.titles.len().min(titles.len());
+            for (at, row) in page.into_iter().chain(titles).enumerate() {
+                let number = if at == 0 { format!("{:>4}  ", review.capture) } else { " ".repeat(6) };
+                lines.push(Line::from(number + &row));
+            }
+        }
+        let all: usize = waiting().map(|review| review.titles.len()).sum();
+        if all > shown {
+            lines.push(Line::from(format!("      and {} more", all - shown)));
         }
         lines
     }
@@ -413,6 +423,7 @@ mod tests {
             capture,
             branch: format!("nugget/session-20261120-1300{capture:02}-{capture:08x}"),
             state,
+            titles: vec![format!("Unit of capture {capture}"), "Never \u{1b}[31mtrust a title".to_owned()],
         };
         let actor = |name: &str, state: &str, mailbox, restarts, error: Option<&str>| ActorReport {
             name: name.to_owned(),

@@ -1,0 +1,721 @@
+//! The inbox: what waits for review on nugget's branches, one item for each unit, and what a person decides about it.
+//!
+//! An item is a unit that a branch adds or changes. A unit that replaces another one and the mark on the replaced one
+//! are one item, as neither makes sense alone. What was decided is recorded for each file of a branch; a branch of
+//! which every file is decided is deleted, here and at the remote, and its pull request merged or closed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::Path;
+
+use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
+use jiff::Timestamp;
+use knowledge::name::file_stem;
+use knowledge::{Document, Unit, text};
+use queue::{Capture, Decision, EvidenceLine, FileDecision, PullState, Queue};
+
+use crate::remote::DeliverySettings;
+use crate::review_remote::{self, Publishing, ReviewRemote, Summary};
+pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
+
+/// What an item does to the brain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It adds a unit.
+    Adds,
+    /// It adds to a unit, or changes it.
+    Completes,
+    /// It marks a unit as replaced by another one.
+    Retires,
+}
+
+/// A unit that waits for review.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// A name for it that stays the same while it waits: `ad5139ef/use-a-heartbeat`.
+    pub id: String,
+    /// The branch.
+    pub branch: String,
+    /// The branch's commit.
+    pub commit: CommitId,
+    /// The first characters of the session's id, or of an import's digest.
+    pub session: String,
+    /// The capture that made the branch, as far as this machine has it.
+    pub capture: Option<Capture>,
+    /// When the branch was last changed: for a captured session, when that ended.
+    pub time: Timestamp,
+    /// What it does.
+    pub action: Action,
+    /// The units that it replaces, by id.
+    pub replaces: Vec<String>,
+    /// The unit's path.
+    pub path: String,
+    /// The unit as it would read; `None` if the file is no unit.
+    pub unit: Option<Unit>,
+    /// The file as it would read, with what the default branch has by now.
+    pub text: String,
+    /// Whether the default branch has changed the same part of the file, so that the text is the branch's alone.
+    pub has_conflict: bool,
+    /// If it was put off, until when.
+    pub later: Option<Timestamp>,
+    files: Vec<BranchFile>,
+}
+
+impl Item {
+    /// The unit's id, or the name of its file.
+    pub fn unit_id(&self) -> &str {
+        self.unit.as_ref().map_or_else(|| file_stem(&self.path), |unit| unit.id.as_str())
+    }
+
+    /// The unit's title, or the path of its file.
+    pub fn title(&self) -> &str {
+        self.unit.as_ref().map_or(self.path.as_str(), |unit| unit.title.as_str())
+    }
+
+    /// The unit's type, or `file`.
+    pub fn kind(&self) -> &str {
+        self.unit.as_ref().map_or("file", |unit| unit.kind.as_str())
+    }
+
+    /// The pull request's address, if there is one.
+    pub fn pull_url(&self) -> Option<&str> {
+        self.capture.as_ref()?.pull_url.as_deref()
+    }
+
+    fn paths(&self) -> Vec<&str> {
+        self.files.iter().map(|file| file.path.as_str()).collect()
+    }
+
+    fn is_same_as(&self, other: &Self) -> bool {
+        (&self.branch, self.commit, &self.path) == (&other.branch, other.commit, &other.path)
+    }
+}
+
+/// An item to merge.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The item.
+    pub item: Item,
+    /// The content that a person has given its file, if not that of the branch.
+    pub edited: Option<String>,
+}
+
+/// What a call of [`Inbox::merge`] or [`Inbox::reject`] did.
+#[derive(Clone, Debug, Default)]
+pub struct Reviewed {
+    /// The items that are decided now.
+    pub decided: Vec<Item>,
+    /// The items that are not, and why.
+    pub left: Vec<(Item, NotMerged)>,
+    /// The branches of which everything is decided.
+    pub finished: Vec<FinishedBranch>,
+    /// What is to be known about the remote: why something is not there yet.
+    pub notes: BTreeSet<String>,
+}
+
+/// The inbox of one brain.
+pub struct Inbox {
+    repository: Repository,
+    queue: Queue,
+    settings: DeliverySettings,
+}
+
+/// The items that wait for review, oldest branch first. Those that were put off are included.
+///
+/// # Errors
+/// When the repository or the queue cannot be read.
+pub fn pending_items(
+    repository: &Repository,
+    queue: Option<&Queue>,
+    now: Timestamp,
+) -> Result<Vec<Item>, ReviewError> {
+    let decisions = Decisions::read(queue)?;
+    let mut items = Vec::new();
+    for branch in repository.pending_branches()? {
+        let capture = queue.map(|queue| queue.capture_of_branch(&branch.name)).transpose()?.flatten();
+        if !capture.as_ref().is_some_and(is_closed) {
+            items.extend(items_of(repository, branch, capture, &decisions, now, None)?);
+        }
+    }
+    name_items(&mut items);
+    Ok(items)
+}
+
+/// Whether a person has decided about the whole branch at the remote.
+fn is_closed(capture: &Capture) -> bool {
+    matches!(capture.pull_state, Some(PullState::Merged | PullState::Closed))
+}
+
+impl Inbox {
+    /// Opens the inbox of the brain in `root`.
+    ///
+    /// # Errors
+    /// When the repository cannot be opened.
+    pub fn open(
+        root: &Path,
+        default_branch: Option<&str>,
+        queue: Queue,
+        settings: DeliverySettings,
+    ) -> Result<Self, ReviewError> {
+        Ok(Self { repository: Repository::open(root)?.with_default_branch(default_branch), queue, settings })
+    }
+
+    /// The items that wait; see [`pending_items`].
+    ///
+    /// # Errors
+    /// When the repository or the queue cannot be read.
+    pub fn items(&self, now: Timestamp) -> Result<Vec<Item>, ReviewError> {
+        pending_items(&self.repository, Some(&self.queue), now)
+    }
+
+    /// The transcript lines that an item rests on, as far as this machine has its capture.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn evidence(&self, item: &Item) -> Result<Vec<EvidenceLine>, ReviewError> {
+        let Some(capture) = &item.capture else { return Ok(Vec::new()) };
+        let mut lines = self.queue.evidence(item.unit_id())?;
+        lines.retain(|line| line.capture == capture.id);
+        Ok(lines)
+    }
+
+    /// The text to edit: the file as it would read, with conflict markers where the default branch has changed the
+    /// same lines.
+    ///
+    /// # Errors
+    /// When the repository cannot be read.
+    pub fn text_to_edit(&self, item: &Item) -> Result<String, ReviewError> {
+        let lock = review_remote::lock(&self.repository)?;
+        let tip = self.repository.default_branch()?.tip;
+        let Some(file) = item.files.iter().find(|file| file.path == item.path) else {
+            return Ok(item.text.clone());
+        };
+        let current = self.repository.read_at(tip, &file.path)?;
+        Ok(match combine(&self.repository, Some(&lock), file, current.as_deref())? {
+            Combined::Result(content) | Combined::Conflict(content) => {
+                String::from_utf8_lossy(&content).into_owned()
+            }
+            Combined::AlreadyThere => item.text.clone(),
+        })
+    }
+
+    /// Deletes the local branches of nugget that are merged, where there is no remote: with one, a sync does it.
+    ///
+    /// # Errors
+    /// When the repository or the queue cannot be used.
+    pub fn delete_merged_branches(&self) -> Result<usize, ReviewError> {
+        if self.settings.enabled && self.repository.remote()?.is_some() {
+            return Ok(0);
+        }
+        let mut deleted = 0;
+        for (branch, commit) in self.repository.merged_branches()? {
+            // Not a branch that somebody has made under our prefix.
+            let Some(capture) = self.queue.capture_of_branch(&branch)? else { continue };
+            // A reviewer's commits are kept if only the files are merged and not the commits.
+            if capture.commit != Some(commit.to_string())
+                && !self.repository.contains(self.repository.default_branch()?.tip, commit)?
+            {
+                continue;
+            }
+            self.queue.set_pull_state(capture.id, PullState::Merged)?;
+            let lock = review_remote::lock(&self.repository)?;
+            deleted += usize::from(review_remote::delete_local(&self.repository, &lock, &branch, commit)?);
+        }
+        Ok(deleted)
+    }
+
+    /// Merges items into the default branch, and finishes their branches if nothing else waits there. With a remote,
+    /// the commit is pushed before the local branch is moved to it, so that a remote that refuses it changes nothing;
+    /// offline it is pushed by a later sync.
+    ///
+    /// # Errors
+    /// When the repository or the queue cannot be used. That an item cannot be merged is no error; see
+    /// [`Reviewed::left`].
+    pub fn merge(&self, choices: Vec<Choice>, now: Timestamp) -> Result<Reviewed, ReviewError> {
+        let mut remote = ReviewRemote::connect(&self.repository, &self.queue, &self.settings)?;
+        remote.fetch()?;
+        let author = self.repository.user_identity().unwrap_or_default();
+        let mut reviewed = Reviewed::default();
+        for choices in by_branch(choices, |choice| &choice.item.branch) {
+            self.merge_branch(choices, &author, &mut remote, &mut reviewed, now)?;
+        }
+        reviewed.notes.extend(remote.notes());
+        Ok(reviewed)
+    }
+
+    /// Rejects items, so that they are not proposed again, and finishes their branches if nothing else waits there.
+    ///
+    /// # Errors
+    /// When the repository or the queue cannot be used.
+    pub fn reject(
+        &self,
+        items: Vec<Item>,
+        because: Option<&str>,
+        now: Timestamp,
+    ) -> Result<Reviewed, ReviewError> {
+        let mut remote = ReviewRemote::connect(&self.repository, &self.queue, &self.settings)?;
+        let mut reviewed = Reviewed::default();
+        let decision = Decision::Rejected { because: because.map(str::to_owned) };
+        for items in by_branch(items, |item| &item.branch) {
+            let waiting = self.waiting_on(&items[0].branch, now, None)?;
+            let branch = items[0].branch.clone();
+            for item in items {
+                if !waiting.iter().any(|other| other.is_same_as(&item)) {
+                    reviewed.left.push((item, NotMerged::NoLongerAsListed));
+                    continue;
+                }
+                // Remembered first: a rejection that is not recorded is only listed again.
+                self.queue.remember_rejected(&branch, item.unit_id(), item.title(), because, now)?;
+                self.queue.decide(&branch, &item.paths(), &decision, now)?;
+                reviewed.decided.push(item);
+            }
+            self.finish(&branch, &mut remote, &mut reviewed, now)?;
+        }
+        reviewed.notes.extend(remote.notes());
+        Ok(reviewed)
+    }
+
+    /// Puts items off until a time.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn put_off(&self, items: &[Item], until: Timestamp, now: Timestamp) -> Result<(), ReviewError> {
+        for item in items {
+            self.queue.decide(&item.branch, &item.paths(), &Decision::Later { until }, now)?;
+        }
+        Ok(())
+    }
+
+    /// What waits on one branch; nothing if the branch is merged, closed or gone.
+    fn waiting_on(
+        &self,
+        branch: &str,
+        now: Timestamp,
+        lock: Option<&Lock>,
+    ) -> Result<Vec<Item>, ReviewError> {
+        waiting_on(&self.repository, &self.queue, branch, now, lock)
+    }
+
+    fn merge_branch(
+        &self,
+        choices: Vec<Choice>,
+        author: &git::Identity,
+        remote: &mut ReviewRemote<'_>,
+        reviewed: &mut Reviewed,
+        now: Timestamp,
+    ) -> Result<(), ReviewError> {
+        let branch = choices[0].item.branch.clone();
+        let lock = review_remote::lock(&self.repository)?;
+        let waiting = self.waiting_on(&branch, now, Some(&lock))?;
+        let removed = self.repository.branch_removals(&branch).unwrap_or_default();
+        let target = remote.target()?;
+        let mut files: BTreeMap<String, git::NewFile> = BTreeMap::new();
+        let mut merged: Vec<Item> = Vec::new();
+        let mut is_edited = false;
+        for Choice { item, edited } in choices {
+            let Some(item_now) = waiting.iter().find(|other| other.is_same_as(&item)) else {
+                reviewed.left.push((item, NotMerged::NoLongerAsListed));
+                continue;
+            };
+            if let Some(path) = removed.first() {
+                reviewed.left.push((item, NotMerged::Removes(path.clone())));
+                continue;
+            }
+            is_edited |= edited.is_some();
+            match self.files_to_merge(item_now, edited, target.base, &lock)? {
+                Some(of_item) => {
+                    files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
+                    merged.push(item);
+                }
+                None => reviewed.left.push((item, NotMerged::Conflict)),
+            }
+        }
+        if merged.is_empty() {
+            return Ok(());
+        }
+        // The whole branch becomes part of the history only if all of it is wanted.
+        let rejected_any = Decisions::read(Some(&self.queue))?.has_rejected(&branch);
+        let is_whole = !rejected_any && merged.len() == waiting.len();
+        let commit = merged[0].commit;
+        let published = if is_whole && !is_edited && self.repository.contains(commit, target.base)? {
+            remote.publish(lock, &target, Publishing::Existing(commit), &branch, now)?
+        } else {
+            let files: Vec<git::NewFile> = files.into_values().collect();
+            let message = commit_message(&merged);
+            let merge = git::Merge {
+                base: target.base,
+                branch: is_whole.then_some(commit),
+                files: &files,
+                message: &message,
+                time: now,
+                author,
+            };
+            match self.repository.prepare_merge(&lock, &merge)? {
+                Some(prepared) => remote.publish(lock, &target, Publishing::New(prepared), &branch, now)?,
+                None => Ok(()),
+            }
+        };
+        if let Err(why) = published {
+            reviewed.left.extend(merged.into_iter().map(|item| (item, why.clone())));
+            return Ok(());
+        }
+        for item in &merged {
+            self.queue.decide(&branch, &item.paths(), &Decision::Merged, now)?;
+        }
+        reviewed.decided.extend(merged);
+        self.finish(&branch, remote, reviewed, now)
+    }
+
+    /// The files of an item as they are after its merge; `None` if there is a conflict.
+    fn files_to_merge(
+        &self,
+        item: &Item,
+        edited: Option<String>,
+        base: CommitId,
+        lock: &Lock,
+    ) -> Result<Option<Vec<git::NewFile>>, ReviewError> {
+        let mut files = Vec::new();
+        let mut edited = edited.map(String::into_bytes);
+        for file in &item.files {
+            let current = self.repository.read_at(base, &file.path)?;
+            let edited = if file.path == item.path { edited.take() } else { None };
+            let content = match edited {
+                Some(content) => content,
+                None => match combine(&self.repository, Some(lock), file, current.as_deref())? {
+                    Combined::Result(content) => content,
+                    Combined::AlreadyThere => continue,
+                    Combined::Conflict(_) => return Ok(None),
+                },
+            };
+            files.push(git::NewFile { path: file.path.clone(), content, edits: current.is_some() });
+        }
+        Ok(Some(files))
+    }
+
+    /// Deletes a branch on which nothing waits any more, here and at the remote.
+    fn finish(
+        &self,
+        branch: &str,
+        remote: &mut ReviewRemote<'_>,
+        reviewed: &mut Reviewed,
+        now: Timestamp,
+    ) -> Result<(), ReviewError> {
+        if !self.waiting_on(branch, now, None)?.is_empty() {
+            return Ok(());
+        }
+        let Some(summary) = Decisions::read(Some(&self.queue))?.summary(&self.repository, branch)? else {
+            return Ok(());
+        };
+        let capture = self.queue.capture_of_branch(branch)?;
+        reviewed.finished.push(remote.finish(branch, capture.as_ref(), &summary)?);
+        Ok(())
+    }
+}
+
+/// What waits on one branch; nothing if the branch is merged, closed or gone.
+pub(crate) fn waiting_on(
+    repository: &Repository,
+    queue: &Queue,
+    branch: &str,
+    now: Timestamp,
+    lock: Option<&Lock>,
+) -> Result<Vec<Item>, ReviewError> {
+    let Some(pending) = repository.pending_branches()?.into_iter().find(|pending| pending.name == branch)
+    else {
+        return Ok(Vec::new());
+    };
+    let capture = queue.capture_of_branch(branch)?;
+    if capture.as_ref().is_some_and(is_closed) {
+        return Ok(Vec::new());
+    }
+    items_of(repository, pending, capture, &Decisions::read(Some(queue))?, now, lock)
+}
+
+/// What was decided about a branch, if anything was and nothing waits on it any more.
+pub(crate) fn decided_summary(
+    repository: &Repository,
+    queue: &Queue,
+    branch: &str,
+    now: Timestamp,
+) -> Result<Reviewing, ReviewError> {
+    let Some(summary) = Decisions::read(Some(queue))?.summary(repository, branch)? else {
+        return Ok(Reviewing::NotBegun);
+    };
+    Ok(match waiting_on(repository, queue, branch, now, None)?.is_empty() {
+        true => Reviewing::Decided(summary),
+        false => Reviewing::UnderWay,
+    })
+}
+
+/// How far the review of a branch with the inbox has come.
+pub(crate) enum Reviewing {
+    NotBegun,
+    UnderWay,
+    Decided(Summary),
+}
+
+/// The decisions by branch and path.
+struct Decisions(HashMap<(String, String), Decision>);
+
+impl Decisions {
+    fn read(queue: Option<&Queue>) -> Result<Self, ReviewError> {
+        let decisions = queue.map(Queue::decisions).transpose()?.unwrap_or_default();
+        let by_path =
+            decisions.into_iter().map(|FileDecision { branch, path, decision }| ((branch, path), decision));
+        Ok(Self(by_path.collect()))
+    }
+
+    fn of(&self, branch: &str, path: &str) -> Option<&Decision> {
+        self.0.get(&(branch.to_owned(), path.to_owned()))
+    }
+
+    fn of_branch(&self, branch: &str) -> impl Iterator<Item = (&String, &Decision)> {
+        self.0.iter().filter(move |((of, _), _)| of == branch).map(|((_, path), decision)| (path, decision))
+    }
+
+    fn has_rejected(&self, branch: &str) -> bool {
+        self.of_branch(branch).any(|(_, decision)| matches!(decision, Decision::Rejected { .. }))
+    }
+
+    /// `None` if nothing was merged or rejected.
+    fn summary(&self, repository: &Repository, branch: &str) -> Result<Option<Summary>, ReviewError> {
+        let contents: HashMap<String, Vec<u8>> = match repository.branch_files(branch) {
+            Ok(files) => files.into_iter().collect(),
+            Err(git::Error::NoSuchBranch { .. }) => HashMap::new(),
+            Err(error) => return Err(error.into()),
+        };
+        let title = |path: &String| {
+            let unit = contents
+                .get(path)
+                .and_then(|content| parse(content))
+                .and_then(|document| document.unit(path).ok());
+            unit.map_or_else(|| path.clone(), |unit| unit.title)
+        };
+        let mut summary = Summary::default();
+        let mut decisions: Vec<_> = self.of_branch(branch).collect();
+        decisions.sort_by(|a, b| a.0.cmp(b.0));
+        for (path, decision) in decisions {
+            match decision {
+                Decision::Merged => summary.merged.push(title(path)),
+                Decision::Rejected { because } => summary.rejected.push((title(path), because.clone())),
+                Decision::Later { .. } => {}
+            }
+        }
+        Ok((!summary.merged.is_empty() || !summary.rejected.is_empty()).then_some(summary))
+    }
+}
+
+/// Sorts into groups of one branch, which keep their order.
+fn by_branch<T>(things: Vec<T>, branch: impl Fn(&T) -> &String) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    for thing in things {
+        match groups
+            .iter_mut()
+            .find(|group| group.first().is_some_and(|first| branch(first) == branch(&thing)))
+        {
+            Some(group) => group.push(thing),
+            None => groups.push(vec![thing]),
+        }
+    }
+    groups
+}
+
+/// What a file of a branch becomes on the default branch.
+enum Combined {
+    Result(Vec<u8>),
+    /// The default branch has it.
+    AlreadyThere,
+    /// Both have changed the same: with git's conflict markers if a lock is held, else as on the branch.
+    Conflict(Vec<u8>),
+}
+
+/// Combines a branch's edit of a file with what the default branch has. Lines are compared only under the lock.
+fn combine(
+    repository: &Repository,
+    lock: Option<&Lock>,
+    file: &BranchFile,
+    current: Option<&[u8]>,
+) -> Result<Combined, ReviewError> {
+    let theirs = &file.content;
+    let (base, ours) = match (&file.base, current) {
+        (_, Some(current)) if current == theirs => return Ok(Combined::AlreadyThere),
+        (None, None) => return Ok(Combined::Result(theirs.clone())),
+        // As after a merge with an edit; the id of a new unit is given once.
+        (None, Some(_)) => return Ok(Combined::AlreadyThere),
+        (Some(base), Some(ours)) if ours == base => return Ok(Combined::Result(theirs.clone())),
+        (Some(base), Some(ours)) => (base, ours),
+        // Removed from the default branch.
+        (Some(_), None) => return Ok(Combined::Conflict(theirs.clone())),
+    };
+    let mut failed = None;
+    let documents = (parse(base), parse(ours), parse(theirs));
+    if let (Some(base), Some(ours), Some(theirs)) = documents {
+        let merged = knowledge::merge_documents(&base, &ours, &theirs, |base, ours, theirs| match repository
+            .merge_text(lock?, base.as_bytes(), ours.as_bytes(), theirs.as_bytes())
+        {
+            Ok(MergedText::Clean(text)) => String::from_utf8(text).ok(),
+            Ok(MergedText::Conflict(_)) => None,
+            Err(error) => {
+                failed = Some(error);
+                None
+            }
+        });
+        if let Some(merged) = merged {
+            let merged = merged.as_str().as_bytes().to_vec();
+            return Ok(if merged == ours.as_str().as_bytes() {
+                Combined::AlreadyThere
+            } else {
+                Combined::Result(merged)
+            });
+        }
+    }
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let Some(lock) = lock else { return Ok(Combined::Conflict(theirs.clone())) };
+    Ok(match repository.merge_text(lock, base, ours, theirs)? {
+        MergedText::Clean(text) if text == ours => Combined::AlreadyThere,
+        MergedText::Clean(text) => Combined::Result(text),
+        MergedText::Conflict(text) => Combined::Conflict(text),
+    })
+}
+
+fn parse(content: &[u8]) -> Option<Document> {
+    Document::parse(std::str::from_utf8(content).ok()?).ok()
+}
+
+/// The items of one branch that are not decided.
+fn items_of(
+    repository: &Repository,
+    branch: PendingBranch,
+    capture: Option<Capture>,
+    decisions: &Decisions,
+    now: Timestamp,
+    lock: Option<&Lock>,
+) -> Result<Vec<Item>, ReviewError> {
+    let tip = repository.default_branch()?.tip;
+    let mut open: Vec<(BranchFile, Vec<u8>, bool)> = Vec::new();
+    for file in repository.branch_changes(&branch.name)? {
+        if matches!(
+            decisions.of(&branch.name, &file.path),
+            Some(Decision::Merged | Decision::Rejected { .. })
+        ) {
+            continue;
+        }
+        let current = repository.read_at(tip, &file.path)?;
+        match combine(repository, lock, &file, current.as_deref())? {
+            Combined::AlreadyThere => {}
+            Combined::Result(content) => open.push((file, content, false)),
+            Combined::Conflict(_) => {
+                let content = file.content.clone();
+                open.push((file, content, true));
+            }
+        }
+    }
+    let added: HashSet<String> = open
+        .iter()
+        .filter(|(file, ..)| file.base.is_none())
+        .filter_map(|(file, content, _)| Some(parse(content)?.unit(&file.path).ok()?.id.as_str().to_owned()))
+        .collect();
+    let mut items: Vec<Item> = Vec::new();
+    let mut retired: Vec<(BranchFile, String, String, bool)> = Vec::new();
+    for (file, content, has_conflict) in open {
+        let text = String::from_utf8_lossy(&content).into_owned();
+        let unit = parse(&content).and_then(|document| document.unit(&file.path).ok());
+        let replaced_by = unit.as_ref().filter(|_| retires(&file)).and_then(|unit| {
+            unit.related
+                .iter()
+                .map(|related| related.id.as_str())
+                .find(|id| added.contains(*id))
+                .map(str::to_owned)
+        });
+        if let (Some(by), Some(unit)) = (replaced_by, &unit) {
+            retired.push((file, by, unit.id.as_str().to_owned(), has_conflict));
+            continue;
+        }
+        let action = match &file.base {
+            None => Action::Adds,
+            Some(_) if retires(&file) => Action::Retires,
+            Some(_) => Action::Completes,
+        };
+        items.push(Item {
+            id: String::new(),
+            branch: branch.name.clone(),
+            commit: branch.commit,
+            session: session_of(&branch.name),
+            capture: capture.clone(),
+            time: branch.time,
+            action,
+            replaces: Vec::new(),
+            path: file.path.clone(),
+            unit,
+            text,
+            has_conflict,
+            later: match decisions.of(&branch.name, &file.path) {
+                Some(Decision::Later { until }) if *until > now => Some(*until),
+                _ => None,
+            },
+            files: vec![file],
+        });
+    }
+    for (file, by, id, has_conflict) in retired {
+        if let Some(item) = items.iter_mut().find(|item| item.action == Action::Adds && item.unit_id() == by)
+        {
+            item.replaces.push(id);
+            item.has_conflict |= has_conflict;
+            item.files.push(file);
+        }
+    }
+    Ok(items)
+}
+
+/// Whether a branch marks the file's unit as superseded.
+fn retires(file: &BranchFile) -> bool {
+    let is_retired = |content: &[u8]| {
+        let unit = parse(content).and_then(|document| document.unit(&file.path).ok());
+        unit.and_then(|unit| unit.status).is_some_and(|status| knowledge::unit::is_retired(&status))
+    };
+    file.base.as_deref().is_some_and(|base| !is_retired(base) && is_retired(&file.content))
+}
+
+/// What a branch's name says about its session: `ad5139ef` of `nugget/session-20261116-170405-ad5139ef`.
+fn session_of(branch: &str) -> String {
+    let name = branch.strip_prefix(git::BRANCH_PREFIX).unwrap_or(branch);
+    let parts = name.split('-');
+    let rest: Vec<&str> = match name.split('-').next() {
+        Some("session") => parts.skip(3).collect(),
+        Some("import") => parts.skip(2).collect(),
+        _ => Vec::new(),
+    };
+    if rest.is_empty() { name.to_owned() } else { rest.join("-") }
+}
+
+/// Gives each item an id of its own: `SESSION/UNIT`, or the branch's whole name where that names two.
+fn name_items(items: &mut [Item]) {
+    let short = |item: &Item| format!("{}/{}", item.session, item.unit_id());
+    let mut counts: HashMap<String, usize> = HashMap::new();
+    for item in &*items {
+        *counts.entry(short(item)).or_default() += 1;
+    }
+    for item in items {
+        let id = short(item);
+        item.id = match counts.get(&id) {
+            Some(1) => id,
+            _ => format!(
+                "{}/{}",
+                item.branch.strip_prefix(git::BRANCH_PREFIX).unwrap_or(&item.branch),
+                item.path
+            ),
+        };
+    }
+}
+
+/// The message of a commit that merges items of one branch.
+fn commit_message(items: &[Item]) -> String {
+    let count = if items.len() == 1 { "1 unit".to_owned() } else { format!("{} units", items.len()) };
+    let mut message = format!("Merge {count} from {}\n\n", items[0].branch);
+    for item in items {
+        let title = text::escape_forge_syntax(&text::one_line(item.title(), 100));
+        message.push_str(&format!("- {}\n  {title} ({})\n", item.path, item.kind()));
+    }
+    message
+}

@@ -1,0 +1,440 @@
+//! Carries out at the remote what was decided in the inbox: pushes what was merged, and closes the branches and pull
+//! requests of which everything is decided.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use git::{
+    CommitId, FastForward, Lock, PreparedMerge, Pushed, Refusal, RemoteFailure, RemoteSession, Repository,
+};
+use jiff::Timestamp;
+use knowledge::text;
+use queue::{Capture, PullState, Queue};
+use tokio::runtime::Runtime;
+
+use crate::failure::{Failure, error_chain};
+use crate::remote::{DeliverySettings, RemoteAccess};
+
+/// The name of the report with the last commit that was merged while the remote could not be reached.
+const MERGED_REPORT: &str = "merged";
+/// How long another process may hold the repository.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// How long one call of git may take with the remote while a person waits.
+const GIT_DEADLINE: Duration = Duration::from_secs(60);
+/// How often GitHub is asked whether it has noticed that a pull request's commits were pushed to its base.
+const MERGE_CHECKS_MAX: u32 = 5;
+const MERGE_CHECK_EVERY: Duration = Duration::from_millis(500);
+
+/// Why the inbox could not be read or a decision not be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The brain's repository cannot be used.
+    #[error("failed to use the brain's repository")]
+    Git(#[from] git::Error),
+    /// The decisions cannot be read or recorded.
+    #[error("failed to use the queue")]
+    Queue(#[from] queue::Error),
+    /// The remote's settings or its token cannot be used.
+    #[error("{0}")]
+    Remote(String),
+}
+
+impl From<Failure> for ReviewError {
+    fn from(failure: Failure) -> Self {
+        Self::Remote(failure.message)
+    }
+}
+
+/// Why an item was not merged. Nothing of it was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotMerged {
+    /// It is decided, or its branch has moved since it was listed.
+    NoLongerAsListed,
+    /// The default branch has changed the same lines.
+    Conflict,
+    /// The branch also removes this file, which only git merges.
+    Removes(String),
+    /// Merging would lose or disturb something in the work tree.
+    Refused(Refusal),
+    /// The remote does not take the default branch.
+    RemoteRefused(String),
+}
+
+/// What became of a branch of which everything is decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FinishedBranch {
+    /// Its name.
+    pub branch: String,
+    /// The pull request that was merged or closed.
+    pub pull: Option<u64>,
+    /// Why the branch still exists, and what is to be done; `None` if it is deleted everywhere.
+    pub left: Option<String>,
+}
+
+/// What was merged and rejected of a branch: titles, and why.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Summary {
+    pub(crate) merged: Vec<String>,
+    pub(crate) rejected: Vec<(String, Option<String>)>,
+}
+
+impl Summary {
+    fn state(&self) -> PullState {
+        if self.merged.is_empty() { PullState::Closed } else { PullState::Merged }
+    }
+
+    /// The comment on a pull request that is closed.
+    fn comment(&self) -> String {
+        let line = |text: &str| text::escape_forge_syntax(&text::one_line(text, 200));
+        let mut comment = "Reviewed with `nugget review`.\n".to_owned();
+        if !self.merged.is_empty() {
+            comment.push_str("\nMerged:\n");
+            self.merged.iter().for_each(|title| comment.push_str(&format!("- {}\n", line(title))));
+        }
+        if !self.rejected.is_empty() {
+            comment.push_str("\nRejected:\n");
+        }
+        for (title, because) in &self.rejected {
+            let because =
+                because.as_deref().map(|because| format!(": {}", line(because))).unwrap_or_default();
+            comment.push_str(&format!("- {}{because}\n", line(title)));
+        }
+        comment.trim_end().to_owned()
+    }
+}
+
+/// Where a merge goes.
+pub(crate) struct Target {
+    /// The commit to build on.
+    pub(crate) base: CommitId,
+    /// The remote's commit that a push would replace; `None` if nothing is to be pushed.
+    expected: Option<CommitId>,
+    /// Why nothing is to be pushed, if there is a remote.
+    note: Option<String>,
+}
+
+/// A commit to publish on the default branch.
+pub(crate) enum Publishing {
+    New(PreparedMerge),
+    /// The branch's own.
+    Existing(CommitId),
+}
+
+/// The remote of one review; does nothing where there is none.
+pub(crate) struct ReviewRemote<'a> {
+    repository: &'a Repository,
+    queue: &'a Queue,
+    access: Option<(RemoteAccess, Runtime)>,
+    /// Why the remote cannot be reached.
+    offline: Option<String>,
+    notes: BTreeSet<String>,
+}
+
+pub(crate) fn lock(repository: &Repository) -> Result<Lock, git::Error> {
+    Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)
+}
+
+/// Deletes a local branch, unless it is checked out or has moved.
+pub(crate) fn delete_local(
+    repository: &Repository,
+    lock: &Lock,
+    branch: &str,
+    commit: CommitId,
+) -> Result<bool, git::Error> {
+    match repository.delete_branch(lock, branch, commit) {
+        Err(git::Error::CheckedOut { .. } | git::Error::BranchMoved { .. }) => Ok(false),
+        result => result,
+    }
+}
+
+impl<'a> ReviewRemote<'a> {
+    pub(crate) fn connect(
+        repository: &'a Repository,
+        queue: &'a Queue,
+        settings: &DeliverySettings,
+    ) -> Result<Self, ReviewError> {
+        let access = match repository.remote()?.filter(|_| settings.enabled) {
+            None => None,
+            Some(remote) => {
+                let runtime = tokio::runtime::Builder::new_current_thread()
+                    .enable_all()
+                    .build()
+                    .map_err(|error| ReviewError::Remote(error_chain(&error)))?;
+                // The client needs a runtime as soon as it is created.
+                let entered = runtime.enter();
+                let access = RemoteAccess::discover(remote, &settings.api)?;
+                drop(entered);
+                Some((access, runtime))
+            }
+        };
+        Ok(Self { repository, queue, access, offline: None, notes: BTreeSet::new() })
+    }
+
+    pub(crate) fn notes(self) -> BTreeSet<String> {
+        self.notes
+    }
+
+    /// Fetches, so that what is merged is built on what the remote has. That it cannot be reached is no error.
+    pub(crate) fn fetch(&mut self) -> Result<(), ReviewError> {
+        let Some((access, _)) = &self.access else { return Ok(()) };
+        match self.repository.fetch(&session(access)) {
+            Ok(_) => {
+                let lock = lock(self.repository)?;
+                // If it is refused, so is the merge, which says why.
+                self.repository.catch_up(&lock)?;
+            }
+            Err(error @ git::Error::Remote { .. }) => self.offline = Some(error_chain(&error)),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// What a merge is built on at this moment, and whether it is pushed.
+    pub(crate) fn target(&self) -> Result<Target, ReviewError> {
+        let default = self.repository.default_branch()?;
+        let to = |base, expected, note: Option<String>| Ok(Target { base, expected, note });
+        let (Some(local), Some(remote)) = (default.local, default.remote) else {
+            return to(default.local.unwrap_or(default.tip), None, None);
+        };
+        if self.access.is_none() {
+            return to(local, None, None);
+        }
+        if self.repository.contains(remote, local)? {
+            return to(remote, Some(remote), None);
+        }
+        if !self.repository.contains(local, remote)? {
+            let note = format!(
+                "not pushed: {0} and the remote's have commits of their own; merge them (`git pull`), then `git push`",
+                default.name
+            );
+            return to(local, None, Some(note));
+        }
+        // Ahead: by an earlier merge of nugget's, or by commits that only the person may publish.
+        let merged = self.queue.last_report(MERGED_REPORT)?.map(|(_, _, body)| body);
+        if merged == Some(local.to_string()) {
+            return to(local, Some(remote), None);
+        }
+        let note = format!(
+            "not pushed: {} has commits of yours that are not pushed; `git push` publishes both",
+            default.name
+        );
+        to(local, None, Some(note))
+    }
+
+    /// Pushes a commit and moves the local default branch to it, or only the latter where nothing can be pushed.
+    pub(crate) fn publish(
+        &mut self,
+        mut lock: Lock,
+        target: &Target,
+        commit: Publishing,
+        branch: &str,
+        now: Timestamp,
+    ) -> Result<Result<(), NotMerged>, ReviewError> {
+        let to = match &commit {
+            Publishing::New(new) => new.commit(),
+            Publishing::Existing(commit) => *commit,
+        };
+        let mut is_pushed = false;
+        if let (Some(expected), Some((access, _)), None) = (target.expected, &self.access, &self.offline) {
+            // A push takes the lock itself.
+            drop(lock);
+            match self.repository.push_merged(&session(access), to, expected) {
+                Ok(Pushed::Created | Pushed::Updated | Pushed::AlreadyThere) => is_pushed = true,
+                Err(error) => match &error {
+                    git::Error::Remote {
+                        failure: RemoteFailure::Offline | RemoteFailure::TooLate, ..
+                    } => {
+                        self.offline = Some(error_chain(&error));
+                    }
+                    git::Error::Remote { .. } => {
+                        return Ok(Err(NotMerged::RemoteRefused(error_chain(&error))));
+                    }
+                    _ => return Err(error.into()),
+                },
+            }
+            lock = self::lock(self.repository)?;
+        }
+        let moved = match &commit {
+            Publishing::New(new) => self.repository.complete_merge(&lock, new, branch)?,
+            Publishing::Existing(commit) => self.repository.advance_default(&lock, *commit, branch)?,
+        };
+        match moved {
+            FastForward::Done { .. } | FastForward::AlreadyThere => {}
+            FastForward::Refused(why) if is_pushed => {
+                self.notes.insert(format!("merged at the remote; your checkout was not moved: {why}"));
+            }
+            FastForward::Refused(why) => return Ok(Err(NotMerged::Refused(why))),
+        }
+        if is_pushed || self.access.is_none() {
+            return Ok(Ok(()));
+        }
+        match (&target.note, &self.offline) {
+            (Some(note), _) => drop(self.notes.insert(note.clone())),
+            (None, why) => {
+                self.queue.report(MERGED_REPORT, &to.to_string(), now)?;
+                let why = why.as_deref().unwrap_or("the remote has no default branch yet");
+                self.notes.insert(format!("merged here, not pushed yet ({why}); `nugget sync` pushes it"));
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Deletes a branch of which everything is decided, here and at the remote, with its pull request.
+    pub(crate) fn finish(
+        &mut self,
+        branch: &str,
+        capture: Option<&Capture>,
+        summary: &Summary,
+    ) -> Result<FinishedBranch, ReviewError> {
+        let mut finished = FinishedBranch { branch: branch.to_owned(), pull: None, left: None };
+        if let Some((access, runtime)) = &self.access {
+            let is_there = self.repository.remote_tip(branch)?.is_some();
+            let pull = capture.and_then(|capture| capture.pull_number);
+            let is_open = is_there || pull.is_some();
+            if is_open && is_unpushed(self.repository, summary)? && self.offline.is_none() {
+                finished.left = Some(
+                    "it stays until what was merged is pushed; `nugget sync` then deletes it".to_owned(),
+                );
+            } else if is_open && let Some(why) = &self.offline {
+                finished.left = Some(format!("it stays until `nugget sync` reaches the remote ({why})"));
+            } else {
+                match runtime.block_on(finish_at_remote(self.repository, access, branch, capture, summary)) {
+                    Ok(()) => finished.pull = pull,
+                    Err(failure) => {
+                        let place = capture.and_then(|capture| capture.pull_url.as_deref());
+                        let place = place.map_or_else(
+                            || "the branch there".to_owned(),
+                            |url| format!("{url} and delete its branch"),
+                        );
+                        finished.left = Some(format!(
+                            "{}; close {place}, or run `nugget sync` once that is fixed",
+                            failure.message
+                        ));
+                    }
+                }
+            }
+        }
+        if finished.left.is_some() {
+            return Ok(finished);
+        }
+        if let Some(commit) = self.repository.tip(branch)? {
+            let lock = lock(self.repository)?;
+            if !delete_local(self.repository, &lock, branch, commit)? {
+                finished.left =
+                    Some("it is checked out: switch to another branch, then delete it".to_owned());
+            }
+        }
+        if let Some(capture) = capture {
+            self.queue.set_pull_state(capture.id, summary.state())?;
+        }
+        Ok(finished)
+    }
+}
+
+fn session(access: &RemoteAccess) -> RemoteSession<'_> {
+    RemoteSession { deadline: GIT_DEADLINE, ..access.session() }
+}
+
+/// Whether something was merged that the remote's default branch may lack.
+fn is_unpushed(repository: &Repository, summary: &Summary) -> Result<bool, git::Error> {
+    let default = repository.default_branch()?;
+    match (default.local, default.remote) {
+        (Some(local), Some(remote)) if !summary.merged.is_empty() => Ok(!repository.contains(remote, local)?),
+        _ => Ok(false),
+    }
+}
+
+/// Closes a branch's pull request, unless GitHub has seen it merged, and deletes the branch at the remote. A branch to
+/// which somebody has added stays.
+pub(crate) async fn finish_at_remote(
+    repository: &Repository,
+    access: &RemoteAccess,
+    branch: &str,
+    capture: Option<&Capture>,
+    summary: &Summary,
+) -> Result<(), Failure> {
+    let at_remote = repository.remote_tip(branch)?;
+    let ours = match repository.tip(branch)? {
+        Some(tip) => Some(tip),
+        None => capture.and_then(|capture| capture.commit.as_deref()?.parse().ok()),
+    };
+    if at_remote.is_some() && at_remote != ours {
+        return Err(Failure::permanent("somebody has added to the branch at the remote, so it stays"));
+    }
+    let no_token =
+        |_| Failure::permanent("there is no token for GitHub (`gh auth login`, or set GITHUB_TOKEN)");
+    if let Some(number) = capture.and_then(|capture| capture.pull_number)
+        && let Some((github, slug)) = access.github().map_err(no_token)?
+    {
+        let default = repository.default_branch()?;
+        let is_pushed = match (default.remote, ours) {
+            (Some(tip), Some(commit)) => repository.contains(tip, commit)?,
+            _ => false,
+        };
+        let mut pull = github.pull(slug, number).await?;
+        for _ in 0..MERGE_CHECKS_MAX {
+            if !is_pushed || pull.state != github::PullState::Open {
+                break;
+            }
+            tokio::time::sleep(MERGE_CHECK_EVERY).await;
+            pull = github.pull(slug, number).await?;
+        }
+        if pull.state == github::PullState::Open || (!is_pushed && pull.state == github::PullState::Closed) {
+            github.comment_once(slug, number, "nugget:review", &summary.comment()).await?;
+        }
+        if pull.state == github::PullState::Open {
+            github.close_pull(slug, number).await?;
+        }
+    }
+    if let Some(commit) = at_remote {
+        match repository.delete_remote_branch(&session(access), branch, commit) {
+            Ok(_) => {}
+            Err(git::Error::Remote { failure: RemoteFailure::Protected, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Finishes, in a sync, a branch of which everything was decided while the remote could not be reached. `None` if what
+/// was merged is still to be pushed.
+pub(crate) async fn finish_later(
+    repository: &Repository,
+    queue: &Queue,
+    access: &RemoteAccess,
+    capture: &Capture,
+    branch: &str,
+    summary: &Summary,
+) -> Result<Option<PullState>, Failure> {
+    if is_unpushed(repository, summary)? {
+        return Ok(None);
+    }
+    finish_at_remote(repository, access, branch, Some(capture), summary).await?;
+    if let Some(commit) = repository.tip(branch)? {
+        let lock = lock(repository)?;
+        delete_local(repository, &lock, branch, commit)?;
+    }
+    queue.set_pull_state(capture.id, summary.state())?;
+    Ok(Some(summary.state()))
+}
+
+/// Pushes what was merged while the remote could not be reached. Commits of the person's are never pushed with it:
+/// the record names only a commit that had none below it.
+pub(crate) fn push_merged_earlier(
+    repository: &Repository,
+    queue: &Queue,
+    access: &RemoteAccess,
+) -> Result<bool, Failure> {
+    let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return Ok(false) };
+    let Ok(commit) = body.parse::<CommitId>() else { return Ok(false) };
+    let default = repository.default_branch()?;
+    let (Some(local), Some(remote)) = (default.local, default.remote) else { return Ok(false) };
+    if repository.contains(remote, commit)?
+        || !repository.contains(local, commit)?
+        || !repository.contains(commit, remote)?
+    {
+        return Ok(false);
+    }
+    repository.push_merged(&session(access), commit, remote)?;
+    Ok(true)
+}

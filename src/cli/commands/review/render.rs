@@ -1,0 +1,290 @@
+//! Renders what waits for review, and what was done, as text for a terminal.
+
+use actors::review::{Action, Item, NotMerged, Reviewed};
+use jiff::Timestamp;
+use knowledge::{Document, text};
+use queue::EvidenceLine;
+use ratatui::style::{Color, Style};
+
+use crate::output::{self, Line, Part, age, counted, safe};
+
+pub(super) const DIM: Style = Style::new().dim();
+pub(super) const BOLD: Style = Style::new().bold();
+pub(super) const WARN: Style = Style::new().fg(Color::Yellow);
+
+/// How many lines of evidence are shown, and how much of each.
+const EVIDENCE_MAX: usize = 6;
+const EXCERPT_CHARS_MAX: usize = 600;
+
+/// What an item does, in a word for JSON.
+pub(super) fn action_word(action: Action) -> &'static str {
+    match action {
+        Action::Adds => "adds",
+        Action::Completes => "completes",
+        Action::Retires => "retires",
+    }
+}
+
+/// The name of the folder that the session worked in.
+pub(super) fn project(item: &Item) -> Option<String> {
+    let name = item.capture.as_ref()?.cwd.as_deref()?.file_name()?.to_string_lossy();
+    Some(text::one_line(&name, 40))
+}
+
+/// Where an item comes from, and when: `session ad5139ef in invoicing, 5 d ago`.
+pub(super) fn origin(item: &Item, now: Timestamp) -> String {
+    let is_import = item.branch.starts_with("nugget/import-");
+    let what = if is_import { "import" } else { "session" };
+    let project = project(item).map(|project| format!(" in {project}")).unwrap_or_default();
+    format!("{what} {}{project}, {} ago", safe(&item.session), age(item.time, now))
+}
+
+/// What is special about an item, beside that it adds a unit.
+pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
+    let mut remarks = Vec::new();
+    match item.action {
+        Action::Adds => {}
+        Action::Completes => remarks.push("adds to a unit that you have".to_owned()),
+        Action::Retires => remarks.push("marks a unit that you have as replaced".to_owned()),
+    }
+    if !item.replaces.is_empty() {
+        remarks.push(format!("replaces {}", safe(&item.replaces.join(", "))));
+    }
+    if item.has_conflict {
+        remarks.push("your main branch has changed it since: `edit` combines both".to_owned());
+    }
+    if let Some(until) = item.later {
+        remarks.push(format!("put off for {}", age(now, until)));
+    }
+    remarks
+}
+
+/// The list, with the numbers of its items.
+pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
+    let put_off = match put_off {
+        0 => String::new(),
+        count => format!("{} put off: nugget review --list --all\n", counted(count as u64, "unit")),
+    };
+    if items.is_empty() {
+        return format!("nothing waits for review\n{put_off}");
+    }
+    let width = output::terminal_width();
+    let wait = if items.len() == 1 { "waits" } else { "wait" };
+    let mut lines = vec![Line::from(Part::styled(
+        format!("{} {wait} for review", counted(items.len() as u64, "unit")),
+        BOLD,
+    ))];
+    let kind_width = items.iter().map(|item| output::width(&kind(item))).max().unwrap_or(0);
+    let mut branch = None;
+    for (number, item) in (1..).zip(items) {
+        if branch != Some(&item.branch) {
+            branch = Some(&item.branch);
+            lines.push(Line::default());
+            lines.push(Line::from(Part::styled(origin(item, now), DIM)));
+            lines.extend(item.pull_url().map(|url| Line::from(Part::styled(safe(url), DIM))));
+        }
+        let head = format!("{number:>3}  {:<kind_width$}  ", kind(item));
+        let indent = output::width(&head);
+        let mut title = wrap(&safe(item.title()), width.saturating_sub(indent).max(20)).into_iter();
+        lines.push(Line::from(vec![Part::raw(head), Part::raw(title.next().unwrap_or_default())]));
+        lines.extend(title.map(|row| Line::from(format!("{}{row}", " ".repeat(indent)))));
+        lines.extend(
+            remarks(item, now)
+                .into_iter()
+                .map(|remark| Line::from(vec![Part::raw(" ".repeat(indent)), Part::styled(remark, WARN)])),
+        );
+    }
+    let lines = output::styled(&lines);
+    let some = if items.len() > 1 { "1 2" } else { "1" };
+    let last = items.len().min(3);
+    format!(
+        "{lines}\nread:   nugget review show {last}\ndecide: nugget review merge {some} (or --all), edit {last}, reject {last}, later {last}\n{put_off}"
+    )
+}
+
+fn kind(item: &Item) -> String {
+    text::one_line(item.kind(), 12)
+}
+
+/// A unit as it would read, with what it rests on.
+pub(super) fn unit(item: &Item, evidence: &[EvidenceLine], width: usize, now: Timestamp) -> Vec<Line> {
+    let mut lines: Vec<Line> =
+        wrap(&safe(item.title()), width).into_iter().map(|row| Line::from(Part::styled(row, BOLD))).collect();
+    let mut facts = Vec::new();
+    match &item.unit {
+        Some(unit) => {
+            facts.push(format!("{} in {}", kind(item), text::one_line(unit.domain.as_str(), 40)));
+            facts.push(format!("confidence {:.2}", unit.confidence));
+            if !unit.source.is_empty() {
+                facts.push(format!("from {}", text::one_line(&unit.source, 40)));
+            }
+        }
+        None => facts.push("a file that is no unit".to_owned()),
+    }
+    facts.push(origin(item, now));
+    let dim = |text: &str| wrap(text, width).into_iter().map(|row| Line::from(Part::styled(row, DIM)));
+    lines.extend(dim(&facts.join(" · ")));
+    lines.extend(dim(&safe(&item.id)));
+    for remark in remarks(item, now) {
+        lines.extend(wrap(&remark, width).into_iter().map(|row| Line::from(Part::styled(row, WARN))));
+    }
+    lines.push(Line::default());
+    lines.extend(body(item, width));
+    // Most units quote their evidence already.
+    let words =
+        |text: &str| text.split_whitespace().filter(|word| *word != ">").collect::<Vec<_>>().join(" ");
+    let body = words(&item.text);
+    let evidence: Vec<&EvidenceLine> =
+        evidence.iter().filter(|line| !body.contains(words(&line.excerpt).trim_end_matches('…'))).collect();
+    if !evidence.is_empty() {
+        lines.push(Line::default());
+        lines.push(Line::from(Part::styled("From the session:", BOLD)));
+        for line in evidence.iter().take(EVIDENCE_MAX) {
+            let excerpt = text::one_line(&line.excerpt, EXCERPT_CHARS_MAX);
+            lines.extend(
+                wrap(&excerpt, width.saturating_sub(2).max(20))
+                    .into_iter()
+                    .map(|row| Line::from(Part::styled(format!("> {row}"), DIM))),
+            );
+        }
+        if evidence.len() > EVIDENCE_MAX {
+            lines.push(Line::from(Part::styled(format!("and {} more", evidence.len() - EVIDENCE_MAX), DIM)));
+        }
+    }
+    lines
+}
+
+/// The text below the front matter, without the heading that repeats the title.
+fn body(item: &Item, width: usize) -> Vec<Line> {
+    let document = item.unit.as_ref().and_then(|_| Document::parse(item.text.as_str()).ok());
+    let text = document.as_ref().map_or(item.text.as_str(), Document::body);
+    let text = safe(text.trim());
+    let heading = format!("# {}", item.title());
+    let text = text.strip_prefix(heading.as_str()).unwrap_or(&text).trim_start_matches('\n');
+    let mut lines = Vec::new();
+    for row in text.lines() {
+        let style = match row {
+            _ if row.starts_with('#') => BOLD,
+            _ if row.starts_with('>') => DIM,
+            _ => Style::new(),
+        };
+        let wrapped = wrap_indented(row, width);
+        lines.extend(wrapped.into_iter().map(|row| Line::from(Part::styled(row, style))));
+    }
+    lines
+}
+
+/// What was done, and how many units still wait.
+pub(super) fn reviewed(verb: &str, reviewed: &Reviewed, waiting: usize) -> String {
+    let mut text = reviewed_lines(verb, reviewed);
+    match waiting {
+        0 => text.push_str("nothing else waits for review\n"),
+        count => {
+            let wait = if count == 1 { "waits" } else { "wait" };
+            text.push_str(&format!("{} still {wait}: nugget review\n", counted(count as u64, "unit")));
+        }
+    }
+    text
+}
+
+/// What was done.
+pub(super) fn reviewed_lines(verb: &str, reviewed: &Reviewed) -> String {
+    let mut text = String::new();
+    for item in &reviewed.decided {
+        text.push_str(&format!("{verb}: {}\n", safe(item.title())));
+    }
+    for (item, why) in &reviewed.left {
+        text.push_str(&format!("not {verb}: {}: {}\n", safe(item.title()), describe_not_merged(item, why).0));
+    }
+    for finished in &reviewed.finished {
+        let pull = finished.pull.map(|number| format!(", pull request #{number} closed")).unwrap_or_default();
+        text.push_str(&match &finished.left {
+            None => format!("deleted: branch {}{pull}\n", safe(&finished.branch)),
+            Some(why) => format!("kept: branch {}: {}\n", safe(&finished.branch), safe(why)),
+        });
+    }
+    for note in &reviewed.notes {
+        text.push_str(&format!("note: {}\n", safe(note)));
+    }
+    text
+}
+
+/// Why an item was not merged, and what to do.
+pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, String) {
+    let id = &item.id;
+    let (why, hint) = match why {
+        NotMerged::NoLongerAsListed => {
+            ("it was decided or changed meanwhile".to_owned(), "list again: nugget review".to_owned())
+        }
+        NotMerged::Conflict => (
+            "your main branch has changed the same lines".to_owned(),
+            format!("nugget review edit {id} shows both; nothing was changed"),
+        ),
+        NotMerged::Removes(path) => (
+            format!("its branch also removes {path}"),
+            format!("merge the branch with git: git merge {}", item.branch),
+        ),
+        NotMerged::Refused(refusal) => {
+            (refusal.to_string(), "nothing was changed; put that right, then merge again".to_owned())
+        }
+        NotMerged::RemoteRefused(message) => (
+            message.clone(),
+            match item.pull_url() {
+                Some(url) => format!("nothing was changed; merge it there: {url}"),
+                None => "nothing was changed; try again".to_owned(),
+            },
+        ),
+    };
+    (safe(&why), safe(&hint))
+}
+
+/// Breaks a text between words into lines of at most `width` cells, except for longer words.
+pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && output::width(&line) + 1 + output::width(word) > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
+}
+
+/// Breaks a line of markdown; what follows is indented like its text. Code keeps its spaces where it fits.
+fn wrap_indented(row: &str, width: usize) -> Vec<String> {
+    let row = row.replace('\t', "    ");
+    let row = row.trim_end();
+    if output::width(row) <= width {
+        return vec![row.to_owned()];
+    }
+    let text = row.trim_start_matches([' ', '-', '*', '>']);
+    let mark = &row[..row.len() - text.len()];
+    let room = width.saturating_sub(output::width(mark)).max(20);
+    let follow = if mark.contains('>') { mark.to_owned() } else { " ".repeat(output::width(mark)) };
+    let rows = wrap(text, room).into_iter().enumerate();
+    rows.map(|(at, text)| if at == 0 { format!("{mark}{text}") } else { format!("{follow}{text}") }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_markdown_breaks_below_its_text() {
+        assert_eq!(
+            wrap_indented("- one two three four five six", 20),
+            ["- one two three four", "  five six"]
+        );
+        assert_eq!(
+            wrap_indented("> one two three four five six", 22),
+            ["> one two three four", "> five six"]
+        );
+        assert_eq!(wrap_indented("    let a  = b;", 20), ["    let a  = b;"]);
+        assert_eq!(wrap("", 20), [""]);
+    }
+}

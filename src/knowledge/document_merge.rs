@@ -1,0 +1,134 @@
+//! Merges two edits of one unit's file by its parts. git compares lines, and two sessions that completed the same unit
+//! always differ in the same lines: the time, the last source, the end of the text.
+
+use serde_yaml::Value;
+
+use crate::document::Document;
+
+/// The file with both edits of `base`; `None` if they contradict each other.
+///
+/// A key that both changed is merged if it is a list to which both added, or `last_modified`. A text that `theirs`
+/// only added to gets the addition, unless it has it already, so that a repetition changes nothing. Any other text
+/// that both changed is merged by `merge_text`, which gets the texts in the order base, ours, theirs.
+pub fn merge_documents(
+    base: &Document,
+    ours: &Document,
+    theirs: &Document,
+    merge_text: impl FnOnce(&str, &str, &str) -> Option<String>,
+) -> Option<Document> {
+    let (before, after) = (base.mapping().ok()?, theirs.mapping().ok()?);
+    // A key cannot be removed from a document.
+    if before.keys().any(|key| !after.contains_key(key)) {
+        return None;
+    }
+    let mut merged = ours.clone();
+    for (key, new) in &after {
+        let name = key.as_str()?;
+        let (old, mine) = (before.get(key), merged.get(name));
+        if old == Some(new) || mine.as_ref() == Some(new) {
+            continue;
+        }
+        let value = match mine {
+            mine if mine.as_ref() == old => new.clone(),
+            Some(Value::String(mine)) if name == "last_modified" => {
+                Value::String(mine.max(new.as_str()?.to_owned()))
+            }
+            Some(Value::Sequence(mine)) => Value::Sequence(join(old, mine, new)?),
+            _ => return None,
+        };
+        if merged.get(name).as_ref() != Some(&value) {
+            merged.set(name, &value);
+        }
+    }
+    let (old, mine, new) = (base.body(), ours.body(), theirs.body());
+    if new == old || new == mine {
+        return Some(merged);
+    }
+    if mine == old {
+        merged.set_body(new);
+        return Some(merged);
+    }
+    match new.trim_end().strip_prefix(old.trim_end()) {
+        Some(added) if mine.contains(added.trim()) => {}
+        Some(added) => merged.set_body(&format!("{}{added}\n", mine.trim_end())),
+        None => merged.set_body(&merge_text(old, mine, new)?),
+    }
+    Some(merged)
+}
+
+/// Our list with what theirs adds to the old one; `None` if theirs removes something.
+fn join(old: Option<&Value>, mut mine: Vec<Value>, new: &Value) -> Option<Vec<Value>> {
+    let old = old.and_then(Value::as_sequence).map_or(&[][..], Vec::as_slice);
+    let new = new.as_sequence()?;
+    if old.iter().any(|item| !new.contains(item)) {
+        return None;
+    }
+    for item in new.iter().filter(|item| !old.contains(item)) {
+        if !mine.contains(item) {
+            mine.push(item.clone());
+        }
+    }
+    Some(mine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BASE: &str = "---\nid: pools\ntype: pattern\nlast_modified: 2026-11-01T00:00:00Z\nsources:\n- session: a\n---\n\n# Pools\n\nBound them.\n";
+
+    fn document(edits: &[(&str, &str)]) -> Document {
+        let text = edits.iter().fold(BASE.to_owned(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        Document::parse(text).unwrap()
+    }
+
+    fn merged(ours: &Document, theirs: &Document) -> Option<String> {
+        merge_documents(&document(&[]), ours, theirs, |_, _, _| None)
+            .map(|document| document.as_str().to_owned())
+    }
+
+    fn completed(session: &str, day: &str, text: &str) -> Document {
+        document(&[
+            ("2026-11-01", day),
+            ("- session: a\n", &format!("- session: a\n- session: {session}\n")),
+            ("Bound them.\n", &format!("Bound them.\n\n## {text}\n\nMore.\n")),
+        ])
+    }
+
+    #[test]
+    fn two_sessions_complete_the_same_unit() {
+        let (first, second) = (completed("b", "2026-11-02", "One"), completed("c", "2026-11-03", "Two"));
+        let expected = "---\nid: pools\ntype: pattern\nlast_modified: 2026-11-03T00:00:00Z\nsources:\n- session: a\n\
+                        - session: b\n- session: c\n---\n\n# Pools\n\nBound them.\n\n## One\n\nMore.\n\n## Two\n\nMore.\n";
+        let both = merged(&first, &second).unwrap();
+        assert_eq!(both, expected);
+        let again = merged(&Document::parse(both.as_str()).unwrap(), &second).unwrap();
+        assert_eq!(again, both, "a repetition changes nothing");
+        let older = merged(&second, &first).unwrap();
+        assert!(older.contains("last_modified: 2026-11-03"), "{older}");
+    }
+
+    #[test]
+    fn one_sided_edits_are_taken_as_they_are() {
+        let ours = document(&[("type: pattern", "type: bug # mine")]);
+        let theirs = document(&[("id: pools\n", "id: pools\nstatus: superseded\n")]);
+        let both = merged(&ours, &theirs).unwrap();
+        assert!(both.contains("type: bug # mine\n") && both.contains("status: superseded\n"), "{both}");
+        assert_eq!(merged(&document(&[]), &theirs).unwrap().matches("status").count(), 1);
+    }
+
+    #[test]
+    fn contradictions_are_left_to_a_person() {
+        let kind = |kind: &str| document(&[("type: pattern", &format!("type: {kind}"))]);
+        assert_eq!(merged(&kind("bug"), &kind("belief")), None);
+        assert_eq!(merged(&kind("bug"), &kind("bug")), Some(kind("bug").as_str().to_owned()));
+        let text = |text: &str| document(&[("Bound them.", text)]);
+        assert_eq!(merged(&text("Bound all."), &text("Bound some.")), None);
+        assert_eq!(merged(&document(&[]), &document(&[("type: pattern\n", "")])), None, "a removed key");
+        let fewer = document(&[("- session: a\n", "- session: b\n")]);
+        assert_eq!(merged(&completed("c", "2026-11-02", "One"), &fewer), None, "a removed item");
+    }
+}

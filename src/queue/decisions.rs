@@ -1,0 +1,226 @@
+//! What a person has decided about the items of branches, and what was rejected, so that it is not proposed again.
+
+use jiff::Timestamp;
+use rusqlite::params;
+
+use crate::proposals::{read_vector, write_vector};
+use crate::store::{Queue, timestamp};
+use crate::{Capture, EarlierProposal, Error};
+
+/// What was decided about a file of a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It is on the default branch, as it was proposed or edited.
+    Merged,
+    /// It is not wanted.
+    Rejected {
+        /// Why, in the person's words.
+        because: Option<String>,
+    },
+    /// It is to be shown again at this time.
+    Later {
+        /// When.
+        until: Timestamp,
+    },
+}
+
+/// The decision about one file of a branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileDecision {
+    /// The branch.
+    pub branch: String,
+    /// The file's path.
+    pub path: String,
+    /// What was decided.
+    pub decision: Decision,
+}
+
+impl Queue {
+    /// All decisions about the files of branches. Those of a branch are kept when it is deleted.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn decisions(&self) -> Result<Vec<FileDecision>, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(
+            "SELECT branch, path, decision, because, until_ms FROM decisions ORDER BY branch, path",
+        )?;
+        let mut rows = statement.query([])?;
+        let mut decisions = Vec::new();
+        while let Some(row) = rows.next()? {
+            let decision = match row.get::<_, String>(2)?.as_str() {
+                "merged" => Decision::Merged,
+                "rejected" => Decision::Rejected { because: row.get(3)? },
+                "later" => Decision::Later { until: timestamp(row.get(4)?)? },
+                other => return Err(Error::Value { what: format!("decision {other:?}") }),
+            };
+            decisions.push(FileDecision { branch: row.get(0)?, path: row.get(1)?, decision });
+        }
+        Ok(decisions)
+    }
+
+    /// Records a decision about files of a branch, in place of an earlier one.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn decide(
+        &self,
+        branch: &str,
+        paths: &[&str],
+        decision: &Decision,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let (word, because, until) = match decision {
+            Decision::Merged => ("merged", None, None),
+            Decision::Rejected { because } => ("rejected", because.as_deref(), None),
+            Decision::Later { until } => ("later", None, Some(until.as_millisecond())),
+        };
+        self.write(|transaction| {
+            let mut statement = transaction
+                .prepare_cached("INSERT OR REPLACE INTO decisions VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+            for path in paths {
+                statement.execute(params![branch, path, word, because, until, now.as_millisecond()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Records that a unit, or what a branch adds to it, was rejected. It outlives the capture's record.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn remember_rejected(
+        &self,
+        branch: &str,
+        unit: &str,
+        title: &str,
+        because: Option<&str>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        self.write(|transaction| {
+            let mut insert = transaction
+                .prepare_cached("INSERT OR REPLACE INTO rejected VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+            let mut known: Vec<(String, String, Vec<u8>)> = Vec::new();
+            for query in [
+                "SELECT title, model, vector FROM names WHERE name = ?1 AND title <> ''
+                 AND capture_id IN (SELECT id FROM captures WHERE branch = ?2)",
+                "SELECT title, model, vector FROM additions WHERE unit = ?1
+                 AND capture_id IN (SELECT id FROM captures WHERE branch = ?2)",
+            ] {
+                let mut statement = transaction.prepare_cached(query)?;
+                let rows =
+                    statement.query_map([unit, branch], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+                known.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            }
+            if known.is_empty() {
+                // An import, or a capture whose record was deleted: only the title is known.
+                known.push((title.to_owned(), String::new(), write_vector(&[])));
+            }
+            for (title, model, vector) in known {
+                insert.execute(params![unit, title, model, vector, because, now.as_millisecond()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What was rejected, newest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn rejected(&self, limit: usize) -> Result<Vec<EarlierProposal>, Error> {
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(
+            "SELECT unit, title, model, vector FROM rejected ORDER BY at_ms DESC, unit, title LIMIT ?1",
+        )?;
+        let rows = statement.query_map([limit as i64], |row| {
+            let vector: Vec<u8> = row.get(3)?;
+            Ok(EarlierProposal {
+                name: row.get(0)?,
+                title: row.get(1)?,
+                model: row.get(2)?,
+                vector: read_vector(&vector),
+                is_rejected: true,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The latest capture that made a branch.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn capture_of_branch(&self, branch: &str) -> Result<Option<Capture>, Error> {
+        Ok(self.select("WHERE branch = ?1 ORDER BY id DESC LIMIT 1", [branch])?.pop())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestQueue;
+    use crate::{ProposedUnit, Stage};
+
+    #[test]
+    fn a_rejection_outlives_the_record_of_its_capture() {
+        let test = TestQueue::new();
+        let id = test.add_with_branch("s1");
+        let claim = test.claim(Stage::Delivery).unwrap();
+        let vector = vec![0.5, -0.5];
+        let new = ProposedUnit {
+            name: "pools".into(),
+            is_new: true,
+            title: "Bound pools".into(),
+            model: "m".into(),
+            vector: vector.clone(),
+            ..ProposedUnit::default()
+        };
+        let edited = ProposedUnit {
+            name: "known".into(),
+            model: "m".into(),
+            additions: vec![("One more".into(), vector.clone()), ("And one".into(), vector.clone())],
+            ..ProposedUnit::default()
+        };
+        assert!(test.queue.save_result(&claim, b"", &[new, edited]).unwrap().is_empty());
+        test.finish_delivery(&claim);
+        let queue = &test.queue;
+        assert_eq!(queue.capture_of_branch("nugget/s1").unwrap().unwrap().id, id);
+        for (unit, title) in [("pools", "Bound pools"), ("known", "Known"), ("written", "By hand")] {
+            queue.remember_rejected("nugget/s1", unit, title, Some("no"), test.now).unwrap();
+            queue.remember_rejected("nugget/s1", unit, title, Some("no"), test.now).unwrap();
+        }
+        queue.forget(id).unwrap();
+        let rejected = queue.rejected(9).unwrap();
+        let rows: Vec<_> = rejected
+            .iter()
+            .map(|unit| (unit.name.as_str(), unit.title.as_str(), unit.vector.len(), unit.is_rejected))
+            .collect();
+        assert_eq!(
+            rows,
+            [
+                ("known", "And one", 2, true),
+                ("known", "One more", 2, true),
+                ("pools", "Bound pools", 2, true),
+                ("written", "By hand", 0, true)
+            ]
+        );
+        assert_eq!(rejected[2].vector, vector);
+    }
+
+    #[test]
+    fn the_last_decision_about_a_file_counts() {
+        let test = TestQueue::new();
+        let queue = &test.queue;
+        let until = test.now + jiff::SignedDuration::from_hours(5);
+        queue.decide("nugget/s1", &["a.md", "b.md"], &Decision::Later { until }, test.now).unwrap();
+        let because = Some("it is wrong".to_owned());
+        queue
+            .decide("nugget/s1", &["a.md"], &Decision::Rejected { because: because.clone() }, test.now)
+            .unwrap();
+        let of =
+            |path: &str, decision| FileDecision { branch: "nugget/s1".into(), path: path.into(), decision };
+        assert_eq!(
+            queue.decisions().unwrap(),
+            [of("a.md", Decision::Rejected { because }), of("b.md", Decision::Later { until })]
+        );
+    }
+}

@@ -1,0 +1,508 @@
+//! The inbox: what waits is listed, shown, merged, edited, rejected and put off, with and without a remote.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::delivery::{SLUG, brain_at};
+use crate::support::github_api::GithubApi;
+use crate::support::{Sandbox, fixture, git, wait_until};
+
+const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
+
+/// A brain without a remote where the three units of one session wait.
+fn with_inbox() -> Sandbox {
+    let sandbox = Sandbox::with_brain();
+    let capture = sandbox.capture(&fixture(TRANSCRIPT));
+    assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(3)), "{capture}");
+    sandbox
+}
+
+fn items(sandbox: &Sandbox) -> Vec<Value> {
+    sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone()
+}
+
+fn ids(sandbox: &Sandbox) -> Vec<String> {
+    items(sandbox).iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Runs a command that must fail with this exit code, and returns what it wrote to stderr.
+fn fails(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
+    let output = sandbox.run(arguments);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    stderr
+}
+
+fn units(folder: &Path) -> Vec<String> {
+    let paths = git(folder, &["ls-tree", "-r", "--name-only", "main", "domains"]);
+    paths.lines().filter(|path| path.ends_with(".md")).map(str::to_owned).collect()
+}
+
+fn branches(folder: &Path) -> String {
+    git(folder, &["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget"])
+}
+
+#[test]
+fn the_list_names_titles_and_show_quotes_the_evidence() {
+    let sandbox = with_inbox();
+    let list = sandbox.ok(["review"]);
+    assert!(list.starts_with("3 units wait for review\n\nsession ad5139ef in invoicing, "), "{list}");
+    for (number, title) in
+        [(1, "Never acknowledge a message"), (2, "The visibility timeout"), (3, "Use a heartbeat")]
+    {
+        let row = list.lines().find(|row| row.contains(title)).unwrap_or_else(|| panic!("{title}: {list}"));
+        assert!(row.trim_start().starts_with(&format!("{number}  ")), "{list}");
+    }
+    assert!(list.lines().all(|row| row.chars().count() <= 80), "{list}");
+    let items = items(&sandbox);
+    assert_eq!(items.len(), 3);
+    for item in &items {
+        assert_eq!((&item["action"], &item["changed_on_main"]), (&json!("adds"), &json!(false)));
+        assert!(item["text"].as_str().unwrap().starts_with("---\nid: "), "{item}");
+        let quotes = item["evidence"].as_array().unwrap();
+        assert!(
+            !quotes.is_empty() && quotes.iter().all(|quote| !quote["excerpt"].as_str().unwrap().is_empty())
+        );
+        assert!(item.get("number").is_none(), "a program names ids");
+    }
+    let shown = sandbox.ok(["review", "show", "3"]);
+    assert!(
+        shown.starts_with("Use a heartbeat instead of a longer timeout\ndecision in messaging · "),
+        "{shown}"
+    );
+    assert!(shown.contains("\n> ") && !shown.contains("---\nid:"), "{shown}");
+    let quotes = items[1]["evidence"].as_array().unwrap();
+    let (quoted, last) =
+        (quotes[0]["excerpt"].as_str().unwrap(), quotes.last().unwrap()["excerpt"].as_str().unwrap());
+    let shown = sandbox.ok(["review", "show", "2"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(shown.matches(&quoted[..40]).count(), 1, "what the unit quotes is not repeated: {shown}");
+    let evidence = shown.split("From the session:").nth(1).unwrap();
+    assert!(evidence.contains(&last.split_whitespace().collect::<Vec<_>>().join(" ")[..40]), "{shown}");
+    let shown = sandbox.ok(["review", "show", "3"]);
+    assert_eq!(shown, sandbox.ok(["review", "show", "use-a-heart"]));
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn what_is_not_there_is_an_error_with_what_is() {
+    let sandbox = Sandbox::with_brain();
+    assert_eq!(sandbox.ok(["review"]), "nothing waits for review\n");
+    assert_eq!(sandbox.json(["review", "--json"]), json!({ "items": [] }));
+    assert!(fails(&sandbox, 3, &["review", "merge", "1"]).contains("nothing waits for review"));
+    assert!(sandbox.ok(["review", "merge", "--all"]).contains("nothing else waits"));
+    sandbox.capture(&fixture(TRANSCRIPT));
+    sandbox.ok(["review"]);
+    let error = fails(&sandbox, 3, &["review", "merge", "4"]);
+    assert!(error.contains("no number 4") && error.contains("ad5139ef/never-ack"), "{error}");
+    assert!(fails(&sandbox, 3, &["review", "show", "no-such-unit"]).contains("no-such-unit"));
+    assert!(fails(&sandbox, 2, &["review", "show", "ad5139ef/"]).contains("names 3 units"));
+    fails(&sandbox, 2, &["review", "merge"]);
+    fails(&sandbox, 2, &["review", "merge", "1", "--all"]);
+    assert_eq!(units(&sandbox.brain()), Vec::<String>::new());
+}
+
+#[test]
+fn a_number_stands_for_what_it_was_printed_for() {
+    let sandbox = with_inbox();
+    sandbox.ok(["review"]);
+    let before = ids(&sandbox);
+    let merged = sandbox.ok(["review", "merge", "1"]);
+    assert!(merged.starts_with("merged: Never acknowledge"), "{merged}");
+    assert!(merged.ends_with("2 units still wait: nugget review\n"), "{merged}");
+    // The present list would have another unit at 1.
+    assert!(fails(&sandbox, 3, &["review", "merge", "1"]).contains("decided already"));
+    let merged = sandbox.ok(["review", "merge", "3"]);
+    assert!(merged.starts_with("merged: Use a heartbeat"), "{merged}");
+    assert_eq!(ids(&sandbox), [before[1].clone()]);
+}
+
+#[test]
+fn parts_are_merged_by_commits_of_nuggets_and_the_branch_goes() {
+    let sandbox = with_inbox();
+    fs::write(sandbox.brain().join("draft.md"), "mine\n").unwrap();
+    fs::write(sandbox.brain().join("brain.yaml"), "version: 1\nname: edited\n").unwrap();
+    let status = sandbox.git(&["status", "--porcelain"]);
+    sandbox.ok(["review"]);
+    sandbox.ok(["review", "merge", "2"]);
+    assert_eq!(units(&sandbox.brain()).len(), 1);
+    assert_eq!(sandbox.git(&["log", "-1", "--format=%an %cn", "main"]), "nugget nugget\n");
+    assert_ne!(branches(&sandbox.brain()), "");
+    // With an identity of the person's, whose history it is.
+    sandbox.git(&["config", "user.name", "Ada"]);
+    sandbox.git(&["config", "user.email", "ada@example.org"]);
+    let rest = sandbox.ok(["review", "merge", "--all"]);
+    assert!(
+        rest.contains("deleted: branch nugget/session-") && rest.ends_with("nothing else waits for review\n"),
+        "{rest}"
+    );
+    assert_eq!(sandbox.git(&["log", "-1", "--format=%an <%ae>", "main"]), "Ada <ada@example.org>\n");
+    assert_eq!(units(&sandbox.brain()).len(), 3);
+    assert_eq!(branches(&sandbox.brain()), "");
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), status);
+    sandbox.git(&["fsck", "--strict"]);
+    assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "merged");
+    assert_eq!(sandbox.ok(["review"]), "nothing waits for review\n");
+    assert!(sandbox.ok(["ask", "--no-llm", "why was a customer billed twice?"]).contains("reviewed: merged"));
+}
+
+#[test]
+fn a_whole_branch_is_a_fast_forward_and_one_merged_by_hand_goes() {
+    let sandbox = with_inbox();
+    let commit = sandbox.json(["status", "--json"])["captures"][0]["commit"].as_str().unwrap().to_owned();
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(sandbox.git(&["rev-parse", "main"]).trim(), commit);
+    assert_eq!(branches(&sandbox.brain()), "");
+
+    let sandbox = with_inbox();
+    let branch = branches(&sandbox.brain());
+    sandbox.git(&["merge", "-q", branch.trim()]);
+    assert_eq!(sandbox.ok(["review"]), "nothing waits for review\n");
+    assert_eq!(branches(&sandbox.brain()), "");
+    assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "merged");
+}
+
+#[test]
+fn what_a_killed_merge_has_done_is_not_listed_again() {
+    let sandbox = with_inbox();
+    let item = items(&sandbox)[1].clone();
+    let (branch, path) = (item["branch"].as_str().unwrap(), item["path"].as_str().unwrap());
+    // As after a kill between the commit and the record of the decision.
+    sandbox.git(&["checkout", branch, "--", path]);
+    sandbox.git(&["commit", "-qm", "merged"]);
+    assert_eq!(ids(&sandbox).len(), 2);
+    // As after a kill between the index and the branch.
+    let path = items(&sandbox)[0]["path"].as_str().unwrap().to_owned();
+    sandbox.git(&["checkout", branch, "--", &path]);
+    assert!(sandbox.ok(["review", "merge", "--all"]).contains("deleted: branch"));
+    assert_eq!((units(&sandbox.brain()).len(), branches(&sandbox.brain()).as_str()), (3, ""));
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+}
+
+#[test]
+fn an_edited_unit_is_merged_as_the_editor_left_it() {
+    let mut sandbox = with_inbox();
+    let editor = sandbox.path().join("an editor");
+    let script = |text: &str| {
+        fs::write(&editor, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&editor, fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    sandbox.variables.push(("EDITOR".into(), format!("'{}' --wait", editor.display())));
+    let id = ids(&sandbox)[2].clone();
+    script("exit 3");
+    assert!(fails(&sandbox, 1, &["review", "edit", &id]).contains("nothing was merged"));
+    script(": > \"$2\"");
+    assert!(fails(&sandbox, 1, &["review", "edit", &id]).contains("the file is empty"));
+    script("printf -- '---\\ntype: [\\n' > \"$2\"");
+    let error = fails(&sandbox, 1, &["review", "edit", &id]);
+    assert!(error.contains("the text is no unit") && error.contains("your text is kept in"), "{error}");
+    let kept = error.split("kept in ").nth(1).unwrap().trim();
+    assert!(fs::read_to_string(kept).unwrap().contains("type: ["));
+    fs::remove_file(kept).unwrap();
+    assert_eq!(ids(&sandbox).len(), 3);
+
+    script("sed 's/^title: .*/title: Prefer a heartbeat/' \"$2\" > \"$2.new\" && mv \"$2.new\" \"$2\"");
+    let merged = sandbox.ok(["review", "edit", &id]);
+    assert!(merged.starts_with("merged: "), "{merged}");
+    let path = units(&sandbox.brain()).pop().unwrap();
+    assert!(sandbox.git(&["show", &format!("main:{path}")]).contains("\ntitle: Prefer a heartbeat\n"));
+    assert_eq!(ids(&sandbox).len(), 2);
+    // The rest completes the branch, though it has another text of the edited unit.
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(branches(&sandbox.brain()), "");
+    assert!(sandbox.git(&["show", &format!("main:{path}")]).contains("\ntitle: Prefer a heartbeat\n"));
+}
+
+#[test]
+fn what_was_rejected_is_not_proposed_again() {
+    let sandbox = with_inbox();
+    sandbox.ok(["review"]);
+    let rejected = sandbox.ok(["review", "reject", "2", "--because", "true only there"]);
+    assert!(rejected.starts_with("rejected: The visibility timeout"), "{rejected}");
+    assert!(rejected.ends_with("2 units still wait: nugget review\n"), "{rejected}");
+    assert_eq!(ids(&sandbox).len(), 2);
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!((units(&sandbox.brain()).len(), branches(&sandbox.brain()).as_str()), (2, ""));
+    // As if the session had never been captured.
+    sandbox.ok(["forget-capture", "1"]);
+    let again = sandbox.capture(&fixture(TRANSCRIPT));
+    assert_eq!(again["state"], "nothing", "{again}");
+    assert!(again["reason"].as_str().unwrap().contains("rejected before: the-visibility-timeout"), "{again}");
+    assert_eq!(ids(&sandbox), Vec::<String>::new());
+}
+
+#[test]
+fn a_branch_of_which_all_is_rejected_goes() {
+    let sandbox = with_inbox();
+    let main = sandbox.git(&["rev-parse", "main"]);
+    let rejected = sandbox.ok(["review", "reject", "--all"]);
+    assert_eq!(rejected.matches("rejected: ").count(), 3);
+    assert_eq!((sandbox.git(&["rev-parse", "main"]), branches(&sandbox.brain()).as_str()), (main, ""));
+    assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "closed");
+}
+
+#[test]
+fn what_is_put_off_leaves_the_list_and_not_the_branch() {
+    let sandbox = with_inbox();
+    sandbox.ok(["review"]);
+    assert!(sandbox.ok(["review", "later", "1"]).starts_with("put off until tomorrow: Never acknowledge"));
+    let list = sandbox.ok(["review"]);
+    assert!(
+        list.starts_with("2 units wait for review\n")
+            && list.ends_with("1 unit put off: nugget review --list --all\n"),
+        "{list}"
+    );
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(units(&sandbox.brain()).len(), 2);
+    assert_ne!(branches(&sandbox.brain()), "");
+    assert!(sandbox.ok(["review", "--all"]).contains("put off for 18 h"));
+    sandbox.ok(["review", "merge", "never-ack"]);
+    assert_eq!((units(&sandbox.brain()).len(), branches(&sandbox.brain()).as_str()), (3, ""));
+}
+
+/// Commits a text of a unit on a branch of its own that begins at `main`.
+fn propose_edit(sandbox: &Sandbox, branch: &str, path: &str, text: &str) {
+    sandbox.git(&["switch", "-q", "-c", branch, "main"]);
+    fs::write(sandbox.brain().join(path), text).unwrap();
+    sandbox.git(&["commit", "-qam", "edit"]);
+    sandbox.git(&["switch", "-q", "main"]);
+}
+
+#[test]
+fn two_branches_complete_one_unit_and_a_conflict_is_left_to_edit() {
+    let mut sandbox = Sandbox::with_brain();
+    let path = "domains/coding/patterns/pools.md";
+    let unit = |day: u8, text: &str| {
+        format!(
+            "---\nid: pools\ntype: pattern\ntitle: Pools\nlast_modified: 2026-11-0{day}T00:00:00Z\n---\n\n# Pools\n\n{text}\n"
+        )
+    };
+    fs::create_dir_all(sandbox.brain().join("domains/coding/patterns")).unwrap();
+    fs::write(sandbox.brain().join(path), unit(1, "Bound them.")).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "unit"]);
+    propose_edit(&sandbox, "nugget/one", path, &unit(2, "Bound them.\n\n## More\n\nFirst."));
+    propose_edit(&sandbox, "nugget/two", path, &unit(3, "Bound them.\n\n## Most\n\nSecond."));
+    let list = sandbox.ok(["review"]);
+    assert_eq!(list.matches("adds to a unit that you have").count(), 2, "{list}");
+    sandbox.ok(["review", "merge", "--all"]);
+    let text = sandbox.git(&["show", &format!("main:{path}")]);
+    assert!(text.ends_with("Bound them.\n\n## More\n\nFirst.\n\n## Most\n\nSecond.\n"), "{text}");
+    assert!(text.contains("last_modified: 2026-11-03"), "{text}");
+    assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+    assert_eq!(branches(&sandbox.brain()), "");
+
+    propose_edit(&sandbox, "nugget/three", path, &text.replace("Bound them.", "Bound all of them."));
+    fs::write(sandbox.brain().join(path), text.replace("Bound them.", "Bound some of them.")).unwrap();
+    sandbox.git(&["commit", "-qam", "by hand"]);
+    let main = sandbox.git(&["rev-parse", "main"]);
+    let error = fails(&sandbox, 1, &["review", "merge", "--all"]);
+    assert!(
+        error.contains("1 unit was not merged") && error.contains("nugget review edit three/pools"),
+        "{error}"
+    );
+    assert_eq!(sandbox.git(&["rev-parse", "main"]), main);
+    assert!(sandbox.ok(["review"]).contains("your main branch has changed it since"));
+    sandbox.variables.push(("EDITOR".into(), "true".into()));
+    let error = fails(&sandbox, 1, &["review", "edit", "pools"]);
+    assert!(error.contains("still has conflict markers"), "{error}");
+    fs::remove_file(error.split("kept in ").nth(1).unwrap().trim()).unwrap();
+    let editor = sandbox.path().join("editor");
+    fs::write(&editor, "sed -i -e '/^<<<<<<</,/^=======/d' -e '/^>>>>>>>/d' \"$1\"\n").unwrap();
+    sandbox.variables.push(("EDITOR".into(), format!("sh {}", editor.display())));
+    sandbox.ok(["review", "edit", "pools"]);
+    assert!(sandbox.git(&["show", &format!("main:{path}")]).contains("\nBound all of them.\n"));
+    assert_eq!(branches(&sandbox.brain()), "");
+}
+
+#[test]
+fn a_refused_merge_changes_nothing_and_says_why() {
+    let sandbox = with_inbox();
+    let path = items(&sandbox)[0]["path"].as_str().unwrap().to_owned();
+    let file = sandbox.brain().join(&path);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "my own draft\n").unwrap();
+    let main = sandbox.git(&["rev-parse", "main"]);
+    let output = sandbox.run(["review", "merge", "--all"]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains(&format!("the untracked file {path} is in the way")), "{printed}");
+    assert_eq!(sandbox.git(&["rev-parse", "main"]), main);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "my own draft\n");
+    assert_eq!(ids(&sandbox).len(), 3);
+    fs::remove_file(&file).unwrap();
+    // Another branch is checked out: main moves, the checkout stays.
+    sandbox.git(&["switch", "-q", "-c", "topic"]);
+    sandbox.ok(["review", "merge", "--all"]);
+    assert_eq!(units(&sandbox.brain()).len(), 3);
+    assert_eq!(sandbox.git(&["status", "--porcelain", "--branch"]), "## topic\n");
+    assert!(!file.exists());
+}
+
+#[test]
+fn on_github_a_whole_branch_is_pushed_and_its_pull_request_merged() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    sandbox.capture(&fixture(TRANSCRIPT));
+    let pull = api.pulls(SLUG).remove(0);
+    assert!(sandbox.ok(["review"]).contains(&format!("/pull/{}", pull.number)));
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.contains("deleted: branch nugget/session-"), "{merged}");
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
+    assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
+    assert_eq!(
+        (units(&bare).len(), branches(&bare).as_str(), branches(&sandbox.brain()).as_str()),
+        (3, "", "")
+    );
+    let pull = api.pulls(SLUG).remove(0);
+    assert!(pull.merged_at.is_some() && pull.comments.is_empty(), "{pull:?}");
+    sandbox.ok(["sync"]);
+    assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "merged");
+}
+
+#[test]
+fn on_github_a_part_is_pushed_and_the_rest_closed_with_its_reason() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    sandbox.capture(&fixture(TRANSCRIPT));
+    sandbox.ok(["review"]);
+    sandbox.ok(["review", "merge", "1"]);
+    let bare = api.with_repository(SLUG, |repo| repo.bare.clone());
+    assert_eq!(units(&bare).len(), 1);
+    assert!(api.pulls(SLUG)[0].is_open && api.pulls(SLUG)[0].comments.is_empty());
+    // A sync in between leaves the branch as it is.
+    sandbox.ok(["sync"]);
+    assert_eq!(ids(&sandbox).len(), 2);
+    let rejected = sandbox.ok(["review", "reject", "2", "3", "--because", "not @here, closes #7"]);
+    assert!(rejected.contains("pull request #1 closed"), "{rejected}");
+    let pull = api.pulls(SLUG).remove(0);
+    assert!(!pull.is_open && pull.merged_at.is_none());
+    let [comment] = pull.comments.as_slice() else { panic!("{pull:?}") };
+    assert!(
+        comment.contains("Merged:\n- Never acknowledge") && comment.contains("\nRejected:\n- "),
+        "{comment}"
+    );
+    assert!(!comment.contains("@here") && !comment.contains("closes #7"), "mentions nobody: {comment}");
+    assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
+    assert_eq!(units(&bare).len(), 1);
+    sandbox.ok(["sync"]);
+    assert_eq!(sandbox.json(["status", "--json"])["reviews"][0]["state"], "merged");
+}
+
+#[test]
+fn without_a_token_it_says_what_to_close() {
+    let api = GithubApi::start();
+    let mut sandbox = brain_at(&api);
+    sandbox.capture(&fixture(TRANSCRIPT));
+    let variables = sandbox.variables.clone();
+    sandbox.variables.retain(|(name, _)| name != "GITHUB_TOKEN");
+    let rejected = sandbox.ok(["review", "reject", "--all", "--because", "no"]);
+    assert!(
+        rejected.contains("kept: branch nugget/session-")
+            && rejected.contains("/pull/1 and delete its branch"),
+        "{rejected}"
+    );
+    assert!(api.pulls(SLUG)[0].is_open);
+    assert_eq!(sandbox.ok(["review"]), "nothing waits for review\n");
+    // With the token back, a sync does it.
+    sandbox.variables = variables;
+    sandbox.ok(["sync"]);
+    let pull = api.pulls(SLUG).remove(0);
+    assert!(!pull.is_open && pull.comments[0].contains(": no"), "{pull:?}");
+    assert_eq!(branches(&sandbox.brain()), "");
+}
+
+/// A brain whose remote is a folder, with the three units delivered to it.
+fn with_folder_remote() -> (Sandbox, std::path::PathBuf) {
+    let mut sandbox = Sandbox::with_brain();
+    // The tests sync explicitly, so that each knows when.
+    sandbox.variables.push(("NUGGET_SYNC_MINUTES".into(), "0".into()));
+    let bare = sandbox.path().join("remote.git");
+    git(sandbox.path(), &["clone", "-q", "--bare", "brain", "remote.git"]);
+    sandbox.git(&["remote", "add", "origin", bare.to_str().unwrap()]);
+    sandbox.ok(["sync"]);
+    sandbox.capture(&fixture(TRANSCRIPT));
+    wait_until("the branch is delivered", || !branches(&bare).is_empty());
+    (sandbox, bare)
+}
+
+#[test]
+fn on_another_host_the_default_branch_is_pushed() {
+    let (sandbox, bare) = with_folder_remote();
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.contains("deleted: branch nugget/") && !merged.contains("note:"), "{merged}");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
+    assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
+}
+
+#[test]
+fn offline_it_is_merged_here_and_pushed_by_the_next_sync() {
+    let (sandbox, bare) = with_folder_remote();
+    let away = bare.with_extension("away");
+    fs::rename(&bare, &away).unwrap();
+    sandbox.ok(["review"]);
+    let merged = sandbox.ok(["review", "merge", "1"]);
+    assert!(merged.contains("note: merged here, not pushed yet"), "{merged}");
+    let merged = sandbox.ok(["review", "merge", "2", "3"]);
+    assert!(merged.contains("it stays until `nugget sync` reaches the remote"), "{merged}");
+    assert_eq!(units(&sandbox.brain()).len(), 3);
+    assert_eq!(sandbox.ok(["review"]), "nothing waits for review\n");
+    fs::rename(&away, &bare).unwrap();
+    let synced = sandbox.ok(["sync"]);
+    assert!(synced.contains("what you merged offline is pushed now"), "{synced}");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), sandbox.git(&["rev-parse", "main"]));
+    assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
+}
+
+#[test]
+fn commits_of_the_person_are_not_pushed_with_a_merge() {
+    let (sandbox, bare) = with_folder_remote();
+    let before = git(&bare, &["rev-parse", "main"]);
+    sandbox.git(&["commit", "-q", "--allow-empty", "-m", "mine, not pushed"]);
+    let merged = sandbox.ok(["review", "merge", "--all"]);
+    assert!(merged.contains("commits of yours that are not pushed"), "{merged}");
+    assert_eq!(git(&bare, &["rev-parse", "main"]), before);
+    assert_eq!(units(&sandbox.brain()).len(), 3);
+    sandbox.ok(["sync"]);
+    assert_eq!(git(&bare, &["rev-parse", "main"]), before);
+    assert_ne!(branches(&bare), "", "the remote has nothing of it yet but the branch");
+    sandbox.git(&["push", "-q", "origin", "main"]);
+    sandbox.ok(["sync"]);
+    assert_eq!((branches(&bare).as_str(), branches(&sandbox.brain()).as_str()), ("", ""));
+}
+
+#[test]
+fn a_remote_that_refuses_the_default_branch_changes_nothing() {
+    let (sandbox, bare) = with_folder_remote();
+    let hook = bare.join("hooks/update");
+    fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    fs::write(&hook, "#!/bin/sh\n[ \"$1\" != refs/heads/main ] || { echo protected; exit 1; }\n").unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let main = sandbox.git(&["rev-parse", "main"]);
+    let output = sandbox.run(["review", "merge", "--all"]);
+    assert_eq!(output.status.code(), Some(1));
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(printed.contains("the remote refused the branch"), "{printed}");
+    assert_eq!(sandbox.git(&["rev-parse", "main"]), main);
+    assert_eq!(ids(&sandbox).len(), 3);
+}
+
+#[test]
+fn a_title_cannot_move_the_cursor() {
+    let sandbox = Sandbox::with_brain();
+    let path = "domains/coding/bugs/red.md";
+    sandbox.git(&["switch", "-q", "-c", "nugget/red"]);
+    fs::create_dir_all(sandbox.brain().join("domains/coding/bugs")).unwrap();
+    let text =
+        "---\ntype: bug\ntitle: \"Red \\e[31malert\\u202e\"\n---\n\n# Red\n\nBody \u{1b}[2Jand \u{9b}31m.\n";
+    fs::write(sandbox.brain().join(path), text).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "red"]);
+    sandbox.git(&["switch", "-q", "main"]);
+    for arguments in [&["review"][..], &["review", "show", "1"], &["status"], &["review", "reject", "red"]] {
+        let printed = sandbox.ok(arguments);
+        assert!(!printed.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{arguments:?}: {printed:?}");
+    }
+}
