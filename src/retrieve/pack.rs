@@ -42,10 +42,11 @@ pub(crate) fn pack(
     filter: &dyn OutputFilter,
 ) -> Result<Answer, Error> {
     let mut units = shortlist(snapshot, query, trace)?;
+    let weak = weak_units(&units);
     if let Some(ranking) = ranking {
         ranking.apply(&mut units);
     }
-    let left_out = leave_out(&mut units, filter);
+    let left_out = leave_out(&mut units, &weak, filter);
     let budget = query.budget_tokens.max(BUDGET_TOKENS_MIN);
     let mut packer = Packer {
         snapshot,
@@ -64,7 +65,6 @@ pub(crate) fn pack(
             words_only: trace.words_only,
             generation: snapshot.generation(),
         },
-        related: units.iter().filter(|unit| unit.is_related()).map(|unit| unit.record.id.clone()).collect(),
         left: budget,
         shown: HashSet::new(),
         order: Vec::new(),
@@ -80,19 +80,31 @@ pub(crate) fn pack(
     Ok(packer.fit(budget))
 }
 
-/// Removes the units that are not shown whatever room there is.
-fn leave_out(units: &mut Vec<Ranked<'_>>, filter: &dyn OutputFilter) -> Vec<LeftOut> {
-    let mut left_out = Vec::new();
+/// The units that are not shown whatever room there is, and why; in the local order, so that a model's order does not
+/// decide which related units are the closest.
+fn weak_units(units: &[Ranked<'_>]) -> HashMap<UnitId, &'static str> {
     let mut related = 0;
-    units.retain(|unit| {
+    let why = |unit: &Ranked<'_>| {
         related += usize::from(unit.is_related());
-        let why = match unit.is_related() {
-            _ if is_judged_helpful(unit) => return true,
-            true if related <= RELATED_MAX => return true,
-            true => "others are related more closely",
-            false if unit.is_strong() => return true,
-            false => "too weak beside the best match",
-        };
+        match (unit.is_strong(), unit.is_related()) {
+            (true, _) => None,
+            (false, true) => (related > RELATED_MAX).then_some("others are related more closely"),
+            (false, false) => Some("too weak beside the best match"),
+        }
+    };
+    let weak = units.iter().map(why);
+    units.iter().zip(weak).filter_map(|(unit, why)| Some((unit.record.id.clone(), why?))).collect()
+}
+
+/// Removes the weak units but those that a model finds helpful.
+fn leave_out(
+    units: &mut Vec<Ranked<'_>>,
+    weak: &HashMap<UnitId, &'static str>,
+    filter: &dyn OutputFilter,
+) -> Vec<LeftOut> {
+    let mut left_out = Vec::new();
+    units.retain(|unit| {
+        let Some(why) = weak.get(&unit.record.id).filter(|_| !is_judged_helpful(unit)) else { return true };
         let (part_of_best_score, part_of_best_evidence) = unit.best().part_of_best;
         let title = filter.clean(&unit.record.title).into_owned();
         let id = unit.record.id.clone();
@@ -112,8 +124,6 @@ struct Packer<'p> {
     token_model: &'p dyn TokenModel,
     filter: &'p dyn OutputFilter,
     answer: Answer,
-    /// The units that are of interest only because of a relation.
-    related: HashSet<UnitId>,
     /// The rest of the budget.
     left: usize,
     /// The ids of the chunks shown.
@@ -220,9 +230,6 @@ impl Packer<'_> {
             }
         }
         for (at, chunks) in chunks.iter().enumerate() {
-            if self.related.contains(&self.answer.units[at].id) {
-                continue;
-            }
             for chunk in chunks {
                 self.add(at, chunk);
             }
