@@ -16,7 +16,7 @@ use crate::jobs::{Clock, WorkPoint};
 use crate::service::{Roles, Service, StartError};
 use crate::testing::simulation::in_virtual_time;
 use crate::testing::{
-    Act, FAULT_POINTS, Fault, Faults, Teacher, Testbed, epoch, stage_of, teacher, vector_of,
+    Act, FAULT_POINTS, Fault, Faults, Teacher, Testbed, epoch, stage_of, teacher, vector_of, vector_of_words,
 };
 use crate::worker::{WORKER_REPORT, WorkerReport};
 
@@ -480,7 +480,8 @@ fn question(text: &str) -> Query {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_keeps_every_mailbox_working() {
-    let bed = Testbed::new(teacher());
+    let mut bed = Testbed::new(teacher());
+    bed.model.fake = Some(Arc::new(|text| Ok(vector_of_words(text))));
     let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
     for (number, name) in ["embedding", "indexing", "retrieval", "embedding"].into_iter().enumerate() {
         let restarts = || report_of(&service.actors(), name).restarts;
@@ -536,7 +537,7 @@ async fn a_question_gets_its_vector_while_the_index_is_rebuilt() {
             if is_shut.load(Ordering::SeqCst) && text.contains("Note") {
                 pass();
             }
-            Ok(vector_of(text))
+            Ok(vector_of_words(text))
         }
     }));
     let service = Arc::new(Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap());

@@ -407,3 +407,13 @@ pub(crate) fn vector_of(text: &str) -> Vec<f32> {
     let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
     vector.into_iter().map(|x| x / norm).collect()
 }
+
+/// The sum of a vector for each word: texts are similar by the words they share.
+pub(crate) fn vector_of_words(text: &str) -> Vec<f32> {
+    let text = text.to_lowercase();
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let mut sum = vec![f32::MIN_POSITIVE; embed::BUILT_IN_DIMENSIONS];
+    words.flat_map(|word| vector_of(word).into_iter().enumerate()).for_each(|(n, x)| sum[n] += x);
+    let norm = sum.iter().map(|x| x * x).sum::<f32>().sqrt();
+    sum.into_iter().map(|x| x / norm).collect()
+}
