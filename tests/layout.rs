@@ -134,6 +134,8 @@ fn only_listed_files_start_processes() {
     }
     let allowed = [
         "src/git/",
+        // Runs git, `gh` and helpers with a time limit.
+        "src/process/",
         // `gh` and git's credential helper are asked for a token.
         "src/github/token.rs",
         "src/extract/claude_code.rs",

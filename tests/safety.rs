@@ -8,8 +8,8 @@ use crate::support::{Sandbox, fixture, wait_until};
 
 /// The state folder of the sandbox's only brain.
 fn state(sandbox: &Sandbox) -> PathBuf {
-    let mut brains = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap().flatten();
-    brains.next().unwrap().path()
+    let mut found = std::fs::read_dir(sandbox.path().join("state/nugget")).unwrap().flatten();
+    found.find(|entry| entry.file_name().to_string_lossy().starts_with("brain-")).unwrap().path()
 }
 
 fn end_session(sandbox: &Sandbox) -> std::process::Output {
@@ -90,16 +90,23 @@ fn a_lock_that_cannot_be_opened_is_reported_and_given_up() {
     std::fs::remove_file(&lock).unwrap();
     std::fs::create_dir(&lock).unwrap();
     assert!(end_session(&sandbox).status.success());
+    // The hook's worker gives up, and says why in its log.
+    let is_free = || !queue::is_held(&state(&sandbox).join("wait.lock"));
+    wait_until("no process holds the standby lock", is_free);
+    wait_until("it is logged", || {
+        let logs = std::fs::read_dir(state(&sandbox).join("logs")).unwrap().flatten();
+        logs.into_iter().any(|log| std::fs::read_to_string(log.path()).unwrap().contains("cannot lock"))
+    });
     let worker = sandbox.run(["drain"]);
     assert!(!worker.status.success() && both(&worker).contains("drain.lock"), "{}", both(&worker));
     let problem = sandbox.json(["status", "--json"])["drainer"]["problem"].clone();
     assert!(problem.as_str().unwrap().contains("drain.lock"), "{problem}");
     let doctor = both(&sandbox.run(["doctor"]));
     assert!(doctor.contains("no worker can run") && doctor.contains("fix: "), "{doctor}");
-    wait_until("no process holds the standby lock", || !queue::is_held(&state(&sandbox).join("wait.lock")));
+    wait_until("no process holds the standby lock", is_free);
     std::fs::remove_dir(&lock).unwrap();
     sandbox.ok(["drain"]);
-    assert_eq!(sandbox.json(["status", "--json"])["queue"]["queued"], 0);
+    wait_until("the session is read", || sandbox.json(["status", "--json"])["queue"]["queued"] == 0);
 }
 
 #[test]
@@ -116,8 +123,7 @@ fn what_is_checked_out_does_not_decide_what_is_served_and_queued() {
     assert!(!sandbox.brain().join("brain.yaml").exists());
     assert!(sandbox.ok(["ask", "what fills the memory?"]).contains("Bound every queue"));
     assert!(both(&end_session(&sandbox)).contains("queued"), "a hook queues");
-    sandbox.ok(["drain"]);
-    assert_eq!(sandbox.json(["status", "--json"])["queue"]["done"], 1);
+    wait_until("it is done", || sandbox.json(["status", "--json"])["queue"]["done"] == 1);
 }
 
 #[test]

@@ -53,6 +53,8 @@ fn a_server_of_a_broken_brain_says_what_is_wrong_until_it_is_fixed() {
     fs::write(sandbox.brain().join("hooks.md"), UNIT).unwrap();
     let manifest = fs::read_to_string(sandbox.brain().join("brain.yaml")).unwrap();
     fs::write(sandbox.brain().join("brain.yaml"), "version: [").unwrap();
+    // What is committed counts where the work tree's file is broken.
+    sandbox.git(&["commit", "-qam", "break it"]);
     let mut client = Client::start(&sandbox);
     client.initialize();
     assert_says(&ask(&mut client, 1), &["brain.yaml", "fix that file"]);

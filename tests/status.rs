@@ -135,7 +135,7 @@ fn actors_are_shown_while_a_worker_runs() {
     let text = sandbox.ok(["status"]);
     let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("ACTOR")).take(6).collect();
     let names: Vec<&str> = table.iter().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(names, ["ACTOR", "embedding", "indexing", "intake", "extraction", "git"], "{text}");
+    assert_eq!(names, ["ACTOR", "intake", "extraction", "git", "delivery", "indexing"], "{text}");
     assert!(
         table[0].contains("STATE") && table[0].contains("MAILBOX") && table[0].contains("RESTARTS"),
         "{text}"

@@ -98,7 +98,7 @@ fn two_simultaneous_sessions_are_both_merged_and_found() {
     assert_eq!(first.git(&["rev-parse", "HEAD"]), second.git(&["rev-parse", "HEAD"]));
     assert_eq!(git(&bare, &["branch", "--list", "nugget/*"]), "");
     // A question in a third process finds what both have learned.
-    let found = first.json(["ask", "Why did a customer receive their bill twice?", "--no-llm", "--json"]);
+    let found = first.json(["ask", "Why was an invoice mailed twice?", "--no-llm", "--json"]);
     let sources = found["units"].to_string();
     let listed = first.json(["list", "--json"])["units"].as_array().unwrap().len() as u64;
     assert_eq!(listed, one["units"].as_u64().unwrap() + rebuilt["units"].as_u64().unwrap(), "{sources}");

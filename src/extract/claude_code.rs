@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -74,7 +75,8 @@ impl ClaudeCode {
 
     async fn run(&self, arguments: &[&str], input: &str, deadline: Duration) -> Result<RunOutput, RunError> {
         // Created each time, because the state folder may have been deleted since the start.
-        std::fs::create_dir_all(&self.settings.folder).map_err(RunError::Start)?;
+        let mut folder = std::fs::DirBuilder::new();
+        folder.recursive(true).mode(0o700).create(&self.settings.folder).map_err(RunError::Start)?;
         let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
         let mut group = ProcessGroup(self.command(arguments).stdin(stdin).spawn().map_err(RunError::Start)?);
         let child = &mut group.0;
