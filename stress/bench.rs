@@ -16,7 +16,6 @@ mod status;
 mod sweep;
 pub(crate) mod transcript;
 
-use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};

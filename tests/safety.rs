@@ -174,7 +174,7 @@ fn state_and_settings_are_private_whatever_the_umask() {
     let output = shell.output().unwrap();
     assert!(output.status.success(), "{}", both(&output));
     for folder in ["state/nugget", "config/nugget"] {
-        assert_eq!(open_to_others(&sandbox.path().join(folder)), [PathBuf::new(); 0]);
+        assert_eq!(open_to_others(&sandbox.path().join(folder)), Vec::<PathBuf>::new());
     }
     // A folder that was open is closed.
     let logs = state(&sandbox).join("logs");

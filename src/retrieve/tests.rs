@@ -264,7 +264,8 @@ fn relations_are_not_followed_a_second_time_from_a_weak_unit() {
     let body =
         "What still runs after the time is up is stopped hard; a worker that is cut off loses its request.";
     let far = ("cut-off", unit("cut-off", "Stopping hard", "", body));
-    let near = ids(&world_with_related(&["cut-off"], &[far.clone()]).ask(SHUTDOWN)).contains(&"cut-off");
+    let near =
+        ids(&world_with_related(&["cut-off"], std::slice::from_ref(&far)).ask(SHUTDOWN)).contains(&"cut-off");
     assert!(near, "it would be shown after one step");
     let world = world_with_related(&["draining"], &[draining(related), far]);
     let trace = search(world.snapshot.as_ref().unwrap(), &world.query(SHUTDOWN), world.embedder.tokenizer());

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use serde_json::{Map, Value, json};
 
-use super::{RuntimeArgs, embedder};
+use super::embedder;
 use crate::precision::{BRAINS, World};
 use crate::timing::hundredths;
 
@@ -17,8 +17,6 @@ pub(crate) struct PrecisionBenchArgs {
     /// Print each answer as a person or a model reads it
     #[arg(long)]
     answers: bool,
-    #[command(flatten)]
-    runtime: RuntimeArgs,
 }
 
 /// Of an answer's text, on average.
@@ -28,7 +26,7 @@ const UNRELATED_MAX: f64 = 0.02;
 
 pub(crate) fn run(args: &PrecisionBenchArgs) -> Result<Value> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    let embedder = embedder(args.runtime.best().1)?;
+    let embedder = embedder()?;
     let (mut figures, mut problems) = (Map::new(), Vec::new());
     let (mut asked, mut answered) = (0, 0);
     for brain in &BRAINS {

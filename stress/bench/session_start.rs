@@ -11,7 +11,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use super::corpus::{Corpus, SYNTHETIC};
-use super::{embedder, limit, sandbox_with_runtime};
+use super::{embedder, limit};
 use crate::sandbox::{HookOutcome, Sandbox, Session};
 use crate::timing::{Durations, ratio};
 
@@ -32,13 +32,13 @@ pub(crate) struct SessionStartBenchArgs {
 
 pub(crate) fn run(args: &SessionStartBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
     eprintln!("session-start --seed {seed}, {} units", args.units);
-    let mut sandbox = sandbox_with_runtime(binary, None)?;
+    let mut sandbox = Sandbox::new(binary)?;
     // Without the usual deadlines, the complete work is measured.
     for name in ["NUGGET_SESSION_START_DEADLINE_MS", "NUGGET_USER_PROMPT_DEADLINE_MS"] {
         sandbox.variables.push((name.to_owned(), "60000".to_owned()));
     }
     sandbox.variables.push(("NUGGET_USER_PROMPT_ENABLED".to_owned(), "on".to_owned()));
-    let corpus = Corpus::new(seed, args.units, &embedder(None)?)?;
+    let corpus = Corpus::new(seed, args.units, &embedder()?)?;
     let written = corpus.write(&sandbox)?;
     sandbox.run_ok(&["index"])?;
     let mut rng = Rng::with_seed(seed);
