@@ -197,7 +197,7 @@ fn check_leftovers(sandbox: &Sandbox, failures: FailedCaptures) -> Result<()> {
     }
     let processes = sandbox.processes();
     ensure!(processes.is_empty(), "processes are left: {processes:?}");
-    let git_lock = git::Repository::open(&sandbox.brain())?.lock_path()?;
+    let git_lock = sandbox.brain().join(".git/nugget.lock");
     for lock in [state.join("wait.lock"), state.join("drain.lock"), index.join("index.lock"), git_lock] {
         ensure!(!queue::is_held(&lock), "{} is still held", lock.display());
     }
