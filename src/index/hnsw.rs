@@ -30,6 +30,8 @@ const EXPANSION_SEARCH: usize = 256;
 /// How many candidates are scored exactly for each requested hit.
 const CANDIDATES_FACTOR: usize = 4;
 const CANDIDATES_MIN: usize = 200;
+/// How many vectors are added one after the other before the rest is added by all threads.
+const ADDED_ALONE: usize = 1_000;
 
 pub(crate) struct Graph {
     index: usearch::Index,
@@ -44,7 +46,10 @@ impl Graph {
         index.reserve_capacity_and_threads(vectors.len(), rayon::current_num_threads()).map_err(failed)?;
         let rows: Vec<_> = vectors.iter().collect();
         let add = |(row, vector): &(i64, &[half::f16])| index.add(row.cast_unsigned(), &vector.to_f32_vec());
-        rows.par_iter().try_for_each(add).map_err(failed)?;
+        // Vectors that are added at the same time do not see each other, which a graph of few would not get over.
+        let (first, rest) = rows.split_at(rows.len().min(ADDED_ALONE));
+        first.iter().try_for_each(add).map_err(failed)?;
+        rest.par_iter().try_for_each(add).map_err(failed)?;
         let mut bytes = vec![0; index.serialized_length()];
         index.save_to_buffer(&mut bytes).map_err(failed)?;
         let row_max = rows.last().map_or(0, |(row, _)| *row);
