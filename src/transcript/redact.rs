@@ -9,10 +9,12 @@ use std::ops::Range;
 mod conditions;
 mod entropy;
 mod rules;
+#[cfg(test)]
+mod scanner_examples;
 mod view;
 
 use entropy::{decode_text, looks_random};
-use rules::{Finding, RULES};
+use rules::{Finding, PLACEHOLDER_START, RULES};
 use view::View;
 
 /// How often a text is searched again, because a removal may reveal something new. Every round removes
@@ -22,7 +24,6 @@ const ROUNDS_MAX: usize = 16;
 const DEPTH_MAX: usize = 3;
 /// The shortest word that is decode_text: a shorter one contains no secret.
 const ENCODED_BYTES_MIN: usize = 16;
-const PLACEHOLDER_START: &[u8] = b"[redacted: ";
 
 /// Replaces each secret by `[redacted: kind]`. Redacting the result again changes nothing.
 pub fn redact(text: &str) -> Cow<'_, str> {
@@ -171,12 +172,7 @@ fn replace(text: &str, mut found: Vec<Finding>) -> Option<String> {
 /// The ranges of placeholders in a text, which are no secrets themselves.
 fn placeholders(text: &[u8]) -> Vec<Range<usize>> {
     memchr::memmem::find_iter(text, PLACEHOLDER_START)
-        .filter_map(|start| {
-            let kind = &text[start + PLACEHOLDER_START.len()..];
-            let kind = &kind[..memchr::memchr(b']', &kind[..kind.len().min(80)])?];
-            let is_ours = RULES.rules.iter().any(|rule| rule.kind.as_bytes() == kind);
-            is_ours.then(|| start..start + PLACEHOLDER_START.len() + kind.len() + 1)
-        })
+        .filter_map(|start| Some(start..RULES.placeholder(text, start)?))
         .collect()
 }
 

@@ -1,0 +1,114 @@
+//! Measures redaction with the examples of other scanners' rules:
+//! `cargo test --locked -p transcript -- scanner_examples --nocapture` prints the figures.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use super::redact;
+
+/// How many consecutive bytes of a secret count as a leak.
+const LEAK_BYTES: usize = 8;
+
+#[derive(Deserialize)]
+struct Examples {
+    positive: Vec<Example>,
+    negative: Vec<Example>,
+}
+
+#[derive(Deserialize)]
+struct Example {
+    rule: String,
+    /// Its number, or its name.
+    example: toml::Value,
+    text: String,
+    #[serde(default)]
+    secrets: Vec<String>,
+    /// Why it is not counted.
+    excluded: Option<String>,
+}
+
+/// The examples that are redacted wrongly, each as a text for a person to judge.
+struct Measured {
+    positives: usize,
+    realistic: usize,
+    survivors: Vec<String>,
+    negatives: usize,
+    wrong: Vec<String>,
+}
+
+fn measure(name: &str, file: &str) -> Measured {
+    let examples: Examples = toml::from_str(file).unwrap();
+    let mut measured = Measured {
+        positives: examples.positive.iter().map(|example| example.secrets.len()).sum(),
+        realistic: 0,
+        survivors: Vec::new(),
+        negatives: examples.negative.len(),
+        wrong: Vec::new(),
+    };
+    for Example { rule, example, text, secrets, excluded } in &examples.positive {
+        if excluded.is_some() {
+            continue;
+        }
+        let text = decode(text);
+        let clean = redact(&text);
+        measured.realistic += secrets.len();
+        for secret in secrets.iter().map(|secret| decode(secret)) {
+            if survives(&text, &clean, &secret) {
+                measured.survivors.push(format!("{rule} {example}: {secret} in\n{clean}"));
+            }
+        }
+    }
+    let counted: Vec<&Example> =
+        examples.negative.iter().filter(|example| example.excluded.is_none()).collect();
+    for Example { rule, example, text, .. } in &counted {
+        let text = decode(text);
+        let clean = redact(&text);
+        if clean != text {
+            measured.wrong.push(format!("{rule} {example}: {text}\nbecame\n{clean}"));
+        }
+    }
+    let Measured { positives, realistic, survivors, negatives, wrong } = &measured;
+    println!(
+        "{name}: {positives} secrets, {realistic} of them realistic, {} survive ({:.1} %); \
+         {negatives} negative examples, {} of them counted, {} wrongly redacted",
+        survivors.len(),
+        survivors.len() as f64 / *realistic as f64 * 100.0,
+        counted.len(),
+        wrong.len(),
+    );
+    for text in survivors.iter().chain(wrong) {
+        println!("  {}", text.trim().replace('\n', "\n    "));
+    }
+    measured
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = STANDARD.decode(text).unwrap();
+    bytes.reverse();
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Whether a part of the secret remains that the text does not also have in another place.
+fn survives(text: &str, clean: &str, secret: &str) -> bool {
+    let (before, after) = text.rsplit_once(secret).unwrap();
+    let elsewhere = format!("{before}\0{after}");
+    let count = |text: &str, part: &[u8]| memchr::memmem::find_iter(text.as_bytes(), part).count();
+    secret
+        .as_bytes()
+        .windows(LEAK_BYTES.min(secret.len()))
+        .any(|part| count(clean, part) > count(&elsewhere, part))
+}
+
+#[test]
+fn few_secrets_in_the_examples_of_other_scanners_survive() {
+    for (name, file) in [
+        ("Nosey Parker", include_str!("../rules/examples/noseyparker.toml")),
+        ("secretlint", include_str!("../rules/examples/secretlint.toml")),
+    ] {
+        let Measured { realistic, survivors, wrong, .. } = measure(name, file);
+        if std::env::var("MEASURE").is_ok() { continue }
+        assert!(survivors.len() * 100 < realistic * 3, "{name}: {} of {realistic}", survivors.len());
+        assert!(wrong.len() <= 5, "{name}: {}", wrong.len());
+    }
+}
