@@ -145,9 +145,10 @@ fn is_path(word: &[u8]) -> bool {
         || word.starts_with(b"./")
 }
 
-/// Whether a word is an absolute path without a key in it.
+/// Whether a word is an absolute path or a URL, and no part of it looks like a key.
 fn is_plain_path(word: &[u8]) -> bool {
-    word.starts_with(b"/") && !word.split(|byte| *byte == b'/').any(is_random)
+    let is_url = memchr::memmem::find(word, b"://").is_some();
+    (is_url || word.starts_with(b"/")) && !word.split(|byte| *byte == b'/').any(is_random)
 }
 
 /// Whether a word is `user@host`.

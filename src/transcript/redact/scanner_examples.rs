@@ -92,12 +92,19 @@ fn decode(text: &str) -> String {
 /// Whether a part of the secret remains that the text does not also have in another place.
 fn survives(text: &str, clean: &str, secret: &str) -> bool {
     let (before, after) = text.rsplit_once(secret).unwrap();
+    // Without the placeholders, whose words may occur in a password.
+    let mut parts = clean.split("[redacted: ");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept.push('\0');
+        kept.push_str(part.split_once(']').map_or(part, |(_, rest)| rest));
+    }
     let elsewhere = format!("{before}\0{after}");
     let count = |text: &str, part: &[u8]| memchr::memmem::find_iter(text.as_bytes(), part).count();
     secret
         .as_bytes()
         .windows(LEAK_BYTES.min(secret.len()))
-        .any(|part| count(clean, part) > count(&elsewhere, part))
+        .any(|part| count(&kept, part) > count(&elsewhere, part))
 }
 
 #[test]
@@ -107,7 +114,6 @@ fn few_secrets_in_the_examples_of_other_scanners_survive() {
         ("secretlint", include_str!("../rules/examples/secretlint.toml")),
     ] {
         let Measured { realistic, survivors, wrong, .. } = measure(name, file);
-        if std::env::var("MEASURE").is_ok() { continue }
         assert!(survivors.len() * 100 < realistic * 3, "{name}: {} of {realistic}", survivors.len());
         assert!(wrong.len() <= 5, "{name}: {}", wrong.len());
     }
