@@ -32,7 +32,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !kept.contains(line)) {
             changed += 1;
             let shown: String = line.trim().chars().take(200).collect();
-            println!("{}:{number}: {shown}\n    {}", entry.path().display(), transcript::redact::redact(&shown));
+            println!(
+                "{}:{number}: {shown}\n    {}",
+                entry.path().display(),
+                transcript::redact::redact(&shown)
+            );
         }
     }
     let (megabytes, seconds) = (bytes as f64 / 1e6, spent.as_secs_f64());

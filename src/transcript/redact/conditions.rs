@@ -119,9 +119,30 @@ fn is_base64_text(secret: &[u8]) -> bool {
 /// Whether a value is a name, a label or a stand-in for a password, and no password.
 fn names_a_password(value: &[u8]) -> bool {
     const STAND_INS: [&[u8]; 24] = [
-        b"password", b"passwd", b"passphrase", b"passcode", b"pass", b"pwd", b"secret", b"string", b"text", b"hidden",
-        b"required", b"optional", b"invalid", b"missing", b"incorrect", b"empty", b"none", b"null", b"undefined",
-        b"true", b"false", b"changeit", b"default", b"unknown",
+        b"password",
+        b"passwd",
+        b"passphrase",
+        b"passcode",
+        b"pass",
+        b"pwd",
+        b"secret",
+        b"string",
+        b"text",
+        b"hidden",
+        b"required",
+        b"optional",
+        b"invalid",
+        b"missing",
+        b"incorrect",
+        b"empty",
+        b"none",
+        b"null",
+        b"undefined",
+        b"true",
+        b"false",
+        b"changeit",
+        b"default",
+        b"unknown",
     ];
     let joins = |byte: &u8| b"_-.#/: ".contains(byte);
     let is_named = contains(value, b"pass") || contains(value, b"pwd") || contains(value, b"secret");

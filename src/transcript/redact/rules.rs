@@ -145,8 +145,9 @@ impl Rules {
 
     fn is_in_placeholder(&self, text: &[u8], at: usize) -> bool {
         let before = &text[at.saturating_sub(PLACEHOLDER_BYTES_MAX)..at];
-        memchr::memmem::rfind(before, PLACEHOLDER_START)
-            .is_some_and(|start| self.placeholder(text, at - before.len() + start).is_some_and(|end| at < end))
+        memchr::memmem::rfind(before, PLACEHOLDER_START).is_some_and(|start| {
+            self.placeholder(text, at - before.len() + start).is_some_and(|end| at < end)
+        })
     }
 
     /// Where the placeholder that starts here ends, if it is one of ours.
