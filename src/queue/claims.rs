@@ -324,14 +324,15 @@ impl Queue {
         })
     }
 
-    /// Deletes a capture's record. Its lines become free: the session can be captured again.
+    /// Deletes a capture's record, also from the write-ahead log. Its lines become free: the session can be
+    /// captured again.
     ///
     /// # Errors
     /// [`Error::Unknown`] when there is no such capture.
     pub fn forget(&self, id: i64) -> Result<(), Error> {
         match self.execute("DELETE FROM captures WHERE id = ?1", [id])? {
             0 => Err(Error::Unknown { id }),
-            _ => Ok(()),
+            _ => self.checkpoint(),
         }
     }
 }
@@ -542,5 +543,39 @@ mod tests {
         assert!(!test.queue.is_taken(original.capture.id, "a").unwrap());
         test.queue.forget(original.capture.id).unwrap();
         assert!(!test.queue.is_taken(fork.capture.id, "a").unwrap());
+    }
+
+    /// How many of the queue's files contain the text.
+    fn files_with(test: &TestQueue, text: &str) -> usize {
+        let files = std::fs::read_dir(test.queue.path().parent().unwrap()).unwrap();
+        let contents = files.map(|file| std::fs::read(file.unwrap().path()).unwrap());
+        contents.filter(|bytes| bytes.windows(text.len()).any(|part| part == text.as_bytes())).count()
+    }
+
+    #[test]
+    fn what_is_deleted_is_in_no_file_any_more() {
+        let test = TestQueue::new();
+        let small = "said in one row of a page";
+        let large = "said on pages of its own. ".repeat(2_000);
+        for text in [small, &large] {
+            // Forgotten by a person, with the log.
+            let id = test.add("forgotten");
+            let claim = test.claim(Stage::Intake).unwrap();
+            test.queue.advance(&claim, Stage::Extraction, text.as_bytes()).unwrap();
+            test.queue.checkpoint().unwrap();
+            assert_eq!(files_with(&test, &text[..25]), 1);
+            test.queue.forget(id).unwrap();
+            assert_eq!(files_with(&test, &text[..25]), 0);
+
+            // Deleted with the end of a capture: gone once the log has been emptied.
+            test.add("finished");
+            let claim = test.claim(Stage::Intake).unwrap();
+            test.queue.advance(&claim, Stage::Extraction, text.as_bytes()).unwrap();
+            let claim = test.claim(Stage::Extraction).unwrap();
+            test.queue.checkpoint().unwrap();
+            test.queue.finish(&claim, &Finish::Nothing { reason: "all known".into() }, test.now).unwrap();
+            test.queue.checkpoint().unwrap();
+            assert_eq!(files_with(&test, &text[..25]), 0);
+        }
     }
 }

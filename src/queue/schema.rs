@@ -209,9 +209,10 @@ pub(crate) fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite:
     wait_with_jitter(connection, timeout)?;
     // NORMAL: a power failure may lose the last rows, never the file; the sweep finds their sessions
     // again. A killed process loses nothing.
+    // secure_delete: what is deleted is overwritten, and not only marked as free.
     connection.execute_batch(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;
-             PRAGMA cache_size = -512;",
+             PRAGMA secure_delete = ON; PRAGMA cache_size = -512;",
     )?;
     if matches!(timeout, BusyTimeout::Hook) {
         // A hook writes one row and exits; moving the log into the database is the worker's job.

@@ -9,10 +9,12 @@ use std::ops::Range;
 mod conditions;
 mod entropy;
 mod rules;
+#[cfg(test)]
+mod scanner_examples;
 mod view;
 
 use entropy::{decode_text, looks_random};
-use rules::{Finding, RULES};
+use rules::{Finding, PLACEHOLDER_START, RULES};
 use view::View;
 
 /// How often a text is searched again, because a removal may reveal something new. Every round removes
@@ -22,7 +24,6 @@ const ROUNDS_MAX: usize = 16;
 const DEPTH_MAX: usize = 3;
 /// The shortest word that is decode_text: a shorter one contains no secret.
 const ENCODED_BYTES_MIN: usize = 16;
-const PLACEHOLDER_START: &[u8] = b"[redacted: ";
 
 /// Replaces each secret by `[redacted: kind]`. Redacting the result again changes nothing.
 pub fn redact(text: &str) -> Cow<'_, str> {
@@ -171,12 +172,7 @@ fn replace(text: &str, mut found: Vec<Finding>) -> Option<String> {
 /// The ranges of placeholders in a text, which are no secrets themselves.
 fn placeholders(text: &[u8]) -> Vec<Range<usize>> {
     memchr::memmem::find_iter(text, PLACEHOLDER_START)
-        .filter_map(|start| {
-            let kind = &text[start + PLACEHOLDER_START.len()..];
-            let kind = &kind[..memchr::memchr(b']', &kind[..kind.len().min(80)])?];
-            let is_ours = RULES.rules.iter().any(|rule| rule.kind.as_bytes() == kind);
-            is_ours.then(|| start..start + PLACEHOLDER_START.len() + kind.len() + 1)
-        })
+        .filter_map(|start| Some(start..RULES.placeholder(text, start)?))
         .collect()
 }
 
@@ -208,6 +204,14 @@ mod tests {
             ("secret", format!("{{\"api_key\":\"{}\"}}", &letters[..32])),
             ("secret", format!("{{\\\"client_secret\\\":\\\"{}\\\"}}", &letters[..32])),
             ("secret", format!("deploy --token {}", &letters[..24])),
+            ("password in a URL", "mysql://root:P@ss/w0rd!@localhost/shop".to_owned()),
+            ("password in an address", "app:P@ss/w0rd!@tcp(db:3306)/shop".to_owned()),
+            ("token in a URL", format!("git clone https://{}@github.com/shop/app", &letters[..40])),
+            ("npm token", format!("//npm.example.org/:_authToken={}", "1a".repeat(10))),
+            ("private key", format!("my wallet's key is 0x{}", "1a2b".repeat(16))),
+            ("password", "username admin password 7 0822455D0A16".to_owned()),
+            ("password of a command", "New-Login -Password Summer2024".to_owned()),
+            ("GitHub token", format!("ghs_12345_eyJ{letters}.eyJ{letters}.{letters}")),
             ("private key", pem("\n")),
             ("private key", pem("\\n")),
         ]
@@ -285,8 +289,31 @@ mod tests {
     }
 
     #[test]
+    fn the_words_of_a_placeholder_announce_no_secret() {
+        assert_eq!(
+            redact("mysql://admin:hunter22@mysql.server.com:3306/database"),
+            "mysql://admin:[redacted: password in a URL]@mysql.server.com:3306/database"
+        );
+    }
+
+    #[test]
     fn ordinary_code_stays_as_it_is() {
         for text in [
+            "ssh -i ~/.ssh/some-key user@host",
+            "ssh -i ~/.ssh/MASTER_KEY user1@host2",
+            "ssh -i ~/.ssh/prod-access-key ec2-user@ec2-12-34-56-78.compute.amazonaws.com",
+            "docker run -u 1000 -p 8080:80 image",
+            "docs.github.com/en/rest/actions/secrets?apiVersion=2022-11-28#get-an-environment-public-key",
+            "\"token_endpoint\": \"http://127.0.0.1:8080/tenant1/token\"",
+            "\"/en/creating-a-strong-password\": \"/en/enterprise-server@3.0/auth\"",
+            "define wget($user,$password=\"\",$timeout=\"0\",$verbose=false) {",
+            "put '/forgot-password' => \"cms/sites/passwords#update2\"",
+            "this.addPassword = \"#add-password\";",
+            "if password == \"\" || password == \"required\" {",
+            "self.user = options.user\nself.password = options.password\n",
+            "user = \"name\", password = \"new-password\"",
+            "tls-bootstrap-token parser.nexttokenofstream",
+            "the checksum is 0x9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
             "let token = tokenizer.next_token()?;",
             "password: String, // hashed with argon2",
             "const token = process.env.GITHUB_TOKEN;",

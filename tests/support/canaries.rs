@@ -107,6 +107,7 @@ impl Random {
             "hex" => "0123456789abcdef".to_owned(),
             "upper" => "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567".to_owned(),
             "bech32" => "QPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L".to_owned(),
+            "lower" => "abcdefghijklmnopqrstuvwxyz0123456789".to_owned(),
             "digit" => "0123456789".to_owned(),
             // What people invent: letters, a digit, a mark, letters.
             "password" => {

@@ -32,6 +32,8 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
             let runs = |byte: &u8| !byte.is_ascii_alphanumeric() && !b"+/=".contains(byte);
             found.whole.split(runs).any(|run| run.len() >= 24)
         },
+        "key" => |found| entropy(found.secret) >= 2.8,
+        "password" => |found| is_value(found) && !names_a_password(found.secret),
         "vendor-key" => |found| entropy(found.secret) >= 2.8 && has_digit(found.secret),
         "credentials" => |found| decode_text(found.secret).is_some_and(|text| text.contains(&b':')),
         "cookie" => |found| {
@@ -39,7 +41,7 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
             words.any(|word| word.len() >= 12 && looks_random(word) && !is_placeholder(word))
         },
         "url-password" => |found| {
-            const STAND_INS: [&[u8]; 7] = [b"password", b"pass", b"passwd", b"pwd", b"pw", b"secret", b"..."];
+            const STAND_INS: [&[u8]; 6] = [b"password", b"pass", b"passwd", b"pwd", b"pw", b"..."];
             is_value(found) && !STAND_INS.iter().any(|word| found.secret.eq_ignore_ascii_case(word))
         },
         "url-parameter" => |found| {
@@ -63,18 +65,27 @@ pub(super) fn condition(name: &str) -> Option<Condition> {
                 && (has_digit(secret) || symbols)
                 && !is_path(secret)
                 && !is_name_of_code(secret)
+                // The quotes before it are an empty password.
+                && !b",;".contains(&secret[0])
         },
         "quoted-assignment" => |found| {
             let password = contains(found.key, b"pass") || contains(found.key, b"pwd");
             let symbols = found.secret.iter().any(|byte| byte.is_ascii_digit() || SYMBOLS.contains(byte));
             let plain = !found.secret.iter().any(|byte| b"({<".contains(byte));
             is_value(found)
-                && (is_random(found.secret) || is_base64_text(found.secret) || password && symbols && plain)
+                && !is_plain_path(found.secret)
+                && (is_random(found.secret)
+                    || is_base64_text(found.secret)
+                    || password && symbols && plain && !names_a_password(found.secret))
         },
         "assignment" => |found| {
             let is_upper = found.key.iter().all(|byte| !byte.is_ascii_lowercase());
             let plain = !found.secret.iter().any(|byte| b".(:".contains(byte));
+            // `-i prod-access-key user1@host`: the name of a key's file.
+            let is_apart = found.whole.strip_suffix(found.secret).is_some_and(|key| key.ends_with(b" "));
             is_value(found)
+                && !(is_apart && is_address(found.secret))
+                && !is_plain_path(found.secret)
                 && (is_random(found.secret)
                     || is_base64_text(found.secret) && contains(found.whole, b":")
                     || is_upper && has_digit(found.secret) && has_letter(found.secret) && plain)
@@ -105,6 +116,42 @@ fn is_base64_text(secret: &[u8]) -> bool {
         && decode_text(secret).is_some()
 }
 
+/// Whether a value is a name, a label or a stand-in for a password, and no password.
+fn names_a_password(value: &[u8]) -> bool {
+    const STAND_INS: [&[u8]; 24] = [
+        b"password",
+        b"passwd",
+        b"passphrase",
+        b"passcode",
+        b"pass",
+        b"pwd",
+        b"secret",
+        b"string",
+        b"text",
+        b"hidden",
+        b"required",
+        b"optional",
+        b"invalid",
+        b"missing",
+        b"incorrect",
+        b"empty",
+        b"none",
+        b"null",
+        b"undefined",
+        b"true",
+        b"false",
+        b"changeit",
+        b"default",
+        b"unknown",
+    ];
+    let joins = |byte: &u8| b"_-.#/: ".contains(byte);
+    let is_named = contains(value, b"pass") || contains(value, b"pwd") || contains(value, b"secret");
+    STAND_INS.iter().any(|word| value.eq_ignore_ascii_case(word))
+        || is_named && !has_digit(value) && value.iter().any(joins)
+        || value.iter().all(|byte| !byte.is_ascii_alphanumeric())
+        || is_path(value)
+}
+
 fn has_digit(word: &[u8]) -> bool {
     word.iter().any(u8::is_ascii_digit)
 }
@@ -117,6 +164,25 @@ fn is_path(word: &[u8]) -> bool {
     word.iter().filter(|byte| **byte == b'/').count() >= 2
         || word.starts_with(b"/")
         || word.starts_with(b"./")
+}
+
+/// Whether a word is an absolute path or a URL, and no part of it looks like a key.
+fn is_plain_path(word: &[u8]) -> bool {
+    let is_url = memchr::memmem::find(word, b"://").is_some();
+    (is_url || word.starts_with(b"/")) && !word.split(|byte| *byte == b'/').any(is_random)
+}
+
+/// Whether a word is `user@host`.
+fn is_address(word: &[u8]) -> bool {
+    let is_name = |part: &[u8]| !part.is_empty() && part.iter().all(|byte| is_name_byte(*byte));
+    let mut parts = word.split(|byte| *byte == b'@');
+    let is_pair = parts.next().is_some_and(is_name) && parts.next().is_some_and(is_name);
+    is_pair && parts.next().is_none()
+}
+
+/// Whether a byte may be part of the name of a variable, a file or a host.
+pub(super) fn is_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
 /// Whether a word is a name in code, such as `argon2.hash` or `field_1;`, and no password.

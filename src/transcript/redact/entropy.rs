@@ -48,7 +48,7 @@ pub(super) fn entropy(word: &[u8]) -> f64 {
 
 /// Whether a value stands for a secret or names its source instead of being the secret.
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
-    const MARKS: [&str; 15] = [
+    const MARKS: [&str; 16] = [
         "redacted",
         "example",
         "placeholder",
@@ -64,6 +64,7 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
         "process.env",
         "os.environ",
         "${",
+        "#{",
     ];
     let lower = value.to_ascii_lowercase();
     value.first().is_some_and(|first| b"$%{<&*[".contains(first))

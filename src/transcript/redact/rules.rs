@@ -1,4 +1,4 @@
-//! The rules that recognise a secret, gitleaks' and ours, and how they are applied to a text.
+//! The rules that recognise a secret, gitleaks', Nosey Parker's and ours, and how they are applied to a text.
 //!
 //! One pass over the text finds the keywords of all rules. An expression is tried only near one of its
 //! keywords, and compiled when that first happens.
@@ -10,7 +10,7 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex::bytes::{Captures, Regex, RegexBuilder};
 use serde::Deserialize;
 
-use super::conditions::{Condition, Match, condition};
+use super::conditions::{Condition, Match, condition, is_name_byte};
 use super::entropy::{entropy, is_mixed, is_placeholder};
 
 /// How far before a keyword a match may begin, and how far after it it may end, in bytes. A secret that
@@ -21,6 +21,10 @@ const EXPRESSION_BYTES_MAX: usize = 64 << 20;
 /// The cache of an expression, on each thread: the default of 2 MB, times 260 expressions and a handful of
 /// threads, is more memory than the rest of a worker uses.
 const SCRATCH_BYTES_MAX: usize = 128 << 10;
+
+pub(super) const PLACEHOLDER_START: &[u8] = b"[redacted: ";
+/// More than any placeholder has.
+const PLACEHOLDER_BYTES_MAX: usize = 80;
 
 pub(super) struct Rule {
     pub(super) kind: String,
@@ -125,7 +129,8 @@ impl Rules {
                     has_entropy && !is_allowed && !is_name
                 }
             };
-            if is_secret {
+            // `password in a URL]@host:5432`: the words of a placeholder announce no secret.
+            if is_secret && !self.is_in_placeholder(text, whole.start()) {
                 let mut range = secret;
                 // If a rule matches only the beginning of a word, the rest of the word belongs to the secret.
                 let continues = |byte: &u8| match whole.end() == window.end && window.end < text.len() {
@@ -138,9 +143,26 @@ impl Rules {
         }
     }
 
+    fn is_in_placeholder(&self, text: &[u8], at: usize) -> bool {
+        let before = &text[at.saturating_sub(PLACEHOLDER_BYTES_MAX)..at];
+        memchr::memmem::rfind(before, PLACEHOLDER_START).is_some_and(|start| {
+            self.placeholder(text, at - before.len() + start).is_some_and(|end| at < end)
+        })
+    }
+
+    /// Where the placeholder that starts here ends, if it is one of ours.
+    pub(super) fn placeholder(&self, text: &[u8], start: usize) -> Option<usize> {
+        let kind = &text[start + PLACEHOLDER_START.len()..];
+        let kind = &kind[..memchr::memchr(b']', &kind[..kind.len().min(PLACEHOLDER_BYTES_MAX)])?];
+        let is_ours = self.rules.iter().any(|rule| rule.kind.as_bytes() == kind);
+        is_ours.then(|| start + PLACEHOLDER_START.len() + kind.len() + 1)
+    }
+
     fn load() -> Self {
         let ours: RuleFile = toml::from_str(include_str!("../rules/nugget.toml"))
             .unwrap_or_else(|error| unreachable!("our rules cannot be read: {error}"));
+        let noseyparker: RuleFile = toml::from_str(include_str!("../rules/noseyparker.toml"))
+            .unwrap_or_else(|error| unreachable!("Nosey Parker's rules cannot be read: {error}"));
         let gitleaks: RuleFile = toml::from_str(include_str!("../rules/gitleaks.toml"))
             .unwrap_or_else(|error| unreachable!("gitleaks' rules cannot be read: {error}"));
         let mut rules = Vec::new();
@@ -165,7 +187,7 @@ impl Rules {
                 test,
             });
         };
-        for data in ours.rules {
+        for data in ours.rules.into_iter().chain(noseyparker.rules) {
             let is_secret = condition(&data.condition)
                 .unwrap_or_else(|| unreachable!("{} has an unknown condition", data.id));
             add(data, Test::Condition(is_secret));
@@ -206,11 +228,11 @@ impl Rule {
         built.as_ref()
     }
 
-    /// The named group, the one that gitleaks would take, or the whole match.
+    /// The group that gitleaks would take, the first that is not empty, or the whole match.
     fn secret(&self, captures: &Captures<'_>) -> Option<Range<usize>> {
         let group = match &self.test {
-            Test::Condition(_) => captures.name("secret"),
-            Test::Gitleaks { group: 0, .. } => {
+            // Of several alternatives each has its own group.
+            Test::Condition(_) | Test::Gitleaks { group: 0, .. } => {
                 (1..captures.len()).filter_map(|group| captures.get(group)).find(|group| !group.is_empty())
             }
             Test::Gitleaks { group, .. } => captures.get(*group),
@@ -245,10 +267,6 @@ const LONG: [&str; 3] = ["private key", "private-key", "kubernetes-secret-yaml"]
 /// gitleaks rules that rely on a keyword alone; the second one only in certain files.
 const KEYWORD_ONLY: [&str; 2] = ["generic-api-key", "hashicorp-tf-password"];
 
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
-}
-
 fn line_of(text: &[u8], range: Range<usize>) -> &[u8] {
     let start = memchr::memrchr(b'\n', &text[..range.start]).map_or(0, |at| at + 1);
     let end = memchr::memchr(b'\n', &text[range.end..]).map_or(text.len(), |at| range.end + at);
@@ -262,7 +280,7 @@ struct RuleFile {
     rules: Vec<RuleData>,
 }
 
-/// A rule of gitleaks or of ours; only ours have `condition` and `context`.
+/// A rule; those of gitleaks have no `condition` and no `context`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleData {
