@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use extract::{Ledger, LedgerError, Reserved, Spending};
 use jiff::Timestamp;
-use llm::Usage;
+use llm::{Client, Usage};
 use queue::{Budget, CallCost, Claim, Queue, Reservation};
 
 use crate::background::run_blocking;
 use crate::failure::error_chain;
 use crate::jobs::Jobs;
 
-const BACKEND: &str = "claude-api";
 /// On average no token of a text is shorter than this many bytes, so that the reservation is large enough.
 const BYTES_PER_TOKEN_MIN: usize = 3;
 
@@ -29,6 +28,7 @@ pub struct ApiBudget {
 pub struct ApiReservation {
     queue: Queue,
     number: i64,
+    client: Client,
 }
 
 impl ApiBudget {
@@ -38,27 +38,27 @@ impl ApiBudget {
         Self { queue: Arc::new(queue), budget }
     }
 
-    /// Reserves the most that a call may cost: for this many bytes of input, and this many tokens of output.
+    /// Reserves the most that a call of this client may cost: for this many bytes of input, and this many tokens of output.
     ///
     /// # Errors
     /// When the budget is too small for it, or the queue cannot be written; in words for a person.
     pub async fn reserve(
         &self,
-        model: &str,
+        client: &Client,
         bytes: usize,
         output_tokens: u32,
     ) -> Result<ApiReservation, String> {
-        let this = self.clone();
+        let (this, client) = (self.clone(), client.clone());
         let usage = Usage {
             input_tokens: bytes.div_ceil(BYTES_PER_TOKEN_MIN) as u64,
             output_tokens: output_tokens.into(),
             ..Usage::default()
         };
-        let estimate = api_cost(model, &usage);
+        let estimate = api_cost(&client, client.model(), &usage);
         run_blocking(move || {
             let queue = Queue::open(&this.queue).map_err(|error| error_chain(&error))?;
             match queue.reserve_spend(None, &estimate, &this.budget, Timestamp::now()) {
-                Ok(Reservation::Granted(number)) => Ok(ApiReservation { queue, number }),
+                Ok(Reservation::Granted(number)) => Ok(ApiReservation { queue, number, client }),
                 Ok(Reservation::OverBudget { tokens, microdollars }) => Err(format!(
                     "the budget for 24 hours has no room for it: {}",
                     spent(&this.budget, tokens, microdollars)
@@ -73,7 +73,7 @@ impl ApiBudget {
 impl ApiReservation {
     /// Replaces the estimate by the cost of the call.
     pub async fn settle(self, model: &str, usage: &Usage) {
-        let cost = api_cost(model, usage);
+        let cost = api_cost(&self.client, model, usage);
         let settled = run_blocking(move || self.queue.settle_spend(self.number, &cost)).await;
         if let Err(error) = settled {
             tracing::warn!(error = error_chain(&error), "a call's cost remains estimated");
@@ -144,12 +144,12 @@ fn spent(budget: &Budget, tokens: u64, microdollars: u64) -> String {
     format!("{tokens} of {} tokens and ${spent:.2} of ${limit:.2} are spent", budget.tokens)
 }
 
-fn api_cost(model: &str, usage: &Usage) -> CallCost {
+fn api_cost(client: &Client, model: &str, usage: &Usage) -> CallCost {
     call_cost(&Spending {
         model: model.to_owned(),
-        backend: BACKEND.to_owned(),
+        backend: client.api().label().to_owned(),
         usage: *usage,
-        microdollars: llm::microdollars(model, usage),
+        microdollars: client.microdollars(model, usage),
     })
 }
 

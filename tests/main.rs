@@ -21,6 +21,7 @@ mod import;
 mod install;
 mod install_script;
 mod layout;
+mod local_models;
 mod mcp;
 mod pictures;
 mod precision;

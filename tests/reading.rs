@@ -248,12 +248,12 @@ fn a_wrong_key_is_not_retried_and_is_an_error_if_chosen() {
     let capture = machine.capture_prompts(&[RULE]);
     assert!(machine.branch_diff(&capture).contains("source: heuristic"));
     assert_eq!((api.requests().len(), machine.calls().len()), (1, 0));
-    let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_BACKEND", "claude-api");
+    let machine = Machine::with_key(&api).set("NUGGET_EXTRACT_BACKEND", "api");
     let capture = machine.capture_prompts(&[RULE]);
     assert_eq!(capture["state"], "dead");
     assert!(capture["reason"].as_str().unwrap().contains("401"), "{capture}");
     let without = Machine { sandbox: Sandbox::with_brain(), variables: Vec::new() }
-        .set("NUGGET_EXTRACT_BACKEND", "claude-api");
+        .set("NUGGET_EXTRACT_BACKEND", "api");
     let capture = without.capture_prompts(&[RULE]);
     assert_eq!(capture["state"], "dead");
     assert!(capture["reason"].as_str().unwrap().contains("there is no key"), "{capture}");

@@ -1,45 +1,116 @@
 //! Builds the extractor and the model clients that the settings name.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{ApiBudget, ModelReranker};
+use brain::config::Origin;
 use brain::{Config, StatePaths};
 use extract::{
-    Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, MessagesApi,
-    ModelExtractor, claude_code,
+    Backend, ClaudeCode, Extractor, FallbackExtractor, HeuristicExtractor, Limits, ModelApi, ModelExtractor,
+    claude_code,
 };
+use llm::Api;
 use queue::Budget;
 
+use crate::async_runtime;
 use crate::error::CliError;
 
-const NO_KEY: &str = "`extract.backend` is claude-api but there is no key: set ANTHROPIC_API_KEY or `model.key_file`, then run `nugget retry`";
-const NOT_LOGGED_IN: &str = "`extract.backend` is claude-p, but `claude` is not installed or not logged in: run `claude auth login`, then `nugget retry`";
+/// The model of `claude -p` where the settings name none of Claude's.
+const CLAUDE_MODEL: &str = "claude-haiku-4-5";
 
-/// The extractor that the settings name. IndexProgress it makes no request.
+/// What reads sessions by the settings, and why.
+enum Reader {
+    /// The server of a model. If it is the `only` one, nothing else reads a session that it cannot read.
+    Model {
+        settings: llm::Settings,
+        only: bool,
+    },
+    /// `claude -p` if it is logged in.
+    ClaudeCode {
+        only: bool,
+        why: String,
+    },
+    Rules {
+        why: String,
+    },
+    /// A model was chosen that cannot be asked.
+    Nothing {
+        why: NoModel,
+    },
+}
+
+/// Why the model of the settings cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoModel {
+    #[error("there is no key: set {0} or `model.key_file`")]
+    Key(&'static str),
+    #[error("`model.api` is openai, but `model.name` names no model")]
+    Name,
+    #[error(transparent)]
+    KeyFile(llm::Error),
+    #[error(transparent)]
+    Client(llm::Error),
+}
+
+impl Reader {
+    /// The only place that decides. It makes no request, so whether `claude` is logged in is found out later.
+    fn choose(config: &Config) -> Self {
+        let settings = model_settings(config, &extract_model(config), deadline(config));
+        match (config.string("extract.backend").as_str(), settings) {
+            ("heuristic", _) => Self::Rules { why: "`extract.backend` is heuristic".to_owned() },
+            ("claude-p", _) => {
+                Self::ClaudeCode { only: true, why: "`extract.backend` is claude-p".to_owned() }
+            }
+            ("api", Ok(settings)) => Self::Model { settings, only: true },
+            ("api", Err(why)) => Self::Nothing { why },
+            (_, Ok(settings)) => Self::Model { settings, only: false },
+            // Who has chosen another model than Claude wants nothing to be sent to Claude.
+            (_, Err(why)) if api(config) == Api::OpenAi => Self::Rules { why: why.to_string() },
+            // A missing key file must not fail a capture.
+            (_, Err(why)) => Self::ClaudeCode { only: false, why: why.to_string() },
+        }
+    }
+}
+
+/// The extractor that the settings name. It makes no request yet.
 pub(crate) fn extractor(config: &Config) -> Result<Arc<dyn Extractor>, CliError> {
     let limits = limits(config);
     let modelled = |backend: Arc<dyn Backend>| ModelExtractor::new(backend, limits);
-    let extractor: Arc<dyn Extractor> = match config.string("extract.backend").as_str() {
-        "heuristic" => Arc::new(HeuristicExtractor),
-        "claude-p" => Arc::new(FallbackExtractor::strict(Some(modelled(claude(config))), NOT_LOGGED_IN)),
-        "claude-api" => {
-            let api = key(config)?.map(|key| api(config, key)).transpose()?;
-            Arc::new(FallbackExtractor::strict(api.map(modelled), NO_KEY))
+    let retry = "then run `nugget retry`";
+    let folder = claude_code::working_folder(&brain::paths::state_folder());
+    let extractor: Arc<dyn Extractor> = match Reader::choose(config) {
+        Reader::Rules { .. } => Arc::new(HeuristicExtractor),
+        Reader::Nothing { why } => {
+            Arc::new(FallbackExtractor::strict(None, format!("`extract.backend` is api, but {why}; {retry}")))
         }
-        _ => Arc::new(FallbackExtractor::with_models(vec![match key(config) {
-            Ok(Some(key)) => modelled(api(config, key)?),
-            Ok(None) => modelled(claude(config)),
-            // A missing key file must not fail a capture; `nugget config` reports it.
-            Err(error) => {
-                tracing::warn!(error = %error, "not using the API to read sessions");
-                modelled(claude(config))
+        Reader::Model { settings, only } => {
+            let model = modelled(Arc::new(ModelApi::new(llm::Client::new(settings)?)));
+            match only {
+                // It can always be asked.
+                true => Arc::new(FallbackExtractor::strict(Some(model), String::new())),
+                false => Arc::new(FallbackExtractor::with_models(vec![model])),
             }
-        }])),
+        }
+        Reader::ClaudeCode { only: true, .. } => Arc::new(FallbackExtractor::strict(
+            Some(modelled(claude(config, folder))),
+            format!(
+                "`extract.backend` is claude-p, but `claude` is not installed or not logged in: run `claude auth login`, {retry}"
+            ),
+        )),
+        Reader::ClaudeCode { only: false, .. } => {
+            Arc::new(FallbackExtractor::with_models(vec![modelled(claude(config, folder))]))
+        }
     };
     #[cfg(feature = "failpoints")]
     let extractor = crate::fake_extractor::wrap(extractor);
     Ok(extractor)
+}
+
+/// Whether a session is sent to a model.
+pub(crate) fn asks_a_model(config: &Config) -> bool {
+    matches!(Reader::choose(config), Reader::Model { .. } | Reader::ClaudeCode { .. })
 }
 
 /// How much is sent to a model at once.
@@ -64,15 +135,12 @@ pub(crate) fn api_budget(config: &Config, places: &StatePaths) -> ApiBudget {
 }
 
 /// A client for reranking and answers; `None` without a key.
-pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::Client>, llm::Error> {
-    let Some(key) = key(config)? else { return Ok(None) };
-    llm::Client::new(llm::Settings {
-        url: config.string("model.url"),
-        model: config.string("model.name"),
-        key,
-        deadline,
-    })
-    .map(Some)
+pub(crate) fn client(config: &Config, deadline: Duration) -> Result<Option<llm::Client>, NoModel> {
+    match model_settings(config, &config.string("model.name"), deadline) {
+        Ok(settings) => llm::Client::new(settings).map(Some).map_err(NoModel::Client),
+        Err(NoModel::Key(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The model that reranks results; `None` if there is no key or the settings turn it off.
@@ -82,7 +150,7 @@ pub(crate) fn model_reranker(config: &Config, places: &StatePaths) -> Option<Mod
     }
     let deadline = Duration::from_millis(config.number("retrieve.rerank_deadline_ms"));
     match client(config, deadline) {
-        Ok(client) => Some(ModelReranker { client: client?, budget: api_budget(config, places), deadline }),
+        Ok(client) => Some(ModelReranker::new(client?, api_budget(config, places), deadline)),
         // A missing key file must not fail a search; `nugget ask` reports it when it writes an answer.
         Err(error) => {
             tracing::warn!(%error, "results keep their local order");
@@ -91,46 +159,160 @@ pub(crate) fn model_reranker(config: &Config, places: &StatePaths) -> Option<Mod
     }
 }
 
+/// The model behind `model.api = "openai"`; `None` with another protocol, or if no session is sent to it.
+pub(crate) fn chat_model(config: &Config) -> Option<Result<llm::Settings, NoModel>> {
+    let is_used =
+        matches!(config.string("extract.backend").as_str(), "auto" | "api") && api(config) == Api::OpenAi;
+    is_used.then(|| model_settings(config, &extract_model(config), deadline(config)))
+}
+
+/// Whether a model may read sessions, but no server of one is set up.
+pub(crate) fn has_no_model(config: &Config) -> bool {
+    matches!(Reader::choose(config), Reader::ClaudeCode { only: false, .. })
+}
+
 /// What reads sessions, and where they are sent.
 pub(crate) fn destination(config: &Config) -> String {
-    let url = config.string("model.url");
-    let by_api = format!("the Claude API at {url}; they are sent there, redacted");
-    let by_client = "`claude -p` if you are logged in; they are then sent to Anthropic, redacted";
-    match (config.string("extract.backend").as_str(), key(config)) {
-        ("heuristic", _) => "rules; nothing leaves this machine".to_owned(),
-        ("claude-api", Ok(Some(_))) => by_api,
-        ("claude-api", Ok(None)) => "nothing: there is no key".to_owned(),
-        ("claude-p", _) => by_client.to_owned(),
-        (_, Ok(Some(_))) => format!("{by_api} (extract.backend = \"heuristic\" keeps them here)"),
-        ("claude-api", Err(error)) => format!("nothing: {error}"),
-        (_, Err(error)) => format!("{by_client}; otherwise rules ({error})"),
-        (_, Ok(None)) => format!("{by_client}; otherwise rules, and nothing leaves this machine"),
+    Reader::choose(config).describe(config, None)
+}
+
+/// As [`destination`], after finding out whether `claude` is logged in, if it would be asked.
+pub(crate) fn destination_now(config: &Config, time_max: Duration) -> String {
+    let reader = Reader::choose(config);
+    let is_ready = match (&reader, async_runtime::current_thread()) {
+        (Reader::ClaudeCode { .. }, Ok(runtime)) => {
+            // It writes no session there, and the state folder may not exist yet.
+            let claude = claude(config, std::env::temp_dir());
+            runtime.block_on(async { tokio::time::timeout(time_max, claude.is_ready()).await }).ok()
+        }
+        _ => None,
+    };
+    reader.describe(config, is_ready)
+}
+
+impl Reader {
+    /// What reads sessions, why, and where they are sent. `is_logged_in` says of `claude` what is known.
+    fn describe(&self, config: &Config, is_logged_in: Option<bool>) -> String {
+        const BY_CLIENT: &str = "`claude -p` if you are logged in; they are then sent to Anthropic, redacted";
+        const NOT_LOGGED_IN: &str = "`claude` is not installed or not logged in";
+        let here = "nothing leaves this machine";
+        match (self, is_logged_in) {
+            (Self::Rules { .. }, _) if config.string("extract.backend") == "heuristic" => {
+                format!("rules; {here}")
+            }
+            (Self::Rules { why }, _) => format!("rules, because {why}; {here}"),
+            (Self::Nothing { why }, _) => format!("nothing: {why}"),
+            (Self::ClaudeCode { why, .. }, Some(true)) => {
+                format!(
+                    "`claude -p`, because it is logged in and {why}; they are sent to Anthropic, redacted"
+                )
+            }
+            (Self::ClaudeCode { only: true, .. }, Some(false)) => format!("nothing: {NOT_LOGGED_IN}"),
+            (Self::ClaudeCode { only: false, why }, Some(false)) => {
+                format!("rules, because {NOT_LOGGED_IN} and {why}; {here}")
+            }
+            (Self::ClaudeCode { only: true, .. }, None) => BY_CLIENT.to_owned(),
+            (Self::ClaudeCode { only: false, .. }, None) if config.path("model.key_file").is_none() => {
+                format!("{BY_CLIENT}; otherwise rules, and {here}")
+            }
+            (Self::ClaudeCode { only: false, why }, None) => format!("{BY_CLIENT}; otherwise rules ({why})"),
+            (Self::Model { settings, only }, _) => {
+                let llm::Settings { api, url, model, .. } = settings;
+                let keep = if *only { "" } else { " (extract.backend = \"heuristic\" keeps them here)" };
+                let mut text = match api {
+                    Api::Messages => format!("the Claude API at {url}; they are sent there, redacted{keep}"),
+                    Api::OpenAi if settings.is_local() => format!("{model} at {url}; {here}"),
+                    Api::OpenAi if llm::is_loopback(url) => {
+                        format!("{model} at {url}, which sends them on to Ollama's servers, redacted{keep}")
+                    }
+                    Api::OpenAi => format!("{model} at {url}; they are sent there, redacted{keep}"),
+                };
+                if let Some(unknown) = unknown_price(settings) {
+                    text.push_str(&format!("; {unknown}"));
+                }
+                text
+            }
+        }
     }
 }
 
-fn key(config: &Config) -> Result<Option<llm::Key>, llm::Error> {
-    llm::Key::find(config.path("model.key_file").as_deref())
+/// What is said of a model whose price is unknown.
+fn unknown_price(settings: &llm::Settings) -> Option<String> {
+    (!settings.rates().is_known(&settings.model)).then(|| {
+        format!(
+            "the price of {} is unknown and counts as the highest (set model.price_input and model.price_output)",
+            settings.model
+        )
+    })
+}
+
+/// What is said in an account of costs about the models in force whose prices are unknown.
+pub(crate) fn unknown_prices(config: &Config) -> Option<String> {
+    let names = [extract_model(config), config.string("model.name")];
+    names.iter().find_map(|name| unknown_price(&model_settings(config, name, deadline(config)).ok()?))
+}
+
+fn api(config: &Config) -> Api {
+    match config.string("model.api").as_str() {
+        "openai" => Api::OpenAi,
+        _ => Api::Messages,
+    }
+}
+
+/// The model that reads sessions: `model.name` unless another is named.
+fn extract_model(config: &Config) -> String {
+    Some(config.string("extract.model"))
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| config.string("model.name"))
+}
+
+/// How the model of this name is asked.
+pub(crate) fn model_settings(
+    config: &Config,
+    model: &str,
+    deadline: Duration,
+) -> Result<llm::Settings, NoModel> {
+    let api = api(config);
+    let url = Some(config.string("model.url")).filter(|url| !url.is_empty());
+    let url = url.unwrap_or_else(|| api.official_url().to_owned());
+    let file = config.path("model.key_file");
+    let needs_key = api == Api::Messages || !llm::is_loopback(&url);
+    let key = match file {
+        // The key in the environment is that of a provider, and a server on this machine need not see it.
+        None if !needs_key => None,
+        file => llm::Key::find_in(file.as_deref(), api.key_variable()).map_err(NoModel::KeyFile)?,
+    };
+    if key.is_none() && needs_key {
+        return Err(NoModel::Key(api.key_variable()));
+    }
+    // The default is one of Claude's.
+    let (default, origin) = config.get("model.name");
+    if api == Api::OpenAi && origin == Origin::Default && model == default {
+        return Err(NoModel::Name);
+    }
+    let price = |name: &str| config.string(name).parse().ok();
+    let rates = llm::Rates {
+        input_cents: price("model.price_input"),
+        output_cents: price("model.price_output"),
+        is_local: false,
+    };
+    Ok(llm::Settings { api, url, model: model.to_owned(), key, rates, deadline })
 }
 
 fn deadline(config: &Config) -> Duration {
     config.seconds("extract.deadline_seconds")
 }
 
-fn api(config: &Config, key: llm::Key) -> Result<Arc<dyn Backend>, llm::Error> {
-    let client = llm::Client::new(llm::Settings {
-        url: config.string("model.url"),
-        model: config.string("extract.model"),
-        key,
-        deadline: deadline(config),
-    })?;
-    Ok(Arc::new(MessagesApi::new(client)))
-}
-
-fn claude(config: &Config) -> Arc<dyn Backend> {
+fn claude(config: &Config, folder: PathBuf) -> Arc<dyn Backend> {
+    let model = match (config.string("extract.model"), api(config)) {
+        (model, _) if !model.is_empty() => model,
+        (_, Api::Messages) => config.string("model.name"),
+        (_, Api::OpenAi) => CLAUDE_MODEL.to_owned(),
+    };
     Arc::new(ClaudeCode::new(claude_code::Settings {
         program: config.path("extract.claude").unwrap_or_else(|| "claude".into()),
-        model: config.string("extract.model"),
+        model,
         deadline: deadline(config),
-        folder: claude_code::working_folder(&brain::paths::state_folder()),
+        folder,
     }))
 }

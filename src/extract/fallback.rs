@@ -21,7 +21,7 @@ const NOTE_TITLE: &str = "(how this session was read)";
 pub struct FallbackExtractor {
     models: Vec<ModelExtractor>,
     /// In strict mode, the error when the model is not available.
-    unavailable: Option<&'static str>,
+    unavailable: Option<String>,
 }
 
 impl FallbackExtractor {
@@ -33,8 +33,8 @@ impl FallbackExtractor {
     /// Reads with this model only. If it is not available, a capture fails with the message `unavailable`.
     ///
     /// The rules take over only when the budget is spent.
-    pub fn strict(model: Option<ModelExtractor>, unavailable: &'static str) -> Self {
-        Self { models: model.into_iter().collect(), unavailable: Some(unavailable) }
+    pub fn strict(model: Option<ModelExtractor>, unavailable: impl Into<String>) -> Self {
+        Self { models: model.into_iter().collect(), unavailable: Some(unavailable.into()) }
     }
 
     async fn first_ready(&self) -> Option<&ModelExtractor> {
@@ -119,9 +119,9 @@ impl Extractor for FallbackExtractor {
             // Not worth a call; the rules say why there is nothing.
             return Ok(extract_by_rules(conversation));
         }
-        match (self.first_ready().await, self.unavailable) {
+        match (self.first_ready().await, &self.unavailable) {
             (Some(model), _) => self.read_with_model(model, conversation, context).await,
-            (None, Some(message)) => Err(Error::Permanent { message: message.to_owned(), source: None }),
+            (None, Some(message)) => Err(Error::Permanent { message: message.clone(), source: None }),
             (None, None) => Ok(extract_by_rules(conversation)),
         }
     }

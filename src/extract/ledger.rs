@@ -8,11 +8,11 @@ pub type LedgerError = Box<dyn std::error::Error + Send + Sync>;
 pub struct Spending {
     /// The name of the model.
     pub model: String,
-    /// The backend that was asked: `claude-api`, `claude-p`.
+    /// The backend that was asked: `claude-api`, `openai-compatible`, `claude-p`.
     pub backend: String,
     /// The tokens.
     pub usage: llm::Usage,
-    /// The list price, also where a subscription pays.
+    /// The list price, also where a subscription pays; nothing where the model runs on this machine.
     pub microdollars: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Extracts knowledge worth reviewing from conversations and notes.
 //!
 //! An [`Extractor`] reads a conversation and proposes candidates: [`HeuristicExtractor`] by rules,
-//! [`FallbackExtractor`] with a model ([`MessagesApi`], [`ClaudeCode`]) and with the rules where no model is
+//! [`FallbackExtractor`] with a model ([`ModelApi`], [`ClaudeCode`]) and with the rules where no model is
 //! available. It prefers missing a lesson to wasting a reviewer's time.
 //!
 //! It never decides what becomes knowledge: it writes no file, names no unit and does not know git.
@@ -40,7 +40,7 @@ mod filter;
 mod heuristic;
 mod injection;
 mod ledger;
-mod messages_api;
+mod model_api;
 mod model_extractor;
 pub mod notes;
 mod parse;
@@ -54,7 +54,7 @@ pub use claude_code::ClaudeCode;
 pub use fallback::FallbackExtractor;
 pub use heuristic::HeuristicExtractor;
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
-pub use messages_api::MessagesApi;
+pub use model_api::ModelApi;
 pub use model_extractor::{
     Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question, build_questions,
 };
@@ -62,7 +62,7 @@ pub use model_extractor::{
 /// Finds knowledge in a conversation.
 #[async_trait]
 pub trait Extractor: Send + Sync {
-    /// The `source` of the units that it finds: `heuristic`, `claude-api`, `claude-p`.
+    /// The `source` of the units that it finds: `heuristic`, `claude-api`, `openai-compatible`, `claude-p`.
     fn name(&self) -> &str;
 
     /// Extracts candidates from a conversation.

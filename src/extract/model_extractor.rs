@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use backoff::backoff::Backoff as _;
 use backoff::{ExponentialBackoff, ExponentialBackoffBuilder};
 use knowledge::Rejected;
+use knowledge::text::one_line;
 use llm::{Tool, Usage};
 use serde_json::Value;
 use transcript::Conversation;
@@ -22,11 +23,16 @@ use crate::{Error, Extraction, ExtractionContext, KnownUnit, prompt};
 /// A way to ask a model.
 #[async_trait]
 pub trait Backend: Send + Sync {
-    /// The `source` of the units that it finds: `claude-api`, `claude-p`.
+    /// The `source` of the units that it finds: `claude-api`, `openai-compatible`, `claude-p`.
     fn name(&self) -> &'static str;
 
     /// The name of the model, which decides the price of an estimate.
     fn model(&self) -> &str;
+
+    /// The price of a call, in millionths of a dollar.
+    fn microdollars(&self, model: &str, usage: &Usage) -> u64 {
+        llm::microdollars(model, usage)
+    }
 
     /// Whether it can be asked at all. Cheap after the first call.
     async fn is_ready(&self) -> bool {
@@ -87,6 +93,8 @@ pub enum BackendError {
         /// When the other side said to come back.
         retry_after: Option<Duration>,
     },
+    /// A model on this machine did not answer in time. The same request may succeed once the model is loaded.
+    Slow(String),
     /// The question or its answer was too long. A smaller part may succeed.
     TooLarge(String),
     /// The model declined to answer.
@@ -96,6 +104,12 @@ pub enum BackendError {
     /// No request can succeed: a wrong key, an unknown model.
     Permanent(String),
 }
+
+/// The most of an answer's error that the model is told.
+const PROBLEM_CHARS_MAX: usize = 200;
+/// How long a session waits for a model on this machine that is too slow: for a few attempts, as each keeps the machine
+/// busy to the end of its deadline.
+const SLOW_WAIT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// How much is asked at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -282,8 +296,9 @@ impl ModelExtractor {
         }
         let name = self.backend.name();
         let mut problem = String::new();
-        for _ in 0..2 {
-            let answer = match self.ask_within_budget(&question, context).await? {
+        for attempt in 0..2 {
+            let repair = (attempt > 0).then(|| repair(&question, &problem));
+            let answer = match self.ask_within_budget(repair.as_ref().unwrap_or(&question), context).await? {
                 BudgetedAnswer::Answered(answer) => answer,
                 BudgetedAnswer::OverBudget(reason) => {
                     return Ok(PartOutcome::Stop { reason, is_over_budget: true });
@@ -295,6 +310,15 @@ impl ModelExtractor {
                 Err(BackendError::Busy { message, retry_after }) => {
                     let retry_after = retry_after.or_else(|| self.lock_backoff().next_backoff());
                     let message = format!("{name}: {message}");
+                    return Err(Error::Retry { message, retry_after, source: None });
+                }
+                Err(BackendError::Slow(message)) if context.waited > SLOW_WAIT_MAX => {
+                    let reason = format!("{name}: {message}");
+                    return Ok(PartOutcome::Stop { reason, is_over_budget: false });
+                }
+                Err(BackendError::Slow(message)) => {
+                    let message = format!("{name}: {message}");
+                    let retry_after = self.lock_backoff().next_backoff();
                     return Err(Error::Retry { message, retry_after, source: None });
                 }
                 Err(BackendError::TooLarge(message)) => {
@@ -340,7 +364,7 @@ impl ModelExtractor {
             Cost::Unknown => {}
             Cost::Free => with_ledger(context, move |ledger| ledger.release(reservation)).await?,
             Cost::Known { model, usage, microdollars } => {
-                let microdollars = microdollars.unwrap_or_else(|| llm::microdollars(&model, &usage));
+                let microdollars = microdollars.unwrap_or_else(|| self.backend.microdollars(&model, &usage));
                 let spent = Spending { model, backend: self.backend.name().to_owned(), usage, microdollars };
                 with_ledger(context, move |ledger| ledger.settle(reservation, &spent)).await?;
             }
@@ -359,7 +383,7 @@ impl ModelExtractor {
             ..Usage::default()
         };
         let model = self.backend.model().to_owned();
-        let microdollars = llm::microdollars(&model, &usage);
+        let microdollars = self.backend.microdollars(&model, &usage);
         Spending { model, backend: self.backend.name().to_owned(), usage, microdollars }
     }
 
@@ -395,6 +419,16 @@ fn build_question(
         user,
         output_tokens_max: limits.output_tokens_max,
     }
+}
+
+/// The question again, with what was wrong with its answer.
+fn repair(question: &Question, problem: &str) -> Question {
+    let user = format!(
+        "{}\n\nYour last answer to this could not be used: {}. Answer again, completely, in the form that is asked for.",
+        question.user,
+        one_line(problem, PROBLEM_CHARS_MAX)
+    );
+    Question { user, ..question.clone() }
 }
 
 fn question_digest(backend: &dyn Backend, question: &Question) -> String {

@@ -1,55 +1,101 @@
-//! The client of the Messages API.
+//! The client of one model, whichever protocol its server speaks.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use serde::Deserialize;
-use serde_json::{Value, json};
-use transcript::redact::redact;
-
-use crate::endpoint::{Auth, Endpoint};
+use crate::chat_completions::ChatCompletions;
+use crate::endpoint::{Auth, Endpoint, is_loopback};
 use crate::error::Error;
 use crate::key::Key;
+use crate::local_servers::{pull_command, start_command};
+use crate::messages::{self, Messages};
+use crate::models::base;
+use crate::price::Rates;
 use crate::retry::retry;
+use crate::tool::{Reply, Request, ToolAnswer};
 use crate::usage::Usage;
 
-/// The version of the Messages API that the requests follow.
-const API_VERSION: &str = "2023-06-01";
-/// Longer answers are refused. The longest that a model can write is far shorter.
-const ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Longer answers are refused. The longest that a model can write is far shorter, also as a stream of events.
+const ANSWER_BYTES_MAX: usize = 32 << 20;
+/// The most models that a hint names.
+const MODELS_NAMED_MAX: usize = 8;
+
+/// The protocol of a model's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Api {
+    /// The Claude Messages API.
+    Messages,
+    /// Chat completions as OpenAI defined them: Ollama, LM Studio, llama.cpp, vLLM and many providers.
+    OpenAi,
+}
+
+impl Api {
+    /// The name in the ledger of costs and in what a model found.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Messages => "claude-api",
+            Self::OpenAi => "openai-compatible",
+        }
+    }
+
+    /// The address of the company that defined it.
+    pub fn official_url(self) -> &'static str {
+        match self {
+            Self::Messages => "https://api.anthropic.com",
+            Self::OpenAi => "https://api.openai.com",
+        }
+    }
+
+    /// The environment variable of its key.
+    pub fn key_variable(self) -> &'static str {
+        match self {
+            Self::Messages => "ANTHROPIC_API_KEY",
+            Self::OpenAi => "OPENAI_API_KEY",
+        }
+    }
+}
 
 /// Where a [`Client`] sends its requests, and with what.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The base address without a path: `https://api.anthropic.com`.
+    /// The protocol.
+    pub api: Api,
+    /// The base address: `https://api.anthropic.com`, `http://127.0.0.1:11434`. A `/v1` at its end is optional.
     pub url: String,
     /// The model's name.
     pub model: String,
-    /// Sent as `x-api-key`.
-    pub key: Key,
+    /// A server on this machine may need none.
+    pub key: Option<Key>,
+    /// The prices by the settings. Whether the model is local follows from the other fields.
+    pub rates: Rates,
     /// The time for one request with its retries.
     pub deadline: Duration,
 }
 
-/// The text that a model wrote, with its tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reply {
-    /// Never empty.
-    pub text: String,
-    /// Tokens of the request.
-    pub input_tokens: u32,
-    /// Tokens of the reply.
-    pub output_tokens: u32,
+impl Settings {
+    /// Whether the model runs on this machine, as far as address and name tell: the names of models that Ollama passes
+    /// on to its own servers end with `cloud`.
+    pub fn is_local(&self) -> bool {
+        let is_passed_on = self.model.ends_with("-cloud") || self.model.ends_with(":cloud");
+        self.api == Api::OpenAi && is_loopback(&self.url) && !is_passed_on
+    }
+
+    /// How calls are priced.
+    pub fn rates(&self) -> Rates {
+        Rates { is_local: self.is_local(), ..self.rates }
+    }
 }
 
-/// A client of the Messages API.
+#[derive(Clone, Debug)]
+enum Protocol {
+    Messages(Messages),
+    OpenAi(ChatCompletions),
+}
+
+/// A client of one model.
 #[derive(Clone, Debug)]
 pub struct Client {
-    endpoint: Endpoint,
+    protocol: Protocol,
     pub(crate) settings: Settings,
-    /// Set once the server has said that this model takes no forced tool.
-    pub(crate) only_offers_tools: Arc<AtomicBool>,
 }
 
 impl Client {
@@ -58,14 +104,23 @@ impl Client {
     /// # Errors
     /// [`Error::Client`] if the HTTP client cannot be set up.
     pub fn new(settings: Settings) -> Result<Self, Error> {
-        let endpoint = Endpoint::new(
-            format!("{}/v1/messages", settings.url.trim_end_matches('/')),
-            Auth::ApiKey(settings.key.clone()),
-            &[("anthropic-version", API_VERSION)],
-            settings.deadline,
-            ANSWER_BYTES_MAX,
-        )?;
-        Ok(Self { endpoint, settings, only_offers_tools: Arc::default() })
+        let base = base(&settings.url);
+        let endpoint = |path: &str, auth: Auth, headers| {
+            Endpoint::new(format!("{base}/v1/{path}"), auth, headers, settings.deadline, ANSWER_BYTES_MAX)
+        };
+        let (model, key) = (settings.model.clone(), settings.key.clone());
+        let protocol = match settings.api {
+            Api::Messages => {
+                let endpoint = endpoint("messages", Auth::ApiKey(key), messages::HEADERS)?;
+                Protocol::Messages(Messages::new(endpoint, model))
+            }
+            Api::OpenAi => {
+                let endpoint = endpoint("chat/completions", Auth::Bearer(key), &[])?;
+                let models = endpoint.at(format!("{base}/v1/models"));
+                Protocol::OpenAi(ChatCompletions::new(endpoint, models, model))
+            }
+        };
+        Ok(Self { protocol, settings })
     }
 
     /// The name of the model in the settings.
@@ -73,64 +128,120 @@ impl Client {
         &self.settings.model
     }
 
+    /// The protocol that it speaks.
+    pub fn api(&self) -> Api {
+        self.settings.api
+    }
+
+    /// As [`Settings::is_local`].
+    pub fn is_local(&self) -> bool {
+        self.settings.is_local()
+    }
+
+    /// The price of a call, in millionths of a dollar.
+    pub fn microdollars(&self, model: &str, usage: &Usage) -> u64 {
+        self.settings.rates().microdollars(model, usage)
+    }
+
     /// Sends one message and returns the text of the answer. Temporary failures are retried within the deadline.
     ///
     /// # Errors
     /// As for [`retry`]; [`Error::Truncated`] and [`Error::Refused`] for an answer that is not complete.
     pub async fn ask(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
-        retry(self.settings.deadline, || self.send(system, user, output_tokens_max)).await
+        retry(self.settings.deadline, || async {
+            match &self.protocol {
+                Protocol::Messages(messages) => messages.ask(system, user, output_tokens_max).await,
+                Protocol::OpenAi(chat) => chat.ask(system, user, output_tokens_max).await,
+            }
+        })
+        .await
     }
 
-    async fn send(&self, system: &str, user: &str, output_tokens_max: u32) -> Result<Reply, Error> {
-        let body = self
-            .post(&json!({
-                "model": self.settings.model,
-                "max_tokens": output_tokens_max,
-                "system": system,
-                "messages": [{ "role": "user", "content": redact(user) }],
-            }))
-            .await?;
-        let text: String = body.content.iter().filter_map(|block| block.text.as_deref()).collect();
-        match body.stop_reason.as_deref() {
-            Some("max_tokens") => Err(Error::Truncated(output_tokens_max)),
-            Some("refusal") => Err(Error::Refused),
-            _ if text.trim().is_empty() => Err(Error::Answer("it holds no text".to_owned())),
-            _ => Ok(Reply {
-                text,
-                input_tokens: u32::try_from(body.usage.input_tokens).unwrap_or(u32::MAX),
-                output_tokens: u32::try_from(body.usage.output_tokens).unwrap_or(u32::MAX),
-            }),
+    /// Sends one request within the deadline, without retries: the caller knows what a retry costs.
+    ///
+    /// # Errors
+    /// [`Error::is_temporary`] says which errors are worth another attempt later.
+    pub async fn call(&self, request: &Request<'_>) -> Result<ToolAnswer, Error> {
+        let deadline = self.settings.deadline;
+        let call = async {
+            match &self.protocol {
+                Protocol::Messages(messages) => messages.call(request).await,
+                Protocol::OpenAi(chat) => chat.call(request).await,
+            }
+        };
+        tokio::time::timeout(deadline, call).await.unwrap_or(Err(Error::Deadline(deadline)))
+    }
+
+    /// Whether the server runs and has the model. The Claude API is not asked.
+    ///
+    /// # Errors
+    /// [`Error::UnknownModel`], or why its list cannot be read.
+    pub async fn check_model(&self) -> Result<(), Error> {
+        match &self.protocol {
+            Protocol::Messages(_) => Ok(()),
+            Protocol::OpenAi(chat) => chat.check_model().await,
         }
     }
 
-    /// Sends one request without retries.
-    pub(crate) async fn post(&self, body: &Value) -> Result<MessageBody, Error> {
-        let text = self.endpoint.post(body).await?;
-        serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))
+    /// What a person can do about an error of this client.
+    pub fn hint(&self, error: &Error) -> Option<String> {
+        let url = &self.settings.url;
+        Some(match error {
+            Error::NotRunning { .. } => match start_command(url) {
+                Some(command) => format!("start it (`{command}`), or set `model.url`"),
+                None => "start it, or set `model.url`".to_owned(),
+            },
+            Error::UnknownModel { model, available, .. } => {
+                let pull = pull_command(url, model).map(|command| format!("run `{command}`"));
+                let named = available.iter().take(MODELS_NAMED_MAX).map(String::as_str).collect::<Vec<_>>();
+                match (named.as_slice(), pull) {
+                    ([], Some(pull)) => pull,
+                    ([], None) => "load it there, or set `model.name`".to_owned(),
+                    (named, Some(pull)) => format!("{pull}, or set `model.name` to one that it has: {}", named.join(", ")),
+                    (named, None) => format!("set `model.name` to one that it has: {}", named.join(", ")),
+                }
+            }
+            Error::Status { status: 401 | 403, .. } if is_loopback(url) => {
+                "name a file with the server's key in `model.key_file`".to_owned()
+            }
+            Error::Status { status: 401 | 403, .. } => {
+                format!("set {} or `model.key_file`", self.settings.api.key_variable())
+            }
+            Error::Status { status: 404 | 405, .. } => {
+                "`model.url` has to be the address of a server with the protocol of `model.api`".to_owned()
+            }
+            Error::Deadline(_) if self.is_local() => {
+                "choose a smaller model, lower `extract.part_tokens`, or allow more time".to_owned()
+            }
+            error if error.is_too_large() && self.is_local() => {
+                "give it a longer context (Ollama: OLLAMA_CONTEXT_LENGTH=32768), or lower `extract.part_tokens`"
+                    .to_owned()
+            }
+            _ => return None,
+        })
     }
-}
 
-#[derive(Deserialize)]
-pub(crate) struct MessageBody {
-    pub(crate) content: Vec<Block>,
-    pub(crate) stop_reason: Option<String>,
-    pub(crate) model: Option<String>,
-    #[serde(default)]
-    pub(crate) usage: Usage,
-}
-
-/// A content block of any type: `text` is set for a text, the others for a tool call.
-#[derive(Deserialize)]
-pub(crate) struct Block {
-    text: Option<String>,
-    pub(crate) name: Option<String>,
-    pub(crate) input: Option<Value>,
+    /// An error with its causes and what a person can do about it, in one line.
+    pub fn describe(&self, error: &Error) -> String {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(error);
+        // Why nothing answers is clear.
+        while let Some(cause) = source.filter(|_| !matches!(error, Error::NotRunning { .. })) {
+            text.push_str(&format!(": {cause}"));
+            source = cause.source();
+        }
+        match self.hint(error) {
+            Some(hint) => format!("{text}; {hint}"),
+            None => text,
+        }
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::sync::Mutex;
+    use serde_json::json;
+    use std::sync::{Arc, Mutex};
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
     /// Starts a server on loopback that gives the scripted answers in turn and records the requests.
@@ -176,9 +287,11 @@ pub(crate) mod tests {
 
     pub(crate) fn client(url: String) -> Client {
         Client::new(Settings {
+            api: Api::Messages,
             url,
             model: "claude-test".into(),
-            key: Key("sk-canary".into()),
+            key: Some(Key("sk-canary".into())),
+            rates: Rates::default(),
             deadline: Duration::from_secs(10),
         })
         .unwrap()
@@ -198,7 +311,8 @@ pub(crate) mod tests {
         ])
         .await;
         let reply = client(url).ask("be brief", "hi", 100).await.unwrap();
-        assert_eq!(reply, Reply { text: "hello".into(), input_tokens: 3, output_tokens: 2 });
+        let usage = Usage { input_tokens: 3, output_tokens: 2, ..Usage::default() };
+        assert_eq!(reply, Reply { text: "hello".into(), usage });
         let seen = seen.lock().unwrap();
         assert_eq!(seen.len(), 3);
         assert!(

@@ -1,7 +1,9 @@
 //! One JSON request over HTTPS and its answer, for every provider.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
+use reqwest::Url;
 use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,11 +14,14 @@ use crate::key::Key;
 /// The longest part of an error body that is shown, in characters.
 const ERROR_CHARS_MAX: usize = 300;
 
+/// The last event of a stream.
+const DONE: &[u8] = b"\ndata: [DONE]";
+
 /// The header that carries the key.
 #[derive(Clone, Debug)]
 pub enum Auth {
     /// `x-api-key: …`
-    ApiKey(Key),
+    ApiKey(Option<Key>),
     /// `authorization: Bearer …`; `None` for a local server without authentication.
     Bearer(Option<Key>),
 }
@@ -24,13 +29,22 @@ pub enum Auth {
 impl Auth {
     fn key(&self) -> Option<&Key> {
         match self {
-            Self::ApiKey(key) => Some(key),
-            Self::Bearer(key) => key.as_ref(),
+            Self::ApiKey(key) | Self::Bearer(key) => key.as_ref(),
         }
     }
 }
 
+/// Whether an address is on this machine, so that what is sent there does not leave it.
+pub fn is_loopback(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    match url.host_str().unwrap_or_default() {
+        "localhost" => true,
+        host => host.trim_matches(['[', ']']).parse().is_ok_and(|address: IpAddr| address.is_loopback()),
+    }
+}
+
 /// An HTTPS address that takes JSON requests. Redirects are not followed: one would carry the key to another host.
+/// A proxy is not used for an address on this machine: what is sent there would leave it.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     client: reqwest::Client,
@@ -55,35 +69,57 @@ impl Endpoint {
     ) -> Result<Self, Error> {
         // Fails if a provider is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
+        let builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(deadline.min(Duration::from_secs(10)))
-            .build()
-            .map_err(Error::Client)?;
+            .connect_timeout(deadline.min(Duration::from_secs(10)));
+        let builder = if is_loopback(&url) { builder.no_proxy() } else { builder };
+        let client = builder.build().map_err(Error::Client)?;
         Ok(Self { client, url, auth, headers, answer_bytes_max })
     }
 
-    /// Sends one request without retries and returns the body of the answer.
+    /// The same server at another address of it.
+    pub(crate) fn at(&self, url: String) -> Self {
+        Self { url, ..self.clone() }
+    }
+
+    /// Sends one request without retries and returns the body of the answer. A stream of server-sent events is read
+    /// to its end, or to the event `[DONE]`.
     ///
     /// # Errors
     /// [`Error::Status`] for any status but success; the key is removed from the message if the server repeated it.
-    /// [`Error::Transport`] if the server cannot be reached, [`Error::Key`] if the key is no valid header, and
-    /// [`Error::Answer`] if the answer is too long.
+    /// [`Error::Transport`] if the server cannot be reached, [`Error::NotRunning`] if that is on this machine,
+    /// [`Error::Key`] if the key is no valid header, and [`Error::Answer`] if the answer is too long.
     pub async fn post(&self, body: &Value) -> Result<String, Error> {
-        let mut request = self.client.post(&self.url).json(body);
+        self.send(self.client.post(&self.url).json(body)).await
+    }
+
+    /// Reads without sending a body. Otherwise as [`Endpoint::post`].
+    ///
+    /// # Errors
+    /// As for [`Endpoint::post`].
+    pub async fn get(&self) -> Result<String, Error> {
+        self.send(self.client.get(&self.url)).await
+    }
+
+    async fn send(&self, mut request: reqwest::RequestBuilder) -> Result<String, Error> {
         for (name, value) in self.headers {
             request = request.header(*name, *value);
         }
-        let (name, value) = match &self.auth {
-            Auth::ApiKey(key) => ("x-api-key", Some(key.0.clone())),
-            Auth::Bearer(key) => ("authorization", key.as_ref().map(|key| format!("Bearer {}", key.0))),
+        let (name, prefix) = match &self.auth {
+            Auth::ApiKey(_) => ("x-api-key", ""),
+            Auth::Bearer(_) => ("authorization", "Bearer "),
         };
-        if let Some(value) = value {
-            let mut value = HeaderValue::from_str(&value).map_err(|_| Error::Key)?;
+        if let Some(key) = self.auth.key() {
+            let mut value = HeaderValue::from_str(&format!("{prefix}{}", key.0)).map_err(|_| Error::Key)?;
             value.set_sensitive(true);
             request = request.header(name, value);
         }
-        let mut response = request.send().await.map_err(Error::Transport)?;
+        let mut response = match request.send().await {
+            Err(error) if error.is_connect() && is_loopback(&self.url) => {
+                return Err(Error::NotRunning { url: self.origin(), source: error });
+            }
+            response => response.map_err(Error::Transport)?,
+        };
         let status = response.status();
         let after = response.headers().get("retry-after").and_then(|value| value.to_str().ok()?.parse().ok());
         let mut bytes = Vec::new();
@@ -92,30 +128,46 @@ impl Endpoint {
             if bytes.len() > self.answer_bytes_max {
                 return Err(Error::Answer(format!("it is longer than {} MiB", self.answer_bytes_max >> 20)));
             }
+            // In JSON a line break is escaped, so this is never part of an answer.
+            let tail = &bytes[bytes.len().saturating_sub(part.len() + DONE.len())..];
+            if tail.windows(DONE.len()).any(|window| window == DONE) {
+                break;
+            }
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         if status.is_success() {
             return Ok(text);
         }
-        let mut message = serde_json::from_str::<ErrorBody>(&text).map_or(text, ErrorBody::message);
+        let message = serde_json::from_str::<ErrorBody>(&text).map_or(text, ErrorBody::message);
+        Err(self.error(status.as_u16(), &message, after.map(Duration::from_secs)))
+    }
+
+    /// An error that the server reports.
+    pub(crate) fn error(&self, status: u16, message: &str, retry_after: Option<Duration>) -> Error {
         // The key must not be printed if the server repeats the request in its error.
-        if let Some(key) = self.auth.key() {
-            message = message.replace(&key.0, "…");
-        }
-        Err(Error::Status {
-            status: status.as_u16(),
-            message: message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect(),
-            retry_after: after.map(Duration::from_secs),
-        })
+        let message = match self.auth.key() {
+            Some(key) => message.replace(&key.0, "…"),
+            None => message.to_owned(),
+        };
+        let message = message.chars().filter(|c| !c.is_control()).take(ERROR_CHARS_MAX).collect();
+        Error::Status { status, message, retry_after }
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn origin(&self) -> String {
+        Url::parse(&self.url).map_or_else(|_| self.url.clone(), |url| url.origin().ascii_serialization())
     }
 }
 
-/// The error formats of the providers: `{"error": {"message": …, "code": …}}`, or `{"detail": …}`.
+/// The error formats of the providers: `{"error": {"message": …, "code": …}}`, `{"error": …}`, `{"detail": …}`, or
+/// `{"message": …}`.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum ErrorBody {
     Error { error: ErrorMessage },
+    Text { error: String },
     Detail { detail: String },
+    Message { message: String },
 }
 
 #[derive(Deserialize)]
@@ -131,7 +183,9 @@ impl ErrorBody {
                 format!("{message} ({code})")
             }
             Self::Error { error } => error.message,
-            Self::Detail { detail } => detail,
+            Self::Text { error: text } | Self::Detail { detail: text } | Self::Message { message: text } => {
+                text
+            }
         }
     }
 }

@@ -2,6 +2,19 @@
 
 use std::time::Duration;
 
+/// What servers say of a request that is longer than the model's context: Anthropic, OpenAI and vLLM, llama.cpp, Ollama,
+/// LM Studio.
+const TOO_LARGE: &[&str] = &[
+    "too long",
+    "too large",
+    "context length",
+    "context_length",
+    "context size",
+    "context window",
+    "context the overflows",
+    "n_ctx",
+];
+
 /// Why a call has no usable answer.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "the fields are named after what the message shows")]
@@ -21,6 +34,12 @@ pub enum Error {
     /// The request or its answer was lost on the way.
     #[error("failed to reach the model")]
     Transport(#[source] reqwest::Error),
+    /// There is no server at an address on this machine.
+    #[error("no server answers at {url}")]
+    NotRunning { url: String, source: reqwest::Error },
+    /// The server does not have the model. `available` has the names of those that it has.
+    #[error("the server at {url} has no model `{model}`")]
+    UnknownModel { url: String, model: String, available: Vec<String> },
     /// The server answered with an error, and may have named a time for the next attempt.
     #[error("the model's server answered {status}: {message}")]
     Status { status: u16, message: String, retry_after: Option<Duration> },
@@ -30,6 +49,9 @@ pub enum Error {
     /// The answer reached the token limit of the request.
     #[error("the model's answer was cut off at {0} tokens")]
     Truncated(u32),
+    /// The server read only a part of the request.
+    #[error("the server read only {0} tokens of the request")]
+    InputCut(u64),
     /// The model refused to answer.
     #[error("the model declined to answer")]
     Refused,
@@ -39,7 +61,8 @@ impl Error {
     /// Whether the same request may succeed later.
     pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Deadline(_) | Self::Transport(_) => true,
+            Self::Deadline(_) | Self::Transport(_) | Self::NotRunning { .. } => true,
+            _ if self.is_too_large() => false,
             // OpenAI answers 429 also when the account has no credit left.
             Self::Status { status: 429, message, .. } => !message.contains("insufficient_quota"),
             Self::Status { status, .. } => matches!(status, 408 | 500..=599),
@@ -58,10 +81,10 @@ impl Error {
     /// Whether the request was longer than the model can read: a shorter one may succeed.
     pub fn is_too_large(&self) -> bool {
         match self {
-            Self::Status { status: 413, .. } => true,
-            Self::Status { status: 400, message, .. } => {
+            Self::InputCut(_) | Self::Status { status: 413, .. } => true,
+            Self::Status { status: 400 | 422 | 500, message, .. } => {
                 let message = message.to_ascii_lowercase();
-                message.contains("too long") || message.contains("too large")
+                TOO_LARGE.iter().any(|words| message.contains(words))
             }
             _ => false,
         }
@@ -70,9 +93,16 @@ impl Error {
     /// Whether the server may have charged for the request.
     pub fn may_have_cost(&self) -> bool {
         match self {
-            Self::Deadline(_) | Self::Answer(_) | Self::Truncated(_) | Self::Refused => true,
+            Self::Deadline(_) | Self::Answer(_) | Self::Truncated(_) | Self::InputCut(_) | Self::Refused => {
+                true
+            }
             Self::Transport(error) => !error.is_connect(),
-            Self::KeyFile { .. } | Self::Client(_) | Self::Key | Self::Status { .. } => false,
+            Self::KeyFile { .. }
+            | Self::Client(_)
+            | Self::Key
+            | Self::NotRunning { .. }
+            | Self::UnknownModel { .. }
+            | Self::Status { .. } => false,
         }
     }
 }

@@ -16,14 +16,6 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// Reads the key from the file, or from `ANTHROPIC_API_KEY` if no file is named. `None` if it is empty or unset.
-    ///
-    /// # Errors
-    /// [`Error::KeyFile`] if the file cannot be read.
-    pub fn find(file: Option<&Path>) -> Result<Option<Self>, Error> {
-        Self::find_in(file, "ANTHROPIC_API_KEY")
-    }
-
     /// Reads the key from the file, or from the named environment variable if no file is named. `None` if it is
     /// empty or unset.
     ///

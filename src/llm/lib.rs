@@ -1,4 +1,5 @@
-//! Client for model providers over HTTPS: the Claude Messages API, and a plain JSON endpoint for others.
+//! Client for model providers: the Claude Messages API, the OpenAI-compatible chat completions of local and other
+//! servers, and a plain JSON endpoint for others.
 //!
 //! Every call has a deadline, and every text is redacted before it is sent. The key is never shown in errors, logs
 //! or `Debug` output. This crate never decides whether a call is worth its price: budgets are the caller's.
@@ -11,20 +12,25 @@
 //! ```
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
+mod chat_completions;
 mod client;
 mod endpoint;
 mod error;
+mod json_in_text;
 mod key;
+pub mod local_servers;
+mod messages;
+mod models;
 mod price;
 mod retry;
 mod tool;
 mod usage;
 
-pub use client::{Client, Reply, Settings};
-pub use endpoint::{Auth, Endpoint};
+pub use client::{Api, Client, Settings};
+pub use endpoint::{Auth, Endpoint, is_loopback};
 pub use error::Error;
 pub use key::Key;
-pub use price::{PRICES_AS_OF, microdollars};
+pub use price::{PRICES_AS_OF, Rates, microdollars};
 pub use retry::retry;
-pub use tool::{Request, Stop, Tool, ToolAnswer};
+pub use tool::{Reply, Request, Stop, Tool, ToolAnswer};
 pub use usage::Usage;

@@ -7,6 +7,7 @@ pub(crate) mod git_http;
 pub(crate) mod github_api;
 pub(crate) mod http;
 pub(crate) mod messages_api;
+pub(crate) mod openai_api;
 pub(crate) mod openapi;
 #[expect(dead_code, reason = "shared with the benchmarks, which print more")]
 pub(crate) mod precision;

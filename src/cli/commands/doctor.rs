@@ -28,6 +28,8 @@ use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
 use crate::{async_runtime, extractor, remote, settings};
 
+mod model_server;
+
 /// How long each network check, and each program, may take. They run in parallel.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Older versions of git lack features that nugget uses.
@@ -166,6 +168,8 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         let client = scope.spawn(|| version_of(&client_program, DEADLINE));
         let reached = scope.spawn(|| (!offline).then(|| remote_checks.count_branches(repository)));
         let answers = scope.spawn(|| (!offline).then(|| remote_checks.ask_api()).flatten());
+        let model_server = scope.spawn(|| model_server::check(&config, offline));
+        let reader = scope.spawn(|| extractor::destination_now(&config, DEADLINE));
 
         let mut checks = vec![check_settings(&config, &errors)];
         let places = StatePaths::for_brain(&root);
@@ -191,7 +195,13 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.extend(check_client(&settings::embedding(&config)));
         checks.extend(stores);
         checks.extend(check_spool(&places));
-        checks.push(check_model(&config));
+        checks.push(check_model(&config, reader.join().ok()));
+        checks.extend(model_server.join().ok().flatten().map(
+            |model_server::Finding { is_ok, message, fix }| {
+                let level = if is_ok { Level::Ok } else { Level::Warning };
+                Check { fix, ..Check::new("model server", level, message) }
+            },
+        ));
         checks.push(check_disk(&places, &root));
         checks.push(check_clock(answers.as_ref()));
         let (queue, index) = (places.queue(), root.join(brain::DERIVED_FOLDER).join("index.db"));
@@ -658,10 +668,11 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
     })
 }
 
-fn check_model(config: &Config) -> Check {
+fn check_model(config: &Config, reader: Option<String>) -> Check {
     let settings = settings::embedding(config);
     let runtime = format!("{}, model {}", embed::find_runtime(&settings).0, embed::model_name(&settings));
-    let reader = format!("sessions are read by {}", extractor::destination(config));
+    let reader = reader.unwrap_or_else(|| extractor::destination(config));
+    let reader = format!("sessions are read by {reader}");
     match embed::check_settings(&settings) {
         Ok(()) => Check::ok("model", format!("{runtime}; {reader}")),
         Err(error) => Check::failure("model", error.to_string()).fix("`nugget config` shows the settings"),

@@ -47,10 +47,9 @@ pub(super) fn run(context: &Context, announcement: &Announcement, as_json: bool)
     });
     let known = select_known_units(known.collect(), &conversation);
     let destination = extractor::destination(&config);
-    let requests = match config.string("extract.backend").as_str() {
-        _ if conversation.events.is_empty() => Vec::new(),
-        "heuristic" => Vec::new(),
-        _ => build_questions(&conversation, &known, extractor::limits(&config)),
+    let requests = match extractor::asks_a_model(&config) && !conversation.events.is_empty() {
+        true => build_questions(&conversation, &known, extractor::limits(&config)),
+        false => Vec::new(),
     };
     let extraction = async_runtime::multi_thread()?
         .block_on(HeuristicExtractor.extract(&conversation, &ExtractionContext::default()))

@@ -26,10 +26,11 @@ ends when stdin or stdout does, or on a signal.
 The server starts without a brain, too: the tool then answers what to do, and
 serves the brain as soon as there is one.
 
-With a key (ANTHROPIC_API_KEY or the setting `model.key_file`) a model reranks
-the results of a call: it is sent the task and up to 20 passages, which costs
-about half a cent per call (`nugget spend`) and takes at most 2 seconds.
-`retrieve.rerank = \"off\"` turns that off; then nothing leaves this machine.
+With a key (ANTHROPIC_API_KEY or the setting `model.key_file`), or a model on
+this machine (`model.api`), a model reranks the results of a call: it is sent the
+task and up to 20 passages, which costs about half a cent per call with a key
+(`nugget spend`) and takes at most 2 seconds. `retrieve.rerank = \"off\"` turns
+that off; then nothing leaves this machine.
 
 `nugget install` registers the server with Claude Code.
 

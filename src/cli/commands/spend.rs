@@ -12,12 +12,14 @@ use crate::error::CliError;
 use crate::{extractor, output};
 
 const AFTER: &str = "\
-Models are called to read sessions (the Claude API with a key, or `claude -p`)
-and, with a key, to rerank results and to write the answer of `nugget ask`. Each
-call is recorded before it is made. A call that exceeds the daily budget
-(spend.tokens_per_day, spend.cents_per_day) is not made: rules read the session,
-results keep their local order, and `nugget ask` prints passages. Dollars are
-computed from list prices, also where a subscription pays.
+Models are called to read sessions (the model of `model.api`, or `claude -p`)
+and, but for `claude -p`, to rerank results and to write the answer of
+`nugget ask`. Each call is recorded before it is made. A call that exceeds the
+daily budget (spend.tokens_per_day, spend.cents_per_day) is not made: rules read
+the session, results keep their local order, and `nugget ask` prints passages.
+Dollars are computed from list prices, also where a subscription pays; a model
+on this machine costs nothing. A model without a list price counts as the most
+expensive one, unless model.price_input and model.price_output are set.
 
 Examples:
   nugget spend
@@ -54,6 +56,7 @@ impl SpendArgs {
                 "last_24_hours": { "tokens": recent.tokens, "microdollars": recent.microdollars },
                 "budget": { "tokens": budget.tokens, "microdollars": budget.microdollars },
                 "prices_as_of": llm::PRICES_AS_OF,
+                "unknown_prices": extractor::unknown_prices(&config),
             }));
         }
         let mut days: BTreeMap<(String, String), Vec<ModelCall>> = BTreeMap::new();

@@ -109,12 +109,14 @@ struct Status {
 }
 
 /// What models have cost in the last 24 hours, and their budget.
-#[derive(Clone, Copy, Serialize)]
+#[derive(Clone, Serialize)]
 struct Spend {
     tokens: u64,
     microdollars: u64,
     budget_tokens: u64,
     budget_microdollars: u64,
+    /// What to know of a model without a known price.
+    unknown_prices: Option<String>,
 }
 
 /// The review of a capture's branch.
@@ -159,7 +161,13 @@ impl Status {
             captures: Vec::new(),
             reviews: Vec::new(),
             failures: Vec::new(),
-            spend: Spend { tokens: 0, microdollars: 0, budget_tokens, budget_microdollars },
+            spend: Spend {
+                tokens: 0,
+                microdollars: 0,
+                budget_tokens,
+                budget_microdollars,
+                unknown_prices: extractor::unknown_prices(config),
+            },
             index: None,
             building: index_progress::read(&places.indexing()),
             embedder: embedder.to_owned(),

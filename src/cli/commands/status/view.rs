@@ -33,7 +33,9 @@ impl Status {
             let wait = output::age(self.now, next);
             lines.push(fact("next", vec![Part::styled(format!("a retry in {wait}"), WARN)]));
         }
-        lines.push(fact("spent", vec![self.render_spend()]));
+        let unknown =
+            self.spend.unknown_prices.as_ref().map(|unknown| Part::styled(format!("; {unknown}"), WARN));
+        lines.push(fact("spent", [self.render_spend()].into_iter().chain(unknown).collect()));
         lines.push(fact("index", self.render_index()));
         for line in self.building.iter().flat_map(|building| render_build(building, self.now)) {
             lines.push(fact("", vec![Part::styled(line, BUSY)]));
@@ -204,6 +206,8 @@ impl Status {
                     .map_or_else(|| "now".to_owned(), |next| format!("in {}", output::age(self.now, next)));
                 format!("retries {} {wait}: {}", capture.stage, reason())
             }
+            // A wait for something else, such as a model that does not run, is no attempt.
+            State::Queued if capture.reason.is_some() => format!("waits at {}: {}", capture.stage, reason()),
             State::Queued | State::Running => format!("at {}", capture.stage),
         }
     }
@@ -478,6 +482,7 @@ mod tests {
                 microdollars: 1_900_000,
                 budget_tokens: 2_000_000,
                 budget_microdollars: 2_000_000,
+                unknown_prices: None,
             },
             index: Some(IndexStatus {
                 generation: 14,

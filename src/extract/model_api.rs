@@ -1,31 +1,35 @@
-//! The backend that asks the Claude Messages API.
+//! The backend that asks a model's server: the Claude Messages API, or chat completions as local servers have them.
 
 use async_trait::async_trait;
-use llm::{Client, Request, Stop};
+use llm::{Client, Request, Stop, Usage};
 
 use crate::model_extractor::{Backend, BackendAnswer, BackendError, Cost, Question};
 
-/// Asks the Messages API with a key. The redacted session leaves this machine.
+/// Asks a model's server. The redacted session leaves this machine, unless the server runs on it.
 #[derive(Clone, Debug)]
-pub struct MessagesApi {
+pub struct ModelApi {
     client: Client,
 }
 
-impl MessagesApi {
-    /// Asks through a client, which has the key, the model and the deadline.
+impl ModelApi {
+    /// Asks through a client, which has the protocol, the key, the model and the deadline.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
 }
 
 #[async_trait]
-impl Backend for MessagesApi {
+impl Backend for ModelApi {
     fn name(&self) -> &'static str {
-        "claude-api"
+        self.client.api().label()
     }
 
     fn model(&self) -> &str {
         self.client.model()
+    }
+
+    fn microdollars(&self, model: &str, usage: &Usage) -> u64 {
+        self.client.microdollars(model, usage)
     }
 
     async fn ask(&self, question: &Question) -> BackendAnswer {
@@ -38,11 +42,11 @@ impl Backend for MessagesApi {
                         Err(BackendError::TooLarge("its answer was cut off".to_owned()))
                     }
                     (Stop::ContextFull, _) => {
-                        Err(BackendError::TooLarge("the session was too long for it".to_owned()))
+                        let counted = answer.usage.tokens() - answer.usage.output_tokens;
+                        Err(BackendError::TooLarge(self.client.describe(&llm::Error::InputCut(counted))))
                     }
                     (Stop::Refusal, _) => Err(BackendError::Refused),
-                    (Stop::Done, Some(input)) => Ok(input),
-                    (Stop::Done, None) => Err(BackendError::Malformed("it did not call the tool".to_owned())),
+                    (Stop::Done, input) => input.map_err(BackendError::Malformed),
                 };
                 BackendAnswer {
                     cost: Cost::Known { model: answer.model, usage: answer.usage, microdollars: None },
@@ -51,11 +55,10 @@ impl Backend for MessagesApi {
             }
             Err(error) => {
                 let cost = if error.may_have_cost() { Cost::Unknown } else { Cost::Free };
-                let mut message = error.to_string();
-                if let Some(source) = std::error::Error::source(&error) {
-                    message = format!("{message}: {source}");
-                }
+                let message = self.client.describe(&error);
                 let error = match &error {
+                    // The same request would take as long again.
+                    llm::Error::Deadline(_) if self.client.is_local() => BackendError::Slow(message),
                     _ if error.is_temporary() => {
                         BackendError::Busy { message, retry_after: error.retry_after() }
                     }

@@ -1,0 +1,37 @@
+//! The list of a server's models: `GET /v1/models`, the same for all servers.
+
+use serde::Deserialize;
+
+use crate::endpoint::Endpoint;
+use crate::error::Error;
+
+/// A model that a server has.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ListedModel {
+    pub(crate) id: String,
+    /// Most servers put their own name here.
+    #[serde(default)]
+    pub(crate) owned_by: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    /// Ollama sends `null` when it has none.
+    data: Option<Vec<ListedModel>>,
+}
+
+/// The models of a server.
+///
+/// # Errors
+/// As for [`Endpoint::post`]; [`Error::Answer`] if it is not such a list.
+pub(crate) async fn list_models(endpoint: &Endpoint) -> Result<Vec<ListedModel>, Error> {
+    let text = endpoint.get().await?;
+    let listing: Listing = serde_json::from_str(&text).map_err(|error| Error::Answer(error.to_string()))?;
+    Ok(listing.data.unwrap_or_default())
+}
+
+/// The base address of a server, written with or without `/v1` and a slash at its end.
+pub(crate) fn base(url: &str) -> &str {
+    let url = url.trim_end_matches('/');
+    url.strip_suffix("/v1").unwrap_or(url).trim_end_matches('/')
+}
