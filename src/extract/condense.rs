@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use knowledge::Evidence;
 use knowledge::text::one_line;
-use transcript::{Conversation, Event, EventKind, ToolInput};
+use transcript::{ChoiceOption, Conversation, Event, EventKind, ToolInput};
 
 use crate::tool_output::reports_failure;
 
@@ -70,7 +70,7 @@ impl<'a> Condensed<'a> {
                 _ => None,
             };
             let (head, body) = render_event(event, result.map(|&at| (at, &conversation.events[at].kind)));
-            let is_human = matches!(event.kind, EventKind::Human { .. });
+            let is_human = event.kind.is_human();
             for (number, section) in split_text(&body, piece_tokens_max).into_iter().enumerate() {
                 let continued = if number == 0 { "" } else { " (continued)" };
                 let mut text = format!("[{}] {head}{continued}\n", at + 1);
@@ -143,6 +143,9 @@ impl<'a> Condensed<'a> {
         });
         let text = match &event.kind {
             EventKind::Human { text } | EventKind::Assistant { text } => text.clone(),
+            EventKind::Choice { question, answer, notes, .. } => {
+                format!("{answer} {notes} (asked: {question})")
+            }
             EventKind::ToolCall { summary, .. } => summary.clone(),
             EventKind::ToolResult { output, .. } => tail(output, EXCERPT_CHARS_MAX),
         };
@@ -152,10 +155,7 @@ impl<'a> Condensed<'a> {
 
     /// Whether a person wrote the transcript line with this uuid.
     pub(crate) fn is_human(&self, line: &str) -> bool {
-        self.conversation
-            .events
-            .iter()
-            .any(|event| event.line == line && matches!(event.kind, EventKind::Human { .. }))
+        self.conversation.events.iter().any(|event| event.line == line && event.kind.is_human())
     }
 
     fn summary_before(&self, part: &Part) -> Option<String> {
@@ -210,6 +210,9 @@ fn render_event(event: &Event, result: Option<(usize, &EventKind)>) -> (String, 
     let by = if event.sidechain { "subagent " } else { "" };
     match &event.kind {
         EventKind::Human { text } => ("human:".to_owned(), text.clone()),
+        EventKind::Choice { question, options, answer, notes, .. } => {
+            ("human, asked by the assistant:".to_owned(), render_choice(question, options, answer, notes))
+        }
         EventKind::Assistant { text } => (format!("{by}assistant:"), head_and_tail(text, PROSE_CHARS_MAX)),
         EventKind::ToolCall { summary, input, by_human, .. } => {
             let by = if *by_human { "human ran " } else { by };
@@ -229,6 +232,31 @@ fn render_event(event: &Event, result: Option<(usize, &EventKind)>) -> (String, 
             (format!("{by}result of an earlier call: {outcome}"), output)
         }
     }
+}
+
+/// A question with the options that were offered, of which `(x)` marks the chosen ones, and what the person said.
+fn render_choice(question: &str, options: &[ChoiceOption], answer: &str, notes: &str) -> String {
+    let mut text = format!("question: {question}\n");
+    for option in options {
+        let mark = if is_chosen(&option.label, options, answer) { "(x)" } else { "( )" };
+        let about = if option.description.is_empty() { "" } else { ": " };
+        text.push_str(&format!("{mark} {}{about}{}\n", option.label, option.description));
+    }
+    text.push_str(&format!("answer: {answer}"));
+    if !notes.is_empty() && notes != answer {
+        text.push_str(&format!("\nnotes: {notes}"));
+    }
+    text
+}
+
+/// Whether an option is the answer or in the list of labels that is the answer. Labels may contain commas.
+fn is_chosen(label: &str, options: &[ChoiceOption], answer: &str) -> bool {
+    if options.iter().any(|option| option.label == answer) {
+        return label == answer;
+    }
+    answer.starts_with(&format!("{label}, "))
+        || answer.ends_with(&format!(", {label}"))
+        || answer.contains(&format!(", {label}, "))
 }
 
 fn render_result(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
@@ -369,6 +397,40 @@ mod tests {
         );
         assert_eq!(condensed.evidence(&(0..1), 2), None, "only events of the part can be cited");
         assert_eq!(condensed.events(&(1..2)), 1..3, "a result belongs to its call");
+    }
+
+    #[test]
+    fn a_choice_is_shown_with_its_question_options_and_notes() {
+        let option = |label: &str, description: &str| ChoiceOption {
+            label: label.to_owned(),
+            description: description.to_owned(),
+        };
+        let choice = |answer: &str, notes: &str| EventKind::Choice {
+            question: "Where do we cache?".to_owned(),
+            header: "Cache".to_owned(),
+            options: vec![option("Redis, shared", "One more server."), option("In memory", "")],
+            answer: answer.to_owned(),
+            notes: notes.to_owned(),
+        };
+        let conversation = conversation(vec![
+            choice("In memory", "one server\nfor now"),
+            choice("Redis, shared, In memory", ""),
+            choice("neither: the database is fast enough", ""),
+        ]);
+        let condensed = Condensed::new(&conversation, 1_000);
+        assert_eq!(
+            condensed.text(&(0..1)),
+            "[1] human, asked by the assistant:\n  question: Where do we cache?\n  ( ) Redis, shared: One more server.\n  (x) In memory\n  answer: In memory\n  notes: one server\n  for now\n"
+        );
+        assert!(condensed.pieces[1].text.contains("(x) Redis, shared:"), "{}", condensed.pieces[1].text);
+        assert!(condensed.pieces[1].text.contains("(x) In memory"), "{}", condensed.pieces[1].text);
+        assert!(!condensed.pieces[2].text.contains("(x)"), "{}", condensed.pieces[2].text);
+        assert!(condensed.is_human("line-2") && condensed.pieces[2].starts_turn);
+        let evidence = condensed.evidence(&(0..3), 1).unwrap();
+        assert_eq!(
+            (evidence.line.as_str(), evidence.excerpt.as_str()),
+            ("line-0", "In memory one server for now (asked: Where do we cache?)")
+        );
     }
 
     #[test]

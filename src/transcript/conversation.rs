@@ -46,12 +46,9 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The texts that people typed, in order.
+    /// What people said, in order: the texts that they typed, their answers and the notes on these.
     pub fn human_words(&self) -> impl Iterator<Item = &str> {
-        self.events.iter().filter_map(|event| match &event.kind {
-            EventKind::Human { text } => Some(text.as_str()),
-            _ => None,
-        })
+        self.events.iter().flat_map(|event| event.kind.human_words())
     }
 }
 
@@ -81,6 +78,21 @@ pub enum EventKind {
     Human {
         /// The words.
         text: String,
+    },
+    /// A person's answer to a question of the model (`AskUserQuestion`), in place of the call and its result.
+    Choice {
+        /// What the model asked.
+        question: String,
+        /// The question's subject in a word or two.
+        header: String,
+        /// The answers that the model offered.
+        options: Vec<ChoiceOption>,
+        /// What the person answered: the label of an option, several of them joined by `, `, or the person's
+        /// own words, never shortened.
+        answer: String,
+        /// What the person added to the answer; empty if nothing, and never shortened.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        notes: String,
     },
     /// An answer of the model.
     Assistant {
@@ -112,6 +124,34 @@ pub enum EventKind {
         /// The output; of a long one the head and the tail.
         output: String,
     },
+}
+
+impl EventKind {
+    /// What a person said in it; nothing if it was not done by a person.
+    pub fn human_words(&self) -> impl Iterator<Item = &str> {
+        let words = match self {
+            Self::Human { text } => [text.as_str(), ""],
+            Self::Choice { answer, notes, .. } if answer.trim() == notes.trim() => [answer.as_str(), ""],
+            Self::Choice { answer, notes, .. } => [answer.as_str(), notes.as_str()],
+            Self::Assistant { .. } | Self::ToolCall { .. } | Self::ToolResult { .. } => ["", ""],
+        };
+        words.into_iter().filter(|words| !words.is_empty())
+    }
+
+    /// Whether a person said it.
+    pub fn is_human(&self) -> bool {
+        matches!(self, Self::Human { .. } | Self::Choice { .. })
+    }
+}
+
+/// One of the answers that the model offered with a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChoiceOption {
+    /// A few words, which are the answer if the person chose it.
+    pub label: String,
+    /// What the choice would mean.
+    #[serde(default)]
+    pub description: String,
 }
 
 /// The parts of a tool's input that say what was done, each cut to a few kilobytes.

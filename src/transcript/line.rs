@@ -1,7 +1,7 @@
 //! Classifies one line of a transcript and adds its events to the conversation.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use crate::clean::{self, Unclosed};
 use crate::conversation::{Conversation, Event, EventKind, ToolInput};
 use crate::ignore::Ignore;
 use crate::json_scan;
+use crate::question::{self, Question};
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
 const ASSISTANT_BYTES_MAX: usize = 64 << 10;
@@ -46,6 +47,8 @@ pub(crate) struct LineReader {
     ignore: Ignore,
     /// Ids of calls about files that must not be read.
     ignored_calls: HashSet<String>,
+    /// What the person was asked, by the id of the call.
+    questions: HashMap<String, Vec<Question>>,
 }
 
 /// The fields of a line that are used. All are raw, so that a field of an unexpected type costs only
@@ -275,11 +278,11 @@ impl LineReader {
             return;
         }
         let failed = flag(block.is_error);
+        if self.read_answers(&id, line.tool_use_result, &text, read) {
+            return;
+        }
         // A refusal contains what the person said instead: the most informative words of a session.
-        if failed
-            && text.starts_with("The user doesn't want to")
-            && let Some((_, words)) = text.split_once("the user said:\n")
-        {
+        if let Some(words) = refusal_words(&text).filter(|_| failed) {
             read.events.push(EventKind::Human { text: clean::clean(words) });
             return;
         }
@@ -300,6 +303,31 @@ impl LineReader {
             exit_code: if failed { exit_code } else { None },
             output: self.output(text),
         });
+    }
+
+    /// Reads what the person answered to the model's questions; false if the call asked the person nothing.
+    fn read_answers(&self, id: &str, result: Option<&RawValue>, text: &str, read: &mut LineContent) -> bool {
+        let Some(questions) = self.questions.get(id) else { return false };
+        let result = result.map(|result| result.get().as_bytes());
+        let choices = question::choices(questions, result, text);
+        let words = refusal_words(text);
+        if text.starts_with("<tool_use_error>") {
+            // The person never saw the questions.
+            read.if_empty = skipped("user/question_error");
+        } else if choices.is_empty() {
+            // What the person says instead, there or next, is about the questions.
+            let subject = question::asked(questions);
+            read.events.push(EventKind::ToolCall {
+                id: id.to_owned(),
+                name: question::TOOL.to_owned(),
+                summary: one_line(&format!("{}: {subject}", question::TOOL), 200),
+                input: ToolInput { subject: Some(subject), ..ToolInput::default() },
+                by_human: false,
+            });
+        }
+        read.events.extend(choices);
+        read.events.extend(words.map(|words| EventKind::Human { text: clean::clean(words) }));
+        true
     }
 
     fn read_assistant(&mut self, line: &Line<'_>) -> LineContent {
@@ -349,6 +377,14 @@ impl LineReader {
         if is_own(&name, command.as_deref()) {
             self.own_calls.insert(id.into_owned());
             read.if_empty = LineOutcome::Own;
+            return;
+        }
+        // The questions are kept with their answers.
+        if name == question::TOOL
+            && let Some(questions) = input.map(question::questions).filter(|questions| !questions.is_empty())
+        {
+            self.questions.insert(id.into_owned(), questions);
+            read.if_empty = skipped("assistant/question");
             return;
         }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
@@ -493,6 +529,13 @@ fn is_own(name: &str, command: Option<&str>) -> bool {
     let is_tool =
         name.starts_with("mcp__") && name.ends_with("__get_relevant_context") && name.contains("nugget");
     is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
+}
+
+/// What the person typed when refusing a call; `None` if nothing, or if the words are the client's.
+fn refusal_words(text: &str) -> Option<&str> {
+    let (_, words) = text.strip_prefix("The user doesn't want to")?.split_once("the user said:\n")?;
+    let words = words.split("\n\nNote: The user's next message may contain a correction").next()?.trim();
+    (!words.is_empty() && !words.starts_with(question::UNFINISHED)).then_some(words)
 }
 
 fn exit_code(text: &str) -> Option<i32> {

@@ -44,6 +44,9 @@ fn check_counts(reading: &ParsedTranscript) {
 fn story(reading: &ParsedTranscript) -> Vec<String> {
     let describe = |kind: &EventKind| match kind {
         EventKind::Human { text } => format!("human: {text}"),
+        EventKind::Choice { question, header, answer, notes, .. } => {
+            format!("choice: [{header}] {question} -> {answer} ({notes})")
+        }
         EventKind::Assistant { text } => format!("assistant: {text}"),
         EventKind::ToolCall { summary, by_human: true, .. } => format!("human ran {summary}"),
         EventKind::ToolCall { summary, .. } => format!("call {summary}"),
@@ -245,6 +248,111 @@ fn a_refusal_keeps_the_persons_words() {
         }]},
     });
     assert_eq!(story(&read_text(&format!("{refusal}\n"))), ["human: never edit generated files"]);
+}
+
+/// A call that asks the person about a cache and about its limits, and its result line.
+fn asked(text: &str, failed: bool, result: serde_json::Value) -> String {
+    let call = serde_json::json!({
+        "type": "assistant", "uuid": "q", "message": {"content": [{
+            "type": "tool_use", "id": "ask", "name": "AskUserQuestion", "input": {"questions": [
+                {
+                    "question": "Where do we keep the \"hot\" rows?", "header": "Cache", "multiSelect": false,
+                    "options": [
+                        {"label": "Redis", "description": "Shared by all servers."},
+                        {"label": "In memory", "description": "Nothing to run."},
+                    ],
+                },
+                {
+                    "question": "Which limits, if any?", "header": "Limits", "multiSelect": true,
+                    "options": [{"label": "Size", "description": ""}, {"label": "Age", "description": ""}],
+                },
+            ]},
+        }]},
+    });
+    let answer = serde_json::json!({
+        "type": "user", "uuid": "a", "toolUseResult": result, "message": {"content": [
+            {"type": "tool_result", "tool_use_id": "ask", "is_error": failed, "content": text},
+        ]},
+    });
+    format!("{call}\n{answer}\n")
+}
+
+const TOLD: &str = "User has answered your questions: \"Where do we keep the \"hot\" rows?\"=\"In memory\" user notes: \
+    one server only, until March, \"Which limits, if any?\"=\"Size, Age\". You can now continue with the user's \
+    answers in mind.";
+
+#[test]
+fn each_answered_question_is_a_choice_of_the_person() {
+    let cache = "Where do we keep the \"hot\" rows?";
+    let result = serde_json::json!({
+        "questions": [],
+        "answers": {cache: "In memory", "Which limits, if any?": "Size, Age"},
+        "annotations": {cache: {"notes": "one server only, until March"}},
+    });
+    let expected = [
+        "choice: [Cache] Where do we keep the \"hot\" rows? -> In memory (one server only, until March)",
+        "choice: [Limits] Which limits, if any? -> Size, Age ()",
+    ];
+    let reading = read_text(&asked(TOLD, false, result));
+    assert_eq!(story(&reading), expected);
+    let words: Vec<_> = reading.conversation.human_words().collect();
+    assert_eq!(words, ["In memory", "one server only, until March", "Size, Age"]);
+    let EventKind::Choice { options, .. } = &reading.conversation.events[0].kind else { panic!() };
+    assert_eq!(
+        (options[1].label.as_str(), options[1].description.as_str()),
+        ("In memory", "Nothing to run.")
+    );
+    assert_eq!(reading.conversation.events[0].line, "a", "the line of the answer is the evidence");
+    let row = serde_json::to_string(&reading.conversation).unwrap();
+    assert_eq!(serde_json::from_str::<crate::Conversation>(&row).unwrap(), reading.conversation);
+
+    let only_told = read_text(&asked(TOLD, false, serde_json::Value::Null));
+    assert_eq!(story(&only_told), expected, "without the structured result");
+}
+
+#[test]
+fn another_tools_result_is_no_choice() {
+    let questions = serde_json::json!({
+        "questions": [{"question": "Tabs?", "header": "Indent", "options": []}], "answers": {"Tabs?": "always"},
+    });
+    let result = serde_json::json!({
+        "type": "user", "uuid": "a", "toolUseResult": questions,
+        "message": {"content": [{"type": "tool_result", "tool_use_id": "other", "content": TOLD}]},
+    });
+    let reading = read_text(&format!("{result}\n"));
+    assert_eq!(reading.conversation.human_words().count(), 0, "{:?}", story(&reading));
+}
+
+#[test]
+fn of_rejected_questions_only_the_persons_words_are_kept() {
+    let refused = "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file \
+                   edit, the new_string was NOT written to the file). ";
+    let read = |rest: &str| {
+        let text = format!("{refused}{rest}");
+        story(&read_text(&asked(&text, true, serde_json::json!(format!("Error: {text}")))))
+    };
+    let question = r#"call AskUserQuestion: Where do we keep the "hot" rows? Which limits, if any?"#;
+    let clarify = "To tell you how to proceed, the user said:\nThe user wants to clarify these questions.\n    \
+                   This means they may have additional information, context or questions for you.\n\n    \
+                   Questions asked:\n- \"Where do we keep the \"hot\" rows?\"\n  ";
+    let none = "(No answer provided)\n- \"Which limits, if any?\"\n  (No answer provided)";
+    assert_eq!(read(&format!("{clarify}{none}")), [question]);
+    let one = "Answer: In memory\n  User notes: one server\nfor now\n- \"Which limits, if any?\"\n  (No answer provided)";
+    assert_eq!(
+        read(&format!("{clarify}{one}")),
+        ["choice: [Cache] Where do we keep the \"hot\" rows? -> In memory (one server\nfor now)"]
+    );
+    assert_eq!(read("STOP what you are doing and wait for the user to tell you how to proceed."), [question]);
+    assert_eq!(
+        read(
+            "To tell you how to proceed, the user said:\nmeasure first\n\nNote: The user's next message may contain a \
+             correction or preference. Pay close attention"
+        ),
+        [question, "human: measure first"]
+    );
+    let invalid =
+        asked("<tool_use_error>InputValidationError: too many</tool_use_error>", true, "Error".into());
+    assert!(story(&read_text(&invalid)).is_empty());
 }
 
 #[test]
