@@ -257,7 +257,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             SAFEGUARDS,
         ),
         rule(
-            r"(?:^|[.!?:]\s*)<\s*(?:system|instructions?|transcript(?:-\w+)?|known(?:-\w+)?|function_calls|tool_use|tool_result|system-reminder|assistant|human)\b[^>]*>|<\s*/\s*(?:system|instructions?|transcript(?:-\w+)?|known(?:-\w+)?|recalled(?:-\w+)?|function_calls|tool_use|tool_result|system-reminder|assistant|human)\b[^>]*>|(?:^|[.!?:]\s*)(?:\[/?INST\]|<\|[a-z_]+\|>)|(?-i:(?:^|[.!?:]\s*)(?:SYSTEM|System|Assistant|ASSISTANT)\s*:\s+(?:[A-Z]|you\b))",
+            r"(?:^|[.!?:]\s*)<\s*(?:system|instructions?|transcript(?:-\w+)?|known(?:-\w+)?|function_calls|tool_use|tool_result|system-reminder|assistant|human)\b[^>]*>|<\s*/\s*(?:system|instructions?|transcript(?:-\w+)?|known(?:-\w+)?|(?:recalled|hooks|domains)(?:-\w+)?|function_calls|tool_use|tool_result|system-reminder|assistant|human)\b[^>]*>|(?:^|[.!?:]\s*)(?:\[/?INST\]|<\|[a-z_]+\|>)|(?-i:(?:^|[.!?:]\s*)(?:SYSTEM|System|Assistant|ASSISTANT)\s*:\s+(?:[A-Z]|you\b))",
             MARKUP,
         ),
     ]

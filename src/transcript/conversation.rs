@@ -39,10 +39,13 @@ pub struct Conversation {
     pub ended: Option<Timestamp>,
     /// What happened, in the order of the file.
     pub events: Vec<Event>,
-    /// What nugget and other hooks added to the session. It was not learned there, so it is no event,
-    /// but an extractor needs it to distinguish recalled from new knowledge.
+    /// What nugget told the session. It was not learned there, so it is no event, but an extractor needs it
+    /// to distinguish recalled from new knowledge.
     #[serde(default)]
     pub recalled: Vec<String>,
+    /// What hooks other than nugget's added to the session, which was not learned there either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hook_texts: Vec<String>,
 }
 
 impl Conversation {
@@ -94,7 +97,7 @@ pub enum EventKind {
         #[serde(default, skip_serializing_if = "String::is_empty")]
         notes: String,
     },
-    /// An answer of the model.
+    /// An answer of the model, or what a subagent or a background task reported to it.
     Assistant {
         /// The answer.
         text: String,

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
 use jiff::Timestamp;
+use knowledge::name::folder_name;
 use knowledge::text::one_line;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -16,14 +18,19 @@ use crate::json_scan;
 use crate::question::{self, Question};
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
+/// A subagent's report is all that is read of its work.
+const REPORT_BYTES_MAX: usize = 32 << 10;
 const ASSISTANT_BYTES_MAX: usize = 64 << 10;
-const COMMAND_BYTES_MAX: usize = 4 << 10;
+/// A commit message or the text of a pull request is part of a command.
+const COMMAND_BYTES_MAX: usize = 8 << 10;
 const EDIT_BYTES_MAX: usize = 2 << 10;
 const RECALLED_BYTES_MAX: usize = 16 << 10;
 const RECALLED_COUNT_MAX: usize = 64;
 /// When everything but human words has grown to this many bytes, later texts are cut to a line each.
 const KEPT_BYTES_MAX: usize = 48 << 20;
 const KIND_BYTES_MAX: usize = 64;
+/// How a message begins that a subagent or a command in the background has ended.
+const NOTIFICATION: &str = "<task-notification>";
 const IGNORED_OUTPUT: &str = "[left out: .nuggetignore]";
 
 /// The class of a line.
@@ -49,6 +56,10 @@ pub(crate) struct LineReader {
     ignored_calls: HashSet<String>,
     /// What the person was asked, by the id of the call.
     questions: HashMap<String, Vec<Question>>,
+    /// Ids of calls of subagents.
+    agent_calls: HashSet<String>,
+    /// Hashes of the notifications that were read.
+    notifications: HashSet<u64>,
 }
 
 /// The fields of a line that are used. All are raw, so that a field of an unexpected type costs only
@@ -151,17 +162,22 @@ impl LineReader {
         {
             self.ignore = ignore(Path::new(cwd.as_ref()));
             let cwd = clean::clean(&cwd);
-            conversation.project =
-                cwd.rsplit(['/', '\\']).find(|part| !part.is_empty()).map(|part| one_line(part, 100));
+            conversation.project = folder_name(&cwd).map(|name| one_line(name, 100));
             conversation.cwd = Some(cwd);
         }
         let known = is_known(&uuid);
         let content = self.read(&kind, &line, &uuid);
         // Recalled texts are collected from known lines too: the answer may be before the new part, and
         // its repetition within it.
-        for text in content.recalled {
-            if conversation.recalled.len() < RECALLED_COUNT_MAX && !conversation.recalled.contains(&text) {
-                conversation.recalled.push(text);
+        let told = [
+            (&mut conversation.recalled, content.recalled),
+            (&mut conversation.hook_texts, content.hook_texts),
+        ];
+        for (kept, new) in told {
+            for text in new {
+                if kept.len() < RECALLED_COUNT_MAX && !kept.contains(&text) {
+                    kept.push(text);
+                }
             }
         }
         if let Some(id) = string(line.session_id).filter(|id| !id.is_empty()) {
@@ -178,7 +194,7 @@ impl LineReader {
             conversation.started = Some(conversation.started.map_or(at, |first| first.min(at)));
             conversation.ended = Some(conversation.ended.map_or(at, |last| last.max(at)));
         }
-        let sidechain = flag(line.is_sidechain);
+        let sidechain = content.by_subagent || flag(line.is_sidechain);
         conversation.events.extend(content.events.into_iter().map(|kind| Event {
             line: uuid.clone().into_owned(),
             at,
@@ -197,7 +213,7 @@ impl LineReader {
         match kind {
             "user" => self.read_user(line, uuid),
             "assistant" => self.read_assistant(line),
-            "attachment/queued_command" => read_queued(line),
+            "attachment/queued_command" => self.read_queued(line),
             _ => read_hook(line),
         }
     }
@@ -251,12 +267,56 @@ impl LineReader {
                 id,
                 ok: !output.contains("Exit code "),
                 exit_code: None,
-                output: self.output(output.trim()),
+                output: self.output(output.trim(), OUTPUT_BYTES_MAX),
             };
             return LineContent::one(what);
         }
+        if start.starts_with(NOTIFICATION) {
+            return self.read_notification(start);
+        }
+        if let Some(words) = command_words(start).filter(|_| nonhuman_origin(line).is_none()) {
+            return human_content(&words);
+        }
         if let Some(kind) = nonhuman_kind(line, start) {
             return LineContent::empty(skipped(kind));
+        }
+        human_content(&text)
+    }
+
+    /// Reads what a subagent or a command in the background reported. The client may write it twice: when it arrives
+    /// while the model works, and when the model gets it.
+    fn read_notification(&mut self, text: &str) -> LineContent {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        if !self.notifications.insert(hasher.finish()) {
+            return LineContent::empty(skipped("user/task_notification"));
+        }
+        let summary = clean::element_text(text, "summary").unwrap_or_default().trim();
+        // The report may contain such an element itself.
+        let result = text.split_once("<result>").and_then(|(_, rest)| rest.rsplit_once("</result>"));
+        let report = [summary, result.map(|(result, _)| result.trim()).unwrap_or_default()].join("\n");
+        let mut read = LineContent::empty(skipped("user/task_notification"));
+        read.by_subagent = true;
+        self.push_assistant(report.trim(), &mut read);
+        read
+    }
+
+    /// Reads what a person typed while the model worked, or what a subagent reported, which the client stores as an
+    /// attachment.
+    fn read_queued(&mut self, line: &Line<'_>) -> LineContent {
+        let field = |name: &str| {
+            line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), name))
+        };
+        let is_typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
+        let mut text = field("prompt").and_then(json_scan::text).unwrap_or_default();
+        for block in blocks(field("prompt")) {
+            text.push_str(&string(block.text).unwrap_or_default());
+        }
+        if text.trim_start().starts_with(NOTIFICATION) {
+            return self.read_notification(&text);
+        }
+        if !is_typed || flag(line.is_meta) || nonhuman_kind(line, text.trim_start()).is_some() {
+            return LineContent::empty(skipped("attachment/queued_command"));
         }
         human_content(&text)
     }
@@ -297,11 +357,13 @@ impl LineReader {
         let exit_code = exit_code(&text);
         let text = text.strip_prefix("<tool_use_error>").unwrap_or(&text);
         let text = text.strip_suffix("</tool_use_error>").unwrap_or(text);
+        let bytes_max =
+            if self.agent_calls.contains(id.as_ref()) { REPORT_BYTES_MAX } else { OUTPUT_BYTES_MAX };
         read.events.push(EventKind::ToolResult {
             id: id.into_owned(),
             ok: !failed && !interrupted,
             exit_code: if failed { exit_code } else { None },
-            output: self.output(text),
+            output: self.output(text, bytes_max),
         });
     }
 
@@ -387,6 +449,9 @@ impl LineReader {
             read.if_empty = skipped("assistant/question");
             return;
         }
+        if matches!(name.as_ref(), "Task" | "Agent") {
+            self.agent_calls.insert(id.clone().into_owned());
+        }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
         let mut input = ToolInput {
             file: ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name, 1 << 10)),
@@ -412,8 +477,8 @@ impl LineReader {
         read.events.push(EventKind::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
     }
 
-    fn output(&mut self, text: &str) -> String {
-        let output = clean::clean_and_cut(text, self.allowed_bytes(OUTPUT_BYTES_MAX));
+    fn output(&mut self, text: &str, bytes_max: usize) -> String {
+        let output = clean::clean_and_cut(text, self.allowed_bytes(bytes_max));
         self.kept_bytes += output.len();
         output
     }
@@ -427,12 +492,17 @@ impl LineReader {
 struct LineContent {
     events: Vec<EventKind>,
     recalled: Vec<String>,
+    /// What hooks other than nugget's added to the session.
+    hook_texts: Vec<String>,
+    /// Whether a subagent did it, although the line is in the transcript of the session.
+    by_subagent: bool,
     if_empty: LineOutcome,
 }
 
 impl LineContent {
     fn empty(if_empty: LineOutcome) -> Self {
-        Self { events: Vec::new(), recalled: Vec::new(), if_empty }
+        let (events, recalled, hook_texts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { events, recalled, hook_texts, by_subagent: false, if_empty }
     }
 
     fn one(event: EventKind) -> Self {
@@ -456,6 +526,13 @@ fn human_content(text: &str) -> LineContent {
     }
 }
 
+/// What a person typed after the name of a slash command, with the name; `None` if nothing.
+fn command_words(start: &str) -> Option<String> {
+    let name = clean::element_text(start, "command-name").filter(|_| start.starts_with("<command-"))?;
+    let words = clean::element_text(start, "command-args")?.trim();
+    words.contains(char::is_alphabetic).then(|| format!("{} {words}", name.trim()))
+}
+
 /// The kind under which the line is counted, if it was not written by a person.
 fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
     const ELEMENTS: [(&str, &str); 7] = [
@@ -463,13 +540,16 @@ fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
         ("<command-message>", "user/command"),
         ("<command-args>", "user/command"),
         ("<local-command-", "user/local_command"),
-        ("<task-notification>", "user/task_notification"),
+        (NOTIFICATION, "user/task_notification"),
         ("[Request interrupted by user", "user/interrupted"),
         ("This session is being continued from a previous conversation", "user/compact_summary"),
     ];
-    if let Some((_, kind)) = ELEMENTS.iter().find(|(mark, _)| start.starts_with(mark)) {
-        return Some(kind);
-    }
+    let element = ELEMENTS.iter().find(|(mark, _)| start.starts_with(mark));
+    element.map(|(_, kind)| *kind).or_else(|| nonhuman_origin(line))
+}
+
+/// The kind under which the line is counted, if the client says that no person wrote it.
+fn nonhuman_origin(line: &Line<'_>) -> Option<&'static str> {
     let origin = line
         .origin
         .and_then(|origin| json_scan::value_of(origin.get().as_bytes(), "kind"))
@@ -489,23 +569,7 @@ fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
     flag(line.is_sidechain).then_some("user/subagent_prompt")
 }
 
-/// Reads what a person typed while the model worked, which the client stores as an attachment.
-fn read_queued(line: &Line<'_>) -> LineContent {
-    let field = |name: &str| {
-        line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), name))
-    };
-    let is_typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
-    let mut text = field("prompt").and_then(json_scan::text).unwrap_or_default();
-    for block in blocks(field("prompt")) {
-        text.push_str(&string(block.text).unwrap_or_default());
-    }
-    if !is_typed || flag(line.is_meta) || nonhuman_kind(line, text.trim_start()).is_some() {
-        return LineContent::empty(skipped("attachment/queued_command"));
-    }
-    human_content(&text)
-}
-
-/// Reads the output of a hook, nugget's or another: it was not learned in this session.
+/// Reads the output of a hook, nugget's or another's: it was not learned in this session.
 fn read_hook(line: &Line<'_>) -> LineContent {
     let mut read = LineContent::empty(LineOutcome::Own);
     let content =
@@ -514,13 +578,14 @@ fn read_hook(line: &Line<'_>) -> LineContent {
         let one = json_scan::text(content).map(|text| vec![text]);
         one.or_else(|| serde_json::from_slice::<Vec<String>>(content).ok())
     });
-    read.recalled.extend(
-        texts
-            .into_iter()
-            .flatten()
-            .filter(|text| !text.trim().is_empty())
-            .map(|text| clean::clean_and_cut(&text, RECALLED_BYTES_MAX)),
-    );
+    let texts = texts
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.trim().is_empty())
+        .map(|text| clean::clean_and_cut(&text, RECALLED_BYTES_MAX));
+    // Each text of nugget's hooks names nugget or its tool.
+    (read.recalled, read.hook_texts) =
+        texts.partition(|text| text.contains("nugget") || text.contains("get_relevant_context"));
     read
 }
 

@@ -99,7 +99,7 @@ fn text_that_nobody_typed_is_not_human() {
 
     let delegated = read_fixture("subagent_main.jsonl");
     assert_eq!(delegated.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:agent1 delegate"]);
-    assert_eq!(delegated.counts.skipped_kinds["user/task_notification"], 1);
+    assert!(!story(&delegated).iter().any(|event| event.contains("task-notification")));
 
     let subagent = read_fixture("subagent_agent.jsonl");
     assert_eq!(subagent.conversation.human_words().count(), 0);
@@ -119,7 +119,8 @@ fn a_command_that_a_person_ran_is_a_tool_call() {
 fn text_from_hooks_is_recalled_and_never_an_event() {
     let reading = read_fixture("sessionstart_context.jsonl");
     assert_eq!(story(&reading), ["human: hello", "assistant: fake answer."]);
-    assert_eq!(reading.conversation.recalled, ["SYSMSG-MARK", "CTX-MARK-JSON line1\nline2"]);
+    assert_eq!(reading.conversation.hook_texts, ["SYSMSG-MARK", "CTX-MARK-JSON line1\nline2"]);
+    assert!(reading.conversation.recalled.is_empty(), "nugget told it nothing");
     assert_eq!(reading.counts.own, 3);
 }
 
@@ -353,6 +354,75 @@ fn of_rejected_questions_only_the_persons_words_are_kept() {
     let invalid =
         asked("<tool_use_error>InputValidationError: too many</tool_use_error>", true, "Error".into());
     assert!(story(&read_text(&invalid)).is_empty());
+}
+
+#[test]
+fn what_follows_a_slash_command_is_the_persons_word() {
+    let command = |name: &str, args: &str| {
+        format!(
+            "<command-message>{name}</command-message>\n<command-name>/{name}</command-name>\n<command-args>{args}</command-args>"
+        )
+    };
+    let expanded = serde_json::json!({
+        "type": "user", "uuid": "e", "isMeta": true, "message": {"content": "Review the pull request step by step."},
+    });
+    let by_model = serde_json::json!({
+        "type": "user", "uuid": "m", "isSidechain": true, "message": {"content": command("review", "all of it")},
+    });
+    let reading = read_text(&format!(
+        "{}\n{}\n{}\n{}\n{expanded}\n{by_model}\n",
+        user("a", &command("review", "look at the locks <private>mine</private>\nfirst")),
+        user("b", &command("review", "325")),
+        user(
+            "c",
+            "<command-name>/clear</command-name>\n<command-message>clear</command-message>\n<command-args></command-args>"
+        ),
+        user("d", "<local-command-stdout>Compacted</local-command-stdout>"),
+    ));
+    assert_eq!(story(&reading), ["human: /review look at the locks \nfirst"]);
+    assert_eq!(reading.counts.skipped_kinds["user/command"], 3);
+}
+
+#[test]
+fn a_background_report_is_a_subagents_word_and_read_once() {
+    let told = "<task-notification>\n<task-id>a1</task-id>\n<status>completed</status>\n<summary>Agent \"Find the leak\" \
+                finished</summary>\n<result>The pool leaks: it sends <result>none</result> twice.</result>\n\
+                <usage><tool_uses>1</tool_uses></usage>\n</task-notification>";
+    let ended = "<task-notification>\n<task-id>b2</task-id>\n<summary>Background command \"make\" failed with exit code 2\
+                 </summary>\n</task-notification>\nRead the output file";
+    let queued = serde_json::json!({
+        "type": "attachment", "uuid": "q",
+        "attachment": {"type": "queued_command", "prompt": told, "commandMode": "task-notification"},
+    });
+    let reading = read_text(&format!("{queued}\n{}\n{}\n", user("a", told), user("b", ended)));
+    assert_eq!(
+        story(&reading),
+        [
+            "assistant: Agent \"Find the leak\" finished\nThe pool leaks: it sends <result>none</result> twice.",
+            "assistant: Background command \"make\" failed with exit code 2",
+        ]
+    );
+    assert!(reading.conversation.events.iter().all(|event| event.sidechain));
+    assert_eq!(reading.counts.skipped_kinds["user/task_notification"], 1, "the repetition");
+}
+
+#[test]
+fn a_subagents_report_is_kept_whole() {
+    let lines = |name: &str| {
+        let call = serde_json::json!({
+            "type": "assistant", "uuid": "c", "message": {"content": [
+                {"type": "tool_use", "id": "t", "name": name, "input": {"description": "Find", "prompt": "Find it"}},
+            ]},
+        });
+        let result = serde_json::json!({
+            "type": "user", "uuid": "r", "message": {"content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "a line of it\n".repeat(2_000)}]},
+            ]},
+        });
+        format!("{call}\n{result}\n")
+    };
+    let kept = |name: &str| !story(&read_text(&lines(name))).concat().contains("left out");
+    assert_eq!(["Task", "Agent", "Grep"].map(kept), [true, true, false]);
 }
 
 #[test]
