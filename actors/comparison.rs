@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use index::{Index, Snapshot};
 use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
-use queue::{EarlierProposal, Queue, Stage};
+use queue::{Capture, EarlierProposal, Queue, Stage};
 
 use crate::dedup::{self, KnownIn, Neighbor, Verdict};
 use crate::failure::Failure;
@@ -23,11 +23,12 @@ const PROPOSED_MAX: usize = 500;
 pub(crate) fn compare(
     queue: &Queue,
     index: &Index,
-    capture: i64,
+    capture: &Capture,
     mut findings: Findings,
 ) -> Result<Step, Failure> {
+    let learned = findings.session.ended.unwrap_or(capture.added);
     let snapshot = index.pin()?;
-    let proposed = queue.proposed_by_others(capture, PROPOSED_MAX)?;
+    let proposed = queue.proposed_by_others(capture.id, PROPOSED_MAX)?;
     // What has been merged since is compared as it is in the brain.
     let merged: HashSet<UnitId> = match proposed.is_empty() {
         true => HashSet::new(),
@@ -45,6 +46,7 @@ pub(crate) fn compare(
         neighbors.extend(proposed.iter().map(|unit| Neighbor {
             id: UnitId::verbatim(&unit.name),
             kind: None,
+            last_modified: None,
             title: unit.title.clone(),
             text: unit.title.clone(),
             cosine: if unit.model == findings.model { cosine(&vector, &unit.vector) } else { 0.0 },
@@ -53,12 +55,13 @@ pub(crate) fn compare(
         neighbors.extend(kept.iter().map(|(other, other_vector)| Neighbor {
             id: UnitId::from_title(&other.title),
             kind: None,
+            last_modified: None,
             title: other.title.clone(),
             text: format!("{}\n{}", other.title, other.body),
             cosine: cosine(&vector, other_vector),
             known_in: KnownIn::SameSession,
         }));
-        match dedup::classify(&candidate, &neighbors) {
+        match dedup::classify(&candidate, &neighbors, learned) {
             Verdict::Skip { reason } => {
                 findings.rejected.push(Rejected { title: candidate.title, reason });
                 continue;
@@ -114,8 +117,8 @@ fn neighbor_in_brain(
         text.push('\n');
         text.push_str(&chunk.text);
     }
-    let (kind, known_in) = (Some(unit.kind), KnownIn::Brain);
-    Ok(Some(Neighbor { id: unit.id, kind, title: unit.title, text, cosine, known_in }))
+    let (kind, last_modified, known_in) = (Some(unit.kind), unit.last_modified, KnownIn::Brain);
+    Ok(Some(Neighbor { id: unit.id, kind, last_modified, title: unit.title, text, cosine, known_in }))
 }
 
 /// The cosine of two L2-normalised vectors.

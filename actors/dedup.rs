@@ -4,6 +4,7 @@
 //! A language model that has read the session was given the brain's titles and says itself what a candidate
 //! relates to; otherwise, and for what it was not given, similarity decides.
 
+use jiff::Timestamp;
 use knowledge::text::canonical;
 use knowledge::value;
 use knowledge::{Candidate, OverlapKind, UnitId, UnitType};
@@ -34,6 +35,8 @@ pub(crate) struct Neighbor {
     pub(crate) id: UnitId,
     /// Its type, if that is known.
     pub(crate) kind: Option<UnitType>,
+    /// When it was last changed, if that is known.
+    pub(crate) last_modified: Option<Timestamp>,
     pub(crate) title: String,
     /// Its text including the title; the title alone for a proposal.
     pub(crate) text: String,
@@ -60,8 +63,10 @@ pub(crate) enum KnownIn {
     SameSession,
 }
 
-/// Compares a candidate with what is nearest to it.
-pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor]) -> Verdict {
+/// Compares a candidate with what is nearest to it. Only a unit that was last changed before `learned`, the time of
+/// the candidate's session, is replaced: an old session may be read late, and knows nothing of what came after it.
+pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: Timestamp) -> Verdict {
+    let is_older = |unit: &Neighbor| unit.last_modified.is_none_or(|changed| changed < learned);
     let named = candidate.overlap.as_ref().and_then(|overlap| {
         let is_named = |unit: &&Neighbor| unit.known_in == KnownIn::Brain && unit.id == overlap.id;
         Some((neighbors.iter().find(is_named)?, overlap.how))
@@ -88,18 +93,22 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor]) -> Verdict
     }
     match named {
         Some((unit, OverlapKind::AddsTo)) => return Verdict::Merge(unit.id.clone()),
-        Some((unit, _)) => return Verdict::Supersede(unit.id.clone()),
+        Some((unit, _)) if is_older(unit) => return Verdict::Supersede(unit.id.clone()),
+        Some(_) => return Verdict::Add,
         None => {}
     }
     let in_brain = neighbors.iter().filter(|unit| unit.known_in == KnownIn::Brain);
     let about = |unit: &&Neighbor| unit.cosine >= ABOUT_COSINE && unit.kind.as_ref() == Some(&candidate.kind);
-    let mut opposed = in_brain.clone().filter(about);
-    if let Some(unit) = opposed.find(|unit| value::contradicts(&candidate.title, &unit.title)) {
+    let is_opposed = |unit: &&Neighbor| value::contradicts(&candidate.title, &unit.title);
+    let mut opposed = in_brain.clone().filter(about).filter(is_opposed);
+    if let Some(unit) = opposed.find(|unit| is_older(unit)) {
         return Verdict::Supersede(unit.id.clone());
     }
     let corrects = is_correction(&candidate.title) || is_correction(&candidate.body);
-    let similar =
-        in_brain.filter(about).filter(|unit| corrects || !differs_in_values(&candidate.title, &unit.title));
+    let similar = in_brain.filter(about).filter(|unit| match corrects {
+        true => is_older(unit),
+        false => !is_opposed(unit) && !differs_in_values(&candidate.title, &unit.title),
+    });
     match similar.max_by(|a, b| a.cosine.total_cmp(&b.cosine)) {
         Some(unit) if corrects => Verdict::Supersede(unit.id.clone()),
         Some(unit) => Verdict::Merge(unit.id.clone()),
@@ -191,7 +200,17 @@ mod tests {
 
     fn near(id: &str, title: &str, cosine: f64, known_in: KnownIn) -> Neighbor {
         let kind = (known_in == KnownIn::Brain).then_some(UnitType::Pattern);
-        Neighbor { id: UnitId::verbatim(id), kind, title: title.into(), text: title.into(), cosine, known_in }
+        let (id, last_modified) = (UnitId::verbatim(id), Some(day("2026-02-01")));
+        Neighbor { id, kind, last_modified, title: title.into(), text: title.into(), cosine, known_in }
+    }
+
+    fn day(day: &str) -> Timestamp {
+        format!("{day}T12:00:00Z").parse().unwrap()
+    }
+
+    /// Compares what was learned after all units were changed.
+    fn classify(candidate: &Candidate, neighbors: &[Neighbor]) -> Verdict {
+        super::classify(candidate, neighbors, day("2026-02-02"))
     }
 
     fn brain(cosine: f64) -> Neighbor {
@@ -316,6 +335,29 @@ mod tests {
         assert_eq!(classify(&corrected, &[brain(0.8)]), Verdict::Supersede(UnitId::verbatim("pools")));
         corrected.kind = UnitType::Bug;
         assert_eq!(classify(&corrected, &[brain(0.8)]), Verdict::Add);
+    }
+
+    #[test]
+    fn only_a_later_session_replaces_a_unit() {
+        let pools = || UnitId::verbatim("pools");
+        let replaces = Candidate {
+            overlap: Some(Overlap { id: pools(), how: OverlapKind::Replaces }),
+            ..candidate("Give a pool of workers a bound")
+        };
+        let opposite = candidate("Never bound the worker pool");
+        let correction = candidate("The pool no longer needs a bound");
+        for candidate in [replaces, opposite, correction] {
+            let verdict = |learned: &str| super::classify(&candidate, &[brain(0.8)], day(learned));
+            assert_eq!(verdict("2026-02-02"), Verdict::Supersede(pools()), "{}", candidate.title);
+            assert_eq!(verdict("2026-02-01"), Verdict::Add, "{}", candidate.title);
+            assert_eq!(verdict("2026-01-12"), Verdict::Add, "{}", candidate.title);
+            let undated = Neighbor { last_modified: None, ..brain(0.8) };
+            let verdict = super::classify(&candidate, &[undated], day("2026-01-12"));
+            assert_eq!(verdict, Verdict::Supersede(pools()), "{}", candidate.title);
+        }
+        let addition = candidate("Give a pool of workers a bound");
+        let merge = super::classify(&addition, &[brain(0.8)], day("2026-01-12"));
+        assert_eq!(merge, Verdict::Merge(pools()), "an addition may come late");
     }
 
     #[test]

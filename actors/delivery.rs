@@ -6,7 +6,6 @@
 //! wait is over. An expired token loses nothing, however long it stays expired.
 
 use std::convert::Infallible;
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -224,8 +223,7 @@ impl DeliveryWorker {
                 (plan.time, pull_request_text::body(&found, &plan, &summary, &files))
             }
             _ => {
-                let folder = claim.capture.cwd.as_deref().and_then(Path::file_name);
-                summary.project = folder.map(|name| name.to_string_lossy().into_owned());
+                summary.project = claim.capture.project();
                 summary.is_import = is_import;
                 let branch_files = repository.branch_files(&branch.name)?;
                 let body = pull_request_text::body_from_files(&branch_files, &summary, &files);

@@ -1,14 +1,16 @@
 //! Finds knowledge in conversations. The only stage that calls language models; it records what they cost.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use extract::{ExtractionContext, KnownUnit};
+use extract::{ExtractionContext, Known, KnownUnit};
 use index::Index;
-use knowledge::Candidate;
+use jiff::Timestamp;
+use knowledge::{Candidate, Domain, UnitId};
 use queue::{Claim, Stage};
 use transcript::Conversation;
 use transcript::redact::redact;
@@ -131,40 +133,92 @@ fn messages_to_compare(conversation: &Conversation) -> Vec<String> {
     messages.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect()).collect()
 }
 
-/// The units of the brain that a model is given; none without an index.
-fn known_units(index: &Index, messages: &[String]) -> Vec<KnownUnit> {
+/// What a model is told of the brain; nothing without an index.
+fn known_units(index: &Index, messages: &[String]) -> Known {
     let units = match index.pin().and_then(|snapshot| snapshot.units()) {
         Ok(units) => units,
         Err(error) => {
             tracing::warn!(error = error_chain(&error), "failed to read the units of the brain");
-            return Vec::new();
+            return Known::default();
         }
     };
-    let units = units.into_iter().map(|unit| KnownUnit {
-        id: unit.id.as_str().to_owned(),
+    let units = units.into_iter().map(|unit| BrainUnit {
+        id: unit.id,
         title: unit.title,
-        description: unit.description.unwrap_or_default(),
+        description: unit.description,
+        domain: unit.domain,
+        last_modified: unit.last_modified,
     });
-    select_by_shared_words(units.collect(), messages)
+    select_by_shared_words(units, messages)
 }
 
-/// Selects the units that a model is given with a conversation, from all units of a brain.
-pub fn select_known_units(units: Vec<KnownUnit>, conversation: &Conversation) -> Vec<KnownUnit> {
+/// A unit of a brain, of which a model may be told.
+pub struct BrainUnit {
+    /// The unit's id.
+    pub id: UnitId,
+    /// The unit's title.
+    pub title: String,
+    /// One sentence on what it is about.
+    pub description: Option<String>,
+    /// Its domain.
+    pub domain: Domain,
+    /// When it was last changed.
+    pub last_modified: Option<Timestamp>,
+}
+
+/// Selects what a model is told with a conversation, from all units of a brain.
+pub fn select_known_units(units: impl IntoIterator<Item = BrainUnit>, conversation: &Conversation) -> Known {
     select_by_shared_words(units, &messages_to_compare(conversation))
 }
 
 /// All units of a small brain; of a large one those that share the most words with the messages.
-fn select_by_shared_words(units: Vec<KnownUnit>, messages: &[String]) -> Vec<KnownUnit> {
+fn select_by_shared_words(units: impl IntoIterator<Item = BrainUnit>, messages: &[String]) -> Known {
     let messages: Vec<String> = messages.iter().map(|text| knowledge::text::canonical(text)).collect();
     let messages = messages.join(" ");
     let words: HashSet<&str> = messages.split(' ').filter(|word| word.chars().count() > 3).collect();
+    let mut domains: BTreeMap<String, usize> = BTreeMap::new();
     let mut units: Vec<(usize, KnownUnit)> = units
         .into_iter()
         .map(|unit| {
+            *domains.entry(unit.domain.as_str().to_owned()).or_default() += 1;
+            let unit = KnownUnit {
+                id: unit.id.as_str().to_owned(),
+                title: unit.title,
+                description: unit.description.unwrap_or_default(),
+                day: unit.last_modified.map(|time| time.strftime("%Y-%m-%d").to_string()).unwrap_or_default(),
+            };
             let text = knowledge::text::canonical(&format!("{} {}", unit.title, unit.description));
             (text.split(' ').filter(|word| words.contains(word)).count(), unit)
         })
         .collect();
     units.sort_by(|(a, one), (b, other)| b.cmp(a).then_with(|| one.id.cmp(&other.id)));
-    units.into_iter().take(KNOWN_UNITS_MAX).map(|(_, unit)| unit).collect()
+    let units = units.into_iter().take(KNOWN_UNITS_MAX).map(|(_, unit)| unit).collect();
+    let mut domains: Vec<(String, usize)> = domains.into_iter().collect();
+    domains.sort_by_key(|(_, count)| Reverse(*count));
+    Known { units, domains: domains.into_iter().map(|(domain, _)| domain).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_told_the_nearest_units_with_their_days_and_all_domains() {
+        let unit = |number: usize, domain: &str, title: &str| BrainUnit {
+            id: UnitId::verbatim(format!("unit-{number:03}")),
+            title: title.to_owned(),
+            description: None,
+            domain: Domain::verbatim(domain),
+            last_modified: (number == 199).then(|| "2026-02-03T23:59:00Z".parse().unwrap()),
+        };
+        let mut units: Vec<BrainUnit> =
+            (0..198).map(|number| unit(number, "testing", "Something else")).collect();
+        units.push(unit(198, "alpha", "Another subject"));
+        units.push(unit(199, "messaging", "Renew the lease from a heartbeat"));
+        let known = select_by_shared_words(units, &["why does the lease need a heartbeat?".to_owned()]);
+        assert_eq!(known.units.len(), KNOWN_UNITS_MAX);
+        assert_eq!((known.units[0].id.as_str(), known.units[0].day.as_str()), ("unit-199", "2026-02-03"));
+        assert_eq!(known.units[1].day, "");
+        assert_eq!(known.domains, ["testing", "alpha", "messaging"], "also of units that are not listed");
+    }
 }

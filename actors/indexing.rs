@@ -91,7 +91,7 @@ impl StageWorker for IndexingWorker {
         let (queue, index) = (self.queue.clone(), self.index.clone());
         run_blocking(move || {
             let queue = queue.ok_or_else(|| Failure::retryable("there is no queue"))?;
-            compare(&queue, &index, claim.capture.id, findings)
+            compare(&queue, &index, &claim.capture, findings)
         })
         .await
     }

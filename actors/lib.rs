@@ -58,7 +58,7 @@ mod tests;
 
 pub use brain_view::{BrainView, merged_commits};
 pub use budget::{ApiBudget, ApiReservation};
-pub use extraction::select_known_units;
+pub use extraction::{BrainUnit, select_known_units};
 pub use health::ActorReport;
 pub use indexing::RefreshProgress;
 pub use mailbox::AskError;

@@ -152,9 +152,10 @@ impl Plan {
         })
     }
 
-    /// The branch that was made from this plan.
+    /// The branch that was made from this plan. A file that is only marked as replaced is no unit of it.
     pub(crate) fn branch_at(&self, proposed: Proposed) -> Branch {
-        Branch { name: proposed.branch, commit: proposed.commit.to_string(), units: self.files.len() as u32 }
+        let units = self.files.iter().map(|file| file.holds.len()).sum::<usize>();
+        Branch { name: proposed.branch, commit: proposed.commit.to_string(), units: units as u32 }
     }
 }
 
@@ -323,15 +324,23 @@ fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
     let more = text::demote_headings(&text::strip_hidden(candidate.body.trim()));
     let body = format!("{}\n\n## {title}\n\n{more}\n", document.body().trim_end());
     document.set_body(&body);
-    document.set("last_modified", &origin.stamp());
+    set_last_modified(document, origin);
     append(document, "sources", origin.source(candidate));
 }
 
 /// Marks a unit as replaced by another.
 fn retire(document: &mut Document, by: &UnitId, origin: &Origin<'_>) {
     document.set("status", &SUPERSEDED.into());
-    document.set("last_modified", &origin.stamp());
+    set_last_modified(document, origin);
     append(document, "related", mapping([("id", by.as_str().into()), ("relation", SUPERSEDED_BY.into())]));
+}
+
+/// Sets the time of the last change to that of the session, unless the unit was changed after it.
+fn set_last_modified(document: &mut Document, origin: &Origin<'_>) {
+    let changed = document.unit("").ok().and_then(|unit| unit.last_modified);
+    if changed.is_none_or(|changed| changed < origin.time) {
+        document.set("last_modified", &origin.stamp());
+    }
 }
 
 fn append(document: &mut Document, key: &str, value: Value) {
@@ -561,6 +570,23 @@ mod tests {
         );
         assert!(!document.as_str().contains("hidden") && !document.as_str().contains('\u{202e}'));
         assert_eq!(unit.created.unwrap().to_string(), "2026-11-20T14:12:33Z");
+    }
+
+    #[test]
+    fn an_addition_from_an_old_session_keeps_the_later_date() {
+        let text = "---\nid: pools\ntype: pattern\nlast_modified: 2026-02-03T10:00:00Z\n---\n\n# Pools\n\nBound them.\n";
+        let session = SessionId::verbatim("s1");
+        let after = |time: &str| {
+            let time = time.parse().unwrap();
+            let origin = Origin { by: "heuristic", project: None, session: &session, time };
+            let mut document = Document::parse(text).unwrap();
+            merge(&mut document, &candidate("Pools need a bound", "Measured."), &origin);
+            assert!(document.as_str().contains("Measured."), "{}", document.as_str());
+            retire(&mut document, &UnitId::verbatim("new"), &origin);
+            document.unit("pools.md").unwrap().last_modified.unwrap().to_string()
+        };
+        assert_eq!(after("2026-01-12T09:00:00Z"), "2026-02-03T10:00:00Z");
+        assert_eq!(after("2026-02-03T10:00:01Z"), "2026-02-03T10:00:01Z");
     }
 
     #[test]

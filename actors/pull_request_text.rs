@@ -6,7 +6,7 @@
 
 use jiff::Timestamp;
 use knowledge::name::file_stem;
-use knowledge::{Document, OverlapKind, text};
+use knowledge::{Candidate, Document, OverlapKind, text};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::pipeline::Findings;
@@ -17,9 +17,9 @@ pub(crate) const BODY_CHARS_MAX: usize = 65_536;
 /// The labels that a pull request gets, as far as the repository has them.
 pub(crate) const LABELS: [&str; 2] = ["nugget", "knowledge"];
 const TITLE_CHARS_MAX: usize = 100;
-const EXCERPT_CHARS_MAX: usize = 240;
-/// How many pieces of evidence are shown for one unit.
-const EXCERPTS_MAX: usize = 6;
+/// How many pieces of evidence are shown for one unit, and how much of each: enough to judge it at a glance.
+const EXCERPTS_MAX: usize = 3;
+const EXCERPT_CHARS_MAX: usize = 200;
 
 /// What a pull request says about its session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -48,15 +48,16 @@ pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str
     let added = new.iter().filter_map(|file| {
         let one = found.candidates.get(*file.holds.first()?)?;
         let link = link(&one.title, files, &file.path);
-        Some(unit_line(one.kind.as_str(), &link, domain_of(&file.path), one.confidence))
+        let line = unit_line(one.kind.as_str(), &link, domain_of(&file.path), one.confidence);
+        Some(with_quotes(line, one))
     });
-    body.section("Added", added.collect());
+    body.section("Added", added.flatten().collect());
     let merged = merged.iter().flat_map(|file| {
-        file.holds.iter().filter_map(|&number| found.candidates.get(number)).map(|one| {
+        file.holds.iter().filter_map(|&number| found.candidates.get(number)).flat_map(|one| {
             let (kind, unit) =
                 (escaped(one.kind.as_str(), 30), link(file_stem(&file.path), files, &file.path));
             let title = escaped(&one.title, TITLE_CHARS_MAX);
-            format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence)
+            with_quotes(format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence), one)
         })
     });
     body.section("Merged into units that are there", merged.collect());
@@ -77,19 +78,6 @@ pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str
     }
     let units = found.candidates.len();
     body.finish(&format!("{} of knowledge", counted(units, "unit")), summary, |fold| {
-        let evidence: Vec<String> = found
-            .candidates
-            .iter()
-            .filter(|one| !one.evidence.is_empty())
-            .flat_map(|one| {
-                let title = format!("- {}", escaped(&one.title, TITLE_CHARS_MAX));
-                let excerpts = one.evidence.iter().take(EXCERPTS_MAX);
-                let excerpts =
-                    excerpts.map(|evidence| format!("  - {}", code(&evidence.excerpt, EXCERPT_CHARS_MAX)));
-                std::iter::once(title).chain(excerpts).collect::<Vec<_>>()
-            })
-            .collect();
-        fold.details("What each unit is based on", &evidence);
         let skipped: Vec<String> = found
             .rejected
             .iter()
@@ -126,6 +114,14 @@ pub(crate) fn body_from_files(branch: &[(String, Vec<u8>)], summary: &Summary, f
 
 fn unit_line(kind: &str, link: &str, domain: &str, confidence: f64) -> String {
     format!("- **{}** {link} · {} · confidence {confidence:.2}", escaped(kind, 30), escaped(domain, 60))
+}
+
+/// The line of a unit, and below it what the session said that it rests on.
+fn with_quotes(line: String, one: &Candidate) -> Vec<String> {
+    let excerpts = one.evidence.iter().map(|evidence| evidence.excerpt.trim());
+    let quotes = excerpts.filter(|excerpt| !excerpt.is_empty()).take(EXCERPTS_MAX);
+    let quotes = quotes.map(|excerpt| format!("  - {}", code(excerpt, EXCERPT_CHARS_MAX)));
+    std::iter::once(line).chain(quotes).collect()
 }
 
 #[derive(Default)]
@@ -272,7 +268,7 @@ fn domain_of(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use knowledge::{Candidate, Evidence, Overlap, Rejected, UnitId};
+    use knowledge::{Evidence, Overlap, Rejected, UnitId};
     use proptest::prelude::*;
     use pulldown_cmark::{Event, Options, Parser, Tag};
 
@@ -339,28 +335,20 @@ mod tests {
         **Added**
 
         - **bug** [Acknowledge after the commit](https://github.com/me/brain/blob/0123abc/domains/messaging/bugs/acknowledge-after-the-commit.md) · messaging · confidence 0.75
+          - ` the message was lost `
         - **bug** [Leases beat time-outs](https://github.com/me/brain/blob/0123abc/domains/messaging/bugs/leases-beat-time-outs.md) · messaging · confidence 0.75
+          - ` we use a lease now `
 
         **Merged into units that are there**
 
         - **bug** Retries need jitter → [retry](https://github.com/me/brain/blob/0123abc/domains/messaging/patterns/retry.md) · confidence 0.75
+          - ` all came at once `
 
         **Superseded**
 
         - [use-a-timeout](https://github.com/me/brain/blob/0123abc/domains/messaging/patterns/use-a-timeout.md) by Leases beat time-outs
 
         **Skipped**: 1 candidate (at the end)
-
-        <details><summary>What each unit is based on</summary>
-
-        - Acknowledge after the commit
-          - ` the message was lost `
-        - Leases beat time-outs
-          - ` we use a lease now `
-        - Retries need jitter
-          - ` all came at once `
-
-        </details>
 
         <details><summary>What was skipped, and why</summary>
 
@@ -371,6 +359,20 @@ mod tests {
         Merge to keep these units, close to discard them.
         ");
         assert_eq!(crate::proposal::title(plan.time, false), "Knowledge from session 2026-11-20 14:12");
+    }
+
+    #[test]
+    fn a_unit_has_at_most_three_short_quotes() {
+        let excerpts = ["", "first", &"long ".repeat(100), "```\n<b>third</b> @octocat", "fourth"];
+        let evidence = |excerpt: &str| Evidence { line: "u".into(), excerpt: excerpt.into() };
+        let one = Candidate { evidence: excerpts.map(evidence).to_vec(), ..candidate("Title of it", "") };
+        let found = Findings { candidates: vec![one], ..Findings::default() };
+        let body = body(&found, &plan(vec![file("domains/d/bugs/a.md", false, &[0])]), &about("p"), FILES);
+        let quotes: Vec<&str> = body.lines().filter(|line| line.starts_with("  - ")).collect();
+        assert_eq!(quotes.len(), 3, "{body}");
+        assert_eq!(quotes[0], "  - ` first `");
+        assert!(quotes[1].chars().count() <= EXCERPT_CHARS_MAX + 8 && quotes[1].contains('…'), "{body}");
+        assert!(quotes[2].starts_with("  - ```` ") && !quotes[2].contains("@octocat"), "{body}");
     }
 
     #[test]

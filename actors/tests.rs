@@ -607,8 +607,10 @@ fn a_unit_that_a_later_session_adds_to_keeps_its_text() {
 #[test]
 fn a_unit_that_a_later_session_replaces_is_marked() {
     let bed = with_one_unit(Faults::none());
+    // Each line is a second later than the one before.
+    bed.say("s2", &["good morning"]);
     let capture = teach(&bed, "s2", "lesson two replaces lesson-of-s1");
-    assert_eq!((capture.state, capture.units), (State::Done, 2), "{capture:?}");
+    assert_eq!((capture.state, capture.units), (State::Done, 1), "as its commit says: {capture:?}");
     bed.git(&["merge", "-q", "--no-edit", &capture.branch.unwrap()]);
     let unit = |path: &str| {
         let text = bed.git(&["show", &format!("main:{path}")]);
@@ -624,6 +626,15 @@ fn a_unit_that_a_later_session_replaces_is_marked() {
     };
     assert_eq!(related(&old), [(new.id.to_string(), "superseded_by".to_owned())]);
     assert_eq!(related(&new), [(old.id.to_string(), "supersedes".to_owned())]);
+}
+
+#[test]
+fn a_session_that_is_not_later_than_a_unit_leaves_it_alone() {
+    let bed = with_one_unit(Faults::none());
+    let capture = teach(&bed, "s2", "lesson two replaces lesson-of-s1");
+    assert_eq!((capture.state, capture.units), (State::Done, 1), "{capture:?}");
+    let changes = bed.git(&["diff", "--name-status", "main", &capture.branch.unwrap()]);
+    assert_eq!(changes, "A\tdomains/testing/concepts/lesson-two-replaces-lesson-of-s1.md\n");
 }
 
 #[test]

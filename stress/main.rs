@@ -10,6 +10,7 @@ mod bench;
 mod benchmarks;
 mod client;
 mod delivery;
+mod extraction;
 mod faults;
 mod hooks;
 mod invariants;
@@ -49,6 +50,7 @@ Examples:
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
   cargo test --test stress -- bench precision --questions
+  cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
 Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";
@@ -95,6 +97,11 @@ enum Command {
     },
     /// Run benchmarks and storms, and write their figures to docs/benchmarks.md
     Benchmarks(benchmarks::BenchmarksArgs),
+    /// Measure how sessions are read, on transcripts of your own
+    Extraction {
+        #[command(subcommand)]
+        extraction: extraction::Extraction,
+    },
     /// Run the real Claude Code client with nugget against a scripted API
     Client(client::ClientArgs),
     /// Check what `serve` writes against the MCP schema and conformance suite; needs npm packages
@@ -155,6 +162,7 @@ fn main() -> ExitCode {
         Command::Hooks(args) => ("hooks", hooks::run(&args, &common.binary(), seed)),
         Command::Benchmarks(args) => ("benchmarks", benchmarks::run(&args, &common, seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
+        Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
         Command::Insert { path } => ("insert", hooks::insert(&path)),
         Command::Pass { what, path } => {
             ("pass", bench::transcript::run_pass(&what, &path).map(|()| serde_json::Value::Null))

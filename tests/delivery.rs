@@ -154,7 +154,10 @@ fn a_session_becomes_one_pull_request_that_lists_its_units() {
     for path in files.lines() {
         assert!(pull.body.contains(&format!("/{SLUG}/blob/{commit}/{path}")), "{}", pull.body);
     }
-    assert!(pull.body.contains("<summary>What each unit is based on</summary>"), "{}", pull.body);
+    // Below each unit stands what the session said.
+    let lines: Vec<&str> = pull.body.lines().collect();
+    let units: Vec<usize> = (0..lines.len()).filter(|&at| lines[at].starts_with("- **")).collect();
+    assert!(!units.is_empty() && units.iter().all(|at| lines[at + 1].starts_with("  - `")), "{}", pull.body);
     assert_eq!((sandbox.git(&["status", "--porcelain"]), sandbox.git(&["rev-parse", "HEAD"])), before);
     let status = sandbox.ok(["status"]);
     assert!(status.contains(capture["pull_url"].as_str().unwrap()), "{status}");

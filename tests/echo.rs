@@ -252,4 +252,10 @@ fn a_rule_that_contradicts_a_recalled_one_replaces_it() {
     let diff = fixture.sandbox.git(&["diff", &format!("main...{}", capture["branch"].as_str().unwrap())]);
     assert!(diff.contains("+title: Never run `importer-check --lane 3`"), "{diff}");
     assert!(diff.contains("+status: superseded"), "{diff}");
+    let message = fixture.sandbox.git(&["log", "-1", "--format=%B", capture["branch"].as_str().unwrap()]);
+    assert!(message.contains("1 unit of knowledge from the session"), "{message}");
+    assert_eq!(
+        capture["units"], 1,
+        "the unit that is marked as replaced is none of the session's: {capture}"
+    );
 }

@@ -6,16 +6,24 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use knowledge::Evidence;
 use knowledge::text::one_line;
-use transcript::{Conversation, Event, EventKind, ToolInput};
+use regex::Regex;
+use transcript::{ChoiceOption, Conversation, Event, EventKind, ToolInput};
 
 use crate::tool_output::reports_failure;
 
-const SUMMARY_CHARS_MAX: usize = 300;
+const SUMMARY_CHARS_MAX: usize = 200;
 const EDIT_CHARS_MAX: usize = 600;
 const OUTPUT_CHARS_MAX: usize = 1_000;
+/// Of what was only looked at: the model says itself what it found there.
+const LOOKED_AT_CHARS_MAX: usize = 300;
+/// Of a commit message or the text of a pull request: causes are often stated only there.
+const MESSAGE_CHARS_MAX: usize = 6_000;
+/// Of a subagent's report, which stands for the subagent's whole transcript.
+const REPORT_CHARS_MAX: usize = 24_000;
 /// Claude Code keeps at most 12 KiB of an output; this is nearly all of an error.
 const ERROR_CHARS_MAX: usize = 8_000;
 const PROSE_CHARS_MAX: usize = 12_000;
@@ -69,8 +77,9 @@ impl<'a> Condensed<'a> {
                 }
                 _ => None,
             };
-            let (head, body) = render_event(event, result.map(|&at| (at, &conversation.events[at].kind)));
-            let is_human = matches!(event.kind, EventKind::Human { .. });
+            let result = result.map(|&at| (at, &conversation.events[at].kind));
+            let (head, body) = render_event(event, result, conversation.cwd.as_deref().unwrap_or_default());
+            let is_human = event.kind.is_human();
             for (number, section) in split_text(&body, piece_tokens_max).into_iter().enumerate() {
                 let continued = if number == 0 { "" } else { " (continued)" };
                 let mut text = format!("[{}] {head}{continued}\n", at + 1);
@@ -143,6 +152,9 @@ impl<'a> Condensed<'a> {
         });
         let text = match &event.kind {
             EventKind::Human { text } | EventKind::Assistant { text } => text.clone(),
+            EventKind::Choice { question, answer, notes, .. } => {
+                format!("{answer} {notes} (asked: {question})")
+            }
             EventKind::ToolCall { summary, .. } => summary.clone(),
             EventKind::ToolResult { output, .. } => tail(output, EXCERPT_CHARS_MAX),
         };
@@ -152,10 +164,7 @@ impl<'a> Condensed<'a> {
 
     /// Whether a person wrote the transcript line with this uuid.
     pub(crate) fn is_human(&self, line: &str) -> bool {
-        self.conversation
-            .events
-            .iter()
-            .any(|event| event.line == line && matches!(event.kind, EventKind::Human { .. }))
+        self.conversation.events.iter().any(|event| event.line == line && event.kind.is_human())
     }
 
     fn summary_before(&self, part: &Part) -> Option<String> {
@@ -205,35 +214,148 @@ impl<'a> Condensed<'a> {
     }
 }
 
-/// The first line of an event without its number, and the text that is indented below it.
-fn render_event(event: &Event, result: Option<(usize, &EventKind)>) -> (String, String) {
+/// The first line of an event without its number, and the text that is indented below it. Paths in calls and results
+/// are relative to `cwd`, the session's folder.
+fn render_event(event: &Event, result: Option<(usize, &EventKind)>, cwd: &str) -> (String, String) {
     let by = if event.sidechain { "subagent " } else { "" };
     match &event.kind {
         EventKind::Human { text } => ("human:".to_owned(), text.clone()),
-        EventKind::Assistant { text } => (format!("{by}assistant:"), head_and_tail(text, PROSE_CHARS_MAX)),
-        EventKind::ToolCall { summary, input, by_human, .. } => {
+        EventKind::Choice { question, options, answer, notes, .. } => {
+            ("human, asked by the assistant:".to_owned(), render_choice(question, options, answer, notes))
+        }
+        EventKind::Assistant { text } => {
+            let chars_max = if event.sidechain { REPORT_CHARS_MAX } else { PROSE_CHARS_MAX };
+            (format!("{by}assistant:"), head_and_tail(text, chars_max))
+        }
+        EventKind::ToolCall { name, summary, input, by_human, .. } => {
             let by = if *by_human { "human ran " } else { by };
-            let mut body = render_edit(input);
+            let (head, mut body) = render_call(name, summary, input, cwd);
             let outcome = match result {
                 Some((at, EventKind::ToolResult { ok, exit_code, output, .. })) => {
-                    let (outcome, output) = render_result(*ok, *exit_code, output);
+                    let (outcome, output) = render_result(Some((name, input)), *ok, *exit_code, output, cwd);
                     body.push_str(&output);
                     format!("{outcome} [{}]", at + 1)
                 }
                 _ => "no result".to_owned(),
             };
-            (format!("{by}{} → {outcome}", one_line(summary, SUMMARY_CHARS_MAX)), body)
+            (format!("{by}{head} → {outcome}"), body)
         }
         EventKind::ToolResult { ok, exit_code, output, .. } => {
-            let (outcome, output) = render_result(*ok, *exit_code, output);
+            let (outcome, output) = render_result(None, *ok, *exit_code, output, cwd);
             (format!("{by}result of an earlier call: {outcome}"), output)
         }
     }
 }
 
-fn render_result(ok: bool, exit_code: Option<i32>, output: &str) -> (String, String) {
-    let failed = !ok || exit_code.is_some_and(|code| code != 0) || reports_failure(output);
-    let output = head_and_tail(output.trim(), if failed { ERROR_CHARS_MAX } else { OUTPUT_CHARS_MAX });
+/// A call in one line, and the text that it wrote: an edit, a commit message.
+fn render_call(name: &str, summary: &str, input: &ToolInput, cwd: &str) -> (String, String) {
+    let argument = match (&input.command, &input.subject, &input.file) {
+        (Some(command), _, _) => relative(command, cwd),
+        (None, Some(subject), Some(file)) => format!("{subject} in {}", relative(file, cwd)),
+        (None, Some(text), None) | (None, None, Some(text)) => relative(text, cwd),
+        (None, None, None) => return (one_line(summary, SUMMARY_CHARS_MAX), String::new()),
+    };
+    if input.command.is_some() && writes_to_people(&argument) && argument.chars().count() > SUMMARY_CHARS_MAX
+    {
+        let message: Vec<&str> = argument.lines().filter(|line| !is_client_trailer(line)).collect();
+        let head = format!("{name}: {}", one_line(&argument, SUMMARY_CHARS_MAX / 4));
+        return (head, head_and_tail(&message.join("\n"), MESSAGE_CHARS_MAX) + "\n");
+    }
+    (one_line(&format!("{name}: {argument}"), SUMMARY_CHARS_MAX), render_edit(input))
+}
+
+/// Whether a command writes a commit message or a text on a forge.
+fn writes_to_people(command: &str) -> bool {
+    static WRITES: LazyLock<Regex> = LazyLock::new(|| {
+        let expression = r"(?x) \bgit\s(?:[^\n|;&]*\s)?(?:commit|tag|notes)\b
+            | \b(?:gh|glab)\s+(?:pr|mr|issue|release)\s+(?:create|new|comment|note|edit|review|close|merge)\b
+            | \bgh\s+api\b[^\n]*\sbody=";
+        Regex::new(expression).expect("a constant expression")
+    });
+    WRITES.is_match(command)
+}
+
+/// Whether a command only shows files, folders or changes, as the tools for that do.
+fn only_looks(command: &str) -> bool {
+    static LOOKS: LazyLock<Regex> = LazyLock::new(|| {
+        let expression = r"^(?:cd|pwd|cat|bat|head|nl|sed\s+-n|ls|eza|tree|find|fd|grep|rg|wc|sort|uniq|echo|git\s+(?:--no-pager\s+)?(?:diff|status|branch))(?:\s|$)";
+        Regex::new(expression).expect("a constant expression")
+    });
+    let command = command.replace("2>&1", "");
+    command
+        .split(['|', ';', '&', '\n'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .all(|part| LOOKS.is_match(part))
+}
+
+/// Whether the client adds this line to commits and pull requests by itself.
+fn is_client_trailer(line: &str) -> bool {
+    line.starts_with("Co-Authored-By: Claude") || line.contains("Generated with [Claude Code]")
+}
+
+/// A text with the paths below the session's folder relative to it.
+fn relative(text: &str, cwd: &str) -> String {
+    // A short path is the root of a file system or a home folder's parent.
+    if cwd.matches(['/', '\\']).count() < 2 {
+        return text.to_owned();
+    }
+    text.replace(&format!("{cwd}/"), "").replace(&format!("{cwd}\\"), "")
+}
+
+/// A question with the options that were offered, of which `(x)` marks the chosen ones, and what the person said.
+fn render_choice(question: &str, options: &[ChoiceOption], answer: &str, notes: &str) -> String {
+    let mut text = format!("question: {question}\n");
+    for option in options {
+        let mark = if is_chosen(&option.label, options, answer) { "(x)" } else { "( )" };
+        let about = if option.description.is_empty() { "" } else { ": " };
+        text.push_str(&format!("{mark} {}{about}{}\n", option.label, option.description));
+    }
+    text.push_str(&format!("answer: {answer}"));
+    if !notes.is_empty() && notes != answer {
+        text.push_str(&format!("\nnotes: {notes}"));
+    }
+    text
+}
+
+/// Whether an option is the answer or in the list of labels that is the answer. Labels may contain commas.
+fn is_chosen(label: &str, options: &[ChoiceOption], answer: &str) -> bool {
+    if options.iter().any(|option| option.label == answer) {
+        return label == answer;
+    }
+    answer.starts_with(&format!("{label}, "))
+        || answer.ends_with(&format!(", {label}"))
+        || answer.contains(&format!(", {label}, "))
+}
+
+/// How a call ended, in a word, and what is shown of its output. `call` is its tool's name and input, if known.
+fn render_result(
+    call: Option<(&str, &ToolInput)>,
+    ok: bool,
+    exit_code: Option<i32>,
+    output: &str,
+    cwd: &str,
+) -> (String, String) {
+    // A file or a report may quote what a failed command prints.
+    let is_command = call.is_none_or(|(_, input)| input.command.is_some());
+    let failed = !ok || exit_code.is_some_and(|code| code != 0) || (is_command && reports_failure(output));
+    let chars_max = match call {
+        _ if failed => ERROR_CHARS_MAX,
+        Some(("Task" | "Agent", _)) => REPORT_CHARS_MAX,
+        Some(("Read" | "NotebookRead" | "Grep" | "Glob" | "LS" | "TodoWrite", _)) => LOOKED_AT_CHARS_MAX,
+        // That it succeeded is said already, and what was written is shown with the call.
+        Some(("Edit" | "MultiEdit" | "Write" | "NotebookEdit" | "TaskCreate" | "TaskUpdate", _)) => 0,
+        Some((_, ToolInput { command: Some(command), .. }))
+            if writes_to_people(command) || only_looks(command) =>
+        {
+            LOOKED_AT_CHARS_MAX
+        }
+        _ => OUTPUT_CHARS_MAX,
+    };
+    let output = match chars_max {
+        0 => String::new(),
+        chars_max => head_and_tail(relative(output, cwd).trim(), chars_max),
+    };
     let word = match (failed, exit_code) {
         (true, Some(code)) => format!("failed (exit {code})"),
         (true, None) => "failed".to_owned(),
@@ -242,14 +364,18 @@ fn render_result(ok: bool, exit_code: Option<i32>, output: &str) -> (String, Str
     (word, output)
 }
 
-/// The removed and the added lines of an edit, which are often the only record of a fix.
+/// The removed and the added lines of an edit, which are often the only record of a fix, without those at its
+/// beginning and end that stay.
 fn render_edit(input: &ToolInput) -> String {
+    let (Some(_), Some(new)) = (&input.file, &input.new) else { return String::new() };
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (input.old.as_deref().unwrap_or_default().lines().collect(), new.lines().collect());
+    let first = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let (old, new) = (&old[first..], &new[first..]);
+    let last = old.iter().rev().zip(new.iter().rev()).take_while(|(old, new)| old == new).count();
     let mut lines = String::new();
-    for (sign, text) in [('-', &input.old), ('+', &input.new)] {
-        let Some(text) = text.as_deref().filter(|text| input.file.is_some() && !text.is_empty()) else {
-            continue;
-        };
-        for line in head_and_tail(text, EDIT_CHARS_MAX).lines() {
+    for (sign, text) in [('-', &old[..old.len() - last]), ('+', &new[..new.len() - last])] {
+        for line in head_and_tail(&text.join("\n"), EDIT_CHARS_MAX).lines() {
             lines.push_str(&format!("{sign} {line}\n"));
         }
     }
@@ -372,6 +498,40 @@ mod tests {
     }
 
     #[test]
+    fn a_choice_is_shown_with_its_question_options_and_notes() {
+        let option = |label: &str, description: &str| ChoiceOption {
+            label: label.to_owned(),
+            description: description.to_owned(),
+        };
+        let choice = |answer: &str, notes: &str| EventKind::Choice {
+            question: "Where do we cache?".to_owned(),
+            header: "Cache".to_owned(),
+            options: vec![option("Redis, shared", "One more server."), option("In memory", "")],
+            answer: answer.to_owned(),
+            notes: notes.to_owned(),
+        };
+        let conversation = conversation(vec![
+            choice("In memory", "one server\nfor now"),
+            choice("Redis, shared, In memory", ""),
+            choice("neither: the database is fast enough", ""),
+        ]);
+        let condensed = Condensed::new(&conversation, 1_000);
+        assert_eq!(
+            condensed.text(&(0..1)),
+            "[1] human, asked by the assistant:\n  question: Where do we cache?\n  ( ) Redis, shared: One more server.\n  (x) In memory\n  answer: In memory\n  notes: one server\n  for now\n"
+        );
+        assert!(condensed.pieces[1].text.contains("(x) Redis, shared:"), "{}", condensed.pieces[1].text);
+        assert!(condensed.pieces[1].text.contains("(x) In memory"), "{}", condensed.pieces[1].text);
+        assert!(!condensed.pieces[2].text.contains("(x)"), "{}", condensed.pieces[2].text);
+        assert!(condensed.is_human("line-2") && condensed.pieces[2].starts_turn);
+        let evidence = condensed.evidence(&(0..3), 1).unwrap();
+        assert_eq!(
+            (evidence.line.as_str(), evidence.excerpt.as_str()),
+            ("line-0", "In memory one server for now (asked: Where do we cache?)")
+        );
+    }
+
+    #[test]
     fn outputs_are_cut_and_errors_are_kept() {
         let long: String = (0..700).map(|n| format!("row {n}\n")).collect();
         let conversation = conversation(vec![
@@ -388,6 +548,83 @@ mod tests {
         );
         assert!(good.len() < 1_500, "{}", good.len());
         assert!(bad.lines().count() == 702 && bad.starts_with("[before this part]"), "{bad}");
+    }
+
+    /// What the model is shown of a call in a session in `/home/dev/shop`, and of its result.
+    fn shown(name: &str, input: ToolInput, ok: bool, output: &str) -> String {
+        let call = EventKind::ToolCall {
+            id: "a".into(),
+            name: name.into(),
+            summary: String::new(),
+            input,
+            by_human: false,
+        };
+        let result = EventKind::ToolResult { id: "a".into(), ok, exit_code: None, output: output.into() };
+        let conversation =
+            Conversation { cwd: Some("/home/dev/shop".into()), ..conversation(vec![call, result]) };
+        Condensed::new(&conversation, 100_000).text(&(0..1))
+    }
+
+    #[test]
+    fn a_report_is_kept_and_what_was_only_looked_at_is_cut() {
+        let long: String = (0..1_500).map(|n| format!("/home/dev/shop/src/row_{n}.rs\n")).collect();
+        let file = |path: &str| ToolInput { file: Some(path.into()), ..ToolInput::default() };
+        let subject = |text: &str| ToolInput { subject: Some(text.into()), ..ToolInput::default() };
+        let command = |text: &str| ToolInput { command: Some(text.into()), ..ToolInput::default() };
+        let report = shown("Task", subject("Find the rows"), true, &long);
+        assert!(
+            report.starts_with("[1] Task: Find the rows → ok [2]\n") && report.contains("src/row_750.rs")
+        );
+        assert!(!report.contains("/home/dev"), "paths are relative");
+        for (name, input) in [
+            ("Read", file("/home/dev/shop/src/row_1.rs")),
+            ("Grep", ToolInput { file: Some("/home/dev/shop/src".into()), ..subject("row") }),
+            ("Bash", command("cd /home/dev/shop && rg -n row src 2>&1 | head -50")),
+            ("Bash", command("git commit -m 'Add rows'")),
+        ] {
+            let text = shown(name, input.clone(), true, &long);
+            assert!(text.len() < 600 && text.contains("left out"), "{text}");
+            let failed = shown(name, input, false, &long);
+            assert!(failed.len() > 5_000 && failed.contains("→ failed [2]"), "{failed}");
+        }
+        let tested = shown("Bash", command("cargo test | grep row"), true, &long);
+        assert!((900..1_500).contains(&tested.len()), "{tested}");
+        let read = shown("Read", file("/home/dev/shop/tests/a.rs"), true, "--- FAIL: a name in a file");
+        assert!(read.starts_with("[1] Read: tests/a.rs → ok [2]\n"), "{read}");
+        let grep =
+            shown("Grep", ToolInput { file: Some("/home/dev/shop/src".into()), ..subject("row") }, true, "");
+        assert_eq!(grep, "[1] Grep: row in src → ok [2]\n");
+    }
+
+    #[test]
+    fn messages_to_people_are_kept_whole() {
+        let cause = "The lease ran out before the upload ended, because the clock counts sleep. ".repeat(20);
+        for head in
+            ["git add -A && git commit -m \"$(cat <<'EOF'", "gh pr create --title Fix --body \"$(cat <<'EOF'"]
+        {
+            let command = format!(
+                "{head}\nRenew the lease\n\n{cause}\nThe end.\n\n🤖 Generated with [Claude Code](https://claude.com/claude-code)\n\nCo-Authored-By: Claude <noreply@anthropic.com>\nEOF\n)\""
+            );
+            let input = ToolInput { command: Some(command), ..ToolInput::default() };
+            let text = shown("Bash", input, true, "[main 0a1b2c3] Renew the lease");
+            assert!(text.contains(&cause.trim()[..]) && text.contains("The end.\n"), "{text}");
+            assert!(text.contains("→ ok [2]\n") && text.contains("[main 0a1b2c3] Renew the lease"), "{text}");
+            assert!(!text.contains("Generated with") && !text.contains("Co-Authored-By"), "{text}");
+        }
+        let other = ToolInput { command: Some(format!("psql -c '{cause}'")), ..ToolInput::default() };
+        assert!(shown("Bash", other, true, "").len() < 300);
+    }
+
+    #[test]
+    fn an_edit_shows_the_lines_that_change() {
+        let input = ToolInput {
+            file: Some("/home/dev/shop/src/a.rs".into()),
+            old: Some("fn a() {\n    one();\n    two();\n}".into()),
+            new: Some("fn a() {\n    one();\n    lock();\n    two();\n}".into()),
+            ..ToolInput::default()
+        };
+        let text = shown("Edit", input, true, "The file /home/dev/shop/src/a.rs has been updated.");
+        assert_eq!(text, "[1] Edit: src/a.rs → ok [2]\n  +     lock();\n  \n");
     }
 
     #[test]

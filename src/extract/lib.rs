@@ -83,15 +83,15 @@ pub trait Extractor: Send + Sync {
 pub struct ExtractionContext {
     /// Accounts for model calls and saves their answers.
     pub ledger: Arc<dyn Ledger>,
-    /// The nearest units of the brain, the nearest first. Relations may point only to these.
-    pub known: Vec<KnownUnit>,
+    /// What the brain has already.
+    pub known: Known,
     /// The time since this capture was first tried.
     pub waited: Duration,
 }
 
 impl Default for ExtractionContext {
     fn default() -> Self {
-        Self { ledger: Arc::new(NoLedger), known: Vec::new(), waited: Duration::ZERO }
+        Self { ledger: Arc::new(NoLedger), known: Known::default(), waited: Duration::ZERO }
     }
 }
 
@@ -104,6 +104,15 @@ impl fmt::Debug for ExtractionContext {
     }
 }
 
+/// What a model is told of the brain.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Known {
+    /// The nearest units, the nearest first. Relations may point only to these.
+    pub units: Vec<KnownUnit>,
+    /// The domains of all units, the most used first.
+    pub domains: Vec<String>,
+}
+
 /// A unit of the brain, as a model is shown it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownUnit {
@@ -113,6 +122,8 @@ pub struct KnownUnit {
     pub title: String,
     /// One sentence; empty if the unit has none.
     pub description: String,
+    /// The day of its last change, such as `2026-02-03`; empty if it is not known.
+    pub day: String,
 }
 
 /// The result of one conversation.

@@ -18,7 +18,7 @@ use crate::condense::{Condensed, Part, estimate_tokens};
 use crate::filter::{self, reject};
 use crate::ledger::{Ledger, LedgerError, Reserved, Spending};
 use crate::parse::{self, ParsedAnswer};
-use crate::{Error, Extraction, ExtractionContext, KnownUnit, prompt};
+use crate::{Error, Extraction, ExtractionContext, Known, prompt};
 
 /// A way to ask a model.
 #[async_trait]
@@ -54,6 +54,14 @@ pub struct Question {
     pub user: String,
     /// The longest answer that is accepted, in tokens.
     pub output_tokens_max: u32,
+}
+
+impl Question {
+    /// About how many tokens it has, with the instructions and the tool.
+    pub fn estimated_tokens(&self) -> usize {
+        let texts = [self.system, &self.tool.schema.to_string(), &self.user];
+        texts.into_iter().map(estimate_tokens).sum()
+    }
 }
 
 /// What a backend returned, and what it cost.
@@ -305,7 +313,7 @@ impl ModelExtractor {
                 }
             };
             let parsed = match answer {
-                Ok(value) => parse::parse_answer(value, condensed, part, &context.known),
+                Ok(value) => parse::parse_answer(value, condensed, part, &context.known.units),
                 Err(BackendError::Malformed(message)) => Err(message),
                 Err(BackendError::Busy { message, retry_after }) => {
                     let retry_after = retry_after.or_else(|| self.lock_backoff().next_backoff());
@@ -374,11 +382,8 @@ impl ModelExtractor {
 
     /// The most that a question may cost, as far as the estimate of its length is right.
     fn estimate_cost(&self, question: &Question) -> Spending {
-        let tool = question.tool.schema.to_string();
-        let input_tokens =
-            estimate_tokens(question.system) + estimate_tokens(&tool) + estimate_tokens(&question.user);
         let usage = Usage {
-            input_tokens: input_tokens as u64,
+            input_tokens: question.estimated_tokens() as u64,
             output_tokens: u64::from(question.output_tokens_max),
             ..Usage::default()
         };
@@ -393,7 +398,7 @@ impl ModelExtractor {
 }
 
 /// Builds the questions that a model would be asked about a session, one for each part, without asking them.
-pub fn build_questions(conversation: &Conversation, known: &[KnownUnit], limits: Limits) -> Vec<Question> {
+pub fn build_questions(conversation: &Conversation, known: &Known, limits: Limits) -> Vec<Question> {
     let condensed = Condensed::new(conversation, limits.part_tokens / 2);
     let parts = condensed.parts(limits.part_tokens);
     let count = parts.len();
@@ -408,7 +413,7 @@ fn build_question(
     condensed: &Condensed<'_>,
     part: &Part,
     place: (usize, usize),
-    known: &[KnownUnit],
+    known: &Known,
     limits: Limits,
 ) -> Question {
     // Redacted as a whole, because it also holds what people have written into the brain.

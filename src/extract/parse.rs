@@ -295,6 +295,7 @@ mod tests {
             id: "worker-pools".into(),
             title: "Worker pools".into(),
             description: String::new(),
+            day: String::new(),
         }];
         parse_answer(answer, &condensed, &(0..2), &known)
     }

@@ -27,7 +27,7 @@ pub(crate) struct RecalledText(Vec<(Words, String)>);
 impl RecalledText {
     /// Collects the recalled lines, and each pair of adjacent lines.
     pub(crate) fn from_conversation(conversation: &Conversation) -> Self {
-        let lines = conversation.recalled.iter().flat_map(|text| {
+        let lines = conversation.recalled.iter().chain(&conversation.hook_texts).flat_map(|text| {
             let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
             // A lesson may span a title and the line below it.
             let pairs = lines.windows(2).map(|pair| pair.join("\n")).collect::<Vec<_>>();

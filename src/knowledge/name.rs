@@ -99,7 +99,14 @@ impl SessionId {
 /// The result is never the name of a Windows device, nor a name that a brain reserves.
 pub fn slug(text: &str) -> String {
     let mut slug = String::with_capacity(text.len().min(SLUG_BYTES_MAX));
-    for c in text.nfkd() {
+    // The sign of "micro" is written with a u where there is no other: 9 µs is not 9 s.
+    let followed = text.chars().zip(text.chars().skip(1).chain([' ']));
+    let chars = followed.map(|(c, next)| match c {
+        '\u{b5}' => 'u',
+        '\u{3bc}' if next.is_ascii_alphabetic() => 'u',
+        c => c,
+    });
+    for c in chars.nfkd() {
         if slug.len() > 4 * SLUG_BYTES_MAX {
             break;
         }
@@ -113,6 +120,13 @@ pub fn slug(text: &str) -> String {
     }
     let slug = cut_at_hyphen(slug.trim_end_matches('-'), SLUG_BYTES_MAX).to_owned();
     if is_reserved(&slug) { format!("{slug}-unit") } else { slug }
+}
+
+/// The name of the last folder of a path, which may come from another operating system.
+pub fn folder_name(path: &str) -> Option<&str> {
+    // On Unix a backslash may be part of a name.
+    let is_windows = path.starts_with("\\\\") || path.as_bytes().get(1) == Some(&b':');
+    path.rsplit(|c| c == '/' || (is_windows && c == '\\')).find(|part| !part.is_empty())
 }
 
 /// The name of a markdown file without its ending: `worker-pools` for `domains/coding/patterns/worker-pools.md`.
@@ -165,6 +179,22 @@ mod tests {
         check("NUL", "nul-unit");
         check("com1", "com1-unit");
         check("index", "index-unit");
+        check("The lock takes 9 \u{b5}s", "the-lock-takes-9-us");
+        check("The lock takes 9 \u{3bc}s", "the-lock-takes-9-us");
+    }
+
+    #[test]
+    fn a_folder_is_named_as_on_its_own_system() {
+        let check = |path: &str, name: Option<&str>| assert_eq!(folder_name(path), name, "{path}");
+        check("/home/dev/shop", Some("shop"));
+        check("/home/dev/shop/", Some("shop"));
+        check(r"/home/dev/a\b", Some(r"a\b"));
+        check(r"C:\Users\dev\shop", Some("shop"));
+        check(r"C:\Users\dev\shop\", Some("shop"));
+        check(r"\\server\share\shop", Some("shop"));
+        check("C:/Users/dev/shop", Some("shop"));
+        check("/", None);
+        check("", None);
     }
 
     #[test]

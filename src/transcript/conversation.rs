@@ -39,19 +39,19 @@ pub struct Conversation {
     pub ended: Option<Timestamp>,
     /// What happened, in the order of the file.
     pub events: Vec<Event>,
-    /// What nugget and other hooks added to the session. It was not learned there, so it is no event,
-    /// but an extractor needs it to distinguish recalled from new knowledge.
+    /// What nugget told the session. It was not learned there, so it is no event, but an extractor needs it
+    /// to distinguish recalled from new knowledge.
     #[serde(default)]
     pub recalled: Vec<String>,
+    /// What hooks other than nugget's added to the session, which was not learned there either.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hook_texts: Vec<String>,
 }
 
 impl Conversation {
-    /// The texts that people typed, in order.
+    /// What people said, in order: the texts that they typed, their answers and the notes on these.
     pub fn human_words(&self) -> impl Iterator<Item = &str> {
-        self.events.iter().filter_map(|event| match &event.kind {
-            EventKind::Human { text } => Some(text.as_str()),
-            _ => None,
-        })
+        self.events.iter().flat_map(|event| event.kind.human_words())
     }
 }
 
@@ -82,7 +82,22 @@ pub enum EventKind {
         /// The words.
         text: String,
     },
-    /// An answer of the model.
+    /// A person's answer to a question of the model (`AskUserQuestion`), in place of the call and its result.
+    Choice {
+        /// What the model asked.
+        question: String,
+        /// The question's subject in a word or two.
+        header: String,
+        /// The answers that the model offered.
+        options: Vec<ChoiceOption>,
+        /// What the person answered: the label of an option, several of them joined by `, `, or the person's
+        /// own words, never shortened.
+        answer: String,
+        /// What the person added to the answer; empty if nothing, and never shortened.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        notes: String,
+    },
+    /// An answer of the model, or what a subagent or a background task reported to it.
     Assistant {
         /// The answer.
         text: String,
@@ -112,6 +127,34 @@ pub enum EventKind {
         /// The output; of a long one the head and the tail.
         output: String,
     },
+}
+
+impl EventKind {
+    /// What a person said in it; nothing if it was not done by a person.
+    pub fn human_words(&self) -> impl Iterator<Item = &str> {
+        let words = match self {
+            Self::Human { text } => [text.as_str(), ""],
+            Self::Choice { answer, notes, .. } if answer.trim() == notes.trim() => [answer.as_str(), ""],
+            Self::Choice { answer, notes, .. } => [answer.as_str(), notes.as_str()],
+            Self::Assistant { .. } | Self::ToolCall { .. } | Self::ToolResult { .. } => ["", ""],
+        };
+        words.into_iter().filter(|words| !words.is_empty())
+    }
+
+    /// Whether a person said it.
+    pub fn is_human(&self) -> bool {
+        matches!(self, Self::Human { .. } | Self::Choice { .. })
+    }
+}
+
+/// One of the answers that the model offered with a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChoiceOption {
+    /// A few words, which are the answer if the person chose it.
+    pub label: String,
+    /// What the choice would mean.
+    #[serde(default)]
+    pub description: String,
 }
 
 /// The parts of a tool's input that say what was done, each cut to a few kilobytes.

@@ -26,12 +26,15 @@ mod exclude;
 mod ignore;
 mod json_scan;
 mod line;
+mod question;
 mod reader;
 pub mod redact;
 
 pub use self::ignore::Ignore;
 pub use clean::clean;
-pub use conversation::{Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput};
+pub use conversation::{
+    ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
+};
 pub use discover::{FOUND_MAX, FileStamp, Head, client_folder, discover, read_head};
 pub use exclude::Exclude;
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};

@@ -1,10 +1,12 @@
 //! Classifies one line of a transcript and adds its events to the conversation.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
 
 use jiff::Timestamp;
+use knowledge::name::folder_name;
 use knowledge::text::one_line;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,16 +15,22 @@ use crate::clean::{self, Unclosed};
 use crate::conversation::{Conversation, Event, EventKind, ToolInput};
 use crate::ignore::Ignore;
 use crate::json_scan;
+use crate::question::{self, Question};
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
+/// A subagent's report is all that is read of its work.
+const REPORT_BYTES_MAX: usize = 32 << 10;
 const ASSISTANT_BYTES_MAX: usize = 64 << 10;
-const COMMAND_BYTES_MAX: usize = 4 << 10;
+/// A commit message or the text of a pull request is part of a command.
+const COMMAND_BYTES_MAX: usize = 8 << 10;
 const EDIT_BYTES_MAX: usize = 2 << 10;
 const RECALLED_BYTES_MAX: usize = 16 << 10;
 const RECALLED_COUNT_MAX: usize = 64;
 /// When everything but human words has grown to this many bytes, later texts are cut to a line each.
 const KEPT_BYTES_MAX: usize = 48 << 20;
 const KIND_BYTES_MAX: usize = 64;
+/// How a message begins that a subagent or a command in the background has ended.
+const NOTIFICATION: &str = "<task-notification>";
 const IGNORED_OUTPUT: &str = "[left out: .nuggetignore]";
 
 /// The class of a line.
@@ -46,6 +54,12 @@ pub(crate) struct LineReader {
     ignore: Ignore,
     /// Ids of calls about files that must not be read.
     ignored_calls: HashSet<String>,
+    /// What the person was asked, by the id of the call.
+    questions: HashMap<String, Vec<Question>>,
+    /// Ids of calls of subagents.
+    agent_calls: HashSet<String>,
+    /// Hashes of the notifications that were read.
+    notifications: HashSet<u64>,
 }
 
 /// The fields of a line that are used. All are raw, so that a field of an unexpected type costs only
@@ -148,17 +162,22 @@ impl LineReader {
         {
             self.ignore = ignore(Path::new(cwd.as_ref()));
             let cwd = clean::clean(&cwd);
-            conversation.project =
-                cwd.rsplit(['/', '\\']).find(|part| !part.is_empty()).map(|part| one_line(part, 100));
+            conversation.project = folder_name(&cwd).map(|name| one_line(name, 100));
             conversation.cwd = Some(cwd);
         }
         let known = is_known(&uuid);
         let content = self.read(&kind, &line, &uuid);
         // Recalled texts are collected from known lines too: the answer may be before the new part, and
         // its repetition within it.
-        for text in content.recalled {
-            if conversation.recalled.len() < RECALLED_COUNT_MAX && !conversation.recalled.contains(&text) {
-                conversation.recalled.push(text);
+        let told = [
+            (&mut conversation.recalled, content.recalled),
+            (&mut conversation.hook_texts, content.hook_texts),
+        ];
+        for (kept, new) in told {
+            for text in new {
+                if kept.len() < RECALLED_COUNT_MAX && !kept.contains(&text) {
+                    kept.push(text);
+                }
             }
         }
         if let Some(id) = string(line.session_id).filter(|id| !id.is_empty()) {
@@ -175,7 +194,7 @@ impl LineReader {
             conversation.started = Some(conversation.started.map_or(at, |first| first.min(at)));
             conversation.ended = Some(conversation.ended.map_or(at, |last| last.max(at)));
         }
-        let sidechain = flag(line.is_sidechain);
+        let sidechain = content.by_subagent || flag(line.is_sidechain);
         conversation.events.extend(content.events.into_iter().map(|kind| Event {
             line: uuid.clone().into_owned(),
             at,
@@ -194,7 +213,7 @@ impl LineReader {
         match kind {
             "user" => self.read_user(line, uuid),
             "assistant" => self.read_assistant(line),
-            "attachment/queued_command" => read_queued(line),
+            "attachment/queued_command" => self.read_queued(line),
             _ => read_hook(line),
         }
     }
@@ -248,12 +267,56 @@ impl LineReader {
                 id,
                 ok: !output.contains("Exit code "),
                 exit_code: None,
-                output: self.output(output.trim()),
+                output: self.output(output.trim(), OUTPUT_BYTES_MAX),
             };
             return LineContent::one(what);
         }
+        if start.starts_with(NOTIFICATION) {
+            return self.read_notification(start);
+        }
+        if let Some(words) = command_words(start).filter(|_| nonhuman_origin(line).is_none()) {
+            return human_content(&words);
+        }
         if let Some(kind) = nonhuman_kind(line, start) {
             return LineContent::empty(skipped(kind));
+        }
+        human_content(&text)
+    }
+
+    /// Reads what a subagent or a command in the background reported. The client may write it twice: when it arrives
+    /// while the model works, and when the model gets it.
+    fn read_notification(&mut self, text: &str) -> LineContent {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        if !self.notifications.insert(hasher.finish()) {
+            return LineContent::empty(skipped("user/task_notification"));
+        }
+        let summary = clean::element_text(text, "summary").unwrap_or_default().trim();
+        // The report may contain such an element itself.
+        let result = text.split_once("<result>").and_then(|(_, rest)| rest.rsplit_once("</result>"));
+        let report = [summary, result.map(|(result, _)| result.trim()).unwrap_or_default()].join("\n");
+        let mut read = LineContent::empty(skipped("user/task_notification"));
+        read.by_subagent = true;
+        self.push_assistant(report.trim(), &mut read);
+        read
+    }
+
+    /// Reads what a person typed while the model worked, or what a subagent reported, which the client stores as an
+    /// attachment.
+    fn read_queued(&mut self, line: &Line<'_>) -> LineContent {
+        let field = |name: &str| {
+            line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), name))
+        };
+        let is_typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
+        let mut text = field("prompt").and_then(json_scan::text).unwrap_or_default();
+        for block in blocks(field("prompt")) {
+            text.push_str(&string(block.text).unwrap_or_default());
+        }
+        if text.trim_start().starts_with(NOTIFICATION) {
+            return self.read_notification(&text);
+        }
+        if !is_typed || flag(line.is_meta) || nonhuman_kind(line, text.trim_start()).is_some() {
+            return LineContent::empty(skipped("attachment/queued_command"));
         }
         human_content(&text)
     }
@@ -275,11 +338,11 @@ impl LineReader {
             return;
         }
         let failed = flag(block.is_error);
+        if self.read_answers(&id, line.tool_use_result, &text, read) {
+            return;
+        }
         // A refusal contains what the person said instead: the most informative words of a session.
-        if failed
-            && text.starts_with("The user doesn't want to")
-            && let Some((_, words)) = text.split_once("the user said:\n")
-        {
+        if let Some(words) = refusal_words(&text).filter(|_| failed) {
             read.events.push(EventKind::Human { text: clean::clean(words) });
             return;
         }
@@ -294,12 +357,39 @@ impl LineReader {
         let exit_code = exit_code(&text);
         let text = text.strip_prefix("<tool_use_error>").unwrap_or(&text);
         let text = text.strip_suffix("</tool_use_error>").unwrap_or(text);
+        let bytes_max =
+            if self.agent_calls.contains(id.as_ref()) { REPORT_BYTES_MAX } else { OUTPUT_BYTES_MAX };
         read.events.push(EventKind::ToolResult {
             id: id.into_owned(),
             ok: !failed && !interrupted,
             exit_code: if failed { exit_code } else { None },
-            output: self.output(text),
+            output: self.output(text, bytes_max),
         });
+    }
+
+    /// Reads what the person answered to the model's questions; false if the call asked the person nothing.
+    fn read_answers(&self, id: &str, result: Option<&RawValue>, text: &str, read: &mut LineContent) -> bool {
+        let Some(questions) = self.questions.get(id) else { return false };
+        let result = result.map(|result| result.get().as_bytes());
+        let choices = question::choices(questions, result, text);
+        let words = refusal_words(text);
+        if text.starts_with("<tool_use_error>") {
+            // The person never saw the questions.
+            read.if_empty = skipped("user/question_error");
+        } else if choices.is_empty() {
+            // What the person says instead, there or next, is about the questions.
+            let subject = question::asked(questions);
+            read.events.push(EventKind::ToolCall {
+                id: id.to_owned(),
+                name: question::TOOL.to_owned(),
+                summary: one_line(&format!("{}: {subject}", question::TOOL), 200),
+                input: ToolInput { subject: Some(subject), ..ToolInput::default() },
+                by_human: false,
+            });
+        }
+        read.events.extend(choices);
+        read.events.extend(words.map(|words| EventKind::Human { text: clean::clean(words) }));
+        true
     }
 
     fn read_assistant(&mut self, line: &Line<'_>) -> LineContent {
@@ -351,6 +441,17 @@ impl LineReader {
             read.if_empty = LineOutcome::Own;
             return;
         }
+        // The questions are kept with their answers.
+        if name == question::TOOL
+            && let Some(questions) = input.map(question::questions).filter(|questions| !questions.is_empty())
+        {
+            self.questions.insert(id.into_owned(), questions);
+            read.if_empty = skipped("assistant/question");
+            return;
+        }
+        if matches!(name.as_ref(), "Task" | "Agent") {
+            self.agent_calls.insert(id.clone().into_owned());
+        }
         let subject = ["pattern", "query", "url", "description", "prompt", "skill", "subject"];
         let mut input = ToolInput {
             file: ["file_path", "notebook_path", "path"].iter().find_map(|name| field(name, 1 << 10)),
@@ -376,8 +477,8 @@ impl LineReader {
         read.events.push(EventKind::ToolCall { id: id.into_owned(), name, summary, input, by_human: false });
     }
 
-    fn output(&mut self, text: &str) -> String {
-        let output = clean::clean_and_cut(text, self.allowed_bytes(OUTPUT_BYTES_MAX));
+    fn output(&mut self, text: &str, bytes_max: usize) -> String {
+        let output = clean::clean_and_cut(text, self.allowed_bytes(bytes_max));
         self.kept_bytes += output.len();
         output
     }
@@ -391,12 +492,17 @@ impl LineReader {
 struct LineContent {
     events: Vec<EventKind>,
     recalled: Vec<String>,
+    /// What hooks other than nugget's added to the session.
+    hook_texts: Vec<String>,
+    /// Whether a subagent did it, although the line is in the transcript of the session.
+    by_subagent: bool,
     if_empty: LineOutcome,
 }
 
 impl LineContent {
     fn empty(if_empty: LineOutcome) -> Self {
-        Self { events: Vec::new(), recalled: Vec::new(), if_empty }
+        let (events, recalled, hook_texts) = (Vec::new(), Vec::new(), Vec::new());
+        Self { events, recalled, hook_texts, by_subagent: false, if_empty }
     }
 
     fn one(event: EventKind) -> Self {
@@ -420,6 +526,13 @@ fn human_content(text: &str) -> LineContent {
     }
 }
 
+/// What a person typed after the name of a slash command, with the name; `None` if nothing.
+fn command_words(start: &str) -> Option<String> {
+    let name = clean::element_text(start, "command-name").filter(|_| start.starts_with("<command-"))?;
+    let words = clean::element_text(start, "command-args")?.trim();
+    words.contains(char::is_alphabetic).then(|| format!("{} {words}", name.trim()))
+}
+
 /// The kind under which the line is counted, if it was not written by a person.
 fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
     const ELEMENTS: [(&str, &str); 7] = [
@@ -427,13 +540,16 @@ fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
         ("<command-message>", "user/command"),
         ("<command-args>", "user/command"),
         ("<local-command-", "user/local_command"),
-        ("<task-notification>", "user/task_notification"),
+        (NOTIFICATION, "user/task_notification"),
         ("[Request interrupted by user", "user/interrupted"),
         ("This session is being continued from a previous conversation", "user/compact_summary"),
     ];
-    if let Some((_, kind)) = ELEMENTS.iter().find(|(mark, _)| start.starts_with(mark)) {
-        return Some(kind);
-    }
+    let element = ELEMENTS.iter().find(|(mark, _)| start.starts_with(mark));
+    element.map(|(_, kind)| *kind).or_else(|| nonhuman_origin(line))
+}
+
+/// The kind under which the line is counted, if the client says that no person wrote it.
+fn nonhuman_origin(line: &Line<'_>) -> Option<&'static str> {
     let origin = line
         .origin
         .and_then(|origin| json_scan::value_of(origin.get().as_bytes(), "kind"))
@@ -453,23 +569,7 @@ fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
     flag(line.is_sidechain).then_some("user/subagent_prompt")
 }
 
-/// Reads what a person typed while the model worked, which the client stores as an attachment.
-fn read_queued(line: &Line<'_>) -> LineContent {
-    let field = |name: &str| {
-        line.attachment.and_then(|attachment| json_scan::value_of(attachment.get().as_bytes(), name))
-    };
-    let is_typed = field("commandMode").and_then(json_scan::text).is_none_or(|mode| mode == "prompt");
-    let mut text = field("prompt").and_then(json_scan::text).unwrap_or_default();
-    for block in blocks(field("prompt")) {
-        text.push_str(&string(block.text).unwrap_or_default());
-    }
-    if !is_typed || flag(line.is_meta) || nonhuman_kind(line, text.trim_start()).is_some() {
-        return LineContent::empty(skipped("attachment/queued_command"));
-    }
-    human_content(&text)
-}
-
-/// Reads the output of a hook, nugget's or another: it was not learned in this session.
+/// Reads the output of a hook, nugget's or another's: it was not learned in this session.
 fn read_hook(line: &Line<'_>) -> LineContent {
     let mut read = LineContent::empty(LineOutcome::Own);
     let content =
@@ -478,13 +578,14 @@ fn read_hook(line: &Line<'_>) -> LineContent {
         let one = json_scan::text(content).map(|text| vec![text]);
         one.or_else(|| serde_json::from_slice::<Vec<String>>(content).ok())
     });
-    read.recalled.extend(
-        texts
-            .into_iter()
-            .flatten()
-            .filter(|text| !text.trim().is_empty())
-            .map(|text| clean::clean_and_cut(&text, RECALLED_BYTES_MAX)),
-    );
+    let texts = texts
+        .into_iter()
+        .flatten()
+        .filter(|text| !text.trim().is_empty())
+        .map(|text| clean::clean_and_cut(&text, RECALLED_BYTES_MAX));
+    // Each text of nugget's hooks names nugget or its tool.
+    (read.recalled, read.hook_texts) =
+        texts.partition(|text| text.contains("nugget") || text.contains("get_relevant_context"));
     read
 }
 
@@ -493,6 +594,13 @@ fn is_own(name: &str, command: Option<&str>) -> bool {
     let is_tool =
         name.starts_with("mcp__") && name.ends_with("__get_relevant_context") && name.contains("nugget");
     is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
+}
+
+/// What the person typed when refusing a call; `None` if nothing, or if the words are the client's.
+fn refusal_words(text: &str) -> Option<&str> {
+    let (_, words) = text.strip_prefix("The user doesn't want to")?.split_once("the user said:\n")?;
+    let words = words.split("\n\nNote: The user's next message may contain a correction").next()?.trim();
+    (!words.is_empty() && !words.starts_with(question::UNFINISHED)).then_some(words)
 }
 
 fn exit_code(text: &str) -> Option<i32> {

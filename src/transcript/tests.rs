@@ -44,6 +44,9 @@ fn check_counts(reading: &ParsedTranscript) {
 fn story(reading: &ParsedTranscript) -> Vec<String> {
     let describe = |kind: &EventKind| match kind {
         EventKind::Human { text } => format!("human: {text}"),
+        EventKind::Choice { question, header, answer, notes, .. } => {
+            format!("choice: [{header}] {question} -> {answer} ({notes})")
+        }
         EventKind::Assistant { text } => format!("assistant: {text}"),
         EventKind::ToolCall { summary, by_human: true, .. } => format!("human ran {summary}"),
         EventKind::ToolCall { summary, .. } => format!("call {summary}"),
@@ -96,7 +99,7 @@ fn text_that_nobody_typed_is_not_human() {
 
     let delegated = read_fixture("subagent_main.jsonl");
     assert_eq!(delegated.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:agent1 delegate"]);
-    assert_eq!(delegated.counts.skipped_kinds["user/task_notification"], 1);
+    assert!(!story(&delegated).iter().any(|event| event.contains("task-notification")));
 
     let subagent = read_fixture("subagent_agent.jsonl");
     assert_eq!(subagent.conversation.human_words().count(), 0);
@@ -116,7 +119,8 @@ fn a_command_that_a_person_ran_is_a_tool_call() {
 fn text_from_hooks_is_recalled_and_never_an_event() {
     let reading = read_fixture("sessionstart_context.jsonl");
     assert_eq!(story(&reading), ["human: hello", "assistant: fake answer."]);
-    assert_eq!(reading.conversation.recalled, ["SYSMSG-MARK", "CTX-MARK-JSON line1\nline2"]);
+    assert_eq!(reading.conversation.hook_texts, ["SYSMSG-MARK", "CTX-MARK-JSON line1\nline2"]);
+    assert!(reading.conversation.recalled.is_empty(), "nugget told it nothing");
     assert_eq!(reading.counts.own, 3);
 }
 
@@ -245,6 +249,180 @@ fn a_refusal_keeps_the_persons_words() {
         }]},
     });
     assert_eq!(story(&read_text(&format!("{refusal}\n"))), ["human: never edit generated files"]);
+}
+
+/// A call that asks the person about a cache and about its limits, and its result line.
+fn asked(text: &str, failed: bool, result: serde_json::Value) -> String {
+    let call = serde_json::json!({
+        "type": "assistant", "uuid": "q", "message": {"content": [{
+            "type": "tool_use", "id": "ask", "name": "AskUserQuestion", "input": {"questions": [
+                {
+                    "question": "Where do we keep the \"hot\" rows?", "header": "Cache", "multiSelect": false,
+                    "options": [
+                        {"label": "Redis", "description": "Shared by all servers."},
+                        {"label": "In memory", "description": "Nothing to run."},
+                    ],
+                },
+                {
+                    "question": "Which limits, if any?", "header": "Limits", "multiSelect": true,
+                    "options": [{"label": "Size", "description": ""}, {"label": "Age", "description": ""}],
+                },
+            ]},
+        }]},
+    });
+    let answer = serde_json::json!({
+        "type": "user", "uuid": "a", "toolUseResult": result, "message": {"content": [
+            {"type": "tool_result", "tool_use_id": "ask", "is_error": failed, "content": text},
+        ]},
+    });
+    format!("{call}\n{answer}\n")
+}
+
+const TOLD: &str = "User has answered your questions: \"Where do we keep the \"hot\" rows?\"=\"In memory\" user notes: \
+    one server only, until March, \"Which limits, if any?\"=\"Size, Age\". You can now continue with the user's \
+    answers in mind.";
+
+#[test]
+fn each_answered_question_is_a_choice_of_the_person() {
+    let cache = "Where do we keep the \"hot\" rows?";
+    let result = serde_json::json!({
+        "questions": [],
+        "answers": {cache: "In memory", "Which limits, if any?": "Size, Age"},
+        "annotations": {cache: {"notes": "one server only, until March"}},
+    });
+    let expected = [
+        "choice: [Cache] Where do we keep the \"hot\" rows? -> In memory (one server only, until March)",
+        "choice: [Limits] Which limits, if any? -> Size, Age ()",
+    ];
+    let reading = read_text(&asked(TOLD, false, result));
+    assert_eq!(story(&reading), expected);
+    let words: Vec<_> = reading.conversation.human_words().collect();
+    assert_eq!(words, ["In memory", "one server only, until March", "Size, Age"]);
+    let EventKind::Choice { options, .. } = &reading.conversation.events[0].kind else { panic!() };
+    assert_eq!(
+        (options[1].label.as_str(), options[1].description.as_str()),
+        ("In memory", "Nothing to run.")
+    );
+    assert_eq!(reading.conversation.events[0].line, "a", "the line of the answer is the evidence");
+    let row = serde_json::to_string(&reading.conversation).unwrap();
+    assert_eq!(serde_json::from_str::<crate::Conversation>(&row).unwrap(), reading.conversation);
+
+    let only_told = read_text(&asked(TOLD, false, serde_json::Value::Null));
+    assert_eq!(story(&only_told), expected, "without the structured result");
+}
+
+#[test]
+fn another_tools_result_is_no_choice() {
+    let questions = serde_json::json!({
+        "questions": [{"question": "Tabs?", "header": "Indent", "options": []}], "answers": {"Tabs?": "always"},
+    });
+    let result = serde_json::json!({
+        "type": "user", "uuid": "a", "toolUseResult": questions,
+        "message": {"content": [{"type": "tool_result", "tool_use_id": "other", "content": TOLD}]},
+    });
+    let reading = read_text(&format!("{result}\n"));
+    assert_eq!(reading.conversation.human_words().count(), 0, "{:?}", story(&reading));
+}
+
+#[test]
+fn of_rejected_questions_only_the_persons_words_are_kept() {
+    let refused = "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file \
+                   edit, the new_string was NOT written to the file). ";
+    let read = |rest: &str| {
+        let text = format!("{refused}{rest}");
+        story(&read_text(&asked(&text, true, serde_json::json!(format!("Error: {text}")))))
+    };
+    let question = r#"call AskUserQuestion: Where do we keep the "hot" rows? Which limits, if any?"#;
+    let clarify = "To tell you how to proceed, the user said:\nThe user wants to clarify these questions.\n    \
+                   This means they may have additional information, context or questions for you.\n\n    \
+                   Questions asked:\n- \"Where do we keep the \"hot\" rows?\"\n  ";
+    let none = "(No answer provided)\n- \"Which limits, if any?\"\n  (No answer provided)";
+    assert_eq!(read(&format!("{clarify}{none}")), [question]);
+    let one = "Answer: In memory\n  User notes: one server\nfor now\n- \"Which limits, if any?\"\n  (No answer provided)";
+    assert_eq!(
+        read(&format!("{clarify}{one}")),
+        ["choice: [Cache] Where do we keep the \"hot\" rows? -> In memory (one server\nfor now)"]
+    );
+    assert_eq!(read("STOP what you are doing and wait for the user to tell you how to proceed."), [question]);
+    assert_eq!(
+        read(
+            "To tell you how to proceed, the user said:\nmeasure first\n\nNote: The user's next message may contain a \
+             correction or preference. Pay close attention"
+        ),
+        [question, "human: measure first"]
+    );
+    let invalid =
+        asked("<tool_use_error>InputValidationError: too many</tool_use_error>", true, "Error".into());
+    assert!(story(&read_text(&invalid)).is_empty());
+}
+
+#[test]
+fn what_follows_a_slash_command_is_the_persons_word() {
+    let command = |name: &str, args: &str| {
+        format!(
+            "<command-message>{name}</command-message>\n<command-name>/{name}</command-name>\n<command-args>{args}</command-args>"
+        )
+    };
+    let expanded = serde_json::json!({
+        "type": "user", "uuid": "e", "isMeta": true, "message": {"content": "Review the pull request step by step."},
+    });
+    let by_model = serde_json::json!({
+        "type": "user", "uuid": "m", "isSidechain": true, "message": {"content": command("review", "all of it")},
+    });
+    let reading = read_text(&format!(
+        "{}\n{}\n{}\n{}\n{expanded}\n{by_model}\n",
+        user("a", &command("review", "look at the locks <private>mine</private>\nfirst")),
+        user("b", &command("review", "325")),
+        user(
+            "c",
+            "<command-name>/clear</command-name>\n<command-message>clear</command-message>\n<command-args></command-args>"
+        ),
+        user("d", "<local-command-stdout>Compacted</local-command-stdout>"),
+    ));
+    assert_eq!(story(&reading), ["human: /review look at the locks \nfirst"]);
+    assert_eq!(reading.counts.skipped_kinds["user/command"], 3);
+}
+
+#[test]
+fn a_background_report_is_a_subagents_word_and_read_once() {
+    let told = "<task-notification>\n<task-id>a1</task-id>\n<status>completed</status>\n<summary>Agent \"Find the leak\" \
+                finished</summary>\n<result>The pool leaks: it sends <result>none</result> twice.</result>\n\
+                <usage><tool_uses>1</tool_uses></usage>\n</task-notification>";
+    let ended = "<task-notification>\n<task-id>b2</task-id>\n<summary>Background command \"make\" failed with exit code 2\
+                 </summary>\n</task-notification>\nRead the output file";
+    let queued = serde_json::json!({
+        "type": "attachment", "uuid": "q",
+        "attachment": {"type": "queued_command", "prompt": told, "commandMode": "task-notification"},
+    });
+    let reading = read_text(&format!("{queued}\n{}\n{}\n", user("a", told), user("b", ended)));
+    assert_eq!(
+        story(&reading),
+        [
+            "assistant: Agent \"Find the leak\" finished\nThe pool leaks: it sends <result>none</result> twice.",
+            "assistant: Background command \"make\" failed with exit code 2",
+        ]
+    );
+    assert!(reading.conversation.events.iter().all(|event| event.sidechain));
+    assert_eq!(reading.counts.skipped_kinds["user/task_notification"], 1, "the repetition");
+}
+
+#[test]
+fn a_subagents_report_is_kept_whole() {
+    let lines = |name: &str| {
+        let call = serde_json::json!({
+            "type": "assistant", "uuid": "c", "message": {"content": [
+                {"type": "tool_use", "id": "t", "name": name, "input": {"description": "Find", "prompt": "Find it"}},
+            ]},
+        });
+        let result = serde_json::json!({
+            "type": "user", "uuid": "r", "message": {"content": [
+                {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "text", "text": "a line of it\n".repeat(2_000)}]},
+            ]},
+        });
+        format!("{call}\n{result}\n")
+    };
+    let kept = |name: &str| !story(&read_text(&lines(name))).concat().contains("left out");
+    assert_eq!(["Task", "Agent", "Grep"].map(kept), [true, true, false]);
 }
 
 #[test]

@@ -82,7 +82,12 @@ pub(crate) fn run_pass(what: &str, path: &Path) -> Result<()> {
         }
         _ => {
             let reading = transcript::read(path, &|_| false)?;
-            parts = extract::build_questions(&reading.conversation, &[], Limits::default()).len();
+            parts = extract::build_questions(
+                &reading.conversation,
+                &extract::Known::default(),
+                Limits::default(),
+            )
+            .len();
         }
     }
     let seconds = started.elapsed().as_secs_f64();

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use actors::review::{Action, Item};
 use brain::{Brain, StatePaths};
 use jiff::Timestamp;
 use knowledge::SessionId;
@@ -218,7 +219,8 @@ fn waits_for_remote(queue: &Queue, capture: &Capture) -> Result<bool, queue::Err
 fn waiting_titles(brain: &Brain, queue: &Queue, capture: &Capture) -> Vec<String> {
     let Some(branch) = &capture.branch else { return Vec::new() };
     let items = crate::waiting::items_to_review(brain, Some(queue)).unwrap_or_default();
-    items.iter().filter(|item| item.branch == *branch).map(|item| item.title().to_owned()).collect()
+    let is_new = |item: &&Item| item.branch == *branch && item.action != Action::Retires;
+    items.iter().filter(is_new).map(|item| item.title().to_owned()).collect()
 }
 
 /// The result of a capture, for a person.

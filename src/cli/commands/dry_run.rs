@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use actors::{BrainView, select_known_units};
-use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, KnownUnit, build_questions};
+use actors::{BrainUnit, BrainView, select_known_units};
+use extract::{ExtractionContext, Extractor as _, HeuristicExtractor, build_questions};
 use jiff::Timestamp;
 use queue::Announcement;
 use serde_json::json;
@@ -40,12 +40,14 @@ pub(super) fn run(context: &Context, announcement: &Announcement, as_json: bool)
     // Without a brain a model would be told of no known units.
     let found =
         context.brain(&config).and_then(|brain| read_units(&BrainView::open(&brain))).unwrap_or_default();
-    let known = found.units.into_iter().map(|(_, unit)| KnownUnit {
-        id: unit.id.as_str().to_owned(),
+    let known = found.units.into_iter().map(|(_, unit)| BrainUnit {
+        id: unit.id,
         title: unit.title,
-        description: unit.description.unwrap_or_default(),
+        description: unit.description,
+        domain: unit.domain,
+        last_modified: unit.last_modified,
     });
-    let known = select_known_units(known.collect(), &conversation);
+    let known = select_known_units(known, &conversation);
     let destination = extractor::destination(&config);
     let requests = match extractor::asks_a_model(&config) && !conversation.events.is_empty() {
         true => build_questions(&conversation, &known, extractor::limits(&config)),

@@ -161,6 +161,9 @@ fn surroundings(events: &[Event], line: &str, around: usize) -> Vec<String> {
 fn describe(event: &Event) -> String {
     let (speaker, text) = match &event.kind {
         EventKind::Human { text } => ("you", text.as_str()),
+        EventKind::Choice { question, answer, notes, .. } => {
+            return format!("you: {}", one_line(&format!("{question} {answer} {notes}"), EVENT_CHARS_MAX));
+        }
         EventKind::Assistant { text } => ("claude", text.as_str()),
         EventKind::ToolCall { summary, .. } => ("tool", summary.as_str()),
         EventKind::ToolResult { ok: true, output, .. } => ("result", output.as_str()),

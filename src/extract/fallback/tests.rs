@@ -145,7 +145,10 @@ impl TestRun {
     async fn extract(&self, waited: Duration) -> Result<Extraction, Error> {
         let ledger = Arc::clone(&self.ledger) as Arc<dyn Ledger>;
         self.extractor
-            .extract(&self.conversation, &ExtractionContext { ledger, known: Vec::new(), waited })
+            .extract(
+                &self.conversation,
+                &ExtractionContext { ledger, known: crate::Known::default(), waited },
+            )
             .await
     }
 
@@ -317,7 +320,7 @@ async fn a_long_reading_is_interrupted_and_resumed() {
     for _ in 0..20 {
         backend.answers.lock().unwrap().push_back(Ok(json!({ "units": [] })));
         let ledger = Arc::clone(&ledger) as Arc<dyn Ledger>;
-        let context = ExtractionContext { ledger, known: Vec::new(), waited: Duration::ZERO };
+        let context = ExtractionContext { ledger, known: crate::Known::default(), waited: Duration::ZERO };
         *count.lock().unwrap() += 1;
         match extractor.extract(&conversation, &context).await {
             Ok(extraction) => {

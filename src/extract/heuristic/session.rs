@@ -65,7 +65,7 @@ impl<'a> Session<'a> {
                         session.edits.push(Edit { event: at, line, file, old, new });
                     }
                 }
-                EventKind::ToolResult { .. } => {}
+                EventKind::Choice { .. } | EventKind::ToolResult { .. } => {}
             }
         }
         session

@@ -27,7 +27,7 @@ pub(super) fn action_word(action: Action) -> &'static str {
 
 /// The name of the folder that the session worked in.
 pub(super) fn project(item: &Item) -> Option<String> {
-    let name = item.capture.as_ref()?.cwd.as_deref()?.file_name()?.to_string_lossy();
+    let name = item.capture.as_ref()?.project()?;
     Some(text::one_line(&name, 40))
 }
 

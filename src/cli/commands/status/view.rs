@@ -169,8 +169,7 @@ impl Status {
         let head = ["ID", "AGE", "STATE", "SESSION", "PROJECT", "RESULT"];
         let mut rows = vec![head.map(|name| Part::styled(name, DIM)).to_vec()];
         rows.extend(self.captures.iter().map(|capture| {
-            let project = capture.cwd.as_deref().and_then(std::path::Path::file_name);
-            let project = project.map_or_else(|| "-".into(), |name| name.to_string_lossy());
+            let project = capture.project().unwrap_or_else(|| "-".to_owned());
             let project = knowledge::text::one_line(&project, PROJECT_WIDTH);
             vec![
                 Part::raw(capture.id.to_string()),
