@@ -12,6 +12,7 @@ use extract::{
 use queue::Budget;
 
 use crate::error::CliError;
+use crate::output;
 
 const NO_KEY: &str = "`extract.backend` is claude-api but there is no key: set ANTHROPIC_API_KEY or `model.key_file`, then run `nugget retry`";
 const NOT_LOGGED_IN: &str = "`extract.backend` is claude-p, but `claude` is not installed or not logged in: run `claude auth login`, then `nugget retry`";
@@ -101,11 +102,25 @@ pub(crate) fn destination(config: &Config) -> String {
         ("claude-api", Ok(Some(_))) => by_api,
         ("claude-api", Ok(None)) => "nothing: there is no key".to_owned(),
         ("claude-p", _) => by_client.to_owned(),
-        (_, Ok(Some(_))) => format!("{by_api} (extract.backend = \"heuristic\" keeps them here)"),
+        (_, Ok(Some(_))) => by_api,
         ("claude-api", Err(error)) => format!("nothing: {error}"),
         (_, Err(error)) => format!("{by_client}; otherwise rules ({error})"),
         (_, Ok(None)) => format!("{by_client}; otherwise rules, and nothing leaves this machine"),
     }
+}
+
+/// One line for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.
+pub(crate) fn describe_for_setup(config: &Config) -> String {
+    let reader = output::safe(&destination(config));
+    if config.string("extract.backend") == "heuristic" {
+        return format!("sessions are read by {reader}\n");
+    }
+    let dollars = config.number("spend.cents_per_day") as f64 / 100.0;
+    format!(
+        "sessions are read by {reader}; at most ${dollars:.2} a day (extract.backend = \"heuristic\" in {} \
+         keeps them here)\n",
+        output::short_path(config.file())
+    )
 }
 
 fn key(config: &Config) -> Result<Option<llm::Key>, llm::Error> {
