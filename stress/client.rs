@@ -1,8 +1,9 @@
 //! The real Claude Code client against a scripted API on this machine: it reads a session through `claude -p`,
-//! and is used with nugget from `install` to `uninstall`.
+//! and is used with nugget for the first time, and from `install` to `uninstall`.
 //!
 //! The client comes from npm (`@anthropic-ai/claude-code`); without it the command reports a skip.
 
+mod first_use;
 mod lifecycle;
 mod scripted_api;
 
@@ -34,9 +35,11 @@ pub(crate) fn run(args: &ClientArgs, binary: &Path, seed: u64) -> Result<Value> 
     };
     let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
     let requests = read_with_claude_p(&args.client, binary, seed)?;
+    let first_use = first_use::run(&args.client, binary)?;
     let lifecycle = lifecycle::run(&args.client, binary)?;
     Ok(json!({
-        "client": version, "read_by_claude_p": { "units": 1, "requests": requests }, "lifecycle": lifecycle,
+        "client": version, "read_by_claude_p": { "units": 1, "requests": requests }, "first_use": first_use,
+        "lifecycle": lifecycle,
     }))
 }
 

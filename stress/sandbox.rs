@@ -55,12 +55,18 @@ pub(crate) struct Process {
 impl Sandbox {
     /// Copies the binary and runs `nugget init`.
     pub(crate) fn new(binary: &Path) -> Result<Self> {
+        let sandbox = Self::without_brain(binary)?;
+        sandbox.run_ok(&["init"])?;
+        Ok(sandbox)
+    }
+
+    /// Copies the binary.
+    pub(crate) fn without_brain(binary: &Path) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("nugget-stress-").tempdir()?;
         let path = fs::canonicalize(folder.path())?;
         let sandbox = Self { folder: Some(folder), path, variables: Vec::new(), user: None };
         fs::create_dir(sandbox.path("bin"))?;
         fs::copy(binary, sandbox.binary()).with_context(|| format!("cannot copy {}", binary.display()))?;
-        sandbox.run_ok(&["init"])?;
         Ok(sandbox)
     }
 

@@ -287,6 +287,10 @@ fn every_broken_part_gives_a_line_and_never_a_crash() {
         let wanted = if matches!(at, 2 | 3) { "warning" } else { "failure" };
         assert_eq!(level, wanted, "{at} {name}: {}", checks[name]);
         assert_eq!(code, Some(i32::from(wanted == "failure")), "{at} {name}: {checks:#?}");
+        if at == 3 {
+            let restore = format!("git -C {} checkout main -- brain.yaml", brain.display());
+            assert_eq!(checks[name]["mend"], restore);
+        }
         assert!(wanted == "warning" || name == "queue" || !checks[name]["told"].as_str().unwrap().is_empty());
         let of_brain = ["branch", "index"];
         for expected in NAMES {
@@ -343,7 +347,7 @@ fn stuck_and_failed_captures_are_reported() {
 fn a_server_that_the_client_skips_is_named() {
     let sandbox = Sandbox::with_brain();
     let client = sandbox.path().join(".claude");
-    std::fs::create_dir_all(client.join("skills/nugget")).unwrap();
+    sandbox.ok(["install", "--as", "plugin"]);
     let cache = client.join("mcp-needs-auth-cache.json");
     let check = || {
         doctor(&sandbox, |command| {

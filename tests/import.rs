@@ -270,3 +270,27 @@ fn hostile_files_are_listed_and_left_out() {
         );
     }
 }
+
+#[test]
+fn domains_are_named_and_one_can_be_chosen() {
+    let home = Home::new();
+    let run = |arguments: &[&str]| {
+        let output =
+            home.sandbox.command().current_dir(&home.project).arg("import").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let printed = run(&["../../notes", "claude-md", "--dry-run"]);
+    let line =
+        printed.lines().find(|line| line.starts_with("domains, ")).unwrap_or_else(|| panic!("{printed}"));
+    assert!(line.contains("rust (1 file), web-shop (1 file)") && line.contains("--domain NAME"), "{line}");
+    let printed = run(&["../../notes", "--domain", "Our Servers", "--dry-run"]);
+    assert!(!printed.contains("domains, "), "{printed}");
+    let imported = home.import(&["../../notes", "claude-md", "--domain", "Our Servers"]);
+    let domains: Vec<_> = imported["units"].as_array().unwrap().iter().map(|unit| &unit["domain"]).collect();
+    assert!(domains.len() == 4 && domains.iter().all(|domain| *domain == "our-servers"), "{imported}");
+
+    let output = home.sandbox.command().args(["import", "notes", "--domain", "//"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && stderr.contains("cannot be a domain"), "{stderr}");
+}

@@ -321,20 +321,232 @@ fn handwritten_hooks_are_not_duplicated() {
 #[test]
 fn install_reports_settings_that_disable_it() {
     let settings = format!(
-        r#"{{"disableAllHooks": true, "enabledPlugins": {{"nugget@skills-dir": false, "nugget@nugget": true}},
+        r#"{{"disableAllHooks": true, "enabledPlugins": {{"nugget@skills-dir": false}},
         "permissions": {{"deny": ["{PLUGIN_TOOL}"]}}}}"#
     );
     let sandbox = home_with(Some(settings.as_bytes()), None);
     let output = sandbox.run(["install", "--as", "plugin"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    for expected in [
-        "disableAllHooks",
-        "claude plugin enable nugget@skills-dir",
-        "claude plugin uninstall nugget@nugget",
-        "sessions cannot use the tool",
-    ] {
+    for expected in
+        ["disableAllHooks", "claude plugin enable nugget@skills-dir", "sessions cannot use the tool"]
+    {
         assert!(stderr.contains(expected), "{expected}: {stderr}");
     }
+}
+
+/// Does to the client's files what `claude plugin install nugget --marketplace OWNER/NAME` (2.1.330) does.
+fn install_from_marketplace(sandbox: &Sandbox) {
+    let folder = sandbox.path().join(".claude");
+    fs::create_dir_all(folder.join("plugins")).unwrap();
+    let entry = serde_json::json!([{"scope": "user", "version": "0.1.0"}]);
+    let installed = serde_json::json!({"version": 2, "plugins": {"nugget@nugget": entry}});
+    fs::write(folder.join("plugins/installed_plugins.json"), installed.to_string()).unwrap();
+    enable_plugin(sandbox);
+}
+
+/// Turns the plugin on in the user's settings, whose other keys stay.
+fn enable_plugin(sandbox: &Sandbox) {
+    let path = sandbox.path().join(".claude/settings.json");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let text = fs::read_to_string(&path).unwrap_or_else(|_| "{}".to_owned());
+    let mut settings: Value = serde_json::from_str(&text).unwrap();
+    settings["enabledPlugins"]["nugget@nugget"] = true.into();
+    fs::write(&path, serde_json::to_string_pretty(&settings).unwrap()).unwrap();
+}
+
+/// The two lines of `nugget doctor` about the client.
+fn client_checks(sandbox: &Sandbox) -> [String; 2] {
+    let text = String::from_utf8(sandbox.run(["doctor", "--offline"]).stdout).unwrap();
+    ["hooks", "mcp"].map(|name| {
+        let line = text.lines().find(|line| line.split_whitespace().nth(1) == Some(name));
+        line.unwrap_or_else(|| panic!("{text}")).split_whitespace().collect::<Vec<_>>().join(" ")
+    })
+}
+
+#[test]
+fn beside_the_marketplaces_plugin_only_the_permission_is_added() {
+    let sandbox = Sandbox::new();
+    install_from_marketplace(&sandbox);
+    let before = snapshot(&sandbox.path().join(".claude"));
+    let [hooks, mcp] = client_checks(&sandbox);
+    assert_eq!(hooks, "ok hooks by the plugin nugget@nugget");
+    assert!(mcp.starts_with("warning") && mcp.ends_with("; fix: nugget install"), "{mcp}");
+
+    let printed = sandbox.ok(["install"]);
+    assert!(printed.contains("  nugget@nugget: the plugin, from its marketplace\n"), "{printed}");
+    let settings: Value = serde_json::from_str(&read_text(&sandbox, ".claude/settings.json")).unwrap();
+    assert_eq!(settings["permissions"]["allow"], serde_json::json!([PLUGIN_TOOL]));
+    assert!(settings["hooks"].is_null() && !sandbox.path().join(".claude.json").exists(), "{settings}");
+    assert!(!sandbox.path().join(".claude/skills").exists(), "no second copy");
+    assert!(
+        client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")),
+        "{:?}",
+        client_checks(&sandbox)
+    );
+    let again = sandbox.json(["install", "--as", "plugin", "--json"]);
+    assert_eq!((&again["how"], &again["changed"]), (&"marketplace".into(), &false.into()), "{again}");
+
+    let output = sandbox.run(["install", "--as", "settings"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && stderr.contains("claude plugin uninstall nugget@nugget"),
+        "{stderr}"
+    );
+
+    let printed = sandbox.ok(["uninstall"]);
+    assert!(
+        printed.contains("kept: the plugin nugget@nugget; `claude plugin uninstall nugget@nugget`"),
+        "{printed}"
+    );
+    assert_eq!(snapshot(&sandbox.path().join(".claude")), before);
+}
+
+#[test]
+fn a_later_plugin_from_a_marketplace_replaces_what_install_wrote() {
+    for (how, found) in [
+        (
+            "plugin",
+            "warning hooks by the plugin nugget@nugget; the copy in ~/.claude/skills/nugget is not loaded",
+        ),
+        ("settings", "warning hooks they run twice: by the plugin, and by ~/.claude/settings.json"),
+    ] {
+        let sandbox = home_with(Some(b"{\"model\": \"opus\"}"), None);
+        sandbox.ok(["install", "--as", how]);
+        assert!(client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")), "{how}");
+        install_from_marketplace(&sandbox);
+        let [hooks, _] = client_checks(&sandbox);
+        assert!(hooks.starts_with(found) && hooks.contains("fix: nugget install"), "{hooks}");
+
+        let printed = sandbox.json(["install", "--json"]);
+        assert_eq!(printed["marketplace_plugin"], "nugget@nugget", "{printed}");
+        assert!(!sandbox.path().join(".claude/skills/nugget").exists(), "{how}");
+        assert!(!read_text(&sandbox, ".claude/settings.json").contains("capture-session"), "{how}");
+        assert!(!sandbox.path().join(".claude.json").exists(), "{how}: the server is removed");
+        assert!(client_checks(&sandbox).iter().all(|line| line.starts_with("ok ")), "{how}");
+        sandbox.ok(["uninstall"]);
+        let left: Value = serde_json::from_str(&read_text(&sandbox, ".claude/settings.json")).unwrap();
+        let wanted = serde_json::json!({"model": "opus", "enabledPlugins": {"nugget@nugget": true}});
+        assert_eq!(left, wanted, "{how}");
+        assert!(!sandbox.path().join(".claude/skills").exists(), "{how}");
+    }
+}
+
+#[test]
+fn a_plugin_that_is_enabled_but_not_installed_does_not_count() {
+    let sandbox = Sandbox::new();
+    enable_plugin(&sandbox);
+    assert_eq!(sandbox.json(["install", "--as", "plugin", "--json"])["how"], "plugin");
+    assert!(sandbox.path().join(".claude/skills/nugget/.mcp.json").is_file());
+    assert_eq!(client_checks(&sandbox)[0], "ok hooks by the plugin");
+}
+
+#[test]
+fn a_project_is_told_that_the_users_plugin_runs_too() {
+    let sandbox = Sandbox::new();
+    install_from_marketplace(&sandbox);
+    let output = sandbox.run(["install", "--scope", "project"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("run each hook twice: nugget@nugget does it already"), "{stderr}");
+}
+
+#[test]
+fn setup_says_what_reads_sessions_and_how_to_keep_them_local() {
+    let line = |sandbox: &Sandbox, arguments: &[&str]| {
+        let printed = sandbox.ok(arguments);
+        let mut lines = printed.lines().filter(|line| line.starts_with("sessions are read by "));
+        let line = lines.next().unwrap_or_else(|| panic!("{printed}")).to_owned();
+        assert!(lines.next().is_none(), "{printed}");
+        line
+    };
+    for command in [&["install", "--as", "plugin"][..], &["init"]] {
+        let mut sandbox = Sandbox::new();
+        let by_client = line(&sandbox, command);
+        for part in ["`claude -p` if you are logged in", "at most $2.00 a day", "otherwise rules"] {
+            assert!(by_client.contains(part), "{part}: {by_client}");
+        }
+        assert!(
+            by_client.ends_with(
+                "(extract.backend = \"heuristic\" in ~/config/nugget/config.toml keeps them here)"
+            ),
+            "{by_client}"
+        );
+        sandbox.variables = vec![
+            ("ANTHROPIC_API_KEY".to_owned(), "sk-none".to_owned()),
+            ("NUGGET_SPEND_CENTS_PER_DAY".to_owned(), "50".to_owned()),
+        ];
+        sandbox.ok(["uninstall"]);
+        let _ = fs::remove_dir_all(sandbox.brain());
+        let _ = fs::remove_dir_all(sandbox.path().join("config"));
+        let by_key = line(&sandbox, command);
+        assert!(by_key.contains("the Claude API at ") && by_key.contains("at most $0.50 a day"), "{by_key}");
+        sandbox.variables = vec![("NUGGET_EXTRACT_BACKEND".to_owned(), "heuristic".to_owned())];
+        sandbox.ok(["uninstall"]);
+        let _ = fs::remove_dir_all(sandbox.brain());
+        let _ = fs::remove_dir_all(sandbox.path().join("config"));
+        assert_eq!(line(&sandbox, command), "sessions are read by rules; nothing leaves this machine");
+    }
+}
+
+/// The command that an output names as the next one: in backticks, or after `decide: `.
+fn next_command(printed: &str) -> Vec<String> {
+    let next = printed.lines().find_map(|line| line.strip_prefix("next: "));
+    let command = match next {
+        Some(next) => next.split('`').nth(1),
+        None => printed.lines().find_map(|line| line.strip_prefix("decide: ")?.split(" (").next()),
+    };
+    let command = command.unwrap_or_else(|| panic!("no next command: {printed}"));
+    let quoted: Vec<&str> = command.split('"').collect();
+    let mut words: Vec<String> = quoted[0].split_whitespace().map(str::to_owned).collect();
+    words.extend(quoted.get(1).map(|word| (*word).to_owned()));
+    assert_eq!(words.remove(0), "nugget", "{command}");
+    words
+}
+
+#[test]
+fn each_command_names_the_next_up_to_the_first_unit_recalled() {
+    for first in ["install", "init"] {
+        let sandbox = Sandbox::new();
+        let (printed, mut commands) = (sandbox.ok([first]), 1);
+        let second = next_command(&printed);
+        assert_eq!(second, [if first == "install" { "init" } else { "install" }]);
+        let printed = sandbox.ok(&second);
+        commands += 1;
+        let review = next_command(&printed);
+        assert_eq!(review, ["review"], "{printed}");
+        assert!(printed.contains("a new session of Claude Code"), "{printed}");
+
+        // The session, which ends by its hook.
+        let transcript = fixture("transcripts/synthetic/flywheel.jsonl");
+        let hook = serde_json::json!({
+            "session_id": "5f0a7c1e-2d3b-4c8e-9a61-b7d4e0c2f913", "transcript_path": transcript,
+            "cwd": sandbox.path(), "hook_event_name": "SessionEnd", "reason": "prompt_input_exit",
+        });
+        let ended = sandbox.run_with_input(&["capture-session"], format!("{hook}\n").as_bytes());
+        assert!(String::from_utf8_lossy(&ended.stdout).starts_with("queued session"), "{ended:?}");
+        crate::support::wait_until("the session is read", || {
+            sandbox.json(["status", "--json"])["queue"]["done"] == 1
+        });
+
+        let mut printed = sandbox.ok(&review);
+        commands += 1;
+        let mut recalled = Vec::new();
+        while recalled.first().is_none_or(|word| word != "ask") {
+            recalled = next_command(&printed);
+            printed = sandbox.ok(&recalled);
+            commands += 1;
+        }
+        assert!(commands <= 5, "{commands}");
+        assert!(printed.contains("reviewed: merged") && printed.contains(&recalled[1]), "{printed}");
+    }
+}
+
+#[test]
+fn only_the_first_merge_names_a_question() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.ok(["review"]);
+    assert!(sandbox.ok(["review", "merge", "1"]).contains("\nnext: `nugget ask \""));
+    assert!(!sandbox.ok(["review", "merge", "2"]).contains("next: "));
 }
 
 #[test]

@@ -91,6 +91,35 @@ fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
 }
 
 #[test]
+fn why_says_that_a_conversation_was_forgotten() {
+    let sandbox = Sandbox::with_brain();
+    let capture =
+        sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
+    let review = sandbox.json(["review", "--json"]);
+    let id = review["items"][0]["id"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
+    assert!(sandbox.ok(["why", &id]).contains("session 11111111-first, captured "));
+    sandbox.ok(["forget-capture", &capture["id"].to_string()]);
+
+    // Before the merge as after it.
+    for place in ["not among the merged units", "domains/"] {
+        let shown = sandbox.ok(["why", &id]);
+        let line =
+            shown.lines().find(|line| line.contains("forgotten on 20")).unwrap_or_else(|| panic!("{shown}"));
+        assert!(line.contains("session 11111111-first") && line.contains("nugget forget-capture"), "{line}");
+        assert!(
+            shown.contains(place) && !shown.contains("written by hand") && !shown.contains("> you"),
+            "{shown}"
+        );
+        let why = sandbox.json(["why", &id, "--json"]);
+        assert_eq!(why["forgotten"]["session"], "11111111-first", "{why}");
+        assert_eq!(why["sessions"], json!([]), "{why}");
+        if place != "domains/" {
+            sandbox.git(&["merge", "-q", "--no-edit", capture["branch"].as_str().unwrap()]);
+        }
+    }
+}
+
+#[test]
 fn why_of_an_unknown_unit_is_an_error() {
     let sandbox = Sandbox::with_brain();
     let output = sandbox.run(["why", "nothing-there"]);

@@ -18,10 +18,12 @@
 pub mod config;
 pub mod paths;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use ignore::gitignore::Gitignore;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use walkdir::{DirEntry, WalkDir};
@@ -35,6 +37,10 @@ pub const BRAIN_YAML: &str = "brain.yaml";
 pub const DERIVED_FOLDER: &str = ".nugget";
 /// The largest unit that is read, in bytes. Units are written for people: a larger file is a mistake or an attack.
 pub const UNIT_BYTES_MAX: u64 = 1024 * 1024;
+/// The folder of the units.
+const UNITS_FOLDER: &str = "domains";
+/// Folders in which code projects keep other people's texts.
+const FOREIGN_FOLDERS: [&str; 3] = ["node_modules", "target", "vendor"];
 /// The maximum depth of folders, so that the walk of a hostile tree ends.
 const DEPTH_MAX: usize = 16;
 
@@ -261,14 +267,24 @@ impl Brain {
     }
 
     /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested repositories, reserved names and
-    /// unreadable folders are left out.
+    /// unreadable folders are left out; so is, except in `domains/`, what `.gitignore` names, and the folders in which
+    /// code projects keep other people's texts.
     ///
     /// # Errors
     /// If the root cannot be read.
     pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
         let walk = WalkDir::new(&self.root).min_depth(1).max_depth(DEPTH_MAX).into_iter();
+        // An invalid line is skipped.
+        let ignored = Gitignore::new(self.root.join(".gitignore")).0;
+        let is_own = |entry: &DirEntry| {
+            let path = entry.path().strip_prefix(&self.root).unwrap_or(entry.path());
+            let is_folder = entry.file_type().is_dir();
+            path.starts_with(UNITS_FOLDER)
+                || !(is_folder && is_foreign(entry.file_name())
+                    || ignored.matched(path, is_folder).is_ignore())
+        };
         let mut entries = Vec::new();
-        for entry in walk.filter_entry(is_listed) {
+        for entry in walk.filter_entry(|entry| is_listed(entry) && is_own(entry)) {
             match entry {
                 Ok(entry) if entry.file_type().is_file() => entries.push(entry),
                 Err(error) if error.depth() == 0 => {
@@ -369,7 +385,13 @@ pub fn is_unit_path(path: &str) -> bool {
     let depth = path.split('/').count();
     let is_plain = |part: &str| !part.is_empty() && !part.starts_with('.');
     let name = path.rsplit('/').next().unwrap_or_default();
-    depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name, depth)
+    let is_foreign = || path.split('/').next() != Some(UNITS_FOLDER) && path.split('/').any(is_foreign);
+    depth <= DEPTH_MAX && path.split('/').all(is_plain) && is_unit_name(name, depth) && !is_foreign()
+}
+
+/// Whether a folder of this name holds other people's texts.
+fn is_foreign(name: impl AsRef<OsStr>) -> bool {
+    FOREIGN_FOLDERS.iter().any(|folder| name.as_ref() == *folder)
 }
 
 /// Whether [`Brain::files`] descends into a folder or lists a file.
@@ -404,6 +426,34 @@ mod tests {
         assert_eq!(first.written, [BRAIN_YAML, "domains/.gitkeep", ".gitignore"]);
         assert!(Brain::init(&root).unwrap().written.is_empty());
         assert_eq!(Brain::open(&root).unwrap().manifest().unwrap().name, "brain");
+    }
+
+    #[test]
+    fn a_code_projects_dependencies_are_not_its_notes() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for path in [
+            "docs/design.md",
+            "node_modules/left-pad/docs/use.md",
+            "docs/node_modules/x.md",
+            "target/doc/a.md",
+            "vendor/lib/b.md",
+            "dist/c.md",
+            "private-notes.md",
+            "domains/vendor/bugs/kept.md",
+            "domains/build/dist/kept.md",
+        ] {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), "# A note\n").unwrap();
+        }
+        fs::write(root.join(".gitignore"), "/dist/\nprivate-*\n").unwrap();
+        let adopted = Brain::init(root).unwrap();
+        let paths: Vec<String> = adopted.brain.files().unwrap().into_iter().map(|file| file.path).collect();
+        assert_eq!(paths, ["docs/design.md", "domains/build/dist/kept.md", "domains/vendor/bugs/kept.md"]);
+        assert_eq!(adopted.notes, 3);
+        assert!(
+            !is_unit_path("node_modules/left-pad/docs/use.md") && is_unit_path("domains/vendor/bugs/kept.md")
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use queue::Budget;
 
 use crate::async_runtime;
 use crate::error::CliError;
+use crate::output;
 
 /// The model of `claude -p` where the settings name none of Claude's.
 const CLAUDE_MODEL: &str = "claude-haiku-4-5";
@@ -188,6 +189,27 @@ pub(crate) fn destination_now(config: &Config, time_max: Duration) -> String {
         _ => None,
     };
     reader.describe(config, is_ready)
+}
+
+/// One line for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.
+pub(crate) fn describe_for_setup(config: &Config) -> String {
+    let reader = output::safe(&destination(config));
+    let stays = !matches!(
+        Reader::choose(config),
+        Reader::ClaudeCode { .. } | Reader::Model { settings: llm::Settings { api: Api::Messages, .. }, .. }
+    );
+    if stays {
+        return format!("sessions are read by {reader}\n");
+    }
+    let dollars = config.number("spend.cents_per_day") as f64 / 100.0;
+    let keep = match reader.contains("keeps them here") {
+        true => String::new(),
+        false => format!(
+            " (extract.backend = \"heuristic\" in {} keeps them here)",
+            output::short_path(config.file())
+        ),
+    };
+    format!("sessions are read by {reader}; at most ${dollars:.2} a day{keep}\n")
 }
 
 impl Reader {

@@ -30,7 +30,10 @@ pub(crate) enum Scope {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Method {
+    /// The plugin, written to the client's skills folder.
     Plugin,
+    /// The plugin that the client has from a marketplace; only its tool's permission is missing.
+    Marketplace,
     Settings,
 }
 
@@ -119,6 +122,8 @@ pub(crate) struct Plan {
     pub(crate) changes: Vec<Change>,
     /// The plugin's folder, with its files.
     pub(crate) plugin: Option<(PathBuf, Vec<(String, String)>)>,
+    /// The plugin's folder, which the method has no use for.
+    pub(crate) removed: Option<PathBuf>,
     /// Whether anything has to change.
     pub(crate) is_new: bool,
 }
@@ -148,7 +153,7 @@ impl ClientFiles {
 
     /// The folder in which the client looks for the plugin.
     pub(crate) fn plugin(&self) -> PathBuf {
-        self.folder.join("skills/nugget")
+        self.folder.join(plugin::SKILLS_FOLDER)
     }
 
     /// The changes that install nugget, called as `program`.
@@ -184,10 +189,9 @@ impl ClientFiles {
                 .any(|(path, text)| fs::read(folder.join(path)).ok().as_deref() != Some(text.as_bytes()))
                 || (folder.join(plugin::PATH_FILE).exists() && matches!(program, Program::Named))
         });
-        let removes_plugin =
-            method == Method::Settings && record.as_ref().is_some_and(|record| record.plugin.is_some());
-        let is_new = changes.iter().any(Change::is_needed) || files_differ || removes_plugin;
-        Ok(Plan { method, changes, plugin, is_new })
+        let removed = if method == Method::Plugin { None } else { self.installed_plugin(record.as_ref()) };
+        let is_new = changes.iter().any(Change::is_needed) || files_differ || removed.is_some();
+        Ok(Plan { method, changes, plugin, removed, is_new })
     }
 
     /// Applies a plan. Copies and record are written first, so that every change can be undone.
@@ -229,10 +233,8 @@ impl ClientFiles {
         for change in plan.changes.iter().filter(|change| change.is_needed()) {
             self.write(change)?;
         }
-        let old_plugin =
-            old.and_then(|record| record.plugin).filter(|folder| Some(folder) != record.plugin.as_ref());
-        if let Some(folder) = old_plugin {
-            remove_plugin(&folder)?;
+        if let Some(folder) = &plan.removed {
+            remove_plugin(folder)?;
         }
         if let Some((folder, files)) = &plan.plugin {
             for (path, text) in files {
@@ -254,9 +256,7 @@ impl ClientFiles {
     /// The changes that remove nugget, and the plugin's folder if there is one.
     pub(crate) fn plan_removal(&self) -> Result<(Vec<Change>, Option<PathBuf>), CliError> {
         let record = self.read_record()?;
-        let plugin =
-            record.as_ref().and_then(|record| record.plugin.clone()).unwrap_or_else(|| self.plugin());
-        let plugin = (self.scope == Scope::User && plugin.exists() && is_ours(&plugin)).then_some(plugin);
+        let plugin = self.installed_plugin(record.as_ref());
         let mut changes = Vec::new();
         let edited = match record {
             Some(record) => record.files,
@@ -292,9 +292,15 @@ impl ClientFiles {
         }
     }
 
+    /// The plugin in the client's skills folder, if it is there and nugget's.
+    fn installed_plugin(&self, record: Option<&Record>) -> Option<PathBuf> {
+        let plugin = record.and_then(|record| record.plugin.clone()).unwrap_or_else(|| self.plugin());
+        (self.scope == Scope::User && is_ours(&plugin)).then_some(plugin)
+    }
+
     fn entries(&self, method: Method, program: &Program) -> Result<Vec<(PathBuf, Vec<Entry>)>, CliError> {
         let permission = |tool: &str| Entry::new(&["permissions", "allow"], None, tool.into());
-        if method == Method::Plugin {
+        if method != Method::Settings {
             return Ok(vec![(self.settings.clone(), vec![permission(plugin::TOOL)])]);
         }
         let settings = self.value_without_entries(&self.settings)?;
@@ -336,9 +342,10 @@ impl ClientFiles {
         let is_complete = |edited: &&EditedFile| {
             edited.added.iter().all(|added| entries.contains(&added.entry)) && entries.iter().all(is_there)
         };
-        // If all entries are there, the file does not change.
+        // If all entries are there, the file does not change. What the user wrote since belongs to the original.
         if let Some(edited) = edited.filter(is_complete) {
-            let (original, after, added) = (self.copy(edited)?, before.clone(), edited.added.clone());
+            let original = self.without(edited, before.as_deref())?;
+            let (after, added) = (before.clone(), edited.added.clone());
             return Ok(Change { path: path.to_owned(), before, after, original, added });
         }
         let original = match edited {
@@ -501,7 +508,8 @@ pub(crate) fn calls_nugget(command: &str) -> bool {
     })
 }
 
-fn is_ours(folder: &Path) -> bool {
+/// Whether a folder holds nugget's plugin.
+pub(crate) fn is_ours(folder: &Path) -> bool {
     let manifest = fs::read(folder.join(".claude-plugin/plugin.json")).unwrap_or_default();
     serde_json::from_slice::<Value>(&manifest).is_ok_and(|manifest| manifest["name"] == "nugget")
 }

@@ -11,6 +11,7 @@
 
 mod allocator;
 mod async_runtime;
+mod client_settings;
 mod commands;
 mod context;
 mod error;

@@ -6,12 +6,20 @@ use brain::{Brain, Config, Initialized, Origin};
 use git::{Identity, Init, NewFile};
 use jiff::Timestamp;
 
+use crate::client_settings::ClientSettings;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::counted;
 
+/// The next step once there is a brain and Claude Code runs nugget.
+pub(crate) const NEXT_SESSION: &str =
+    "next: work in a new session of Claude Code; once it has ended, `nugget review` shows what it taught\n";
+
 /// The next step once there is a brain.
-pub(crate) const NEXT_STEP: &str = "next: `nugget install` adds it to Claude Code\n";
+pub(crate) fn next_step() -> &'static str {
+    let is_installed = std::env::current_dir().is_ok_and(|here| ClientSettings::read(&here).is_complete());
+    if is_installed { NEXT_SESSION } else { "next: `nugget install` adds it to Claude Code\n" }
+}
 
 /// A brain with its repository, and what was created of it.
 pub(crate) struct NewBrain {

@@ -11,6 +11,9 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("skills/review/SKILL.md", include_str!("../../plugin/skills/review/SKILL.md")),
 ];
 
+/// The plugin's folder in the client's.
+pub(crate) const SKILLS_FOLDER: &str = "skills/nugget";
+
 /// The file that holds the program's path for the script beside it; it exists only if PATH does not lead there.
 pub(crate) const PATH_FILE: &str = "scripts/path";
 

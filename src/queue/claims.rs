@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use backoff::backoff::Backoff as _;
 use jiff::Timestamp;
+use knowledge::SessionId;
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::Error;
@@ -21,6 +22,8 @@ const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
 /// A retry that is due further ahead than this was set by a clock that jumped, and counts as due.
 pub(crate) const RETRY_SPAN_MS: i64 = 2 * RETRY_MAX.as_millis() as i64;
 
+/// The report that a forgotten capture leaves for each of its units: this, then the unit's id.
+const FORGOTTEN_REPORT: &str = "forgotten/";
 const LINE_OWNER: &str = "SELECT 1 FROM lines WHERE uuid = ?1 AND capture_id <> ?2";
 const NAME_OWNER: &str = "SELECT 1 FROM names WHERE name = ?1 AND capture_id <> ?2";
 
@@ -324,16 +327,34 @@ impl Queue {
         })
     }
 
-    /// Deletes a capture's record, also from the write-ahead log. Its lines become free: the session can be
-    /// captured again.
+    /// Deletes a capture's record, also from the write-ahead log. Its lines become free: the session can be captured
+    /// again. Of the units that it has proposed only [when it was forgotten](Self::forgotten) is kept.
     ///
     /// # Errors
     /// [`Error::Unknown`] when there is no such capture.
-    pub fn forget(&self, id: i64) -> Result<(), Error> {
-        match self.execute("DELETE FROM captures WHERE id = ?1", [id])? {
-            0 => Err(Error::Unknown { id }),
-            _ => self.checkpoint(),
-        }
+    pub fn forget(&self, id: i64, now: Timestamp) -> Result<(), Error> {
+        self.write(|transaction| {
+            transaction.execute(
+                "INSERT OR REPLACE INTO reports
+                     SELECT DISTINCT ?2 || unit, ?3, ?4, session_id
+                     FROM evidence JOIN captures ON captures.id = capture_id WHERE capture_id = ?1",
+                params![id, FORGOTTEN_REPORT, std::process::id(), now.as_millisecond()],
+            )?;
+            match transaction.execute("DELETE FROM captures WHERE id = ?1", [id])? {
+                0 => Err(Error::Unknown { id }),
+                _ => Ok(()),
+            }
+        })?;
+        self.checkpoint()
+    }
+
+    /// When the last record of a session that a unit comes from was deleted, and which session it was.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn forgotten(&self, unit: &str) -> Result<Option<(Timestamp, SessionId)>, Error> {
+        let report = self.last_report(&format!("{FORGOTTEN_REPORT}{unit}"))?;
+        Ok(report.map(|(_, at, session)| (at, SessionId::verbatim(session))))
     }
 }
 
@@ -541,7 +562,7 @@ mod tests {
         assert_eq!(test.capture(fork.capture.id).stage, Stage::Intake);
         assert!(test.queue.is_taken(fork.capture.id, "a").unwrap());
         assert!(!test.queue.is_taken(original.capture.id, "a").unwrap());
-        test.queue.forget(original.capture.id).unwrap();
+        test.queue.forget(original.capture.id, test.now).unwrap();
         assert!(!test.queue.is_taken(fork.capture.id, "a").unwrap());
     }
 
@@ -564,7 +585,7 @@ mod tests {
             test.queue.advance(&claim, Stage::Extraction, text.as_bytes()).unwrap();
             test.queue.checkpoint().unwrap();
             assert_eq!(files_with(&test, &text[..25]), 1);
-            test.queue.forget(id).unwrap();
+            test.queue.forget(id, test.now).unwrap();
             assert_eq!(files_with(&test, &text[..25]), 0);
 
             // Deleted with the end of a capture: gone once the log has been emptied.

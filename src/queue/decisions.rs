@@ -188,7 +188,7 @@ mod tests {
             queue.remember_rejected("nugget/s1", unit, title, Some("no"), test.now).unwrap();
             queue.remember_rejected("nugget/s1", unit, title, Some("no"), test.now).unwrap();
         }
-        queue.forget(id).unwrap();
+        queue.forget(id, test.now).unwrap();
         let rejected = queue.rejected(9).unwrap();
         let rows: Vec<_> = rejected
             .iter()

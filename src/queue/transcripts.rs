@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(test.record("a", 1), TranscriptStatus::Read);
         assert_eq!(test.add_all(&["a"], None), [None]);
         assert_eq!(test.record("a", 2), TranscriptStatus::New);
-        test.queue.forget(id).unwrap();
+        test.queue.forget(id, test.now).unwrap();
         assert_eq!(test.record("a", 1), TranscriptStatus::Forgotten);
     }
 

@@ -51,9 +51,9 @@ fn rule(marker: u64) -> String {
     }
 }
 
-struct Lifecycle {
-    sandbox: Sandbox,
-    api: ScriptedApi,
+pub(super) struct Lifecycle {
+    pub(super) sandbox: Sandbox,
+    pub(super) api: ScriptedApi,
     /// Starts the client with the environment of a person who has nugget on their PATH.
     script: PathBuf,
     project: PathBuf,
@@ -62,27 +62,9 @@ struct Lifecycle {
 }
 
 pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
-    let api = ScriptedApi::start(scripts())?;
-    let mut sandbox = Sandbox::new(binary)?;
-    sandbox.variables.push(("NUGGET_EXTRACT_CLAUDE".to_owned(), client.display().to_string()));
-    let project = sandbox.path("work/label-shop");
-    fs::create_dir_all(project.join(".git"))?;
-    let state = json!({
-        "hasCompletedOnboarding": true, "theme": "dark",
-        "customApiKeyResponses": {"approved": ["dummy-key"], "rejected": []},
-        "projects": {project.display().to_string(): {"hasTrustDialogAccepted": true}},
-    });
-    fs::write(sandbox.path(".claude.json"), state.to_string())?;
-    let script = write_client_script(&sandbox, client, &api.url)?;
-    let mut run = Lifecycle { sandbox, api, script, project, markers: Vec::new() };
+    let mut run = Lifecycle::new(client, Sandbox::new(binary)?)?;
     let mut results = BTreeMap::new();
-
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for folder in [repository.to_owned(), repository.join("plugin")] {
-        let folder = folder.display().to_string();
-        run.client(&["plugin", "validate", "--strict", &folder])?;
-    }
-    results.insert("plugin_validate", json!("passed"));
+    results.insert("plugin_validate", run.validate()?);
 
     let settings = run.sandbox.path(".claude/settings.json");
     fs::create_dir_all(run.sandbox.path(".claude"))?;
@@ -154,6 +136,11 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
     Ok(json!(results))
 }
 
+/// This repository, which is the marketplace.
+pub(super) fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
 /// Writes the script that starts the client, and returns its path.
 fn write_client_script(sandbox: &Sandbox, client: &Path, api_url: &str) -> Result<PathBuf> {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', r"'\''"));
@@ -191,6 +178,37 @@ fn write_client_script(sandbox: &Sandbox, client: &Path, api_url: &str) -> Resul
 }
 
 impl Lifecycle {
+    pub(super) fn new(client: &Path, mut sandbox: Sandbox) -> Result<Self> {
+        let api = ScriptedApi::start(scripts())?;
+        sandbox.variables.push(("NUGGET_EXTRACT_CLAUDE".to_owned(), client.display().to_string()));
+        let project = sandbox.path("work/label-shop");
+        fs::create_dir_all(project.join(".git"))?;
+        let state = json!({
+            "hasCompletedOnboarding": true, "theme": "dark",
+            "customApiKeyResponses": {"approved": ["dummy-key"], "rejected": []},
+            "projects": {project.display().to_string(): {"hasTrustDialogAccepted": true}},
+        });
+        fs::write(sandbox.path(".claude.json"), state.to_string())?;
+        let script = write_client_script(&sandbox, client, &api.url)?;
+        Ok(Self { sandbox, api, script, project, markers: Vec::new() })
+    }
+
+    /// Validates the plugin and the marketplace. Clients that know the catalog's checks know every field of the plugin,
+    /// so that a warning is a failure; older ones warn of those that they do not know.
+    fn validate(&self) -> Result<Value> {
+        let help = self.client(&["plugin", "validate", "--help"])?;
+        let knows_catalog = help.contains("--profile");
+        let plugin = repository().join("plugin");
+        for (folder, profile) in [(repository(), &[][..]), (&plugin, &["--profile", "directory"])] {
+            let folder = folder.display().to_string();
+            let strict = if knows_catalog { [&["--strict"], profile].concat() } else { Vec::new() };
+            let output = self.client(&[&["plugin", "validate"], &strict[..], &[&folder]].concat())?;
+            let is_clean = !knows_catalog || !output.contains('⚠') && !output.contains("Advice");
+            ensure!(is_clean, "{output}");
+        }
+        Ok(json!(if knows_catalog { "passed, with --strict and the catalog's checks" } else { "passed" }))
+    }
+
     fn start(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.script);
         command
@@ -203,7 +221,7 @@ impl Lifecycle {
     }
 
     /// Runs the client, which must succeed; returns its output.
-    fn client(&self, args: &[&str]) -> Result<String> {
+    pub(super) fn client(&self, args: &[&str]) -> Result<String> {
         let Output { status, stdout, stderr } = self.start(args).output()?;
         let output = String::from_utf8_lossy(&stdout).into_owned() + &String::from_utf8_lossy(&stderr);
         ensure!(status.success(), "claude {args:?}: {status}: {output}");
@@ -211,7 +229,7 @@ impl Lifecycle {
     }
 
     /// Runs a session of one turn that states a rule; returns the session's id.
-    fn turn(&mut self, marker: u64, more: &[&str]) -> Result<String> {
+    pub(super) fn turn(&mut self, marker: u64, more: &[&str]) -> Result<String> {
         let prompt = rule(marker);
         let mut args = vec!["-p", prompt.as_str(), "--output-format", "json"];
         args.extend(more);
@@ -223,7 +241,7 @@ impl Lifecycle {
         Ok(answer["session_id"].as_str().context("no session id")?.to_owned())
     }
 
-    fn captures(&self) -> Result<u64> {
+    pub(super) fn captures(&self) -> Result<u64> {
         if self.sandbox.state().is_err() || !self.sandbox.state()?.join("queue.db").is_file() {
             return Ok(0);
         }
@@ -232,7 +250,7 @@ impl Lifecycle {
     }
 
     /// Waits until exactly this many captures have ended, none of them as a failure.
-    fn wait_until_ended(&self, captures: u64) -> Result<()> {
+    pub(super) fn wait_until_ended(&self, captures: u64) -> Result<()> {
         self.sandbox.wait_until(&format!("{captures} captures have ended"), TIMEOUT, || {
             let workers =
                 self.sandbox.processes().iter().filter(|process| process.kind == ProcessKind::Worker).count();

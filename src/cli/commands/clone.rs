@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::CliError;
+use crate::extractor;
 use crate::new_brain::{self, DefaultBrain, NewBrain};
 use crate::output::{self, counted};
 use crate::remote::{self, API_DEADLINE};
@@ -81,7 +82,8 @@ impl CloneArgs {
             text.push_str(&format!("{}\n", push.message));
         }
         text.push_str(&new_brain::describe_default(context, &config, &created.brain, default));
-        text.push_str(new_brain::NEXT_STEP);
+        text.push_str(&extractor::describe_for_setup(&config));
+        text.push_str(new_brain::next_step());
         output::print(&text)
     }
 }

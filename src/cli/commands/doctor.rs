@@ -4,7 +4,7 @@
 //! ends the command.
 
 use std::error::Error;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -18,15 +18,16 @@ use queue::{FileLocks, Queue, Spool, State};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::client_settings::{ClientSettings, read_settings};
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
 use crate::hook::tokens_max;
-use crate::integration::{find_on_path, servers_file};
-use crate::output::{self, counted};
+use crate::integration::find_on_path;
+use crate::output::{self, counted, short_path};
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
-use crate::{async_runtime, extractor, remote, settings};
+use crate::{async_runtime, extractor, plugin, remote, settings};
 
 mod model_server;
 
@@ -44,8 +45,6 @@ const SKEW_MAX_SECONDS: u64 = 120;
 const FAILURE_CACHED_FOR: Duration = Duration::from_secs(15 * 60);
 /// Where the client remembers that, beside its settings.
 const FAILURE_CACHE: &str = "mcp-needs-auth-cache.json";
-/// The client's settings files are small; a larger file is not read.
-const SETTINGS_BYTES_MAX: u64 = 8 << 20;
 
 const AFTER: &str = "\
 Each check prints one line: ok, warning or failure, with a fix. A warning is
@@ -257,7 +256,7 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
             "brain",
             "what is checked out has no valid brain.yaml; the committed one counts",
         )
-        .fix(format!("git -C {} checkout BRANCH -- brain.yaml", brain.root().display()));
+        .fix(restore_manifest(brain.root()));
     }
     match brain.files() {
         Ok(files) => {
@@ -265,6 +264,17 @@ fn check_brain(brain: Result<Brain, brain::Error>, root: &Path) -> Check {
         }
         Err(error) => Check::failure("brain", CliError::from(error).line()).fix("make that folder readable"),
     }
+}
+
+/// The command that brings `brain.yaml` back from the default branch.
+fn restore_manifest(root: &Path) -> String {
+    let branch = git::Repository::open(root).and_then(|repository| repository.default_branch());
+    // Only the local branch has this name.
+    let branch = branch.map_or_else(
+        |_| "HEAD".to_owned(),
+        |branch| if branch.local.is_some() { branch.name } else { branch.tip.to_string() },
+    );
+    format!("git -C {} checkout {branch} -- {}", root.display(), brain::BRAIN_YAML)
 }
 
 fn check_branch(repository: &Result<git::Repository, git::Error>) -> Check {
@@ -464,70 +474,55 @@ fn from_github_error(name: &'static str, error: &github::Error) -> Check {
     Check::error(name, level, error, error.hint())
 }
 
-/// Whether Claude Code runs nugget's hook and knows its server.
+/// Whether Claude Code runs nugget's hook and knows its server, each once.
 fn check_client(embed: &embed::Settings) -> [Check; 2] {
-    let folder = transcript::client_folder().unwrap_or_default();
-    let here = std::env::current_dir().unwrap_or_default();
-    let mut broken = Vec::new();
-    let mut json = |path: PathBuf| match read_settings(&path) {
-        Ok(value) => value,
-        Err(why) => {
-            broken.push(format!("{} {why}", path.display()));
-            Value::Null
-        }
-    };
-    let settings = [
-        json(folder.join("settings.json")),
-        json(here.join(".claude/settings.json")),
-        json(here.join(".claude/settings.local.json")),
-    ];
-    let (user_servers, project_servers) = (json(servers_file(&folder)), json(here.join(".mcp.json")));
-
-    let plugin_folder = folder.join("skills/nugget");
-    let is_plugin = plugin_folder.is_dir()
-        || settings.iter().any(|settings| {
-            let plugins = settings["enabledPlugins"].as_object();
-            plugins.is_some_and(|plugins| {
-                plugins.iter().any(|(name, is_on)| name.starts_with("nugget@") && *is_on == true)
-            })
-        });
-    let is_off = settings.iter().any(|settings| settings["disableAllHooks"] == true);
-    let is_hook = settings
-        .iter()
-        .any(|settings| settings["hooks"]["SessionEnd"].to_string().contains("capture-session"));
-    let servers = [
-        &user_servers["mcpServers"],
-        &user_servers["projects"][here.to_string_lossy().as_ref()]["mcpServers"],
-        &project_servers["mcpServers"],
-    ];
-    let is_server = servers.into_iter().any(has_server);
-
-    let unreadable = (!broken.is_empty()).then(|| broken.join(", "));
-    let missing = |name: &'static str, what: &str, fix: &str| match &unreadable {
+    let client = ClientSettings::read(&std::env::current_dir().unwrap_or_default());
+    let unreadable = (!client.unreadable.is_empty()).then(|| client.unreadable.join(", "));
+    let missing = |name: &'static str, what: &str| match &unreadable {
         Some(broken) => Check::failure(name, format!("unknown: {broken}")).fix("make it valid JSON"),
-        None => Check::warning(name, what).fix(fix),
+        None => Check::warning(name, what).fix("nugget install"),
     };
-    let hooks = match (is_off, is_plugin, is_hook) {
-        (true, ..) => Check::warning("hooks", "Claude Code's settings disable all hooks (disableAllHooks)")
-            .fix("remove disableAllHooks; until then `nugget sync` finds sessions"),
-        (_, true, _) => Check::ok("hooks", "by the plugin"),
-        (_, _, true) => Check::ok("hooks", "SessionEnd runs nugget"),
-        _ => missing("hooks", "Claude Code does not run nugget when a session ends", "nugget install"),
+    let (marketplace, copy, files) = (client.marketplace_plugin(), client.copy(), client.files_with_hooks());
+    let hooks = match (marketplace, &copy, files.first()) {
+        _ if client.disables_hooks() => {
+            Check::warning("hooks", "Claude Code's settings disable all hooks (disableAllHooks)")
+                .fix("remove disableAllHooks; until then `nugget sync` finds sessions")
+        }
+        (None, Some(_), Some(file)) | (Some(_), _, Some(file)) => {
+            Check::warning("hooks", format!("they run twice: by the plugin, and by {}", short_path(file)))
+                .fix("nugget install; if the hook there is your own, delete it")
+        }
+        (Some(plugin), Some(copy), None) => {
+            let copy = short_path(copy);
+            Check::warning("hooks", format!("by the plugin {plugin}; the copy in {copy} is not loaded"))
+                .fix("nugget install, which removes the copy")
+        }
+        (Some(plugin), None, None) => Check::ok("hooks", format!("by the plugin {plugin}")),
+        (None, Some(_), None) => Check::ok("hooks", "by the plugin"),
+        (None, None, Some(_)) => Check::ok("hooks", "SessionEnd runs nugget"),
+        (None, None, None) => missing("hooks", "Claude Code does not run nugget when a session ends"),
     };
     let loaded = mcp::always_loaded();
     let tokens = Tokenizer::load(embed).map_or_else(|_| tokens_max(&loaded), |model| model.count(&loaded));
     let cost = format!("about {tokens} tokens in every session");
-    let failures = read_settings(&folder.join(FAILURE_CACHE)).unwrap_or_default();
-    let is_known = is_plugin || is_server;
-    let server = match (is_plugin, is_server) {
-        _ if is_known && is_failure_cached(&failures, Timestamp::now()) => Check::warning(
+    let cache = transcript::client_folder().unwrap_or_default().join(FAILURE_CACHE);
+    let is_plugin = marketplace.is_some() || copy.is_some();
+    let server = if !is_plugin && !client.has_server() {
+        missing("mcp", "Claude Code does not know the server")
+    } else if is_failure_cached(&read_settings(&cache).unwrap_or_default(), Timestamp::now()) {
+        Check::warning(
             "mcp",
             "Claude Code remembers that the server failed to start, and skips it for 15 minutes in every session",
         )
-        .fix(format!("rm {}, then start a new session", folder.join(FAILURE_CACHE).display())),
-        (true, _) => Check::ok("mcp", format!("by the plugin, {cost}")),
-        (_, true) => Check::ok("mcp", format!("Claude Code knows the server, {cost}")),
-        _ => missing("mcp", "Claude Code does not know the server", "nugget install"),
+        .fix(format!("rm {}, then start a new session", cache.display()))
+    } else if is_plugin && !client.allows(plugin::TOOL) {
+        let message =
+            "by the plugin, whose tool has no permission: sessions ask each time, and `claude -p` never may";
+        Check::warning("mcp", message).fix("nugget install")
+    } else if is_plugin {
+        Check::ok("mcp", format!("by the plugin, {cost}"))
+    } else {
+        Check::ok("mcp", format!("Claude Code knows the server, {cost}"))
     };
     [hooks, server]
 }
@@ -541,35 +536,6 @@ fn is_failure_cached(cache: &Value, now: Timestamp) -> bool {
         since.is_some_and(|since| since < FAILURE_CACHED_FOR.as_millis() as i64)
     };
     cache.as_object().is_some_and(|cache| cache.iter().any(|(name, entry)| is_ours(name) && counts(entry)))
-}
-
-/// `Null` if there is no such file.
-fn read_settings(path: &Path) -> Result<Value, String> {
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Value::Null),
-        Err(error) => return Err(format!("cannot be read: {error}")),
-        Ok(metadata) if !metadata.is_file() => return Err("is not a file".to_owned()),
-        Ok(metadata) if metadata.len() > SETTINGS_BYTES_MAX => return Err("is too large".to_owned()),
-        Ok(_) => {}
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
-    let text = text.trim_start_matches('\u{feff}');
-    if text.trim().is_empty() {
-        return Ok(Value::Null);
-    }
-    serde_json::from_str(text).map_err(|error| format!("is not valid JSON: {error}"))
-}
-
-fn has_server(servers: &Value) -> bool {
-    servers.as_object().is_some_and(|servers| {
-        servers.values().any(|server| {
-            let command = server["command"].as_str().unwrap_or_default();
-            let is_ours = Path::new(command).file_stem().is_some_and(|name| name == "nugget");
-            let args = server["args"].as_array().into_iter().flatten().filter_map(Value::as_str);
-            let args: Vec<&str> = args.collect();
-            (is_ours || args.iter().any(|word| word.ends_with("nugget"))) && args.contains(&"serve")
-        })
-    })
 }
 
 fn check_state(root: &Path, places: &StatePaths) -> Check {

@@ -1,5 +1,6 @@
 //! `nugget forget-capture`: deletes a capture's record from the queue.
 
+use jiff::Timestamp;
 use queue::Queue;
 
 use super::completions;
@@ -19,7 +20,7 @@ impl ForgetCaptureArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, _, places) = context.open()?;
         places.create()?;
-        Queue::open(&places.queue())?.forget(self.id)?;
+        Queue::open(&places.queue())?.forget(self.id, Timestamp::now())?;
         output::print(&format!(
             "deleted the record of capture {}; its branch, if there is one, is kept\n",
             self.id

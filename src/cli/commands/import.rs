@@ -1,6 +1,7 @@
 //! `nugget import`: proposes existing notes as units, on one branch for review.
 
 mod comparison;
+mod domains;
 mod proposal;
 mod sources;
 
@@ -44,7 +45,7 @@ capture.exclude or with a .nuggetignore of * are skipped.
 Examples:
   nugget import claude-md --dry-run
   nugget import claude-md auto-memory
-  nugget import ~/notes";
+  nugget import ~/notes --domain billing";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
@@ -52,6 +53,9 @@ pub(crate) struct ImportArgs {
     /// What to import
     #[arg(required = true, value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     sources: Vec<OsString>,
+    /// The domain of notes that name none themselves [default: by their folders' names, which it asks about]
+    #[arg(long, value_name = "NAME")]
+    domain: Option<String>,
     /// Show what would be imported; write nothing
     #[arg(long)]
     dry_run: bool,
@@ -71,7 +75,8 @@ impl ImportArgs {
         let base = repository.default_branch()?.tip;
 
         let mut left_out = Vec::new();
-        let files = sources::find(&self.sources, &config, brain.root(), &mut left_out)?;
+        let mut files = sources::find(&self.sources, &config, brain.root(), &mut left_out)?;
+        let domains = domains::decide(&mut files, self.domain.as_deref(), !self.json)?;
         let record = paths.folder().join("imported.json");
         let mut known = KnownTexts::read(&brain, &repository, &record)?;
         if self.again {
@@ -134,6 +139,9 @@ impl ImportArgs {
         });
         if is_delivered {
             text.push_str("  remote: the branch is being pushed; `nugget status` shows the pull request\n");
+        }
+        if !units.is_empty() {
+            text.push_str(&domains.unwrap_or_default());
         }
         output::print(&text)
     }

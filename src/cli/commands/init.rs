@@ -8,8 +8,8 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{CliError, FAILED};
 use crate::new_brain::{self, DefaultBrain, NewBrain};
-use crate::output;
 use crate::remote::{self, GitHubRepository};
+use crate::{extractor, output};
 
 const AFTER: &str = "\
 An existing folder of notes or repository is adopted: no file is overwritten,
@@ -100,6 +100,7 @@ impl InitArgs {
                 "push": push.as_ref().map(|push| &push.message),
                 "notes": created.notes,
                 "is_default": default != DefaultBrain::Other,
+                "sessions_are_read_by": extractor::destination(&config),
             }))?;
             return Ok(code);
         }
@@ -120,7 +121,8 @@ impl InitArgs {
         }
         if is_changed {
             text.push_str(&new_brain::describe_default(context, &config, brain, default));
-            text.push_str(new_brain::NEXT_STEP);
+            text.push_str(&extractor::describe_for_setup(&config));
+            text.push_str(new_brain::next_step());
         }
         output::print(&text)?;
         Ok(code)

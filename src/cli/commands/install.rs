@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::client_settings::ClientSettings;
 use crate::context::{Context, open_brain};
-use crate::error::CliError;
+use crate::error::{CliError, USAGE};
 use crate::integration::{
     Change, ClientFiles, Method, Plan, Program, Scope, calls_nugget, find_on_path, invalid_file,
 };
 use crate::output::{self, short_path};
 use crate::subprocess::version_of;
-use crate::{json_edit, plugin};
+use crate::{extractor, json_edit, new_brain, plugin};
 
 /// How long the client may take to print its version.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
@@ -20,10 +21,12 @@ const VERSION_DEADLINE: Duration = Duration::from_secs(10);
 const AFTER: &str = "\
 Claude Code 2.1.197 and later loads plugins from its skills folder: for your
 user this writes the plugin to ~/.claude/skills/nugget, and the permission for
-its one tool to ~/.claude/settings.json. For an older version, and for a
-project, it adds hooks and permission to settings.json, and the server to
-~/.claude.json or .mcp.json. CLAUDE_CONFIG_DIR is respected. Claude Code is only
-asked for its version.
+its one tool to ~/.claude/settings.json. Where Claude Code has the plugin from a
+marketplace (`/plugin install nugget --marketplace OWNER/NAME`), it adds only
+the permission, and removes a copy that it wrote before. For an older version,
+and for a project, it adds hooks and permission to settings.json, and the server
+to ~/.claude.json or .mcp.json. CLAUDE_CONFIG_DIR is respected. Claude Code is
+only asked for its version.
 
 Everything else in those files is kept byte for byte. A file that is not valid
 JSON is not changed, and the error's position is printed. `nugget uninstall`
@@ -54,26 +57,37 @@ pub(crate) struct InstallArgs {
 impl InstallArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
-        let client_files = ClientFiles::find(self.scope, &std::env::current_dir()?)?;
-        let client = config.path("extract.claude").or_else(|| find_on_path("claude"));
-        let version = client.as_deref().and_then(client_version);
-        let method = match (self.method.as_str(), self.scope) {
-            ("plugin", Scope::Project) => {
+        let here = std::env::current_dir()?;
+        let client_files = ClientFiles::find(self.scope, &here)?;
+        let client_settings = ClientSettings::read(&here);
+        let marketplace = client_settings.users_marketplace_plugin();
+        let is_plugin_supported = || {
+            let client = config.path("extract.claude").or_else(|| find_on_path("claude"));
+            client.as_deref().and_then(client_version).is_some_and(|version| version >= plugin::CLIENT_MIN)
+        };
+        let method = match (self.method.as_str(), self.scope, marketplace) {
+            ("plugin", Scope::Project, _) => {
                 return Err(CliError::new(
                     "a project needs entries in its settings; a plugin is only for your user",
                 )
-                .code(crate::error::USAGE)
+                .code(USAGE)
                 .hint("omit --as, or use --scope user"));
             }
-            ("plugin", _) => Method::Plugin,
-            ("auto", Scope::User) if version.is_some_and(|version| version >= plugin::CLIENT_MIN) => {
-                Method::Plugin
+            ("settings", Scope::User, Some(name)) => {
+                return Err(CliError::new(format!(
+                    "Claude Code has the plugin {name}: with entries in the settings each hook would run twice"
+                ))
+                .code(USAGE)
+                .hint(format!("omit --as, or run `claude plugin uninstall {name}` first")));
             }
+            (_, Scope::User, Some(_)) => Method::Marketplace,
+            ("plugin", ..) => Method::Plugin,
+            ("auto", Scope::User, None) if is_plugin_supported() => Method::Plugin,
             _ => Method::Settings,
         };
         let program = Program::here()?;
         let plan = client_files.plan(method, &program)?;
-        let notes = find_conflicts(&client_files, method)?;
+        let notes = find_conflicts(&client_files, &client_settings, method)?;
         if !self.dry_run && plan.is_new {
             client_files.apply(&plan)?;
         }
@@ -82,7 +96,9 @@ impl InstallArgs {
             return output::print_json(&json!({
                 "how": method, "changed": plan.is_new && !self.dry_run, "would_change": plan.is_new,
                 "program": program.word(), "plugin": plan.plugin.as_ref().map(|(folder, _)| folder),
-                "files": files, "notes": notes,
+                "marketplace_plugin": marketplace.filter(|_| method == Method::Marketplace),
+                "removed": plan.removed, "files": files, "notes": notes,
+                "sessions_are_read_by": extractor::destination(&config),
             }));
         }
         let verb = match (plan.is_new, self.dry_run) {
@@ -90,16 +106,22 @@ impl InstallArgs {
             (true, true) => "dry run; would change:",
             (true, false) => "installed:",
         };
-        output::print(&format!("{verb}\n{}", describe(&plan)))?;
+        let plugin_line = match marketplace {
+            Some(name) if method == Method::Marketplace => {
+                format!("  {name}: the plugin, from its marketplace\n")
+            }
+            _ => String::new(),
+        };
+        output::print(&format!("{verb}\n{plugin_line}{}", describe(&plan)))?;
         for note in &notes {
             output::note(&format!("note: {note}"));
         }
-        if plan.is_new && !self.dry_run {
+        if !self.dry_run {
             let next = match open_brain(&context.root(&config)) {
-                Ok(_) => "start a new session to use it; `nugget uninstall` removes it",
-                Err(_) => "run `nugget init` to create your brain",
+                Ok(_) => new_brain::NEXT_SESSION,
+                Err(_) => "next: `nugget init` creates your brain\n",
             };
-            output::print(&format!("next: {next}\n"))?;
+            output::print(&format!("{}{next}", extractor::describe_for_setup(&config)))?;
         }
         Ok(())
     }
@@ -110,33 +132,40 @@ fn describe(plan: &Plan) -> String {
     if let Some((folder, files)) = &plan.plugin {
         text.push_str(&format!("  {}: the plugin, {} files\n", short_path(folder), files.len()));
     }
+    if let Some(folder) = &plan.removed {
+        text.push_str(&format!("  {}: removed, so that nugget is there once\n", short_path(folder)));
+    }
     let changes = plan.changes.iter().filter(|change| !change.added.is_empty());
     text.extend(changes.map(|change| change.describe('+')));
     text
 }
 
 /// Settings that keep nugget from working, or make it run twice.
-fn find_conflicts(client_files: &ClientFiles, method: Method) -> Result<Vec<String>, CliError> {
-    let text = match std::fs::read_to_string(&client_files.settings) {
-        Ok(text) => text,
-        Err(_) => return Ok(Vec::new()),
-    };
+fn find_conflicts(
+    client_files: &ClientFiles,
+    client_settings: &ClientSettings,
+    method: Method,
+) -> Result<Vec<String>, CliError> {
+    let mut notes = Vec::new();
+    // What is added for a user and for a project runs twice there.
+    let by_plugin = client_settings.users_marketplace_plugin().map(str::to_owned);
+    let by_plugin = by_plugin.or_else(|| client_settings.copy().map(|copy| short_path(&copy)));
+    if client_files.scope == Scope::Project
+        && let Some(plugin) = by_plugin
+    {
+        notes
+            .push(format!("your own sessions in this project run each hook twice: {plugin} does it already"));
+    }
+    let Ok(text) = std::fs::read_to_string(&client_files.settings) else { return Ok(notes) };
     let settings = json_edit::value(&text).map_err(|error| invalid_file(&client_files.settings, &error))?;
     let shown = short_path(&client_files.settings);
-    let mut notes = Vec::new();
     if settings["disableAllHooks"] == true {
         notes.push(format!("{shown} has disableAllHooks: no session is captured while it is set"));
     }
-    for (name, enabled) in settings["enabledPlugins"].as_object().into_iter().flatten() {
-        if name == plugin::ID && *enabled == false {
-            notes.push(format!("{shown} disables the plugin: run `claude plugin enable {name}`"));
-        } else if name.starts_with("nugget@") && name != plugin::ID && *enabled == true {
-            notes.push(format!(
-                "the plugin {name} is also installed: run `claude plugin uninstall {name}` or `nugget uninstall`"
-            ));
-        }
+    if method == Method::Plugin && settings["enabledPlugins"][plugin::ID] == false {
+        notes.push(format!("{shown} disables the plugin: run `claude plugin enable {}`", plugin::ID));
     }
-    let tool = if method == Method::Plugin { plugin::TOOL } else { plugin::SERVER_TOOL };
+    let tool = if method == Method::Settings { plugin::SERVER_TOOL } else { plugin::TOOL };
     let denied = settings["permissions"]["deny"].as_array().into_iter().flatten();
     for rule in denied.filter_map(Value::as_str) {
         if rule == tool || rule == "mcp__*" || rule == tool.trim_end_matches("__get_relevant_context") {
@@ -144,7 +173,7 @@ fn find_conflicts(client_files: &ClientFiles, method: Method) -> Result<Vec<Stri
         }
     }
     let hooks = settings["hooks"]["SessionEnd"].to_string();
-    if method == Method::Plugin && calls_nugget(&hooks.replace('"', " ")) {
+    if method != Method::Settings && calls_nugget(&hooks.replace('"', " ")) {
         notes.push(format!("{shown} has your own hook for nugget, and so has the plugin"));
     }
     Ok(notes)

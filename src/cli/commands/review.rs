@@ -8,8 +8,9 @@ mod screen;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
+use actors::BrainView;
 use actors::review::{Choice, Inbox, Item, Reviewed};
-use brain::{Brain, StatePaths};
+use brain::{Brain, Files as _, StatePaths};
 use jiff::Timestamp;
 use queue::Queue;
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ use crate::context::Context;
 use crate::error::{CliError, FAILED};
 use crate::output::{self, counted};
 use crate::settings;
+use crate::unit_files::read_units;
 
 const AFTER: &str = "\
 In a terminal it shows the inbox in full screen: each unit as it would read,
@@ -115,36 +117,35 @@ impl ReviewArgs {
         let now = Timestamp::now();
         inbox.delete_merged_branches()?;
         let review = Review { inbox, queue, now };
-        match self.decision {
-            None if self.json => review.print_json(self.all),
-            None if self.list || self.all || !is_interactive() => review.print_list(self.all),
-            None => match review.items(false)?.as_slice() {
-                [] => review.print_list(false),
-                _ => screen::run(&review),
-            },
-            Some(Decision::Show(selection)) => review.show(&selection),
-            Some(Decision::Merge(selection)) => {
-                let choices = review.select(&selection.items, selection.all)?;
-                let choices = choices.into_iter().map(|item| Choice { item, edited: None }).collect();
-                let reviewed = review.waiting_for("merging", || review.inbox.merge(choices, now))?;
-                review.finish("merged", reviewed, selection.json)
-            }
-            Some(Decision::Edit { item }) => review.edit(&item),
-            Some(Decision::Reject { selection, because }) => {
-                let items = review.select(&selection.items, selection.all)?;
-                let because = because.as_deref().map(one_reason);
-                let reviewed = review
-                    .waiting_for("rejecting", || review.inbox.reject(items, because.as_deref(), now))?;
-                review.finish("rejected", reviewed, selection.json)
-            }
-            Some(Decision::Later(selection)) => {
-                let items = review.select(&selection.items, selection.all)?;
-                review.inbox.put_off(&items, now + LATER, now)?;
-                let reviewed = Reviewed { decided: items, ..Reviewed::default() };
-                review.finish("put off until tomorrow", reviewed, selection.json)
-            }
+        let is_json = match &self.decision {
+            None => self.json,
+            Some(Decision::Edit { .. }) => false,
+            Some(
+                Decision::Show(selection)
+                | Decision::Merge(selection)
+                | Decision::Reject { selection, .. }
+                | Decision::Later(selection),
+            ) => selection.json,
+        };
+        // Before the first merge there is nothing to ask for.
+        let was_empty = !is_json && BrainView::open(&brain).files().is_ok_and(|files| files.is_empty());
+        let code = review.run(self)?;
+        if was_empty && let Some((_, first)) = read_units(&BrainView::open(&brain))?.units.first() {
+            output::print(&first_question(&first.title))?;
         }
+        Ok(code)
     }
+}
+
+/// The next step after the first merge. The title is a question that finds its unit; what a shell would read in it is
+/// left out.
+fn first_question(title: &str) -> String {
+    let is_plain = |c: &char| c.is_alphanumeric() || " ,.:;-_/%()".contains(*c);
+    let title: String = title.chars().filter(is_plain).collect();
+    format!(
+        "next: `nugget ask \"{}\"` shows what your sessions are told from now on\n",
+        title.trim_matches([' ', '-'])
+    )
 }
 
 /// The inbox of a brain.
@@ -162,6 +163,38 @@ fn is_interactive() -> bool {
 }
 
 impl Review {
+    fn run(&self, args: ReviewArgs) -> Result<ExitCode, CliError> {
+        match args.decision {
+            None if args.json => self.print_json(args.all),
+            None if args.list || args.all || !is_interactive() => self.print_list(args.all),
+            None => match self.items(false)?.as_slice() {
+                [] => self.print_list(false),
+                _ => screen::run(self),
+            },
+            Some(Decision::Show(selection)) => self.show(&selection),
+            Some(Decision::Merge(selection)) => {
+                let choices = self.select(&selection.items, selection.all)?;
+                let choices = choices.into_iter().map(|item| Choice { item, edited: None }).collect();
+                let reviewed = self.waiting_for("merging", || self.inbox.merge(choices, self.now))?;
+                self.finish("merged", reviewed, selection.json)
+            }
+            Some(Decision::Edit { item }) => self.edit(&item),
+            Some(Decision::Reject { selection, because }) => {
+                let items = self.select(&selection.items, selection.all)?;
+                let because = because.as_deref().map(one_reason);
+                let reviewed =
+                    self.waiting_for("rejecting", || self.inbox.reject(items, because.as_deref(), self.now))?;
+                self.finish("rejected", reviewed, selection.json)
+            }
+            Some(Decision::Later(selection)) => {
+                let items = self.select(&selection.items, selection.all)?;
+                self.inbox.put_off(&items, self.now + LATER, self.now)?;
+                let reviewed = Reviewed { decided: items, ..Reviewed::default() };
+                self.finish("put off until tomorrow", reviewed, selection.json)
+            }
+        }
+    }
+
     fn print_list(&self, all: bool) -> Result<ExitCode, CliError> {
         let every = self.inbox.items(self.now)?;
         let items: Vec<Item> = every.iter().filter(|item| all || item.later.is_none()).cloned().collect();

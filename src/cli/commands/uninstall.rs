@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::client_settings::ClientSettings;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::integration::{Change, ClientFiles, Scope};
@@ -33,7 +34,8 @@ pub(crate) struct UninstallArgs {
 
 impl UninstallArgs {
     pub(crate) fn run(self, _: &Context) -> Result<(), CliError> {
-        let files = ClientFiles::find(self.scope, &std::env::current_dir()?)?;
+        let here = std::env::current_dir()?;
+        let files = ClientFiles::find(self.scope, &here)?;
         let (changes, plugin) = files.plan_removal()?;
         let is_installed = !changes.is_empty() || plugin.is_some();
         if !self.dry_run {
@@ -54,6 +56,12 @@ impl UninstallArgs {
             text.push_str(&format!("  {}: the plugin\n", short_path(folder)));
         }
         text.extend(changes.iter().map(|change| change.describe('-')));
+        // The client's own commands manage what it has from a marketplace.
+        if let Some(plugin) = ClientSettings::read(&here).users_marketplace_plugin() {
+            text.push_str(&format!(
+                "kept: the plugin {plugin}; `claude plugin uninstall {plugin}` removes it\n"
+            ));
+        }
         output::print(&text)
     }
 }

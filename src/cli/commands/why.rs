@@ -60,8 +60,13 @@ impl WhyArgs {
         let units = read_units(&BrainView::open(&brain))?.units;
         let unit = units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
         let queue = places.queue();
-        let evidence = if queue.exists() { Queue::open(&queue)?.evidence(&self.id)? } else { Vec::new() };
-        if unit.is_none() && evidence.is_empty() {
+        let (evidence, forgotten) = if queue.exists() {
+            let queue = Queue::open(&queue)?;
+            (queue.evidence(&self.id)?, queue.forgotten(&self.id)?)
+        } else {
+            (Vec::new(), None)
+        };
+        if unit.is_none() && evidence.is_empty() && forgotten.is_none() {
             return Err(CliError::new(format!("there is no unit {:?}", self.id))
                 .code(MISSING)
                 .hint("`nugget list` shows the ids of all merged units"));
@@ -72,14 +77,22 @@ impl WhyArgs {
             None => (None, None),
         };
         if self.json {
-            return output::print_json(
-                &json!({ "id": self.id, "path": path, "title": title, "sessions": sessions }),
-            );
+            let forgotten = forgotten.map(|(at, session)| json!({ "session": session, "at": at }));
+            return output::print_json(&json!({
+                "id": self.id, "path": path, "title": title, "sessions": sessions, "forgotten": forgotten,
+            }));
         }
         let mut text = format!("{}\n", output::safe(title.unwrap_or(&self.id)));
-        text.push_str(&format!("{}\n", path.unwrap_or("not merged yet")));
-        if sessions.is_empty() {
-            text.push_str("\nno session on this machine: it was written by hand or captured elsewhere\n");
+        text.push_str(&format!("{}\n", path.unwrap_or("not among the merged units")));
+        match &forgotten {
+            Some((at, session)) => text.push_str(&format!(
+                "\nsession {session}: forgotten on {} with `nugget forget-capture`; its words are no longer kept here\n",
+                at.strftime("%Y-%m-%d %H:%M")
+            )),
+            None if sessions.is_empty() => {
+                text.push_str("\nno session on this machine: it was written by hand or captured elsewhere\n");
+            }
+            None => {}
         }
         for session in &sessions {
             text.push_str(&format!("\nsession {}, captured {}\n", session.session, session.captured));
