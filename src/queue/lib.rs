@@ -43,7 +43,7 @@ mod testing;
 mod transcripts;
 
 pub use capture::{
-    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_IMPORT, PullRequest, PullState, Stage,
+    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, PullRequest, PullState, Stage,
     State, Tally,
 };
 pub use decisions::{Decision, FileDecision};

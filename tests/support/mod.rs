@@ -10,6 +10,7 @@ pub(crate) mod messages_api;
 pub(crate) mod openapi;
 #[expect(dead_code, reason = "shared with the benchmarks, which print more")]
 pub(crate) mod precision;
+pub(crate) mod terminal;
 
 use std::ffi::OsStr;
 use std::io::Write as _;

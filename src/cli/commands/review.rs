@@ -1,7 +1,6 @@
 //! `nugget review`: shows what waits for review, and carries out what a person decides about it.
 
 mod call;
-mod editor;
 mod render;
 mod screen;
 
@@ -18,9 +17,10 @@ use self::call::{LATER, Review, one_reason};
 use self::render::describe_not_merged;
 use super::completions;
 use crate::context::Context;
+use crate::editor::{self, unit_problem};
 use crate::error::{CliError, FAILED};
 use crate::output::{self, counted};
-use crate::settings;
+use crate::{pager, settings};
 
 const AFTER: &str = "\
 In a terminal it shows the inbox in full screen: each unit as it would read,
@@ -73,6 +73,9 @@ enum Decision {
         /// Its number or id
         #[arg(value_name = "N", add = clap_complete::ArgValueCompleter::new(completions::review_items))]
         item: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Reject units, so that they are not proposed again
     Reject {
@@ -117,19 +120,19 @@ impl ReviewArgs {
         let review = Review { inbox, queue, now };
         match self.decision {
             None if self.json => review.print_json(self.all),
-            None if self.list || self.all || !is_interactive() => review.print_list(self.all),
+            None if self.list || self.all || !is_interactive() => review.print_list(context, self.all),
             None => match review.items(false)?.as_slice() {
-                [] => review.print_list(false),
+                [] => review.print_list(context, false),
                 _ => screen::run(&review),
             },
-            Some(Decision::Show(selection)) => review.show(&selection),
+            Some(Decision::Show(selection)) => review.show(context, &selection),
             Some(Decision::Merge(selection)) => {
                 let choices = review.select(&selection.items, selection.all)?;
                 let choices = choices.into_iter().map(|item| Choice { item, edited: None }).collect();
                 let reviewed = review.waiting_for("merging", || review.inbox.merge(choices, now))?;
                 review.finish("merged", reviewed, selection.json)
             }
-            Some(Decision::Edit { item }) => review.edit(&item),
+            Some(Decision::Edit { item, json }) => review.edit(&item, json),
             Some(Decision::Reject { selection, because }) => {
                 let items = review.select(&selection.items, selection.all)?;
                 let because = because.as_deref().map(one_reason);
@@ -162,11 +165,11 @@ fn is_interactive() -> bool {
 }
 
 impl Review {
-    fn print_list(&self, all: bool) -> Result<ExitCode, CliError> {
+    fn print_list(&self, context: &Context, all: bool) -> Result<ExitCode, CliError> {
         let every = self.inbox.items(self.now)?;
         let items: Vec<Item> = every.iter().filter(|item| all || item.later.is_none()).cloned().collect();
         self.remember_list(&items)?;
-        output::print(&render::list(&items, every.len() - items.len(), self.now))?;
+        pager::print(context, &render::list(&items, every.len() - items.len(), self.now))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -208,7 +211,7 @@ impl Review {
         }))
     }
 
-    fn show(&self, selection: &Selection) -> Result<ExitCode, CliError> {
+    fn show(&self, context: &Context, selection: &Selection) -> Result<ExitCode, CliError> {
         let items = self.select(&selection.items, selection.all)?;
         if selection.json {
             let items = items.iter().map(|item| self.to_json(item)).collect::<Result<Vec<_>, _>>()?;
@@ -220,16 +223,22 @@ impl Review {
             let lines = render::unit(item, &self.inbox.evidence(item)?, output::terminal_width(), self.now);
             texts.push(output::styled(&lines));
         }
-        output::print(&texts.join("\n"))?;
+        pager::print(context, &texts.join("\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn edit(&self, name: &str) -> Result<ExitCode, CliError> {
+    fn edit(&self, name: &str, as_json: bool) -> Result<ExitCode, CliError> {
         let item = self.find(name, &self.items(true)?)?;
-        let edited = editor::edit(&self.inbox.text_to_edit(&item)?, &item.path)?;
+        let edited = self.edited(&item)?;
         let choice = Choice { item, edited: Some(edited) };
         let reviewed = self.waiting_for("merging", || self.inbox.merge(vec![choice], self.now))?;
-        self.finish("merged", reviewed, false)
+        self.finish("merged", reviewed, as_json)
+    }
+
+    /// The item's text after the person has edited it.
+    fn edited(&self, item: &Item) -> Result<String, CliError> {
+        let text = self.inbox.text_to_edit(item)?;
+        editor::edit(&text, ".md", "nothing was merged", |text| unit_problem(text, &item.path))
     }
 
     fn waiting_for<T, E>(&self, what: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {

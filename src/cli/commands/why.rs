@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use actors::BrainView;
+use brain::Brain;
+use knowledge::Unit;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};
 use serde::Serialize;
@@ -11,9 +13,10 @@ use transcript::{Event, EventKind};
 
 use super::completions;
 use crate::context::Context;
-use crate::error::{CliError, MISSING};
-use crate::output;
+use crate::error::CliError;
 use crate::unit_files::read_units;
+use crate::waiting::items_to_review;
+use crate::{lookup, output, pager};
 
 /// How many characters of one event are printed.
 const EVENT_CHARS_MAX: usize = 600;
@@ -23,7 +26,7 @@ const EVENT_CHARS_MAX: usize = 600;
     after_help = "Examples:\n  nugget why bounded-worker-pools\n  nugget why bounded-worker-pools --around 3"
 )]
 pub(crate) struct WhyArgs {
-    /// The unit's id, merged or not
+    /// The unit's id or its beginning, merged or not
     #[arg(add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
     /// How many messages to show before and after each line
@@ -58,14 +61,10 @@ impl WhyArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, places) = context.open()?;
         let units = read_units(&BrainView::open(&brain))?.units;
-        let unit = units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
-        let queue = places.queue();
-        let evidence = if queue.exists() { Queue::open(&queue)?.evidence(&self.id)? } else { Vec::new() };
-        if unit.is_none() && evidence.is_empty() {
-            return Err(CliError::new(format!("there is no unit {:?}", self.id))
-                .code(MISSING)
-                .hint("`nugget list` shows the ids of all merged units"));
-        }
+        let queue = Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
+        let id = self.resolve_id(&brain, &units, queue.as_ref())?;
+        let unit = units.iter().find(|(_, unit)| unit.id.as_str() == id);
+        let evidence = queue.map_or_else(|| Ok(Vec::new()), |queue| queue.evidence(&id))?;
         let sessions = source_sessions(evidence, self.around);
         let (path, title) = match unit {
             Some((path, unit)) => (Some(path.as_str()), Some(unit.title.as_str())),
@@ -73,10 +72,10 @@ impl WhyArgs {
         };
         if self.json {
             return output::print_json(
-                &json!({ "id": self.id, "path": path, "title": title, "sessions": sessions }),
+                &json!({ "id": id, "path": path, "title": title, "sessions": sessions }),
             );
         }
-        let mut text = format!("{}\n", output::safe(title.unwrap_or(&self.id)));
+        let mut text = format!("{}\n", output::safe(title.unwrap_or(&id)));
         text.push_str(&format!("{}\n", path.unwrap_or("not merged yet")));
         if sessions.is_empty() {
             text.push_str("\nno session on this machine: it was written by hand or captured elsewhere\n");
@@ -104,7 +103,28 @@ impl WhyArgs {
                 }
             }
         }
-        output::print(&text)
+        pager::print(context, &text)
+    }
+
+    /// The id that is meant: of a unit that is merged, waits for review, or was once captured.
+    fn resolve_id(
+        &self,
+        brain: &Brain,
+        units: &[(String, Unit)],
+        queue: Option<&Queue>,
+    ) -> Result<String, CliError> {
+        let waiting = items_to_review(brain, queue).unwrap_or_default();
+        let mut ids: Vec<&str> = units.iter().map(|(_, unit)| unit.id.as_str()).collect();
+        ids.extend(waiting.iter().map(|item| item.unit_id()));
+        ids.sort_unstable();
+        ids.dedup();
+        match lookup::position(&ids, &self.id, "unit") {
+            Ok(at) => Ok(ids[at].to_owned()),
+            Err(_) if queue.is_some_and(|queue| queue.evidence(&self.id).is_ok_and(|lines| !lines.is_empty())) => {
+                Ok(self.id.clone())
+            }
+            Err(error) => Err(error.or_hint("`nugget list` shows the ids of all merged units")),
+        }
     }
 }
 

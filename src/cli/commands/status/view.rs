@@ -7,7 +7,7 @@ use queue::{Capture, State, Tally};
 use ratatui::style::{Color, Style};
 
 use super::{ReviewState, Status};
-use crate::output::{self, Line, Part, counted, safe, short_path, thousands};
+use crate::output::{self, Line, Part, counted, safe, short_path, thousands, wrap};
 use crate::state_check::StateProblem;
 
 const DIM: Style = Style::new().dim();
@@ -179,7 +179,7 @@ impl Status {
                 Part::raw(self.result(capture)),
             ]
         }));
-        output::columns(rows, width)
+        output::columns(rows, width, output::TooWide::Cut)
     }
 
     fn result(&self, capture: &Capture) -> String {
@@ -277,7 +277,7 @@ fn render_actors(actors: &[ActorReport], width: usize) -> Vec<Line> {
             Part::raw(safe(actor.last_error.as_deref().unwrap_or_default())),
         ]
     }));
-    output::columns(rows, width)
+    output::columns(rows, width, output::TooWide::Cut)
 }
 
 /// The build in progress; another model is named on lines of its own, because model names are long.
@@ -336,24 +336,6 @@ fn cut(line: &Line, width: usize) -> Line {
         parts.push(part.clone());
     }
     Line::from(parts)
-}
-
-/// Breaks a text between words into lines of at most `width` cells, except for longer words.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split_whitespace() {
-        let Some(line) = lines.last_mut() else { break };
-        let used = output::width(line);
-        if used == 0 {
-            line.push_str(word);
-        } else if used + 1 + output::width(word) <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -515,10 +497,5 @@ mod tests {
         let (first, rest) = text.split_once('\n').unwrap();
         assert!(first.starts_with("brain     ") && !first.trim_end_matches('…').is_empty(), "{first} {root}");
         insta::assert_snapshot!("status_of_everything", rest);
-    }
-
-    #[test]
-    fn a_line_breaks_between_words() {
-        assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
     }
 }
