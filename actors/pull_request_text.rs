@@ -386,7 +386,10 @@ mod tests {
             ("domains/ops/beliefs/x.md".to_owned(), unit.as_bytes().to_vec()),
             ("notes (old).md".to_owned(), b"plain".to_vec()),
         ];
-        let removed = [("domains/ops/beliefs/old.md".to_owned(), unit.replace("Back up", "Do not back up").into_bytes())];
+        let removed = [(
+            "domains/ops/beliefs/old.md".to_owned(),
+            unit.replace("Back up", "Do not back up").into_bytes(),
+        )];
         insta::assert_snapshot!(body_from_files(&files, &removed, &Summary::default(), FILES), @r"
         3 units of knowledge (nothing spent).
 

@@ -398,7 +398,9 @@ impl Inbox {
     ) -> Result<Option<Vec<git::NewFile>>, ReviewError> {
         let mut files = Vec::new();
         let mut edited = edited.map(String::into_bytes);
-        if let (Action::Removes, Some(content)) = (item.action, edited.take_if(|_| item.action == Action::Removes)) {
+        if let (Action::Removes, Some(content)) =
+            (item.action, edited.take_if(|_| item.action == Action::Removes))
+        {
             let edits = self.repository.read_at(base, &item.path)?.is_some();
             files.push(git::NewFile { path: item.path.clone(), content, edits });
         }
@@ -682,10 +684,8 @@ fn items_of(
         });
     }
     for (path, base) in repository.branch_removals(&branch.name)? {
-        let is_decided = matches!(
-            decisions.of(&branch.name, &path),
-            Some(Decision::Merged | Decision::Rejected { .. })
-        );
+        let is_decided =
+            matches!(decisions.of(&branch.name, &path), Some(Decision::Merged | Decision::Rejected { .. }));
         let Some(content) = repository.read_at(tip, &path)?.filter(|_| !is_decided) else { continue };
         items.push(Item {
             id: String::new(),

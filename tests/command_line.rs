@@ -397,7 +397,7 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
         try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9; COMPREPLY=(); _clap_complete_nugget nugget \"${@: -1}\"; echo \"${COMPREPLY[@]}\"; }
         try nugget show bounded; try nugget forget-capture 1; try nugget sta
         try nugget rm wool; try nugget list --domain cod; try nugget list --type be; try nugget export --format o
-        try nugget config set retrieve.re; try nugget config set retrieve.rerank ''; try nugget config set retrieve.limit ''
+        try nugget config set retrieve.re; try nugget config set retrieve.rerank a; try nugget config set retrieve.limit 1
         try nugget ask --depth d; try nugget config get brai";
     if let Some(printed) = run_shell(&sandbox, "bash", &["--norc", "-c", bash]) {
         let expected = [
@@ -409,7 +409,7 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
             "belief",
             "okf",
             "retrieve.rerank retrieve.rerank_deadline_ms",
-            "auto off",
+            "auto",
             "10",
             "deep",
             "brain",

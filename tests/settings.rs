@@ -27,7 +27,10 @@ fn a_setting_is_read_and_written_and_comments_stay() {
     assert_eq!(fs::read_to_string(&path).unwrap(), before.replace("limit = 3 ", "limit = 7 "));
     sandbox.ok(["config", "set", "extract.backend", "heuristic"]);
     let set = sandbox.json(["config", "set", "retrieve.rerank", "off", "--json"]);
-    assert_eq!((&set["before"], &set["value"], &set["overridden_by"]), (&json!("auto"), &json!("off"), &json!(null)));
+    assert_eq!(
+        (&set["before"], &set["value"], &set["overridden_by"]),
+        (&json!("auto"), &json!("off"), &json!(null))
+    );
     let after = before.replace("limit = 3   # few\n", "limit = 7   # few\nrerank = \"off\"\n");
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{after}\n[extract]\nbackend = \"heuristic\"\n"));
     let got = sandbox.json(["config", "get", "extract.backend", "--json"]);
@@ -45,10 +48,22 @@ fn what_a_setting_does_not_allow_is_refused_and_not_written() {
     let (sandbox, path) = with_file();
     let before = fs::read_to_string(&path).unwrap();
     for (key, value, error) in [
-        ("retrieve.limit", "51", "`retrieve.limit` cannot be \"51\"; nothing was written\nhint: it takes a whole number from 1 to 50"),
-        ("retrieve.rerank", "on", "`retrieve.rerank` cannot be \"on\"; nothing was written\nhint: it takes one of auto, off"),
+        (
+            "retrieve.limit",
+            "51",
+            "`retrieve.limit` cannot be \"51\"; nothing was written\nhint: it takes a whole number from 1 to 50",
+        ),
+        (
+            "retrieve.rerank",
+            "on",
+            "`retrieve.rerank` cannot be \"on\"; nothing was written\nhint: it takes one of auto, off",
+        ),
         ("model.url", "http://example.com", "hint: it takes an https address, or http to this machine"),
-        ("retrieve.limits", "5", "there is no setting `retrieve.limits`\nhint: did you mean `retrieve.limit`"),
+        (
+            "retrieve.limits",
+            "5",
+            "there is no setting `retrieve.limits`\nhint: did you mean `retrieve.limit`",
+        ),
         ("rerank", "off", "hint: did you mean `retrieve.rerank`"),
     ] {
         let output = sandbox.run(["config", "set", key, value]);
@@ -60,7 +75,10 @@ fn what_a_setting_does_not_allow_is_refused_and_not_written() {
     fs::write(&path, "[retrieve\n").unwrap();
     let output = sandbox.run(["config", "set", "retrieve.limit", "5"]);
     let stderr = String::from_utf8(output.stderr).unwrap();
-    assert!(stderr.contains("is not valid TOML: line 1") && stderr.contains("nothing was written"), "{stderr}");
+    assert!(
+        stderr.contains("is not valid TOML: line 1") && stderr.contains("nothing was written"),
+        "{stderr}"
+    );
     assert_eq!(fs::read_to_string(&path).unwrap(), "[retrieve\n");
 }
 
@@ -68,8 +86,11 @@ fn what_a_setting_does_not_allow_is_refused_and_not_written() {
 fn a_variable_that_overrides_a_written_setting_is_named() {
     let (sandbox, _) = with_file();
     let mut command = sandbox.command();
-    let output =
-        command.args(["config", "set", "retrieve.limit", "7"]).env("NUGGET_RETRIEVE_LIMIT", "9").output().unwrap();
+    let output = command
+        .args(["config", "set", "retrieve.limit", "7"])
+        .env("NUGGET_RETRIEVE_LIMIT", "9")
+        .output()
+        .unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(stderr, "note: NUGGET_RETRIEVE_LIMIT is set and overrides it\n");
 }

@@ -139,12 +139,15 @@ fn actors_are_shown_while_a_worker_runs() {
     let shown: Vec<&str> = pipeline.into_iter().filter(|name| names.contains(name)).collect();
     assert_eq!(names[0], "ACTOR", "{text}");
     assert_eq!(names[1..=shown.len()], shown, "{text}");
-    assert!(["intake", "extraction", "indexing", "git", "delivery"].iter().all(|name| shown.contains(name)), "{text}");
+    assert!(
+        ["intake", "extraction", "indexing", "git", "delivery"].iter().all(|name| shown.contains(name)),
+        "{text}"
+    );
     let actors = status["drainer"]["actors"].as_array().unwrap();
     let in_json: Vec<&str> = actors.iter().map(|actor| actor["name"].as_str().unwrap()).collect();
     assert_eq!(in_json[..shown.len()], shown);
     let brief = sandbox.ok(["status"]);
-    for word in ["ACTOR", "MAILBOX", "worker ", "vectors ", "generation", "sweep "] {
+    for word in ["ACTOR", "MAILBOX", "worker ", "vectors ", "stages "] {
         assert!(text.contains(word) && !brief.contains(word), "{word}: {brief}");
     }
     assert!(
@@ -281,7 +284,9 @@ fn all_captures_that_were_asked_for_are_listed_and_a_cut_is_told() {
     wait_until("the worker has exited", || !queue::is_held(&sandbox.state().join("drain.lock")));
     add_waiting(&sandbox, 24);
     let schema = schema(&sandbox);
-    for (more, listed) in [(&[][..], 10), (&["--limit", "20"], 20), (&["--limit", "100"], 25), (&["--all"], 25)] {
+    for (more, listed) in
+        [(&[][..], 10), (&["--limit", "20"], 20), (&["--limit", "100"], 25), (&["--all"], 25)]
+    {
         let status = sandbox.json(["status", "--json"].iter().chain(more));
         check(&schema, &schema, &status, "status");
         let captures = status["captures"].as_array().unwrap().len();
@@ -291,7 +296,10 @@ fn all_captures_that_were_asked_for_are_listed_and_a_cut_is_told() {
     }
     let text = sandbox.ok(["status"]);
     assert!(text.contains("\nand 15 more: nugget status --all\n"), "{text}");
-    assert!(text.contains("\nto review 3 units: nugget review\n") && text.contains("\n  - Use a heartbeat"), "{text}");
+    assert!(
+        text.contains("\nto review 3 units: nugget review\n") && text.contains("\n  - Use a heartbeat"),
+        "{text}"
+    );
     assert!(text.contains("24 captures queued"), "{text}");
     assert!(!sandbox.ok(["status", "--all"]).contains("more: nugget"));
     assert_eq!(sandbox.run(["status", "--all", "--limit", "3"]).status.code(), Some(2));
@@ -316,10 +324,16 @@ fn large_numbers_are_grouped_in_text_and_plain_in_json() {
 fn status_names_what_the_person_has_to_do() {
     let sandbox = Sandbox::with_brain();
     let quiet = sandbox.ok(["status"]);
-    assert!(quiet.contains("\nto review nothing\n") && quiet.contains("\nnow       nothing to do\n"), "{quiet}");
+    assert!(
+        quiet.contains("\nto review nothing\n") && quiet.contains("\nnow       nothing to do\n"),
+        "{quiet}"
+    );
     sandbox.capture(std::path::Path::new("/dev/null"));
     std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: [\n---\n").unwrap();
     sandbox.run(["index"]);
     let text = sandbox.ok(["status"]);
-    assert!(text.contains("\nto fix    1 file cannot be read as units: `nugget index` names them\n"), "{text}");
+    assert!(
+        text.contains("\nto fix    1 file cannot be read as units: `nugget index` names them\n"),
+        "{text}"
+    );
 }

@@ -48,7 +48,10 @@ fn an_edit_waits_for_review_and_is_merged() {
     assert!(sandbox.ok(["status"]).contains("to review 1 unit: nugget review\n"));
     sandbox.ok(["review", "merge", "--all"]);
     let after = fs::read_to_string(&file).unwrap();
-    assert!(after.contains("SetLimit(16)") && !after.contains("last_modified: 2026-08-30T11:05:00Z"), "{after}");
+    assert!(
+        after.contains("SetLimit(16)") && !after.contains("last_modified: 2026-08-30T11:05:00Z"),
+        "{after}"
+    );
     let time = |text: &str| text.lines().find(|line| line.starts_with("last_modified")).unwrap().to_owned();
     assert_eq!(after, before.replace("SetLimit(8)", "SetLimit(16)").replace(&time(&before), &time(&after)));
     assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
@@ -96,7 +99,10 @@ fn a_removal_waits_for_review_and_is_merged() {
     let other = "wool-care-against-moths";
     let output = sandbox.run(["rm", "bounded", other, "--json"]);
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && stderr.starts_with("note: ") && stderr.contains("with a relation"), "{stderr}");
+    assert!(
+        output.status.success() && stderr.starts_with("note: ") && stderr.contains("with a relation"),
+        "{stderr}"
+    );
     let proposed: Value = serde_json::from_slice(&output.stdout).unwrap();
     let branch = proposed["branch"].as_str().unwrap();
     assert_eq!(proposed["units"].as_array().unwrap().len(), 2);

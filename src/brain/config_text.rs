@@ -61,7 +61,8 @@ fn edits(text: &str, name: &str, value: &Value) -> Option<Vec<Edit>> {
         Some(table) => root.get_ref().get(table).and_then(|found| found.get_ref().as_table()),
     };
     // Below the last setting of the same table.
-    let last = siblings.into_iter().flat_map(DeTable::values).filter(|value| value.get_ref().as_table().is_none());
+    let last =
+        siblings.into_iter().flat_map(DeTable::values).filter(|value| value.get_ref().as_table().is_none());
     if let Some(last) = last.map(|value| value.span().end).max() {
         edits.extend([insert(line_end(last), &own), insert(line_end(last), &full)]);
     }
@@ -127,17 +128,42 @@ mod tests {
             "# mine\nbrain = '/b' # here\n\n[retrieve]\n  limit   = 5  # few\nrerank = \"off\"\n",
         );
         check("retrieve.limit = 3", "retrieve.limit", 5, "retrieve.limit = 5");
-        check("retrieve = { limit = 3, rerank = 'off' }\n", "retrieve.limit", 5, "retrieve = { limit = 5, rerank = 'off' }\n");
+        check(
+            "retrieve = { limit = 3, rerank = 'off' }\n",
+            "retrieve.limit",
+            5,
+            "retrieve = { limit = 5, rerank = 'off' }\n",
+        );
     }
 
     #[test]
     fn a_new_setting_stands_with_those_of_its_table() {
         check("", "retrieve.limit", 5, "[retrieve]\nlimit = 5\n");
         check("brain = '/b'", "retrieve.limit", 5, "brain = '/b'\n\n[retrieve]\nlimit = 5\n");
-        check("[retrieve]\nlimit = 5\n[embed]\n", "retrieve.rerank", "off", "[retrieve]\nlimit = 5\nrerank = \"off\"\n[embed]\n");
-        check("[retrieve] # empty\n# nothing\n", "retrieve.limit", 5, "[retrieve] # empty\nlimit = 5\n# nothing\n");
-        check("retrieve.limit = 3\n[embed]\n", "retrieve.rerank", "off", "retrieve.limit = 3\nretrieve.rerank = \"off\"\n[embed]\n");
-        check("# mine\n[embed]\nmodel = ''\n", "brain", "/b", "brain = \"/b\"\n# mine\n[embed]\nmodel = ''\n");
+        check(
+            "[retrieve]\nlimit = 5\n[embed]\n",
+            "retrieve.rerank",
+            "off",
+            "[retrieve]\nlimit = 5\nrerank = \"off\"\n[embed]\n",
+        );
+        check(
+            "[retrieve] # empty\n# nothing\n",
+            "retrieve.limit",
+            5,
+            "[retrieve] # empty\nlimit = 5\n# nothing\n",
+        );
+        check(
+            "retrieve.limit = 3\n[embed]\n",
+            "retrieve.rerank",
+            "off",
+            "retrieve.limit = 3\nretrieve.rerank = \"off\"\n[embed]\n",
+        );
+        check(
+            "# mine\n[embed]\nmodel = ''\n",
+            "brain",
+            "/b",
+            "brain = \"/b\"\n# mine\n[embed]\nmodel = ''\n",
+        );
         check("a = 1 # one\n[embed]\n", "brain", "/b \"q\"", "a = 1 # one\nbrain = '/b \"q\"'\n[embed]\n");
     }
 

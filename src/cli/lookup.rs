@@ -75,32 +75,44 @@ pub(crate) fn capture(queue: &Queue, given: &str) -> Result<Capture, CliError> {
         return Ok(capture);
     }
     let captures = queue.captures(usize::MAX >> 1)?;
-    let sessions: Vec<&str> = captures.iter().map(|capture| capture.session_id.as_str()).collect();
+    let sessions: Vec<String> = captures.iter().map(|capture| capture.session_id.short()).collect();
     let of_session: Vec<&Capture> = match given.len() >= SESSION_CHARS_MIN {
         true => captures.iter().filter(|capture| capture.session_id.as_str().starts_with(given)).collect(),
         false => Vec::new(),
     };
     let numbers = |captures: &[&Capture]| {
         let first = captures.iter().take(LISTED_MAX);
-        first.map(|capture| format!("{} ({})", capture.id, capture.session_id.short())).collect::<Vec<_>>().join(", ")
+        first
+            .map(|capture| format!("{} ({})", capture.id, capture.session_id.short()))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     match of_session.as_slice() {
         [capture] => Ok((*capture).clone()),
         [] => {
-            let near = nearest(sessions.into_iter(), given);
-            let near: Vec<&Capture> =
-                captures.iter().filter(|capture| near.contains(&capture.session_id.as_str())).collect();
+            let near = nearest(sessions.iter().map(String::as_str), given);
+            let near: Vec<&Capture> = captures
+                .iter()
+                .zip(&sessions)
+                .filter(|(_, session)| near.contains(&session.as_str()))
+                .map(|(capture, _)| capture)
+                .collect();
             let latest: Vec<&Capture> = captures.iter().collect();
             let hint = match (near.is_empty(), captures.is_empty()) {
                 (false, _) => format!("did you mean {}?", numbers(&near)),
-                (true, false) => format!("`nugget status` lists the captures; the latest: {}", numbers(&latest)),
+                (true, false) => {
+                    format!("`nugget status` lists the captures; the latest: {}", numbers(&latest))
+                }
                 (true, true) => "nothing has been captured yet".to_owned(),
             };
             Err(CliError::new(format!("there is no capture {given}")).code(MISSING).hint(hint))
         }
-        several => Err(CliError::new(format!("{given:?} is the beginning of the session of {} captures", several.len()))
-            .code(USAGE)
-            .hint(format!("give the number of one: {}", numbers(several)))),
+        several => Err(CliError::new(format!(
+            "{given:?} is the beginning of the session of {} captures",
+            several.len()
+        ))
+        .code(USAGE)
+        .hint(format!("give the number of one: {}", numbers(several)))),
     }
 }
 
@@ -128,8 +140,14 @@ mod tests {
     fn a_miss_offers_what_is_near() {
         let error = position(&IDS, "bonded-worker-pool", "unit").unwrap_err();
         assert_eq!(error.code, MISSING);
-        assert_eq!(error.hint.unwrap(), "did you mean `bounded-worker-pools` or `bounded-worker-pools-in-go`?");
-        assert_eq!(position(&IDS, "owners", "unit").unwrap_err().hint.unwrap(), "did you mean `cache-owners`?");
+        assert_eq!(
+            error.hint.unwrap(),
+            "did you mean `bounded-worker-pools` or `bounded-worker-pools-in-go`?"
+        );
+        assert_eq!(
+            position(&IDS, "owners", "unit").unwrap_err().hint.unwrap(),
+            "did you mean `cache-owners`?"
+        );
         assert_eq!(position(&IDS, "xyz", "unit").unwrap_err().hint, None);
         assert_eq!(position(&IDS, "", "unit").unwrap_err().code, MISSING);
     }

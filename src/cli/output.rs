@@ -125,7 +125,8 @@ pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize, too_wide: TooWide) -> 
     let natural: Vec<usize> = (0..count)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(Part::width).max().unwrap_or(0))
         .collect();
-    let heads: Vec<usize> = rows.first().map(|head| head.iter().map(Part::width).collect()).unwrap_or_default();
+    let heads: Vec<usize> =
+        rows.first().map(|head| head.iter().map(Part::width).collect()).unwrap_or_default();
     let widths = column_widths(&natural, &heads, width, too_wide);
     let indent: usize = widths.iter().take(count.saturating_sub(1)).map(|width| width + 2).sum();
     let mut lines = Vec::new();
@@ -223,7 +224,8 @@ pub(crate) fn terminal_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
         return columns;
     }
-    let size = rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
+    let size =
+        rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
     match size.map(|size| usize::from(size.ws_col)) {
         Ok(columns) if columns > 0 => columns.max(40),
         _ => 100,
@@ -253,9 +255,11 @@ pub(crate) fn spinner(message: impl Into<Cow<'static, str>>) -> ProgressBar {
 fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style.with_key("left", |state: &ProgressState, text: &mut dyn fmt::Write| {
-            let _ = text.write_str(&time_left(state.eta(), state.elapsed(), state.pos()));
-        })),
+        Ok(style) => {
+            bar.with_style(style.with_key("left", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                let _ = text.write_str(&time_left(state.eta(), state.elapsed(), state.pos()));
+            }))
+        }
         Err(_) => bar,
     }
 }
@@ -350,7 +354,11 @@ mod tests {
         );
         assert_eq!(
             one_row(cells, 40, TooWide::Wrap),
-            ["a-very-long-i…  pattern  Bounded pools", "                         keep workers", "                         apart"]
+            [
+                "a-very-long-i…  pattern  Bounded pools",
+                "                         keep workers",
+                "                         apart"
+            ]
         );
     }
 

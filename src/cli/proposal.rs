@@ -48,7 +48,15 @@ pub(crate) fn propose(
     let author = Identity::default();
     let proposed = repository.propose(
         &lock,
-        &git::Proposal { branch: branch.clone(), base: Some(base), files, removes, message, time: now, author },
+        &git::Proposal {
+            branch: branch.clone(),
+            base: Some(base),
+            files,
+            removes,
+            message,
+            time: now,
+            author,
+        },
     )?;
     drop(lock);
     let branch = queue::Branch { name: branch, commit: proposed.commit.to_string(), units };

@@ -49,7 +49,11 @@ pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
 }
 
 /// What is wrong with a command line, and a hint; `None` for a request for help or the version.
-pub(crate) fn explain(error: &clap::Error, command: &clap::Command, arguments: &[OsString]) -> Option<CliError> {
+pub(crate) fn explain(
+    error: &clap::Error,
+    command: &clap::Command,
+    arguments: &[OsString],
+) -> Option<CliError> {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         return None;
     }
@@ -91,7 +95,11 @@ pub(crate) fn explain(error: &clap::Error, command: &clap::Command, arguments: &
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
             let allowed = texts(ContextKind::ValidValue);
-            let why = std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default();
+            let why = std::error::Error::source(error).map(|source| match source.to_string() {
+                parsing if parsing.contains("digit") => ": it is not a whole number".to_owned(),
+                other => format!(": {other}"),
+            });
+            let why = why.unwrap_or_default();
             let message = match value.is_empty() {
                 true => format!("{argument} needs a value"),
                 false => format!("{value:?} is no value of {argument}{why}"),
@@ -151,7 +159,8 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
         _ => COMMANDS,
     };
     let word = given.to_lowercase();
-    let meant = meanings.iter().filter(|(_, words)| words.contains(&word.as_str())).map(|(command, _)| *command);
+    let meant =
+        meanings.iter().filter(|(_, words)| words.contains(&word.as_str())).map(|(command, _)| *command);
     let mut meant: Vec<&str> = meant.collect();
     if meant.is_empty() {
         let visible = command.get_subcommands().filter(|command| !command.is_hide_set());

@@ -194,7 +194,8 @@ impl Repository {
             message: merge.message,
             merges: merge.branch,
         };
-        let new = NewCommit::new(&git, Some(merge.base), merge.files, merge.removes, HiddenNames::Refused, &info)?;
+        let new =
+            NewCommit::new(&git, Some(merge.base), merge.files, merge.removes, HiddenNames::Refused, &info)?;
         if new.files == 0 && merge.branch.is_none() {
             return Ok(None);
         }
@@ -234,8 +235,13 @@ impl Repository {
         let from = match default.local {
             Some(from) if !is_here && !git.is_bare() => from,
             _ => {
-                let source =
-                    Source { name: name.to_owned(), to, is_reviewed: false, allows_other_edits: true };
+                let source = Source {
+                    name: name.to_owned(),
+                    to,
+                    is_reviewed: false,
+                    may_remove: true,
+                    allows_other_edits: true,
+                };
                 return self.merge(held, git, default, &source);
             }
         };

@@ -157,8 +157,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ORIGIN_IMPORT, State};
     use crate::testing::TestQueue;
+    use crate::{ORIGIN_IMPORT, State};
 
     #[test]
     fn the_branch_can_be_made_again_while_its_pull_request_is_open() {

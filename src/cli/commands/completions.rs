@@ -118,8 +118,9 @@ fn of_units(what: impl Fn(&Unit) -> String) -> Vec<String> {
 /// The values that begin so, sorted, each once.
 fn candidates(values: impl IntoIterator<Item = String>, prefix: &OsStr) -> Vec<CompletionCandidate> {
     let prefix = prefix.to_string_lossy();
-    let is_offered =
-        |value: &String| !value.is_empty() && value.starts_with(&*prefix) && !value.contains(char::is_control);
+    let is_offered = |value: &String| {
+        !value.is_empty() && value.starts_with(&*prefix) && !value.contains(char::is_control)
+    };
     let values: BTreeSet<String> = values.into_iter().filter(is_offered).collect();
     values.into_iter().take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
 }

@@ -80,7 +80,9 @@ impl ConfigArgs {
             Some(Action::Get { key }) => {
                 let key = find_key(&key)?;
                 match self.json {
-                    true => output::print_json(&json!({ "key": key.name, "setting": describe(&config, key) })),
+                    true => {
+                        output::print_json(&json!({ "key": key.name, "setting": describe(&config, key) }))
+                    }
                     false => output::print(&format!("{}\n", output::safe(config.get(&key.name).0))),
                 }
             }

@@ -54,7 +54,11 @@ fn problem(edited: &str, unit: &MergedUnit) -> Option<String> {
     let id = |text: &str| Some(Document::parse(text).ok()?.unit(&unit.path).ok()?.id);
     unit_problem(edited, &unit.path).or_else(|| {
         let id = id(edited).filter(|id| *id != unit.unit.id)?;
-        Some(format!("the id has become {:?}, but other units know this one as {:?}", id.as_str(), unit.unit.id.as_str()))
+        Some(format!(
+            "the id has become {:?}, but other units know this one as {:?}",
+            id.as_str(),
+            unit.unit.id.as_str()
+        ))
     })
 }
 

@@ -28,7 +28,9 @@ impl ForgetCaptureArgs {
         queue.forget(capture.id)?;
         if self.json {
             let session = &capture.session_id;
-            return output::print_json(&json!({ "capture": capture.id, "session_id": session, "branch": capture.branch }));
+            return output::print_json(
+                &json!({ "capture": capture.id, "session_id": session, "branch": capture.branch }),
+            );
         }
         output::print(&format!(
             "deleted the record of capture {}; its branch, if there is one, is kept\n",

@@ -7,10 +7,10 @@ use actors::{Roles, Service, Setup};
 use index::{Mode, Report};
 use serde_json::json;
 
+use crate::async_runtime;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::index_update::{self, DEADLINE};
-use crate::async_runtime;
 use crate::output::{self, counted, thousands};
 
 const AFTER: &str = "\

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::{output, pager};
 use crate::unit_files::{UnitFiles, read_units};
+use crate::{output, pager};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json")]

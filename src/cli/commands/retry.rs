@@ -6,12 +6,14 @@ use serde_json::json;
 use super::completions;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
+use crate::lookup;
 use crate::output::{self, counted};
 use crate::spawn::ensure_worker;
-use crate::lookup;
 
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  nugget retry 12\n  nugget retry ad5139ef      # by its session\n  nugget retry --all")]
+#[command(
+    after_help = "Examples:\n  nugget retry 12\n  nugget retry ad5139ef      # by its session\n  nugget retry --all"
+)]
 pub(crate) struct RetryArgs {
     /// The capture's number, or the beginning of its session's id, as `nugget status` shows them
     #[arg(value_name = "CAPTURE", add = clap_complete::ArgValueCompleter::new(completions::failed_captures))]

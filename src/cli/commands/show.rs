@@ -13,10 +13,12 @@ use crate::unit_files::{find_unit, read_units};
 use crate::{output, pager};
 
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  nugget show bounded-worker-pools\n  nugget show bounded      # the beginning of an id is enough")]
+#[command(
+    after_help = "Examples:\n  nugget show bounded-worker-pools\n  nugget show bounded      # the beginning of an id is enough"
+)]
 pub(crate) struct ShowArgs {
     /// The unit's id or its beginning, as `nugget list` shows it
-    #[arg(add = clap_complete::ArgValueCompleter::new(completions::units))]
+    #[arg(value_name = "UNIT", add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
     /// Print JSON
     #[arg(long)]

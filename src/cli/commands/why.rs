@@ -27,7 +27,7 @@ const EVENT_CHARS_MAX: usize = 600;
 )]
 pub(crate) struct WhyArgs {
     /// The unit's id or its beginning, merged or not
-    #[arg(add = clap_complete::ArgValueCompleter::new(completions::units))]
+    #[arg(value_name = "UNIT", add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
     /// How many messages to show before and after each line
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -61,7 +61,8 @@ impl WhyArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, places) = context.open()?;
         let units = read_units(&BrainView::open(&brain))?.units;
-        let queue = Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
+        let queue =
+            Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
         let id = self.resolve_id(&brain, &units, queue.as_ref())?;
         let unit = units.iter().find(|(_, unit)| unit.id.as_str() == id);
         let evidence = queue.map_or_else(|| Ok(Vec::new()), |queue| queue.evidence(&id))?;
@@ -120,7 +121,10 @@ impl WhyArgs {
         ids.dedup();
         match lookup::position(&ids, &self.id, "unit") {
             Ok(at) => Ok(ids[at].to_owned()),
-            Err(_) if queue.is_some_and(|queue| queue.evidence(&self.id).is_ok_and(|lines| !lines.is_empty())) => {
+            Err(_)
+                if queue
+                    .is_some_and(|queue| queue.evidence(&self.id).is_ok_and(|lines| !lines.is_empty())) =>
+            {
                 Ok(self.id.clone())
             }
             Err(error) => Err(error.or_hint("`nugget list` shows the ids of all merged units")),

@@ -84,7 +84,8 @@ impl Review {
             }
         }
         let near = nearest(items.iter().map(|item| item.unit_id()), name);
-        let hint = if near.is_empty() { waiting_hint(items) } else { format!("did you mean {}?", listed(&near)) };
+        let hint =
+            if near.is_empty() { waiting_hint(items) } else { format!("did you mean {}?", listed(&near)) };
         Err(CliError::new(format!("nothing that waits is named {name:?}")).code(MISSING).hint(hint))
     }
 

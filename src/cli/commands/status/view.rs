@@ -89,7 +89,9 @@ impl Status {
             problems.push((format!("{message}; fix: {fix}"), BAD));
         } else if !self.is_running && self.tally.unfinished() > 0 {
             let waiting = counted(self.tally.unfinished(), "capture");
-            let why = format!("no worker runs for {waiting}: the next ended session starts it, or `nugget retry --all`");
+            let why = format!(
+                "no worker runs for {waiting}: the next ended session starts it, or `nugget retry --all`"
+            );
             problems.push((why, WARN));
         }
         let unreadable = self.index.as_ref().map_or(0, |index| index.problems);
@@ -122,7 +124,12 @@ impl Status {
             let captures = counted(self.tally.retrying, "capture");
             work.push((format!("{captures} tried again{}", next.unwrap_or_default()), WARN));
         }
-        work.extend(self.building.iter().flat_map(|building| render_build(building, self.now)).map(|line| (line, BUSY)));
+        work.extend(
+            self.building
+                .iter()
+                .flat_map(|building| render_build(building, self.now))
+                .map(|line| (line, BUSY)),
+        );
         if work.is_empty() {
             work.push(("nothing to do".to_owned(), Style::new()));
         }
@@ -392,7 +399,8 @@ fn stage_words(stage: Stage) -> &'static str {
 /// `session ad5139ef in invoicing`, or what else the capture is of.
 fn describe_session(capture: &Capture) -> String {
     let project = capture.cwd.as_deref().and_then(std::path::Path::file_name);
-    let project = project.map(|name| format!(" in {}", knowledge::text::one_line(&name.to_string_lossy(), PROJECT_WIDTH)));
+    let project = project
+        .map(|name| format!(" in {}", knowledge::text::one_line(&name.to_string_lossy(), PROJECT_WIDTH)));
     match capture.origin.as_str() {
         queue::ORIGIN_IMPORT => "an import".to_owned(),
         queue::ORIGIN_EDIT => "an edit".to_owned(),
@@ -576,7 +584,9 @@ mod tests {
         let brain = Brain::init(&folder.path().join("brain")).unwrap().brain;
         let root = brain.root().display().to_string();
         let status = full_status(brain);
-        for (width, is_detailed) in [(40, true), (60, false), (60, true), (80, false), (80, true), (200, true)] {
+        for (width, is_detailed) in
+            [(40, true), (60, false), (60, true), (80, false), (80, true), (200, true)]
+        {
             let lines = status.lines(width, is_detailed);
             let wide: Vec<_> = lines.iter().filter(|line| line.width() > width).collect();
             assert!(wide.is_empty(), "{wide:?}");
