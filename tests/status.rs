@@ -267,22 +267,29 @@ fn stored_sessions_are_taken_in_by_whatever_looks_next() {
     }
 }
 
-/// Adds captures that wait, as hooks do.
-fn add_waiting(sandbox: &Sandbox, count: usize) {
+/// Adds captures that wait, as hooks do. No worker takes them while the lock is held.
+fn add_waiting(sandbox: &Sandbox, count: usize) -> queue::LockGuard {
+    let locks = queue::FileLocks::new(sandbox.state().join("wait.lock"), sandbox.state().join("drain.lock"));
+    let lock = std::cell::RefCell::new(None);
+    wait_until("no worker waits to start", || {
+        *lock.borrow_mut() = locks.try_standby_lock().unwrap();
+        lock.borrow().is_some()
+    });
+    wait_until("the worker has exited", || !locks.is_draining());
     let queue = queue::Queue::open(&sandbox.state().join("queue.db")).unwrap();
     for number in 0..count {
         let session = knowledge::SessionId::verbatim(format!("{number:08}-0000-4000-8000-000000000000"));
         let added = queue::Announcement::new(session, format!("/none/{number}.jsonl"), "hook");
         queue.add(&added, jiff::Timestamp::now()).unwrap();
     }
+    lock.into_inner().unwrap()
 }
 
 #[test]
 fn all_captures_that_were_asked_for_are_listed_and_a_cut_is_told() {
     let sandbox = Sandbox::with_brain();
     sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
-    wait_until("the worker has exited", || !queue::is_held(&sandbox.state().join("drain.lock")));
-    add_waiting(&sandbox, 24);
+    let _no_worker = add_waiting(&sandbox, 24);
     let schema = schema(&sandbox);
     for (more, listed) in
         [(&[][..], 10), (&["--limit", "20"], 20), (&["--limit", "100"], 25), (&["--all"], 25)]
@@ -309,8 +316,7 @@ fn all_captures_that_were_asked_for_are_listed_and_a_cut_is_told() {
 fn large_numbers_are_grouped_in_text_and_plain_in_json() {
     let sandbox = Sandbox::with_brain();
     sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
-    wait_until("the worker has exited", || !queue::is_held(&sandbox.state().join("drain.lock")));
-    add_waiting(&sandbox, 1_200);
+    let _no_worker = add_waiting(&sandbox, 1_200);
     let text = sandbox.ok(["status", "-v"]);
     for grouped in ["1,200 queued", "intake 1,200", "and 1,191 more", "1,200 captures queued"] {
         assert!(text.contains(grouped), "{grouped}: {text}");

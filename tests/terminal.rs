@@ -43,8 +43,10 @@ fn tables_fit_80_and_60_columns() {
             [&["list"][..], &["status"], &["status", "-v"], &["review", "--list"], &["review", "show", "2"]]
         {
             let shown = in_terminal(&sandbox, (columns, 500), arguments, &[]).plain();
-            let wide: Vec<&str> =
-                shown.lines().filter(|line| line.chars().count() > usize::from(columns)).collect();
+            // An id or a path on a line of its own is not broken, so that it can be copied.
+            let is_words = |line: &&str| line.trim().contains(' ');
+            let lines = shown.lines().filter(is_words);
+            let wide: Vec<&str> = lines.filter(|line| line.chars().count() > usize::from(columns)).collect();
             assert!(wide.is_empty(), "{arguments:?} in {columns} columns: {wide:#?}");
         }
         // A title goes on below itself with whole words.

@@ -103,9 +103,9 @@ pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
     let lines = output::styled(&lines);
     let some = if items.len() > 1 { "1 2" } else { "1" };
     let last = items.len().min(3);
-    format!(
-        "{lines}\nread:   nugget review show {last}\ndecide: nugget review merge {some} (or --all), edit {last}, reject {last}, later {last}\n{put_off}"
-    )
+    let decide = format!("nugget review merge {some} (or --all), edit {last}, reject {last}, later {last}");
+    let decide = wrap(&decide, width.saturating_sub(8).max(20)).join("\n        ");
+    format!("{lines}\nread:   nugget review show {last}\ndecide: {decide}\n{put_off}")
 }
 
 fn kind(item: &Item) -> String {

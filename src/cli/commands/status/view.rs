@@ -122,7 +122,7 @@ impl Status {
         if self.tally.retrying > 0 {
             let next = self.next_retry.map(|next| format!(" in {}", output::age(self.now, next)));
             let captures = counted(self.tally.retrying, "capture");
-            work.push((format!("{captures} tried again{}", next.unwrap_or_default()), WARN));
+            work.push((format!("{captures} to be tried again{}", next.unwrap_or_default()), WARN));
         }
         work.extend(
             self.building
