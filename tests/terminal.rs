@@ -88,6 +88,7 @@ fn long_output_goes_to_the_pager_of_a_terminal() {
         &["ask", "--no-llm", "why", "worker", "pools"],
         &["review", "show", "--all"],
         &["config"],
+        &["status", "--all"],
         &["why", "use-a-heartbeat"],
     ] {
         let is_paged = |size, more: &[&str], variables: &[(&str, &str)]| {
@@ -171,6 +172,8 @@ fn a_capture_is_named_by_its_session_too() {
         sandbox.json(["status", "--json"])["captures"][0]["session_id"].as_str().unwrap().to_owned();
     let retried = sandbox.json(["retry", &session[..8], "--json"]);
     assert_eq!(retried, json!({ "capture": 1, "queued": 0 }));
+    let (code, error) = failure(&sandbox, &["retry", "5"]);
+    assert!(code == 3 && error.contains("lists the captures; the latest: 1 (ad5139ef)"), "{error}");
     let (code, error) = failure(&sandbox, &["forget-capture", "ad51zz"]);
     assert!(code == 3 && error.contains("did you mean 1 (ad5139ef)?"), "{error}");
     // A second capture of the session makes its id ambiguous.

@@ -116,7 +116,7 @@ enum Command {
     Doctor(commands::doctor::DoctorArgs),
     /// Queue a session for capture (the SessionEnd hook)
     CaptureSession(commands::capture_session::CaptureSessionArgs),
-    /// Show captures, the worker, the index and what to review
+    /// Show what waits for you, and what is being done
     Status(commands::status::StatusArgs),
     /// Show what waits for review; merge, edit or reject it
     Review(commands::review::ReviewArgs),

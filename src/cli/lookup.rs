@@ -90,7 +90,10 @@ pub(crate) fn capture(queue: &Queue, given: &str) -> Result<Capture, CliError> {
     match of_session.as_slice() {
         [capture] => Ok((*capture).clone()),
         [] => {
-            let near = nearest(sessions.iter().map(String::as_str), given);
+            // One number is not like another.
+            let is_number = given.parse::<i64>().is_ok();
+            let near =
+                if is_number { Vec::new() } else { nearest(sessions.iter().map(String::as_str), given) };
             let near: Vec<&Capture> = captures
                 .iter()
                 .zip(&sessions)

@@ -1,4 +1,4 @@
-//! `nugget status`: shows captures, the worker, the index and what to review.
+//! `nugget status`: shows what waits for the person, and what is being done.
 
 mod remote;
 mod view;
@@ -23,7 +23,7 @@ use crate::error::CliError;
 use crate::remote::open_repository;
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
-use crate::{extractor, output, settings};
+use crate::{extractor, output, pager, settings};
 
 /// The JSON Schema of what `--json` prints.
 const SCHEMA: &str = include_str!("../status.schema.json");
@@ -91,7 +91,8 @@ impl StatusArgs {
         } else if self.json {
             output::print_json(&read()?.to_json())
         } else {
-            output::print(&output::styled(&read()?.lines(output::terminal_width(), is_detailed)))
+            let lines = read()?.lines(output::terminal_width(), is_detailed);
+            pager::print(context, &output::styled(&lines))
         }
     }
 }
