@@ -214,7 +214,6 @@ impl DeliveryWorker {
             true => None,
             false => Some(pipeline::decode(&claim.input)?),
         };
-        let is_import = claim.capture.origin == queue::ORIGIN_IMPORT;
         let (time, body) = match input {
             Some(ProposalInput::Planned { found, plan }) => {
                 summary.project.clone_from(&found.session.project);
@@ -224,13 +223,18 @@ impl DeliveryWorker {
             }
             _ => {
                 summary.project = claim.capture.project();
-                summary.is_import = is_import;
-                let branch_files = repository.branch_files(&branch.name)?;
-                let body = pull_request_text::body_from_files(&branch_files, &summary, &files);
+                summary.by_hand = match claim.capture.origin.as_str() {
+                    queue::ORIGIN_IMPORT => Some("imported as they were written"),
+                    queue::ORIGIN_EDIT => Some("edited by hand"),
+                    _ => None,
+                };
+                let (changed, removed) =
+                    (repository.branch_files(&branch.name)?, repository.branch_removals(&branch.name)?);
+                let body = pull_request_text::body_from_files(&changed, &removed, &summary, &files);
                 (claim.capture.added, body)
             }
         };
-        let title = proposal::title(time, is_import);
+        let title = proposal::title(time, &claim.capture.origin);
         Ok(NewPull { branch: branch.name.clone(), base, title, body })
     }
 

@@ -81,9 +81,13 @@ pub(crate) enum MergeState {
     AlreadyMerged,
 }
 
-/// Title of a commit and pull request: of a session, or of an import.
-pub(crate) fn title(time: Timestamp, is_import: bool) -> String {
-    let origin = if is_import { "imported" } else { "from session" };
+/// Title of a commit and pull request, by the origin of its capture.
+pub(crate) fn title(time: Timestamp, origin: &str) -> String {
+    let origin = match origin {
+        queue::ORIGIN_IMPORT => "imported",
+        queue::ORIGIN_EDIT => "edited",
+        _ => "from session",
+    };
     format!("Knowledge {origin} {}", time.strftime("%Y-%m-%d %H:%M"))
 }
 
@@ -146,6 +150,7 @@ impl Plan {
             branch: self.branch.clone(),
             base: Some(parse_commit(&self.base)?),
             files: self.files.iter().map(file).collect(),
+            removes: Vec::new(),
             message: self.message.clone(),
             time: self.time,
             author: Identity::default(),
@@ -370,7 +375,7 @@ impl Changes<'_> {
             .map(|name| format!(" in {}", text::escape_forge_syntax(&text::one_line(name, 60))));
         let mut message = format!(
             "{}\n\n{count} {plural} of knowledge from the session {}{}, found by {}.\n",
-            title(origin.time, false),
+            title(origin.time, "session"),
             origin.session.short(),
             project.unwrap_or_default(),
             origin.by,

@@ -33,8 +33,8 @@ pub(crate) struct Summary {
     pub microdollars: u64,
     /// Whether some of the cost is estimated.
     pub estimated: bool,
-    /// Whether a person imported it, and there was no session.
-    pub is_import: bool,
+    /// How a person made it, if there was no session.
+    pub by_hand: Option<&'static str>,
 }
 
 /// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
@@ -87,12 +87,17 @@ pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str
     })
 }
 
-/// The body for a branch whose plan is not known any more: the files that it adds or changes.
-pub(crate) fn body_from_files(branch: &[(String, Vec<u8>)], summary: &Summary, files: &str) -> String {
+/// The body for a branch without a known plan: the files that it adds or changes, and those that it removes.
+pub(crate) fn body_from_files(
+    changed: &[(String, Vec<u8>)],
+    removed: &[(String, Vec<u8>)],
+    summary: &Summary,
+    files: &str,
+) -> String {
     let mut body = Body::default();
-    let lines: Vec<String> = branch
-        .iter()
-        .map(|(path, content)| {
+    // There is no page to link to for what the commit does not have.
+    for (heading, listed, files) in [("Units", changed, files), ("Removed", removed, "")] {
+        let line = |(path, content): &(String, Vec<u8>)| {
             let text = String::from_utf8_lossy(content).into_owned();
             match Document::parse(text).ok().and_then(|document| document.unit(path).ok()) {
                 Some(unit) => {
@@ -101,13 +106,13 @@ pub(crate) fn body_from_files(branch: &[(String, Vec<u8>)], summary: &Summary, f
                 }
                 None => format!("- {}", link(path, files, path)),
             }
-        })
-        .collect();
-    let count = counted(lines.len(), "unit");
-    body.section("Units", lines);
-    let what = match summary.is_import {
-        true => format!("{count} of knowledge, imported as they were written"),
-        false => format!("{count} of knowledge"),
+        };
+        body.section(heading, listed.iter().map(line).collect());
+    }
+    let count = counted(changed.len() + removed.len(), "unit");
+    let what = match summary.by_hand {
+        Some(how) => format!("{count} of knowledge, {how}"),
+        None => format!("{count} of knowledge"),
     };
     body.finish(&what, summary, |_| {})
 }
@@ -358,7 +363,7 @@ mod tests {
 
         Merge to keep these units, close to discard them.
         ");
-        assert_eq!(crate::proposal::title(plan.time, false), "Knowledge from session 2026-11-20 14:12");
+        assert_eq!(crate::proposal::title(plan.time, "hook"), "Knowledge from session 2026-11-20 14:12");
     }
 
     #[test]
@@ -383,13 +388,21 @@ mod tests {
             ("domains/ops/beliefs/x.md".to_owned(), unit.as_bytes().to_vec()),
             ("notes (old).md".to_owned(), b"plain".to_vec()),
         ];
-        insta::assert_snapshot!(body_from_files(&files, &Summary::default(), FILES), @r"
-        2 units of knowledge (nothing spent).
+        let removed = [(
+            "domains/ops/beliefs/old.md".to_owned(),
+            unit.replace("Back up", "Do not back up").into_bytes(),
+        )];
+        insta::assert_snapshot!(body_from_files(&files, &removed, &Summary::default(), FILES), @r"
+        3 units of knowledge (nothing spent).
 
         **Units**
 
         - **belief** [Back up \*first\*](https://github.com/me/brain/blob/0123abc/domains/ops/beliefs/x.md) · ops · confidence 0.60
         - **note** [notes (old)](https://github.com/me/brain/blob/0123abc/notes%20%28old%29.md) · general · confidence 0.80
+
+        **Removed**
+
+        - **belief** Do not back up \*first\* · ops · confidence 0.60
 
         Merge to keep these units, close to discard them.
         ");

@@ -17,6 +17,9 @@ use crate::remote::DeliverySettings;
 use crate::review_remote::{self, Publishing, ReviewRemote, Summary};
 pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
 
+/// The beginning of the name of a branch that a person's edit or removal of units makes.
+pub const EDIT_BRANCH_PREFIX: &str = "nugget/edit-";
+
 /// What an item does to the brain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -26,6 +29,8 @@ pub enum Action {
     Completes,
     /// It marks a unit as replaced by another one.
     Retires,
+    /// It removes a unit.
+    Removes,
 }
 
 /// A unit that waits for review.
@@ -51,7 +56,7 @@ pub struct Item {
     pub path: String,
     /// The unit as it would read; `None` if the file is no unit.
     pub unit: Option<Unit>,
-    /// The file as it would read, with what the default branch has by now.
+    /// The file as it would read, with what the default branch has by now; of a removed unit, as it is.
     pub text: String,
     /// Whether the default branch has changed the same part of the file, so that the text is the branch's alone.
     pub has_conflict: bool,
@@ -82,7 +87,13 @@ impl Item {
     }
 
     fn paths(&self) -> Vec<&str> {
-        self.files.iter().map(|file| file.path.as_str()).collect()
+        let others = self.files.iter().map(|file| file.path.as_str()).filter(|path| *path != self.path);
+        std::iter::once(self.path.as_str()).chain(others).collect()
+    }
+
+    /// Whether a person has proposed it by an edit of theirs.
+    pub fn is_edit(&self) -> bool {
+        self.branch.starts_with(EDIT_BRANCH_PREFIX)
     }
 
     fn is_same_as(&self, other: &Self) -> bool {
@@ -263,8 +274,11 @@ impl Inbox {
                     reviewed.left.push((item, NotMerged::NoLongerAsListed));
                     continue;
                 }
-                // Remembered first: a rejection that is not recorded is only listed again.
-                self.queue.remember_rejected(&branch, item.unit_id(), item.title(), because, now)?;
+                // Remembered first: a rejection that is not recorded is only listed again. Of an edit or a removal
+                // nothing is: no session proposes it again, and what the unit says is known and merged.
+                if item.action != Action::Removes && !item.is_edit() {
+                    self.queue.remember_rejected(&branch, item.unit_id(), item.title(), because, now)?;
+                }
                 self.queue.decide(&branch, &item.paths(), &decision, now)?;
                 reviewed.decided.push(item);
             }
@@ -306,9 +320,9 @@ impl Inbox {
         let branch = choices[0].item.branch.clone();
         let lock = review_remote::lock(&self.repository)?;
         let waiting = self.waiting_on(&branch, now, Some(&lock))?;
-        let removed = self.repository.branch_removals(&branch).unwrap_or_default();
         let target = remote.target()?;
         let mut files: BTreeMap<String, git::NewFile> = BTreeMap::new();
+        let mut removes: Vec<String> = Vec::new();
         let mut merged: Vec<Item> = Vec::new();
         let mut is_edited = false;
         for Choice { item, edited } in choices {
@@ -316,11 +330,19 @@ impl Inbox {
                 reviewed.left.push((item, NotMerged::NoLongerAsListed));
                 continue;
             };
-            if let Some(path) = removed.first() {
-                reviewed.left.push((item, NotMerged::Removes(path.clone())));
+            is_edited |= edited.is_some();
+            if item_now.action == Action::Removes && edited.is_none() {
+                match self.repository.read_at(target.base, &item_now.path)? {
+                    Some(content) if item_now.has_conflict || content != item_now.text.as_bytes() => {
+                        reviewed.left.push((item, NotMerged::Conflict));
+                        continue;
+                    }
+                    Some(_) => removes.push(item_now.path.clone()),
+                    None => {}
+                }
+                merged.push(item);
                 continue;
             }
-            is_edited |= edited.is_some();
             match self.files_to_merge(item_now, edited, target.base, &lock)? {
                 Some(of_item) => {
                     files.extend(of_item.into_iter().map(|file| (file.path.clone(), file)));
@@ -345,6 +367,7 @@ impl Inbox {
                 base: target.base,
                 branch: is_whole.then_some(commit),
                 files: &files,
+                removes: &removes,
                 message: &message,
                 time: now,
                 author,
@@ -375,6 +398,12 @@ impl Inbox {
     ) -> Result<Option<Vec<git::NewFile>>, ReviewError> {
         let mut files = Vec::new();
         let mut edited = edited.map(String::into_bytes);
+        if let (Action::Removes, Some(content)) =
+            (item.action, edited.take_if(|_| item.action == Action::Removes))
+        {
+            let edits = self.repository.read_at(base, &item.path)?.is_some();
+            files.push(git::NewFile { path: item.path.clone(), content, edits });
+        }
         for file in &item.files {
             let current = self.repository.read_at(base, &file.path)?;
             let edited = if file.path == item.path { edited.take() } else { None };
@@ -650,11 +679,29 @@ fn items_of(
             unit,
             text,
             has_conflict,
-            later: match decisions.of(&branch.name, &file.path) {
-                Some(Decision::Later { until }) if *until > now => Some(*until),
-                _ => None,
-            },
+            later: put_off(decisions, &branch.name, &file.path, now),
             files: vec![file],
+        });
+    }
+    for (path, base) in repository.branch_removals(&branch.name)? {
+        let is_decided =
+            matches!(decisions.of(&branch.name, &path), Some(Decision::Merged | Decision::Rejected { .. }));
+        let Some(content) = repository.read_at(tip, &path)?.filter(|_| !is_decided) else { continue };
+        items.push(Item {
+            id: String::new(),
+            branch: branch.name.clone(),
+            commit: branch.commit,
+            session: session_of(&branch.name),
+            capture: capture.clone(),
+            time: branch.time,
+            action: Action::Removes,
+            replaces: Vec::new(),
+            unit: parse(&content).and_then(|document| document.unit(&path).ok()),
+            has_conflict: content != base,
+            text: String::from_utf8_lossy(&content).into_owned(),
+            later: put_off(decisions, &branch.name, &path, now),
+            path,
+            files: Vec::new(),
         });
     }
     for (file, by, id, has_conflict) in retired {
@@ -666,6 +713,14 @@ fn items_of(
         }
     }
     Ok(items)
+}
+
+/// Until when a file was put off.
+fn put_off(decisions: &Decisions, branch: &str, path: &str, now: Timestamp) -> Option<Timestamp> {
+    match decisions.of(branch, path) {
+        Some(Decision::Later { until }) if *until > now => Some(*until),
+        _ => None,
+    }
 }
 
 /// Whether a branch marks the file's unit as superseded.
@@ -683,7 +738,7 @@ fn session_of(branch: &str) -> String {
     let parts = name.split('-');
     let rest: Vec<&str> = match name.split('-').next() {
         Some("session") => parts.skip(3).collect(),
-        Some("import") => parts.skip(2).collect(),
+        Some("import" | "edit") => parts.skip(2).collect(),
         _ => Vec::new(),
     };
     if rest.is_empty() { name.to_owned() } else { rest.join("-") }

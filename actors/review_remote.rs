@@ -52,8 +52,6 @@ pub enum NotMerged {
     NoLongerAsListed,
     /// The default branch has changed the same lines.
     Conflict,
-    /// The branch also removes this file, which only git merges.
-    Removes(String),
     /// Merging would lose or disturb something in the work tree.
     Refused(Refusal),
     /// The remote does not take the default branch.

@@ -395,9 +395,26 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
     }
     let bash = "source script.bash
         try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); COMP_TYPE=9; COMPREPLY=(); _clap_complete_nugget nugget \"${@: -1}\"; echo \"${COMPREPLY[@]}\"; }
-        try nugget show bounded; try nugget forget-capture 1; try nugget sta";
+        try nugget show bounded; try nugget forget-capture 1; try nugget sta
+        try nugget rm wool; try nugget list --domain cod; try nugget list --type be; try nugget export --format o
+        try nugget config set retrieve.re; try nugget config set retrieve.rerank a; try nugget config set retrieve.limit 1
+        try nugget ask --depth d; try nugget config get brai";
     if let Some(printed) = run_shell(&sandbox, "bash", &["--norc", "-c", bash]) {
-        assert_eq!(printed, "bounded-worker-pools-in-go\n1\nstatus\n");
+        let expected = [
+            "bounded-worker-pools-in-go",
+            "1",
+            "status",
+            "wool-care-against-moths",
+            "coding",
+            "belief",
+            "okf",
+            "retrieve.rerank retrieve.rerank_deadline_ms",
+            "auto",
+            "10",
+            "deep",
+            "brain",
+        ];
+        assert_eq!(printed.lines().map(str::trim_end).collect::<Vec<_>>(), expected);
     }
     let fish = "source script.fish; complete -C 'nugget show bounded'; complete -C 'nugget forget-capture 1'; complete -C 'nugget sta'";
     if let Some(printed) = run_shell(&sandbox, "fish", &["--no-config", "-c", fish]) {

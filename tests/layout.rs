@@ -142,7 +142,9 @@ fn only_listed_files_start_processes() {
         "src/cli/spawn.rs",
         "src/cli/commands/demo.rs",
         // The person's editor.
-        "src/cli/commands/review/editor.rs",
+        "src/cli/editor.rs",
+        // The person's pager.
+        "src/cli/pager.rs",
         // git and the client are asked for their versions.
         "src/cli/subprocess.rs",
         "src/cli/commands/runtime.rs",

@@ -132,10 +132,24 @@ fn actors_are_shown_while_a_worker_runs() {
     let status = sandbox.json(["status", "--json"]);
     let schema = schema(&sandbox);
     check(&schema, &schema, &status, "status");
-    let text = sandbox.ok(["status"]);
-    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("ACTOR")).take(6).collect();
+    let text = sandbox.ok(["status", "-v"]);
+    let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("ACTOR")).take(8).collect();
     let names: Vec<&str> = table.iter().map(|line| line.split(' ').next().unwrap()).collect();
-    assert_eq!(names, ["ACTOR", "intake", "extraction", "git", "delivery", "indexing"], "{text}");
+    let pipeline = ["intake", "extraction", "embedding", "indexing", "git", "delivery"];
+    let shown: Vec<&str> = pipeline.into_iter().filter(|name| names.contains(name)).collect();
+    assert_eq!(names[0], "ACTOR", "{text}");
+    assert_eq!(names[1..=shown.len()], shown, "{text}");
+    assert!(
+        ["intake", "extraction", "indexing", "git", "delivery"].iter().all(|name| shown.contains(name)),
+        "{text}"
+    );
+    let actors = status["drainer"]["actors"].as_array().unwrap();
+    let in_json: Vec<&str> = actors.iter().map(|actor| actor["name"].as_str().unwrap()).collect();
+    assert_eq!(in_json[..shown.len()], shown);
+    let brief = sandbox.ok(["status"]);
+    for word in ["ACTOR", "MAILBOX", "worker ", "vectors ", "stages "] {
+        assert!(text.contains(word) && !brief.contains(word), "{word}: {brief}");
+    }
     assert!(
         table[0].contains("STATE") && table[0].contains("MAILBOX") && table[0].contains("RESTARTS"),
         "{text}"
@@ -211,7 +225,8 @@ fn status_shows_a_stale_index_and_only_unmerged_branches() {
     );
     let first = titles[0].as_str().unwrap();
     let printed = sandbox.ok(["status"]);
-    assert!(printed.contains(&format!("TO REVIEW (nugget review)\n   1  {}", &first[..60])), "{printed}");
+    assert!(printed.contains("\nto review 3 units: nugget review\n"), "{printed}");
+    assert!(printed.contains(&format!("TO REVIEW (nugget review)\n  - {}", &first[..60])), "{printed}");
     sandbox.git(&["merge", "--quiet", &branch]);
     let status = sandbox.json(["status", "--json"]);
     assert_eq!(status["reviews"][0]["state"], "merged");
@@ -250,4 +265,81 @@ fn stored_sessions_are_taken_in_by_whatever_looks_next() {
         drop(looking.0.stdin.take());
         looking.0.wait().unwrap();
     }
+}
+
+/// Adds captures that wait, as hooks do. No worker takes them while the lock is held.
+fn add_waiting(sandbox: &Sandbox, count: usize) -> queue::LockGuard {
+    let locks = queue::FileLocks::new(sandbox.state().join("wait.lock"), sandbox.state().join("drain.lock"));
+    let lock = std::cell::RefCell::new(None);
+    wait_until("no worker waits to start", || {
+        *lock.borrow_mut() = locks.try_standby_lock().unwrap();
+        lock.borrow().is_some()
+    });
+    wait_until("the worker has exited", || !locks.is_draining());
+    let queue = queue::Queue::open(&sandbox.state().join("queue.db")).unwrap();
+    for number in 0..count {
+        let session = knowledge::SessionId::verbatim(format!("{number:08}-0000-4000-8000-000000000000"));
+        let added = queue::Announcement::new(session, format!("/none/{number}.jsonl"), "hook");
+        queue.add(&added, jiff::Timestamp::now()).unwrap();
+    }
+    lock.into_inner().unwrap()
+}
+
+#[test]
+fn all_captures_that_were_asked_for_are_listed_and_a_cut_is_told() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    let _no_worker = add_waiting(&sandbox, 24);
+    let schema = schema(&sandbox);
+    for (more, listed) in
+        [(&[][..], 10), (&["--limit", "20"], 20), (&["--limit", "100"], 25), (&["--all"], 25)]
+    {
+        let status = sandbox.json(["status", "--json"].iter().chain(more));
+        check(&schema, &schema, &status, "status");
+        let captures = status["captures"].as_array().unwrap().len();
+        assert_eq!((captures, &status["captures_left_out"]), (listed, &json!(25 - listed)), "{more:?}");
+        // What waits for review is counted whether or not its capture is listed.
+        assert_eq!(status["to_review"], 3, "{more:?}");
+    }
+    let text = sandbox.ok(["status"]);
+    assert!(text.contains("\nand 15 more: nugget status --all\n"), "{text}");
+    assert!(
+        text.contains("\nto review 3 units: nugget review\n") && text.contains("\n  - Use a heartbeat"),
+        "{text}"
+    );
+    assert!(text.contains("24 captures queued"), "{text}");
+    assert!(!sandbox.ok(["status", "--all"]).contains("more: nugget"));
+    assert_eq!(sandbox.run(["status", "--all", "--limit", "3"]).status.code(), Some(2));
+}
+
+#[test]
+fn large_numbers_are_grouped_in_text_and_plain_in_json() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
+    let _no_worker = add_waiting(&sandbox, 1_200);
+    let text = sandbox.ok(["status", "-v"]);
+    for grouped in ["1,200 queued", "intake 1,200", "and 1,191 more", "1,200 captures queued"] {
+        assert!(text.contains(grouped), "{grouped}: {text}");
+    }
+    assert_eq!(sandbox.json(["status", "--json"])["queue"]["queued"], 1200);
+    let spend = sandbox.ok(["spend"]);
+    assert!(spend.contains("of 2,000,000 tokens"), "{spend}");
+}
+
+#[test]
+fn status_names_what_the_person_has_to_do() {
+    let sandbox = Sandbox::with_brain();
+    let quiet = sandbox.ok(["status"]);
+    assert!(
+        quiet.contains("\nto review nothing\n") && quiet.contains("\nnow       nothing to do\n"),
+        "{quiet}"
+    );
+    sandbox.capture(std::path::Path::new("/dev/null"));
+    std::fs::write(sandbox.brain().join("broken.md"), "---\ntype: [\n---\n").unwrap();
+    sandbox.run(["index"]);
+    let text = sandbox.ok(["status"]);
+    assert!(
+        text.contains("\nto fix    1 file cannot be read as units: `nugget index` names them\n"),
+        "{text}"
+    );
 }

@@ -169,6 +169,7 @@ fn proposal(branch: &str, text: &str) -> Proposal {
             content: text.as_bytes().to_vec(),
             edits: false,
         }],
+        removes: vec![],
         message: format!("nugget: 1 unit from {slug}"),
         time: "2026-11-20T14:12:00Z".parse().unwrap(),
         author: Identity::default(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use url::Url;
 
-use crate::paths;
+use crate::{config_text, paths};
 
 /// A setting.
 #[derive(Debug, Deserialize)]
@@ -41,6 +41,39 @@ pub enum Kind {
     OneOf(Vec<String>),
     /// An `https` address, or `http` to this machine: an API key is sent there.
     Url,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text => f.write_str("any text"),
+            Self::Path => f.write_str("a path"),
+            Self::Number(least, most) => write!(f, "a whole number from {least} to {most}"),
+            Self::OneOf(words) => write!(f, "one of {}", words.join(", ")),
+            Self::Url => f.write_str("an https address, or http to this machine"),
+        }
+    }
+}
+
+impl Key {
+    /// Whether the setting allows a value; [`Kind`] says in words what it allows.
+    pub fn allows(&self, value: &str) -> bool {
+        match &self.kind {
+            Kind::Text | Kind::Path => true,
+            Kind::Number(least, most) => {
+                value.parse::<u64>().is_ok_and(|number| (least..=most).contains(&&number))
+            }
+            Kind::OneOf(words) => words.iter().any(|word| word == value),
+            Kind::Url => is_safe_url(value),
+        }
+    }
+
+    fn to_toml(&self, value: &str) -> toml::Value {
+        match (&self.kind, value.parse::<i64>()) {
+            (Kind::Number(..), Ok(number)) => number.into(),
+            _ => value.into(),
+        }
+    }
 }
 
 /// All settings, in the order of `nugget config`.
@@ -101,6 +134,14 @@ pub enum ConfigError {
         path: PathBuf,
         /// What the operating system says.
         source: std::io::Error,
+    },
+    /// The configuration file writes its settings in a way that is not edited.
+    #[error("{path} has no place for `{key}` that can be changed without a change to the rest")]
+    Edit {
+        /// The file.
+        path: PathBuf,
+        /// The setting.
+        key: String,
     },
     /// The configuration file is not TOML.
     #[error("{path} is not valid TOML: {what}")]
@@ -184,13 +225,13 @@ impl Config {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
             Err(source) => return errors.push(ConfigError::Read { path: file.to_owned(), source }),
         };
+        self.read_text(&text, file, errors);
+    }
+
+    fn read_text(&mut self, text: &str, file: &Path, errors: &mut Vec<ConfigError>) {
         let table: toml::Table = match text.parse() {
             Ok(table) => table,
-            Err(error) => {
-                let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-                let what = format!("line {line}: {}", error.message());
-                return errors.push(ConfigError::Toml { path: file.to_owned(), what });
-            }
+            Err(error) => return errors.push(toml_error(text, file, &error)),
         };
         let mut flat = Vec::new();
         flatten("", &table, &mut flat);
@@ -214,34 +255,88 @@ impl Config {
 
     fn set(&mut self, name: &str, value: String, origin: Origin) -> Result<(), ConfigError> {
         let Some(key) = find(name) else { return Err(unknown(origin, name)) };
-        if let Err(wanted) = check(key, &value) {
-            return Err(ConfigError::Value { origin, key: &key.name, value, wanted });
+        if !key.allows(&value) {
+            return Err(ConfigError::Value { origin, key: &key.name, value, wanted: key.kind.to_string() });
         }
         self.values.insert(&key.name, (value, origin));
         Ok(())
     }
 
+    /// Writes a setting into the configuration file, or removes it there. Every other byte stays.
+    ///
+    /// # Errors
+    /// If the setting does not exist or does not allow the value, or the file cannot be read, edited or written.
+    pub fn write_setting(&self, name: &str, value: Option<&str>) -> Result<(), ConfigError> {
+        let origin = || Origin::File(self.file.clone());
+        let key = find(name).ok_or_else(|| unknown(origin(), name))?;
+        let text = self.file_text()?;
+        if let Err(error) = text.parse::<toml::Table>() {
+            return Err(toml_error(&text, &self.file, &error));
+        }
+        let edited = match value {
+            Some(value) if !key.allows(value) => {
+                let (value, wanted) = (value.to_owned(), key.kind.to_string());
+                return Err(ConfigError::Value { origin: origin(), key: &key.name, value, wanted });
+            }
+            Some(value) => config_text::set(&text, name, &key.to_toml(value)),
+            None if !self.is_in_file(&text, name) => return Ok(()),
+            None => config_text::unset(&text, name),
+        };
+        let edited =
+            edited.ok_or_else(|| ConfigError::Edit { path: self.file.clone(), key: name.to_owned() })?;
+        self.write_text(&edited)
+    }
+
+    fn is_in_file(&self, text: &str, name: &str) -> bool {
+        let mut flat = Vec::new();
+        if let Ok(table) = text.parse() {
+            flatten("", &table, &mut flat);
+        }
+        flat.iter().any(|(key, _)| key == name)
+    }
+
     /// Adds the brain's folder to the configuration file and keeps every existing line.
     ///
     /// # Errors
-    /// If the file cannot be read or written.
+    /// As [`Config::write_setting`].
     pub fn write_brain(&self, brain: &Path) -> Result<(), ConfigError> {
+        self.write_setting("brain", Some(&brain.display().to_string()))
+    }
+
+    /// The text of the configuration file; empty if there is none.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn file_text(&self) -> Result<String, ConfigError> {
+        match fs::read_to_string(&self.file) {
+            Ok(text) => Ok(text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            Err(source) => Err(ConfigError::Read { path: self.file.clone(), source }),
+        }
+    }
+
+    /// The problems of a text for the configuration file.
+    pub fn problems(&self, text: &str) -> Vec<ConfigError> {
+        let mut errors = Vec::new();
+        Self { values: BTreeMap::new(), file: self.file.clone() }.read_text(text, &self.file, &mut errors);
+        errors
+    }
+
+    /// Replaces the configuration file. A link to it stays a link.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_text(&self, text: &str) -> Result<(), ConfigError> {
+        let path = fs::canonicalize(&self.file).unwrap_or_else(|_| self.file.clone());
         let wrong = |source| ConfigError::Write { path: self.file.clone(), source };
-        let present = match fs::read_to_string(&self.file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(source) => return Err(wrong(source)),
-        };
-        // Top-level keys must come before the first table.
-        let line = format!("brain = {}\n", toml::Value::String(brain.display().to_string()));
-        if let Some(folder) = self.file.parent() {
+        if let Some(folder) = path.parent() {
             paths::create_private_folder(folder).map_err(wrong)?;
         }
-        let temporary = self.file.with_extension("toml.new");
+        let temporary = path.with_extension("toml.new");
         let _ = fs::remove_file(&temporary);
         let mut file = paths::create_private_file(&temporary).map_err(wrong)?;
-        file.write_all(format!("{line}{present}").as_bytes()).map_err(wrong)?;
-        fs::rename(&temporary, &self.file).map_err(wrong)
+        file.write_all(text.as_bytes()).map_err(wrong)?;
+        fs::rename(&temporary, &path).map_err(wrong)
     }
 
     /// The effective value and where it comes from.
@@ -306,7 +401,8 @@ fn flatten(prefix: &str, table: &toml::Table, flat: &mut Vec<(String, String)>) 
     }
 }
 
-fn find(name: &str) -> Option<&'static Key> {
+/// The setting with this name.
+pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
@@ -323,18 +419,9 @@ fn unknown(origin: Origin, key: &str) -> ConfigError {
     ConfigError::Unknown { origin, key: key.to_owned(), nearest }
 }
 
-fn check(key: &Key, value: &str) -> Result<(), String> {
-    match &key.kind {
-        Kind::Text | Kind::Path => Ok(()),
-        Kind::Number(least, most) => match value.parse::<u64>() {
-            Ok(number) if (least..=most).contains(&&number) => Ok(()),
-            _ => Err(format!("a whole number from {least} to {most}")),
-        },
-        Kind::OneOf(words) if words.iter().any(|word| word == value) => Ok(()),
-        Kind::OneOf(words) => Err(format!("one of {}", words.join(", "))),
-        Kind::Url if is_safe_url(value) => Ok(()),
-        Kind::Url => Err("an https address, or http to this machine".to_owned()),
-    }
+fn toml_error(text: &str, file: &Path, error: &toml::de::Error) -> ConfigError {
+    let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+    ConfigError::Toml { path: file.to_owned(), what: format!("line {line}: {}", error.message()) }
 }
 
 fn is_safe_url(url: &str) -> bool {
@@ -435,7 +522,7 @@ mod tests {
     fn every_default_is_allowed_by_its_key() {
         for key in KEYS.iter() {
             if !key.default.is_empty() {
-                assert_eq!(check(key, &key.default), Ok(()), "{}", key.name);
+                assert!(key.allows(&key.default), "{}", key.name);
             }
         }
     }

@@ -16,6 +16,7 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 pub mod config;
+mod config_text;
 pub mod paths;
 
 use std::ffi::OsStr;

@@ -12,11 +12,13 @@ use crate::{extractor, settings};
 pub(crate) struct Context {
     brain: Option<PathBuf>,
     pub(crate) verbosity: u8,
+    /// Whether long output may be shown in a pager.
+    pub(crate) has_pager: bool,
 }
 
 impl Context {
-    pub(crate) fn new(brain: Option<PathBuf>, verbosity: u8) -> Self {
-        Self { brain, verbosity }
+    pub(crate) fn new(brain: Option<PathBuf>, verbosity: u8, has_pager: bool) -> Self {
+        Self { brain, verbosity, has_pager }
     }
 
     /// The settings; any problem with them is an error.

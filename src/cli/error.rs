@@ -42,6 +42,11 @@ impl CliError {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// With a hint, unless it has a better one.
+    pub(crate) fn or_hint(self, hint: &str) -> Self {
+        Self { hint: self.hint.or_else(|| Some(hint.to_owned())), ..self }
+    }
+
     /// Prints the error and its hint to stderr.
     pub(crate) fn print(&self) {
         let mut stderr = anstream::stderr().lock();
@@ -50,6 +55,15 @@ impl CliError {
         if let Some(hint) = &self.hint {
             let _ = writeln!(stderr, "hint: {}", printable(hint));
         }
+    }
+
+    /// The error as `--json` prints it.
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({ "error": {
+            "message": printable(&self.message),
+            "hint": self.hint.as_deref().map(printable),
+            "exit_code": self.code,
+        }})
     }
 
     /// The message and the hint on one line, for use inside a sentence.

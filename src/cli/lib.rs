@@ -14,6 +14,7 @@ mod async_runtime;
 mod client_settings;
 mod commands;
 mod context;
+mod editor;
 mod error;
 mod extractor;
 #[cfg(feature = "failpoints")]
@@ -23,10 +24,13 @@ mod index_update;
 mod integration;
 mod json_edit;
 mod logging;
+mod lookup;
 mod new_brain;
 mod output;
+mod pager;
 mod plugin;
 mod project;
+mod proposal;
 mod remote;
 mod settings;
 mod shown_units;
@@ -34,7 +38,9 @@ mod spawn;
 mod state_check;
 mod subprocess;
 mod tui;
+mod unit_change;
 mod unit_files;
+mod usage;
 mod waiting;
 
 use std::collections::HashMap;
@@ -51,7 +57,7 @@ Examples:
   nugget demo
   nugget init --path ~/brain
   nugget import claude-md --dry-run
-  nugget ask \"how do we keep workers from piling up?\"
+  nugget ask how do we keep workers from piling up
   nugget review
   nugget status --watch
   nugget install
@@ -68,7 +74,7 @@ Exit codes:
 /// The commands in `--help`, by use. A test keeps the list complete.
 const GROUPS: [(&str, &[&str]); 5] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
-    ("Daily use", &["review", "ask", "list", "show", "why", "status", "sync"]),
+    ("Daily use", &["review", "ask", "list", "show", "why", "edit", "rm", "status", "sync"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
@@ -89,6 +95,10 @@ struct Cli {
     /// Log more to stderr; repeat for more detail (NUGGET_LOG takes a filter)
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+
+    /// Print long output at once ($PAGER shows it otherwise, in a terminal)
+    #[arg(long, global = true)]
+    no_pager: bool,
 }
 
 #[derive(Subcommand)]
@@ -107,7 +117,7 @@ enum Command {
     Doctor(commands::doctor::DoctorArgs),
     /// Queue a session for capture (the SessionEnd hook)
     CaptureSession(commands::capture_session::CaptureSessionArgs),
-    /// Show captures, the worker, the index and what to review
+    /// Show what waits for you, and what is being done
     Status(commands::status::StatusArgs),
     /// Show what waits for review; merge, edit or reject it
     Review(commands::review::ReviewArgs),
@@ -125,13 +135,17 @@ enum Command {
     Why(commands::why::WhyArgs),
     /// List the units
     List(commands::list::ListArgs),
+    /// Edit a unit; the change waits for review
+    Edit(commands::edit::EditArgs),
+    /// Remove units; the removal waits for review
+    Rm(commands::rm::RmArgs),
     /// Retry failed captures, and waiting ones now
     Retry(commands::retry::RetryArgs),
     /// Delete a capture record
     ForgetCapture(commands::forget_capture::ForgetCaptureArgs),
     /// Show what model calls cost, and the remaining budget
     Spend(commands::spend::SpendArgs),
-    /// Print the effective settings and their origins
+    /// Print the settings and their origins, or change them
     Config(commands::config::ConfigArgs),
     /// Show the model runtime, or install the ONNX Runtime
     Runtime(commands::runtime::RuntimeArgs),
@@ -162,29 +176,32 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if std::env::var_os(commands::completions::VARIABLE).is_some() {
         clap_complete::CompleteEnv::with_factory(command).var(commands::completions::VARIABLE).complete();
     }
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
     let parsed = command()
-        .try_get_matches_from(arguments)
+        .try_get_matches_from(&arguments)
         .and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches));
-    let cli = match parsed {
-        Ok(cli) => cli,
-        Err(error) => {
-            let code = if error.use_stderr() { 2 } else { 0 };
-            // Fails only if the pipe is closed.
-            let _ = error.print();
-            return ExitCode::from(code);
-        }
+    let result = match parsed {
+        Ok(cli) => dispatch(cli),
+        Err(error) => match usage::explain(&error, &command(), &arguments) {
+            Some(error) => Err(error),
+            None => {
+                // Fails only if the pipe is closed.
+                let _ = error.print();
+                return ExitCode::from(if error.use_stderr() { error::USAGE } else { 0 });
+            }
+        },
     };
-    match dispatch(cli) {
-        Ok(code) => code,
-        Err(error) => {
-            error.print();
-            ExitCode::from(error.code)
+    result.unwrap_or_else(|error| {
+        error.print();
+        if usage::wants_json(&arguments) {
+            output::print_json_error(&error);
         }
-    }
+        ExitCode::from(error.code)
+    })
 }
 
-fn dispatch(Cli { command, brain, verbose }: Cli) -> Result<ExitCode, CliError> {
-    let context = context::Context::new(brain, verbose);
+fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, CliError> {
+    let context = context::Context::new(brain, verbose, !no_pager);
     // These log to a file, or decide it themselves.
     if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Index(_)) {
         context.log_to_stderr();
@@ -208,6 +225,8 @@ fn dispatch(Cli { command, brain, verbose }: Cli) -> Result<ExitCode, CliError> 
         Command::Show(args) => args.run(&context)?,
         Command::Why(args) => args.run(&context)?,
         Command::List(args) => args.run(&context)?,
+        Command::Edit(args) => args.run(&context)?,
+        Command::Rm(args) => args.run(&context)?,
         Command::Retry(args) => args.run(&context)?,
         Command::ForgetCapture(args) => args.run(&context)?,
         Command::Spend(args) => args.run(&context)?,

@@ -1,16 +1,25 @@
 //! Prints results for people and for programs.
 
 use std::borrow::Cow;
-use std::io::{self, Write as _};
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use jiff::Timestamp;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
 use unicode_truncate::UnicodeTruncateStr as _;
 
 use crate::error::CliError;
+
+/// How long a bar waits until it says what time is left: the first steps are no measure for the rest.
+const ETA_AFTER: Duration = Duration::from_secs(2);
+
+/// Whether JSON was printed. An error that follows is then told on stderr alone.
+static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
 
 /// Writes to stdout. A closed pipe is not an error: `nugget list | head`.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
@@ -22,7 +31,16 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 }
 
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
+    HAS_PRINTED_JSON.store(true, Ordering::Relaxed);
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+/// Prints the error that has ended a command with `--json`, unless its result is printed already: stdout is one document.
+pub(crate) fn print_json_error(error: &CliError) {
+    if !HAS_PRINTED_JSON.load(Ordering::Relaxed) {
+        // Fails only if the pipe is closed.
+        let _ = print_json(&error.to_json());
+    }
 }
 
 /// Writes a line to stderr, for information that is not the result.
@@ -53,6 +71,19 @@ pub(crate) fn styled(lines: &[Line]) -> String {
     text
 }
 
+/// Marks the headings and quotes of a markdown text, and changes no character of it.
+pub(crate) fn styled_markdown(text: &str) -> String {
+    let line = |row: &str| {
+        let style = match row {
+            _ if row.starts_with('#') => Style::new().bold(),
+            _ if row.starts_with('>') => Style::new().dim(),
+            _ => Style::new(),
+        };
+        Line::from(Part::styled(row.to_owned(), style))
+    };
+    styled(&text.lines().map(line).collect::<Vec<_>>())
+}
+
 fn ansi(style: Style) -> anstyle::Style {
     let colour = match style.fg {
         Some(Color::Red) => Some(anstyle::AnsiColor::Red),
@@ -71,39 +102,112 @@ fn ansi(style: Style) -> anstyle::Style {
     codes
 }
 
-/// Lays out a table: columns as wide as their content, two spaces apart; the last one is cut to the rest of
-/// the width. Wide characters take two cells.
-pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize) -> Vec<Line> {
+/// What a table does where a row is wider than the terminal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TooWide {
+    /// Each row is one line, of which the cells are cut.
+    Cut,
+    /// Cells are cut, but the last column goes on below itself, broken between words.
+    Wrap,
+    /// Each row is one line, of which only the last cell is cut: ids and paths are for programs too.
+    CutLast,
+}
+
+/// The narrowest columns that a table is cut to: while its titles are whole, before they get less than a third of the
+/// width (the short id of a session is not cut), and the last column.
+const COLUMN_SOFT_MIN: usize = 12;
+const COLUMN_MIN: usize = 8;
+const LAST_MIN: usize = 10;
+
+/// Lays out a table, of which the first row is the head: columns as wide as their content, two spaces apart. If that is
+/// too wide, the widest columns give way first and the last one, which holds titles and reasons, last. Wide characters
+/// take two cells.
+pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize, too_wide: TooWide) -> Vec<Line> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count)
+    let natural: Vec<usize> = (0..count)
         .map(|column| rows.iter().filter_map(|row| row.get(column)).map(Part::width).max().unwrap_or(0))
         .collect();
-    let before_last: usize = widths.iter().take(count.saturating_sub(1)).map(|width| width + 2).sum();
-    let room = width.saturating_sub(before_last).max(20);
-    let line = |row: Vec<Part>| {
+    let heads: Vec<usize> =
+        rows.first().map(|head| head.iter().map(Part::width).collect()).unwrap_or_default();
+    let widths = column_widths(&natural, &heads, width, too_wide);
+    let indent: usize = widths.iter().take(count.saturating_sub(1)).map(|width| width + 2).sum();
+    let mut lines = Vec::new();
+    for row in rows {
         let mut parts: Vec<Part> = Vec::new();
+        let mut below: Vec<Part> = Vec::new();
         for (column, cell) in row.into_iter().enumerate() {
-            if column + 1 == count {
+            let room = widths[column];
+            if column + 1 < count {
+                let text = fit(&cell.content, room);
+                let gap = room - self::width(&text) + 2;
+                parts.extend([Part::styled(text, cell.style), Part::raw(" ".repeat(gap))]);
+            } else if too_wide == TooWide::Wrap {
+                let mut texts = wrap(&cell.content, room).into_iter();
+                parts.push(Part::styled(texts.next().unwrap_or_default(), cell.style));
+                below = texts.map(|text| Part::styled(text, cell.style)).collect();
+            } else {
                 let text = fit(&knowledge::text::one_line(&cell.content, room), room);
                 parts.push(Part::styled(text, cell.style));
-            } else {
-                let gap = widths[column] - cell.width() + 2;
-                parts.extend([cell, Part::raw(" ".repeat(gap))]);
             }
         }
         while parts.last().is_some_and(|part| part.content.trim().is_empty()) {
             parts.pop();
         }
-        Line::from(parts)
-    };
-    rows.into_iter().map(line).collect()
+        lines.push(Line::from(parts));
+        lines.extend(below.into_iter().map(|part| Line::from(vec![Part::raw(" ".repeat(indent)), part])));
+    }
+    lines
 }
 
-/// Lays out a table without styles, as wide as the terminal.
+/// The widths of a table's columns, given those of their content and of their heads.
+fn column_widths(natural: &[usize], heads: &[usize], width: usize, too_wide: TooWide) -> Vec<usize> {
+    let Some((last, others)) = natural.split_last() else { return Vec::new() };
+    let mut widths = others.to_vec();
+    let rest = |widths: &[usize]| width.saturating_sub(widths.iter().map(|width| width + 2).sum());
+    if too_wide != TooWide::CutLast {
+        // First what is far wider than its head, as long ids, then everything, so that a third is left for the title.
+        let soft = |column: usize| {
+            heads[column].max(natural[column].min(COLUMN_SOFT_MIN.max(natural[column] * 2 / 5)))
+        };
+        let hard = |column: usize| natural[column].min(COLUMN_MIN);
+        let steps: [(&dyn Fn(usize) -> usize, usize); 2] = [(&soft, *last), (&hard, (*last).min(width / 3))];
+        for (least, wanted) in steps {
+            while rest(&widths) < wanted {
+                let can_give = (0..widths.len()).filter(|&column| widths[column] > least(column));
+                let Some(widest) = can_give.max_by_key(|&column| widths[column]) else { break };
+                widths[widest] -= 1;
+            }
+        }
+    }
+    let rest = rest(&widths).max(if too_wide == TooWide::CutLast { 20 } else { LAST_MIN });
+    widths.push(rest);
+    widths
+}
+
+/// Lays out a table as wide as the terminal. In a pipe each row stays one line.
 pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let head = head.iter().map(|name| (*name).to_owned()).collect();
-    let rows = std::iter::once(head).chain(rows).map(|row| row.into_iter().map(Part::raw).collect());
-    styled(&columns(rows.collect(), terminal_width()))
+    let head = head.iter().map(|name| Part::styled((*name).to_owned(), Style::new().dim())).collect();
+    let rows = rows.into_iter().map(|row| row.into_iter().map(Part::raw).collect());
+    let too_wide = if io::stdout().is_terminal() { TooWide::Wrap } else { TooWide::CutLast };
+    styled(&columns(std::iter::once(head).chain(rows).collect(), terminal_width(), too_wide))
+}
+
+/// Breaks a text between words into lines of at most `width` cells, except for longer words. An empty text is one empty
+/// line.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut line = String::new();
+    for word in text.split_whitespace() {
+        if !line.is_empty() && self::width(&line) + 1 + self::width(word) > width {
+            lines.push(std::mem::take(&mut line));
+        }
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines.push(line);
+    lines
 }
 
 /// The number of terminal cells that a text takes.
@@ -124,12 +228,23 @@ pub(crate) fn terminal_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
         return columns;
     }
-    rustix::termios::tcgetwinsize(io::stdout()).map_or(100, |size| usize::from(size.ws_col).max(40))
+    let size =
+        rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
+    match size.map(|size| usize::from(size.ws_col)) {
+        Ok(columns) if columns > 0 => columns.max(40),
+        _ => 100,
+    }
+}
+
+/// The number of lines that the terminal shows; `None` if stdout is none.
+pub(crate) fn terminal_height() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
 }
 
 /// A progress bar on stderr, hidden unless stderr is a terminal.
 pub(crate) fn progress_bar(message: &'static str, length: usize) -> ProgressBar {
-    let bar = bar("{spinner} {msg} {wide_bar} {pos}/{len}").with_message(message);
+    let bar = bar("{spinner} {msg} {wide_bar} {human_pos}/{human_len}{left}").with_message(message);
     bar.set_length(length as u64);
     bar
 }
@@ -137,16 +252,30 @@ pub(crate) fn progress_bar(message: &'static str, length: usize) -> ProgressBar 
 /// A spinner on stderr, hidden unless stderr is a terminal.
 pub(crate) fn spinner(message: impl Into<Cow<'static, str>>) -> ProgressBar {
     let bar = bar("{spinner} {msg} ({elapsed})").with_message(message);
-    bar.enable_steady_tick(std::time::Duration::from_millis(100));
+    bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }
 
 fn bar(template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     match ProgressStyle::with_template(template) {
-        Ok(style) => bar.with_style(style),
+        Ok(style) => {
+            bar.with_style(style.with_key("left", |state: &ProgressState, text: &mut dyn fmt::Write| {
+                let _ = text.write_str(&time_left(state.eta(), state.elapsed(), state.pos()));
+            }))
+        }
         Err(_) => bar,
     }
+}
+
+/// The time that is left, once something is known about it.
+fn time_left(left: Duration, elapsed: Duration, done: u64) -> String {
+    if done == 0 || elapsed < ETA_AFTER || left.is_zero() {
+        return String::new();
+    }
+    let now = Timestamp::UNIX_EPOCH;
+    let until = now.checked_add(left).unwrap_or(Timestamp::MAX);
+    format!(", {} left", age(now, until))
 }
 
 /// The time between two moments in one unit: `12 s`, `5 min`, `3 h`, `9 d`.
@@ -209,7 +338,56 @@ mod tests {
     #[test]
     fn a_table_has_aligned_columns_and_no_trailing_spaces() {
         let row = vec!["aaa".to_owned(), "b".into(), String::new()];
-        assert_eq!(table(&["a", "bb", "c"], [row]), "a    bb  c\naaa  b\n");
+        let table = table(&["a", "bb", "c"], [row]);
+        assert_eq!(anstream::adapter::strip_str(&table).to_string(), "a    bb  c\naaa  b\n");
+    }
+
+    /// The lines of a table with one row.
+    fn one_row(cells: [&str; 3], width: usize, too_wide: TooWide) -> Vec<String> {
+        let head = ["ID", "TYPE", "TITLE"].map(Part::raw).to_vec();
+        let row = cells.map(|cell| Part::raw(cell.to_owned())).to_vec();
+        columns(vec![head, row], width, too_wide)[1..].iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_title_keeps_its_words_while_other_columns_give_way() {
+        let cells = ["a-very-long-id-of-a-unit-about-pools", "pattern", "Bounded pools keep workers apart"];
+        assert_eq!(
+            one_row(cells, 60, TooWide::Wrap),
+            ["a-very-long-id-o…  pattern  Bounded pools keep workers apart"]
+        );
+        assert_eq!(
+            one_row(cells, 40, TooWide::Wrap),
+            [
+                "a-very-long-i…  pattern  Bounded pools",
+                "                         keep workers",
+                "                         apart"
+            ]
+        );
+    }
+
+    #[test]
+    fn in_a_pipe_a_row_is_one_line_with_its_whole_id() {
+        let cells = ["a-very-long-id-of-a-unit-about-pools", "pattern", "Bounded pools keep workers apart"];
+        assert_eq!(
+            one_row(cells, 60, TooWide::CutLast),
+            ["a-very-long-id-of-a-unit-about-pools  pattern  Bounded pools keep…"]
+        );
+    }
+
+    #[test]
+    fn a_line_breaks_between_words() {
+        assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
+        assert_eq!(wrap("", 20), [""]);
+    }
+
+    #[test]
+    fn the_time_left_is_told_once_it_is_known() {
+        let seconds = Duration::from_secs;
+        assert_eq!(time_left(seconds(300), seconds(30), 12), ", 5 min left");
+        for (left, elapsed, done) in [(300, 1, 12), (300, 30, 0), (0, 30, 12)] {
+            assert_eq!(time_left(seconds(left), seconds(elapsed), done), "");
+        }
     }
 
     #[test]
@@ -218,7 +396,7 @@ mod tests {
             vec![Part::raw("日本"), Part::raw("x")],
             vec![Part::styled("abc", Style::new().fg(Color::Red)), Part::raw("日".repeat(30))],
         ];
-        let lines: Vec<String> = columns(rows, 30).iter().map(ToString::to_string).collect();
+        let lines: Vec<String> = columns(rows, 30, TooWide::Cut).iter().map(ToString::to_string).collect();
         assert_eq!(lines, ["日本  x".to_owned(), format!("abc   {}…", "日".repeat(11))]);
     }
 }

@@ -4,6 +4,7 @@ use brain::Files;
 use knowledge::{Document, Unit};
 
 use crate::error::CliError;
+use crate::lookup;
 
 /// The units in a brain's files.
 #[derive(Default)]
@@ -31,4 +32,13 @@ pub(crate) fn read_units(brain: &dyn Files) -> Result<UnitFiles, CliError> {
         }
     }
     Ok(found)
+}
+
+/// The unit with this id, or with the only id that begins so.
+pub(crate) fn find_unit(mut units: Vec<(String, Unit)>, id: &str) -> Result<(String, Unit), CliError> {
+    let ids: Vec<&str> = units.iter().map(|(_, unit)| unit.id.as_str()).collect();
+    let at = lookup::position(&ids, id, "unit").map_err(|error| {
+        error.or_hint("`nugget list` shows all ids; a unit on a branch has to be merged first")
+    })?;
+    Ok(units.swap_remove(at))
 }

@@ -105,7 +105,13 @@ impl Repository {
         let to = tip(&git, &reference_name(branch)?)?
             .ok_or_else(|| Error::NoSuchBranch { branch: branch.to_owned() })?;
         let default = self.default_branch_of(&git)?;
-        let source = Source { name: branch.to_owned(), to, is_reviewed: false, allows_other_edits: false };
+        let source = Source {
+            name: branch.to_owned(),
+            to,
+            is_reviewed: false,
+            may_remove: false,
+            allows_other_edits: false,
+        };
         self.merge(held, git, default, &source)
     }
 
@@ -145,9 +151,11 @@ pub(crate) struct Source {
     /// The name for the reflog.
     pub name: String,
     pub to: CommitId,
-    /// Whether this is the remote's default branch, which people have reviewed: it may remove files and have
-    /// hidden ones. A proposal may not.
+    /// Whether this is the remote's default branch, which people have reviewed: it may have hidden files. A proposal may
+    /// not.
     pub is_reviewed: bool,
+    /// Whether it may remove files: of a proposal only what a person has decided, file by file.
+    pub may_remove: bool,
     /// Whether files that are not merged may have staged and uncommitted changes, as with `git merge`.
     pub allows_other_edits: bool,
 }
@@ -336,7 +344,7 @@ impl WorkTree {
             let unsupported = |what| Ok(Err(Refusal::Unsupported(what, display(path))));
             let (irregular, unusual) = match new {
                 Some(_) => ("has something other than a plain file at", "writes to the unusual path"),
-                None if !source.is_reviewed => return unsupported("removes"),
+                None if !source.may_remove => return unsupported("removes"),
                 None => ("removes", "removes"),
             };
             if [old, new].into_iter().flatten().any(|(_, mode)| *mode != Mode::FILE) {

@@ -37,7 +37,7 @@ impl Repository {
             return Ok(None);
         };
         let info = CommitInfo { author, time, message, merges: None };
-        let new = NewCommit::new(&git, None, files, HiddenNames::Allowed, &info)?;
+        let new = NewCommit::new(&git, None, files, &[], HiddenNames::Allowed, &info)?;
         if has_staged_others(&git, files)? {
             return Ok(None);
         }

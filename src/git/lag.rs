@@ -77,6 +77,7 @@ impl Repository {
             name: format!("{}/{}", remote_name(git), default.name),
             to,
             is_reviewed: true,
+            may_remove: true,
             allows_other_edits: false,
         }
     }

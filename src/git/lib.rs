@@ -25,6 +25,7 @@
 //!     branch: "nugget/session-1".to_owned(),
 //!     base: None,
 //!     files: vec![file("notes/a.md")],
+//!     removes: vec![],
 //!     message: "Add a note".to_owned(),
 //!     time,
 //!     author,

@@ -13,7 +13,8 @@ use crate::objects::{CommitInfo, NewCommit};
 use crate::path::HiddenNames;
 use crate::ref_lock::sweep_one;
 use crate::references::{Edited, ReflogEntry, is_in_use, update};
-use crate::repository::{Repository, branches, common_ancestor, entry, files_beyond, tree_of};
+use crate::repository::{Repository, branches, common_ancestor, read_blob};
+use crate::review_branches::removed_files;
 use crate::types::{BRANCH_PREFIX, CommitId, Identity, NewFile};
 
 /// How long one call of git may take that uses neither network nor work tree.
@@ -31,6 +32,8 @@ pub struct Merge<'a> {
     pub branch: Option<CommitId>,
     /// The files as they are after the merge.
     pub files: &'a [NewFile],
+    /// The paths of the files that it removes.
+    pub removes: &'a [String],
     /// The commit message.
     pub message: &'a str,
     /// The date of author and committer, to the second.
@@ -89,23 +92,22 @@ impl Repository {
         Ok(files)
     }
 
-    /// The files that the branch's base has and the branch no longer has.
+    /// The files that the branch's base has and the branch no longer has, as pairs of path and content. A file larger
+    /// than [`BLOB_BYTES_MAX`](crate::BLOB_BYTES_MAX) is left out.
     ///
     /// # Errors
     /// As [`branch_files`](Self::branch_files).
-    pub fn branch_removals(&self, branch: &str) -> Result<Vec<String>, Error> {
+    pub fn branch_removals(&self, branch: &str) -> Result<Vec<(String, Vec<u8>)>, Error> {
         let git = self.git()?;
         let (Some(tip), Some(base)) = (self.tip(branch)?, self.branch_base(branch)?) else {
             return Ok(Vec::new());
         };
-        if !git.has_object(base.0) {
-            return Ok(Vec::new());
-        }
-        let (before, after) = (tree_of(&git, base)?, tree_of(&git, tip)?);
         let mut removed = Vec::new();
-        for file in files_beyond(Some(&after), &before, "")? {
-            if entry(&after, &file.path)?.is_none() {
-                removed.push(file.path);
+        for file in removed_files(&git, Some(base), tip)? {
+            match read_blob(&git, base, &file.path, file.id) {
+                Ok(content) => removed.push((file.path, content)),
+                Err(error @ Error::TooLarge { .. }) => tracing::warn!(%error, "left a file out"),
+                Err(error) => return Err(error),
             }
         }
         Ok(removed)
@@ -192,7 +194,8 @@ impl Repository {
             message: merge.message,
             merges: merge.branch,
         };
-        let new = NewCommit::new(&git, Some(merge.base), merge.files, HiddenNames::Refused, &info)?;
+        let new =
+            NewCommit::new(&git, Some(merge.base), merge.files, merge.removes, HiddenNames::Refused, &info)?;
         if new.files == 0 && merge.branch.is_none() {
             return Ok(None);
         }
@@ -232,8 +235,13 @@ impl Repository {
         let from = match default.local {
             Some(from) if !is_here && !git.is_bare() => from,
             _ => {
-                let source =
-                    Source { name: name.to_owned(), to, is_reviewed: false, allows_other_edits: true };
+                let source = Source {
+                    name: name.to_owned(),
+                    to,
+                    is_reviewed: false,
+                    may_remove: true,
+                    allows_other_edits: true,
+                };
                 return self.merge(held, git, default, &source);
             }
         };

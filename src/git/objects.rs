@@ -18,7 +18,7 @@ use crate::types::{CommitId, Identity, NewFile};
 pub(crate) struct NewCommit {
     pub commit: gix::ObjectId,
     pub tree: gix::ObjectId,
-    /// How many files the commit adds or changes.
+    /// How many files the commit adds, changes or removes.
     pub files: usize,
     /// Blobs first, then trees from the leaves up, then the commit: each object after those that it names.
     objects: Vec<Object>,
@@ -44,15 +44,17 @@ pub(crate) struct CommitInfo<'a> {
 const COLLECTION_WAIT_MAX: Duration = Duration::from_secs(10);
 
 impl NewCommit {
-    /// Adds the files to a base commit, or to an empty tree. Nothing is written.
+    /// Adds the files to a base commit, or to an empty tree, and removes others from it. Nothing is written.
     ///
     /// # Errors
     /// [`Error::PathTaken`] when a new file exists with other content, lies below another file, or is given
-    /// twice; [`Error::NothingToEdit`], [`Error::InvalidPath`], [`Error::InvalidCommit`].
+    /// twice; [`Error::NothingToEdit`], also for a file to remove that does not exist; [`Error::InvalidPath`],
+    /// [`Error::InvalidCommit`].
     pub(crate) fn new(
         git: &gix::Repository,
         base: Option<CommitId>,
         files: &[NewFile],
+        removes: &[String],
         hidden: HiddenNames,
         info: &CommitInfo<'_>,
     ) -> Result<Self, Error> {
@@ -95,6 +97,19 @@ impl NewCommit {
                 .upsert(file.path.split('/').map(|part| part.as_bytes().as_bstr()), EntryKind::Blob, id)
                 .during(|| format!("add {} to the base's tree", file.path))?;
             new.objects.push(Object { id, kind: Kind::Blob, data: file.content.clone() });
+            new.files += 1;
+        }
+        for removed in removes {
+            path::check(removed, hidden)?;
+            if !seen.insert(removed.as_str()) {
+                return Err(Error::PathTaken { path: removed.clone() });
+            }
+            if !entry(&base_tree, removed)?.is_some_and(|found| found.mode().is_blob()) {
+                return Err(Error::NothingToEdit { path: removed.clone() });
+            }
+            editor
+                .remove_leaf(removed.split('/').map(|part| part.as_bytes().as_bstr()))
+                .during(|| format!("remove {removed} from the base's tree"))?;
             new.files += 1;
         }
         new.tree =

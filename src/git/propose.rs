@@ -1,4 +1,4 @@
-//! Creates proposals: branches with one commit that adds and edits files.
+//! Creates proposals: branches with one commit that adds, edits and removes files.
 
 use jiff::Timestamp;
 
@@ -20,6 +20,8 @@ pub struct Proposal {
     pub base: Option<CommitId>,
     /// The files that the commit adds and edits.
     pub files: Vec<NewFile>,
+    /// The paths of the files that it removes.
+    pub removes: Vec<String>,
     /// The commit message.
     pub message: String,
     /// The date of author and committer, to the second. It is the session's, so that a repeated attempt creates
@@ -147,7 +149,7 @@ impl Repository {
 impl Proposal {
     fn commit(&self, git: &gix::Repository, base: Option<CommitId>) -> Result<NewCommit, Error> {
         let info = CommitInfo { author: &self.author, time: self.time, message: &self.message, merges: None };
-        NewCommit::new(git, base, &self.files, HiddenNames::Refused, &info)
+        NewCommit::new(git, base, &self.files, &self.removes, HiddenNames::Refused, &info)
     }
 }
 

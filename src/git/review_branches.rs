@@ -49,8 +49,8 @@ impl Repository {
     }
 
     /// Whether the default branch, local or remote, has all changes of a branch: it contains the branch's commits,
-    /// or, as after a squashed or rebased merge, has a file at each path that the branch adds, and the branch's
-    /// content of each file that the branch edits.
+    /// or, as after a squashed or rebased merge, has a file at each path that the branch adds, the branch's content of
+    /// each file that the branch edits, and none that the branch removes.
     ///
     /// # Errors
     /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
@@ -106,6 +106,7 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
     }
     let base = fork_point(git, default, commit)?;
     let changed = changed_files(git, base, commit)?;
+    let removed = removed_files(git, base, commit)?;
     let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
     for tip in [default.local, default.remote].into_iter().flatten() {
         let tree = tree_of(git, tip)?;
@@ -115,7 +116,10 @@ fn is_merged(git: &gix::Repository, default: &Branch, commit: CommitId) -> Resul
             let is_edit = base.as_ref().map(|base| entry(base, &file.path)).transpose()?.flatten().is_some();
             has_all &= found.is_some_and(|found| !is_edit || found.object_id() == file.id);
         }
-        if has_all && !changed.is_empty() {
+        for file in &removed {
+            has_all &= entry(&tree, &file.path)?.is_none();
+        }
+        if has_all && !(changed.is_empty() && removed.is_empty()) {
             return Ok(true);
         }
     }
@@ -153,4 +157,21 @@ fn changed_files(
     // In a shallow clone the parent may be missing.
     let base = base.filter(|base| git.has_object(base.0)).map(|base| tree_of(git, base)).transpose()?;
     files_beyond(base.as_ref(), &tree_of(git, commit)?, "")
+}
+
+/// The files that a branch's base has and the branch no longer has; none in a shallow clone without the base.
+pub(crate) fn removed_files(
+    git: &gix::Repository,
+    base: Option<CommitId>,
+    commit: CommitId,
+) -> Result<Vec<File>, Error> {
+    let Some(base) = base.filter(|base| git.has_object(base.0)) else { return Ok(Vec::new()) };
+    let after = tree_of(git, commit)?;
+    let mut removed = Vec::new();
+    for file in files_beyond(Some(&after), &tree_of(git, base)?, "")? {
+        if entry(&after, &file.path)?.is_none() {
+            removed.push(file);
+        }
+    }
+    Ok(removed)
 }

@@ -108,6 +108,7 @@ pub(crate) fn proposal(branch: &str) -> Proposal {
             file(&format!("domains/coding/bugs/{slug}-bug.md"), "a bug\n"),
             file(&format!("domains/cooking/concepts/{slug}-stock.md"), "a stock\n"),
         ],
+        removes: vec![],
         message: format!("nugget: 3 units from {slug}\n\nBody.\n"),
         time: "2026-11-20T14:12:00Z".parse().unwrap(),
         author: Identity::default(),

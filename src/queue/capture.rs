@@ -16,6 +16,8 @@ pub const ATTEMPTS_MAX: u32 = 5;
 
 /// The origin of a branch that an import made.
 pub const ORIGIN_IMPORT: &str = "import";
+/// The origin of a branch with a person's edit or removal of a unit.
+pub const ORIGIN_EDIT: &str = "edit";
 
 /// A request to capture a session's transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -186,7 +188,7 @@ pub struct Capture {
     pub transcript: PathBuf,
     /// The folder that the session worked in, if known.
     pub cwd: Option<PathBuf>,
-    /// `hook`, `command`, `sweep` or `import`.
+    /// `hook`, `command`, `sweep`, `import` or `edit`.
     pub origin: String,
     /// Its state.
     pub state: State,

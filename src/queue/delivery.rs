@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{OptionalExtension as _, params};
 
 use crate::Error;
-use crate::capture::{Branch, Capture, Claim, ORIGIN_IMPORT, PullRequest, PullState, Stage};
+use crate::capture::{Branch, Capture, Claim, PullRequest, PullState, Stage};
 use crate::claims::store_result;
 use crate::rows::check_claim;
 use crate::store::Queue;
@@ -73,13 +73,19 @@ impl Queue {
         )
     }
 
-    /// Adds the branch of an import, so that it is delivered and tracked like a session's: with `deliver`
-    /// at once, else as an ended capture. A branch with this commit is not added again. Returns the
-    /// capture's number.
+    /// Adds a branch that no session made, so that it is delivered and tracked like a session's: with `deliver`
+    /// at once, else as an ended capture. `origin` is [`ORIGIN_IMPORT`](crate::ORIGIN_IMPORT) or
+    /// [`ORIGIN_EDIT`](crate::ORIGIN_EDIT). A branch with this commit is not added again. Returns the capture's number.
     ///
     /// # Errors
     /// When the queue cannot be written.
-    pub fn add_import(&self, branch: &Branch, deliver: bool, now: Timestamp) -> Result<i64, Error> {
+    pub fn add_branch(
+        &self,
+        origin: &str,
+        branch: &Branch,
+        deliver: bool,
+        now: Timestamp,
+    ) -> Result<i64, Error> {
         let Branch { name, commit, units } = branch;
         self.write(|transaction| {
             let existing = transaction
@@ -97,7 +103,7 @@ impl Queue {
                 "INSERT INTO captures (session_id, transcript, origin, stage, outcome, branch, commit_id, units,
                      added_ms, finished_ms)
                  VALUES (?1, '', ?1, 'delivery', ?2, ?3, ?4, ?5, ?6, iif(?2 IS NULL, NULL, ?6))",
-                params![ORIGIN_IMPORT, outcome, name, commit, units, now.as_millisecond()],
+                params![origin, outcome, name, commit, units, now.as_millisecond()],
             )?;
             Ok(transaction.last_insert_rowid())
         })
@@ -151,8 +157,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::State;
     use crate::testing::TestQueue;
+    use crate::{ORIGIN_IMPORT, State};
 
     #[test]
     fn the_branch_can_be_made_again_while_its_pull_request_is_open() {
@@ -202,15 +208,15 @@ mod tests {
         let test = TestQueue::new();
         let branch =
             |commit: &str| Branch { name: "nugget/import-1".into(), commit: commit.into(), units: 3 };
-        let now = test.queue.add_import(&branch("c1"), true, test.now).unwrap();
-        assert_eq!(test.queue.add_import(&branch("c1"), true, test.now).unwrap(), now);
+        let now = test.queue.add_branch(ORIGIN_IMPORT, &branch("c1"), true, test.now).unwrap();
+        assert_eq!(test.queue.add_branch(ORIGIN_IMPORT, &branch("c1"), true, test.now).unwrap(), now);
         let claim = test.claim(Stage::Delivery).unwrap();
         assert_eq!(
             (claim.capture.id, claim.capture.origin.as_str(), claim.capture.units),
             (now, ORIGIN_IMPORT, 3)
         );
         test.finish_delivery(&claim);
-        let later = test.queue.add_import(&branch("c2"), false, test.now).unwrap();
+        let later = test.queue.add_branch(ORIGIN_IMPORT, &branch("c2"), false, test.now).unwrap();
         assert_eq!(test.capture(later).state, State::Done);
         assert!(test.claim(Stage::Delivery).is_none());
         assert_eq!(test.queue.redeliver().unwrap(), 2);

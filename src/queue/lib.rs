@@ -43,8 +43,8 @@ mod testing;
 mod transcripts;
 
 pub use capture::{
-    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_IMPORT, PullRequest, PullState, Stage,
-    State, Tally,
+    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, PullRequest,
+    PullState, Stage, State, Tally,
 };
 pub use decisions::{Decision, FileDecision};
 pub use handover::{Handover, hand_over};

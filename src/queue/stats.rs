@@ -110,6 +110,14 @@ impl Queue {
         Ok(Stage::ALL.into_iter().map(|stage| (stage, depths.get(&stage).copied().unwrap_or(0))).collect())
     }
 
+    /// Captures that a worker works on, oldest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn running(&self, limit: usize) -> Result<Vec<Capture>, Error> {
+        self.select("WHERE outcome IS NULL AND claim IS NOT NULL ORDER BY id LIMIT ?1", [limit])
+    }
+
     /// Captures whose last attempt failed, newest first: those that wait for another attempt, and those
     /// that died within the duration `within`.
     ///

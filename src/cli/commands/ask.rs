@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
-use crate::{async_runtime, extractor, output};
+use crate::{async_runtime, extractor, output, pager};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The longest question, in characters: more than the embedding model reads.
@@ -35,7 +35,7 @@ model, or with --no-llm, the ranked passages are printed and nothing leaves this
 machine.
 
 Examples:
-  nugget ask \"how do we keep workers from piling up?\"
+  nugget ask how do we keep workers from piling up
   nugget ask --file src/queue/store.rs \"why does the write fail at once\"
   nugget ask --depth deep --budget 6000 \"everything about deploying\"
   nugget ask --no-llm --json --limit 3 \"why is the cache stale\"
@@ -44,8 +44,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct AskArgs {
-    /// The question; - reads it from standard input
-    question: String,
+    /// The question, with or without quotes; - reads it from standard input
+    #[arg(required = true, value_name = "QUESTION")]
+    question: Vec<String>,
     /// A file that the question is about; units that mention it rank a little higher (repeatable)
     #[arg(long, value_name = "PATH")]
     file: Vec<String>,
@@ -82,14 +83,14 @@ impl AskArgs {
                     .map_err(|error| CliError::from_settings(&[error]))?;
             }
         }
-        let question = read_question(&self.question)?;
+        let question = read_question(&self.question.join(" "))?;
         let brain = context.brain(&config)?;
         let mut setup = context.setup(&config, &brain)?;
         if self.no_llm {
             setup.reranker = None;
         }
         stopwatch.lap("settings");
-        async_runtime::multi_thread()?.block_on(async {
+        let (answer, written) = async_runtime::multi_thread()?.block_on(async {
             let service = Service::start(&setup, Roles::Read).await?;
             stopwatch.lap("open_index");
             update_before_question(&service, &setup).await;
@@ -107,13 +108,14 @@ impl AskArgs {
             };
             stopwatch.lap("write");
             service.shutdown().await;
-            self.print(&question, &answer, written.as_deref())?;
-            stopwatch.lap("end");
-            if self.timings {
-                output::note(&stopwatch.to_json().to_string());
-            }
-            Ok(())
-        })
+            Ok::<_, CliError>((answer, written))
+        })?;
+        self.print(context, &question, &answer, written.as_deref())?;
+        stopwatch.lap("end");
+        if self.timings {
+            output::note(&stopwatch.to_json().to_string());
+        }
+        Ok(())
     }
 
     /// The question with the limits of settings and flags.
@@ -130,7 +132,13 @@ impl AskArgs {
         }
     }
 
-    fn print(&self, question: &str, answer: &Answer, written: Option<&str>) -> Result<(), CliError> {
+    fn print(
+        &self,
+        context: &Context,
+        question: &str,
+        answer: &Answer,
+        written: Option<&str>,
+    ) -> Result<(), CliError> {
         if self.json {
             return output::print_json(&json!({
                 "question": question,
@@ -147,7 +155,7 @@ impl AskArgs {
             }));
         }
         let text = written.map_or_else(|| retrieve::render(answer), output::safe);
-        output::print(&format!("{}\n", text.trim()))?;
+        pager::print(context, &output::styled_markdown(&format!("{}\n", text.trim())))?;
         if answer.units.len() > 1 && !self.timings {
             let dim = anstyle::Style::new().dimmed();
             output::note(&format!("{dim}{}{dim:#}", describe_order(answer)));

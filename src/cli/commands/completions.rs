@@ -1,15 +1,19 @@
 //! `nugget completions`: prints a shell script that asks nugget itself for completions.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
+use brain::config::{KEYS, Kind, find};
 use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
 use clap_complete::env::Shells;
+use knowledge::{Unit, UnitType};
 use queue::{Queue, State};
 
 use crate::context::open_brain;
 use crate::error::CliError;
 use crate::output;
+use crate::unit_files::read_units;
 
 /// The variable with which the script asks. Not the library's default `COMPLETE`: a hook that inherits that
 /// variable would complete words instead of capturing its session.
@@ -18,8 +22,8 @@ pub(crate) const VARIABLE: &str = "NUGGET_COMPLETE";
 const CANDIDATES_MAX: usize = 200;
 
 const AFTER: &str = "\
-It completes commands, flags, unit ids, capture numbers and what waits for
-review. The script asks the `nugget` on your PATH, so it stays valid after an
+It completes commands, flags and their values: units, domains, types, captures,
+settings, and what waits for review. The script asks the `nugget` on your PATH, so it stays valid after an
 update.
 
 Examples:
@@ -72,6 +76,53 @@ pub(crate) fn review_items(prefix: &OsStr) -> Vec<CompletionCandidate> {
             CompletionCandidate::new(item.id).help(Some(title.into()))
         })
         .collect()
+}
+
+/// The settings.
+pub(crate) fn settings(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let prefix = prefix.to_string_lossy();
+    let keys = KEYS.iter().filter(|key| key.name.starts_with(&*prefix));
+    keys.map(|key| CompletionCandidate::new(&key.name).help(Some(key.help.clone().into()))).collect()
+}
+
+/// The values of the setting that is named before: its words, and what it is now.
+pub(crate) fn setting_values(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    // The completer is given one word; the others are this process's arguments.
+    let mut words = std::env::args().skip_while(|word| word != "set").skip(1);
+    let Some(key) = words.find_map(|word| find(&word)) else { return Vec::new() };
+    let (config, _) = Config::load();
+    let mut values = match &key.kind {
+        Kind::OneOf(words) => words.clone(),
+        _ => vec![config.string(&key.name), key.default.clone()],
+    };
+    values.dedup();
+    candidates(values, prefix)
+}
+
+/// The domains that have units.
+pub(crate) fn domains(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(of_units(|unit| unit.domain.as_str().to_owned()), prefix)
+}
+
+/// The types of units: those that nugget knows, and those of the brain.
+pub(crate) fn types(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let known = UnitType::KNOWN.iter().map(|kind| kind.as_str().to_owned());
+    candidates(known.chain(of_units(|unit| unit.kind.as_str().to_owned())), prefix)
+}
+
+fn of_units(what: impl Fn(&Unit) -> String) -> Vec<String> {
+    let units = brain().and_then(|brain| read_units(&brain).ok()).unwrap_or_default().units;
+    units.iter().map(|(_, unit)| what(unit)).collect()
+}
+
+/// The values that begin so, sorted, each once.
+fn candidates(values: impl IntoIterator<Item = String>, prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let prefix = prefix.to_string_lossy();
+    let is_offered = |value: &String| {
+        !value.is_empty() && value.starts_with(&*prefix) && !value.contains(char::is_control)
+    };
+    let values: BTreeSet<String> = values.into_iter().filter(is_offered).collect();
+    values.into_iter().take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
 }
 
 /// The numbers of captures that can be retried.

@@ -1,56 +1,205 @@
-//! `nugget config`: prints the effective settings.
+//! `nugget config`: prints and changes the settings.
 
 use brain::Config;
-use brain::config::{KEYS, variable_name};
-use serde_json::{Map, json};
+use brain::config::{KEYS, Key, Origin, find, variable_name};
+use serde_json::{Map, Value, json};
 
+use super::completions;
 use crate::context::Context;
-use crate::error::CliError;
-use crate::{extractor, output, settings};
+use crate::error::{CliError, USAGE};
+use crate::lookup::{listed, nearest};
+use crate::{editor, extractor, output, pager, settings};
+
+/// What a new configuration file begins with.
+const NEW_FILE: &str = "# Settings of nugget; `nugget config list` explains them.\n";
+
+const AFTER: &str = "\
+A flag overrides the setting's NUGGET_… variable, which overrides the
+configuration file. A value that a setting does not allow is refused, and
+nothing is written. Comments in the file stay.
+
+Examples:
+  nugget config
+  nugget config get retrieve.limit
+  nugget config set retrieve.limit 5
+  nugget config unset retrieve.limit
+  nugget config edit
+  NUGGET_RETRIEVE_LIMIT=5 nugget config";
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "A flag overrides the setting's NUGGET_… variable, which overrides the\nconfiguration file.\n\nExample:\n  NUGGET_RETRIEVE_LIMIT=5 nugget config"
-)]
+#[command(after_help = AFTER)]
 pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Print all settings, their values and where they come from (the default)
+    List,
+    /// Print the value of a setting
+    Get {
+        /// The setting, such as retrieve.limit
+        #[arg(add = clap_complete::ArgValueCompleter::new(completions::settings))]
+        key: String,
+    },
+    /// Write a setting into the configuration file
+    Set {
+        /// The setting, such as retrieve.limit
+        #[arg(add = clap_complete::ArgValueCompleter::new(completions::settings))]
+        key: String,
+        /// Its value
+        #[arg(
+            allow_hyphen_values = true,
+            add = clap_complete::ArgValueCompleter::new(completions::setting_values)
+        )]
+        value: String,
+    },
+    /// Remove a setting from the configuration file
+    Unset {
+        /// The setting, such as retrieve.limit
+        #[arg(add = clap_complete::ArgValueCompleter::new(completions::settings))]
+        key: String,
+    },
+    /// Open the configuration file in your editor
+    Edit,
 }
 
 impl ConfigArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        // The file may have to be repaired.
         let (config, errors) = context.config_and_errors();
+        match self.action {
+            None | Some(Action::List) => {
+                self.list(context, &config)?;
+                if errors.is_empty() { Ok(()) } else { Err(CliError::from_settings(&errors)) }
+            }
+            Some(Action::Get { key }) => {
+                let key = find_key(&key)?;
+                match self.json {
+                    true => {
+                        output::print_json(&json!({ "key": key.name, "setting": describe(&config, key) }))
+                    }
+                    false => output::print(&format!("{}\n", output::safe(config.get(&key.name).0))),
+                }
+            }
+            Some(Action::Set { key, value }) => write(&config, find_key(&key)?, Some(&value), self.json),
+            Some(Action::Unset { key }) => write(&config, find_key(&key)?, None, self.json),
+            Some(Action::Edit) => edit(&config, self.json),
+        }
+    }
+
+    fn list(&self, context: &Context, config: &Config) -> Result<(), CliError> {
         if self.json {
-            let settings: Map<String, serde_json::Value> = KEYS
-                .iter()
-                .map(|key| {
-                    let (value, origin) = config.get(&key.name);
-                    (key.name.clone(), json!({ "value": value, "from": origin.to_string(), "variable": variable_name(&key.name) }))
-                })
-                .collect();
-            output::print_json(&json!({
+            let settings: Map<String, Value> =
+                KEYS.iter().map(|key| (key.name.clone(), describe(config, key))).collect();
+            return output::print_json(&json!({
                 "file": config.file(),
                 "settings": settings,
-                "sessions_are_read_by": extractor::destination(&config),
-                "texts_are_embedded_by": describe_embedder(&config),
-            }))?;
-        } else {
-            let mut text = String::new();
-            for key in KEYS.iter() {
-                let (value, origin) = config.get(&key.name);
-                let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
-                text.push_str(&format!("{} = {value}  ({origin})\n    {}\n", key.name, key.help));
+                "sessions_are_read_by": extractor::destination(config),
+                "texts_are_embedded_by": describe_embedder(config),
+            }));
+        }
+        let (bold, dim) = (anstyle::Style::new().bold(), anstyle::Style::new().dimmed());
+        let mut text = String::new();
+        for key in KEYS.iter() {
+            let (value, origin) = config.get(&key.name);
+            let value = if value.is_empty() { "-".to_owned() } else { output::safe(value) };
+            text.push_str(&format!("{bold}{}{bold:#} = {value}  ({origin})\n", key.name));
+            for row in output::wrap(&key.help, output::terminal_width().saturating_sub(4).max(20)) {
+                text.push_str(&format!("    {dim}{row}{dim:#}\n"));
             }
-            let destination = output::safe(&extractor::destination(&config));
-            output::print(&format!(
+        }
+        let destination = output::safe(&extractor::destination(config));
+        pager::print(
+            context,
+            &format!(
                 "{text}\nfile: {}\nsessions are read by {destination}\ntexts are embedded by {}\n",
                 config.file().display(),
-                output::safe(&describe_embedder(&config)),
-            ))?;
-        }
-        if errors.is_empty() { Ok(()) } else { Err(CliError::from_settings(&errors)) }
+                output::safe(&describe_embedder(config)),
+            ),
+        )
     }
+}
+
+fn describe(config: &Config, key: &Key) -> Value {
+    let (value, origin) = config.get(&key.name);
+    json!({
+        "value": value,
+        "from": origin.to_string(),
+        "variable": variable_name(&key.name),
+        "default": key.default,
+        "allowed": key.kind.to_string(),
+        "help": key.help,
+    })
+}
+
+fn find_key(name: &str) -> Result<&'static Key, CliError> {
+    find(name).ok_or_else(|| {
+        let near = nearest(KEYS.iter().map(|key| key.name.as_str()), name);
+        let hint = match near.is_empty() {
+            true => "`nugget config` lists all settings".to_owned(),
+            false => format!("did you mean {}? `nugget config` lists all settings", listed(&near)),
+        };
+        CliError::new(format!("there is no setting `{name}`")).code(USAGE).hint(hint)
+    })
+}
+
+/// Writes a setting, or removes it with `None`, and prints what it was.
+fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool) -> Result<(), CliError> {
+    let name = &key.name;
+    if let Some(value) = value.filter(|value| !key.allows(value)) {
+        return Err(CliError::new(format!("`{name}` cannot be {value:?}; nothing was written"))
+            .code(USAGE)
+            .hint(format!("it takes {}", key.kind)));
+    }
+    let (before, from) = config.get(name);
+    config.write_setting(name, value).map_err(|error| {
+        CliError::from_settings(&[error]).hint("`nugget config edit` opens the file; nothing was written")
+    })?;
+    let overriding = match &from {
+        Origin::Variable(variable) => Some(variable.as_str()),
+        _ => None,
+    };
+    if as_json {
+        output::print_json(&json!({
+            "key": name, "value": value.unwrap_or(&key.default), "before": before, "file": config.file(),
+            "overridden_by": overriding,
+        }))?;
+    } else {
+        let quoted = |value: &str| if value.is_empty() { "empty".to_owned() } else { output::safe(value) };
+        let file = output::short_path(config.file());
+        let was = quoted(before);
+        output::print(&match value {
+            Some(value) => format!("{name} = {}  (was {was}; in {file})\n", quoted(value)),
+            None => format!("{name} = {}  (the default, was {was}; in {file})\n", quoted(&key.default)),
+        })?;
+    }
+    if let Some(variable) = overriding {
+        output::note(&format!("note: {variable} is set and overrides it"));
+    }
+    Ok(())
+}
+
+fn edit(config: &Config, as_json: bool) -> Result<(), CliError> {
+    let before = config.file_text()?;
+    let text = if before.is_empty() { NEW_FILE } else { &before };
+    let edited = editor::edit(text, ".toml", "nothing was written", |edited| {
+        let errors = config.problems(edited);
+        (!errors.is_empty()).then(|| CliError::from_settings(&errors).message)
+    })?;
+    let is_changed = edited != before && edited != NEW_FILE;
+    if is_changed {
+        config.write_text(&edited)?;
+    }
+    if as_json {
+        return output::print_json(&json!({ "file": config.file(), "changed": is_changed }));
+    }
+    let what = if is_changed { "saved" } else { "nothing was changed in" };
+    output::print(&format!("{what} {}\n", output::short_path(config.file())))
 }
 
 /// What computes the vectors, and what is sent where.

@@ -43,6 +43,9 @@ pub(crate) struct ExportArgs {
     /// The file to write, for okf an empty or new folder [default: stdout]
     #[arg(short, long, value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     output: Option<PathBuf>,
+    /// Print JSON about what was written to PATH
+    #[arg(long, requires = "output")]
+    json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -76,8 +79,11 @@ impl ExportArgs {
             }
             None => output::print(&text)?,
         }
-        if let Some(path) = &self.output {
+        if let Some(path) = self.output.as_ref().filter(|_| self.json) {
+            output::print_json(&json!({ "path": path, "units": count, "left_out": problems }))?;
+        } else if let Some(path) = &self.output {
             let plural = if count == 1 { "" } else { "s" };
+            let count = output::thousands(count as u64);
             output::print(&format!("wrote {count} unit{plural} to {}\n", path.display()))?;
         }
         Ok(())

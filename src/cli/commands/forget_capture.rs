@@ -2,28 +2,40 @@
 
 use jiff::Timestamp;
 use queue::Queue;
+use serde_json::json;
 
 use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output;
+use crate::{lookup, output};
 
 #[derive(clap::Args)]
 #[command(after_help = "Example:\n  nugget forget-capture 12")]
 pub(crate) struct ForgetCaptureArgs {
-    /// The capture's number, as `nugget status` shows it
-    #[arg(add = clap_complete::ArgValueCompleter::new(completions::all_captures))]
-    id: i64,
+    /// The capture's number, or the beginning of its session's id, as `nugget status` shows them
+    #[arg(value_name = "CAPTURE", add = clap_complete::ArgValueCompleter::new(completions::all_captures))]
+    capture: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl ForgetCaptureArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, _, places) = context.open()?;
         places.create()?;
-        Queue::open(&places.queue())?.forget(self.id, Timestamp::now())?;
+        let queue = Queue::open(&places.queue())?;
+        let capture = lookup::capture(&queue, &self.capture)?;
+        queue.forget(capture.id, Timestamp::now())?;
+        if self.json {
+            let session = &capture.session_id;
+            return output::print_json(
+                &json!({ "capture": capture.id, "session_id": session, "branch": capture.branch }),
+            );
+        }
         output::print(&format!(
             "deleted the record of capture {}; its branch, if there is one, is kept\n",
-            self.id
+            capture.id
         ))
     }
 }

@@ -6,12 +6,10 @@ mod proposal;
 mod sources;
 
 use std::ffi::OsString;
-use std::time::Duration;
 
 use extract::notes;
-use git::{CommitId, Identity, Lock, Outcome, Proposal, Repository};
+use git::{CommitId, Repository};
 use jiff::Timestamp;
-use queue::Queue;
 use serde_json::json;
 
 use self::comparison::{Comparison, KnownTexts};
@@ -19,11 +17,9 @@ use self::proposal::{ProposedUnit, branch_name, commit_message, counted, new_uni
 use self::sources::{LeftOut, SourceFile};
 use crate::context::Context;
 use crate::error::CliError;
-use crate::spawn::ensure_worker;
-use crate::{output, settings};
+use crate::output;
+use crate::proposal::{Proposal, propose};
 
-/// How long to wait for another process that holds the repository lock.
-const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
 /// The most units of one import, because nobody can review more.
 const UNITS_MAX: usize = 2_000;
 /// How many units and reasons the text output lists.
@@ -89,34 +85,23 @@ impl ImportArgs {
         let mut commit = None;
         let mut is_delivered = false;
         if !self.dry_run && !units.is_empty() {
-            paths.create()?;
-            let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_WAIT_MAX)?;
-            let proposed = repository.propose(
-                &lock,
-                &Proposal {
+            let proposed = propose(
+                &brain,
+                &config,
+                &paths,
+                &repository,
+                Proposal {
+                    origin: queue::ORIGIN_IMPORT,
                     branch: branch.clone(),
-                    base: Some(base),
+                    base,
                     files: units.iter().map(ProposedUnit::to_file).collect(),
+                    removes: Vec::new(),
                     message: commit_message(&units, &self.sources),
-                    time: now,
-                    author: Identity::default(),
                 },
+                now,
             )?;
-            drop(lock);
-            let proposed_branch = queue::Branch {
-                name: branch.clone(),
-                commit: proposed.commit.to_string(),
-                units: u32::try_from(units.len()).unwrap_or(u32::MAX),
-            };
-            if proposed.outcome != Outcome::NothingNew {
-                is_delivered = settings::delivery(&config).enabled && repository.remote()?.is_some();
-                let queue = Queue::open(&paths.queue())?;
-                queue.add_import(&proposed_branch, is_delivered, now)?;
-                if is_delivered {
-                    ensure_worker(&paths, &brain)?;
-                }
-            }
-            commit = Some(proposed_branch.commit);
+            is_delivered = proposed.is_delivered;
+            commit = Some(proposed.commit);
             // Recorded last, so that the next import completes one that was killed.
             comparison::record_proposed(&record, &branch, units.iter().map(|unit| unit.digest.as_str()))?;
         }

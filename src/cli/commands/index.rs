@@ -7,10 +7,11 @@ use actors::{Roles, Service, Setup};
 use index::{Mode, Report};
 use serde_json::json;
 
+use crate::async_runtime;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::index_update::{self, DEADLINE};
-use crate::{async_runtime, output};
+use crate::output::{self, counted, thousands};
 
 const AFTER: &str = "\
 The index is derived from the brain's files. It is in the folder .nugget, which
@@ -71,6 +72,7 @@ impl IndexArgs {
                 "problems": problems,
             }));
         }
+        let size = format!("{} in {}", counted(units as u64, "unit"), counted(chunks as u64, "chunk"));
         output::print(&match report {
             Some(Report { embedded, changed, removed, .. }) => {
                 let by = match embedded {
@@ -78,10 +80,13 @@ impl IndexArgs {
                     _ => format!(" by {}", output::safe(&embed::find_runtime(&setup.embed).0.to_string())),
                 };
                 format!(
-                    "indexed {units} units in {chunks} chunks: {changed} files changed, {removed} removed, {embedded} chunks embedded{by}\n"
+                    "indexed {size}: {} changed, {} removed, {} embedded{by}\n",
+                    counted(changed as u64, "file"),
+                    thousands(removed as u64),
+                    counted(embedded as u64, "chunk"),
                 )
             }
-            None => format!("the index is up to date: {units} units in {chunks} chunks\n"),
+            None => format!("the index is up to date: {size}\n"),
         })?;
         for problem in &problems {
             output::note(&format!(

@@ -3,19 +3,20 @@
 use actors::BrainView;
 use serde_json::json;
 
+use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output;
 use crate::unit_files::{UnitFiles, read_units};
+use crate::{output, pager};
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json")]
 pub(crate) struct ListArgs {
     /// Only units of this domain
-    #[arg(long, value_name = "D")]
+    #[arg(long, value_name = "D", add = clap_complete::ArgValueCompleter::new(completions::domains))]
     domain: Option<String>,
     /// Only units of this type: pattern, concept, decision, bug, belief or your own
-    #[arg(long = "type", value_name = "T")]
+    #[arg(long = "type", value_name = "T", add = clap_complete::ArgValueCompleter::new(completions::types))]
     kind: Option<String>,
     /// Print JSON
     #[arg(long)]
@@ -49,7 +50,7 @@ impl ListArgs {
             output::print(&match all {
                 0 => "the brain has no units yet: merge a branch that nugget proposed, or write one\n"
                     .to_owned(),
-                all => format!("none of the {all} units matches\n"),
+                all => format!("none of the {} units matches\n", output::thousands(all as u64)),
             })?;
         } else {
             let rows = units.iter().map(|(_, unit)| {
@@ -57,7 +58,7 @@ impl ListArgs {
                     .map(output::safe)
                     .to_vec()
             });
-            output::print(&output::table(&["ID", "TYPE", "DOMAIN", "TITLE"], rows))?;
+            pager::print(context, &output::table(&["ID", "TYPE", "DOMAIN", "TITLE"], rows))?;
         }
         for problem in &problems {
             output::note(&format!("skipped {}", output::safe(problem)));

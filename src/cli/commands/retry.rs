@@ -1,37 +1,49 @@
 //! `nugget retry`: queues failed captures again.
 
 use queue::Queue;
+use serde_json::json;
 
 use super::completions;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::output;
+use crate::lookup;
+use crate::output::{self, counted};
 use crate::spawn::ensure_worker;
 
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  nugget retry 12\n  nugget retry --all")]
+#[command(
+    after_help = "Examples:\n  nugget retry 12\n  nugget retry ad5139ef      # by its session\n  nugget retry --all"
+)]
 pub(crate) struct RetryArgs {
-    /// The capture's number, as `nugget status` shows it
-    #[arg(add = clap_complete::ArgValueCompleter::new(completions::failed_captures))]
-    id: Option<i64>,
+    /// The capture's number, or the beginning of its session's id, as `nugget status` shows them
+    #[arg(value_name = "CAPTURE", add = clap_complete::ArgValueCompleter::new(completions::failed_captures))]
+    capture: Option<String>,
     /// Retry all failed captures
-    #[arg(long, conflicts_with = "id")]
+    #[arg(long, conflicts_with = "capture")]
     all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl RetryArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        if self.id.is_none() && !self.all {
+        if self.capture.is_none() && !self.all {
             return Err(CliError::new("no capture is given").code(USAGE).hint("give its number, or --all"));
         }
         let (_, brain, places) = context.open()?;
         places.create()?;
-        let count = Queue::open(&places.queue())?.retry(self.id)?;
+        let queue = Queue::open(&places.queue())?;
+        let capture = self.capture.as_deref().map(|given| lookup::capture(&queue, given)).transpose()?;
+        let capture = capture.map(|capture| capture.id);
+        let count = queue.retry(capture)?;
         ensure_worker(&places, &brain)?;
+        if self.json {
+            return output::print_json(&json!({ "capture": capture, "queued": count }));
+        }
         output::print(&match count {
             0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
-            1 => "queued 1 capture again\n".to_owned(),
-            count => format!("queued {count} captures again\n"),
+            count => format!("queued {} again\n", counted(count as u64, "capture")),
         })
     }
 }

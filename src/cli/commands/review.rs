@@ -1,7 +1,6 @@
 //! `nugget review`: shows what waits for review, and carries out what a person decides about it.
 
 mod call;
-mod editor;
 mod render;
 mod screen;
 
@@ -19,10 +18,11 @@ use self::call::{LATER, Review, one_reason};
 use self::render::describe_not_merged;
 use super::completions;
 use crate::context::Context;
+use crate::editor::{self, unit_problem};
 use crate::error::{CliError, FAILED};
 use crate::output::{self, counted};
-use crate::settings;
 use crate::unit_files::read_units;
+use crate::{pager, settings};
 
 const AFTER: &str = "\
 In a terminal it shows the inbox in full screen: each unit as it would read,
@@ -75,6 +75,9 @@ enum Decision {
         /// Its number or id
         #[arg(value_name = "N", add = clap_complete::ArgValueCompleter::new(completions::review_items))]
         item: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// Reject units, so that they are not proposed again
     Reject {
@@ -119,7 +122,7 @@ impl ReviewArgs {
         let review = Review { inbox, queue, now };
         let is_json = match &self.decision {
             None => self.json,
-            Some(Decision::Edit { .. }) => false,
+            Some(Decision::Edit { json, .. }) => *json,
             Some(
                 Decision::Show(selection)
                 | Decision::Merge(selection)
@@ -129,7 +132,7 @@ impl ReviewArgs {
         };
         // Before the first merge there is nothing to ask for.
         let was_empty = !is_json && BrainView::open(&brain).files().is_ok_and(|files| files.is_empty());
-        let code = review.run(self)?;
+        let code = review.run(self, context)?;
         if was_empty && let Some((_, first)) = read_units(&BrainView::open(&brain))?.units.first() {
             output::print(&first_question(&first.title))?;
         }
@@ -163,22 +166,22 @@ fn is_interactive() -> bool {
 }
 
 impl Review {
-    fn run(&self, args: ReviewArgs) -> Result<ExitCode, CliError> {
+    fn run(&self, args: ReviewArgs, context: &Context) -> Result<ExitCode, CliError> {
         match args.decision {
             None if args.json => self.print_json(args.all),
-            None if args.list || args.all || !is_interactive() => self.print_list(args.all),
+            None if args.list || args.all || !is_interactive() => self.print_list(context, args.all),
             None => match self.items(false)?.as_slice() {
-                [] => self.print_list(false),
+                [] => self.print_list(context, false),
                 _ => screen::run(self),
             },
-            Some(Decision::Show(selection)) => self.show(&selection),
+            Some(Decision::Show(selection)) => self.show(context, &selection),
             Some(Decision::Merge(selection)) => {
                 let choices = self.select(&selection.items, selection.all)?;
                 let choices = choices.into_iter().map(|item| Choice { item, edited: None }).collect();
                 let reviewed = self.waiting_for("merging", || self.inbox.merge(choices, self.now))?;
                 self.finish("merged", reviewed, selection.json)
             }
-            Some(Decision::Edit { item }) => self.edit(&item),
+            Some(Decision::Edit { item, json }) => self.edit(&item, json),
             Some(Decision::Reject { selection, because }) => {
                 let items = self.select(&selection.items, selection.all)?;
                 let because = because.as_deref().map(one_reason);
@@ -195,11 +198,11 @@ impl Review {
         }
     }
 
-    fn print_list(&self, all: bool) -> Result<ExitCode, CliError> {
+    fn print_list(&self, context: &Context, all: bool) -> Result<ExitCode, CliError> {
         let every = self.inbox.items(self.now)?;
         let items: Vec<Item> = every.iter().filter(|item| all || item.later.is_none()).cloned().collect();
         self.remember_list(&items)?;
-        output::print(&render::list(&items, every.len() - items.len(), self.now))?;
+        pager::print(context, &render::list(&items, every.len() - items.len(), self.now))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -241,7 +244,7 @@ impl Review {
         }))
     }
 
-    fn show(&self, selection: &Selection) -> Result<ExitCode, CliError> {
+    fn show(&self, context: &Context, selection: &Selection) -> Result<ExitCode, CliError> {
         let items = self.select(&selection.items, selection.all)?;
         if selection.json {
             let items = items.iter().map(|item| self.to_json(item)).collect::<Result<Vec<_>, _>>()?;
@@ -253,16 +256,22 @@ impl Review {
             let lines = render::unit(item, &self.inbox.evidence(item)?, output::terminal_width(), self.now);
             texts.push(output::styled(&lines));
         }
-        output::print(&texts.join("\n"))?;
+        pager::print(context, &texts.join("\n"))?;
         Ok(ExitCode::SUCCESS)
     }
 
-    fn edit(&self, name: &str) -> Result<ExitCode, CliError> {
+    fn edit(&self, name: &str, as_json: bool) -> Result<ExitCode, CliError> {
         let item = self.find(name, &self.items(true)?)?;
-        let edited = editor::edit(&self.inbox.text_to_edit(&item)?, &item.path)?;
+        let edited = self.edited(&item)?;
         let choice = Choice { item, edited: Some(edited) };
         let reviewed = self.waiting_for("merging", || self.inbox.merge(vec![choice], self.now))?;
-        self.finish("merged", reviewed, false)
+        self.finish("merged", reviewed, as_json)
+    }
+
+    /// The item's text after the person has edited it.
+    fn edited(&self, item: &Item) -> Result<String, CliError> {
+        let text = self.inbox.text_to_edit(item)?;
+        editor::edit(&text, ".md", "nothing was merged", |text| unit_problem(text, &item.path))
     }
 
     fn waiting_for<T, E>(&self, what: &str, work: impl FnOnce() -> Result<T, E>) -> Result<T, E> {

@@ -8,15 +8,17 @@ use serde_json::json;
 
 use super::completions;
 use crate::context::Context;
-use crate::error::{CliError, MISSING};
-use crate::output;
-use crate::unit_files::read_units;
+use crate::error::CliError;
+use crate::unit_files::{find_unit, read_units};
+use crate::{output, pager};
 
 #[derive(clap::Args)]
-#[command(after_help = "Example:\n  nugget show bounded-worker-pools")]
+#[command(
+    after_help = "Examples:\n  nugget show bounded-worker-pools\n  nugget show bounded      # the beginning of an id is enough"
+)]
 pub(crate) struct ShowArgs {
-    /// The unit's id, as `nugget list` shows it
-    #[arg(add = clap_complete::ArgValueCompleter::new(completions::units))]
+    /// The unit's id or its beginning, as `nugget list` shows it
+    #[arg(value_name = "UNIT", add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
     /// Print JSON
     #[arg(long)]
@@ -27,18 +29,14 @@ impl ShowArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, _) = context.open()?;
         let view = BrainView::open(&brain);
-        let units = read_units(&view)?.units;
-        let Some((path, unit)) = units.into_iter().find(|(_, unit)| unit.id.as_str() == self.id) else {
-            return Err(CliError::new(format!("there is no unit {:?}", self.id))
-                .code(MISSING)
-                .hint("`nugget list` shows all ids; a unit on a branch has to be merged first"));
-        };
+        let (path, unit) = find_unit(read_units(&view)?.units, &self.id)?;
         let reviewer = reviewed_by(&brain, &unit.id);
         if self.json {
             output::print_json(&json!({ "path": path, "unit": unit, "reviewed_by": reviewer }))
         } else {
             let merged = reviewer.map_or_else(String::new, |by| format!("merged by {}\n", output::safe(&by)));
-            output::print(&format!("{path}\n{merged}\n{}", output::safe(&view.read(&path)?)))
+            let text = output::styled_markdown(&output::safe(&view.read(&path)?));
+            pager::print(context, &format!("{path}\n{merged}\n{text}"))
         }
     }
 }

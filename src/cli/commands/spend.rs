@@ -9,7 +9,8 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::error::CliError;
-use crate::{extractor, output};
+use crate::output::{self, thousands};
+use crate::{extractor, pager};
 
 const AFTER: &str = "\
 Models are called to read sessions (the model of `model.api`, or `claude -p`)
@@ -70,8 +71,8 @@ impl SpendArgs {
                 if total.estimated > 0 { format!(" ({} estimated)", total.estimated) } else { String::new() };
             vec![
                 day.clone(),
-                calls.len().to_string(),
-                total.tokens.to_string(),
+                thousands(calls.len() as u64),
+                thousands(total.tokens),
                 dollars(total.microdollars),
                 format!("{}{estimated}", output::safe(model)),
             ]
@@ -84,13 +85,13 @@ impl SpendArgs {
         };
         text.push_str(&format!(
             "last 24 hours: {} of {} tokens, {} of {}\nsessions are read by {}\n",
-            recent.tokens,
-            budget.tokens,
+            thousands(recent.tokens),
+            thousands(budget.tokens),
             dollars(recent.microdollars),
             dollars(budget.microdollars),
             output::safe(&extractor::destination(&config)),
         ));
-        output::print(&text)
+        pager::print(context, &text)
     }
 }
 

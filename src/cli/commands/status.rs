@@ -1,4 +1,4 @@
-//! `nugget status`: shows captures, the worker, the index and what to review.
+//! `nugget status`: shows what waits for the person, and what is being done.
 
 mod remote;
 mod view;
@@ -23,15 +23,24 @@ use crate::error::CliError;
 use crate::remote::open_repository;
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
-use crate::{extractor, output, settings};
+use crate::{extractor, output, pager, settings};
 
 /// The JSON Schema of what `--json` prints.
 const SCHEMA: &str = include_str!("../status.schema.json");
+/// How many captures are shown without `--limit`.
+const CAPTURES_MAX: usize = 10;
+/// How many captures are named that are being worked on.
+const RUNNING_MAX: usize = 3;
+/// The actors in the order in which a capture passes them; what serves questions comes last.
+const PIPELINE: [&str; 7] = ["intake", "extraction", "embedding", "indexing", "git", "delivery", "retrieval"];
 /// How many failures are shown, and how old a final one may be.
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const AFTER: &str = "\
+It says what waits for you and what is being done. With -v it also shows the
+worker, its actors, the stages of the queue and the index.
+
 Colors are used only if stdout is a terminal and NO_COLOR is not set. With
 --watch, q or Ctrl-C quits; if stdout is not a terminal, the text is printed
 again every second.
@@ -39,14 +48,17 @@ again every second.
 Examples:
   nugget status
   nugget status --watch
-  nugget status --json | jq .queue";
+  nugget status --json --all | jq .captures[].state";
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct StatusArgs {
-    /// How many captures to show, newest first
-    #[arg(long, default_value_t = 10, value_name = "N")]
-    limit: usize,
+    /// How many captures to show, newest first [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
+    limit: Option<u32>,
+    /// Show all captures
+    #[arg(long, conflicts_with = "limit")]
+    all: bool,
     /// Update every second, until q or Ctrl-C
     #[arg(long, conflicts_with_all = ["json", "schema"])]
     watch: bool,
@@ -67,13 +79,20 @@ impl StatusArgs {
         let embedding = settings::embedding(&config);
         let embedder =
             format!("{}, model {}", embed::find_runtime(&embedding).0, embed::model_name(&embedding));
-        let read = || Status::read(&brain, &config, self.limit, &embedder);
+        let limit = match self.limit {
+            // The largest number that SQLite takes.
+            None if self.all => i64::MAX as usize,
+            limit => limit.map_or(CAPTURES_MAX, |limit| limit as usize),
+        };
+        let read = || Status::read(&brain, &config, limit, &embedder);
+        let is_detailed = context.verbosity > 0;
         if self.watch {
-            watch::watch(read, Status::lines)
+            watch::watch(read, |status: &Status, width| status.lines(width, is_detailed))
         } else if self.json {
             output::print_json(&read()?.to_json())
         } else {
-            output::print(&output::styled(&read()?.lines(output::terminal_width())))
+            let lines = read()?.lines(output::terminal_width(), is_detailed);
+            pager::print(context, &output::styled(&lines))
         }
     }
 }
@@ -95,9 +114,14 @@ struct Status {
     problem: Option<StateProblem>,
     /// The worker's process id and report, while it runs.
     worker: Option<(u32, WorkerReport)>,
+    /// The latest captures, as many as were asked for.
     captures: Vec<Capture>,
+    /// The captures that a worker works on.
+    running: Vec<Capture>,
     /// The reviews of the captures that are done.
     reviews: Vec<Review>,
+    /// What waits on other branches: of older captures, or made elsewhere.
+    other_reviews: Vec<Review>,
     /// The latest failures.
     failures: Vec<Capture>,
     spend: Spend,
@@ -159,7 +183,9 @@ impl Status {
             problem: StateProblem::find(brain.root(), &places),
             worker: None,
             captures: Vec::new(),
+            running: Vec::new(),
             reviews: Vec::new(),
+            other_reviews: Vec::new(),
             failures: Vec::new(),
             spend: Spend {
                 tokens: 0,
@@ -180,11 +206,12 @@ impl Status {
                     .map(|files| index::read_status(&brain.derived_folder(), &files))
             });
             // The command creates nothing, and a brain without captures has no queue yet.
-            if places.queue().is_file() {
-                let queue = Queue::open(&places.queue())?;
-                status.read_queue(&queue, limit)?;
-                status.reviews = reviews(brain, &queue, &status.captures);
+            let path = Some(places.queue()).filter(|path| path.is_file());
+            let queue = path.map(|path| Queue::open(&path)).transpose()?;
+            if let Some(queue) = &queue {
+                status.read_queue(queue, limit)?;
             }
+            status.read_reviews(brain, queue.as_ref());
             let index = index.join().map_err(|_| CliError::new("reading the brain's files crashed"))?;
             Ok::<_, CliError>(index?)
         })?;
@@ -196,13 +223,19 @@ impl Status {
         self.depths = queue.stage_depths()?;
         self.next_retry = queue.next_due()?.filter(|due| *due > self.now);
         self.captures = queue.captures(limit)?;
+        self.running = queue.running(RUNNING_MAX)?;
         self.failures = queue.recent_failures(FAILURES_MAX, FAILURES_WITHIN, self.now)?;
         for call in queue.model_calls(self.now.checked_sub(BUDGET_SPAN).unwrap_or(Timestamp::UNIX_EPOCH))? {
             self.spend.tokens += call.cost.tokens();
             self.spend.microdollars += call.cost.microdollars;
         }
         if let Some((pid, _, body)) = queue.last_report(WORKER_REPORT)?.filter(|_| self.is_running) {
-            self.worker = serde_json::from_str(&body).ok().map(|report| (pid, report));
+            self.worker = serde_json::from_str(&body).ok().map(|mut report: WorkerReport| {
+                let place =
+                    |name: &str| PIPELINE.iter().position(|actor| *actor == name).unwrap_or(usize::MAX);
+                report.actors.sort_by_key(|actor| place(&actor.name));
+                (pid, report)
+            });
         }
         if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {
             self.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
@@ -211,6 +244,56 @@ impl Status {
             remote.read_queue(queue)?;
         }
         Ok(())
+    }
+
+    /// Reads the reviews of the captures, except where git cannot tell, and what waits on other branches.
+    fn read_reviews(&mut self, brain: &Brain, queue: Option<&Queue>) {
+        let Ok(repository) = open_repository(brain) else { return };
+        let review = |capture: &Capture| {
+            let branch = capture.branch.clone()?;
+            let state = match (capture.pull_state, repository.is_merged(&branch)) {
+                (Some(PullState::Merged), _) | (_, Ok(true)) => ReviewState::Merged,
+                (Some(PullState::Closed), _) => ReviewState::Closed,
+                (Some(PullState::Open), _) | (None, Ok(false)) => ReviewState::Waiting,
+                (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
+                (None, Err(_)) => return None,
+            };
+            Some(Review { capture: capture.id, branch, state, titles: Vec::new() })
+        };
+        let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
+        self.reviews = self.captures.iter().filter(is_done).filter_map(review).collect();
+        for item in crate::waiting::items_to_review(brain, queue).unwrap_or_default() {
+            let title = item.title().to_owned();
+            let mut reviews = self.reviews.iter_mut().chain(&mut self.other_reviews);
+            match reviews.find(|review| review.branch == item.branch) {
+                Some(review) if review.state == ReviewState::Waiting => review.titles.push(title),
+                Some(_) => {}
+                None => self.other_reviews.push(Review {
+                    capture: item.capture.as_ref().map_or(0, |capture| capture.id),
+                    branch: item.branch,
+                    state: ReviewState::Waiting,
+                    titles: vec![title],
+                }),
+            }
+        }
+    }
+
+    /// The reviews that wait for the person.
+    fn waiting(&self) -> impl Iterator<Item = &Review> {
+        let reviews = self.reviews.iter().chain(&self.other_reviews);
+        reviews.filter(|review| review.state == ReviewState::Waiting)
+    }
+
+    /// How many units wait for review.
+    fn to_review(&self) -> usize {
+        self.waiting().map(|review| review.titles.len()).sum()
+    }
+
+    /// How many captures there are that are not listed.
+    fn captures_left_out(&self) -> u64 {
+        let Tally { queued, running, retrying, done, nothing, dead } = self.tally;
+        let all = queued + running + retrying + done + nothing + dead;
+        all.saturating_sub(self.captures.len() as u64)
     }
 
     /// As `status.schema.json` describes it.
@@ -251,37 +334,11 @@ impl Status {
                 "building": self.building,
             },
             "spend": self.spend,
+            "to_review": self.to_review(),
             "captures": self.captures,
+            "captures_left_out": self.captures_left_out(),
             "reviews": self.reviews,
             "troubles": self.failures,
         })
     }
-}
-
-/// The review of each capture's branch, except where git cannot tell.
-fn reviews(brain: &Brain, queue: &Queue, captures: &[Capture]) -> Vec<Review> {
-    let Ok(repository) = open_repository(brain) else { return Vec::new() };
-    let review = |capture: &Capture| {
-        let branch = capture.branch.clone()?;
-        let state = match (capture.pull_state, repository.is_merged(&branch)) {
-            (Some(PullState::Merged), _) | (_, Ok(true)) => ReviewState::Merged,
-            (Some(PullState::Closed), _) => ReviewState::Closed,
-            (Some(PullState::Open), _) | (None, Ok(false)) => ReviewState::Waiting,
-            (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
-            (None, Err(_)) => return None,
-        };
-        Some(Review { capture: capture.id, branch, state, titles: Vec::new() })
-    };
-    let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
-    let mut reviews: Vec<Review> = captures.iter().filter(is_done).filter_map(review).collect();
-    if reviews.iter().any(|review| review.state == ReviewState::Waiting) {
-        for item in crate::waiting::items_to_review(brain, Some(queue)).unwrap_or_default() {
-            let waiting =
-                |review: &&mut Review| review.state == ReviewState::Waiting && review.branch == item.branch;
-            if let Some(review) = reviews.iter_mut().find(waiting) {
-                review.titles.push(item.title().to_owned());
-            }
-        }
-    }
-    reviews
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
-use crate::output::{self, counted};
+use crate::output::{self, counted, thousands};
 use crate::settings;
 use crate::spawn::ensure_worker;
 
@@ -176,21 +176,22 @@ fn describe_sweep(
             let project = session.cwd.as_ref().map_or_else(|| "?".into(), |cwd| cwd.to_string_lossy());
             vec![
                 output::age(session.modified, now),
-                format!("{} KB", session.size.div_ceil(1000)),
+                format!("{} KB", thousands(session.size.div_ceil(1000))),
                 session.session_id.short(),
                 output::safe(&project),
             ]
         });
         text.push_str(&output::table(&["AGE", "SIZE", "SESSION", "PROJECT"], rows));
         if swept.queued.len() > LISTED_MAX {
-            text.push_str(&format!("and {} more\n", swept.queued.len() - LISTED_MAX));
+            text.push_str(&format!("and {} more\n", thousands((swept.queued.len() - LISTED_MAX) as u64)));
         }
         text.push('\n');
     }
     let verb = if dry_run { "would be queued" } else { "queued" };
-    text.push_str(&format!("{} of {} sessions {verb}\n", swept.queued.len(), swept.found));
+    let (queued, found) = (thousands(swept.queued.len() as u64), counted(swept.found, "session"));
+    text.push_str(&format!("{queued} of {found} {verb}\n"));
     for (skip, count) in &swept.skipped {
-        text.push_str(&format!("{count:>6} {}\n", skip.describe()));
+        text.push_str(&format!("{:>6} {}\n", thousands(*count), skip.describe()));
     }
     if scope == SweepScope::Automatic && swept.skipped.contains_key(&SkipReason::Old) {
         text.push_str("hint: `nugget sync --since 30d` also takes sessions older than the brain\n");

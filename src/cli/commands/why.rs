@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 
 use actors::BrainView;
+use brain::Brain;
+use knowledge::Unit;
 use knowledge::text::one_line;
 use queue::{EvidenceLine, Queue};
 use serde::Serialize;
@@ -11,9 +13,10 @@ use transcript::{Event, EventKind};
 
 use super::completions;
 use crate::context::Context;
-use crate::error::{CliError, MISSING};
-use crate::output;
+use crate::error::CliError;
 use crate::unit_files::read_units;
+use crate::waiting::items_to_review;
+use crate::{lookup, output, pager};
 
 /// How many characters of one event are printed.
 const EVENT_CHARS_MAX: usize = 600;
@@ -23,8 +26,8 @@ const EVENT_CHARS_MAX: usize = 600;
     after_help = "Examples:\n  nugget why bounded-worker-pools\n  nugget why bounded-worker-pools --around 3"
 )]
 pub(crate) struct WhyArgs {
-    /// The unit's id, merged or not
-    #[arg(add = clap_complete::ArgValueCompleter::new(completions::units))]
+    /// The unit's id or its beginning, merged or not
+    #[arg(value_name = "UNIT", add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
     /// How many messages to show before and after each line
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -58,19 +61,14 @@ impl WhyArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         let (_, brain, places) = context.open()?;
         let units = read_units(&BrainView::open(&brain))?.units;
-        let unit = units.iter().find(|(_, unit)| unit.id.as_str() == self.id);
-        let queue = places.queue();
-        let (evidence, forgotten) = if queue.exists() {
-            let queue = Queue::open(&queue)?;
-            (queue.evidence(&self.id)?, queue.forgotten(&self.id)?)
-        } else {
-            (Vec::new(), None)
+        let queue =
+            Some(places.queue()).filter(|path| path.exists()).map(|path| Queue::open(&path)).transpose()?;
+        let id = self.resolve_id(&brain, &units, queue.as_ref())?;
+        let unit = units.iter().find(|(_, unit)| unit.id.as_str() == id);
+        let (evidence, forgotten) = match &queue {
+            Some(queue) => (queue.evidence(&id)?, queue.forgotten(&id)?),
+            None => (Vec::new(), None),
         };
-        if unit.is_none() && evidence.is_empty() && forgotten.is_none() {
-            return Err(CliError::new(format!("there is no unit {:?}", self.id))
-                .code(MISSING)
-                .hint("`nugget list` shows the ids of all merged units"));
-        }
         let sessions = source_sessions(evidence, self.around);
         let (path, title) = match unit {
             Some((path, unit)) => (Some(path.as_str()), Some(unit.title.as_str())),
@@ -79,10 +77,10 @@ impl WhyArgs {
         if self.json {
             let forgotten = forgotten.map(|(at, session)| json!({ "session": session, "at": at }));
             return output::print_json(&json!({
-                "id": self.id, "path": path, "title": title, "sessions": sessions, "forgotten": forgotten,
+                "id": id, "path": path, "title": title, "sessions": sessions, "forgotten": forgotten,
             }));
         }
-        let mut text = format!("{}\n", output::safe(title.unwrap_or(&self.id)));
+        let mut text = format!("{}\n", output::safe(title.unwrap_or(&id)));
         text.push_str(&format!("{}\n", path.unwrap_or("not among the merged units")));
         match &forgotten {
             Some((at, session)) => text.push_str(&format!(
@@ -117,7 +115,31 @@ impl WhyArgs {
                 }
             }
         }
-        output::print(&text)
+        pager::print(context, &text)
+    }
+
+    /// The id that is meant: of a unit that is merged, waits for review, or was once captured.
+    fn resolve_id(
+        &self,
+        brain: &Brain,
+        units: &[(String, Unit)],
+        queue: Option<&Queue>,
+    ) -> Result<String, CliError> {
+        let waiting = items_to_review(brain, queue).unwrap_or_default();
+        let mut ids: Vec<&str> = units.iter().map(|(_, unit)| unit.id.as_str()).collect();
+        ids.extend(waiting.iter().map(|item| item.unit_id()));
+        ids.sort_unstable();
+        ids.dedup();
+        match lookup::position(&ids, &self.id, "unit") {
+            Ok(at) => Ok(ids[at].to_owned()),
+            Err(_)
+                if queue
+                    .is_some_and(|queue| queue.evidence(&self.id).is_ok_and(|lines| !lines.is_empty())) =>
+            {
+                Ok(self.id.clone())
+            }
+            Err(error) => Err(error.or_hint("`nugget list` shows the ids of all merged units")),
+        }
     }
 }
 

@@ -27,7 +27,13 @@ fn prepared(repository: &Repository, sandbox: &Sandbox) -> Merge {
     let git = repository.git().unwrap();
     let default = repository.default_branch_of(&git).unwrap();
     let to = tip(&git, &reference_name(BRANCH).unwrap()).unwrap().unwrap();
-    let source = Source { name: BRANCH.to_owned(), to, is_reviewed: false, allows_other_edits: false };
+    let source = Source {
+        name: BRANCH.to_owned(),
+        to,
+        is_reviewed: false,
+        may_remove: false,
+        allows_other_edits: false,
+    };
     let merge = Merge::prepare(repository, Some(&sandbox.lock()), git, default, &source).unwrap();
     merge.unwrap_or_else(|_| panic!("it is refused"))
 }

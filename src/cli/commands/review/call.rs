@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use queue::Queue;
 
 use crate::error::{CliError, MISSING, USAGE};
+use crate::lookup::{listed, nearest};
 
 /// The name of the report with the list that was printed last, to which numbers refer.
 const LIST_REPORT: &str = "review-list";
@@ -82,9 +83,10 @@ impl Review {
                 }
             }
         }
-        Err(CliError::new(format!("nothing that waits is named {name:?}"))
-            .code(MISSING)
-            .hint(waiting_hint(items)))
+        let near = nearest(items.iter().map(|item| item.unit_id()), name);
+        let hint =
+            if near.is_empty() { waiting_hint(items) } else { format!("did you mean {}?", listed(&near)) };
+        Err(CliError::new(format!("nothing that waits is named {name:?}")).code(MISSING).hint(hint))
     }
 
     /// The item with a number of the list that was printed last or, if none was, of the present one.

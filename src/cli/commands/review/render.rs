@@ -6,7 +6,7 @@ use knowledge::{Document, text};
 use queue::EvidenceLine;
 use ratatui::style::{Color, Style};
 
-use crate::output::{self, Line, Part, age, counted, safe};
+use crate::output::{self, Line, Part, age, counted, safe, wrap};
 
 pub(super) const DIM: Style = Style::new().dim();
 pub(super) const BOLD: Style = Style::new().bold();
@@ -22,6 +22,7 @@ pub(super) fn action_word(action: Action) -> &'static str {
         Action::Adds => "adds",
         Action::Completes => "completes",
         Action::Retires => "retires",
+        Action::Removes => "removes",
     }
 }
 
@@ -33,8 +34,11 @@ pub(super) fn project(item: &Item) -> Option<String> {
 
 /// Where an item comes from, and when: `session ad5139ef in invoicing, 5 d ago`.
 pub(super) fn origin(item: &Item, now: Timestamp) -> String {
-    let is_import = item.branch.starts_with("nugget/import-");
-    let what = if is_import { "import" } else { "session" };
+    let what = match item.branch.as_str() {
+        _ if item.is_edit() => "edit",
+        branch if branch.starts_with("nugget/import-") => "import",
+        _ => "session",
+    };
     let project = project(item).map(|project| format!(" in {project}")).unwrap_or_default();
     format!("{what} {}{project}, {} ago", safe(&item.session), age(item.time, now))
 }
@@ -44,8 +48,10 @@ pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
     let mut remarks = Vec::new();
     match item.action {
         Action::Adds => {}
+        Action::Completes if item.is_edit() => remarks.push("changes a unit that you have".to_owned()),
         Action::Completes => remarks.push("adds to a unit that you have".to_owned()),
         Action::Retires => remarks.push("marks a unit that you have as replaced".to_owned()),
+        Action::Removes => remarks.push("removes this unit".to_owned()),
     }
     if !item.replaces.is_empty() {
         remarks.push(format!("replaces {}", safe(&item.replaces.join(", "))));
@@ -97,9 +103,9 @@ pub(super) fn list(items: &[Item], put_off: usize, now: Timestamp) -> String {
     let lines = output::styled(&lines);
     let some = if items.len() > 1 { "1 2" } else { "1" };
     let last = items.len().min(3);
-    format!(
-        "{lines}\nread:   nugget review show {last}\ndecide: nugget review merge {some} (or --all), edit {last}, reject {last}, later {last}\n{put_off}"
-    )
+    let decide = format!("nugget review merge {some} (or --all), edit {last}, reject {last}, later {last}");
+    let decide = wrap(&decide, width.saturating_sub(8).max(20)).join("\n        ");
+    format!("{lines}\nread:   nugget review show {last}\ndecide: {decide}\n{put_off}")
 }
 
 fn kind(item: &Item) -> String {
@@ -216,13 +222,13 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
         NotMerged::NoLongerAsListed => {
             ("it was decided or changed meanwhile".to_owned(), "list again: nugget review".to_owned())
         }
+        NotMerged::Conflict if item.action == Action::Removes => (
+            "your main branch has changed it since".to_owned(),
+            format!("read it again, then reject this and remove it anew: nugget review reject {id}"),
+        ),
         NotMerged::Conflict => (
             "your main branch has changed the same lines".to_owned(),
             format!("nugget review edit {id} shows both; nothing was changed"),
-        ),
-        NotMerged::Removes(path) => (
-            format!("its branch also removes {path}"),
-            format!("merge the branch with git: git merge {}", item.branch),
         ),
         NotMerged::Refused(refusal) => {
             (refusal.to_string(), "nothing was changed; put that right, then merge again".to_owned())
@@ -236,23 +242,6 @@ pub(super) fn describe_not_merged(item: &Item, why: &NotMerged) -> (String, Stri
         ),
     };
     (safe(&why), safe(&hint))
-}
-
-/// Breaks a text between words into lines of at most `width` cells, except for longer words.
-pub(super) fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if !line.is_empty() && output::width(&line) + 1 + output::width(word) > width {
-            lines.push(std::mem::take(&mut line));
-        }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(word);
-    }
-    lines.push(line);
-    lines
 }
 
 /// Breaks a line of markdown; what follows is indented like its text. Code keeps its spaces where it fits.

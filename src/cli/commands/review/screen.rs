@@ -14,11 +14,10 @@ use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::call::{LATER, Review, one_reason};
-use super::editor;
-use super::render::{self, BOLD, DIM, WARN, wrap};
+use super::render::{self, BOLD, DIM, WARN};
 use crate::async_runtime;
 use crate::error::CliError;
-use crate::output::{self, Line, Part, counted, fit, safe};
+use crate::output::{self, Line, Part, counted, fit, safe, wrap};
 use crate::tui::{self, Screen};
 
 const KEYS: &str = "m merge  e edit  r reject  l later  a all  ↑↓ move  space page  ? help  q quit";
@@ -346,7 +345,7 @@ impl Page {
                 ("merged", review.inbox.merge(self.items.iter().cloned().map(choice).collect(), now)?)
             }
             Act::Edit => {
-                let edited = editor::edit(&review.inbox.text_to_edit(&item)?, &item.path)?;
+                let edited = review.edited(&item)?;
                 ("merged", review.inbox.merge(vec![Choice { item, edited: Some(edited) }], now)?)
             }
             Act::Reject(because) => {
@@ -481,6 +480,7 @@ mod tests {
             branch: "nugget/session-20261116-170405-ad5139ef".into(),
             base: None,
             files: vec![unit("a", "First"), unit("b", "Second \u{202e}\\e[31mred"), unit("c", "Third")],
+            removes: vec![],
             message: "Add".into(),
             time,
             author,

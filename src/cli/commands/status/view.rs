@@ -3,11 +3,11 @@
 use actors::ActorReport;
 use actors::index_progress::IndexProgress;
 use jiff::Timestamp;
-use queue::{Capture, State, Tally};
+use queue::{Capture, Stage, State, Tally};
 use ratatui::style::{Color, Style};
 
 use super::{ReviewState, Status};
-use crate::output::{self, Line, Part, counted, safe, short_path, thousands};
+use crate::output::{self, Line, Part, counted, safe, short_path, thousands, wrap};
 use crate::state_check::StateProblem;
 
 const DIM: Style = Style::new().dim();
@@ -23,38 +23,41 @@ const REVIEWS_MAX: usize = 5;
 const TITLES_MAX: usize = 8;
 
 impl Status {
-    /// The lines for a terminal of this width.
-    pub(super) fn lines(&self, width: usize) -> Vec<Line> {
+    /// The lines for a terminal of this width: what waits for the person and what is being done, and in detail how.
+    pub(super) fn lines(&self, width: usize, is_detailed: bool) -> Vec<Line> {
         let mut lines = vec![fact("brain", plain(short_path(self.brain.root())))];
-        lines.push(fact("captures", self.render_tally()));
-        lines.extend(self.render_stages().map(|stages| fact("stages", stages)));
-        lines.push(fact("worker", vec![self.render_worker()]));
-        if let Some(next) = self.next_retry {
-            let wait = output::age(self.now, next);
-            lines.push(fact("next", vec![Part::styled(format!("a retry in {wait}"), WARN)]));
+        lines.push(fact("to review", vec![self.render_to_review()]));
+        if self.tally.dead > 0 {
+            let failed = format!("{}: nugget retry --all", counted(self.tally.dead, "capture"));
+            lines.push(fact("failed", vec![Part::styled(failed, BAD)]));
         }
-        let unknown =
-            self.spend.unknown_prices.as_ref().map(|unknown| Part::styled(format!("; {unknown}"), WARN));
-        lines.push(fact("spent", [self.render_spend()].into_iter().chain(unknown).collect()));
-        lines.push(fact("index", self.render_index()));
-        for line in self.building.iter().flat_map(|building| render_build(building, self.now)) {
-            lines.push(fact("", vec![Part::styled(line, BUSY)]));
+        let problems = self.problems();
+        for (at, (problem, style)) in problems.iter().enumerate() {
+            let name = if at == 0 { "to fix" } else { "" };
+            lines.extend(wrapped_fact(name, problem, *style, width));
         }
-        lines.push(fact("vectors", plain(safe(&self.embedder))));
-        if let Some((at, report)) = &self.sweep {
-            let age = output::age(*at, self.now);
-            let (queued, found) = (report.queued, report.found);
-            lines.push(fact(
-                "sweep",
-                plain(format!("{age} ago: queued {queued} of {found} sessions on disk")),
-            ));
+        for (at, (work, style)) in self.work().iter().enumerate() {
+            lines.extend(wrapped_fact(if at == 0 { "now" } else { "" }, work, *style, width));
         }
         if let Some(remote) = &self.remote {
-            let (head, problems) = remote.describe(self.now);
-            lines.push(fact("remote", plain(head)));
-            for problem in problems {
-                let wrapped = wrap(&problem, width.saturating_sub(10).max(20)).into_iter().take(3);
-                lines.extend(wrapped.map(|line| fact("", vec![Part::styled(line, WARN)])));
+            lines.push(fact("remote", plain(remote.describe(self.now).0)));
+        }
+        if is_detailed || self.spend.tokens > 0 || self.spend.microdollars > 0 {
+            let unknown =
+                self.spend.unknown_prices.as_ref().map(|unknown| Part::styled(format!("; {unknown}"), WARN));
+            lines.push(fact("spent", [self.render_spend()].into_iter().chain(unknown).collect()));
+        }
+        lines.push(fact("index", self.render_index(is_detailed)));
+        if is_detailed {
+            lines.push(fact("vectors", plain(safe(&self.embedder))));
+            lines.push(fact("captures", self.render_tally()));
+            lines.extend(self.render_stages().map(|stages| fact("stages", stages)));
+            lines.push(fact("worker", vec![self.render_worker()]));
+            if let Some((at, report)) = &self.sweep {
+                let age = output::age(*at, self.now);
+                let (queued, found) = (thousands(report.queued), thousands(report.found));
+                let sweep = format!("{age} ago: queued {queued} of {found} sessions on disk");
+                lines.push(fact("sweep", plain(sweep)));
             }
         }
         let mut block = |heading: Option<&'static str>, block: Vec<Line>| {
@@ -64,14 +67,75 @@ impl Status {
                 lines.extend(block);
             }
         };
-        block(
-            None,
-            self.worker.as_ref().map_or_else(Vec::new, |(_, report)| render_actors(&report.actors, width)),
-        );
+        if let Some((_, report)) = self.worker.as_ref().filter(|_| is_detailed) {
+            block(None, render_actors(&report.actors, width));
+        }
         block(None, self.render_captures(width));
-        block(Some("TO REVIEW (nugget review)"), self.render_reviews());
+        block(Some("TO REVIEW (nugget review)"), self.render_reviews(width));
         block(Some("LAST ERRORS"), self.render_failures(width));
         lines.iter().map(|line| cut(line, width)).collect()
+    }
+
+    fn render_to_review(&self) -> Part {
+        match self.to_review() {
+            0 if self.waiting().next().is_some() => Part::styled("on the remote: nugget review", GOOD),
+            0 => Part::raw("nothing"),
+            count => Part::styled(format!("{}: nugget review", counted(count as u64, "unit")), GOOD),
+        }
+    }
+
+    /// What only the person can put right.
+    fn problems(&self) -> Vec<(String, Style)> {
+        let mut problems = Vec::new();
+        if let Some(StateProblem { message, fix }) = &self.problem {
+            problems.push((format!("{message}; fix: {fix}"), BAD));
+        } else if !self.is_running && self.tally.unfinished() > 0 {
+            let waiting = counted(self.tally.unfinished(), "capture");
+            let why = format!(
+                "no worker runs for {waiting}: the next ended session starts it, or `nugget retry --all`"
+            );
+            problems.push((why, WARN));
+        }
+        let unreadable = self.index.as_ref().map_or(0, |index| index.problems);
+        if unreadable > 0 {
+            let files = counted(unreadable as u64, "file");
+            problems.push((format!("{files} cannot be read as units: `nugget index` names them"), WARN));
+        }
+        let remote = self.remote.as_ref().map(|remote| remote.describe(self.now).1).unwrap_or_default();
+        problems.extend(remote.into_iter().map(|problem| (problem, WARN)));
+        problems
+    }
+
+    /// What is being done, and what comes next.
+    fn work(&self) -> Vec<(String, Style)> {
+        let mut work: Vec<(String, Style)> = Vec::new();
+        for capture in &self.running {
+            let since = output::age(capture.started.unwrap_or(capture.added), self.now);
+            let (what, session) = (stage_words(capture.stage), describe_session(capture));
+            work.push((format!("{what} {session} ({since})"), BUSY));
+        }
+        let others = self.tally.running.saturating_sub(self.running.len() as u64);
+        let queued = self.tally.queued + self.spooled as u64;
+        for (count, what) in [(others, "more at work"), (queued, "queued")] {
+            if count > 0 {
+                work.push((format!("{} {what}", counted(count, "capture")), Style::new()));
+            }
+        }
+        if self.tally.retrying > 0 {
+            let next = self.next_retry.map(|next| format!(" in {}", output::age(self.now, next)));
+            let captures = counted(self.tally.retrying, "capture");
+            work.push((format!("{captures} to be tried again{}", next.unwrap_or_default()), WARN));
+        }
+        work.extend(
+            self.building
+                .iter()
+                .flat_map(|building| render_build(building, self.now))
+                .map(|line| (line, BUSY)),
+        );
+        if work.is_empty() {
+            work.push(("nothing to do".to_owned(), Style::new()));
+        }
+        work
     }
 
     fn render_tally(&self) -> Vec<Part> {
@@ -91,7 +155,7 @@ impl Status {
             if !parts.is_empty() {
                 parts.push(Part::raw(", "));
             }
-            parts.push(Part::styled(format!("{count} {word}"), style));
+            parts.push(Part::styled(format!("{} {word}", thousands(count)), style));
         }
         if parts.is_empty() { plain("none yet") } else { parts }
     }
@@ -102,7 +166,7 @@ impl Status {
             .depths
             .iter()
             .filter(|(_, depth)| *depth > 0)
-            .map(|(stage, depth)| format!("{stage} {depth}"))
+            .map(|(stage, depth)| format!("{stage} {}", thousands(*depth)))
             .collect();
         (!waiting.is_empty()).then(|| plain(waiting.join(" · ")))
     }
@@ -142,23 +206,19 @@ impl Status {
         Part::styled(spent, if is_nearly_spent { WARN } else { Style::new() })
     }
 
-    fn render_index(&self) -> Vec<Part> {
+    fn render_index(&self, is_detailed: bool) -> Vec<Part> {
         let Some(index) = &self.index else {
             return vec![Part::styled("not built yet; the next question builds it, or `nugget index`", WARN)];
         };
-        let mut parts = vec![Part::raw(format!(
-            "generation {}: {}, ",
-            index.generation,
-            counted(index.units as u64, "unit")
-        ))];
+        let generation = match is_detailed {
+            true => format!("generation {}: ", thousands(index.generation)),
+            false => String::new(),
+        };
+        let mut parts = vec![Part::raw(format!("{generation}{}, ", counted(index.units as u64, "unit")))];
         parts.push(match index.behind {
             0 => Part::styled("up to date", GOOD),
             behind => Part::styled(format!("{} behind", counted(behind as u64, "file")), WARN),
         });
-        if index.problems > 0 {
-            let problems = format!(", {} unreadable", thousands(index.problems as u64));
-            parts.push(Part::styled(problems, WARN));
-        }
         parts
     }
 
@@ -180,7 +240,13 @@ impl Status {
                 Part::raw(self.result(capture)),
             ]
         }));
-        output::columns(rows, width)
+        let mut lines = output::columns(rows, width, output::TooWide::Cut);
+        let left_out = self.captures_left_out();
+        if left_out > 0 {
+            let more = format!("and {} more: nugget status --all", thousands(left_out));
+            lines.push(Line::from(Part::styled(more, DIM)));
+        }
+        lines
     }
 
     fn result(&self, capture: &Capture) -> String {
@@ -211,30 +277,28 @@ impl Status {
         }
     }
 
-    /// The titles of what waits; the addresses of pull requests are not shortened, so that they can be copied.
-    fn render_reviews(&self) -> Vec<Line> {
-        let waiting = || self.reviews.iter().filter(|review| review.state == ReviewState::Waiting);
+    /// The titles of what waits; the addresses of pull requests are not broken, so that they can be copied.
+    fn render_reviews(&self, width: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         let mut shown = 0;
-        for review in waiting().take(REVIEWS_MAX) {
+        for review in self.waiting().take(REVIEWS_MAX) {
             let capture = self.captures.iter().find(|capture| capture.id == review.capture);
             let page = capture.and_then(|capture| capture.pull_url.as_deref()).map(safe);
             // Where the queue knows no titles, as of a branch that is only at the remote, its name stands for them.
-            let titles: Vec<String> = match review.titles.as_slice() {
-                [] if page.is_none() => vec![safe(&review.branch)],
-                titles => {
-                    titles.iter().take(TITLES_MAX.saturating_sub(shown)).map(|title| safe(title)).collect()
+            if review.titles.is_empty() && page.is_none() {
+                lines.push(Line::from(format!("  {}", safe(&review.branch))));
+            }
+            lines.extend(page.map(|page| Line::from(Part::styled(format!("  {page}"), DIM))));
+            for title in review.titles.iter().take(TITLES_MAX.saturating_sub(shown)) {
+                shown += 1;
+                for (at, row) in wrap(&safe(title), width.saturating_sub(4).max(20)).into_iter().enumerate() {
+                    lines.push(Line::from(format!("  {} {row}", if at == 0 { "-" } else { " " })));
                 }
-            };
-            shown += review.titles.len().min(titles.len());
-            for (at, row) in page.into_iter().chain(titles).enumerate() {
-                let number = if at == 0 { format!("{:>4}  ", review.capture) } else { " ".repeat(6) };
-                lines.push(Line::from(number + &row));
             }
         }
-        let all: usize = waiting().map(|review| review.titles.len()).sum();
+        let all = self.to_review();
         if all > shown {
-            lines.push(Line::from(format!("      and {} more", all - shown)));
+            lines.push(Line::from(format!("  and {} more", thousands((all - shown) as u64))));
         }
         lines
     }
@@ -280,13 +344,14 @@ fn render_actors(actors: &[ActorReport], width: usize) -> Vec<Line> {
             Part::raw(safe(actor.last_error.as_deref().unwrap_or_default())),
         ]
     }));
-    output::columns(rows, width)
+    output::columns(rows, width, output::TooWide::Cut)
 }
 
 /// The build in progress; another model is named on lines of its own, because model names are long.
 fn render_build(building: &IndexProgress, now: Timestamp) -> Vec<String> {
     let IndexProgress { pid, since, model, present, done, of } = building;
     let age = output::age(*since, now);
+    let (done, of) = (thousands(*done as u64), thousands(*of as u64));
     let mut lines = vec![format!("{done} of {of} texts embedded in {age} (process {pid})")];
     if let Some(present) = present.as_ref().filter(|present| *present != model) {
         lines.push(format!("changing to {}", safe(model)));
@@ -317,6 +382,35 @@ fn fact(name: &'static str, parts: Vec<Part>) -> Line {
     Line::from(line)
 }
 
+/// A fact of as many lines as it needs.
+fn wrapped_fact(name: &'static str, text: &str, style: Style, width: usize) -> Vec<Line> {
+    let rows = wrap(&safe(text), width.saturating_sub(10).max(20)).into_iter().enumerate();
+    rows.map(|(at, row)| fact(if at == 0 { name } else { "" }, vec![Part::styled(row, style)])).collect()
+}
+
+/// What is done at a stage, before the session's name.
+fn stage_words(stage: Stage) -> &'static str {
+    match stage {
+        Stage::Intake => "reading",
+        Stage::Extraction => "extracting knowledge from",
+        Stage::Embedding | Stage::Indexing => "comparing what is known with",
+        Stage::Git => "making the branch of",
+        Stage::Delivery => "delivering",
+    }
+}
+
+/// `session ad5139ef in invoicing`, or what else the capture is of.
+fn describe_session(capture: &Capture) -> String {
+    let project = capture.cwd.as_deref().and_then(std::path::Path::file_name);
+    let project = project
+        .map(|name| format!(" in {}", knowledge::text::one_line(&name.to_string_lossy(), PROJECT_WIDTH)));
+    match capture.origin.as_str() {
+        queue::ORIGIN_IMPORT => "an import".to_owned(),
+        queue::ORIGIN_EDIT => "an edit".to_owned(),
+        _ => format!("session {}{}", capture.session_id.short(), project.unwrap_or_default()),
+    }
+}
+
 fn plain(text: impl Into<String>) -> Vec<Part> {
     vec![Part::raw(text.into())]
 }
@@ -339,24 +433,6 @@ fn cut(line: &Line, width: usize) -> Line {
         parts.push(part.clone());
     }
     Line::from(parts)
-}
-
-/// Breaks a text between words into lines of at most `width` cells, except for longer words.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split_whitespace() {
-        let Some(line) = lines.last_mut() else { break };
-        let used = output::width(line);
-        if used == 0 {
-            line.push_str(word);
-        } else if used + 1 + output::width(word) <= width {
-            line.push(' ');
-            line.push_str(word);
-        } else {
-            lines.push(word.to_owned());
-        }
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -439,7 +515,7 @@ mod tests {
         Status {
             now,
             brain,
-            tally: Tally { queued: 1, running: 1, retrying: 1, done: 2, nothing: 1, dead: 1 },
+            tally: Tally { queued: 1_001, running: 1, retrying: 1, done: 2, nothing: 1, dead: 1 },
             depths: vec![(Stage::Intake, 1), (Stage::Extraction, 2), (Stage::Embedding, 0)],
             spooled: 1,
             next_retry: Some(now + jiff::SignedDuration::from_secs(40)),
@@ -474,7 +550,9 @@ mod tests {
                 },
             )),
             failures: captures[2..4].to_vec(),
+            running: captures[1..2].to_vec(),
             captures,
+            other_reviews: vec![review(3, ReviewState::Waiting)],
             reviews: vec![review(8, ReviewState::Waiting), review(7, ReviewState::Merged)],
             spend: Spend {
                 tokens: 1_234_567,
@@ -510,19 +588,22 @@ mod tests {
         let brain = Brain::init(&folder.path().join("brain")).unwrap().brain;
         let root = brain.root().display().to_string();
         let status = full_status(brain);
-        for width in [40, 80, 200] {
-            let lines = status.lines(width);
-            let wide: Vec<_> = lines.iter().skip(1).filter(|line| line.width() > width.max(62)).collect();
+        for (width, is_detailed) in
+            [(40, true), (60, false), (60, true), (80, false), (80, true), (200, true)]
+        {
+            let lines = status.lines(width, is_detailed);
+            let wide: Vec<_> = lines.iter().filter(|line| line.width() > width).collect();
             assert!(wide.is_empty(), "{wide:?}");
         }
-        let text: String = status.lines(80).iter().map(|line| format!("{line}\n")).collect();
+        let text = |width, is_detailed| -> String {
+            status.lines(width, is_detailed).iter().map(|line| format!("{line}\n")).collect()
+        };
+        let brief = text(60, false);
+        insta::assert_snapshot!("status_of_everything_for_a_person", brief.split_once('\n').unwrap().1);
+        assert!(!brief.contains("ACTOR") && !brief.contains("generation"), "{brief}");
+        let text = text(80, true);
         let (first, rest) = text.split_once('\n').unwrap();
         assert!(first.starts_with("brain     ") && !first.trim_end_matches('…').is_empty(), "{first} {root}");
         insta::assert_snapshot!("status_of_everything", rest);
-    }
-
-    #[test]
-    fn a_line_breaks_between_words() {
-        assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
     }
 }

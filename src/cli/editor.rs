@@ -1,18 +1,25 @@
-//! Lets a person edit a unit with their editor.
+//! Lets a person edit a text with their editor.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use knowledge::Document;
+use tempfile::NamedTempFile;
 
 use crate::error::{CliError, USAGE};
 
 /// What git writes around lines that both sides have changed.
 const CONFLICT_MARKS: [&str; 2] = ["<<<<<<< ", ">>>>>>> "];
 
-/// The text after the person has edited it. What cannot be a unit is refused, and the file is kept.
-pub(super) fn edit(text: &str, path: &str) -> Result<String, CliError> {
+/// The text after the person has edited it, in a file with this ending. A text with a problem is refused and kept, and
+/// so is one of an editor that failed; `unchanged` says what was not done then, as "nothing was merged".
+pub(crate) fn edit(
+    text: &str,
+    ending: &str,
+    unchanged: &str,
+    problem: impl Fn(&str) -> Option<String>,
+) -> Result<String, CliError> {
     let editor = ["VISUAL", "EDITOR"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|editor| !editor.trim().is_empty()));
@@ -25,7 +32,7 @@ pub(super) fn edit(text: &str, path: &str) -> Result<String, CliError> {
                 .hint("set EDITOR to the command of yours"));
         }
     };
-    let mut file = tempfile::Builder::new().prefix("nugget-").suffix(".md").tempfile()?;
+    let mut file = tempfile::Builder::new().prefix("nugget-").suffix(ending).tempfile()?;
     file.write_all(text.as_bytes())?;
     file.flush()?;
     // Through a shell, as git does: the variable may hold arguments. Its output is not the command's result.
@@ -35,28 +42,35 @@ pub(super) fn edit(text: &str, path: &str) -> Result<String, CliError> {
         .stdout(if std::io::stdout().is_terminal() { Stdio::inherit() } else { Stdio::null() })
         .status()
         .map_err(|error| CliError::new(format!("failed to start {editor}: {error}")).hint("set EDITOR"))?;
-    if !status.success() {
-        return Err(CliError::new(format!("{editor} ended with {status}, so nothing was merged"))
-            .hint("end it without an error to merge what it saved"));
-    }
     // Read by its name: many editors replace the file.
-    let edited = std::fs::read_to_string(file.path())?;
-    match problem(&edited, path) {
+    let edited = std::fs::read_to_string(file.path());
+    if !status.success() {
+        let error = CliError::new(format!("{editor} ended with {status}, so {unchanged}"));
+        return match edited {
+            Ok(edited) if edited != text && !edited.trim().is_empty() => Err(keep(file, error, unchanged)),
+            _ => Err(error.hint("end it without an error to save what it wrote")),
+        };
+    }
+    let edited = edited?;
+    if edited.trim().is_empty() {
+        return Err(CliError::new(format!("the file is empty, so {unchanged}")));
+    }
+    match problem(&edited) {
         None => Ok(edited),
-        Some(problem) if edited.trim().is_empty() => Err(CliError::new(problem)),
-        Some(problem) => {
-            let kept = file.into_temp_path().keep().map_err(|error| error.error)?;
-            Err(CliError::new(problem)
-                .hint(format!("nothing was merged; your text is kept in {}", kept.display())))
-        }
+        Some(problem) => Err(keep(file, CliError::new(problem), unchanged)),
     }
 }
 
-/// Why a text cannot be merged as the unit at this path.
-fn problem(text: &str, path: &str) -> Option<String> {
-    if text.trim().is_empty() {
-        return Some("the file is empty, so nothing was merged".to_owned());
+/// Keeps the edited file, and says where.
+fn keep(file: NamedTempFile, error: CliError, unchanged: &str) -> CliError {
+    match file.into_temp_path().keep() {
+        Ok(kept) => error.hint(format!("{unchanged}; your text is kept in {}", kept.display())),
+        Err(failed) => error.hint(format!("{unchanged}, and your text could not be kept: {failed}")),
     }
+}
+
+/// Why a text cannot be the file of a brain at this path.
+pub(crate) fn unit_problem(text: &str, path: &str) -> Option<String> {
     if text.lines().any(|line| CONFLICT_MARKS.iter().any(|mark| line.starts_with(mark))) {
         return Some("the text still has conflict markers".to_owned());
     }
@@ -74,12 +88,11 @@ mod tests {
     #[test]
     fn only_a_unit_without_conflicts_is_merged() {
         let path = "domains/coding/bugs/pools.md";
-        assert_eq!(problem("---\ntype: bug\ntitle: Pools\n---\n\n# Pools\n", path), None);
-        assert_eq!(problem(" \n", path).as_deref(), Some("the file is empty, so nothing was merged"));
+        assert_eq!(unit_problem("---\ntype: bug\ntitle: Pools\n---\n\n# Pools\n", path), None);
         let conflict = "---\ntype: bug\n---\n<<<<<<< main\na\n=======\nb\n>>>>>>> proposed\n";
-        assert_eq!(problem(conflict, path).as_deref(), Some("the text still has conflict markers"));
-        let invalid = problem("---\ntype: [\n---\n", path).unwrap();
+        assert_eq!(unit_problem(conflict, path).as_deref(), Some("the text still has conflict markers"));
+        let invalid = unit_problem("---\ntype: [\n---\n", path).unwrap();
         assert!(invalid.starts_with("the text is no unit: line "), "{invalid}");
-        assert_eq!(problem("anything", "notes.txt"), None);
+        assert_eq!(unit_problem("anything", "notes.txt"), None);
     }
 }

@@ -1,0 +1,202 @@
+//! Errors of a command line in a person's words: what is wrong with it, and what to type instead.
+
+use std::ffi::OsString;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::error::{CliError, USAGE};
+use crate::lookup::{listed, nearest};
+
+/// What people type for a command, by its meaning; clap finds what is only spelled wrong.
+const COMMANDS: &[(&str, &[&str])] = &[
+    ("ask", &["search", "find", "query", "recall", "grep", "question"]),
+    ("list", &["ls", "units", "all"]),
+    ("show", &["cat", "view", "print", "get", "read", "open"]),
+    ("why", &["explain", "evidence", "source", "origin", "blame"]),
+    ("edit", &["change", "modify", "update-unit", "amend"]),
+    ("rm", &["delete", "remove", "del", "drop", "forget"]),
+    ("review", &["inbox", "approve", "accept", "merge", "reject", "pending", "proposals"]),
+    ("status", &["log", "history", "captures", "queue", "jobs", "stats", "state", "info"]),
+    ("sync", &["fetch", "pull", "push", "update"]),
+    ("doctor", &["check", "health", "verify", "diagnose", "test"]),
+    ("retry", &["redo", "rerun", "again", "resume"]),
+    ("forget-capture", &["purge"]),
+    ("config", &["settings", "set", "options", "preferences"]),
+    ("index", &["reindex", "rebuild", "embed"]),
+    ("spend", &["cost", "costs", "usage", "budget", "billing"]),
+    ("init", &["setup", "create", "new"]),
+    ("install", &["setup", "enable", "plugin", "hooks"]),
+    ("uninstall", &["disable"]),
+    ("import", &["add", "load", "ingest"]),
+    ("export", &["dump", "backup", "save"]),
+    ("capture-session", &["capture", "record"]),
+    ("serve", &["server", "mcp"]),
+    ("man", &["manual", "docs"]),
+];
+/// The same for the commands of `nugget review` and `nugget config`.
+const REVIEW_COMMANDS: &[(&str, &[&str])] = &[
+    ("merge", &["approve", "accept", "yes", "ok", "keep"]),
+    ("reject", &["delete", "remove", "rm", "decline", "deny", "no", "close"]),
+    ("later", &["skip", "defer", "postpone", "snooze"]),
+    ("show", &["view", "cat", "read", "open"]),
+];
+const CONFIG_COMMANDS: &[(&str, &[&str])] =
+    &[("list", &["ls", "show", "all", "print"]), ("get", &["read", "value"]), ("set", &["add", "change"])];
+
+/// Whether a command line asks for JSON, also one that cannot be parsed.
+pub(crate) fn wants_json(arguments: &[OsString]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json")
+}
+
+/// What is wrong with a command line, and a hint; `None` for a request for help or the version.
+pub(crate) fn explain(
+    error: &clap::Error,
+    command: &clap::Command,
+    arguments: &[OsString],
+) -> Option<CliError> {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return None;
+    }
+    let (name, command) = named_command(command, arguments);
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let texts = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    };
+    let argument = text(ContextKind::InvalidArg).unwrap_or_default();
+    let help = format!("`{name} --help` has details and examples");
+    let (message, hint) = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let given = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+            unknown_command(&name, command, &given)
+        }
+        ErrorKind::UnknownArgument if argument.starts_with('-') => {
+            let options = texts(ContextKind::SuggestedArg);
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            let hint = match options.is_empty() {
+                true => format!("`{name} --help` lists its options; put `--` before words that begin with -"),
+                false => format!("did you mean {}?", listed(&options)),
+            };
+            (format!("`{name}` has no option `{argument}`"), hint)
+        }
+        ErrorKind::UnknownArgument if command.has_subcommands() => unknown_command(&name, command, &argument),
+        ErrorKind::UnknownArgument => (format!("`{name}` does not take `{argument}`"), help),
+        ErrorKind::MissingRequiredArgument => {
+            let missing = texts(ContextKind::InvalidArg);
+            let usage = command.clone().bin_name(&name).render_usage().to_string();
+            let usage = usage.trim_start_matches("Usage: ").split_whitespace().collect::<Vec<_>>().join(" ");
+            (format!("`{name}` needs {}", missing.join(" and ")), format!("type {usage}"))
+        }
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let value = text(ContextKind::InvalidValue).unwrap_or_default();
+            let allowed = texts(ContextKind::ValidValue);
+            let why = std::error::Error::source(error).map(|source| match source.to_string() {
+                parsing if parsing.contains("digit") => ": it is not a whole number".to_owned(),
+                other => format!(": {other}"),
+            });
+            let why = why.unwrap_or_default();
+            let message = match value.is_empty() {
+                true => format!("{argument} needs a value"),
+                false => format!("{value:?} is no value of {argument}{why}"),
+            };
+            let hint = match allowed.is_empty() {
+                true => help,
+                false => format!("it is one of {}", allowed.join(", ")),
+            };
+            (message, hint)
+        }
+        ErrorKind::ArgumentConflict => {
+            let others = texts(ContextKind::PriorArg);
+            match others.is_empty() || others == [argument.clone()] {
+                true => (format!("{argument} is given twice"), "give it once".to_owned()),
+                false => (
+                    format!("{argument} does not go with {}", others.join(" or ")),
+                    "give one of them".to_owned(),
+                ),
+            }
+        }
+        ErrorKind::MissingSubcommand => {
+            let commands = texts(ContextKind::ValidSubcommand);
+            (format!("`{name}` needs a command"), format!("one of {}", commands.join(", ")))
+        }
+        _ => {
+            let rendered = error.render().to_string();
+            let line = rendered.lines().next().unwrap_or_default();
+            (line.trim_start_matches("error: ").to_owned(), help)
+        }
+    };
+    Some(CliError::new(message).code(USAGE).hint(hint))
+}
+
+/// The command that a command line names, as a person types it: `nugget review`.
+fn named_command<'a>(command: &'a clap::Command, arguments: &[OsString]) -> (String, &'a clap::Command) {
+    let mut name = command.get_name().to_owned();
+    let mut named = command;
+    for word in arguments.iter().skip(1).filter_map(|word| word.to_str()) {
+        match named.find_subcommand(word) {
+            Some(found) => {
+                name = format!("{name} {word}");
+                named = found;
+            }
+            // The values of options are not commands.
+            None if word.starts_with('-') => {}
+            None if std::ptr::eq(named, command) => {}
+            None => break,
+        }
+    }
+    (name, named)
+}
+
+fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String, String) {
+    let meanings = match command.get_name() {
+        "review" => REVIEW_COMMANDS,
+        "config" => CONFIG_COMMANDS,
+        _ => COMMANDS,
+    };
+    let word = given.to_lowercase();
+    let meant =
+        meanings.iter().filter(|(_, words)| words.contains(&word.as_str())).map(|(command, _)| *command);
+    let mut meant: Vec<&str> = meant.collect();
+    if meant.is_empty() {
+        let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
+        meant = nearest(visible.map(clap::Command::get_name), given);
+        meant.truncate(2);
+    }
+    let commands: Vec<String> = meant.iter().map(|command| format!("{name} {command}")).collect();
+    let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+    let hint = match (commands.is_empty(), command.get_name()) {
+        (false, _) => format!("did you mean {}?", listed(&commands)),
+        (true, "nugget") => {
+            "`nugget --help` lists the commands; to ask the brain: nugget ask \"…\"".to_owned()
+        }
+        (true, _) => format!("`{name} --help` lists its commands"),
+    };
+    (format!("`{name}` has no command `{given}`"), hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_that_a_hint_names_exists() {
+        let command = crate::command();
+        for (names, of) in [
+            (COMMANDS, Some(&command)),
+            (REVIEW_COMMANDS, command.find_subcommand("review")),
+            (CONFIG_COMMANDS, command.find_subcommand("config")),
+        ] {
+            for (name, words) in names {
+                assert!(of.unwrap().find_subcommand(name).is_some(), "{name}");
+                for word in *words {
+                    assert!(of.unwrap().find_subcommand(word).is_none(), "{word} is a command");
+                }
+            }
+        }
+    }
+}
