@@ -132,9 +132,12 @@ impl WhyArgs {
         ids.dedup();
         match lookup::position(&ids, &self.id, "unit") {
             Ok(at) => Ok(ids[at].to_owned()),
+            // Merged nowhere now, but once proposed or forgotten.
             Err(_)
-                if queue
-                    .is_some_and(|queue| queue.evidence(&self.id).is_ok_and(|lines| !lines.is_empty())) =>
+                if queue.is_some_and(|queue| {
+                    queue.evidence(&self.id).is_ok_and(|lines| !lines.is_empty())
+                        || queue.forgotten(&self.id).is_ok_and(|forgotten| forgotten.is_some())
+                }) =>
             {
                 Ok(self.id.clone())
             }
