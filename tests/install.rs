@@ -444,9 +444,18 @@ fn a_plugin_that_is_enabled_but_not_installed_does_not_count() {
 fn a_project_is_told_that_the_users_plugin_runs_too() {
     let sandbox = Sandbox::new();
     install_from_marketplace(&sandbox);
-    let output = sandbox.run(["install", "--scope", "project"]);
+    let project = sandbox.path().join("shop");
+    fs::create_dir_all(project.join(".git")).unwrap();
+    let run = |arguments: &[&str]| sandbox.command().args(arguments).current_dir(&project).output().unwrap();
+    let output = run(&["install", "--scope", "project"]);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(stderr.contains("run each hook twice: nugget@nugget does it already"), "{stderr}");
+    let doctor = String::from_utf8(run(&["doctor", "--offline"]).stdout).unwrap();
+    assert!(
+        doctor.contains("they run twice: by the plugin, and by ~/shop/.claude/settings.json"),
+        "{doctor}"
+    );
+    assert!(doctor.contains("fix: nugget uninstall --scope project"), "{doctor}");
 }
 
 #[test]

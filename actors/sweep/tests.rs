@@ -225,7 +225,7 @@ fn declined_forgotten_and_failed_sessions_are_left() {
     let dead = fixture.queue.claim(Stage::Intake, fixture.now).unwrap().unwrap();
     fixture.queue.finish(&dead, &Finish::Dead { reason: "d".into() }, fixture.now).unwrap();
     fixture.work();
-    fixture.queue.forget(2).unwrap();
+    fixture.queue.forget(2, fixture.now).unwrap();
     let left = [(SkipReason::Dead, 1), (SkipReason::Forgotten, 1), (SkipReason::Declined, 1)];
     assert_eq!(skipped(&fixture.sweep()), left);
     assert_eq!(sessions(&fixture.by_command(SweepScope::All)), ["forgotten"]);

@@ -88,6 +88,11 @@ impl ClientSettings {
         self.files.iter().filter(|(_, settings)| has_hook(settings)).map(|(path, _)| path.as_path()).collect()
     }
 
+    /// Whether a settings file is the user's own, for all projects.
+    pub(crate) fn is_users(&self, file: &Path) -> bool {
+        self.files[0].0 == file
+    }
+
     /// Whether any settings turn all hooks off.
     pub(crate) fn disables_hooks(&self) -> bool {
         self.files.iter().any(|(_, settings)| settings["disableAllHooks"] == true)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use brain::paths::{create_private_file, create_private_folder};
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use crate::generation::ModelLabel;
@@ -161,18 +162,10 @@ enum Failure {
 
 fn connect(path: &Path) -> Result<Connection, Failure> {
     if let Some(folder) = path.parent() {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(folder)?;
+        create_private_folder(folder)?;
     }
     // Created here and not by SQLite, for the owner only: a vector reveals something about its text.
-    let mut options = fs::File::options();
-    options.create(true).append(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options.open(path)?;
+    create_private_file(path)?;
     let mut connection = Connection::open(path)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use brain::paths::{create_private_file, create_private_folder};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
@@ -96,15 +98,8 @@ impl Identity {
     /// The identity of no file, so that each reader looks for the file again.
     const NONE: Self = Self(0, 0);
 
-    #[cfg(unix)]
     pub(crate) fn from_metadata(metadata: &fs::Metadata) -> Self {
-        use std::os::unix::fs::MetadataExt as _;
         Self(metadata.dev(), metadata.ino())
-    }
-
-    #[cfg(not(unix))]
-    pub(crate) fn from_metadata(_: &fs::Metadata) -> Self {
-        Self::NONE
     }
 
     fn from_path(path: &Path) -> Option<Self> {
@@ -150,11 +145,7 @@ impl BuilderLock {
     fn open(folder: &Path) -> Result<File, Error> {
         create_folder(folder)?;
         let path = folder.join(LOCK);
-        let mut options = File::options();
-        options.create(true).truncate(false).write(true);
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(&path).map_err(io_error("open", &path))
+        create_private_file(&path).map_err(io_error("open", &path))
     }
 
     /// The folder may have been deleted and made again during the wait. Then the file at the path is another one, and
@@ -295,11 +286,7 @@ impl Store {
 
 /// Creates the folder with mode 0700 and a `.gitignore` of its own, in case the brain's lacks it.
 fn create_folder(folder: &Path) -> Result<(), Error> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(folder).map_err(io_error("create", folder))?;
+    create_private_folder(folder).map_err(io_error("create", folder))?;
     let ignore = folder.join(".gitignore");
     if !ignore.exists() {
         fs::write(&ignore, "*\n").map_err(io_error("write", &ignore))?;

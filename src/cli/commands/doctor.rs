@@ -489,8 +489,12 @@ fn check_client(embed: &embed::Settings) -> [Check; 2] {
                 .fix("remove disableAllHooks; until then `nugget sync` finds sessions")
         }
         (None, Some(_), Some(file)) | (Some(_), _, Some(file)) => {
+            let fix = match client.is_users(file) {
+                true => "nugget install; if the hook there is your own, delete it",
+                false => "nugget uninstall --scope project, or nugget uninstall for yourself",
+            };
             Check::warning("hooks", format!("they run twice: by the plugin, and by {}", short_path(file)))
-                .fix("nugget install; if the hook there is your own, delete it")
+                .fix(fix)
         }
         (Some(plugin), Some(copy), None) => {
             let copy = short_path(copy);

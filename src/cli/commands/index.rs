@@ -1,8 +1,5 @@
 //! `nugget index`: brings the derived index up to date.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
-
 use actors::{Roles, Service, Setup};
 use index::{Mode, Report};
 use serde_json::json;
@@ -105,9 +102,7 @@ fn update_in_background(context: &Context, setup: &Setup) -> Result<(), CliError
     // The call fails only if this process leads a session already.
     let _ = rustix::process::setsid();
     let _logs = context.log_to_file(&setup.places);
-    let mut options = File::options();
-    let lock =
-        options.create(true).truncate(false).write(true).mode(0o600).open(setup.places.reindex_lock())?;
+    let lock = brain::paths::create_private_file(&setup.places.reindex_lock())?;
     if lock.try_lock().is_err() {
         return Ok(());
     }
