@@ -398,8 +398,8 @@ impl Inbox {
     ) -> Result<Option<Vec<git::NewFile>>, ReviewError> {
         let mut files = Vec::new();
         let mut edited = edited.map(String::into_bytes);
-        if let (Action::Removes, Some(content)) =
-            (item.action, edited.take_if(|_| item.action == Action::Removes))
+        if item.action == Action::Removes
+            && let Some(content) = edited.take()
         {
             let edits = self.repository.read_at(base, &item.path)?.is_some();
             files.push(git::NewFile { path: item.path.clone(), content, edits });
