@@ -97,7 +97,7 @@ enum Command {
     },
     /// Run benchmarks and storms, and write their figures to docs/benchmarks.md
     Benchmarks(benchmarks::BenchmarksArgs),
-    /// Measure how sessions are read, on transcripts of your own
+    /// Measure how sessions are read, offline and by a model, on transcripts of your own
     Extraction {
         #[command(subcommand)]
         extraction: extraction::Extraction,

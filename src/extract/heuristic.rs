@@ -5,27 +5,38 @@
 //! few are proposed.
 
 mod causes;
+mod choices;
 mod command;
 mod decisions;
 mod detection;
+mod features;
 mod fixes;
 mod merge;
 mod recipes;
 mod rules;
+mod scorer;
 mod session;
+mod standalone;
+mod statements;
 mod vocabulary;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
-use knowledge::Rejected;
 use knowledge::text::one_line;
+use knowledge::{Candidate, Rejected};
+use serde::Serialize;
 use transcript::{Conversation, EventKind};
 
-use crate::filter::{CANDIDATES_MAX, REJECTED_MAX};
+use crate::filter::REJECTED_MAX;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 use detection::Detections;
+use features::Surroundings;
 use session::Session;
 
 const NAME: &str = "heuristic";
+/// The most candidates of one session: without a model, the best few are mostly right and the rest are not.
+const CANDIDATES_MAX: usize = 5;
 
 /// Extracts by rules, without a key, a network or a model.
 #[derive(Clone, Copy, Debug, Default)]
@@ -42,18 +53,66 @@ impl Extractor for HeuristicExtractor {
     }
 }
 
+/// What a detector found, with the features by which the scorer judges it: for training and measuring.
+#[derive(Debug, Serialize)]
+pub struct ScoredCandidate {
+    /// The unit as it would be proposed.
+    pub candidate: Candidate,
+    /// The features that are not zero.
+    pub features: BTreeMap<&'static str, f64>,
+    /// How likely a reviewer merges it, from 0 to 1.
+    pub score: f64,
+}
+
+/// Everything that the detectors found in a conversation, whatever its score.
+pub fn score_candidates(conversation: &Conversation) -> Vec<ScoredCandidate> {
+    let session = Session::from_conversation(conversation);
+    let surroundings = Surroundings::new(&session);
+    let detections = detect(conversation, &session);
+    let scored = detections.found.into_iter().map(|detection| {
+        let features = surroundings.features(&detection);
+        let score = scorer::score(&features);
+        ScoredCandidate {
+            candidate: detection.into_candidate(&session),
+            features: features.into_iter().collect(),
+            score,
+        }
+    });
+    scored.collect()
+}
+
+fn detect(conversation: &Conversation, session: &Session<'_>) -> Detections {
+    let mut detections = Detections::default();
+    choices::detect(session, &mut detections);
+    rules::detect(session, &mut detections);
+    decisions::detect(session, &mut detections);
+    causes::detect(session, &mut detections);
+    fixes::detect(session, &mut detections);
+    recipes::detect(session, &mut detections);
+    statements::detect(session, &mut detections);
+
+    drop_small_talk(&mut detections);
+    drop_bad_titles(&mut detections);
+    merge::drop_recalled(conversation, &mut detections);
+    detections
+}
+
 /// Extracts by rules. Never fails: without a lesson the extraction says why.
 pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     let session = Session::from_conversation(conversation);
-    let mut detections = Detections::default();
-    rules::detect(&session, &mut detections);
-    decisions::detect(&session, &mut detections);
-    causes::detect(&session, &mut detections);
-    fixes::detect(&session, &mut detections);
-    recipes::detect(&session, &mut detections);
-
-    drop_small_talk(&mut detections);
-    merge::drop_recalled(conversation, &mut detections);
+    let surroundings = Surroundings::new(&session);
+    let mut detections = detect(conversation, &session);
+    for mut detection in std::mem::take(&mut detections.found) {
+        let score = scorer::score(&surroundings.features(&detection));
+        // A set phrase is rare and nearly always meant.
+        let threshold = scorer::threshold(detection.detector);
+        if score < threshold && !detection.is_set_phrase() {
+            detections.reject(&detection.title, "too little shows that it is a lesson");
+            continue;
+        }
+        detection.confidence = confidence_from(score.max(threshold), threshold);
+        detections.found.push(detection);
+    }
     merge::merge_duplicates(&mut detections);
     detections.found.sort_by(|a, b| b.confidence.total_cmp(&a.confidence).then(a.event.cmp(&b.event)));
     for weak in detections.found.split_off(detections.found.len().min(CANDIDATES_MAX)) {
@@ -67,6 +126,12 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned() }
 }
 
+/// The confidence of a unit by its score. Without a model it stays below 0.7, the confidence of a model's units.
+fn confidence_from(score: f64, threshold: f64) -> f64 {
+    let share = (score - threshold) / (1.0 - threshold);
+    ((0.5 + 0.2 * share.clamp(0.0, 1.0)) * 100.0).round() / 100.0
+}
+
 /// Drops detections that are not about technical work.
 ///
 /// "Let's keep spreading kindness" has the form of a decision. An instruction stays regardless of its topic:
@@ -77,6 +142,20 @@ fn drop_small_talk(detections: &mut Detections) {
             detections.found.push(detection);
         } else {
             detections.reject(&detection.title, "small talk");
+        }
+    }
+}
+
+/// Drops detections whose statement makes no title: it is too long, or only a part of a sentence.
+fn drop_bad_titles(detections: &mut Detections) {
+    for detection in std::mem::take(&mut detections.found) {
+        let title = detection::make_title(&detection.title);
+        if !detection::fits_title(&title) {
+            detections.reject(&detection.title, "too long to be one lesson");
+        } else if !standalone::is_whole(&title) {
+            detections.reject(&detection.title, "unclear without its context");
+        } else {
+            detections.found.push(detection);
         }
     }
 }

@@ -165,7 +165,8 @@ impl Rule {
         }
         let Some(found) = self.pattern.find(text) else { return false };
         let is_harmless = self.unless.as_ref().is_some_and(|unless| unless.is_match(text));
-        !is_harmless && !(self.is_action && is_prohibition(&text[..found.start()]))
+        let is_forbidden = self.is_action && is_prohibition(&text[..found.start()]);
+        !is_harmless && !is_forbidden
     }
 }
 

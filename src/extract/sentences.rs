@@ -11,6 +11,8 @@ pub(crate) struct Sentence {
     /// The text without bullets, emphasis and final punctuation.
     pub(crate) text: String,
     pub(crate) is_question: bool,
+    /// Whether it begins an entry of a list.
+    pub(crate) is_list_item: bool,
 }
 
 /// Declares regular expressions that are compiled at their first use.
@@ -57,7 +59,11 @@ pub(crate) fn split_sentences(message: &str, by_human: bool) -> Vec<Sentence> {
         }
         quoting = QUOTES_NEXT.is_match(trimmed);
         let text = BULLET.replace(line, "").replace("**", "").replace("__", "").replace(['’', '‘'], "'");
+        let first = found.len();
         found.extend(split_line(text.trim()));
+        if let Some(sentence) = found.get_mut(first) {
+            sentence.is_list_item = BULLET.is_match(line);
+        }
     }
     found
 }
@@ -105,7 +111,11 @@ fn parse_sentence(text: &str) -> Option<Sentence> {
     }
     let is_question = text.ends_with('?') || text.ends_with("?)") || ASKS.is_match(text);
     let text = text.trim_end_matches(['.', '!', '?', ':', ' ', '…']).trim();
-    (text.split_whitespace().count() >= 3).then(|| Sentence { text: text.to_owned(), is_question })
+    (text.split_whitespace().count() >= 3).then(|| Sentence {
+        text: text.to_owned(),
+        is_question,
+        is_list_item: false,
+    })
 }
 
 regexes! {
@@ -114,7 +124,6 @@ regexes! {
     DASHED = r"\s[—–]\s(?P<reason>(?:it|they|that|the|this|we|our|otherwise|because)\b.{12,})$";
     GIVES_REASON = r"(?i)^(?:because|otherwise|since|the reason|that way|this way|it|that|they|this|last time|we (?:had|got|lost|were|once|already)|without (?:it|that|this)|reason:|why:)\b";
     REASON_WORD = r"(?i)^(?:because|since|the reason is(?: that)?|reason:|why:|that's because|it's because)\s*";
-    CONDITION = r"(?i)^(?P<condition>(?:when|whenever|if|before|after|while|on|in|for|during)\s[^,]{4,80}),\s+(?P<rest>.{10,})$|^(?P<rest2>.{15,}?),?\s(?P<condition2>(?:when|whenever|while|unless)\s.{6,})$";
     HEDGED = r"(?i)\b(?:might|may be|maybe|perhaps|probably|likely|could be|i think|i suspect|i guess|i believe|seems?|seemingly|possibly|not sure|unsure|hypothes[ie]s|presumably|my theory|let me|let's (?:check|see|look)|if (?:it|that|this) (?:is|was))\b";
 }
 
@@ -135,12 +144,6 @@ pub(crate) fn split_reason(text: &str) -> (&str, Option<&str>) {
 pub(crate) fn reason_in(next: &Sentence) -> Option<String> {
     (!next.is_question && GIVES_REASON.is_match(&next.text) && !HEDGED.is_match(&next.text))
         .then(|| REASON_WORD.replace(&next.text, "").into_owned())
-}
-
-/// The condition of a rule: "when …", "before …".
-pub(crate) fn find_condition(text: &str) -> Option<&str> {
-    let found = CONDITION.captures(text)?;
-    found.name("condition").or(found.name("condition2")).map(|condition| condition.as_str())
 }
 
 /// Whether a text expresses a guess.

@@ -4,9 +4,12 @@ use knowledge::UnitType;
 use knowledge::text::one_line;
 
 use super::command;
-use super::detection::{Detection, Detections, evidence_at, lower_first, quote_utterance, upper_first};
+use super::detection::{
+    Detection, Detections, evidence_at, fits_title, lower_first, quote_utterance, upper_first,
+};
 use super::rules;
 use super::session::{CommandRun, Session, Utterance};
+use super::standalone;
 use crate::sentences::{self, regexes};
 
 regexes! {
@@ -19,10 +22,15 @@ regexes! {
     REFUTED = r"(?i)\b(?:that (?:was|is)n't (?:it|the)|that (?:was|is) not (?:it|the)|i was wrong|not the (?:root |real |actual )?cause|wrong (?:guess|theory|track|lead)|red herring|scrap that|still (?:fails|failing|broken|happens|the same))\b";
     FIX = r"(?i)^(?:(?:so|and|then|ok(?:ay)?)[, ]+)?(?:(?:the|a|proper|real|right) )*(?:fix|solution|remedy|workaround)(?: is| was|:| here is)\s*(?:to )?(?P<fix>.{8,})$|\b(?:fixed|solved|resolved|cured|avoided) (?:it |this |that )?by (?P<fix2>.{8,})$|^(?:(?:so|and|then|now)[, ]+)?i(?:'ve| have)? (?P<fix3>(?:changed|moved|added|set|replaced|pinned|wrapped|switched|made|dropped|removed|passed|bumped|raised|gave|took|put|enabled|disabled|renamed)\b.{8,})$";
     PRONOUN = r"(?i)^(?:it|it's|this|that|they|he|she|there|we|we're|i|i'm|its|their|you|some|something|one)\b";
-    MERE_PRONOUN = r"(?i)^(?:it|it's|this|that|they|its|their|something|one)\b";
     RESUMED = r"^(?P<what>[^:,;]{3,50}): it ";
+    IDENTIFIER = r"[A-Za-z_]\w*(?:[_.:/-]+\w+)+|[a-z]+[A-Z]\w+|[A-Z][a-z]+[A-Z]\w+|--[a-z][\w-]+|`[^`]{3,}`";
+    HAS_VERB = r"\b(?:is|are|was|were|has|had|did|ran|took|[a-z]{3,}(?:s|ed|ing))\b";
     SMALL = r"(?i)\b(?:typo|misspell|misspelled|missing (?:semicolon|comma|paren|parenthesis|bracket|brace|quote|import)|forgot to (?:save|import)|unused|off by one line|wrong (?:file|folder|directory|path|branch)|not installed)\b";
 }
+
+/// Stems that the words about any failure share.
+const COMMON_OF_FAILURES: &str = " fail error test run build command code exit file found not line work problem issue bug caus \
+    fix chang check return valu expect got set call function miss undefin main ";
 
 /// Detects sentences that state the cause of a failure.
 pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
@@ -40,23 +48,34 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             detections.reject(text, reason);
             continue;
         }
+        // What failed just before may be something else: only what the words name belongs to the cause, and the only
+        // failure of the session, if an edit after the words made it pass.
         let failed = failure_before(session, utterance.event);
+        let is_proven = failed.is_some_and(|failed| is_the_mended_failure(session, failed, utterance.event));
+        let failed = failed.filter(|failed| is_proven || is_named_in(failed, text));
         let passed = failed.and_then(|failed| command::find_passing_run(session, failed, utterance.event));
-        let fix = find_fix(session, at, passed);
+        let fix = find_fix(session, at, passed, is_proven);
         let is_fixed = passed.is_some() || fix.is_some();
         let symptom = failed.map(|failed| command::find_symptom(failed));
         // A sentence that names both what failed and why makes a better title than the cause alone.
         let names_failure = FAILS_BECAUSE.find(text).is_some_and(|found| found.start() == 0);
-        let title = match (&symptom, PRONOUN.is_match(&cause)) {
-            _ if names_failure && !PRONOUN.is_match(text) && text.len() <= 120 => upper_first(text),
-            (_, false) => upper_first(&cause),
-            (Some(symptom), true) => format!("{}: {}", symptom.summarize(), lower_first(&cause)),
-            (None, true) if MERE_PRONOUN.is_match(&cause) => {
+        let sentence = standalone::without_lead_in(text);
+        let title = match &symptom {
+            _ if names_failure && fits_title(sentence) && standalone::stands_alone(sentence) => {
+                upper_first(sentence)
+            }
+            _ if standalone::is_clear(&cause) && HAS_VERB.is_match(&cause) => upper_first(&cause),
+            Some(symptom) if PRONOUN.is_match(&cause) => {
+                format!("{}: {}", symptom.summarize(), lower_first(&cause))
+            }
+            _ if standalone::stands_alone(sentence) => upper_first(sentence),
+            _ => {
                 detections.reject(text, "unclear without its context");
                 continue;
             }
-            (None, true) => upper_first(&cause),
         };
+        // A title that will be cut leaves out a part of the cause.
+        let is_title = title == upper_first(&cause) && fits_title(&title);
         let mut quotes = Vec::new();
         if let (Some(failed), Some(symptom)) = (failed, &symptom) {
             // The command's output is the best evidence, so it comes first.
@@ -81,14 +100,11 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             (false, true) => 0.6,
             (false, false) => 0.5,
         };
-        let learned = match (failed, passed) {
-            (Some(failed), Some(_)) => {
-                format!("`{}` failed; after the change it passed", one_line(failed.command, 100))
-            }
-            (Some(failed), None) => format!("`{}` failed in the session", one_line(failed.command, 100)),
-            _ if utterance.by_human => "The user stated it".to_owned(),
-            _ => "The assistant stated it after looking into it".to_owned(),
-        };
+        let shown_by = failed.map(|failed| {
+            let command = one_line(failed.command, 100);
+            let then = if passed.is_some() { "; after the change it passed" } else { " in the session" };
+            format!("`{command}` failed{then}")
+        });
         detections.found.push(Detection {
             kind,
             title,
@@ -99,14 +115,21 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
                 .map(|symptom| format!("{}, because {}", symptom.describe(), lower_first(&cause))),
             when: symptom.map(|symptom| symptom.describe_condition()),
             what_to_do: fix.map(|fix| upper_first(&fix.what)),
-            why: Some(upper_first(&cause)),
+            why: Some(upper_first(&cause)).filter(|_| !is_title),
             rejected: None,
-            learned,
+            shown_by,
             confidence,
             event: utterance.event,
+            detector: "causes",
+            utterance: Some(at),
             evidence: quotes,
         });
     }
+}
+
+/// Whether a sentence has the form of a stated cause.
+pub(super) fn has_form(sentence: &str) -> bool {
+    find_cause(sentence).is_some()
 }
 
 /// Finds the cause that a sentence states.
@@ -117,6 +140,47 @@ fn find_cause(sentence: &str) -> Option<String> {
     let cause = found.name("cause").or(found.name("cause2"))?.as_str().trim();
     // "The culprit is the probe: it starts …" becomes "the probe starts …".
     Some(RESUMED.replace(cause, "$what ").into_owned())
+}
+
+/// Whether a sentence is about a failed command: it names the command, or shares an identifier or two rare words
+/// with the error.
+fn is_named_in(failed: &CommandRun<'_>, sentence: &str) -> bool {
+    let command = command::program_and_subcommand(command::strip_wrapping(failed.command));
+    let error = command::find_symptom(failed).message;
+    let lower = sentence.to_lowercase();
+    lower.contains(&command.to_lowercase()) || shares_rare_words(&error, sentence)
+}
+
+/// Whether no other command failed in the session, and the same command passed after an edit that followed the cause.
+fn is_the_mended_failure(session: &Session<'_>, failed: &CommandRun<'_>, cause: usize) -> bool {
+    let is_same = |run: &CommandRun<'_>| command::is_same_command(run.command, failed.command);
+    session.runs.iter().filter(|run| !run.ok && command::is_informative(run)).all(is_same)
+        && session.runs.iter().any(|run| {
+            run.ok
+                && is_same(run)
+                && session.edits.iter().any(|edit| edit.event > cause && edit.event < run.event)
+        })
+}
+
+/// Whether two texts share an identifier, or two words that are not said of every failure.
+fn shares_rare_words(one: &str, other: &str) -> bool {
+    let names = |text: &str| -> Vec<String> {
+        IDENTIFIER.find_iter(text).map(|found| found.as_str().to_lowercase()).collect()
+    };
+    let named = names(one);
+    if names(other).iter().any(|name| named.contains(name)) {
+        return true;
+    }
+    let words = sentences::content_words(one);
+    let mut shared: Vec<String> = sentences::content_words(other)
+        .into_iter()
+        .filter(|word| {
+            words.contains(word) && word.len() > 2 && !COMMON_OF_FAILURES.contains(&format!(" {word} "))
+        })
+        .collect();
+    shared.sort();
+    shared.dedup();
+    shared.len() >= 2
 }
 
 /// Why a stated cause is not worth proposing, if it is not.
@@ -157,7 +221,12 @@ struct Fix {
 }
 
 /// Finds how a failure was fixed: as stated in words, otherwise from a single small edit.
-fn find_fix(session: &Session<'_>, at: usize, passed: Option<&CommandRun<'_>>) -> Option<Fix> {
+fn find_fix(
+    session: &Session<'_>,
+    at: usize,
+    passed: Option<&CommandRun<'_>>,
+    is_proven: bool,
+) -> Option<Fix> {
     let event = session.utterances[at].event;
     let until = passed.map_or(event + 10, |passed| passed.ended + 2);
     let from =
@@ -168,6 +237,12 @@ fn find_fix(session: &Session<'_>, at: usize, passed: Option<&CommandRun<'_>>) -
         .chain(session.utterances[..at].iter().rev().take_while(|utterance| utterance.event >= from))
         .filter(|utterance| {
             !utterance.sentence.is_question && !sentences::is_hedged(&utterance.sentence.text)
+        })
+        // In another message, a remedy belongs to this cause only if it is about the same things.
+        .filter(|utterance| {
+            is_proven
+                || utterance.event == event
+                || shares_rare_words(&utterance.sentence.text, &session.utterances[at].sentence.text)
         })
         .find_map(|utterance| {
             let found = FIX.captures(&utterance.sentence.text)?;
@@ -181,6 +256,9 @@ fn find_fix(session: &Session<'_>, at: usize, passed: Option<&CommandRun<'_>>) -
         let passed = passed?;
         let mut edits = session.edits.iter().filter(|edit| edit.event > from && edit.event < passed.event);
         let edit = edits.next().filter(|_| edits.next().is_none())?;
+        if !shares_rare_words(&format!("{} {}", edit.old, edit.new), &session.utterances[at].sentence.text) {
+            return None;
+        }
         let small = |text: &str| !text.is_empty() && text.len() <= 160 && text.trim().lines().count() <= 3;
         (small(edit.old) && small(edit.new)).then(|| {
             let file = edit.file.rsplit(['/', '\\']).next().unwrap_or_default();

@@ -100,27 +100,29 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
                 quotes.push(quote_utterance(other));
             }
         }
-        let who = if utterance.by_human {
-            "The user decided"
-        } else {
-            "The assistant decided, and nobody objected"
-        };
         detections.found.push(Detection {
             kind: UnitType::Decision,
             title: upper_first(statement),
             statement: utterance.sentence.text.clone(),
             by_human: utterance.by_human,
             summary: None,
-            when: sentences::find_condition(statement).map(str::to_owned),
-            what_to_do: Some(upper_first(statement)),
+            when: None,
+            what_to_do: None,
             why: why.map(|why| upper_first(&why)),
             rejected,
-            learned: who.to_owned(),
+            shown_by: None,
             confidence: strength,
             event: utterance.event,
+            detector: if labelled { "labelled decisions" } else { "decisions" },
+            utterance: Some(at),
             evidence: quotes,
         });
     }
+}
+
+/// Whether a sentence has the form of a decision.
+pub(super) fn has_form(sentence: &str) -> bool {
+    parse_choice(sentence).is_some()
 }
 
 /// Parses the choice that a sentence states into an instruction, and whether it is labelled as a decision.

@@ -1,18 +1,17 @@
 //! A detected lesson, and how it becomes a candidate for review.
 
-use knowledge::text::{one_line, strip_hidden};
+use knowledge::text::{canonical, one_line, strip_hidden};
 use knowledge::{Candidate, Evidence, Rejected, UnitType};
 
 use super::session::{Session, Utterance};
 use super::vocabulary;
-use crate::sentences::{self, regexes};
-
-regexes! {
-    ORDER = r"(?i)^(?:always|never|don't|do not|use|keep|prefer|avoid|stop|run|we|you|when|whenever|if|before|after|for)\b|\b(?:must|should|always|never)\b";
-}
+use crate::sentences;
 
 const TITLE_CHARS_MAX: usize = 120;
 const EXCERPT_CHARS_MAX: usize = 240;
+const QUOTES_MAX: usize = 3;
+/// How many words the sentences around a statement must add to be quoted.
+const CONTEXT_WORDS_MIN: usize = 4;
 
 /// What the detectors found in one session.
 #[derive(Default)]
@@ -46,23 +45,38 @@ pub(super) struct Detection {
     pub(super) why: Option<String>,
     /// The rejected alternative.
     pub(super) rejected: Option<String>,
-    /// How it was learned, in one sentence; quotations follow it.
-    pub(super) learned: String,
+    /// What happened in the session that shows it, in one sentence.
+    pub(super) shown_by: Option<String>,
     pub(super) confidence: f64,
+    /// Which detector found it; a feature of the scorer.
+    pub(super) detector: &'static str,
     /// The index of its event in the conversation.
     pub(super) event: usize,
+    /// The index of the sentence that states it.
+    pub(super) utterance: Option<usize>,
     pub(super) evidence: Vec<Evidence>,
 }
 
 impl Detection {
+    /// Whether it was said in a form that is nearly always meant: "Decision: …", and by a person "from now on …",
+    /// "let's go with …" or an answer to a question.
+    pub(super) fn is_set_phrase(&self) -> bool {
+        self.detector == "labelled decisions"
+            || self.by_human && matches!(self.detector, "rules" | "decisions" | "choices")
+    }
+
     pub(super) fn into_candidate(self, session: &Session<'_>) -> Candidate {
         let title = make_title(&self.title);
-        let body = self.body(session);
+        let context = self.context(session);
+        let body = self.body(session, context.as_deref());
         let parts = [Some(&title), Some(&self.statement), self.what_to_do.as_ref(), self.why.as_ref()];
         let lesson = parts.into_iter().flatten().cloned().collect::<Vec<_>>().join("\n");
         let topic = vocabulary::classify(&lesson, &session.nearby(self.event));
         Candidate {
-            description: self.description(&title),
+            description: self.description(
+                &title,
+                context.as_deref().and_then(|text| other_sentence(text, &self.statement)),
+            ),
             kind: self.kind,
             domain: topic.domain.to_owned(),
             title,
@@ -75,57 +89,60 @@ impl Detection {
         }
     }
 
-    fn description(&self, title: &str) -> String {
-        let sentence = match (&self.summary, &self.why) {
-            (Some(summary), _) => upper_first(summary),
-            // The title is the beginning of the reason: do not repeat it.
-            (None, Some(why)) if first_line(why).starts_with(title.trim_end_matches('…')) => {
-                first_line(why).to_owned()
-            }
-            (None, Some(why)) if why.starts_with("Otherwise") => {
-                format!("{title}; {}", lower_first(first_line(why)))
-            }
-            (None, Some(why)) if self.kind != UnitType::Bug => {
-                format!("{title}, because {}", lower_first(first_line(why)))
-            }
-            _ if self.by_human => format!("{title}; the user stated it as a {}", self.kind),
-            _ => format!("{title}; stated in a session without a reason"),
+    /// One sentence beside the title: the summary, the reason or the context. Nothing of it is in the title.
+    fn description(&self, title: &str, context: Option<&str>) -> String {
+        let of_title = canonical(title);
+        let adds = |text: &&str| !of_title.contains(&canonical(text)) && !canonical(text).contains(&of_title);
+        let why = self.why.as_deref().map(first_line);
+        let Some(sentence) = self.summary.as_deref().or(why).filter(adds).or(context.filter(adds)) else {
+            return String::new();
         };
-        format!("{}.", one_line(&sentence, 280).trim_end_matches(['.', ':', ';', ',']))
+        format!("{}.", one_line(&upper_first(sentence), 280).trim_end_matches(['.', ':', ';', ',']))
     }
 
-    fn body(&self, session: &Session<'_>) -> String {
+    fn body(&self, session: &Session<'_>, context: Option<&str>) -> String {
         let mut body = String::new();
         let mut section = |heading: &str, text: Option<&str>| {
             if let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) {
                 body.push_str(&format!("## {heading}\n\n{}\n\n", strip_hidden(text)));
             }
         };
-        let project = session.conversation.project.as_deref();
-        let scope = project.map(|project| {
-            format!("Stated in work on `{}`; judge whether it holds elsewhere.", project.replace('`', "'"))
-        });
-        section("When it applies", self.when.as_deref().map(as_sentence).as_deref().or(scope.as_deref()));
-        let is_fact = self.kind == UnitType::Belief && !ORDER.is_match(&self.title);
-        section(
-            if is_fact { "What holds" } else { "What to do" },
-            self.what_to_do.as_deref().map(as_sentence).as_deref(),
-        );
-        section(
-            "Why",
-            Some(
-                self.why
-                    .as_deref()
-                    .map_or("The session gives no reason in so many words.".to_owned(), as_sentence)
-                    .as_str(),
-            ),
-        );
+        section("When it applies", self.when.as_deref().map(as_sentence).as_deref());
+        section("What to do", self.what_to_do.as_deref().map(as_sentence).as_deref());
+        section("Why", self.why.as_deref().map(as_sentence).as_deref());
         section("What was rejected", self.rejected.as_deref().map(as_sentence).as_deref());
-        let quotes: Vec<String> =
-            self.evidence.iter().take(3).map(|evidence| format!("> {}", evidence.excerpt)).collect();
-        let learned = format!("{}\n\n{}", as_sentence(&self.learned), quotes.join("\n>\n"));
-        section("How it was learned", Some(&learned));
+        section("How it was learned", Some(&self.learned(session, context)));
         body.trim_end().to_owned()
+    }
+
+    /// Who said it where, what showed it, and the words around it.
+    fn learned(&self, session: &Session<'_>, context: Option<&str>) -> String {
+        let who = if self.by_human { "The user said it" } else { "The assistant stated it" };
+        let project = session.conversation.project.as_deref();
+        let place =
+            project.map_or(String::new(), |project| format!(" in work on `{}`", project.replace('`', "'")));
+        let shown_by =
+            self.shown_by.as_deref().map_or(String::new(), |shown_by| format!(" {}", as_sentence(shown_by)));
+        let stated_in = self.utterance.map(|at| session.utterances[at].line);
+        let others = self.evidence.iter().filter(|evidence| Some(evidence.line.as_str()) != stated_in);
+        let quotes: Vec<String> = context
+            .into_iter()
+            .chain(others.map(|evidence| evidence.excerpt.as_str()))
+            .take(QUOTES_MAX)
+            .map(|quote| format!("> {quote}"))
+            .collect();
+        format!("{who}{place}.{shown_by}\n\n{}", quotes.join("\n>\n"))
+    }
+
+    /// The sentences around the statement, if they say more than it.
+    fn context(&self, session: &Session<'_>) -> Option<String> {
+        let utterance = &session.utterances[self.utterance?];
+        let text = utterance.surroundings()?;
+        let said = [Some(&self.title), self.why.as_ref(), Some(&self.statement)];
+        let said: Vec<String> =
+            said.into_iter().flatten().flat_map(|part| sentences::content_words(part)).collect();
+        let more = sentences::content_words(&text).into_iter().filter(|word| !said.contains(word)).count();
+        (more >= CONTEXT_WORDS_MIN).then_some(text)
     }
 }
 
@@ -156,28 +173,35 @@ pub(super) fn quote_utterance(utterance: &Utterance<'_>) -> Evidence {
 }
 
 /// Turns a statement into a title: capitalised, without final punctuation, and cut at the end of a clause
-/// if it is too long.
+/// if it is too long. A title that stays too long is dropped later: half a sentence says nothing.
+/// Whether a title is short enough to be read at a glance.
+pub(super) fn fits_title(title: &str) -> bool {
+    title.chars().count() <= TITLE_CHARS_MAX
+}
+
 pub(super) fn make_title(statement: &str) -> String {
     let mut text = one_line(statement, 400);
     if text.chars().count() > TITLE_CHARS_MAX {
         let limit = text.char_indices().nth(TITLE_CHARS_MAX).map_or(text.len(), |(at, _)| at);
-        const ENDS: [&str; 10] =
-            [" because ", "; ", " — ", " – ", ", ", " which ", " since ", ". ", " (", " while "];
+        const ENDS: [&str; 11] = [
+            " because ",
+            "; ",
+            " — ",
+            " – ",
+            ". ",
+            ", so ",
+            ", while ",
+            ", which ",
+            ", and ",
+            ", but ",
+            ", otherwise ",
+        ];
         // Ignore positions inside code.
         let ends = ENDS.iter().flat_map(|end| text[..limit].match_indices(end)).map(|(at, _)| at);
         let outside = ends.filter(|&at| at >= 30 && text[..at].matches('`').count().is_multiple_of(2));
         if let Some(at) = outside.max() {
             text.truncate(at);
         }
-    }
-    let mut text = one_line(&text, TITLE_CHARS_MAX);
-    if let Some(at) = text.rfind('`')
-        && text.ends_with('…')
-        && !text.matches('`').count().is_multiple_of(2)
-    {
-        text.truncate(at);
-        text.truncate(text.trim_end().len());
-        text.push('…');
     }
     upper_first(text.trim_matches(['.', ',', ';', ':', '!', '?', ' ', '—', '–']))
 }
@@ -202,6 +226,15 @@ pub(super) fn lower_first(text: &str) -> String {
         Some(first) if second_is_lower => first.to_lowercase().chain(chars).collect(),
         _ => text.to_owned(),
     }
+}
+
+/// The longest sentence of a text besides a statement.
+fn other_sentence<'t>(text: &'t str, statement: &str) -> Option<&'t str> {
+    text.split(". ")
+        .map(|sentence| sentence.trim_end_matches(['.', ' ']))
+        .filter(|sentence| !statement.contains(sentence) && !sentence.contains(statement))
+        .filter(|sentence| sentence.split_whitespace().count() >= 6 && !sentence.ends_with(['?', ':']))
+        .max_by_key(|sentence| sentence.len())
 }
 
 fn first_line(text: &str) -> &str {

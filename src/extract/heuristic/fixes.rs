@@ -87,12 +87,14 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             )),
             why: Some(explanation.sentence.text.clone()),
             rejected: None,
-            learned: format!(
+            shown_by: Some(format!(
                 "`{}` failed without `{added}` and passed with it",
                 one_line(failed_command, 100)
-            ),
+            )),
             confidence: 0.6,
             event: failed.event,
+            detector: "fixes",
+            utterance: None,
             evidence: vec![
                 evidence_at(failed.result_line, &symptom.quote()),
                 quote_utterance(explanation),

@@ -15,9 +15,14 @@ regexes! {
 /// How many events after the statement a successful command may confirm it.
 const NEAR_EVENTS: usize = 8;
 
+/// Whether a sentence has the form of a recipe.
+pub(super) fn has_form(sentence: &str) -> bool {
+    TRICK.is_match(sentence)
+}
+
 /// Detects "the trick is …" where a command or the user confirms it afterwards.
 pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
-    for utterance in &session.utterances {
+    for (at, utterance) in session.utterances.iter().enumerate() {
         let Some(found) = TRICK.captures(&utterance.sentence.text) else { continue };
         let statement = utterance.sentence.text.as_str();
         if utterance.sentence.is_question
@@ -37,7 +42,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
         let (confidence, learned) = match (passed, confirmed) {
             (_, Some(confirmation)) => {
                 quotes.push(quote_utterance(confirmation));
-                (0.65, "It was done in the session, and the user confirmed it".to_owned())
+                (0.65, "The user confirmed it".to_owned())
             }
             (Some(run), None) => {
                 quotes.push(evidence_at(run.result_line, &format!("{} → passed", run.command)));
@@ -61,13 +66,15 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             statement: statement.to_owned(),
             by_human: utterance.by_human,
             summary: None,
-            when: goal.map(|goal| format!("When you want {goal}")),
-            what_to_do: Some(upper_first(what)),
+            when: None,
+            what_to_do: None,
             why: why.map(upper_first),
             rejected: None,
-            learned,
+            shown_by: Some(learned),
             confidence,
             event: utterance.event,
+            detector: "recipes",
+            utterance: Some(at),
             evidence: quotes,
         });
     }

@@ -33,7 +33,7 @@ regexes! {
 
     CORRECTED = r"(?i)(?:,| but| and)? (?:not|never) (?:an? |the )?[\w`'-]+(?: [\w`'-]+){0,4}$|\b(?:never|only|always|instead|rather than|no longer)\b";
     OF_NOW = r"(?i)^(?:it|it's|that|this|he|she|they|i|i'm|you|you're|there|let's|make|move|put|change|the (?:test|tests|build|button|page|line))\b";
-    THIS_MOMENT = r"(?i)\b(?:this time|for now|right now|just now|once now|it now|one time|one-off|today|tonight|tomorrow|for the moment|at the moment|temporarily|for this (?:one|pr|task|file|commit|time|change|ticket)|one more time|again please|before (?:i|we) (?:leave|demo|merge this)|(?:just|only) once)\b|\b(?:now|once)$";
+    THIS_MOMENT = r"(?i)\b(?:this time|for now|right now|just now|once now|it now|one time|one-off|yet|for this one|today|tonight|tomorrow|for the moment|at the moment|temporarily|for this (?:one|pr|task|file|commit|time|change|ticket)|one more time|again please|before (?:i|we) (?:leave|demo|merge this)|(?:just|only) once)\b|\b(?:now|once)$";
     THIS_PLACE = r"(?i)\b(?:this|that|these|those|the (?:first|second|third|other|last|same|new|old)) (?:function|file|files|line|test|tests|button|one|ones|class|variable|method|component|page|thing|error|branch|pr|commit|message|column|field|endpoint|bit|part|approach|stuff|change|script|command)\b|\bline \d+|\b(?:as|see|the) (?:above|below)\b|(?:/home/|/Users/|C:\\)";
     JOKE = r"(?i)\b(?:lol|ha ?ha+|lmao|rofl|yeah,? right|just kidding|jk|kidding|sarcasm|sarcastic|great idea|brilliant|genius|oh great|what could (?:possibly )?go wrong|worked (?:out )?so well|who needs|because who|obviously nobody|joking)\b|[🙄😂🤣😅😜🤡]|(?:^|\s)/s(?:\s|$)";
     SUPPOSED = r"(?i)^(?:what if|suppose|imagine|let's say|say we|maybe|perhaps|i wonder|in theory|ideally|it would be|would be nice|if only|i wish|i used to|we used to|back in)\b|\b(?:might|could|would|can) (?:always|never)\b|\b(?:wondering|used to)\b";
@@ -99,17 +99,15 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             statement: utterance.sentence.text.clone(),
             by_human: true,
             summary: None,
-            when: sentences::find_condition(statement).map(str::to_owned),
-            what_to_do: Some(upper_first(statement)),
+            when: None,
+            what_to_do: None,
             confidence: if why.is_some() { rule.strength + 0.05 } else { rule.strength }.min(0.7),
             why,
             rejected: None,
-            learned: if rule.corrects {
-                "The user corrected the assistant".to_owned()
-            } else {
-                "The user said so".to_owned()
-            },
+            shown_by: None,
             event: utterance.event,
+            detector: "rules",
+            utterance: Some(at),
             evidence: vec![quote_utterance(utterance)],
         });
     }
@@ -120,8 +118,11 @@ struct Rule {
     /// The sentence without greetings and "from now on".
     text: String,
     strength: f64,
-    /// Whether it corrects the assistant.
-    corrects: bool,
+}
+
+/// Whether a sentence has the form of a rule.
+pub(super) fn has_form(sentence: &str) -> bool {
+    parse_rule(sentence).is_some()
 }
 
 /// Parses a sentence that has the form of a rule.
@@ -189,7 +190,7 @@ fn parse_rule(sentence: &str) -> Option<Rule> {
     } else {
         return None;
     };
-    Some(Rule { text: text.to_owned(), strength, corrects })
+    Some(Rule { text: text.to_owned(), strength })
 }
 
 /// Why a sentence with the form of a rule is not worth proposing, if it is not.
@@ -231,7 +232,12 @@ pub(super) fn is_order(detection: &Detection) -> bool {
     detection.kind == UnitType::Belief && IMPERATIVE.is_match(&detection.title)
 }
 
+/// Whether a person's message is a joke or an attempt to instruct the model.
+pub(super) fn is_no_statement(message: &str) -> bool {
+    JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
+}
+
 /// Whether a person's message is pasted, a joke or an attempt to instruct the model.
 pub(super) fn is_untrustworthy(message: &str) -> bool {
-    message.len() > PASTED_BYTES_MIN || JOKE.is_match(message) || ORDERS_TO_A_MODEL.is_match(message)
+    message.len() > PASTED_BYTES_MIN || is_no_statement(message)
 }

@@ -1,9 +1,13 @@
 //! A conversation prepared for the detectors: sentences, commands with their results, and edits.
 
+use knowledge::text::one_line;
 use transcript::{Conversation, EventKind};
 
 use crate::sentences::{self, Sentence};
 use crate::tool_output::reports_failure;
+
+/// How much of a message is quoted around a sentence, in characters.
+const CONTEXT_CHARS_MAX: usize = 600;
 
 /// A conversation, split into what the detectors look at.
 pub(super) struct Session<'a> {
@@ -45,6 +49,19 @@ pub(super) struct Edit<'a> {
     pub(super) file: &'a str,
     pub(super) old: &'a str,
     pub(super) new: &'a str,
+}
+
+impl Utterance<'_> {
+    /// A short message as it is; of a long one the line that the sentence is in.
+    pub(super) fn surroundings(&self) -> Option<String> {
+        if self.by_human && self.message.len() <= CONTEXT_CHARS_MAX && sentences::is_plain_text(self.message)
+        {
+            return Some(one_line(self.message, CONTEXT_CHARS_MAX));
+        }
+        let plain = |line: &str| line.replace("**", "").replace("__", "").replace(['’', '‘'], "'");
+        let line = self.message.lines().map(plain).find(|line| line.contains(&self.sentence.text))?;
+        Some(one_line(line.trim_start_matches(['-', '*', '•', '#', ' ']), CONTEXT_CHARS_MAX))
+    }
 }
 
 impl<'a> Session<'a> {

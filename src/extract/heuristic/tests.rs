@@ -122,8 +122,8 @@ fn every_candidate_is_a_valid_unit() {
                 "{name}: {title}"
             );
             assert!(!title.to_lowercase().starts_with("decision"), "{name}: {title}");
-            assert!(description.ends_with('.') && !description.contains('\n'), "{name}: {description}");
-            assert!(body.contains("## Why") && body.contains("## How it was learned"), "{name}: {body}");
+            assert!(description.is_empty() || description.ends_with('.'), "{name}: {description}");
+            assert!(!description.contains('\n') && body.contains("## How it was learned"), "{name}: {body}");
             assert_eq!(&strip_hidden(body), body, "{name}");
             assert!((0.5..=0.7).contains(&candidate.confidence), "{name}: {}", candidate.confidence);
             assert!(!candidate.evidence.is_empty() && candidate.tags.len() <= 6, "{name}");
@@ -134,7 +134,7 @@ fn every_candidate_is_a_valid_unit() {
     }
 }
 
-/// Sessions of a few hundred lines; JUDGED.md beside the fixtures rates each proposal.
+/// Sessions of a few hundred lines.
 #[test]
 fn lessons_of_long_sessions_are_complete_and_not_repeated() {
     let mut proposed = 0;
@@ -185,13 +185,14 @@ fn recalled_text_is_not_learned_again() {
         "{extraction:#?}"
     );
 
-    // In a session without recalled text the same words are a weak decision.
+    // Without recalled text the same words are too weak, which is another reason.
     conversation.recalled.clear();
     let extraction = extract_by_rules(&conversation);
-    assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
-    assert_eq!(extraction.candidates[0].kind, UnitType::Decision);
-    assert_eq!(extraction.candidates[0].title, "The project uses tabs");
-    assert!(extraction.candidates[0].confidence <= 0.5);
+    assert!(extraction.candidates.is_empty(), "{extraction:#?}");
+    assert!(
+        !extraction.rejected.iter().any(|rejected| rejected.reason.contains("recalled")),
+        "{extraction:#?}"
+    );
 }
 
 #[test]
@@ -359,7 +360,7 @@ fn only_the_strongest_rules_of_a_session_are_proposed() {
         "Always render emails from checked templates.",
     ]);
     assert_eq!(extraction.candidates.len(), CANDIDATES_MAX);
-    assert_eq!(extraction.rejected.len(), 3);
+    assert_eq!(extraction.rejected.len(), 11 - CANDIDATES_MAX);
 }
 
 /// Each case: a person's message, and the title of the lesson that it gives, if any.
@@ -454,11 +455,9 @@ fn rules_are_distinguished_from_instructions_and_jokes() {
 #[test]
 fn stated_causes_are_detected() {
     let check = |words: &str, title: Option<&str>| {
-        let kind = EventKind::Assistant { text: words.to_owned() };
-        let event = Event { line: "a".to_owned(), at: None, sidechain: false, kind };
-        let extraction = extract_by_rules(&Conversation { events: vec![event], ..Conversation::default() });
-        let titles: Vec<_> = extraction.candidates.iter().map(|candidate| candidate.title.as_str()).collect();
-        assert_eq!(titles, Vec::from_iter(title), "{words}: {:?}", extraction.rejected);
+        let found = detected(&session([assistant(words)]));
+        let titles: Vec<_> = found.iter().map(|candidate| candidate.title.as_str()).collect();
+        assert_eq!(titles, Vec::from_iter(title), "{words}");
     };
     check(
         "The tests deadlocked because both fixtures took the advisory lock in a different order.",
@@ -504,7 +503,7 @@ fn a_short_answer_after_a_weighed_choice_is_a_decision() {
     });
     assert_eq!(extraction.candidates.len(), 1, "{extraction:#?}");
     let candidate = &extraction.candidates[0];
-    assert_eq!((candidate.title.as_str(), candidate.confidence), ("Use SQLite for the job queue", 0.6));
+    assert_eq!(candidate.title, "Use SQLite for the job queue");
     assert!(candidate.body.contains("one writer at a time"), "{}", candidate.body);
 }
 
@@ -535,4 +534,131 @@ fn the_demo_question_shares_no_word_with_its_answer() {
         assert!(!title.contains(&word), "{word} is in {title}");
     }
     assert!((2..=4).contains(&extraction.candidates.len()), "{extraction:#?}");
+}
+
+fn assistant(text: &str) -> EventKind {
+    EventKind::Assistant { text: text.to_owned() }
+}
+
+fn human(text: &str) -> EventKind {
+    EventKind::Human { text: text.to_owned() }
+}
+
+/// A command with its output; an output that begins with "Exit code" is a failure.
+fn ran(id: &str, command: &str, output: &str) -> [EventKind; 2] {
+    let input = transcript::ToolInput { command: Some(command.to_owned()), ..Default::default() };
+    let (id, name, summary) = (id.to_owned(), "Bash".to_owned(), format!("Bash: {command}"));
+    let ok = !output.starts_with("Exit code");
+    let result = EventKind::ToolResult { id: id.clone(), ok, exit_code: None, output: output.to_owned() };
+    [EventKind::ToolCall { id, name, summary, input, by_human: false }, result]
+}
+
+fn session(kinds: impl IntoIterator<Item = EventKind>) -> Conversation {
+    let event = |(at, kind)| Event { line: format!("line-{at}"), at: None, sidechain: false, kind };
+    let events = kinds.into_iter().enumerate().map(event).collect();
+    Conversation { project: Some("ledger".to_owned()), events, ..Conversation::default() }
+}
+
+/// All that the detectors found, as units, whatever its score.
+fn detected(conversation: &Conversation) -> Vec<Candidate> {
+    super::score_candidates(conversation).into_iter().map(|scored| scored.candidate).collect()
+}
+
+#[test]
+fn a_cause_is_not_tied_to_a_failure_that_its_words_do_not_name() {
+    let failed = ran("a", "make up", "Exit code 127\nmake: docker: command not found");
+    let cause = "The invoice page is empty because the new tenant has no record in the ledger table.";
+    let found = detected(&session(failed.into_iter().chain([assistant(cause)])));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    for text in [&found[0].title, &found[0].description, &found[0].body] {
+        assert!(!text.contains("make") && !text.contains("docker"), "{text}");
+    }
+    assert!(found[0].evidence.iter().all(|evidence| !evidence.excerpt.contains("docker")), "{found:#?}");
+
+    let failed = ran("a", "cargo test", "Exit code 101\nError: relation `tenant_records` does not exist");
+    let cause = "The test fails because the `tenant_records` relation is created by a later migration.";
+    let found = detected(&session(failed.into_iter().chain([assistant(cause)])));
+    assert!(
+        found.iter().any(|unit| unit.body.contains("relation `tenant_records` does not exist")),
+        "{found:#?}"
+    );
+}
+
+#[test]
+fn a_remedy_of_another_bug_is_left_out() {
+    let failed = ran("a", "cargo test", "Exit code 101\nError: relation `tenant_records` does not exist");
+    let cause = "The test fails because the `tenant_records` relation is created by a later migration.";
+    let other = "Fix: update the colour of the invoice footer in the style sheet.";
+    let told = [assistant(cause), human("ok"), assistant(other)];
+    let found = detected(&session(failed.into_iter().chain(told)));
+    assert!(!found.is_empty());
+    assert!(found.iter().all(|unit| !unit.body.contains("colour")), "{found:#?}");
+}
+
+#[test]
+fn each_fact_of_a_unit_is_told_once() {
+    let rule = "never store money as floating point numbers, because the cents drift";
+    let extraction = typed(&[rule]);
+    let unit = &extraction.candidates[0];
+    let all = format!("{}\n{}\n{}", unit.title, unit.description, unit.body).to_lowercase();
+    assert_eq!(all.matches("floating point").count(), 1, "{all}");
+    assert!(all.matches("cents drift").count() <= 2, "{all}");
+    for filler in ["in so many words", "said so", "judge whether"] {
+        assert!(!all.contains(filler), "{all}");
+    }
+}
+
+#[test]
+fn a_title_that_needs_its_surroundings_is_dropped() {
+    for words in [
+        "It only reads the first page of the results because the cursor is dropped.",
+        "These functions must never be called before the ledger is open.",
+        "The four fields that your list omitted are required by the importer.",
+        "If the ledger is locked, or if the tenant has no record in the table.",
+        "The importer reads each page (in the order of the",
+        "Added a retry to the importer and updated the tests of the ledger.",
+        "This flag makes the importer skip records without a tenant.",
+    ] {
+        let found = detected(&session([assistant(words)]));
+        assert!(found.is_empty(), "{words}: {found:#?}");
+    }
+    let found =
+        detected(&session([assistant("Root cause: the importer drops the cursor when a page is empty.")]));
+    let titles: Vec<_> = found.iter().map(|unit| unit.title.as_str()).collect();
+    assert_eq!(titles, ["The importer drops the cursor when a page is empty"]);
+}
+
+#[test]
+fn an_answered_question_is_a_decision_with_its_alternatives() {
+    let option = |label: &str, description: &str| transcript::ChoiceOption {
+        label: label.to_owned(),
+        description: description.to_owned(),
+    };
+    let choice = |question: &str, answer: &str| EventKind::Choice {
+        question: question.to_owned(),
+        header: "Storage".to_owned(),
+        options: vec![option("SQLite (Recommended)", "No server"), option("Postgres", "A container in CI")],
+        answer: answer.to_owned(),
+        notes: "one writer is enough".to_owned(),
+    };
+    let extraction = extract_by_rules(&session([choice("Where are jobs stored?", "SQLite (Recommended)")]));
+    let unit = &extraction.candidates[0];
+    assert_eq!(unit.kind, UnitType::Decision);
+    assert_eq!(unit.title, "Where are jobs stored? SQLite");
+    for part in ["One writer is enough", "- Postgres: A container in CI", "No server"] {
+        assert!(unit.body.contains(part), "{}", unit.body);
+    }
+    // How to go on is nothing to keep.
+    let extraction = extract_by_rules(&session([choice("Should I commit the change now?", "Postgres")]));
+    assert!(extraction.candidates.is_empty(), "{extraction:#?}");
+}
+
+#[test]
+fn a_single_word_decides_no_domain() {
+    let unit = |words: &str| typed(&[words]).candidates.remove(0).domain;
+    assert_ne!(unit("never move the cursor while a person types in the editor"), "databases");
+    assert_eq!(
+        unit("always page through a table with a keyset cursor, never with an offset query"),
+        "databases"
+    );
 }

@@ -1,5 +1,8 @@
 //! Guesses the domain and the tags of a lesson from short word lists.
 
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
 use crate::sentences::{self, regexes};
 
 regexes! {
@@ -13,6 +16,8 @@ pub(super) struct Topic {
 }
 
 const TAGS_MAX: usize = 6;
+/// How many words must speak for a domain, in the lesson and around it.
+const DOMAIN_WORDS_MIN: usize = 2;
 
 /// The words that indicate each domain.
 ///
@@ -73,15 +78,17 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
     let stems_nearby = sentences::content_words(nearby);
     // Every session runs tests and git, so nearby commands say nothing about these domains.
     let everyday = |domain: &str| matches!(domain, "testing" | "git");
+    // A single word may be there by chance: "cursor" is a place in a text as well.
     let score = |domain: &str, words: &str| -> usize {
-        words
-            .split(' ')
-            .filter_map(|word| sentences::content_words(word).into_iter().next())
-            .map(|stem| {
-                let count = |stems: &[String]| stems.iter().filter(|other| **other == stem).count();
-                3 * count(&stems).min(3) + if everyday(domain) { 0 } else { count(&stems_nearby).min(2) }
-            })
-            .sum()
+        let (mut sum, mut distinct) = (0, 0);
+        for stem in words.split(' ').filter_map(|word| sentences::content_words(word).into_iter().next()) {
+            let count = |stems: &[String]| stems.iter().filter(|other| **other == stem).count();
+            let near = if everyday(domain) { 0 } else { count(&stems_nearby).min(2) };
+            let here = 3 * count(&stems).min(3);
+            sum += here + near;
+            distinct += usize::from(here > 0) + usize::from(near > 0);
+        }
+        if distinct >= DOMAIN_WORDS_MIN { sum } else { 0 }
     };
     // The first wins a tie, so narrower domains come before `coding`.
     let best = DOMAINS
@@ -126,8 +133,11 @@ pub(super) fn classify(lesson: &str, nearby: &str) -> Topic {
 
 /// Whether a text is about technical work: it contains a listed word, or code.
 pub(super) fn is_technical(text: &str) -> bool {
-    let topic = classify(text, "");
-    topic.domain != "general" || !topic.tags.is_empty() || CODE.is_match(text)
+    static WORDS: LazyLock<HashSet<String>> =
+        LazyLock::new(|| DOMAINS.iter().flat_map(|(_, words)| sentences::content_words(words)).collect());
+    CODE.is_match(text)
+        || sentences::content_words(text).iter().any(|word| WORDS.contains(word))
+        || !classify(text, "").tags.is_empty()
 }
 
 /// Whether one of the commands runs this program.

@@ -42,7 +42,8 @@ impl Status {
         if let Some(remote) = &self.remote {
             lines.push(fact("remote", plain(remote.describe(self.now).0)));
         }
-        if is_detailed || self.spend.tokens > 0 || self.spend.microdollars > 0 {
+        let has_spent = self.spend.tokens > 0 || self.spend.microdollars > 0;
+        if is_detailed || has_spent || self.spend.unknown_prices.is_some() {
             let unknown =
                 self.spend.unknown_prices.as_ref().map(|unknown| Part::styled(format!("; {unknown}"), WARN));
             lines.push(fact("spent", [self.render_spend()].into_iter().chain(unknown).collect()));

@@ -1,0 +1,89 @@
+//! Detects lessons that are stated in no set phrase: sentences that stand alone and say how something is.
+//!
+//! The scorer decides which of them are worth a review; here only those are left out that cannot be a title.
+
+use knowledge::UnitType;
+
+use super::detection::{Detection, Detections, fits_title, quote_utterance, upper_first};
+use super::session::{Session, Utterance};
+use super::standalone::{WORDS, explains_a_failure, stands_alone, without_lead_in};
+use super::{causes, decisions, rules};
+use crate::sentences::{self, regexes};
+
+regexes! {
+    PREFERENCE = r"(?i)\b(?:should|must|always|never|prefer|don't|do not|only|we want|we need|no need)\b";
+    CHOICE = r"(?i)\b(?:instead of|rather than|in favou?r of|decided|chose|chosen|opted|deliberate(?:ly)?|intentional(?:ly)?|on purpose|by design)\b|, not\b";
+}
+
+/// How sure a statement without a set phrase is, before the scorer has seen it.
+const CONFIDENCE: f64 = 0.5;
+
+/// Detects statements that can stand alone.
+pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
+    for (at, utterance) in session.utterances.iter().enumerate() {
+        if detections.found.iter().any(|known| known.statement == utterance.sentence.text) {
+            continue;
+        }
+        if is_left_to_others(utterance) {
+            continue;
+        }
+        let Some(statement) = standing_alone(utterance) else { continue };
+        let (title, reason) = sentences::split_reason(&statement);
+        let why = reason
+            .map(upper_first)
+            .or_else(|| session.next(at).and_then(|next| sentences::reason_in(&next.sentence)));
+        detections.found.push(Detection {
+            kind: kind_of(&statement, utterance.by_human),
+            // An effect and its cause say more together, if they fit.
+            title: match fits_title(&statement) || title.split_whitespace().count() < *WORDS.start() {
+                true => upper_first(&statement),
+                false => upper_first(title),
+            },
+            statement: utterance.sentence.text.clone(),
+            by_human: utterance.by_human,
+            summary: None,
+            when: None,
+            what_to_do: None,
+            why,
+            rejected: None,
+            shown_by: None,
+            confidence: CONFIDENCE,
+            event: utterance.event,
+            detector: "statements",
+            utterance: Some(at),
+            evidence: vec![quote_utterance(utterance)],
+        });
+    }
+}
+
+/// Whether another detector knows the form of a sentence, and has proposed or rejected it.
+fn is_left_to_others(utterance: &Utterance<'_>) -> bool {
+    let text = utterance.sentence.text.as_str();
+    causes::has_form(text)
+        || utterance.by_human
+            && (rules::is_no_statement(utterance.message)
+                || rules::has_form(text)
+                || decisions::has_form(text))
+}
+
+/// The sentence without its lead-in, if it says something by itself.
+fn standing_alone(utterance: &Utterance<'_>) -> Option<String> {
+    let sentence = &utterance.sentence;
+    if sentence.is_question || sentences::is_hedged(&sentence.text) {
+        return None;
+    }
+    let text = without_lead_in(&sentence.text);
+    stands_alone(text).then(|| text.to_owned())
+}
+
+fn kind_of(statement: &str, by_human: bool) -> UnitType {
+    if explains_a_failure(statement) {
+        UnitType::Bug
+    } else if CHOICE.is_match(statement) {
+        UnitType::Decision
+    } else if by_human && PREFERENCE.is_match(statement) {
+        UnitType::Belief
+    } else {
+        UnitType::Concept
+    }
+}
