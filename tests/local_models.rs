@@ -224,7 +224,8 @@ fn an_answer_that_never_parses_is_a_failed_attempt_that_says_so() {
 #[test]
 fn refusals_and_requests_that_do_not_fit_leave_the_session_to_the_rules() {
     let long = "{\"units\": [{\"title\": \"cut";
-    let cases: [(fn() -> Reply, &str); 5] = [
+    type Case = (fn() -> Reply, &'static str);
+    let cases: [Case; 5] = [
         (|| Reply::Text(String::new(), "content_filter"), "the model declined to read it"),
         (|| Reply::Text("{\"units\": [{\"title\": \"cut".to_owned(), "length"), "its answer was cut off"),
         (

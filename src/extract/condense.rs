@@ -607,7 +607,7 @@ mod tests {
             );
             let input = ToolInput { command: Some(command), ..ToolInput::default() };
             let text = shown("Bash", input, true, "[main 0a1b2c3] Renew the lease");
-            assert!(text.contains(&cause.trim()[..]) && text.contains("The end.\n"), "{text}");
+            assert!(text.contains(cause.trim()) && text.contains("The end.\n"), "{text}");
             assert!(text.contains("→ ok [2]\n") && text.contains("[main 0a1b2c3] Renew the lease"), "{text}");
             assert!(!text.contains("Generated with") && !text.contains("Co-Authored-By"), "{text}");
         }
