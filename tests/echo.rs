@@ -191,11 +191,15 @@ fn recalled_text_is_not_learned_again() {
         let capture = fixture.sandbox.capture(&echoed.path);
         assert!(reason(&capture).contains("(it repeats what was recalled: \""), "{channel:?}: {capture}");
     }
-    // Without recalled text, the model's words are its own and are proposed.
+    // Without recalled text, the model's words are its own: that the unit says the same is found by its meaning.
     let mut own = Transcript::new(&fixture, "44444444-own");
     own.add_prompt("how do I commit this?");
     own.add_answer(&json!({"type": "text", "text": ECHO}));
-    assert!(branch_diff(&fixture, &fixture.sandbox.capture(&own.path)).contains("--lane 3"));
+    let capture = fixture.sandbox.capture(&own.path);
+    assert!(
+        reason(&capture).starts_with("nothing new: known already: always-run-importer-check"),
+        "{capture}"
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_paraphrased_rule_joins_its_unit_and_why_shows_both() {
     let first = sandbox.capture(&write_session(&sandbox, "11111111-first", &["look at the importer", RULE]));
     sandbox.git(&["merge", "-q", "--no-edit", first["branch"].as_str().unwrap()]);
     let restated = "never commit a change to the importer without running `importer-check` first, because the nightly job \
-                 reads the importer unlocked";
+                 reads it unlocked and a record that it rejects stops the invoices of every tenant";
     let second = sandbox.capture(&write_session(&sandbox, "22222222-second", &["look at it", restated]));
     assert_eq!((&second["state"], &second["units"]), (&json!("done"), &json!(1)), "{second}");
     let branch = second["branch"].as_str().unwrap();

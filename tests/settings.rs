@@ -35,7 +35,7 @@ fn a_setting_is_read_and_written_and_comments_stay() {
     assert_eq!(fs::read_to_string(&path).unwrap(), format!("{after}\n[extract]\nbackend = \"heuristic\"\n"));
     let got = sandbox.json(["config", "get", "extract.backend", "--json"]);
     assert_eq!(got["setting"]["value"], "heuristic");
-    assert_eq!(got["setting"]["allowed"], "one of auto, claude-api, claude-p, heuristic");
+    assert_eq!(got["setting"]["allowed"], "one of auto, api, claude-p, heuristic");
     sandbox.ok(["config", "unset", "retrieve.limit"]);
     assert_eq!(sandbox.ok(["config", "get", "retrieve.limit"]), "10\n");
     // Twice is no error.

@@ -218,7 +218,7 @@ fn a_dry_run_changes_nothing() {
     let machine = Machine::new();
     machine.transcript("a", &session("flywheel"));
     let printed = String::from_utf8(machine.run(&["sync", "--dry-run"]).stdout).unwrap();
-    assert!(printed.contains("/home/") && printed.contains("1 of 1 sessions would be queued"), "{printed}");
+    assert!(printed.contains("/home/") && printed.contains("1 of 1 session would be queued"), "{printed}");
     assert!(!machine.sandbox.path().join("state").exists());
     assert_eq!(machine.status()["queue"]["queued"], 0);
 }

@@ -235,7 +235,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
             )
         },
         rule(
-            r"\b(?:reveal|print|repeat|leak|output|recite|dump)\b[^.!?]{0,30}\b(?:your (?:system prompt|hidden prompt|initial instructions|full prompt)|the (?:system prompt|hidden prompt|initial instructions|full prompt)[^.!?]{0,30}\b(?:answers?|repl(?:y|ies)|responses?|messages?|comments?)\b)",
+            r"\b(?:reveal|print|repeat|leak|output|recite|dump)\b[^.!?]{0,30}\b(?:your (?:system prompt|hidden prompt|initial instructions|full prompt)|the (?:hidden prompt|initial instructions|full prompt)\b|the system prompt[^.!?]{0,30}\b(?:answers?|repl(?:y|ies)|responses?|messages?|comments?|word for word|verbatim)\b)",
             PROMPT,
         ),
         action(

@@ -110,9 +110,7 @@ pub(super) fn detect(session: &Session<'_>, detections: &mut Detections) {
             title,
             statement: text.to_owned(),
             by_human: utterance.by_human,
-            summary: symptom
-                .as_ref()
-                .map(|symptom| format!("{}, because {}", symptom.describe(), lower_first(&cause))),
+            summary: symptom.as_ref().map(|symptom| symptom.describe()),
             when: symptom.map(|symptom| symptom.describe_condition()),
             what_to_do: fix.map(|fix| upper_first(&fix.what)),
             why: Some(upper_first(&cause)).filter(|_| !is_title),

@@ -9,7 +9,7 @@ use crate::sentences;
 
 const TITLE_CHARS_MAX: usize = 120;
 const EXCERPT_CHARS_MAX: usize = 240;
-const QUOTES_MAX: usize = 3;
+const QUOTES_MAX: usize = 2;
 /// How many words the sentences around a statement must add to be quoted.
 const CONTEXT_WORDS_MIN: usize = 4;
 
@@ -92,7 +92,13 @@ impl Detection {
     /// One sentence beside the title: the summary, the reason or the context. Nothing of it is in the title.
     fn description(&self, title: &str, context: Option<&str>) -> String {
         let of_title = canonical(title);
-        let adds = |text: &&str| !of_title.contains(&canonical(text)) && !canonical(text).contains(&of_title);
+        let words = |text: &str| text.split_whitespace().count();
+        // A title that was cut is repeated, with what was cut.
+        let adds = |text: &&str| {
+            let text = canonical(text);
+            !of_title.contains(&text)
+                && (!text.contains(&of_title) || words(&text) >= words(&of_title) + CONTEXT_WORDS_MIN)
+        };
         let why = self.why.as_deref().map(first_line);
         let Some(sentence) = self.summary.as_deref().or(why).filter(adds).or(context.filter(adds)) else {
             return String::new();
