@@ -3,8 +3,7 @@
 /// Limits the C library to two arenas and makes it return blocks of 128 KiB and more to the system.
 ///
 /// By default it creates up to 8 arenas per core, and it raises its threshold for blocks that are returned to 32 MB, so
-/// that an unloaded model stays in the heap: an idle server then keeps 210 MB after it has unloaded the model, and 118 MB
-/// with these settings. A question takes as long.
+/// that what an answer or a rebuild of the index needed stays in the heap of an idle server.
 pub(crate) fn configure() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
