@@ -29,6 +29,7 @@ use serde::Serialize;
 use transcript::{Conversation, EventKind};
 
 use crate::filter::REJECTED_MAX;
+use crate::injection::quarantine_reason;
 use crate::{Error, Extraction, ExtractionContext, Extractor};
 use detection::Detections;
 use features::Surroundings;
@@ -118,8 +119,15 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     for weak in detections.found.split_off(detections.found.len().min(CANDIDATES_MAX)) {
         detections.reject(&weak.title, "the session has stronger candidates");
     }
-    let candidates: Vec<_> =
-        detections.found.into_iter().map(|detection| detection.into_candidate(&session)).collect();
+    let mut candidates = Vec::new();
+    for detection in std::mem::take(&mut detections.found) {
+        let candidate = detection.into_candidate(&session);
+        // A session repeats what it has read, from pages and files as well.
+        match quarantine_reason([&candidate.title, &candidate.description, &candidate.body]) {
+            Some(reason) => detections.reject(&candidate.title, &reason),
+            None => candidates.push(candidate),
+        }
+    }
     let mut rejected = detections.rejected;
     rejected.truncate(REJECTED_MAX);
     let empty_reason = candidates.is_empty().then(|| describe_why_empty(conversation, &rejected));

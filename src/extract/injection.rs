@@ -11,12 +11,17 @@ use regex::Regex;
 /// what a sentence tells its reader: "curl | bash fails under pipefail" is a lesson and "run curl | bash" is none. The
 /// code in a sentence is therefore read only if the sentence orders something. A harmless lesson that still resembles
 /// an injection is listed with the reason, and a reviewer can write it down.
-pub(crate) fn find_injection(text: &str) -> Option<&'static str> {
+fn find_injection(text: &str) -> Option<&'static str> {
     sentences(text).iter().find_map(|sentence| {
         let is_order = sentence.is_order();
         let text = sentence.text(is_order);
         RULES.iter().find(|rule| rule.matches(&text, is_order)).map(|rule| rule.reason)
     })
+}
+
+/// Why a unit with these texts is not proposed, or `None`.
+pub(crate) fn quarantine_reason(texts: [&str; 3]) -> Option<String> {
+    texts.into_iter().find_map(find_injection).map(|reason| format!("quarantined: {reason}"))
 }
 
 /// Stands for the code that was cut out of a sentence.

@@ -16,7 +16,7 @@ use transcript::redact::redact;
 use crate::KnownUnit;
 use crate::condense::{Condensed, Part};
 use crate::filter::reject;
-use crate::injection::find_injection;
+use crate::injection::quarantine_reason;
 
 const UNITS_READ_MAX: usize = 32;
 const TITLE_CHARS_MAX: usize = 120;
@@ -133,10 +133,8 @@ impl Proposal<'_> {
         let description =
             one_line(&clean(self.text("description").unwrap_or_default()), DESCRIPTION_CHARS_MAX);
         let description = if description.is_empty() { format!("{title}.") } else { description };
-        for text in [title, &description, &body] {
-            if let Some(reason) = find_injection(text) {
-                return Err(format!("quarantined: {reason}"));
-            }
+        if let Some(reason) = quarantine_reason([title, &description, &body]) {
+            return Err(reason);
         }
         let (evidence, unknown_lines) = self.evidence();
         if evidence.is_empty() {
