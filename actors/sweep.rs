@@ -138,6 +138,8 @@ pub struct SweepOutcome {
     pub skipped: BTreeMap<SkipReason, u64>,
     #[serde(skip)]
     skipped_for_good: Vec<(TranscriptStamp, String)>,
+    #[serde(skip)]
+    grown: Vec<TranscriptStamp>,
 }
 
 /// The report of the last sweep, for `nugget status`.
@@ -206,6 +208,11 @@ pub fn plan(
         let skip = match skip_reason(settings, known, &stamp, since, is_automatic, now) {
             Some(skip) => skip,
             None if !has_room => SkipReason::Later,
+            None if has_nothing_new(known, &stamp) => {
+                opened += 1;
+                swept.grown.push(seen(&stamp));
+                SkipReason::Unchanged
+            }
             None => {
                 opened += 1;
                 match open(settings, stamp) {
@@ -234,6 +241,7 @@ fn carry_out(
     now: Timestamp,
 ) -> Result<SweepOutcome, queue::Error> {
     queue.skip_transcripts(&swept.skipped_for_good)?;
+    queue.note_growth(&swept.grown)?;
     // The cap does not count what a person asks for by a command.
     let origin = if scope == SweepScope::Automatic { ORIGIN_SWEEP } else { "command" };
     let found: Vec<(Announcement, TranscriptStamp)> = swept
@@ -299,7 +307,7 @@ fn skip_reason(
             None if reason == OWN => return Some(SkipReason::Own),
             None => return Some(SkipReason::Empty),
         },
-        TranscriptStatus::Forgotten | TranscriptStatus::New => {}
+        TranscriptStatus::Forgotten | TranscriptStatus::New | TranscriptStatus::Grown(_) => {}
     }
     let is_in_scope = match is_automatic {
         true => is_since(stamp.modified_ms, since, now),
@@ -321,6 +329,16 @@ fn is_since(modified_ms: i64, beginning: Timestamp, now: Timestamp) -> bool {
     let is_from_last_day =
         || u128::from(now.as_millisecond().abs_diff(modified_ms)) < queue::SWEEP_CAP_SPAN.as_millis();
     modified_ms >= beginning.as_millisecond() || (beginning > now && is_from_last_day())
+}
+
+/// Whether a transcript that a capture has read has grown by nothing that a capture would read.
+fn has_nothing_new(known: &KnownTranscripts, stamp: &FileStamp) -> bool {
+    match known.status(stamp.session_id(), &seen(stamp)) {
+        TranscriptStatus::Grown(read) => {
+            transcript::has_only_bookkeeping_after(&stamp.path, read).unwrap_or(false)
+        }
+        _ => false,
+    }
 }
 
 /// Opens a transcript: a candidate, or why it is skipped and what to record about that.

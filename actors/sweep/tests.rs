@@ -111,6 +111,31 @@ fn a_session_that_was_written_to_is_found_again() {
 }
 
 #[test]
+fn lines_that_the_client_writes_after_its_hooks_are_no_reason_to_capture_again() {
+    let mut fixture = fixture();
+    let path = fixture.transcript("a", "/w", 60);
+    fixture.sweep();
+    fixture.work();
+    let text = fs::read_to_string(&path).unwrap();
+    let bookkeeping = "{\"type\":\"file-history-snapshot\"}\n{\"type\":\"cost-state\",\"sessionId\":\"a\"}\n";
+    let grown = text.clone() + bookkeeping;
+    fixture.write(&path, &grown, 20);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 1)]);
+    fixture.now += SignedDuration::from_hours(1);
+    assert_eq!(skipped(&fixture.sweep()), [(SkipReason::Unchanged, 1)]);
+    let asked = r#"{"type":"user","uuid":"b","message":{"role":"user","content":"again"}}"#;
+    fixture.write(&path, &format!("{grown}{asked}\n"), 20);
+    assert_eq!(sessions(&fixture.sweep()), ["a"], "a conversation that goes on");
+    fixture.work();
+    fixture.write(
+        &path,
+        &format!("{}{bookkeeping}", text.replace("hello", "a longer word, in another line\\n").repeat(3)),
+        20,
+    );
+    assert_eq!(sessions(&fixture.sweep()), ["a"], "written anew: what was read did not end here");
+}
+
+#[test]
 fn the_cap_limits_automatic_sweeps_newest_first() {
     let mut fixture = fixture();
     for i in 0..1000 {

@@ -43,6 +43,8 @@ pub enum TranscriptStatus {
     New,
     /// A capture has read it, and it has not changed.
     Read,
+    /// A capture has read this many bytes of it, and it is longer now.
+    Grown(u64),
     /// A capture has read it, it has not changed, and the capture's record was deleted.
     Forgotten,
     /// A capture of it has not ended.
@@ -94,7 +96,14 @@ impl KnownTranscripts {
             return TranscriptStatus::Dead;
         }
         match row.filter(|row| (row.size, row.modified_ms) == (stamp.size, stamp.modified_ms)) {
-            None => TranscriptStatus::New,
+            None => match row {
+                Some(Row { size, skip_reason: None, capture: Some(outcome), .. })
+                    if *size < stamp.size && outcome.as_deref() != Some("dead") =>
+                {
+                    TranscriptStatus::Grown(*size)
+                }
+                _ => TranscriptStatus::New,
+            },
             Some(Row { skip_reason: Some(reason), .. }) => TranscriptStatus::Skipped(reason.clone()),
             Some(Row { capture: None, .. }) => TranscriptStatus::Forgotten,
             Some(Row { capture: Some(outcome), .. }) if outcome.as_deref() == Some("dead") => {
@@ -204,6 +213,31 @@ impl Queue {
         for batch in skipped.chunks(BATCH) {
             self.write(|transaction| {
                 batch.iter().try_for_each(|(stamp, reason)| store(transaction, stamp, None, Some(reason)))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Records that transcripts which a capture has read have grown by nothing that it would read.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn note_growth(&self, grown: &[TranscriptStamp]) -> Result<(), Error> {
+        for batch in grown.chunks(BATCH) {
+            self.write(|transaction| {
+                batch.iter().try_for_each(|stamp| {
+                    transaction
+                        .prepare_cached(
+                            "UPDATE seen SET size = ?2, modified_ms = ?3
+                             WHERE transcript = ?1 AND size < ?2 AND capture_id IS NOT NULL",
+                        )?
+                        .execute(params![
+                            stamp.transcript.to_string_lossy(),
+                            stamp.size as i64,
+                            stamp.modified_ms
+                        ])?;
+                    Ok(())
+                })
             })?;
         }
         Ok(())
@@ -334,7 +368,7 @@ mod tests {
         test.read("a", 1);
         assert_eq!(test.record("a", 1), TranscriptStatus::Read);
         assert_eq!(test.add_all(&["a"], None), [None]);
-        assert_eq!(test.record("a", 2), TranscriptStatus::New);
+        assert_eq!(test.record("a", 2), TranscriptStatus::Grown(1));
         test.queue.forget(id, test.now).unwrap();
         assert_eq!(test.record("a", 1), TranscriptStatus::Forgotten);
     }

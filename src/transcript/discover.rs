@@ -4,11 +4,11 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
-use std::io::{self, BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::json_scan;
+use crate::{json_scan, line};
 
 /// The most transcripts that [`discover`] lists. Far above what a client keeps; a folder with more is a
 /// mistake, and its first ones are as good as any.
@@ -123,6 +123,33 @@ pub fn read_head(path: &Path) -> io::Result<Head> {
         }
     }
     Ok(head)
+}
+
+/// Whether everything after this many bytes is whole lines that no conversation is read from. After its hooks
+/// for a session's end the client writes such lines, with the session's cost for example.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn has_only_bookkeeping_after(path: &Path, bytes: u64) -> io::Result<bool> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    let (Some(before), true) = (bytes.checked_sub(1), size.saturating_sub(bytes) < HEAD_BYTES_MAX) else {
+        return Ok(false);
+    };
+    file.seek(SeekFrom::Start(before))?;
+    let mut lines = BufReader::new(file).split(b'\n');
+    // What was read must have ended with a whole line.
+    if lines.next().transpose()?.is_none_or(|line| !line.is_empty()) {
+        return Ok(false);
+    }
+    for line in lines {
+        let line = line?;
+        let kind = json_scan::value_of(&line, "type").and_then(json_scan::text);
+        if kind.is_none_or(|kind| line::CONVERSATION_KINDS.contains(&kind.as_str())) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 #[cfg(test)]

@@ -35,7 +35,9 @@ pub use clean::clean;
 pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
 };
-pub use discover::{FOUND_MAX, FileStamp, Head, client_folder, discover, read_head};
+pub use discover::{
+    FOUND_MAX, FileStamp, Head, client_folder, discover, has_only_bookkeeping_after, read_head,
+};
 pub use exclude::Exclude;
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 
