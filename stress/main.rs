@@ -17,6 +17,7 @@ mod invariants;
 mod mcp;
 mod readers;
 mod sandbox;
+mod sde;
 mod storm;
 mod timing;
 // The test servers are shared with tests/; not all of their helpers are used here.
@@ -51,6 +52,7 @@ Examples:
   cargo test --release --test stress -- bench search --units 10000
   cargo test --test stress -- bench precision --questions
   cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
+  cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
 Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";
@@ -102,6 +104,8 @@ enum Command {
         #[command(subcommand)]
         extraction: extraction::Extraction,
     },
+    /// Ask for decisions that were made in earlier conversations, by the tasks of sde-bench
+    Sde(sde::SdeArgs),
     /// Run the real Claude Code client with nugget against a scripted API
     Client(client::ClientArgs),
     /// Check what `serve` writes against the MCP schema and conformance suite; needs npm packages
@@ -163,6 +167,7 @@ fn main() -> ExitCode {
         Command::Benchmarks(args) => ("benchmarks", benchmarks::run(&args, &common, seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
+        Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Insert { path } => ("insert", hooks::insert(&path)),
         Command::Pass { what, path } => {
             ("pass", bench::transcript::run_pass(&what, &path).map(|()| serde_json::Value::Null))
