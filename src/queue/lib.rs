@@ -52,6 +52,7 @@ pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
 pub use pauses::Pause;
 pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit};
 pub use rows::{Added, announce};
+pub use schema::{BusyTimeout, open_database, set_up as set_up_connection};
 pub use session_summary::{RecentBranch, SessionSummary, read_session_summary};
 pub use spend::{BUDGET_SPAN, Budget, CallCost, ModelCall, Reservation};
 pub use spool::Spool;

@@ -64,6 +64,14 @@ impl FileLocks {
         try_lock(&self.standby)
     }
 
+    /// Takes the drain lock; `None` if another process holds it.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or locked.
+    pub fn try_drain_lock(&self) -> Result<Option<LockGuard>, Error> {
+        try_lock(&self.drain)
+    }
+
     /// Checks that the lock files, where they exist, can be opened. Locks nothing: a process that finds the
     /// standby lock taken leaves its work to the holder.
     ///

@@ -165,10 +165,11 @@ CREATE TABLE reports (
 ";
 
 /// How long a connection waits for another writer.
-#[derive(Clone, Copy)]
-pub(crate) enum BusyTimeout {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusyTimeout {
     /// A hook has about 1.5 s in all, and a spool to fall back on.
     Hook,
+    /// Any other process.
     Worker,
 }
 
@@ -181,8 +182,17 @@ impl BusyTimeout {
     }
 }
 
-/// Opens the database, and creates or migrates its tables.
+/// Opens the queue's database, and creates or migrates its tables.
 pub(crate) fn open(path: &Path, timeout: BusyTimeout) -> Result<Connection, Error> {
+    open_database(path, timeout, &MIGRATIONS)
+}
+
+/// Opens a database of the state folder as every one is opened: mode 0600, write-ahead log, deleted content
+/// overwritten. Creates or migrates its tables: each migration is from the previous version, the first creates them.
+///
+/// # Errors
+/// [`Error::Open`], or [`Error::Newer`] when a later version wrote the file.
+pub fn open_database(path: &Path, timeout: BusyTimeout, migrations: &[&str]) -> Result<Connection, Error> {
     let failed = |source| Error::Open { path: path.to_owned(), source };
     // SQLite gives its other files the mode of this one.
     if !path.exists() {
@@ -196,16 +206,20 @@ pub(crate) fn open(path: &Path, timeout: BusyTimeout) -> Result<Connection, Erro
     let mut connection = Connection::open(path).map_err(failed)?;
     set_up(&connection, timeout).map_err(failed)?;
     let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(failed)?;
-    let current = MIGRATIONS.len() as i64;
+    let current = migrations.len() as i64;
     match version {
         version if version == current => {}
-        0.. if version < current => migrate(&mut connection).map_err(failed)?,
+        0.. if version < current => migrate(&mut connection, migrations).map_err(failed)?,
         other => return Err(Error::Newer { path: path.to_owned(), version: other }),
     }
     Ok(connection)
 }
 
-pub(crate) fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result<()> {
+/// Sets up a connection to a database that [`open_database`] has created.
+///
+/// # Errors
+/// When the database cannot be used.
+pub fn set_up(connection: &Connection, timeout: BusyTimeout) -> rusqlite::Result<()> {
     wait_with_jitter(connection, timeout)?;
     // NORMAL: a power failure may lose the last rows, never the file; the sweep finds their sessions
     // again. A killed process loses nothing.
@@ -256,11 +270,11 @@ pub(crate) fn is_current(connection: &Connection) -> rusqlite::Result<bool> {
     Ok(version == MIGRATIONS.len() as i64)
 }
 
-fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+fn migrate(connection: &mut Connection, migrations: &[&str]) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     // Another process may have migrated while this one waited for the lock.
     let version: u32 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    for (number, migration) in (1..).zip(MIGRATIONS).skip(version as usize) {
+    for (number, migration) in (1..).zip(migrations).skip(version as usize) {
         transaction.execute_batch(migration)?;
         transaction.pragma_update(None, "user_version", number)?;
     }

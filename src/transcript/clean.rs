@@ -27,7 +27,7 @@ fn after_private(text: &str) -> &str {
 }
 
 /// Cleans a text and shortens it to about `bytes_max` bytes: the first two thirds and the last third.
-pub(crate) fn clean_and_cut(text: &str, bytes_max: usize) -> String {
+pub fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max + 2 * MARGIN_BYTES {
         return head_and_tail(&clean(text), bytes_max);
     }

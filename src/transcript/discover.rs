@@ -49,6 +49,16 @@ impl FileStamp {
 /// symbolic links and names that are not UTF-8, which no client writes. A folder that cannot be read
 /// lists nothing.
 pub fn discover(client_folder: &Path) -> Vec<FileStamp> {
+    list(client_folder, false)
+}
+
+/// Lists what [`discover`] does, and the transcripts of subagents: `agent-*.jsonl` beside a session's, and
+/// `<session>/subagents/agent-*.jsonl`.
+pub fn discover_with_subagents(client_folder: &Path) -> Vec<FileStamp> {
+    list(client_folder, true)
+}
+
+fn list(client_folder: &Path, with_subagents: bool) -> Vec<FileStamp> {
     let mut found = Vec::new();
     // The path to the projects may contain links, as people keep settings elsewhere; below it, none.
     let Ok(projects) = fs::canonicalize(client_folder.join("projects")) else { return found };
@@ -57,17 +67,16 @@ pub fn discover(client_folder: &Path) -> Vec<FileStamp> {
             continue;
         }
         for entry in entries(&project.path()) {
-            let path = entry.path();
-            let is_session = path.to_str().is_some()
-                && path.extension() == Some(OsStr::new("jsonl"))
-                && path.file_stem().and_then(OsStr::to_str).is_some_and(|stem| !stem.starts_with("agent-"));
-            if !is_session {
-                continue;
+            if with_subagents && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                for agent in entries(&entry.path().join("subagents")) {
+                    if stem(&agent.path()).is_some_and(|stem| stem.starts_with("agent-")) {
+                        found.extend(stamp(&agent));
+                    }
+                }
             }
-            // Of the entry itself, not of a link's target. A file may be deleted in the meantime.
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.is_file() {
-                found.push(FileStamp::from_metadata(path, &metadata));
+            let path = entry.path();
+            if stem(&path).is_some_and(|stem| with_subagents || !stem.starts_with("agent-")) {
+                found.extend(stamp(&entry));
             }
             if found.len() >= FOUND_MAX {
                 return found;
@@ -75,6 +84,18 @@ pub fn discover(client_folder: &Path) -> Vec<FileStamp> {
         }
     }
     found
+}
+
+/// The stem of a transcript's name; `None` if the name is another's.
+fn stem(path: &Path) -> Option<&str> {
+    path.to_str()?;
+    (path.extension() == Some(OsStr::new("jsonl"))).then(|| path.file_stem()?.to_str()).flatten()
+}
+
+/// The stamp of the entry itself, not of a link's target; `None` if it is no file or was deleted meanwhile.
+fn stamp(entry: &fs::DirEntry) -> Option<FileStamp> {
+    let metadata = entry.metadata().ok()?;
+    metadata.is_file().then(|| FileStamp::from_metadata(entry.path(), &metadata))
 }
 
 fn entries(folder: &Path) -> impl Iterator<Item = fs::DirEntry> {
@@ -94,6 +115,8 @@ pub struct Head {
     pub cwd: Option<PathBuf>,
     /// Whether a person or a model said anything; also true if the head is too short to tell.
     pub has_conversation: bool,
+    /// The session that the first line with one names: of a subagent's transcript, the session that called it.
+    pub session_id: Option<String>,
 }
 
 /// Reads the head of a transcript. The name of the project's folder does not tell where a session ran,
@@ -120,6 +143,10 @@ pub fn read_head(path: &Path) -> io::Result<Head> {
         if head.cwd.is_none() {
             let cwd = json_scan::value_of(&line, "cwd").and_then(json_scan::text);
             head.cwd = cwd.filter(|cwd| !cwd.is_empty()).map(PathBuf::from);
+        }
+        if head.session_id.is_none() {
+            let session = json_scan::value_of(&line, "sessionId").and_then(json_scan::text);
+            head.session_id = session.filter(|session| !session.is_empty());
         }
     }
     Ok(head)
@@ -205,7 +232,7 @@ mod tests {
         let path = folder.path().join("t.jsonl");
         let check = |text: &str, cwd: Option<&str>, has_conversation: bool| {
             fs::write(&path, text).unwrap();
-            let expected = Head { cwd: cwd.map(PathBuf::from), has_conversation };
+            let expected = Head { cwd: cwd.map(PathBuf::from), has_conversation, session_id: None };
             assert_eq!(read_head(&path).unwrap(), expected, "{}", &text[..text.len().min(200)]);
         };
         let user = r#"{"type":"user","uuid":"u","cwd":"/a/b","message":{"cwd":"/no"}}"#;

@@ -76,13 +76,13 @@ impl Ignore {
     }
 
     /// Whether a command names a covered file.
-    pub(crate) fn is_named_in(&self, command: &str) -> bool {
+    pub fn is_named_in(&self, command: &str) -> bool {
         let ends = |c: char| c.is_whitespace() || "\"'`<>|;&()=,".contains(c);
         self.files.is_some() && command.split(ends).any(|word| !word.is_empty() && self.covers(word))
     }
 
     /// A tool's output without the lines that a search found in a covered file; `None` if there are none.
-    pub(crate) fn without_matches_in_covered(&self, output: &str) -> Option<String> {
+    pub fn without_matches_in_covered(&self, output: &str) -> Option<String> {
         self.files.as_ref()?;
         let is_found = |line: &&str| {
             line.split_once([':', '-']).is_some_and(|(file, _)| !file.is_empty() && self.covers(file))

@@ -8,7 +8,8 @@ use memchr::memchr2;
 
 /// The entries of an object: each key as written between its quotes, and the bytes of its value.
 /// Ends at the first thing that is not JSON; parsing the line tells why.
-pub(crate) struct Entries<'a> {
+#[derive(Clone, Debug)]
+pub struct Entries<'a> {
     bytes: &'a [u8],
     at: usize,
     is_ended: bool,
@@ -16,7 +17,7 @@ pub(crate) struct Entries<'a> {
 
 impl<'a> Entries<'a> {
     /// `None` if the bytes do not begin an object.
-    pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let at = skip_space(bytes, 0);
         (bytes.get(at) == Some(&b'{')).then_some(Self { bytes, at: at + 1, is_ended: false })
     }
@@ -54,12 +55,12 @@ impl<'a> Iterator for Entries<'a> {
 }
 
 /// The bytes of the value under a top-level key.
-pub(crate) fn value_of<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub fn value_of<'a>(object: &'a [u8], name: &str) -> Option<&'a [u8]> {
     Entries::new(object)?.find(|(key, _)| is_key(key, name)).map(|(_, value)| value)
 }
 
 /// The text of a JSON string, if the bytes are one.
-pub(crate) fn text(value: &[u8]) -> Option<String> {
+pub fn text(value: &[u8]) -> Option<String> {
     (value.first() == Some(&b'"')).then(|| serde_json::from_slice(value).ok()).flatten()
 }
 

@@ -24,21 +24,23 @@ mod conversation;
 mod discover;
 mod exclude;
 mod ignore;
-mod json_scan;
+pub mod json_scan;
 mod line;
 mod question;
 mod reader;
 pub mod redact;
 
 pub use self::ignore::Ignore;
-pub use clean::clean;
+pub use clean::{clean, clean_and_cut};
 pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
 };
 pub use discover::{
-    FOUND_MAX, FileStamp, Head, client_folder, discover, has_only_bookkeeping_after, read_head,
+    FOUND_MAX, FileStamp, Head, client_folder, discover, discover_with_subagents, has_only_bookkeeping_after,
+    read_head,
 };
 pub use exclude::Exclude;
+pub use line::{is_own_call, nonhuman_kind, typed_text};
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 
 #[cfg(test)]

@@ -280,7 +280,7 @@ impl LineReader {
         if let Some(words) = command_words(start).filter(|_| nonhuman_origin(line).is_none()) {
             return human_content(&words);
         }
-        if let Some(kind) = nonhuman_kind(line, start) {
+        if let Some(kind) = kind_unless_human(line, start) {
             return LineContent::empty(skipped(kind));
         }
         human_content(&text)
@@ -318,7 +318,7 @@ impl LineReader {
         if text.trim_start().starts_with(NOTIFICATION) {
             return self.read_notification(&text);
         }
-        if !is_typed || flag(line.is_meta) || nonhuman_kind(line, text.trim_start()).is_some() {
+        if !is_typed || flag(line.is_meta) || kind_unless_human(line, text.trim_start()).is_some() {
             return LineContent::empty(skipped("attachment/queued_command"));
         }
         human_content(&text)
@@ -439,7 +439,7 @@ impl LineReader {
                 .map(|text| clean::clean_and_cut(&text, bytes_max))
         };
         let command = field("command", COMMAND_BYTES_MAX);
-        if is_own(&name, command.as_deref()) {
+        if is_own_call(&name, command.as_deref()) {
             self.own_calls.insert(id.into_owned());
             read.if_empty = LineOutcome::Own;
             return;
@@ -514,6 +514,16 @@ impl LineContent {
 }
 
 fn human_content(text: &str) -> LineContent {
+    let text = typed_text(text);
+    if text.is_empty() {
+        LineContent::empty(skipped("user/empty"))
+    } else {
+        LineContent::one(EventKind::Human { text })
+    }
+}
+
+/// A person's words, cleaned, without what an editor added to them.
+pub fn typed_text(text: &str) -> String {
     let mut text = Cow::Borrowed(text);
     // What an editor adds to a person's words: the open file, the selected lines.
     for element in ["ide_opened_file", "ide_selection", "ide_diagnostics"] {
@@ -521,12 +531,20 @@ fn human_content(text: &str) -> LineContent {
             text = Cow::Owned(clean::without_element(&text, element, Unclosed::Keep));
         }
     }
-    let text = clean::clean(&text);
-    if text.is_empty() {
-        LineContent::empty(skipped("user/empty"))
-    } else {
-        LineContent::one(EventKind::Human { text })
+    clean::clean(&text)
+}
+
+/// The kind of a `user` line with this text, if it was not written by a person.
+pub fn nonhuman_kind(line: &[u8], text: &str) -> Option<&'static str> {
+    let start = text.trim_start();
+    let line = serde_json::from_slice(line).ok()?;
+    if start.starts_with("<bash-") {
+        return Some("user/command");
     }
+    if command_words(start).is_some() {
+        return nonhuman_origin(&line);
+    }
+    kind_unless_human(&line, start)
 }
 
 /// What a person typed after the name of a slash command, with the name; `None` if nothing.
@@ -537,7 +555,7 @@ fn command_words(start: &str) -> Option<String> {
 }
 
 /// The kind under which the line is counted, if it was not written by a person.
-fn nonhuman_kind(line: &Line<'_>, start: &str) -> Option<&'static str> {
+fn kind_unless_human(line: &Line<'_>, start: &str) -> Option<&'static str> {
     const ELEMENTS: [(&str, &str); 7] = [
         ("<command-name>", "user/command"),
         ("<command-message>", "user/command"),
@@ -593,7 +611,7 @@ fn read_hook(line: &Line<'_>) -> LineContent {
 }
 
 /// Whether a call asks nugget: its tool, whatever the server is called, or its command line.
-fn is_own(name: &str, command: Option<&str>) -> bool {
+pub fn is_own_call(name: &str, command: Option<&str>) -> bool {
     let is_tool =
         name.starts_with("mcp__") && name.ends_with("__get_relevant_context") && name.contains("nugget");
     is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))

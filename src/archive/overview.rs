@@ -1,0 +1,380 @@
+//! What a project was about lately, and figures over the whole archive.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use knowledge::text::one_line;
+use rusqlite::{Connection, Row, params, params_from_iter};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::filter::{Conditions, Filter};
+use crate::record::MessageKind;
+use crate::sessions::{COLUMNS, Session, Tokens, add_tokens, read_message, read_session, read_usage};
+use crate::store::{Archive, Texts};
+
+const LIST_MAX: usize = 20;
+const EXCERPT_CHARS: usize = 300;
+/// How many of a session's last messages tell whether it was finished.
+const TOOLS_MAX: usize = 40;
+
+/// What a project was about lately.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ProjectContext {
+    /// The project's key; empty if there is no session of it.
+    pub project: String,
+    /// Its last sessions, the newest first.
+    pub sessions: Vec<Session>,
+    /// The files that most sessions changed.
+    pub files: Vec<FileCount>,
+    /// Sessions that ended without an answer to the last prompt, or with a question or a failure.
+    pub open_threads: Vec<Thread>,
+    /// Prompts and answers in which something was decided, the newest first.
+    pub decisions: Vec<Excerpt>,
+}
+
+/// How often a file was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileCount {
+    /// The file.
+    pub path: String,
+    /// By how many sessions.
+    pub sessions: u64,
+    /// How many times in all, as far as known.
+    pub times: u64,
+}
+
+/// A session that was not finished.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Thread {
+    /// The session.
+    pub session: String,
+    /// When it ended.
+    pub at: Option<Timestamp>,
+    /// Why it looks unfinished.
+    pub why: String,
+    /// The last words.
+    pub text: String,
+}
+
+/// A part of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Excerpt {
+    /// The session.
+    pub session: String,
+    /// The message's number in this archive.
+    pub message: i64,
+    /// When it was written.
+    pub at: Option<Timestamp>,
+    /// The words.
+    pub text: String,
+}
+
+/// Figures over sessions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Stats {
+    /// Sessions, without those of subagents.
+    pub sessions: u64,
+    /// Sessions of subagents.
+    pub subagents: u64,
+    /// Messages, each counted once.
+    pub messages: u64,
+    /// Messages by who is counted as the author.
+    pub by_role: BTreeMap<String, u64>,
+    /// Calls of tools.
+    pub tool_uses: u64,
+    /// Files that were changed.
+    pub files: u64,
+    /// Tokens of all calls of models.
+    pub tokens: Tokens,
+    /// What they cost by the price list, in millionths of a dollar.
+    pub cost_microdollars: u64,
+    /// By model, the most expensive first.
+    pub models: Vec<ModelStats>,
+    /// By tool, the most called first.
+    pub tools: Vec<ToolStats>,
+    /// The files that most sessions changed.
+    pub top_files: Vec<FileCount>,
+    /// By day in UTC, or in the time zone that was asked for, the oldest first. Days without a message are left out.
+    pub days: Vec<DayStats>,
+    /// The time of the first and of the last message.
+    pub span: Option<(Timestamp, Timestamp)>,
+}
+
+/// The calls of one model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ModelStats {
+    /// The model.
+    pub model: String,
+    /// Its calls.
+    pub requests: u64,
+    /// Their tokens.
+    pub tokens: Tokens,
+    /// What they cost by the price list, in millionths of a dollar.
+    pub cost_microdollars: u64,
+}
+
+/// The calls of one tool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ToolStats {
+    /// The tool.
+    pub tool: String,
+    /// Its calls.
+    pub uses: u64,
+    /// Those that failed or were refused.
+    pub errors: u64,
+}
+
+/// One day.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DayStats {
+    /// The day as `2026-11-22`.
+    pub day: String,
+    /// Sessions with a message on it.
+    pub sessions: u64,
+    /// Messages.
+    pub messages: u64,
+}
+
+impl Archive {
+    /// What a project was about since a time.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn context(&self, project: &str, since: Option<Timestamp>) -> Result<ProjectContext, Error> {
+        let connection = self.connection()?;
+        let filter = Filter { project: Some(project.to_owned()), since, ..Filter::default() };
+        let mut conditions = filter.of_sessions();
+        conditions.add_plain("s.parent IS NULL");
+        let sql = format!(
+            "SELECT {COLUMNS} FROM sessions s WHERE {} ORDER BY s.ended_ms DESC, s.id DESC LIMIT {LIST_MAX}",
+            conditions.sql()
+        );
+        let mut sessions: Vec<Session> = connection
+            .prepare(&sql)?
+            .query_map(params_from_iter(&conditions.params), read_session)?
+            .collect::<Result<_, _>>()?;
+        sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
+        let mut open_threads = Vec::new();
+        for session in &sessions {
+            open_threads.extend(open_thread(&connection, session)?);
+        }
+        Ok(ProjectContext {
+            project: sessions.first().map(|session| session.project.clone()).unwrap_or_default(),
+            files: top_files(&connection, &filter.of_sessions())?,
+            decisions: decisions(&connection, &filter)?,
+            open_threads,
+            sessions,
+        })
+    }
+
+    /// Figures over the sessions that the filter lets through. Days begin at midnight of the time zone.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn stats(&self, filter: &Filter, zone: &TimeZone) -> Result<Stats, Error> {
+        let connection = self.connection()?;
+        let conditions = filter.of_sessions();
+        let (condition, params) = (conditions.sql(), || params_from_iter(&conditions.params));
+        let mut stats = Stats::default();
+        let sql = format!(
+            "SELECT count(*) FILTER (WHERE s.parent IS NULL), count(s.parent), min(s.started_ms), max(s.ended_ms)
+            FROM sessions s WHERE {condition}"
+        );
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        let (all, subagents, first, last): (_, _, Option<i64>, Option<i64>) =
+            connection.query_row(&sql, params(), read)?;
+        (stats.sessions, stats.subagents) = (all, subagents);
+        stats.span = first.zip(last).and_then(|(first, last)| {
+            Some((Timestamp::from_millisecond(first).ok()?, Timestamp::from_millisecond(last).ok()?))
+        });
+        let sql = format!(
+            "SELECT m.kind, count(*) FROM messages_meta m JOIN sessions s ON s.id = m.session
+            WHERE {condition} GROUP BY m.kind"
+        );
+        for row in connection.prepare(&sql)?.query_map(params(), |row| Ok((row.get(0)?, row.get(1)?)))? {
+            let (kind, count): (i64, u64) = row?;
+            *stats.by_role.entry(MessageKind::from_number(kind).role().as_str().to_owned()).or_default() +=
+                count;
+            stats.messages += count;
+        }
+        let sql = format!(
+            "SELECT n.name, count(*), sum(t.is_error) FROM tool_uses t JOIN sessions s ON s.id = t.session
+            JOIN names n ON n.id = t.name WHERE {condition} GROUP BY t.name ORDER BY 2 DESC, 1"
+        );
+        let read =
+            |row: &Row<'_>| Ok(ToolStats { tool: row.get(0)?, uses: row.get(1)?, errors: row.get(2)? });
+        stats.tools = connection.prepare(&sql)?.query_map(params(), read)?.collect::<Result<_, _>>()?;
+        stats.tool_uses = stats.tools.iter().map(|tool| tool.uses).sum();
+        stats.tools.truncate(TOOLS_MAX);
+        let sql = format!(
+            "SELECT count(DISTINCT f.file) FROM file_modifications f JOIN sessions s ON s.id = f.session
+            WHERE {condition}"
+        );
+        stats.files = connection.query_row(&sql, params(), |row| row.get(0))?;
+        stats.top_files = top_files(&connection, &conditions)?;
+        add_models(&connection, &conditions, &mut stats)?;
+        stats.days = days(&connection, &conditions, zone)?;
+        Ok(stats)
+    }
+}
+
+fn top_files(connection: &Connection, conditions: &Conditions) -> Result<Vec<FileCount>, Error> {
+    let sql = format!(
+        "SELECT n.name, count(*), sum(f.times) FROM file_modifications f JOIN sessions s ON s.id = f.session
+        JOIN names n ON n.id = f.file WHERE {} GROUP BY f.file ORDER BY 2 DESC, 3 DESC, 1 LIMIT {LIST_MAX}",
+        conditions.sql()
+    );
+    let read = |row: &Row<'_>| Ok(FileCount { path: row.get(0)?, sessions: row.get(1)?, times: row.get(2)? });
+    let mut statement = connection.prepare(&sql)?;
+    let files = statement.query_map(params_from_iter(&conditions.params), read)?;
+    Ok(files.collect::<Result<_, _>>()?)
+}
+
+/// Why a session looks unfinished, if it does: by its last prompt or answer, and the tool that was called last.
+fn open_thread(connection: &Connection, session: &Session) -> Result<Option<Thread>, Error> {
+    let sql = "SELECT m.id, m.kind, m.at_ms, m.blob, m.position, m.content_length, m.thinking_length
+        FROM session_messages v JOIN messages_meta m ON m.id = v.message
+        WHERE v.session = ?1 AND m.kind IN (?2, ?3) AND m.content_length > 0 ORDER BY v.ordinal DESC LIMIT 1";
+    let (prompt, answer) = (MessageKind::Prompt.number(), MessageKind::Answer.number());
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params![session.row, prompt, answer])?;
+    let Some(row) = rows.next()? else { return Ok(None) };
+    let last = read_message(row, &mut Texts::new(connection))?;
+    let failed = "SELECT is_error FROM tool_uses WHERE session = ?1 ORDER BY id DESC LIMIT 1";
+    let failed: Option<bool> =
+        connection.prepare_cached(failed)?.query_map([session.row], |row| row.get(0))?.next().transpose()?;
+    let why = if last.kind == MessageKind::Prompt {
+        "the last prompt has no answer"
+    } else if last.content.trim_end().ends_with('?') {
+        "it ended with a question"
+    } else if failed == Some(true) {
+        "the last tool failed"
+    } else {
+        return Ok(None);
+    };
+    // A question stands at the end.
+    let content = last.content.trim();
+    let tail = content.char_indices().rev().nth(EXCERPT_CHARS).map_or(0, |(at, _)| at);
+    let text = if last.kind == MessageKind::Prompt { content } else { &content[tail..] };
+    Ok(Some(Thread {
+        session: session.id.clone(),
+        at: session.ended,
+        why: why.to_owned(),
+        text: one_line(text, EXCERPT_CHARS),
+    }))
+}
+
+/// Messages in which something was decided, by the words that say so.
+fn decisions(connection: &Connection, filter: &Filter) -> Result<Vec<Excerpt>, Error> {
+    let mut conditions = filter.of_messages();
+    let words = "content : (decided OR decision OR \"we will use\" OR \"instead of\" OR \"let s use\" OR \"going with\" \
+        OR \"settled on\" OR \"chose\" OR \"prefer\")";
+    let text = conditions.param(words.to_owned());
+    let kinds = (MessageKind::Prompt.number(), MessageKind::Answer.number());
+    let sql = format!(
+        "SELECT m.id, m.kind, m.at_ms, m.blob, m.position, m.content_length, m.thinking_length, s.session
+        FROM messages JOIN messages_meta m ON m.id = messages.rowid JOIN sessions s ON s.id = m.session
+        WHERE messages MATCH {text} AND m.kind IN ({}, {}) AND {} ORDER BY messages.rowid DESC LIMIT {LIST_MAX}",
+        kinds.0,
+        kinds.1,
+        conditions.sql()
+    );
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params_from_iter(&conditions.params))?;
+    let mut texts = Texts::new(connection);
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let message = read_message(row, &mut texts)?;
+        found.push(Excerpt {
+            session: row.get(7)?,
+            message: message.message,
+            at: message.at,
+            text: deciding_words(&message.content),
+        });
+    }
+    Ok(found)
+}
+
+/// The sentence that says what was decided; else the beginning.
+fn deciding_words(content: &str) -> String {
+    let marks = [
+        "decided",
+        "decision",
+        "we will use",
+        "instead of",
+        "let's use",
+        "going with",
+        "settled on",
+        "chose",
+        "prefer",
+    ];
+    let sentences =
+        content.split_inclusive(['\n', '.', '!', '?']).filter(|sentence| !sentence.trim().is_empty());
+    let lower = |sentence: &&str| {
+        let lower = sentence.to_lowercase();
+        marks.iter().any(|mark| lower.contains(mark))
+    };
+    one_line(sentences.clone().find(lower).unwrap_or(content), EXCERPT_CHARS)
+}
+
+fn add_models(connection: &Connection, conditions: &Conditions, stats: &mut Stats) -> Result<(), Error> {
+    let sql = format!(
+        "SELECT n.name, r.input, r.output, r.cache_read, r.cache_write FROM requests r
+        JOIN sessions s ON s.id = r.session JOIN names n ON n.id = r.model WHERE {}",
+        conditions.sql()
+    );
+    let mut models: BTreeMap<String, ModelStats> = BTreeMap::new();
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params_from_iter(&conditions.params))?;
+    while let Some(row) = rows.next()? {
+        let name = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+        let usage = read_usage(row, 1)?;
+        if !models.contains_key(name) {
+            let new = ModelStats {
+                model: name.to_owned(),
+                requests: 0,
+                tokens: Tokens::default(),
+                cost_microdollars: 0,
+            };
+            models.insert(name.to_owned(), new);
+        }
+        let Some(model) = models.get_mut(name) else { continue };
+        let cost = llm::microdollars(name, &usage);
+        model.requests += 1;
+        model.tokens.add(&usage);
+        model.cost_microdollars += cost;
+        stats.tokens.add(&usage);
+        stats.cost_microdollars += cost;
+    }
+    stats.models = models.into_values().collect();
+    stats.models.sort_by(|a, b| b.cost_microdollars.cmp(&a.cost_microdollars).then(a.model.cmp(&b.model)));
+    Ok(())
+}
+
+fn days(connection: &Connection, conditions: &Conditions, zone: &TimeZone) -> Result<Vec<DayStats>, Error> {
+    // By quarters of an hour: SQLite knows no time zones, and no zone's day begins within a quarter of an hour.
+    let sql = format!(
+        "SELECT m.at_ms / 900000, m.session, count(*) FROM messages_meta m JOIN sessions s ON s.id = m.session
+        WHERE m.at_ms IS NOT NULL AND {} GROUP BY 1, 2",
+        conditions.sql()
+    );
+    let mut days: BTreeMap<String, (std::collections::BTreeSet<i64>, u64)> = BTreeMap::new();
+    let mut statement = connection.prepare(&sql)?;
+    let mut rows = statement.query(params_from_iter(&conditions.params))?;
+    while let Some(row) = rows.next()? {
+        let quarter: i64 = row.get(0)?;
+        let Ok(at) = Timestamp::from_millisecond(quarter * 900_000) else { continue };
+        let day = at.to_zoned(zone.clone()).date().to_string();
+        let (sessions, messages) = days.entry(day).or_default();
+        sessions.insert(row.get(1)?);
+        *messages += row.get::<_, u64>(2)?;
+    }
+    let day = |(day, (sessions, messages)): (String, (std::collections::BTreeSet<i64>, u64))| DayStats {
+        day,
+        sessions: sessions.len() as u64,
+        messages,
+    };
+    Ok(days.into_iter().map(day).collect())
+}

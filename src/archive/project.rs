@@ -1,0 +1,121 @@
+//! Which project a folder belongs to.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+
+const FILE_BYTES_MAX: u64 = 256 << 10;
+const FOLDERS_MAX: usize = 64;
+
+/// A project: clones and work trees of one repository are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Project {
+    /// The address of the remote `origin` without protocol, user and `.git`; without a remote git's common folder;
+    /// outside of a repository the folder.
+    pub key: String,
+    /// The top folder of the work tree; outside of a repository the folder.
+    pub path: PathBuf,
+}
+
+impl Project {
+    /// The project that a folder is in. Only reads; a folder that is gone is a project of its own.
+    pub fn of(cwd: &Path) -> Self {
+        let top = cwd.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists());
+        let Some(top) = top else {
+            return Self { key: cwd.to_string_lossy().into_owned(), path: cwd.to_owned() };
+        };
+        let common = common_folder(top);
+        let remote = read(&common.join("config")).and_then(|config| remote_key(&config));
+        Self { key: remote.unwrap_or_else(|| common.to_string_lossy().into_owned()), path: top.to_owned() }
+    }
+}
+
+/// Git's common folder: of a linked work tree, that of the repository.
+fn common_folder(top: &Path) -> PathBuf {
+    let git = top.join(".git");
+    let Some(link) = read(&git) else { return normal(&git) };
+    let Some(folder) = link.trim().strip_prefix("gitdir:") else { return normal(&git) };
+    let folder = top.join(folder.trim());
+    let common = read(&folder.join("commondir"));
+    normal(&common.map_or_else(|| folder.clone(), |common| folder.join(common.trim())))
+}
+
+fn normal(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| {
+        path.components().fold(PathBuf::new(), |mut path, part| {
+            match part {
+                Component::ParentDir => {
+                    path.pop();
+                }
+                Component::CurDir => {}
+                part => path.push(part),
+            }
+            path
+        })
+    })
+}
+
+/// The address of the remote `origin` in a form that all protocols share: `host/owner/name`.
+fn remote_key(config: &str) -> Option<String> {
+    let section = config.split("[remote \"origin\"]").nth(1)?;
+    let mut lines = section.lines().skip(1).take_while(|line| !line.trim_start().starts_with('['));
+    let url = lines.find_map(|line| line.trim().strip_prefix("url")?.trim().strip_prefix('='))?.trim();
+    let (is_url, rest) = url.split_once("://").map_or((false, url), |(_, rest)| (true, rest));
+    let (host, path) = if is_url { rest.split_once('/')? } else { rest.split_once([':', '/'])? };
+    // Without the user, who may be a token.
+    let host = host.rsplit('@').next()?;
+    let host = if is_url { host.split(':').next()? } else { host };
+    let path = path.trim_matches('/').trim_end_matches(".git");
+    let is_address = !host.trim_matches('.').is_empty() && !path.is_empty();
+    is_address.then(|| format!("{}/{path}", host.to_lowercase()))
+}
+
+fn read(path: &Path) -> Option<String> {
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_repository_has_one_key_by_whatever_address() {
+        let key =
+            |url: &str| remote_key(&format!("[core]\n[remote \"origin\"]\n\turl = {url}\n\tfetch = x\n"));
+        for url in [
+            "git@example.com:us/shop.git",
+            "https://example.com/us/shop",
+            "https://user:token@Example.com/us/shop.git/",
+            "ssh://git@example.com:2222/us/shop.git",
+        ] {
+            assert_eq!(key(url).as_deref(), Some("example.com/us/shop"), "{url}");
+        }
+        assert_eq!((key("../brother.git"), key("/srv/shop.git")), (None, None));
+        assert_eq!(remote_key("[core]\n\tbare = false\n"), None);
+    }
+
+    #[test]
+    fn a_work_tree_is_of_its_repositorys_project() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir_all(root.join("main/.git/worktrees/side")).unwrap();
+        fs::create_dir_all(root.join("main/src/deep")).unwrap();
+        fs::create_dir_all(root.join("side")).unwrap();
+        fs::write(root.join("main/.git/worktrees/side/commondir"), "../..\n").unwrap();
+        fs::write(
+            root.join("side/.git"),
+            format!("gitdir: {}\n", root.join("main/.git/worktrees/side").display()),
+        )
+        .unwrap();
+        let main = Project::of(&root.join("main/src/deep"));
+        let side = Project::of(&root.join("side"));
+        assert_eq!(main.key, root.join("main/.git").to_string_lossy());
+        assert_eq!((&side.key, &side.path), (&main.key, &root.join("side")));
+        assert_eq!(Project::of(&root.join("gone")).key, root.join("gone").to_string_lossy());
+    }
+}

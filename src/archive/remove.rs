@@ -1,0 +1,235 @@
+//! Deletes sessions for good. Nothing else does: a transcript that is gone takes nothing with it.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rusqlite::{Row, Transaction, params};
+use serde::Serialize;
+
+use crate::block::pack;
+use crate::error::Error;
+use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session};
+use crate::store::{Archive, Texts, Writer};
+
+/// How many sessions are deleted in one transaction.
+const DELETED_AT_ONCE: usize = 50;
+
+/// What was deleted, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Removal {
+    /// The sessions, with subagents', the oldest first.
+    pub sessions: Vec<Session>,
+    /// The messages that no other session has.
+    pub messages: u64,
+}
+
+impl Archive {
+    /// Deletes the sessions that ended before a time, with their subagents'. Says only what it would delete if
+    /// `is_dry_run`.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process writes for longer than `patience`.
+    pub fn prune(&self, before: Timestamp, is_dry_run: bool, patience: Duration) -> Result<Removal, Error> {
+        let sql = format!(
+            "SELECT {COLUMNS} FROM sessions s
+            LEFT JOIN sessions p ON p.session = s.parent
+            WHERE coalesce(p.ended_ms, s.ended_ms, s.archived_ms) < ?1 ORDER BY s.ended_ms, s.id"
+        );
+        let connection = self.connection()?;
+        let mut sessions: Vec<Session> = connection
+            .prepare(&sql)?
+            .query_map([before.as_millisecond()], read_session)?
+            .collect::<Result<_, _>>()?;
+        sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
+        if is_dry_run {
+            return removal(&connection, sessions);
+        }
+        drop(connection);
+        self.remove(sessions, false, patience)
+    }
+
+    /// Deletes a session, its subagents' and what only they have, overwrites it on the disk, and never takes it again.
+    ///
+    /// # Errors
+    /// Those of [`Archive::session`], and [`Error::Busy`] when another process writes for longer than `patience`.
+    pub fn forget(&self, prefix: &str, patience: Duration) -> Result<Removal, Error> {
+        let connection = self.connection()?;
+        let session = find(&connection, prefix)?;
+        let sql = format!("SELECT {COLUMNS} FROM sessions s WHERE s.parent = ?1");
+        let mut sessions: Vec<Session> =
+            connection.prepare(&sql)?.query_map([&session.id], read_session)?.collect::<Result<_, _>>()?;
+        sessions.push(session);
+        drop(connection);
+        self.remove(sessions, true, patience)
+    }
+
+    fn remove(
+        &self,
+        sessions: Vec<Session>,
+        is_forgotten: bool,
+        patience: Duration,
+    ) -> Result<Removal, Error> {
+        if sessions.is_empty() {
+            return Ok(Removal::default());
+        }
+        let mut writer = self.writer_in_turn(patience)?;
+        let removal = removal(&writer.connection, sessions)?;
+        for some in removal.sessions.chunks(DELETED_AT_ONCE) {
+            let transaction = writer.begin()?;
+            for session in some {
+                delete(&transaction, session, is_forgotten)?;
+            }
+            transaction.commit()?;
+        }
+        overwrite(&mut writer)?;
+        Ok(removal)
+    }
+}
+
+/// Counts the messages that go with sessions.
+fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<Removal, Error> {
+    let sql = "SELECT count(*) FROM messages_meta m WHERE m.session = ?1
+        AND NOT EXISTS (SELECT 1 FROM shared_messages s WHERE s.message = m.id)";
+    let mut messages = 0;
+    for session in &sessions {
+        messages += connection.prepare_cached(sql)?.query_row([session.row], |row| row.get::<_, u64>(0))?;
+    }
+    Ok(Removal { sessions, messages })
+}
+
+/// Deleted words are only marked as deleted until their segment is merged; deleted rows are overwritten at once, but
+/// stay in the log until it is emptied.
+fn overwrite(writer: &mut Writer) -> Result<(), Error> {
+    let transaction = writer.begin()?;
+    transaction.execute("INSERT INTO messages (messages) VALUES ('optimize')", [])?;
+    transaction.commit()?;
+    writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+    Ok(())
+}
+
+fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) -> Result<(), Error> {
+    hand_over_shared(transaction, session.row)?;
+    transaction.execute(
+        "DELETE FROM messages WHERE rowid IN (SELECT id FROM messages_meta WHERE session = ?1)",
+        [session.row],
+    )?;
+    // The output of a call that another session has may be this one's.
+    transaction.execute(
+        "UPDATE tool_uses SET is_answered = 0, output_blob = NULL, output_length = 0
+            WHERE session <> ?1 AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)",
+        [session.row],
+    )?;
+    for sql in [
+        "DELETE FROM vectors WHERE message IN (SELECT id FROM messages_meta WHERE session = ?1)",
+        "DELETE FROM tool_uses WHERE session = ?1",
+        "DELETE FROM shared_messages WHERE session = ?1",
+        "DELETE FROM messages_meta WHERE session = ?1",
+        "DELETE FROM requests WHERE session = ?1",
+        "DELETE FROM file_modifications WHERE session = ?1",
+        "DELETE FROM topics WHERE session = ?1",
+        "DELETE FROM links WHERE source = ?1 OR target = ?1",
+        "DELETE FROM blobs WHERE session = ?1",
+    ] {
+        transaction.execute(sql, [session.row])?;
+    }
+    if is_forgotten {
+        let now = Timestamp::now().as_millisecond();
+        transaction.execute("INSERT OR IGNORE INTO forgotten VALUES (?1, ?2)", params![session.id, now])?;
+        let lines = "DELETE FROM malformed_lines WHERE path IN (SELECT path FROM extraction_state WHERE session = ?1)";
+        transaction.execute(lines, [session.row])?;
+        transaction.execute("DELETE FROM extraction_state WHERE session = ?1", [session.row])?;
+    } else {
+        transaction
+            .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;
+    }
+    transaction.execute("DELETE FROM sessions WHERE id = ?1", [session.row])?;
+    // Names of files, tools and models that nothing uses any more.
+    transaction.execute(
+        "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
+            UNION SELECT model FROM requests UNION SELECT model FROM vectors)",
+        [],
+    )?;
+    Ok(())
+}
+
+/// Gives the messages that other sessions have too to the first of them, with their texts and tool calls.
+fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
+    let sql =
+        "SELECT m.id, min(s.session), m.blob, m.position, m.content_length, m.thinking_length, m.request
+        FROM messages_meta m JOIN shared_messages s ON s.message = m.id
+        WHERE m.session = ?1 AND s.session <> ?1 GROUP BY m.id ORDER BY m.ordinal";
+    struct Shared {
+        message: i64,
+        heir: i64,
+        blob: Option<i64>,
+        at: i64,
+        content: i64,
+        thinking: i64,
+        request: Option<i64>,
+    }
+    let read = |row: &Row<'_>| {
+        Ok(Shared {
+            message: row.get(0)?,
+            heir: row.get(1)?,
+            blob: row.get(2)?,
+            at: row.get(3)?,
+            content: row.get(4)?,
+            thinking: row.get(5)?,
+            request: row.get(6)?,
+        })
+    };
+    let shared: Vec<Shared> =
+        transaction.prepare(sql)?.query_map([session], read)?.collect::<Result<_, _>>()?;
+    let mut texts = Texts::new(transaction);
+    // The texts of all messages of one heir lie in one new block.
+    let mut moved: HashMap<i64, (i64, String)> = HashMap::new();
+    for one in &shared {
+        if let std::collections::hash_map::Entry::Vacant(vacant) = moved.entry(one.heir) {
+            transaction
+                .execute("INSERT INTO blobs (session, length, body) VALUES (?1, 0, x'')", [one.heir])?;
+            vacant.insert((transaction.last_insert_rowid(), String::new()));
+        }
+        let Some((blob, text)) = moved.get_mut(&one.heir) else { continue };
+        let at = text.len() as i64;
+        text.push_str(&texts.get(one.blob, one.at, one.content + one.thinking)?);
+        transaction.execute(
+            "UPDATE messages_meta SET session = ?2, blob = iif(blob IS NULL, NULL, ?3), position = ?4,
+                ordinal = (SELECT ordinal FROM shared_messages WHERE message = ?1 AND session = ?2) WHERE id = ?1",
+            params![one.message, one.heir, *blob, at],
+        )?;
+        transaction.execute(
+            "DELETE FROM shared_messages WHERE message = ?1 AND session = ?2",
+            params![one.message, one.heir],
+        )?;
+        if let Some(request) = one.request {
+            transaction
+                .execute("UPDATE requests SET session = ?2 WHERE id = ?1", params![request, one.heir])?;
+        }
+        let tools = "SELECT id, input_blob, input_at, input_length, output_blob, output_at, output_length
+            FROM tool_uses WHERE message = ?1";
+        let mut statement = transaction.prepare_cached(tools)?;
+        let mut rows = statement.query([one.message])?;
+        let mut calls = Vec::new();
+        while let Some(row) = rows.next()? {
+            let output: Option<i64> = row.get(4)?;
+            let input = texts.get(row.get(1)?, row.get(2)?, row.get(3)?)?;
+            calls.push((row.get::<_, i64>(0)?, input, output, texts.get(output, row.get(5)?, row.get(6)?)?));
+        }
+        for (call, input, output_blob, output) in calls {
+            let (input_at, output_at) = (text.len() as i64, (text.len() + input.len()) as i64);
+            text.push_str(&input);
+            text.push_str(&output);
+            transaction.execute(
+                "UPDATE tool_uses SET session = ?2, input_blob = ?3, input_at = ?4,
+                    output_blob = iif(?5, ?3, NULL), output_at = ?6 WHERE id = ?1",
+                params![call, one.heir, *blob, input_at, output_blob.is_some(), output_at],
+            )?;
+        }
+    }
+    for (blob, text) in moved.into_values() {
+        let params = params![blob, text.len() as i64, pack(&text)];
+        transaction.execute("UPDATE blobs SET length = ?2, body = ?3 WHERE id = ?1", params)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
+
+/// Each migrates the tables from the previous version; the first creates them.
+pub(crate) const MIGRATIONS: [&str; 1] = [INITIAL];
+
+const INITIAL: &str = "
+CREATE TABLE sessions (
+    id             INTEGER PRIMARY KEY,
+    session        TEXT NOT NULL UNIQUE,      -- the client's id; of a subagent `<parent>/<agent>`
+    parent         TEXT,                      -- of a subagent: the session that called it
+    source         TEXT NOT NULL,             -- the client
+    project        TEXT NOT NULL,             -- its key: the remote, else git's common folder, else the folder
+    path           TEXT NOT NULL,             -- the project's folder when the session began
+    cwd            TEXT NOT NULL,
+    branch         TEXT,
+    client_version TEXT,
+    model          TEXT,                      -- the last one
+    title          TEXT,
+    first_prompt   TEXT,                      -- its beginning
+    started_ms     INTEGER,
+    ended_ms       INTEGER,
+    messages       INTEGER NOT NULL DEFAULT 0,   -- with those shared with an earlier session
+    prompts        INTEGER NOT NULL DEFAULT 0,   -- of a person
+    answers        INTEGER NOT NULL DEFAULT 0,   -- texts of the model
+    tool_uses      INTEGER NOT NULL DEFAULT 0,
+    next_ordinal   INTEGER NOT NULL DEFAULT 0,
+    transcript     TEXT NOT NULL,
+    archived_ms    INTEGER NOT NULL
+);
+CREATE INDEX sessions_project ON sessions(project, ended_ms);
+CREATE INDEX sessions_ended ON sessions(ended_ms);
+CREATE INDEX sessions_parent ON sessions(parent) WHERE parent IS NOT NULL;
+-- Names that many rows repeat: of tools, models and files.
+CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+-- Texts of one session, several together: compressed together they take half of what each would alone.
+CREATE TABLE blobs (
+    id      INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL REFERENCES sessions(id),
+    length  INTEGER NOT NULL,                 -- in bytes, uncompressed
+    body    BLOB NOT NULL                     -- zlib
+);
+CREATE INDEX blobs_session ON blobs(session);
+-- One row for each line of a transcript that says or does something, in the first session that had it.
+CREATE TABLE messages_meta (
+    id              INTEGER PRIMARY KEY,      -- that of its words in `messages`
+    session         INTEGER NOT NULL REFERENCES sessions(id),
+    ordinal         INTEGER NOT NULL,
+    uuid            BLOB NOT NULL UNIQUE,
+    parent          BLOB,
+    kind            INTEGER NOT NULL,
+    at_ms           INTEGER,
+    request         INTEGER,
+    blob            INTEGER,
+    position        INTEGER NOT NULL DEFAULT 0,   -- in the blob: the content, and then the thinking
+    content_length  INTEGER NOT NULL DEFAULT 0,
+    thinking_length INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX messages_session ON messages_meta(session, ordinal);
+-- The other sessions that have a message too: resumed under a new id, or forked.
+CREATE TABLE shared_messages (
+    session INTEGER NOT NULL REFERENCES sessions(id),
+    ordinal INTEGER NOT NULL,
+    message INTEGER NOT NULL REFERENCES messages_meta(id),
+    PRIMARY KEY (session, ordinal)
+) WITHOUT ROWID;
+CREATE INDEX shared_messages_message ON shared_messages(message);
+-- All messages of each session, its own and those that it shares.
+CREATE VIEW session_messages AS
+    SELECT session, ordinal, id AS message FROM messages_meta
+    UNION ALL SELECT session, ordinal, message FROM shared_messages;
+-- The words of messages. Without their text: that lies compressed in `blobs`.
+CREATE VIRTUAL TABLE messages USING fts5(
+    content, thinking, tools,
+    content = '', contentless_delete = 1, tokenize = 'porter unicode61'
+);
+-- One row for each call of a model, however many lines its answer was streamed to.
+CREATE TABLE requests (
+    id          INTEGER PRIMARY KEY,          -- from the digest of the message's id, or of the request's
+    session     INTEGER NOT NULL REFERENCES sessions(id),
+    request_id  TEXT,
+    model       INTEGER NOT NULL REFERENCES names(id),
+    at_ms       INTEGER,
+    input       INTEGER NOT NULL,
+    output      INTEGER NOT NULL,
+    cache_read  INTEGER NOT NULL,
+    cache_write INTEGER NOT NULL
+);
+CREATE INDEX requests_session ON requests(session);
+CREATE TABLE tool_uses (
+    id            INTEGER PRIMARY KEY,
+    session       INTEGER NOT NULL REFERENCES sessions(id),
+    message       INTEGER NOT NULL REFERENCES messages_meta(id),
+    tool_id       TEXT NOT NULL,
+    name          INTEGER NOT NULL REFERENCES names(id),
+    at_ms         INTEGER,
+    input_blob    INTEGER,
+    input_at      INTEGER NOT NULL DEFAULT 0,
+    input_length  INTEGER NOT NULL DEFAULT 0,
+    is_answered   INTEGER NOT NULL DEFAULT 0,
+    is_error      INTEGER NOT NULL DEFAULT 0,
+    output_blob   INTEGER,
+    output_at     INTEGER NOT NULL DEFAULT 0,
+    output_length INTEGER NOT NULL DEFAULT 0,
+    output_bytes  INTEGER,                    -- the whole output's, if it was shortened
+    output_digest BLOB                        -- the whole output's, if it was shortened
+);
+CREATE INDEX tool_uses_message ON tool_uses(message);
+CREATE INDEX tool_uses_session ON tool_uses(session);
+CREATE INDEX tool_uses_open ON tool_uses(tool_id) WHERE is_answered = 0;
+CREATE TABLE file_modifications (
+    session INTEGER NOT NULL REFERENCES sessions(id),
+    file    INTEGER NOT NULL REFERENCES names(id),
+    times   INTEGER NOT NULL,
+    last_ms INTEGER,
+    PRIMARY KEY (session, file)
+) WITHOUT ROWID;
+CREATE INDEX file_modifications_file ON file_modifications(file);
+CREATE TABLE links (
+    source       INTEGER NOT NULL REFERENCES sessions(id),
+    relationship TEXT NOT NULL,               -- continues, related_to, mentions, references
+    target       INTEGER NOT NULL REFERENCES sessions(id),
+    weight       REAL NOT NULL,
+    reason       TEXT NOT NULL,
+    PRIMARY KEY (source, relationship, target)
+) WITHOUT ROWID;
+CREATE INDEX links_target ON links(target);
+-- What a session's prompts are about: its most telling words.
+CREATE TABLE topics (
+    session INTEGER NOT NULL REFERENCES sessions(id),
+    word    TEXT NOT NULL,
+    times   INTEGER NOT NULL,
+    PRIMARY KEY (session, word)
+) WITHOUT ROWID;
+CREATE INDEX topics_word ON topics(word);
+-- How far each transcript was read.
+CREATE TABLE extraction_state (
+    path         TEXT PRIMARY KEY,
+    source       TEXT NOT NULL,
+    session      INTEGER,
+    bytes        INTEGER NOT NULL DEFAULT 0,  -- to the end of a line
+    lines        INTEGER NOT NULL DEFAULT 0,
+    digest       BLOB NOT NULL DEFAULT x'',   -- of the beginning and the end of those bytes
+    size         INTEGER NOT NULL,            -- of the file when it was read
+    modified_ms  INTEGER NOT NULL,
+    reader_state TEXT NOT NULL DEFAULT '',
+    unknown      TEXT NOT NULL DEFAULT '{}',  -- lines of unknown types, by type
+    malformed    INTEGER NOT NULL DEFAULT 0,
+    skipped      TEXT                         -- why nothing of it is taken
+) WITHOUT ROWID;
+CREATE TABLE malformed_lines (
+    path   TEXT NOT NULL,
+    line   INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    PRIMARY KEY (path, line)
+) WITHOUT ROWID;
+-- Sessions that a person had deleted: they are not taken again.
+CREATE TABLE forgotten (session TEXT PRIMARY KEY, at_ms INTEGER NOT NULL) WITHOUT ROWID;
+-- The meaning of messages: int8 numbers and the factor that makes floats of them.
+CREATE TABLE vectors (
+    message INTEGER PRIMARY KEY REFERENCES messages_meta(id),
+    model   INTEGER NOT NULL REFERENCES names(id),
+    scale   REAL NOT NULL,
+    body    BLOB NOT NULL
+);
+CREATE INDEX vectors_model ON vectors(model);
+";

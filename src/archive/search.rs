@@ -1,0 +1,377 @@
+//! Search by words, by meaning, and by both.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use knowledge::rank::{RRF_K, reciprocal_rank};
+use knowledge::text::{is_stop_word, one_line};
+use rusqlite::{Connection, params, params_from_iter};
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::record::{MessageKind, Role};
+use crate::sessions::{Session, ShownMessage, read_message, session_of_row, tools_of};
+use crate::store::{Archive, Texts};
+use crate::vectors::nearest;
+
+/// How many words a snippet has.
+const SNIPPET_WORDS: i64 = 28;
+/// How much of a message without a marked word is shown.
+const START_CHARS: usize = 240;
+const CONTEXT_CHARS_MAX: usize = 600;
+/// From how many candidates of each list two are fused, for each hit that is asked for.
+const FUSED_FACTOR: usize = 4;
+const FUSED_MIN: usize = 40;
+const TERMS_MAX: usize = 32;
+
+/// What to search for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SearchQuery {
+    /// Words, or an expression of FTS5: `"a phrase"`, `prefix*`, `AND`, `OR`, `NOT`, `NEAR()`. Empty: every message
+    /// that the filter lets through, the newest first.
+    pub text: String,
+    /// Which messages.
+    pub filter: Filter,
+    /// Whether to search what the model thought, too.
+    pub thinking: bool,
+    /// The most hits.
+    pub limit: usize,
+    /// How many prompts and answers before and after each hit to return.
+    pub context: usize,
+    /// The question's vector and the name of the model that made it, to search by meaning as well.
+    pub vector: Option<(String, Vec<f32>)>,
+}
+
+/// What stands before and after a found word in a snippet.
+#[derive(Clone, Copy, Debug)]
+pub struct Markers<'a> {
+    /// Before it.
+    pub before: &'a str,
+    /// After it.
+    pub after: &'a str,
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SearchResults {
+    /// The best first.
+    pub hits: Vec<SearchHit>,
+    /// Whether the text looked like an expression and was none, so that its words were searched for.
+    pub is_syntax_ignored: bool,
+    /// Whether too few messages have all words, so that those with some of them follow.
+    pub has_partial_matches: bool,
+}
+
+/// A message that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct SearchHit {
+    /// The message's number in this archive.
+    pub message: i64,
+    /// What it is.
+    pub kind: MessageKind,
+    /// Who is counted as its author.
+    pub role: Role,
+    /// When it was written.
+    pub at: Option<Timestamp>,
+    /// A part of it with the found words marked; its beginning if it was found by meaning alone.
+    pub snippet: String,
+    /// The tools that it calls.
+    pub tools: Vec<String>,
+    /// The first session that has it. Tokens and cost are not counted here.
+    pub session: Session,
+    /// Prompts and answers before and after it, in order, each cut.
+    pub before: Vec<ContextMessage>,
+    /// Those after it.
+    pub after: Vec<ContextMessage>,
+    /// The higher, the better; comparable within one search.
+    pub score: f64,
+    /// Whether its words were found.
+    pub by_words: bool,
+    /// Whether its meaning is close.
+    pub by_meaning: bool,
+}
+
+/// A message beside a hit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ContextMessage {
+    /// What it is.
+    pub kind: MessageKind,
+    /// Who is counted as its author.
+    pub role: Role,
+    /// When it was written.
+    pub at: Option<Timestamp>,
+    /// Its beginning.
+    pub content: String,
+}
+
+/// An expression of FTS5, and a wider one for the hits that it does not have.
+struct Expression {
+    all: String,
+    any: Option<String>,
+    is_syntax_ignored: bool,
+}
+
+impl Archive {
+    /// Searches messages. Found words are marked in the snippets.
+    ///
+    /// # Errors
+    /// When the archive cannot be read. No text of a query is an error.
+    pub fn search(&self, query: &SearchQuery, markers: Markers<'_>) -> Result<SearchResults, Error> {
+        let connection = self.connection()?;
+        let mut results = SearchResults::default();
+        let expression = expression(&connection, &query.text, query.thinking)?;
+        let wanted = match query.vector {
+            Some(_) => (query.limit * FUSED_FACTOR).max(FUSED_MIN),
+            None => query.limit,
+        };
+        let mut words = Vec::new();
+        match &expression {
+            None if query.text.trim().is_empty() && query.vector.is_none() => {
+                words = newest(&connection, &query.filter, wanted)?;
+            }
+            None => {}
+            Some(expression) => {
+                results.is_syntax_ignored = expression.is_syntax_ignored;
+                words = matching(&connection, &expression.all, &query.filter, wanted)?;
+                if let Some(any) = expression.any.as_ref().filter(|_| words.len() < wanted) {
+                    let found = matching(&connection, any, &query.filter, wanted)?;
+                    let before = words.len();
+                    for message in found {
+                        if words.len() < wanted && !words.contains(&message) {
+                            words.push(message);
+                        }
+                    }
+                    results.has_partial_matches = words.len() > before;
+                }
+            }
+        }
+        let meaning = match &query.vector {
+            Some((model, vector)) => nearest(&connection, model, vector, &query.filter, wanted)?,
+            None => Vec::new(),
+        };
+        let ranked = fuse(&words, &meaning, query.limit);
+        let marked = expression.as_ref().map(|expression| expression.any.as_ref().unwrap_or(&expression.all));
+        let mut shown = Vec::new();
+        let mut texts = Texts::new(&connection);
+        for (message, ..) in &ranked {
+            shown.push(message_of(&connection, *message, &mut texts)?);
+        }
+        let snippets = match marked {
+            Some(expression) => snippets(&shown, expression, markers)?,
+            None => HashMap::new(),
+        };
+        for ((message, score, by_words, by_meaning), (session, ordinal, mut shown)) in
+            ranked.into_iter().zip(shown)
+        {
+            let snippet = snippets.get(&message).cloned();
+            let start = || {
+                let tools = shown.tools.first().map(|tool| format!("{}: {}", tool.name, tool.input));
+                let text =
+                    [&shown.content, &shown.thinking].into_iter().find(|text| !text.is_empty()).cloned();
+                one_line(&text.or(tools).unwrap_or_default(), START_CHARS)
+            };
+            results.hits.push(SearchHit {
+                message,
+                kind: shown.kind,
+                role: shown.role,
+                at: shown.at,
+                snippet: snippet.unwrap_or_else(start),
+                session: session_of_row(&connection, session)?,
+                before: neighbours(&connection, session, ordinal, query.context, true)?,
+                after: neighbours(&connection, session, ordinal, query.context, false)?,
+                tools: std::mem::take(&mut shown.tools).into_iter().map(|tool| tool.name).collect(),
+                score,
+                by_words,
+                by_meaning,
+            });
+        }
+        Ok(results)
+    }
+}
+
+/// Makes an expression of a text; `None` if it has no word.
+fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Option<Expression>, Error> {
+    let columns = if thinking { "" } else { "{content tools} : " };
+    let mut is_syntax_ignored = false;
+    if has_syntax(text) {
+        let raw = format!("{columns}({text})");
+        if is_valid(connection, &raw)? {
+            return Ok(Some(Expression { all: raw, any: None, is_syntax_ignored }));
+        }
+        is_syntax_ignored = true;
+    }
+    let words: Vec<&str> =
+        text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).collect();
+    let plain = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    let telling: Vec<&str> = words.iter().copied().filter(|word| !is_stop_word(&plain(word))).collect();
+    let words = if telling.is_empty() { words } else { telling };
+    if words.is_empty() {
+        return Ok(None);
+    }
+    // Quoted, a word may contain anything; what the tokenizer splits becomes a phrase.
+    let quoted: Vec<String> = words
+        .iter()
+        .take(TERMS_MAX)
+        .map(|word| format!("\"{}\"", word.replace('"', "").replace('\0', "")))
+        .collect();
+    let join = |operator: &str| format!("{columns}({})", quoted.join(operator));
+    let any = (quoted.len() > 1).then(|| join(" OR "));
+    Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored }))
+}
+
+fn has_syntax(text: &str) -> bool {
+    let is_operator = |word: &str| matches!(word, "AND" | "OR" | "NOT") || word.starts_with("NEAR(");
+    text.contains(['"', '(', '*', '^', '+']) || text.split_whitespace().any(is_operator)
+}
+
+fn is_valid(connection: &Connection, expression: &str) -> Result<bool, Error> {
+    let mut statement =
+        connection.prepare_cached("SELECT 1 FROM messages WHERE messages MATCH ?1 LIMIT 1")?;
+    let found = statement.query([expression]).and_then(|mut rows| rows.next().map(|_| ()));
+    match found.map_err(Error::from) {
+        Ok(()) => Ok(true),
+        // Control flow does not read the text: a statement that is known to be correct fails only by its parameter,
+        // and what is wrong with the database has an error of its own.
+        Err(Error::Sqlite(_)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The messages that match an expression, the best first.
+fn matching(
+    connection: &Connection,
+    expression: &str,
+    filter: &Filter,
+    limit: usize,
+) -> Result<Vec<i64>, Error> {
+    let mut conditions = filter.of_messages();
+    let text = conditions.param(expression.to_owned());
+    let limit = conditions.param(limit as i64);
+    let is_filtered = *filter != Filter::default();
+    let join = if is_filtered {
+        "JOIN messages_meta m ON m.id = messages.rowid JOIN sessions s ON s.id = m.session"
+    } else {
+        ""
+    };
+    // What was said weighs more than what was thought or called.
+    let sql = format!(
+        "SELECT messages.rowid FROM messages {join} WHERE messages MATCH {text} AND {}
+            AND rank MATCH 'bm25(4.0, 1.0, 2.0)' ORDER BY rank LIMIT {limit}",
+        conditions.sql()
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(&conditions.params), |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn newest(connection: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Error> {
+    let mut conditions = filter.of_messages();
+    let limit = conditions.param(limit as i64);
+    let sql = format!(
+        "SELECT m.id FROM messages_meta m JOIN sessions s ON s.id = m.session WHERE {} ORDER BY m.id DESC LIMIT {limit}",
+        conditions.sql()
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let rows = statement.query_map(params_from_iter(&conditions.params), |row| row.get(0))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Reciprocal rank fusion of two lists: their scores cannot be compared.
+fn fuse(words: &[i64], meaning: &[i64], limit: usize) -> Vec<(i64, f64, bool, bool)> {
+    let mut scores: BTreeMap<i64, (f64, bool, bool)> = BTreeMap::new();
+    for (list, is_words) in [(words, true), (meaning, false)] {
+        for (rank, message) in list.iter().enumerate() {
+            let entry = scores.entry(*message).or_default();
+            entry.0 += reciprocal_rank(rank, RRF_K);
+            *(if is_words { &mut entry.1 } else { &mut entry.2 }) = true;
+        }
+    }
+    let mut ranked: Vec<_> = scores
+        .into_iter()
+        .map(|(message, (score, words, meaning))| (message, score, words, meaning))
+        .collect();
+    // Of equals the newer first.
+    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
+    ranked.truncate(limit);
+    ranked
+}
+
+/// A message with its session and its place there.
+fn message_of(
+    connection: &Connection,
+    message: i64,
+    texts: &mut Texts<'_>,
+) -> Result<(i64, i64, ShownMessage), Error> {
+    let sql = "SELECT id, kind, at_ms, blob, position, content_length, thinking_length, session, ordinal
+        FROM messages_meta WHERE id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([message])?;
+    let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    let mut shown = read_message(row, texts)?;
+    shown.tools = tools_of(connection, message)?;
+    Ok((row.get(7)?, row.get(8)?, shown))
+}
+
+/// Marks the found words. The archive keeps no text beside its words, so that the few found messages are indexed once
+/// more, in memory, with the same tokenizer: what was found there is found here.
+fn snippets(
+    shown: &[(i64, i64, ShownMessage)],
+    expression: &str,
+    markers: Markers<'_>,
+) -> Result<HashMap<i64, String>, Error> {
+    if shown.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let memory = Connection::open_in_memory()?;
+    memory.execute_batch(
+        "CREATE VIRTUAL TABLE messages USING fts5(content, thinking, tools, tokenize = 'porter unicode61')",
+    )?;
+    for (_, _, message) in shown {
+        let tools: Vec<String> =
+            message.tools.iter().map(|tool| format!("{}: {}", tool.name, tool.input)).collect();
+        let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
+        let params = params![message.message, message.content, message.thinking, tools.join("\n")];
+        memory.prepare_cached(sql)?.execute(params)?;
+    }
+    let sql = "SELECT rowid, snippet(messages, -1, ?2, ?3, '…', ?4) FROM messages WHERE messages MATCH ?1";
+    let mut statement = memory.prepare(sql)?;
+    let params = params![expression, markers.before, markers.after, SNIPPET_WORDS];
+    let rows = statement.query_map(params, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The prompts and answers before or after a place, in order.
+fn neighbours(
+    connection: &Connection,
+    session: i64,
+    ordinal: i64,
+    count: usize,
+    is_before: bool,
+) -> Result<Vec<ContextMessage>, Error> {
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let (compare, order) = if is_before { ("<", "DESC") } else { (">", "ASC") };
+    let sql = format!(
+        "SELECT m.id, m.kind, m.at_ms, m.blob, m.position, m.content_length, m.thinking_length
+        FROM session_messages v JOIN messages_meta m ON m.id = v.message
+        WHERE v.session = ?1 AND v.ordinal {compare} ?2 AND m.kind IN (?3, ?4) AND m.content_length > 0
+        ORDER BY v.ordinal {order} LIMIT ?5"
+    );
+    let mut statement = connection.prepare_cached(&sql)?;
+    let (prompt, answer) = (MessageKind::Prompt.number(), MessageKind::Answer.number());
+    let mut rows = statement.query(params![session, ordinal, prompt, answer, count as i64])?;
+    let mut texts = Texts::new(connection);
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let ShownMessage { kind, role, at, content, .. } = read_message(row, &mut texts)?;
+        let end = content.char_indices().nth(CONTEXT_CHARS_MAX).map_or(content.len(), |(at, _)| at);
+        let content = if end < content.len() { format!("{}…", &content[..end]) } else { content };
+        found.push(ContextMessage { kind, role, at, content });
+    }
+    if is_before {
+        found.reverse();
+    }
+    Ok(found)
+}

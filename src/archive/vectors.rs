@@ -1,0 +1,135 @@
+//! The meaning of messages: vectors that a caller's model makes.
+//!
+//! A vector is kept as int8 numbers with one factor: a quarter of the size of f32, and of the same order for all that a
+//! person sees. All of them are compared, which takes tens of milliseconds for 200,000; the model itself is not known
+//! here.
+
+use rusqlite::{Connection, params, params_from_iter};
+
+use crate::error::Error;
+use crate::filter::Filter;
+use crate::record::MessageKind;
+use crate::store::{Archive, Texts};
+use crate::writer::name_id;
+
+/// How much of a message its vector stands for.
+const EMBEDDED_BYTES_MAX: usize = 2 << 10;
+/// Shorter texts mean nothing alone: `yes`, `go on`.
+const EMBEDDED_BYTES_MIN: i64 = 12;
+
+/// A message that has no vector yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unembedded {
+    /// The message's number in this archive.
+    pub message: i64,
+    /// Its text, cut to what a model reads.
+    pub text: String,
+}
+
+impl Archive {
+    /// Lists messages that have no vector of this model, the newest first: what people typed, and answers.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn unembedded(&self, model: &str, limit: usize) -> Result<Vec<Unembedded>, Error> {
+        let connection = self.connection()?;
+        let sql = "SELECT m.id, m.blob, m.position, m.content_length FROM messages_meta m
+            LEFT JOIN vectors v ON v.message = m.id AND v.model = (SELECT id FROM names WHERE name = ?1)
+            WHERE m.kind IN (?2, ?3) AND m.content_length >= ?4 AND v.message IS NULL
+            ORDER BY m.id DESC LIMIT ?5";
+        let (prompt, answer) = (MessageKind::Prompt.number(), MessageKind::Answer.number());
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![model, prompt, answer, EMBEDDED_BYTES_MIN, limit as i64])?;
+        let mut texts = Texts::new(&connection);
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let mut text = texts.get(row.get(1)?, row.get(2)?, row.get(3)?)?;
+            text.truncate(text.floor_char_boundary(EMBEDDED_BYTES_MAX));
+            found.push(Unembedded { message: row.get(0)?, text });
+        }
+        Ok(found)
+    }
+
+    /// Stores vectors of messages, in place of those of another model. A message that was deleted meanwhile is left
+    /// out.
+    ///
+    /// # Errors
+    /// When the archive cannot be written.
+    pub fn store_vectors(&self, model: &str, vectors: &[(i64, Vec<f32>)]) -> Result<(), Error> {
+        self.write(|transaction| {
+            let model = name_id(transaction, model)?;
+            let sql = "INSERT OR REPLACE INTO vectors SELECT id, ?2, ?3, ?4 FROM messages_meta WHERE id = ?1";
+            let mut insert = transaction.prepare_cached(sql)?;
+            for (message, vector) in vectors {
+                let (scale, body) = quantize(vector);
+                insert.execute(params![message, model, scale, body])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// How many messages have a vector of this model, and how many could have one.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn embedded(&self, model: &str) -> Result<(u64, u64), Error> {
+        let connection = self.connection()?;
+        let sql =
+            "SELECT (SELECT count(*) FROM vectors WHERE model = (SELECT id FROM names WHERE name = ?1)),
+            (SELECT count(*) FROM messages_meta WHERE kind IN (?2, ?3) AND content_length >= ?4)";
+        let (prompt, answer) = (MessageKind::Prompt.number(), MessageKind::Answer.number());
+        let params = params![model, prompt, answer, EMBEDDED_BYTES_MIN];
+        Ok(connection.prepare_cached(sql)?.query_row(params, |row| Ok((row.get(0)?, row.get(1)?)))?)
+    }
+}
+
+/// The messages whose vectors are closest to one, the closest first.
+pub(crate) fn nearest(
+    connection: &Connection,
+    model: &str,
+    vector: &[f32],
+    filter: &Filter,
+    limit: usize,
+) -> Result<Vec<i64>, Error> {
+    let mut conditions = filter.of_messages();
+    conditions.add("v.model = (SELECT id FROM names WHERE name = {})", model.to_owned());
+    let join = if *filter == Filter::default() {
+        ""
+    } else {
+        "JOIN messages_meta m ON m.id = v.message JOIN sessions s ON s.id = m.session"
+    };
+    let sql = format!("SELECT v.message, v.scale, v.body FROM vectors v {join} WHERE {}", conditions.sql());
+    let (_, question) = quantize(vector);
+    let mut statement = connection.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(&conditions.params))?;
+    let mut best: Vec<(f64, i64)> = Vec::with_capacity(2 * limit + 1);
+    while let Some(row) = rows.next()? {
+        let scale: f64 = row.get(1)?;
+        let body = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
+        best.push((scale * f64::from(dot(&question, body)), row.get(0)?));
+        if best.len() > 2 * limit {
+            keep_best(&mut best, limit);
+        }
+    }
+    keep_best(&mut best, limit);
+    Ok(best.into_iter().map(|(_, message)| message).collect())
+}
+
+fn keep_best(best: &mut Vec<(f64, i64)>, limit: usize) {
+    best.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+    best.truncate(limit);
+}
+
+/// The numbers as int8, and the factor that makes them what they were.
+fn quantize(vector: &[f32]) -> (f64, Vec<u8>) {
+    let largest = vector.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    if largest == 0.0 || !largest.is_finite() {
+        return (0.0, vec![0; vector.len()]);
+    }
+    let scale = largest / 127.0;
+    (f64::from(scale), vector.iter().map(|number| (number / scale).round() as i8 as u8).collect())
+}
+
+fn dot(a: &[u8], b: &[u8]) -> i32 {
+    a.iter().zip(b).map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8)).sum()
+}

@@ -1,0 +1,462 @@
+//! Stores what was read of transcripts. Only this file adds messages.
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+
+use jiff::Timestamp;
+use knowledge::text::{is_stop_word, one_line};
+use rusqlite::{OptionalExtension as _, Transaction, params};
+
+use crate::block::Block;
+use crate::error::Error;
+use crate::links;
+use crate::project::Project;
+use crate::reader::Piece;
+use crate::record::{MessageId, MessageKind, Placed, Request};
+use crate::source::TranscriptHead;
+
+const FIRST_PROMPT_CHARS_MAX: usize = 300;
+/// How much of a prompt tells what it is about; pasted text follows.
+const TOPIC_BYTES_MAX: usize = 2 << 10;
+const TOPICS_OF_PROMPT_MAX: usize = 40;
+/// The most malformed lines of a file that are kept by number.
+const MALFORMED_KEPT_MAX: i64 = 100;
+
+/// A transcript whose pieces are stored.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) path: String,
+    pub(crate) source: &'static str,
+    pub(crate) head: TranscriptHead,
+    pub(crate) size: u64,
+    pub(crate) modified_ms: i64,
+    /// Whether it is read again from its beginning, as it was rewritten.
+    pub(crate) is_rewritten: bool,
+    /// Whether the piece is the file's first, so that earlier counts of its lines no longer hold.
+    pub(crate) is_first: bool,
+}
+
+/// What storing has changed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stored {
+    pub(crate) messages: u64,
+    pub(crate) tool_uses: u64,
+    /// The sessions that have something new, and whether each is new itself.
+    pub(crate) sessions: HashMap<i64, bool>,
+}
+
+/// Writes within one transaction.
+pub(crate) struct PieceWriter<'t> {
+    transaction: &'t Transaction<'t>,
+    names: &'t mut HashMap<String, i64>,
+    now: Timestamp,
+}
+
+struct SessionRow {
+    id: i64,
+    is_new: bool,
+    next_ordinal: i64,
+    cwd: String,
+}
+
+#[derive(Default)]
+struct Added {
+    messages: i64,
+    prompts: i64,
+    answers: i64,
+    tool_uses: i64,
+    first_prompt: Option<String>,
+    started_ms: Option<i64>,
+    ended_ms: Option<i64>,
+}
+
+impl<'t> PieceWriter<'t> {
+    /// `names` are the ids that are known already; they are kept between transactions that were committed.
+    pub(crate) fn new(
+        transaction: &'t Transaction<'t>,
+        names: &'t mut HashMap<String, i64>,
+        now: Timestamp,
+    ) -> Self {
+        Self { transaction, names, now }
+    }
+
+    /// Stores a piece of a transcript, and how far it was read.
+    pub(crate) fn store(&mut self, origin: &Origin, piece: Piece, stored: &mut Stored) -> Result<(), Error> {
+        let Piece { blocks, changed_files, facts, end, unknown, malformed, malformed_count, .. } = piece;
+        let has_content = !blocks.is_empty() || !changed_files.is_empty();
+        let session = match self.session(&origin.head.session)? {
+            Some(session) => Some(session),
+            // Nothing was said yet: a session without a message is none.
+            None if !has_content => None,
+            None => Some(self.add_session(origin)?),
+        };
+        if let Some(mut session) = session {
+            let mut added = Added::default();
+            for block in blocks {
+                self.store_block(&mut session, block, &mut added)?;
+            }
+            for file in &changed_files {
+                self.note_file(&session, file, None)?;
+            }
+            let sql = "UPDATE sessions SET branch = coalesce(?2, branch), client_version = coalesce(?3, client_version),
+                    model = coalesce(?4, model), title = coalesce(?5, title),
+                    first_prompt = coalesce(first_prompt, ?6),
+                    started_ms = coalesce(min(started_ms, ?7), started_ms, ?7),
+                    ended_ms = coalesce(max(ended_ms, ?8), ended_ms, ?8),
+                    messages = messages + ?9, prompts = prompts + ?10, answers = answers + ?11,
+                    tool_uses = tool_uses + ?12, next_ordinal = ?13, transcript = ?14
+                WHERE id = ?1";
+            self.transaction.prepare_cached(sql)?.execute(params![
+                session.id,
+                facts.branch,
+                facts.client_version,
+                facts.model,
+                facts.title,
+                added.first_prompt,
+                added.started_ms,
+                added.ended_ms,
+                added.messages,
+                added.prompts,
+                added.answers,
+                added.tool_uses,
+                session.next_ordinal,
+                origin.path,
+            ])?;
+            stored.messages += added.messages as u64;
+            stored.tool_uses += added.tool_uses as u64;
+            if added.messages > 0 || session.is_new {
+                *stored.sessions.entry(session.id).or_default() |= session.is_new;
+            }
+        }
+        let session = self.session(&origin.head.session)?.map(|session| session.id);
+        let mut all_unknown: std::collections::BTreeMap<String, u64> = Default::default();
+        let mut all_malformed = malformed_count as i64;
+        if !origin.is_first {
+            let sql = "SELECT unknown, malformed FROM extraction_state WHERE path = ?1";
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+            let before = self.transaction.prepare_cached(sql)?.query_row([&origin.path], read).optional()?;
+            if let Some((unknown, malformed)) = before {
+                all_unknown = serde_json::from_str(&unknown).unwrap_or_default();
+                all_malformed += malformed;
+            }
+        }
+        for (kind, count) in unknown {
+            *all_unknown.entry(kind).or_default() += count;
+        }
+        let sql = "INSERT OR REPLACE INTO extraction_state
+            (path, source, session, bytes, lines, digest, size, modified_ms, reader_state, unknown, malformed)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+        self.transaction.prepare_cached(sql)?.execute(params![
+            origin.path,
+            origin.source,
+            session,
+            end.bytes as i64,
+            end.lines as i64,
+            end.digest,
+            origin.size as i64,
+            origin.modified_ms,
+            end.reader_state,
+            serde_json::to_string(&all_unknown).unwrap_or_default(),
+            all_malformed,
+        ])?;
+        self.note_malformed(&origin.path, &malformed, origin.is_first)
+    }
+
+    /// Records that nothing of a file is taken, and why.
+    pub(crate) fn store_skipped(
+        &self,
+        path: &str,
+        source: &str,
+        size: u64,
+        modified_ms: i64,
+        why: &str,
+    ) -> Result<(), Error> {
+        // What was read of it before stays, so that it goes on from there should the reason go.
+        let sql = "INSERT INTO extraction_state (path, source, size, modified_ms, skipped) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT (path) DO UPDATE SET size = ?3, modified_ms = ?4, skipped = ?5";
+        let params = params![path, source, size as i64, modified_ms, why];
+        self.transaction.prepare_cached(sql)?.execute(params)?;
+        Ok(())
+    }
+
+    fn note_malformed(&self, path: &str, lines: &[(u64, &str)], is_first: bool) -> Result<(), Error> {
+        if is_first {
+            self.transaction
+                .prepare_cached("DELETE FROM malformed_lines WHERE path = ?1")?
+                .execute([path])?;
+        }
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let sql = "INSERT OR IGNORE INTO malformed_lines SELECT ?1, ?2, ?3
+            WHERE (SELECT count(*) FROM malformed_lines WHERE path = ?1) < ?4";
+        let mut insert = self.transaction.prepare_cached(sql)?;
+        for (line, reason) in lines {
+            insert.execute(params![path, *line as i64, reason, MALFORMED_KEPT_MAX])?;
+        }
+        Ok(())
+    }
+
+    fn session(&self, session: &str) -> Result<Option<SessionRow>, Error> {
+        let sql = "SELECT id, next_ordinal, cwd FROM sessions WHERE session = ?1";
+        let read = |row: &rusqlite::Row<'_>| {
+            Ok(SessionRow { id: row.get(0)?, is_new: false, next_ordinal: row.get(1)?, cwd: row.get(2)? })
+        };
+        Ok(self.transaction.prepare_cached(sql)?.query_row([session], read).optional()?)
+    }
+
+    fn add_session(&self, origin: &Origin) -> Result<SessionRow, Error> {
+        let cwd = transcript::clean(origin.head.cwd.as_deref().unwrap_or_default());
+        let project = Project::of(Path::new(&cwd));
+        let sql =
+            "INSERT INTO sessions (session, parent, source, project, path, cwd, transcript, archived_ms)
+            VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+        self.transaction.prepare_cached(sql)?.execute(params![
+            origin.head.session,
+            origin.head.parent,
+            origin.source,
+            transcript::clean(&project.key),
+            project.path.to_string_lossy(),
+            cwd,
+            origin.path,
+            self.now.as_millisecond(),
+        ])?;
+        Ok(SessionRow { id: self.transaction.last_insert_rowid(), is_new: true, next_ordinal: 0, cwd })
+    }
+
+    fn store_block(
+        &mut self,
+        session: &mut SessionRow,
+        block: Block,
+        added: &mut Added,
+    ) -> Result<(), Error> {
+        let mut seen = HashSet::new();
+        let mut keep = Vec::with_capacity(block.messages.len());
+        for placed in &block.messages {
+            let id = placed.message.id;
+            let is_new = match self.message(id)? {
+                None => seen.insert(id),
+                Some((message, owner)) => {
+                    if owner != session.id {
+                        self.share(session, message, placed.message.kind, added)?;
+                    }
+                    false
+                }
+            };
+            keep.push(is_new);
+        }
+        if !keep.contains(&true) {
+            return Ok(());
+        }
+        let block = if keep.contains(&false) { block.retain(&keep) } else { block };
+        let blob = if block.text.is_empty() { None } else { Some(self.add_blob(session.id, &block)?) };
+        for placed in &block.messages {
+            self.store_message(session, &block, blob, placed, added)?;
+        }
+        Ok(())
+    }
+
+    fn add_blob(&self, session: i64, block: &Block) -> Result<i64, Error> {
+        let sql = "INSERT INTO blobs (session, length, body) VALUES (?1, ?2, ?3)";
+        let params = params![session, block.text.len() as i64, block.packed];
+        self.transaction.prepare_cached(sql)?.execute(params)?;
+        Ok(self.transaction.last_insert_rowid())
+    }
+
+    /// A message that is stored already, and the session that it belongs to.
+    fn message(&self, id: MessageId) -> Result<Option<(i64, i64)>, Error> {
+        let mut statement =
+            self.transaction.prepare_cached("SELECT id, session FROM messages_meta WHERE uuid = ?1")?;
+        Ok(statement.query_row([&id.0[..]], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
+    }
+
+    /// Notes that a session has a message of an earlier one too.
+    fn share(
+        &self,
+        session: &mut SessionRow,
+        message: i64,
+        kind: MessageKind,
+        added: &mut Added,
+    ) -> Result<(), Error> {
+        let sql = "INSERT INTO shared_messages SELECT ?1, ?2, ?3
+            WHERE NOT EXISTS (SELECT 1 FROM shared_messages WHERE message = ?3 AND session = ?1)";
+        let params = params![session.id, session.next_ordinal, message];
+        if self.transaction.prepare_cached(sql)?.execute(params)? > 0 {
+            session.next_ordinal += 1;
+            added.messages += 1;
+            added.prompts += i64::from(kind == MessageKind::Prompt);
+            added.answers += i64::from(kind == MessageKind::Answer);
+        }
+        Ok(())
+    }
+
+    fn store_message(
+        &mut self,
+        session: &mut SessionRow,
+        block: &Block,
+        blob: Option<i64>,
+        placed: &Placed,
+        added: &mut Added,
+    ) -> Result<(), Error> {
+        let Placed { message, content, thinking, inputs, outputs } = placed;
+        let at_ms = message.at.map(Timestamp::as_millisecond);
+        let request = message
+            .request
+            .as_ref()
+            .map(|request| self.note_request(session.id, request, at_ms))
+            .transpose()?;
+        let has_text = !content.is_empty() || !thinking.is_empty();
+        let sql =
+            "INSERT INTO messages_meta (session, ordinal, uuid, parent, kind, at_ms, request, blob, position,
+            content_length, thinking_length) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+        self.transaction.prepare_cached(sql)?.execute(params![
+            session.id,
+            session.next_ordinal,
+            &message.id.0[..],
+            message.parent.as_ref().map(|parent| &parent.0[..]),
+            message.kind.number(),
+            at_ms,
+            request,
+            blob.filter(|_| has_text),
+            if has_text { content.start } else { 0 },
+            content.len() as i64,
+            thinking.len() as i64,
+        ])?;
+        let row = self.transaction.last_insert_rowid();
+        session.next_ordinal += 1;
+        if has_text || !message.tool_words.is_empty() {
+            let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
+            let params = params![row, block.part(content), block.part(thinking), message.tool_words];
+            self.transaction.prepare_cached(sql)?.execute(params)?;
+        }
+        for (tool, input) in message.tool_uses.iter().zip(inputs) {
+            let name = self.name(&tool.name)?;
+            let sql = "INSERT INTO tool_uses (session, message, tool_id, name, at_ms, input_blob, input_at, input_length)
+                VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+            let length = input.len() as i64;
+            let params = params![session.id, row, tool.id, name, at_ms, blob, input.start, length];
+            self.transaction.prepare_cached(sql)?.execute(params)?;
+            added.tool_uses += 1;
+        }
+        for (result, output) in message.tool_results.iter().zip(outputs) {
+            let sql = "UPDATE tool_uses SET is_answered = 1, is_error = ?2, output_blob = ?3, output_at = ?4,
+                output_length = ?5, output_bytes = ?6, output_digest = ?7 WHERE tool_id = ?1 AND is_answered = 0";
+            let (bytes, digest) = result.whole.map(|(bytes, digest)| (bytes as i64, digest.to_vec())).unzip();
+            let params =
+                params![result.id, result.is_error, blob, output.start, output.len() as i64, bytes, digest];
+            self.transaction.prepare_cached(sql)?.execute(params)?;
+        }
+        for file in &message.changed_files {
+            self.note_file(session, file, Some(at_ms))?;
+        }
+        let text = block.part(content);
+        match message.kind {
+            MessageKind::Prompt if !text.is_empty() => {
+                added.prompts += 1;
+                if added.first_prompt.is_none() {
+                    added.first_prompt = Some(one_line(text, FIRST_PROMPT_CHARS_MAX));
+                }
+                self.note_topics(session.id, text)?;
+                links::note_mentions(self.transaction, session.id, text)?;
+            }
+            MessageKind::Answer if !text.is_empty() => added.answers += 1,
+            _ => {}
+        }
+        added.messages += 1;
+        added.started_ms = added.started_ms.into_iter().chain(at_ms).min();
+        added.ended_ms = added.ended_ms.into_iter().chain(at_ms).max();
+        Ok(())
+    }
+
+    /// Counts a call of a model once: the lines of an answer repeat its tokens, and the last has them all.
+    fn note_request(&mut self, session: i64, request: &Request, at_ms: Option<i64>) -> Result<i64, Error> {
+        let mut id = [0; 8];
+        id.copy_from_slice(&MessageId::digest(request.key.as_bytes()).0[..8]);
+        let id = i64::from_le_bytes(id);
+        let model = self.name(&request.model)?;
+        let sql =
+            "INSERT INTO requests VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (id) DO UPDATE SET
+            input = max(input, ?6), output = max(output, ?7), cache_read = max(cache_read, ?8),
+            cache_write = max(cache_write, ?9)
+            WHERE input < ?6 OR output < ?7 OR cache_read < ?8 OR cache_write < ?9";
+        self.transaction.prepare_cached(sql)?.execute(params![
+            id,
+            session,
+            request.request_id,
+            model,
+            at_ms,
+            request.input as i64,
+            request.output as i64,
+            request.cache_read as i64,
+            request.cache_write as i64,
+        ])?;
+        Ok(id)
+    }
+
+    /// Notes a change of a file: `None` if it is only known that it was changed.
+    fn note_file(
+        &mut self,
+        session: &SessionRow,
+        file: &str,
+        change: Option<Option<i64>>,
+    ) -> Result<(), Error> {
+        let is_absolute = file.starts_with('/') || file.contains(":\\");
+        let file = if is_absolute || session.cwd.is_empty() {
+            file.to_owned()
+        } else {
+            format!("{}/{file}", session.cwd.trim_end_matches('/'))
+        };
+        let file = self.name(&file)?;
+        let sql = "INSERT INTO file_modifications VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET
+            times = times + ?3, last_ms = coalesce(max(last_ms, ?4), last_ms, ?4)";
+        let params = params![session.id, file, i64::from(change.is_some()), change.flatten()];
+        self.transaction.prepare_cached(sql)?.execute(params)?;
+        Ok(())
+    }
+
+    /// Counts the words of a prompt that may tell what it is about.
+    fn note_topics(&mut self, session: i64, prompt: &str) -> Result<(), Error> {
+        let prompt = &prompt[..prompt.floor_char_boundary(TOPIC_BYTES_MAX)];
+        let mut words: HashMap<String, i64> = HashMap::new();
+        for word in prompt.split(|c: char| !c.is_alphanumeric() && c != '_') {
+            let is_telling =
+                word.chars().count() >= 4 && word.chars().any(char::is_alphabetic) && word.len() <= 40;
+            let word = word.to_lowercase();
+            if is_telling
+                && !is_stop_word(&word)
+                && (words.len() < TOPICS_OF_PROMPT_MAX || words.contains_key(&word))
+            {
+                *words.entry(word).or_default() += 1;
+            }
+        }
+        let sql = "INSERT INTO topics VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET times = times + ?3";
+        let mut insert = self.transaction.prepare_cached(sql)?;
+        for (word, times) in words {
+            insert.execute(params![session, word, times])?;
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, name: &str) -> Result<i64, Error> {
+        if let Some(id) = self.names.get(name) {
+            return Ok(*id);
+        }
+        let id = name_id(self.transaction, name)?;
+        if self.names.len() >= 100_000 {
+            self.names.clear();
+        }
+        self.names.insert(name.to_owned(), id);
+        Ok(id)
+    }
+}
+
+/// The id of a name, which is added if it is new.
+pub(crate) fn name_id(transaction: &Transaction<'_>, name: &str) -> Result<i64, Error> {
+    let find = "SELECT id FROM names WHERE name = ?1";
+    let found = transaction.prepare_cached(find)?.query_row([name], |row| row.get(0)).optional()?;
+    if let Some(id) = found {
+        return Ok(id);
+    }
+    transaction.prepare_cached("INSERT INTO names (name) VALUES (?1)")?.execute([name])?;
+    Ok(transaction.last_insert_rowid())
+}
