@@ -256,7 +256,7 @@ fn matching(
     };
     // What was said weighs more than what was thought or called.
     let sql = format!(
-        "SELECT messages.rowid FROM messages {join} WHERE messages MATCH {text} AND {}
+        "SELECT messages.rowid FROM messages {join} WHERE messages.messages MATCH {text} AND {}
             AND rank MATCH 'bm25(4.0, 1.0, 2.0)' ORDER BY rank LIMIT {limit}",
         conditions.sql()
     );

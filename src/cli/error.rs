@@ -126,6 +126,25 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             FAILED,
             "check that the state folder is on a local disk with free space and that you may write to it",
         )
+    } else if let Some(error) = error.downcast_ref::<archive::Error>() {
+        match error {
+            archive::Error::UnknownSession { .. } => (MISSING, None),
+            archive::Error::AmbiguousSession { .. } => hint(USAGE, "give more of its id"),
+            archive::Error::Newer { .. } => {
+                hint(FAILED, "a newer version of nugget has used it: update this one")
+            }
+            archive::Error::Busy => hint(FAILED, "another process is archiving; try again in a moment"),
+            archive::Error::DiskFull => hint(FAILED, "make room; what was archived before is kept"),
+            archive::Error::Damaged(_) => hint(
+                FAILED,
+                "move archive.db out of the state folder; `nugget sessions sync` makes a new one from what is on the disk",
+            ),
+            archive::Error::Open { .. } | archive::Error::File { .. } => hint(
+                FAILED,
+                "check that the state folder is on a local disk with free space and that you may write to it",
+            ),
+            _ => (FAILED, None),
+        }
     } else if let Some(actors::StartError::Index(_)) = error.downcast_ref() {
         hint(FAILED, "the index is derived: delete the brain's .nugget folder and try again")
     } else if error.is::<actors::AskError>() {

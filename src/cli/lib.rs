@@ -10,6 +10,7 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod allocator;
+mod archive;
 mod async_runtime;
 mod client_settings;
 mod commands;
@@ -72,9 +73,10 @@ Exit codes:
 `nugget COMMAND --help` has details and examples.";
 
 /// The commands in `--help`, by use. A test keeps the list complete.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
     ("Daily use", &["review", "ask", "list", "show", "why", "edit", "rm", "status", "sync"]),
+    ("Sessions", &["search", "sessions"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
@@ -125,6 +127,10 @@ enum Command {
     Sync(commands::sync::SyncArgs),
     /// Ask the brain a question
     Ask(commands::ask::AskArgs),
+    /// Find what was said in sessions
+    Search(commands::search::SearchArgs),
+    /// List, read and export the sessions that are kept
+    Sessions(commands::sessions::SessionsArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -220,6 +226,8 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
         Command::Review(args) => return args.run(&context),
         Command::Sync(args) => args.run(&context)?,
         Command::Ask(args) => args.run(&context)?,
+        Command::Search(args) => args.run(&context)?,
+        Command::Sessions(args) => args.run(&context)?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

@@ -9,14 +9,16 @@ use crate::lookup::{listed, nearest};
 
 /// What people type for a command, by its meaning; clap finds what is only spelled wrong.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("ask", &["search", "find", "query", "recall", "grep", "question"]),
+    ("ask", &["query", "recall", "question"]),
+    ("search", &["find", "grep", "rg"]),
+    ("sessions", &["history", "transcripts", "conversations", "archive"]),
     ("list", &["ls", "units", "all"]),
     ("show", &["cat", "view", "print", "get", "read", "open"]),
     ("why", &["explain", "evidence", "source", "origin", "blame"]),
     ("edit", &["change", "modify", "update-unit", "amend"]),
     ("rm", &["delete", "remove", "del", "drop", "forget"]),
     ("review", &["inbox", "approve", "accept", "merge", "reject", "pending", "proposals"]),
-    ("status", &["log", "history", "captures", "queue", "jobs", "stats", "state", "info"]),
+    ("status", &["log", "captures", "queue", "jobs", "stats", "state", "info"]),
     ("sync", &["fetch", "pull", "push", "update"]),
     ("doctor", &["check", "health", "verify", "diagnose", "test"]),
     ("retry", &["redo", "rerun", "again", "resume"]),

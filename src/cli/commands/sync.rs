@@ -200,7 +200,7 @@ fn describe_sweep(
 }
 
 /// Parses a duration before now, a date, or a time.
-fn parse_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
+pub(crate) fn parse_moment(text: &str, now: Timestamp) -> Option<Timestamp> {
     let text = text.trim();
     if let Some(unit) = text.chars().last().filter(char::is_ascii_alphabetic)
         && let Ok(count) = text[..text.len() - 1].parse::<u32>()

@@ -1,0 +1,274 @@
+//! `nugget search`: finds what was said in sessions.
+
+use std::time::Duration;
+
+use actors::{Roles, Service};
+use archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
+use brain::Config;
+use embed::Embedder;
+use jiff::Timestamp;
+use retrieve::{FoundUnit, Query};
+use serde_json::json;
+
+use super::sessions::{FilterArgs, render};
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
+use crate::index_update::update_before_question;
+use crate::output::{self, safe};
+use crate::{archive as archives, async_runtime, pager};
+
+const AFTER: &str = "\
+Searches the archive of sessions: what you typed and what the model answered,
+also in sessions whose transcripts Claude Code has deleted. What is found was
+said and not reviewed; `nugget ask` searches the reviewed units, and --all both.
+
+Words are found in all their forms (\"retries\" finds \"retry\"), and messages of
+the same meaning follow. \"a phrase\", prefix*, AND, OR, NOT and NEAR() are
+understood; any other punctuation is ignored.
+
+Examples:
+  nugget search exponential backoff
+  nugget search '\"connection reset\" NOT redis' --project . --days 30
+  nugget search deadlock --role user --context 2
+  nugget search --tool Bash --file src/queue.rs migration
+  nugget search --all how do we retry payments";
+
+/// How long the search of the units may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// How many characters of a neighbour are shown.
+const NEIGHBOUR_CHARS_MAX: usize = 160;
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct SearchArgs {
+    /// The words, with or without quotes
+    #[arg(value_name = "QUERY")]
+    query: Vec<String>,
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Only what was written by: user, assistant
+    #[arg(long, value_name = "ROLE", value_parser = ["user", "assistant", "system"])]
+    role: Option<String>,
+    /// Only in this session: the beginning of its id
+    #[arg(long, value_name = "ID")]
+    session: Option<String>,
+    /// Search what the model thought, too
+    #[arg(long)]
+    thinking: bool,
+    /// Search the reviewed units, too; both in one list
+    #[arg(long)]
+    all: bool,
+    /// Only by words, not by meaning
+    #[arg(long)]
+    words: bool,
+    /// The most results
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    limit: usize,
+    /// How many messages before and after each hit to print
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    context: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// A result of either kind.
+enum Found {
+    Unit(Box<FoundUnit>),
+    Message(Box<SearchHit>),
+}
+
+impl SearchArgs {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let config = context.config()?;
+        let now = Timestamp::now();
+        let mut filter = self.filter.filter(now)?;
+        filter.role = self.role.as_deref().map(|role| match role {
+            "user" => Role::User,
+            "assistant" => Role::Assistant,
+            _ => Role::System,
+        });
+        filter.session.clone_from(&self.session);
+        let text = knowledge::text::strip_hidden(&self.query.join(" ")).trim().to_owned();
+        if text.is_empty() && filter == archive::Filter::default() {
+            return Err(CliError::new("there is nothing to search for")
+                .code(USAGE)
+                .hint("nugget search \"exponential backoff\""));
+        }
+        let archive = Archive::open_existing(&archives::archive_path())?;
+        let mut results = SearchResults::default();
+        if let Some(archive) = &archive {
+            let vector =
+                if self.words || text.is_empty() { None } else { question_vector(&config, archive, &text) };
+            let query = SearchQuery {
+                text: text.clone(),
+                filter,
+                thinking: self.thinking,
+                limit: self.limit,
+                context: self.context,
+                vector,
+            };
+            results = archive.search(&query, Markers { before: MARKS.0, after: MARKS.1 })?;
+        }
+        let units = if self.all && !text.is_empty() {
+            search_units(context, &config, &text, self.limit)?
+        } else {
+            Vec::new()
+        };
+        if self.json {
+            let unmarked = |text: &str| text.replace(MARKS.0, "[").replace(MARKS.1, "]");
+            for hit in &mut results.hits {
+                hit.snippet = unmarked(&hit.snippet);
+            }
+            return output::print_json(&json!({
+                "query": text,
+                "units": units,
+                "messages": results.hits,
+                "is_syntax_ignored": results.is_syntax_ignored,
+                "has_partial_matches": results.has_partial_matches,
+            }));
+        }
+        if results.is_syntax_ignored {
+            output::note("note: not an expression that can be searched for, so its words were");
+        }
+        let found = merged(units, std::mem::take(&mut results.hits), self.limit);
+        if found.is_empty() {
+            return output::print(match archive {
+                None => "no session is archived yet: `nugget sessions sync` adds those on the disk\n",
+                Some(_) => "nothing was found; `nugget ask` searches the reviewed units\n",
+            });
+        }
+        let blocks: Vec<String> = found.iter().map(|found| describe(found, now)).collect();
+        pager::print(context, &blocks.join("\n"))
+    }
+}
+
+/// What stands around found words until they are printed; no message contains them.
+const MARKS: (&str, &str) = ("\u{E000}", "\u{E001}");
+const BEFORE: char = '\u{E000}';
+const AFTER_IT: char = '\u{E001}';
+
+/// The question's vector, if messages have vectors of the model.
+fn question_vector(config: &Config, archive: &Archive, text: &str) -> Option<(String, Vec<f32>)> {
+    let settings = archives::embedding(config);
+    let model = embed::model_name(&settings);
+    let (embedded, _) = archive.embedded(&model).ok()?;
+    if embedded == 0 {
+        return None;
+    }
+    match Embedder::load(&settings).and_then(|embedder| embedder.embed_query(text)) {
+        Ok(vector) => Some((model, vector)),
+        Err(error) => {
+            let error = knowledge::text::error_chain(&error);
+            output::note(&format!("warning: searched by words alone ({})", safe(&error)));
+            None
+        }
+    }
+}
+
+/// The reviewed units; none without a brain.
+fn search_units(
+    context: &Context,
+    config: &Config,
+    text: &str,
+    limit: usize,
+) -> Result<Vec<FoundUnit>, CliError> {
+    let brain = context.brain(config)?;
+    let mut setup = context.setup(config, &brain)?;
+    setup.reranker = None;
+    let query = Query { limit, ..Query::new(text.to_owned(), Timestamp::now()) };
+    async_runtime::multi_thread()?.block_on(async {
+        let service = Service::start(&setup, Roles::Read).await?;
+        update_before_question(&service, &setup).await;
+        let answer = service.ask(query, DEADLINE).await?;
+        service.shutdown().await;
+        Ok(answer.units)
+    })
+}
+
+/// One list of both: by their places, and of the same place the reviewed one first.
+fn merged(units: Vec<FoundUnit>, messages: Vec<SearchHit>, limit: usize) -> Vec<Found> {
+    let mut units = units.into_iter().map(|unit| Found::Unit(Box::new(unit)));
+    let mut messages = messages.into_iter().map(|message| Found::Message(Box::new(message)));
+    let mut found = Vec::new();
+    loop {
+        let before = found.len();
+        found.extend(units.next());
+        found.extend(messages.next());
+        if found.len() == before || found.len() >= limit {
+            found.truncate(limit);
+            return found;
+        }
+    }
+}
+
+fn describe(found: &Found, now: Timestamp) -> String {
+    let bold = anstyle::Style::new().bold();
+    let dim = anstyle::Style::new().dimmed();
+    match found {
+        Found::Unit(unit) => format!(
+            "{bold}{}{bold:#}\n  {dim}unit {}, reviewed{dim:#}\n  {}\n",
+            safe(&unit.title),
+            safe(unit.id.as_str()),
+            safe(&unit.summary)
+        ),
+        Found::Message(hit) => {
+            let session = &hit.session;
+            let mut text = format!(
+                "{bold}{}{bold:#} {dim}{} ago in {}, session {}{dim:#}\n",
+                who(hit.kind, &hit.tools),
+                render::ago(hit.at.or(session.ended), now),
+                render::project(session),
+                render::short_id(session),
+            );
+            for message in &hit.before {
+                text.push_str(&neighbour(message));
+            }
+            for line in
+                output::wrap(&marked(&hit.snippet), output::terminal_width().saturating_sub(2).min(100))
+            {
+                text.push_str(&format!("  {line}\n"));
+            }
+            for message in &hit.after {
+                text.push_str(&neighbour(message));
+            }
+            text.push_str(&format!("  {dim}{}{dim:#}\n", render::resume(session)));
+            text
+        }
+    }
+}
+
+/// The snippet with the found words in bold.
+fn marked(snippet: &str) -> String {
+    let bold = anstyle::Style::new().bold();
+    let mut text = String::new();
+    for part in snippet.split_inclusive([BEFORE, AFTER_IT]) {
+        let (words, mark) = match part.chars().last() {
+            Some(mark @ (BEFORE | AFTER_IT)) => (&part[..part.len() - mark.len_utf8()], Some(mark)),
+            _ => (part, None),
+        };
+        text.push_str(&safe(words));
+        match mark {
+            Some(BEFORE) => text.push_str(&bold.render().to_string()),
+            Some(_) => text.push_str(&bold.render_reset().to_string()),
+            None => {}
+        }
+    }
+    text
+}
+
+fn neighbour(message: &ContextMessage) -> String {
+    let dim = anstyle::Style::new().dimmed();
+    let words = knowledge::text::one_line(&safe(&message.content), NEIGHBOUR_CHARS_MAX);
+    format!("  {dim}{}: {words}{dim:#}\n", who(message.kind, &[]))
+}
+
+fn who(kind: MessageKind, tools: &[String]) -> String {
+    match kind {
+        MessageKind::Prompt => "You".to_owned(),
+        MessageKind::ToolCall if !tools.is_empty() => safe(&format!("Assistant, {}", tools.join(", "))),
+        MessageKind::Answer | MessageKind::Thinking | MessageKind::ToolCall => "Assistant".to_owned(),
+        MessageKind::ToolResult => "Tool".to_owned(),
+        MessageKind::Injected | MessageKind::System => "Client".to_owned(),
+    }
+}

@@ -1,0 +1,703 @@
+//! `nugget sessions`: the sessions that the archive keeps.
+
+pub(crate) mod render;
+mod report;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use archive::{Archive, Filter, Project, Session, SyncSummary};
+use brain::Config;
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+use queue::{Capture, Queue};
+use serde_json::json;
+
+use self::render::{Format, Shown};
+use super::sync::parse_moment;
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
+use crate::output::{self, counted, thousands};
+use crate::{archive as archives, lookup, pager};
+
+const AFTER: &str = "\
+Claude Code deletes transcripts after 30 days; the archive keeps what was said
+in them: every session is added when it ends, and `nugget sessions sync` adds
+what is on the disk now. Secrets are removed on the way in, and nothing of it
+leaves this machine. `archive.enabled = \"off\"` keeps nothing from then on.
+
+A session is named by its id or by the beginning of it.
+
+Examples:
+  nugget sessions                          the newest, with what was captured
+  nugget sessions --project . --days 7
+  nugget sessions show 5a3b7c1e --tools
+  nugget sessions context .                where the project stands
+  nugget sessions stats --days 30
+  nugget search \"exponential backoff\"      find what was said in them";
+
+/// How long a command waits for another process that is writing to the archive.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How many lines that could not be understood are listed.
+const MALFORMED_LISTED: usize = 10;
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
+pub(crate) struct SessionsArgs {
+    #[command(subcommand)]
+    command: Option<SessionsCommand>,
+    #[command(flatten)]
+    list: ListArgs,
+}
+
+#[derive(clap::Subcommand)]
+enum SessionsCommand {
+    /// Print a session's conversation
+    Show(ShowArgs),
+    /// List the sessions that are related to one, and why
+    Related(RelatedArgs),
+    /// Print where a project stands: its last sessions, files, open threads and decisions
+    Context(ContextArgs),
+    /// Print figures: sessions, tokens, cost, tools, models, files, days
+    Stats(StatsArgs),
+    /// Write sessions to a file
+    Export(ExportArgs),
+    /// Add what is new on the disk to the archive
+    Sync(SyncArgs),
+    /// Delete sessions that ended long ago from the archive
+    Prune(PruneArgs),
+    /// Delete a session from the archive, and never add it again
+    Forget(ForgetArgs),
+}
+
+/// Which sessions and messages.
+#[derive(clap::Args, Clone, Default)]
+pub(crate) struct FilterArgs {
+    /// Only of this project: a folder (. for this one), its name, or its remote
+    #[arg(long, value_name = "P")]
+    project: Option<String>,
+    /// Not before: 30m, 12h, 7d, 4w, a date, or a time (UTC)
+    #[arg(long, value_name = "WHEN")]
+    since: Option<String>,
+    /// Not after
+    #[arg(long, value_name = "WHEN")]
+    until: Option<String>,
+    /// Only of the last N days
+    #[arg(long, value_name = "N", conflicts_with = "since")]
+    days: Option<u32>,
+    /// Only with this branch checked out; feature/* for all that begin so
+    #[arg(long, value_name = "B")]
+    branch: Option<String>,
+    /// Only by models whose name contains this
+    #[arg(long, value_name = "M")]
+    model: Option<String>,
+    /// Only sessions that changed this file: a path, or the end of one
+    #[arg(long, value_name = "PATH")]
+    file: Option<String>,
+    /// Only with calls of this tool
+    #[arg(long, value_name = "T")]
+    tool: Option<String>,
+    /// Only of this client: claude-code, codex
+    #[arg(long, value_name = "S")]
+    source: Option<String>,
+}
+
+impl FilterArgs {
+    pub(crate) fn filter(&self, now: Timestamp) -> Result<Filter, CliError> {
+        let moment = |text: &Option<String>| {
+            text.as_ref()
+                .map(|text| {
+                    parse_moment(text, now).ok_or_else(|| {
+                        CliError::new(format!("{text:?} is not a time"))
+                            .code(USAGE)
+                            .hint("give 7d, 12h, 2026-11-01, …")
+                    })
+                })
+                .transpose()
+        };
+        let days = self.days.map(|days| now.saturating_sub(Duration::from_secs(86_400) * days));
+        Ok(Filter {
+            project: self.project.as_deref().map(project_key).transpose()?,
+            since: match days {
+                Some(since) => Some(since.unwrap_or(Timestamp::MIN)),
+                None => moment(&self.since)?,
+            },
+            until: moment(&self.until)?,
+            branch: self.branch.clone(),
+            model: self.model.clone(),
+            file: self.file.clone(),
+            tool: self.tool.clone(),
+            source: self.source.clone(),
+            ..Filter::default()
+        })
+    }
+}
+
+/// A folder that exists stands for its project; anything else is a project's name or key.
+pub(crate) fn project_key(given: &str) -> Result<String, CliError> {
+    let folder = Path::new(given);
+    let is_folder = matches!(given, "." | "..") || given.contains('/') || given.starts_with('~');
+    if !is_folder || !folder.is_dir() {
+        return Ok(given.trim_end_matches('/').to_owned());
+    }
+    Ok(Project::of(&std::fs::canonicalize(folder)?).key)
+}
+
+#[derive(clap::Args)]
+struct ListArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// The most sessions to list
+    #[arg(long, default_value_t = 20, value_name = "N")]
+    limit: usize,
+    /// List those of subagents too
+    #[arg(long)]
+    subagents: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  nugget sessions show 5a3b7c1e\n  nugget sessions show 5a3b7c1e --tools --format markdown > session.md"
+)]
+struct ShowArgs {
+    /// The session's id or its beginning, as `nugget sessions` lists it
+    #[arg(value_name = "SESSION")]
+    id: String,
+    #[command(flatten)]
+    shown: Shown,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "text", value_name = "FORMAT")]
+    format: Format,
+    /// Print JSON (the same as --format json)
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct RelatedArgs {
+    /// The session's id or its beginning
+    #[arg(value_name = "SESSION")]
+    id: String,
+    /// The most sessions to list
+    #[arg(long, default_value_t = 10, value_name = "N")]
+    limit: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  nugget sessions context .\n  nugget sessions context shop --days 7 --format markdown"
+)]
+struct ContextArgs {
+    /// A folder (. for this one), the project's name, or its remote
+    #[arg(value_name = "PROJECT", default_value = ".")]
+    project: String,
+    /// How far back to look
+    #[arg(long, default_value_t = 30, value_name = "N")]
+    days: u32,
+    /// How to print it
+    #[arg(long, value_enum, default_value = "plain", value_name = "FORMAT")]
+    format: report::ContextFormat,
+    /// Print JSON (the same as --format json)
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct StatsArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  nugget sessions export --days 30 -o sessions.md\n  nugget sessions export --project . --format jsonl | jq .session.id"
+)]
+struct ExportArgs {
+    #[command(flatten)]
+    filter: FilterArgs,
+    #[command(flatten)]
+    shown: Shown,
+    /// markdown, or jsonl: one message on each line
+    #[arg(long, value_enum, default_value = "markdown", value_name = "FORMAT")]
+    format: ExportFormat,
+    /// The file to write [default: stdout]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print what was written as JSON
+    #[arg(long, requires = "output")]
+    json: bool,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+enum ExportFormat {
+    Markdown,
+    Jsonl,
+}
+
+#[derive(clap::Args)]
+struct SyncArgs {
+    /// Only of this client: claude-code, codex
+    #[arg(long, value_name = "S")]
+    source: Option<String>,
+    /// Read everything again, also what has not changed
+    #[arg(long)]
+    again: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  nugget sessions prune --older-than 180d --dry-run\n  nugget sessions prune --older-than 2026-01-01"
+)]
+struct PruneArgs {
+    /// Sessions that ended before: 180d, 26w, or a date
+    #[arg(long, value_name = "WHEN")]
+    older_than: String,
+    /// Print what would be deleted; change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ForgetArgs {
+    /// The session's id or its beginning
+    #[arg(value_name = "SESSION")]
+    id: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl SessionsArgs {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        match self.command {
+            None => self.list.run(context),
+            Some(SessionsCommand::Show(args)) => args.run(context),
+            Some(SessionsCommand::Related(args)) => args.run(context),
+            Some(SessionsCommand::Context(args)) => args.run(context),
+            Some(SessionsCommand::Stats(args)) => args.run(context),
+            Some(SessionsCommand::Export(args)) => args.run(),
+            Some(SessionsCommand::Sync(args)) => args.run(context),
+            Some(SessionsCommand::Prune(args)) => args.run(),
+            Some(SessionsCommand::Forget(args)) => args.run(),
+        }
+    }
+}
+
+/// The archive, or what to say if there is none yet.
+fn open() -> Result<Archive, CliError> {
+    let archive = Archive::open_existing(&archives::archive_path())?;
+    archive.ok_or_else(|| CliError::new("no session is archived yet").hint("nugget sessions sync"))
+}
+
+/// A session, with other ids for one that does not exist.
+fn find(archive: &Archive, given: &str) -> Result<Session, CliError> {
+    let given = given.trim().trim_end_matches('…');
+    match archive.session(given) {
+        Err(error @ archive::Error::UnknownSession { .. }) => {
+            let newest = archive.sessions(&Filter::default(), true, 200)?;
+            let near = lookup::nearest(newest.iter().map(|session| session.id.as_str()), given);
+            let hint = match near.as_slice() {
+                [] => "`nugget sessions` lists them; `nugget search` finds what was said".to_owned(),
+                near => format!("did you mean {}?", lookup::listed(near)),
+            };
+            Err(CliError::from(error).hint(hint))
+        }
+        found => Ok(found?),
+    }
+}
+
+impl ListArgs {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let now = Timestamp::now();
+        let filter = self.filter.filter(now)?;
+        let Some(archive) = Archive::open_existing(&archives::archive_path())? else {
+            if self.json {
+                return output::print_json(&json!({ "sessions": [] }));
+            }
+            return output::print(
+                "no session is archived yet: `nugget sessions sync` adds those on the disk\n",
+            );
+        };
+        let sessions = archive.sessions(&filter, self.subagents, self.limit)?;
+        let captures = last_captures(context);
+        if self.json {
+            let sessions: Vec<_> = sessions
+                .iter()
+                .map(|session| {
+                    let mut value = json!(session);
+                    value["capture"] = captures.get(&session.id).map_or(
+                        json!(null),
+                        |capture| json!({ "id": capture.id, "state": capture.state, "units": capture.units }),
+                    );
+                    value
+                })
+                .collect();
+            return output::print_json(&json!({ "sessions": sessions }));
+        }
+        if sessions.is_empty() {
+            return output::print(match filter == Filter::default() {
+                true => "the archive is empty: `nugget sessions sync` adds the sessions on the disk\n",
+                false => "no session matches\n",
+            });
+        }
+        let rows = sessions.iter().map(|session| render::row(session, captures.get(&session.id), now));
+        let head =
+            ["SESSION", "AGO", "PROJECT", "BRANCH", "MSGS", "TOKENS", "COST", "CAPTURE", "FIRST PROMPT"];
+        let mut text = output::table(&head, rows);
+        if sessions.len() == self.limit {
+            text.push_str(&format!(
+                "\nthe newest {}; --limit lists more\n",
+                counted(self.limit as u64, "session")
+            ));
+        }
+        pager::print(context, &text)
+    }
+}
+
+/// The last capture of each session in the brain's queue, if there is a brain with one.
+fn last_captures(context: &Context) -> HashMap<String, Capture> {
+    let captures = || -> Result<Vec<Capture>, CliError> {
+        let (_, _, places) = context.open()?;
+        if !places.queue().is_file() {
+            return Ok(Vec::new());
+        }
+        Ok(Queue::open(&places.queue())?.captures(usize::MAX >> 1)?)
+    };
+    let mut last: HashMap<String, Capture> = HashMap::new();
+    for capture in captures().unwrap_or_default() {
+        let entry = last.entry(capture.session_id.as_str().to_owned());
+        entry
+            .and_modify(|known| {
+                if known.id < capture.id {
+                    *known = capture.clone();
+                }
+            })
+            .or_insert(capture);
+    }
+    last
+}
+
+impl ShowArgs {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let archive = open()?;
+        let session = find(&archive, &self.id)?;
+        let format = if self.json { Format::Json } else { self.format };
+        let mut messages = Vec::new();
+        archive.show(&session.id, |message| {
+            messages.extend(self.shown.select(message));
+            true
+        })?;
+        match format {
+            Format::Json => output::print_json(&json!({ "session": session, "messages": messages })),
+            Format::Markdown => output::print(&render::markdown(&session, &messages)),
+            Format::Html => output::print(&render::html(&session, &messages)),
+            Format::Text => pager::print(context, &render::text(&session, &messages, Timestamp::now())),
+        }
+    }
+}
+
+impl RelatedArgs {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let archive = open()?;
+        let session = find(&archive, &self.id)?;
+        let related = archive.related(&session.id, self.limit)?;
+        if self.json {
+            return output::print_json(&json!({ "session": session, "related": related }));
+        }
+        if related.is_empty() {
+            return output::print("no other session is related to it\n");
+        }
+        let now = Timestamp::now();
+        let rows = related.iter().map(|related| {
+            vec![
+                render::short_id(&related.session),
+                render::ago(related.session.ended, now),
+                related.relationship.replace('_', " "),
+                format!("{}; {}", output::safe(&related.reason), render::subject(&related.session)),
+            ]
+        });
+        pager::print(context, &output::table(&["SESSION", "AGO", "HOW", "WHY"], rows))
+    }
+}
+
+impl ContextArgs {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let archive = open()?;
+        let now = Timestamp::now();
+        let since = now.saturating_sub(Duration::from_secs(86_400) * self.days).unwrap_or(Timestamp::MIN);
+        let key = project_key(&self.project)?;
+        let found = archive.context(&key, Some(since))?;
+        let format = if self.json { report::ContextFormat::Json } else { self.format };
+        if format == report::ContextFormat::Json {
+            return output::print_json(&found);
+        }
+        if found.sessions.is_empty() {
+            return output::print(&format!(
+                "no session of {} in the last {}\n",
+                output::safe(&key),
+                counted(u64::from(self.days), "day")
+            ));
+        }
+        let text = report::context(&found, &last_captures(context), self.days, now);
+        match format {
+            report::ContextFormat::Markdown => output::print(&text),
+            _ => pager::print(context, &output::styled_markdown(&text)),
+        }
+    }
+}
+
+impl StatsArgs {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let archive = open()?;
+        let filter = self.filter.filter(Timestamp::now())?;
+        let stats = archive.stats(&filter, &TimeZone::system())?;
+        match self.json {
+            true => output::print_json(&stats),
+            false => pager::print(context, &report::stats(&stats)),
+        }
+    }
+}
+
+impl ExportArgs {
+    fn run(&self) -> Result<(), CliError> {
+        let archive = open()?;
+        let filter = self.filter.filter(Timestamp::now())?;
+        let sessions = archive.sessions(&filter, true, usize::MAX >> 1)?;
+        let mut written = 0;
+        let mut write = |out: &mut dyn Write| -> Result<(), CliError> {
+            // The oldest first, as one reads.
+            for session in sessions.iter().rev() {
+                written += self.write_session(&archive, session, out)?;
+            }
+            Ok(out.flush()?)
+        };
+        match &self.output {
+            None => {
+                let mut out = io::BufWriter::new(io::stdout().lock());
+                match write(&mut out) {
+                    // `nugget sessions export | head`
+                    Err(_) if out.flush().is_err() => Ok(()),
+                    result => result,
+                }
+            }
+            Some(path) => {
+                let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+                if is_special {
+                    // Written through, never replaced.
+                    write(&mut io::BufWriter::new(File::options().write(true).open(path)?))?;
+                } else {
+                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+                    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+                    write(&mut io::BufWriter::new(file.as_file_mut()))?;
+                    file.persist(path).map_err(|error| error.error)?;
+                }
+                match self.json {
+                    true => output::print_json(&json!({
+                        "path": path, "sessions": sessions.len(), "messages": written,
+                    })),
+                    false => output::print(&format!(
+                        "wrote {} with {} to {}\n",
+                        counted(sessions.len() as u64, "session"),
+                        counted(written, "message"),
+                        output::safe(&path.display().to_string())
+                    )),
+                }
+            }
+        }
+    }
+
+    fn write_session(
+        &self,
+        archive: &Archive,
+        session: &Session,
+        out: &mut dyn Write,
+    ) -> Result<u64, CliError> {
+        let mut messages = 0;
+        let mut result = match self.format {
+            ExportFormat::Markdown => out.write_all(render::markdown_head(session).as_bytes()),
+            ExportFormat::Jsonl => Ok(()),
+        };
+        archive.show(&session.id, |message| {
+            let Some(message) = self.shown.select(message) else { return true };
+            messages += 1;
+            result = match self.format {
+                ExportFormat::Markdown => out.write_all(render::markdown_message(&message).as_bytes()),
+                ExportFormat::Jsonl => {
+                    let line =
+                        json!({ "session": session.id, "project": session.project, "message": message });
+                    writeln!(out, "{line}")
+                }
+            };
+            result.is_ok()
+        })?;
+        result?;
+        Ok(messages)
+    }
+}
+
+impl SyncArgs {
+    fn run(&self, context: &Context) -> Result<(), CliError> {
+        let config = context.config()?;
+        let archive = Archive::open(&archives::archive_path())?;
+        let summary = sync(context, &config, &archive, self.source.as_deref(), self.again)?;
+        if self.json {
+            return output::print_json(&summary);
+        }
+        output::print(&describe(&summary))
+    }
+}
+
+/// Adds what is new, with a progress bar.
+fn sync(
+    context: &Context,
+    config: &Config,
+    archive: &Archive,
+    source: Option<&str>,
+    again: bool,
+) -> Result<SyncSummary, CliError> {
+    let sources = archives::sources(config);
+    let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
+    let chosen: Vec<_> = sources
+        .iter()
+        .map(AsRef::as_ref)
+        .filter(|known| source.is_none_or(|source| source == known.name()))
+        .collect();
+    if chosen.is_empty() {
+        let given = source.unwrap_or_default();
+        return Err(CliError::new(format!("there is no client {given:?}"))
+            .code(USAGE)
+            .hint(format!("it is one of {}", names.join(", "))));
+    }
+    let bar = output::progress_bar("archiving, MB", 0);
+    let is_declined = archives::declined(context);
+    let mut settings = archives::sync_settings(config);
+    settings.is_declined = &is_declined;
+    settings.again = again;
+    settings.patience = PATIENCE;
+    let progress = |progress: &archive::Progress| {
+        bar.set_length(progress.bytes_total / 1_000_000);
+        bar.set_position(progress.bytes / 1_000_000);
+    };
+    settings.progress = &progress;
+    let summary = archive.sync(&chosen, &settings);
+    bar.finish_and_clear();
+    Ok(summary?)
+}
+
+/// What a sync has done.
+fn describe(summary: &SyncSummary) -> String {
+    if summary.left_to_another {
+        return "another process is about to look for new sessions; it adds these too\n".to_owned();
+    }
+    let seconds = summary.milliseconds as f64 / 1000.0;
+    let mut text = match summary.messages {
+        0 => format!("nothing new ({seconds:.1} s)\n"),
+        messages => format!(
+            "added {} of {}, {} new ({seconds:.1} s)\n",
+            counted(messages, "message"),
+            counted(summary.sessions, "session"),
+            thousands(summary.sessions_new),
+        ),
+    };
+    let mut rows: Vec<(u64, String)> = vec![(summary.unchanged, "unchanged".to_owned())];
+    rows.extend(summary.skipped.iter().map(|(reason, count)| (*count, describe_skip(reason).to_owned())));
+    rows.push((summary.rewritten, "rewritten since, and read again".to_owned()));
+    rows.push((summary.malformed, "lines that cannot be understood".to_owned()));
+    let kinds: Vec<&str> = summary.unknown.keys().map(String::as_str).take(8).collect();
+    rows.push((
+        summary.unknown.values().sum(),
+        format!("lines of unknown types: {}", output::safe(&kinds.join(", "))),
+    ));
+    rows.push((summary.failed.len() as u64, "transcripts that cannot be read".to_owned()));
+    for (count, what) in rows.into_iter().filter(|(count, _)| *count > 0) {
+        text.push_str(&format!("{:>8} {what}\n", thousands(count)));
+    }
+    for line in summary.malformed_lines.iter().take(MALFORMED_LISTED) {
+        text.push_str(&format!(
+            "  {}:{}: {}\n",
+            output::short_path(&line.path),
+            line.line,
+            output::safe(&line.reason)
+        ));
+    }
+    for failed in summary.failed.iter().take(MALFORMED_LISTED) {
+        text.push_str(&format!("  {}: {}\n", output::short_path(&failed.path), output::safe(&failed.error)));
+    }
+    text
+}
+
+fn describe_skip(reason: &str) -> &str {
+    match reason {
+        "excluded" => "excluded (capture.exclude, .nuggetignore)",
+        "own" => "nugget's own calls",
+        "declined" => "ran with NUGGET_DISABLE",
+        other => other,
+    }
+}
+
+impl PruneArgs {
+    fn run(&self) -> Result<(), CliError> {
+        let now = Timestamp::now();
+        let before = parse_moment(&self.older_than, now).ok_or_else(|| {
+            CliError::new(format!("{:?} is not a time", self.older_than))
+                .code(USAGE)
+                .hint("give 180d, 26w, 2026-01-01, …")
+        })?;
+        let removal = open()?.prune(before, self.dry_run, PATIENCE)?;
+        if self.json {
+            return output::print_json(&json!({ "dry_run": self.dry_run, "removed": removal }));
+        }
+        let count = removal.sessions.len() as u64;
+        if count == 0 {
+            return output::print("no session is that old\n");
+        }
+        let what = if self.dry_run { "would delete" } else { "deleted" };
+        let mut text =
+            format!("{what} {} with {}\n", counted(count, "session"), counted(removal.messages, "message"));
+        if self.dry_run {
+            let rows = removal.sessions.iter().map(|session| {
+                vec![render::short_id(session), render::ago(session.ended, now), render::subject(session)]
+            });
+            text.push_str(&output::table(&["SESSION", "AGO", "FIRST PROMPT"], rows));
+        }
+        output::print(&text)
+    }
+}
+
+impl ForgetArgs {
+    fn run(&self) -> Result<(), CliError> {
+        let archive = open()?;
+        let session = find(&archive, &self.id)?;
+        let removal = archive.forget(&session.id, PATIENCE)?;
+        if self.json {
+            return output::print_json(&json!({ "removed": removal }));
+        }
+        let subagents = removal.sessions.len().saturating_sub(1) as u64;
+        let with =
+            if subagents > 0 { format!(" and {} of subagents", thousands(subagents)) } else { String::new() };
+        output::print(&format!(
+            "deleted session {}{with} with {} from the archive; it is never added again.\nThe transcript is \
+             the client's, and stays where it is.\n",
+            output::safe(&session.id),
+            counted(removal.messages, "message")
+        ))
+    }
+}
