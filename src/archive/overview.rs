@@ -276,7 +276,7 @@ fn decisions(connection: &Connection, filter: &Filter) -> Result<Vec<Excerpt>, E
     let sql = format!(
         "SELECT m.id, m.kind, m.at_ms, m.blob, m.position, m.content_length, m.thinking_length, s.session
         FROM messages JOIN messages_meta m ON m.id = messages.rowid JOIN sessions s ON s.id = m.session
-        WHERE messages MATCH {text} AND m.kind IN ({}, {}) AND {} ORDER BY messages.rowid DESC LIMIT {LIST_MAX}",
+        WHERE messages.messages MATCH {text} AND m.kind IN ({}, {}) AND {} ORDER BY messages.rowid DESC LIMIT {LIST_MAX}",
         kinds.0,
         kinds.1,
         conditions.sql()
