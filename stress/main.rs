@@ -5,6 +5,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line program")]
 
+mod archive;
 mod backlog;
 mod bench;
 mod benchmarks;
@@ -51,6 +52,8 @@ Examples:
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
   cargo test --test stress -- bench precision --questions
+  cargo test --test stress -- archive --kills 500
+  cargo test --release --test stress -- archive --scale
   cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
   cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- benchmarks --row hooks --row status
@@ -106,6 +109,8 @@ enum Command {
     },
     /// Ask for decisions that were made in earlier conversations, by the tasks of sde-bench
     Sde(sde::SdeArgs),
+    /// Kill syncs of the session archive, compare its counts with a script's, or measure it
+    Archive(archive::ArchiveArgs),
     /// Run the real Claude Code client with nugget against a scripted API
     Client(client::ClientArgs),
     /// Check what `serve` writes against the MCP schema and conformance suite; needs npm packages
@@ -113,6 +118,9 @@ enum Command {
     /// Insert one row into a SQLite database: the baseline for a hook
     #[command(hide = true)]
     Insert { path: PathBuf },
+    /// Sync a client's transcripts into an archive: the process that `archive` kills
+    #[command(hide = true)]
+    ArchiveSync { client: PathBuf, state: PathBuf },
     /// Process a transcript once: `json`, `read` or `condense`
     #[command(hide = true)]
     Pass { what: String, path: PathBuf },
@@ -168,6 +176,10 @@ fn main() -> ExitCode {
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
+        Command::Archive(args) => ("archive", archive::run(&args, seed)),
+        Command::ArchiveSync { client, state } => {
+            ("archive-sync", archive::run_sync(&client, &state).map(|()| serde_json::Value::Null))
+        }
         Command::Insert { path } => ("insert", hooks::insert(&path)),
         Command::Pass { what, path } => {
             ("pass", bench::transcript::run_pass(&what, &path).map(|()| serde_json::Value::Null))

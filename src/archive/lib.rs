@@ -60,6 +60,7 @@
 
 mod block;
 mod claude_code;
+mod codex;
 mod error;
 mod filter;
 mod links;
@@ -74,10 +75,13 @@ mod sessions;
 mod source;
 mod store;
 mod sync;
+#[cfg(test)]
+mod tests;
 mod vectors;
 mod writer;
 
 pub use claude_code::ClaudeCode;
+pub use codex::Codex;
 pub use error::Error;
 pub use filter::Filter;
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};

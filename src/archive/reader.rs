@@ -6,11 +6,12 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use jiff::Timestamp;
 use memchr::{memchr, memrchr};
 use transcript::{FileStamp, LINE_BYTES_MAX};
 
 use crate::block::Block;
-use crate::record::SessionFacts;
+use crate::record::{Request, SessionFacts};
 use crate::source::{LineRead, LineReader};
 
 /// How much of a file one piece holds, unless a line is longer.
@@ -36,6 +37,7 @@ pub(crate) struct Position {
 pub(crate) struct Piece {
     pub(crate) blocks: Vec<Block>,
     pub(crate) changed_files: Vec<String>,
+    pub(crate) requests: Vec<(Option<Timestamp>, Request)>,
     pub(crate) facts: SessionFacts,
     /// Where the next piece begins.
     pub(crate) end: Position,
@@ -44,6 +46,8 @@ pub(crate) struct Piece {
     pub(crate) unknown: BTreeMap<String, u64>,
     pub(crate) malformed: Vec<(u64, &'static str)>,
     pub(crate) malformed_count: u64,
+    /// Whether the file had no more complete lines when it was opened.
+    pub(crate) is_last: bool,
 }
 
 /// The edges of the bytes that were read so far.
@@ -133,8 +137,7 @@ impl Transcript {
         self.start.bytes == 0
     }
 
-    /// Reads to the last line feed, and hands over pieces until `take` declines one. There is at least one piece,
-    /// which may be empty.
+    /// Reads to the last line feed, and hands over pieces until `take` declines one. The last one may be empty.
     pub(crate) fn read(
         self,
         reader: &mut dyn LineReader,
@@ -148,7 +151,7 @@ impl Transcript {
         let mut buffer: Vec<u8> = Vec::new();
         // Of a line that is longer than any that is read: how much of it is gone, with the edges up to there.
         let mut skipped: Option<(u64, Edges)> = None;
-        let mut is_handed_over = false;
+        let mut is_finished = false;
         loop {
             let before = buffer.len();
             source.by_ref().take(PIECE_BYTES as u64).read_to_end(&mut buffer)?;
@@ -186,14 +189,16 @@ impl Transcript {
             }
             if piece.bytes > 0 {
                 position.lines = lines.number;
+                piece.is_last = source.limit() == 0;
+                is_finished = piece.is_last;
                 if !hand_over(&mut lines, &mut position, &edges, piece, take) {
                     return Ok(());
                 }
-                is_handed_over = true;
             }
         }
-        if !is_handed_over {
-            hand_over(&mut lines, &mut position, &edges, Piece::default(), take);
+        if !is_finished {
+            let piece = Piece { is_last: true, ..Piece::default() };
+            hand_over(&mut lines, &mut position, &edges, piece, take);
         }
         Ok(())
     }
@@ -244,6 +249,7 @@ impl Lines<'_> {
                         }
                     }
                 }
+                LineRead::Request { at, request } => piece.requests.push((at, *request)),
                 LineRead::Skipped => {}
                 LineRead::Unknown { kind } => {
                     let is_named = piece.unknown.len() < UNKNOWN_MAX || piece.unknown.contains_key(&kind);

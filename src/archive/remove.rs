@@ -102,6 +102,12 @@ fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<
 /// stay in the log until it is emptied.
 fn overwrite(writer: &mut Writer) -> Result<(), Error> {
     let transaction = writer.begin()?;
+    // Names of files, tools and models that nothing uses any more.
+    transaction.execute(
+        "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
+            UNION SELECT model FROM requests UNION SELECT model FROM vectors)",
+        [],
+    )?;
     transaction.execute("INSERT INTO messages (messages) VALUES ('optimize')", [])?;
     transaction.commit()?;
     writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
@@ -114,10 +120,11 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
         "DELETE FROM messages WHERE rowid IN (SELECT id FROM messages_meta WHERE session = ?1)",
         [session.row],
     )?;
-    // The output of a call that another session has may be this one's.
+    // The output of a call that an earlier session has too may be this one's.
     transaction.execute(
         "UPDATE tool_uses SET is_answered = 0, output_blob = NULL, output_length = 0
-            WHERE session <> ?1 AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)",
+            WHERE message IN (SELECT message FROM shared_messages WHERE session = ?1)
+            AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)",
         [session.row],
     )?;
     for sql in [
@@ -144,12 +151,6 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
             .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;
     }
     transaction.execute("DELETE FROM sessions WHERE id = ?1", [session.row])?;
-    // Names of files, tools and models that nothing uses any more.
-    transaction.execute(
-        "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
-            UNION SELECT model FROM requests UNION SELECT model FROM vectors)",
-        [],
-    )?;
     Ok(())
 }
 
@@ -227,7 +228,9 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
             )?;
         }
     }
-    for (blob, text) in moved.into_values() {
+    for (heir, (blob, text)) in moved {
+        let count = "UPDATE sessions SET tool_uses = (SELECT count(*) FROM tool_uses WHERE session = ?1) WHERE id = ?1";
+        transaction.execute(count, [heir])?;
         let params = params![blob, text.len() as i64, pack(&text)];
         transaction.execute("UPDATE blobs SET length = ?2, body = ?3 WHERE id = ?1", params)?;
     }

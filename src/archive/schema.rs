@@ -34,7 +34,7 @@ CREATE INDEX sessions_parent ON sessions(parent) WHERE parent IS NOT NULL;
 CREATE TABLE names (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
 -- Texts of one session, several together: compressed together they take half of what each would alone.
 CREATE TABLE blobs (
-    id      INTEGER PRIMARY KEY,
+    id      INTEGER PRIMARY KEY AUTOINCREMENT,   -- never used again
     session INTEGER NOT NULL REFERENCES sessions(id),
     length  INTEGER NOT NULL,                 -- in bytes, uncompressed
     body    BLOB NOT NULL                     -- zlib
@@ -42,7 +42,7 @@ CREATE TABLE blobs (
 CREATE INDEX blobs_session ON blobs(session);
 -- One row for each line of a transcript that says or does something, in the first session that had it.
 CREATE TABLE messages_meta (
-    id              INTEGER PRIMARY KEY,      -- that of its words in `messages`
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,   -- that of its words in `messages`
     session         INTEGER NOT NULL REFERENCES sessions(id),
     ordinal         INTEGER NOT NULL,
     uuid            BLOB NOT NULL UNIQUE,
@@ -56,6 +56,7 @@ CREATE TABLE messages_meta (
     thinking_length INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX messages_session ON messages_meta(session, ordinal);
+CREATE INDEX messages_at ON messages_meta(at_ms);
 -- The other sessions that have a message too: resumed under a new id, or forked.
 CREATE TABLE shared_messages (
     session INTEGER NOT NULL REFERENCES sessions(id),

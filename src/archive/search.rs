@@ -257,7 +257,7 @@ fn matching(
     // What was said weighs more than what was thought or called.
     let sql = format!(
         "SELECT messages.rowid FROM messages {join} WHERE messages.messages MATCH {text} AND {}
-            AND rank MATCH 'bm25(4.0, 1.0, 2.0)' ORDER BY rank LIMIT {limit}",
+            AND messages.rank MATCH 'bm25(4.0, 1.0, 2.0)' ORDER BY messages.rank LIMIT {limit}",
         conditions.sql()
     );
     let mut statement = connection.prepare_cached(&sql)?;
@@ -269,7 +269,7 @@ fn newest(connection: &Connection, filter: &Filter, limit: usize) -> Result<Vec<
     let mut conditions = filter.of_messages();
     let limit = conditions.param(limit as i64);
     let sql = format!(
-        "SELECT m.id FROM messages_meta m JOIN sessions s ON s.id = m.session WHERE {} ORDER BY m.id DESC LIMIT {limit}",
+        "SELECT m.id FROM messages_meta m JOIN sessions s ON s.id = m.session WHERE {} ORDER BY m.at_ms DESC LIMIT {limit}",
         conditions.sql()
     );
     let mut statement = connection.prepare_cached(&sql)?;

@@ -3,9 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use jiff::Timestamp;
 use transcript::{FileStamp, Ignore};
 
-use crate::record::{Message, SessionFacts};
+use crate::record::{Message, Request, SessionFacts};
 
 /// Tool outputs are kept to about this many bytes, head and tail, unless the settings say otherwise.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 10;
@@ -76,6 +77,13 @@ pub enum LineRead {
     Message(Box<Message>),
     /// Files that the client has recorded as changed.
     ChangedFiles(Vec<String>),
+    /// The tokens of a call of a model, where no line of its answer has them.
+    Request {
+        /// When it ended.
+        at: Option<Timestamp>,
+        /// The tokens.
+        request: Box<Request>,
+    },
     /// It is known, and nothing of it is kept but what it told of the session.
     Skipped,
     /// Its type is not known.

@@ -162,7 +162,8 @@ struct Task<'a> {
 
 /// What was read before of a transcript.
 struct Known {
-    size: u64,
+    /// -1 until it was read to its end.
+    size: i64,
     modified_ms: i64,
     position: Position,
     skipped: Option<String>,
@@ -185,33 +186,10 @@ impl Archive {
         sources: &[&dyn TranscriptSource],
         settings: &SyncSettings<'_>,
     ) -> Result<SyncSummary, Error> {
-        let begun = Instant::now();
-        let mut summary = SyncSummary::default();
         let Some(mut writer) = self.writer(settings.patience)? else {
-            summary.left_to_another = true;
-            return Ok(summary);
+            return Ok(SyncSummary { left_to_another: true, ..SyncSummary::default() });
         };
-        let tasks = plan(&writer.connection, sources, settings, &mut summary)?;
-        let mut sessions = HashMap::new();
-        if !tasks.is_empty() {
-            sessions = read_and_store(&mut writer, tasks, settings, &mut summary)?;
-        }
-        let touched: Vec<i64> = sessions.keys().copied().collect();
-        for some in touched.chunks(LINKED_AT_ONCE) {
-            let transaction = writer.begin()?;
-            for session in some {
-                links::make(&transaction, *session)?;
-            }
-            transaction.commit()?;
-        }
-        if summary.read > 0 {
-            // What is read later need not go through the log. Without waiting: readers may be in it.
-            writer.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-        }
-        summary.sessions = sessions.len() as u64;
-        summary.sessions_new = sessions.values().filter(|is_new| **is_new).count() as u64;
-        summary.milliseconds = begun.elapsed().as_millis() as u64;
-        Ok(summary)
+        sync_with_writer(&mut writer, sources, settings)
     }
 
     /// How many sessions on disk have something that is not archived yet. Opens no transcript, so that those that an
@@ -227,6 +205,36 @@ impl Archive {
         let tasks = plan(&*self.connection()?, sources, settings, &mut SyncSummary::default())?;
         Ok(tasks.into_iter().map(|task| task.stamp).collect())
     }
+}
+
+pub(crate) fn sync_with_writer(
+    writer: &mut Writer,
+    sources: &[&dyn TranscriptSource],
+    settings: &SyncSettings<'_>,
+) -> Result<SyncSummary, Error> {
+    let begun = Instant::now();
+    let mut summary = SyncSummary::default();
+    let tasks = plan(&writer.connection, sources, settings, &mut summary)?;
+    let mut sessions = HashMap::new();
+    if !tasks.is_empty() {
+        sessions = read_and_store(writer, tasks, settings, &mut summary)?;
+    }
+    let touched: Vec<i64> = sessions.keys().copied().collect();
+    for some in touched.chunks(LINKED_AT_ONCE) {
+        let transaction = writer.begin()?;
+        for session in some {
+            links::make(&transaction, *session)?;
+        }
+        transaction.commit()?;
+    }
+    if summary.read > 0 {
+        // What is read later need not go through the log. Without waiting: readers may be in it.
+        writer.connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    }
+    summary.sessions = sessions.len() as u64;
+    summary.sessions_new = sessions.values().filter(|is_new| **is_new).count() as u64;
+    summary.milliseconds = begun.elapsed().as_millis() as u64;
+    Ok(summary)
 }
 
 /// Lists the transcripts that have changed since they were read, oldest first: what a fork has in common with its
@@ -250,9 +258,9 @@ fn plan<'a>(
             summary.found += 1;
             let known = known.remove(stamp.path.to_string_lossy().as_ref());
             let skipped = known.as_ref().and_then(|known| known.skipped.as_deref());
-            let is_same = known
-                .as_ref()
-                .is_some_and(|known| known.size == stamp.size && known.modified_ms == stamp.modified_ms);
+            let is_same = known.as_ref().is_some_and(|known| {
+                known.size == stamp.size as i64 && known.modified_ms == stamp.modified_ms
+            });
             let is_settled = match skipped {
                 None => true,
                 // It is looked at again if the setting has changed, or if the file may be gone.

@@ -82,7 +82,18 @@ impl<'t> PieceWriter<'t> {
 
     /// Stores a piece of a transcript, and how far it was read.
     pub(crate) fn store(&mut self, origin: &Origin, piece: Piece, stored: &mut Stored) -> Result<(), Error> {
-        let Piece { blocks, changed_files, facts, end, unknown, malformed, malformed_count, .. } = piece;
+        let Piece {
+            blocks,
+            changed_files,
+            requests,
+            facts,
+            end,
+            unknown,
+            malformed,
+            malformed_count,
+            is_last,
+            ..
+        } = piece;
         let has_content = !blocks.is_empty() || !changed_files.is_empty();
         let session = match self.session(&origin.head.session)? {
             Some(session) => Some(session),
@@ -97,6 +108,9 @@ impl<'t> PieceWriter<'t> {
             }
             for file in &changed_files {
                 self.note_file(&session, file, None)?;
+            }
+            for (at, request) in &requests {
+                self.note_request(session.id, request, at.map(Timestamp::as_millisecond))?;
             }
             let sql = "UPDATE sessions SET branch = coalesce(?2, branch), client_version = coalesce(?3, client_version),
                     model = coalesce(?4, model), title = coalesce(?5, title),
@@ -153,7 +167,8 @@ impl<'t> PieceWriter<'t> {
             end.bytes as i64,
             end.lines as i64,
             end.digest,
-            origin.size as i64,
+            // Until it is read to its end, it has to look changed.
+            if is_last { origin.size as i64 } else { -1 },
             origin.modified_ms,
             end.reader_state,
             serde_json::to_string(&all_unknown).unwrap_or_default(),

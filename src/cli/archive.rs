@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use archive::{ClaudeCode, SyncSettings, TranscriptSource};
+use archive::{ClaudeCode, Codex, SyncSettings, TranscriptSource};
 use brain::Config;
 use jiff::Timestamp;
 use queue::{Queue, TranscriptStamp, TranscriptStatus};
@@ -17,7 +17,10 @@ pub(crate) fn archive_path() -> PathBuf {
 
 /// The clients whose transcripts are archived.
 pub(crate) fn sources(config: &Config) -> Vec<Box<dyn TranscriptSource>> {
-    vec![Box::new(ClaudeCode::new(settings::sweep(config).folders))]
+    vec![
+        Box::new(ClaudeCode::new(settings::sweep(config).folders)),
+        Box::new(Codex::new(Codex::client_folder().into_iter().collect())),
+    ]
 }
 
 /// What is archived, by the settings.

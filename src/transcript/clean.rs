@@ -1,7 +1,10 @@
 //! Cleans a text before it is kept: removes what a person marked private and what the client added,
 //! redacts secrets, and shortens a long text to its head and tail.
 
+use std::borrow::Cow;
+
 use knowledge::text::is_hidden;
+use memchr::memchr_iter;
 
 use crate::redact::redact;
 
@@ -12,16 +15,31 @@ const MARGIN_BYTES: usize = 32 << 10;
 /// Cleans a text without shortening it: removes hidden characters, what is between `<private>` and
 /// `</private>`, and the client's reminders, and redacts secrets.
 pub fn clean(text: &str) -> String {
-    let text = without_hidden(text);
-    let text = without_element(&text, "system-reminder", Unclosed::Keep);
-    let text = without_element(&text, "private", Unclosed::Drop);
+    let mut text = without_hidden(text);
+    // Most texts have neither, and telling that is quicker than a search in lower case.
+    if has_tag(&text, "<system-reminder>") {
+        text = Cow::Owned(without_element(&text, "system-reminder", Unclosed::Keep));
+    }
+    if has_tag(&text, "<private>") {
+        text = Cow::Owned(without_element(&text, "private", Unclosed::Drop));
+    }
     redact(after_private(&text).trim()).into_owned()
+}
+
+/// Whether a tag is in a text, in upper or lower case.
+fn has_tag(text: &str, tag: &str) -> bool {
+    let (text, tag) = (text.as_bytes(), tag.as_bytes());
+    memchr_iter(b'<', text)
+        .any(|at| text.get(at..at + tag.len()).is_some_and(|found| found.eq_ignore_ascii_case(tag)))
 }
 
 /// The text after a `</private>` whose element was opened in an earlier message, or not at all: what is
 /// before it may be what somebody meant to hide.
 fn after_private(text: &str) -> &str {
     const END: &str = "</private>";
+    if !has_tag(text, END) {
+        return text;
+    }
     let end = text.to_ascii_lowercase().rfind(END);
     end.map_or(text, |at| &text[at + END.len()..])
 }
@@ -116,7 +134,11 @@ pub(crate) fn without_element(text: &str, name: &str, unclosed: Unclosed) -> Str
 
 /// Removes terminal escapes and invisible characters. Runs before redaction: a zero-width space in a key
 /// must not hide the key from it.
-fn without_hidden(text: &str) -> String {
+fn without_hidden(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    if text.as_bytes().iter().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
     let mut kept = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -128,7 +150,7 @@ fn without_hidden(text: &str) -> String {
             kept.push(c);
         }
     }
-    kept
+    Cow::Owned(kept)
 }
 
 #[cfg(test)]

@@ -1,0 +1,1062 @@
+//! Syncing made transcripts, and what is found afterwards. Every session here is invented.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fastrand::Rng;
+use jiff::{Timestamp, tz::TimeZone};
+use transcript::Exclude;
+
+use crate::{
+    Archive, ClaudeCode, Codex, Error, Filter, Markers, MessageKind, Role, SearchQuery, SearchResults,
+    ShownMessage, SyncSettings, SyncSummary,
+};
+
+const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
+const KEY: &str = "aB3dE5fG7hJ9kL2mN4pQ6rS8tU1vW3xY5zA7";
+
+/// A client's folder, a project and an archive, all of them temporary.
+struct Home {
+    _folder: tempfile::TempDir,
+    root: PathBuf,
+    archive: Archive,
+}
+
+fn uuid(number: u32) -> String {
+    format!("00000000-0000-4000-8000-{number:012x}")
+}
+
+impl Home {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir_all(root.join("client/projects/-p")).unwrap();
+        fs::create_dir_all(root.join("shop")).unwrap();
+        let archive = Archive::open(&root.join("state/archive.db")).unwrap();
+        Self { _folder: folder, root, archive }
+    }
+
+    fn path(&self, session: &str) -> PathBuf {
+        self.root.join(format!("client/projects/-p/{session}.jsonl"))
+    }
+
+    fn cwd(&self) -> String {
+        self.root.join("shop").to_string_lossy().into_owned()
+    }
+
+    fn line(&self, kind: &str, number: u32, content: &serde_json::Value) -> String {
+        let mut message = serde_json::json!({ "role": kind, "content": content });
+        if kind == "assistant" {
+            message["id"] = format!("msg_{}", number / 10).into();
+            message["model"] = "claude-sonnet-5".into();
+            message["usage"] = serde_json::json!({
+                "input_tokens": 10, "output_tokens": number % 10, "cache_read_input_tokens": 100,
+                "cache_creation_input_tokens": 5,
+            });
+        }
+        let at = Timestamp::from_second(1_760_000_000 + i64::from(number)).unwrap();
+        serde_json::json!({
+            "type": kind, "uuid": uuid(number), "parentUuid": uuid(number.saturating_sub(1)), "cwd": self.cwd(),
+            "gitBranch": "main", "version": "2.1.0", "timestamp": at.to_string(), "message": message,
+        })
+        .to_string()
+            + "\n"
+    }
+
+    fn prompt(&self, number: u32, text: &str) -> String {
+        self.line("user", number, &text.into())
+    }
+
+    fn answer(&self, number: u32, text: &str) -> String {
+        self.line("assistant", number, &serde_json::json!([{ "type": "text", "text": text }]))
+    }
+
+    fn thought(&self, number: u32, text: &str) -> String {
+        self.line("assistant", number, &serde_json::json!([{ "type": "thinking", "thinking": text }]))
+    }
+
+    fn call(&self, number: u32, name: &str, input: &serde_json::Value) -> String {
+        let block = serde_json::json!({ "type": "tool_use", "id": format!("toolu_{number}"), "name": name, "input": input });
+        self.line("assistant", number, &serde_json::json!([block]))
+    }
+
+    fn result(&self, number: u32, of: u32, output: &str, is_error: bool) -> String {
+        let block = serde_json::json!({
+            "type": "tool_result", "tool_use_id": format!("toolu_{of}"), "content": output, "is_error": is_error,
+        });
+        self.line("user", number, &serde_json::json!([block]))
+    }
+
+    fn write(&self, session: &str, lines: &[String]) {
+        let path = self.path(session);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, lines.concat()).unwrap();
+    }
+
+    fn append(&self, session: &str, text: &str) {
+        fs::File::options()
+            .append(true)
+            .open(self.path(session))
+            .unwrap()
+            .write_all(text.as_bytes())
+            .unwrap();
+    }
+
+    fn settings(&self) -> SyncSettings<'static> {
+        SyncSettings { patience: Duration::from_millis(200), ..SyncSettings::new(self.root.join("state")) }
+    }
+
+    fn client(&self) -> ClaudeCode {
+        ClaudeCode::new(vec![self.root.join("client")])
+    }
+
+    fn sync(&self) -> SyncSummary {
+        self.sync_with(&self.settings())
+    }
+
+    fn sync_with(&self, settings: &SyncSettings<'_>) -> SyncSummary {
+        self.archive.sync(&[&self.client()], settings).unwrap()
+    }
+
+    fn show(&self, session: &str) -> Vec<ShownMessage> {
+        let messages = RefCell::new(Vec::new());
+        self.archive
+            .show(session, |message| {
+                messages.borrow_mut().push(message);
+                true
+            })
+            .unwrap();
+        messages.into_inner()
+    }
+
+    fn said(&self, session: &str) -> Vec<String> {
+        self.show(session).into_iter().map(|message| message.content).collect()
+    }
+
+    fn search(&self, text: &str) -> SearchResults {
+        self.search_with(&SearchQuery { text: text.to_owned(), limit: 20, ..SearchQuery::default() })
+    }
+
+    fn search_with(&self, query: &SearchQuery) -> SearchResults {
+        self.archive.search(query, MARKERS).unwrap()
+    }
+
+    /// Each message is stored once, its words too, and the file is sound.
+    fn check(&self) {
+        assert_eq!(self.archive.check().unwrap(), Vec::<String>::new());
+        let connection = rusqlite::Connection::open(self.archive.path()).unwrap();
+        let one = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(one("SELECT count(*) - count(DISTINCT uuid) FROM messages_meta"), 0);
+        assert_eq!(
+            one("SELECT count(*) FROM messages_meta m WHERE blob IS NOT NULL
+                AND NOT EXISTS (SELECT 1 FROM blobs b WHERE b.id = m.blob AND b.session = m.session)"),
+            0,
+            "a message without its text"
+        );
+        let count =
+            "SELECT sum(abs(messages - (SELECT count(*) FROM session_messages v WHERE v.session = s.id)))
+            FROM sessions s";
+        assert_eq!(
+            connection.query_row(count, [], |row| row.get::<_, Option<i64>>(0)).unwrap().unwrap_or(0),
+            0
+        );
+        connection.execute_batch("INSERT INTO messages (messages) VALUES ('integrity-check')").unwrap();
+    }
+
+    /// Whether any file of the state folder has these bytes, in compressed texts too.
+    fn holds(&self, secret: &str) -> bool {
+        let connection = rusqlite::Connection::open(self.archive.path()).unwrap();
+        let mut statement = connection.prepare("SELECT length, body FROM blobs").unwrap();
+        let texts =
+            statement.query_map([], |row| Ok((row.get::<_, usize>(0)?, row.get::<_, Vec<u8>>(1)?))).unwrap();
+        let in_texts = texts
+            .map(Result::unwrap)
+            .any(|(length, body)| crate::block::unpack(&body, length).unwrap().contains(secret));
+        let in_files = fs::read_dir(self.root.join("state")).unwrap().any(|entry| {
+            let bytes = fs::read(entry.unwrap().path()).unwrap();
+            memchr::memmem::find(&bytes, secret.as_bytes()).is_some()
+        });
+        in_texts || in_files
+    }
+}
+
+/// The ids of the sessions that were found, the best first.
+fn sessions(results: &SearchResults) -> Vec<&str> {
+    results.hits.iter().map(|hit| hit.session.id.as_str()).collect()
+}
+
+#[test]
+fn a_session_is_read_whole_after_its_file_is_gone() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "why does the invoice job fail?"),
+            home.thought(11, "the lease is probably too short"),
+            home.call(12, "Bash", &serde_json::json!({ "command": "cargo test invoices" })),
+            home.result(20, 12, "test invoices ... FAILED", true),
+            home.call(
+                31,
+                "Edit",
+                &serde_json::json!({ "file_path": "src/lease.rs", "old_string": "30", "new_string": "90" }),
+            ),
+            home.result(32, 31, "done", false),
+            home.answer(33, "The lease of 30 s is shorter than the render."),
+        ],
+    );
+    let summary = home.sync();
+    assert_eq!(
+        (summary.sessions_new, summary.messages, summary.tool_uses, summary.failed.len()),
+        (1, 7, 2, 0)
+    );
+    fs::remove_dir_all(home.root.join("client")).unwrap();
+    assert_eq!(home.sync().found, 0);
+    let shown = home.show("s1");
+    let kinds: Vec<MessageKind> = shown.iter().map(|message| message.kind).collect();
+    use MessageKind::{Answer, Prompt, Thinking, ToolCall, ToolResult};
+    assert_eq!(kinds, [Prompt, Thinking, ToolCall, ToolResult, ToolCall, ToolResult, Answer]);
+    assert_eq!(shown[1].thinking, "the lease is probably too short");
+    let tool = &shown[2].tools[0];
+    assert_eq!((tool.name.as_str(), tool.is_error), ("Bash", true));
+    assert_eq!(tool.input, r#"{"command":"cargo test invoices"}"#);
+    assert_eq!(tool.output.as_deref(), Some("test invoices ... FAILED"));
+    let session = home.archive.session("s1").unwrap();
+    assert_eq!(session.first_prompt.as_deref(), Some("why does the invoice job fail?"));
+    assert_eq!(
+        (session.messages, session.prompts, session.answers, session.tool_uses, session.files),
+        (7, 1, 1, 2, 1)
+    );
+    assert_eq!(
+        (session.branch.as_deref(), session.model.as_deref()),
+        (Some("main"), Some("claude-sonnet-5"))
+    );
+    home.check();
+}
+
+#[test]
+fn tokens_of_a_streamed_answer_count_once() {
+    let home = Home::new();
+    // Three lines of one answer; the last has all of its output tokens.
+    home.write(
+        "s1",
+        &[home.prompt(1, "go"), home.thought(21, "hm"), home.answer(24, "first"), home.answer(27, "then")],
+    );
+    home.sync();
+    let tokens = home.archive.session("s1").unwrap().tokens;
+    assert_eq!((tokens.input, tokens.output, tokens.cache_read, tokens.cache_write), (10, 7, 100, 5));
+    let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+    assert_eq!((stats.models[0].requests, stats.tokens), (1, tokens));
+    assert_eq!(
+        stats.cost_microdollars,
+        llm::microdollars(
+            "claude-sonnet-5",
+            &llm::Usage {
+                input_tokens: 10,
+                output_tokens: 7,
+                cache_creation_input_tokens: 5,
+                cache_read_input_tokens: 100,
+            }
+        )
+    );
+}
+
+#[test]
+fn only_what_was_appended_is_read() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "one")]);
+    let first = home.sync();
+    assert_eq!((first.bytes, first.messages), (fs::metadata(home.path("s1")).unwrap().len(), 1));
+    let more = home.answer(11, "two");
+    home.append("s1", &more);
+    let second = home.sync();
+    assert_eq!((second.bytes, second.messages, second.sessions_new), (more.len() as u64, 1, 0));
+    assert_eq!(home.said("s1"), ["one", "two"]);
+    let third = home.sync();
+    assert_eq!((third.unchanged, third.read, third.bytes), (1, 0, 0));
+}
+
+#[test]
+fn a_line_that_is_being_written_waits_for_its_end() {
+    let home = Home::new();
+    let (complete, partial) = (home.prompt(1, "one"), home.answer(11, "two, with an é"));
+    home.write("s1", std::slice::from_ref(&complete));
+    for cut in [1, partial.len() / 2, partial.len() - 1] {
+        fs::write(home.path("s1"), complete.clone() + &partial[..partial.floor_char_boundary(cut)]).unwrap();
+        let summary = home.sync();
+        assert_eq!((summary.malformed, home.said("s1").len()), (0, 1), "{cut}");
+    }
+    fs::write(home.path("s1"), complete + &partial).unwrap();
+    home.sync();
+    assert_eq!(home.said("s1"), ["one", "two, with an é"]);
+    home.check();
+}
+
+#[test]
+fn a_rewritten_file_is_taken_again_without_doubling() {
+    let home = Home::new();
+    let lines: Vec<String> =
+        (0..40).map(|at| home.prompt(at + 1, &format!("prompt {at} {}", "x".repeat(900)))).collect();
+    home.write("s1", &lines);
+    home.sync();
+    // The beginning was changed: all of it is read again.
+    let mut rewritten = vec![home.prompt(900, "put before")];
+    rewritten.extend(lines.clone());
+    home.write("s1", &rewritten);
+    let summary = home.sync();
+    assert_eq!((summary.rewritten, summary.messages), (1, 1));
+    // The end was cut and written anew, so that the file is longer than before.
+    rewritten.truncate(30);
+    rewritten.extend((0..30).map(|at| home.prompt(1000 + at, "after the cut")));
+    home.write("s1", &rewritten);
+    let summary = home.sync();
+    assert_eq!((summary.rewritten, summary.messages), (1, 30));
+    // Truncated: nothing new, and nothing is lost.
+    home.write("s1", &rewritten[..5]);
+    let summary = home.sync();
+    assert_eq!((summary.rewritten, summary.messages), (1, 0));
+    assert_eq!(home.said("s1").len(), 71);
+    home.check();
+}
+
+#[test]
+fn a_fork_shares_lines_and_reads_whole() {
+    let home = Home::new();
+    let common = [home.prompt(1, "shared question"), home.answer(11, "shared answer")];
+    home.write("s1", &common);
+    home.append("s1", &home.prompt(2, "only in the first"));
+    home.sync();
+    home.write("s2", &common);
+    home.append("s2", &home.prompt(3, "only in the fork"));
+    let summary = home.sync();
+    assert_eq!((summary.sessions_new, summary.messages), (1, 3));
+    assert_eq!(home.said("s1"), ["shared question", "shared answer", "only in the first"]);
+    assert_eq!(home.said("s2"), ["shared question", "shared answer", "only in the fork"]);
+    assert_eq!(sessions(&home.search("\"shared question\"")), ["s1"]);
+    let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+    assert_eq!((stats.messages, stats.models[0].requests), (4, 1));
+    let related = home.archive.related("s2", 10).unwrap();
+    assert_eq!((related[0].session.id.as_str(), related[0].relationship.as_str()), ("s1", "continues"));
+    let only_fork = Filter { session: Some("s2".into()), ..Filter::default() };
+    let found = home.search_with(&SearchQuery {
+        text: "shared".into(),
+        filter: only_fork,
+        limit: 9,
+        ..SearchQuery::default()
+    });
+    assert_eq!(found.hits.len(), 2, "what a fork shares is found in it");
+    // Read again, nothing changes.
+    let again = SyncSettings { again: true, ..home.settings() };
+    assert_eq!(home.sync_with(&again).messages, 0);
+    home.check();
+}
+
+#[test]
+fn what_a_fork_shares_survives_its_origin() {
+    let home = Home::new();
+    let common = [
+        home.prompt(1, "shared question"),
+        home.call(11, "Bash", &serde_json::json!({ "command": "make invoice" })),
+        home.result(12, 11, "built", false),
+    ];
+    home.write("s1", &common);
+    home.append("s1", &home.prompt(2, "a private remark about zebras"));
+    home.sync();
+    home.write("s2", &common);
+    home.append("s2", &home.answer(31, "and on"));
+    home.sync();
+    let removal = home.archive.forget("s1", Duration::ZERO).unwrap();
+    assert_eq!((removal.sessions.len(), removal.messages), (1, 1));
+    assert_eq!(home.said("s2"), ["shared question", "", "", "and on"]);
+    let tool = home.show("s2").swap_remove(1).tools.remove(0);
+    assert_eq!(
+        (tool.input.as_str(), tool.output.as_deref()),
+        (r#"{"command":"make invoice"}"#, Some("built"))
+    );
+    assert_eq!(sessions(&home.search("\"shared question\"")), ["s2"]);
+    assert!(home.search("zebras").hits.is_empty());
+    assert!(!home.holds("zebra"), "a deleted text is overwritten");
+    // It is not taken again, whatever happens to its file.
+    home.append("s1", &home.prompt(4, "more about zebras"));
+    let summary = home.sync();
+    assert_eq!((summary.skipped.get("forgotten"), summary.messages), (Some(&1), 0));
+    assert!(matches!(home.archive.session("s1"), Err(Error::UnknownSession { .. })));
+    home.check();
+}
+
+#[test]
+fn subagents_are_sessions_with_a_parent() {
+    let home = Home::new();
+    home.write("11111111-0000-4000-8000-000000000001", &[home.prompt(1, "ask a helper")]);
+    home.write("11111111-0000-4000-8000-000000000001/subagents/agent-77", &[home.answer(51, "helped")]);
+    let parent = r#"{"type":"user","sessionId":"11111111-0000-4000-8000-000000000001","uuid":"x","message":{"role":"user","content":"old form"}}"#;
+    home.write("agent-88", &[format!("{parent}\n")]);
+    home.sync();
+    let top = home.archive.sessions(&Filter::default(), false, 10).unwrap();
+    assert_eq!(top.len(), 1);
+    let all = home.archive.sessions(&Filter::default(), true, 10).unwrap();
+    let agents: Vec<_> =
+        all.iter().filter(|session| session.parent.as_deref() == Some(top[0].id.as_str())).collect();
+    assert_eq!(agents.len(), 2);
+    let related = home.archive.related("11111111", 10).unwrap();
+    assert_eq!(related.iter().filter(|related| related.relationship == "subagent").count(), 2);
+    assert_eq!(home.archive.session("agent-77").unwrap().id, "11111111-0000-4000-8000-000000000001/agent-77");
+    assert_eq!(home.archive.forget("11111111", Duration::ZERO).unwrap().sessions.len(), 3);
+}
+
+#[test]
+fn unknown_and_malformed_lines_are_counted_and_named() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "one"),
+            "{\"type\":\"hologram\",\"a\":1}\n".to_owned(),
+            "{\"type\":\"user\",\"message\":\n".to_owned(),
+            "\n".to_owned(),
+            "not json\n".to_owned(),
+            "[1,2]\n".to_owned(),
+            "{\"type\":\"progress\"}\n".to_owned(),
+            home.answer(11, "two"),
+        ],
+    );
+    home.write("s2", &["\u{0}\u{1}\n".to_owned(), home.prompt(2, "the next file is read all the same")]);
+    let summary = home.sync();
+    assert_eq!(summary.unknown, BTreeMap::from([("hologram".to_owned(), 1)]));
+    let lines: Vec<_> = summary
+        .malformed_lines
+        .iter()
+        .filter(|line| line.path == home.path("s1"))
+        .map(|line| line.line)
+        .collect();
+    assert_eq!((summary.malformed, lines), (4, vec![3, 5, 6]));
+    assert_eq!((home.said("s1"), home.said("s2").len()), (vec!["one".to_owned(), "two".to_owned()], 1));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_stops_no_other() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "readable")]);
+    let gone = home.root.join("client/projects/-p/folder.jsonl");
+    fs::create_dir(&gone).unwrap();
+    // A folder is not listed; one that is asked for by name, and a file that vanished, fail alone.
+    let settings =
+        SyncSettings { only: Some(vec![gone, home.path("s1"), home.path("none")]), ..home.settings() };
+    let summary = home.sync_with(&settings);
+    assert_eq!((summary.messages, summary.found), (1, 1));
+    fs::set_permissions(home.path("s1"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    home.write("s2", &[home.prompt(2, "also readable")]);
+    let again = SyncSettings { again: true, ..home.settings() };
+    let summary = home.sync_with(&again);
+    assert_eq!(summary.messages, 1);
+    // Root reads everything.
+    assert_eq!(summary.failed.len(), usize::from(fs::read(home.path("s1")).is_err()));
+}
+
+#[test]
+fn what_must_not_be_kept_is_not() {
+    let home = Home::new();
+    let key = format!("ghp_{KEY}");
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, &format!("use {key} <private>the moon base</private> please")),
+            home.thought(11, &format!("the token {key} is known")),
+            home.answer(12, &format!("I set GITHUB_TOKEN={key}")),
+            home.call(
+                13,
+                "Bash",
+                &serde_json::json!({ "command": format!("curl -H 'Authorization: Bearer {key}' x") }),
+            ),
+            home.result(14, 13, &format!("{}\n{key}\n{}", "a ".repeat(20_000), "b ".repeat(20_000)), false),
+            home.result(15, 13, &format!("password: \"Tr0ub4dor&3\" {}{key}", "c ".repeat(30_000)), false),
+            format!("{{\"type\":\"summary\",\"summary\":\"about {key}\"}}\n"),
+        ],
+    );
+    home.sync();
+    for secret in [&key[4..], &key[..20], "moon base", "Tr0ub4dor"] {
+        assert!(!home.holds(secret), "{secret}");
+    }
+    assert!(home.search("GITHUB_TOKEN redacted").hits[0].snippet.contains("[redacted]: "));
+    home.check();
+}
+
+#[test]
+fn projects_that_are_left_alone_leave_nothing() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "about the excluded project")]);
+    let excluded = SyncSettings { exclude: Exclude::new("shop", None), ..home.settings() };
+    for _ in 0..2 {
+        assert_eq!(home.sync_with(&excluded).skipped, BTreeMap::from([("excluded".to_owned(), 1)]));
+    }
+    fs::write(home.root.join("shop/.nuggetignore"), "*\n").unwrap();
+    assert_eq!(home.sync().skipped, BTreeMap::from([("excluded".to_owned(), 1)]));
+    fs::remove_file(home.root.join("shop/.nuggetignore")).unwrap();
+    let declined = SyncSettings { is_declined: &|_| true, ..home.settings() };
+    assert_eq!(home.sync_with(&declined).skipped, BTreeMap::from([("declined".to_owned(), 1)]));
+    let own = SyncSettings { state: home.root.join("shop"), ..home.settings() };
+    assert_eq!(home.sync_with(&own).skipped, BTreeMap::from([("own".to_owned(), 1)]));
+    assert!(!home.holds("excluded project"));
+    let again = SyncSettings { again: true, ..home.settings() };
+    assert_eq!(home.sync_with(&again).messages, 1);
+}
+
+#[test]
+fn contents_of_ignored_files_are_left_out() {
+    let home = Home::new();
+    fs::write(home.root.join("shop/.nuggetignore"), "*.secret\n").unwrap();
+    let file = home.root.join("shop/plan.secret").to_string_lossy().into_owned();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "read it"),
+            home.call(11, "Write", &serde_json::json!({ "file_path": file, "content": "conquer Atlantis" })),
+            home.call(12, "Bash", &serde_json::json!({ "command": "cat plan.secret" })),
+        ],
+    );
+    home.sync();
+    // The results come later, when another reader reads on.
+    home.append("s1", &home.result(13, 12, "conquer Atlantis", false));
+    home.sync();
+    assert!(!home.holds("Atlantis"));
+    assert_eq!(home.show("s1")[2].tools[0].output.as_deref(), Some("[left out: .nuggetignore]"));
+}
+
+#[test]
+fn a_long_output_keeps_its_ends() {
+    let home = Home::new();
+    let output = format!("first line\n{}\nlast line", "middle ".repeat(100_000));
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "go"),
+            home.call(11, "Bash", &serde_json::json!({ "command": "make" })),
+            home.result(12, 11, &output, false),
+        ],
+    );
+    home.sync();
+    let tool = home.show("s1").swap_remove(1).tools.remove(0);
+    let kept = tool.output.unwrap();
+    assert!(kept.starts_with("first line") && kept.ends_with("last line") && kept.len() < 17_000);
+    assert_eq!(tool.output_bytes, Some(output.len() as u64));
+}
+
+#[test]
+fn a_query_of_any_characters_is_no_error() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "fix foo-bar.rs: it's \"broken\" (again) C++ a*b")]);
+    home.sync();
+    for text in [
+        "foo-bar.rs:",
+        "it's",
+        "\"",
+        "(",
+        "a AND",
+        "NOT",
+        "AND OR",
+        "content:",
+        "x:y",
+        "*",
+        "^",
+        "''",
+        "NEAR(",
+        "\0",
+        "{a b}",
+        "C++",
+        "a*b",
+        "--",
+        "+",
+    ] {
+        home.search(text);
+    }
+    for text in [
+        "foo-bar.rs:",
+        "it's broken",
+        "\"broken again\"",
+        "brok*",
+        "C++",
+        "foo AND bar",
+        "(again",
+        "again) OR",
+    ] {
+        assert_eq!(home.search(text).hits.len(), 1, "{text}");
+    }
+    assert_eq!(home.search("\"again broken\"").hits.len(), 0);
+    assert_eq!(home.search("broken NOT again").hits.len(), 0);
+    let mut rng = Rng::with_seed(7);
+    for _ in 0..300 {
+        let text: String = (0..rng.usize(1..12))
+            .map(|_| {
+                *rng.choice(&['a', '"', '*', '(', ')', ' ', '-', ':', '^', '{', '}', '\'', 'é', '+', ','])
+                    .unwrap_or(&'a')
+            })
+            .collect();
+        home.search(&text);
+    }
+}
+
+trait Choice<T> {
+    fn choice<'a>(&mut self, of: &'a [T]) -> Option<&'a T>;
+}
+
+impl<T> Choice<T> for Rng {
+    fn choice<'a>(&mut self, of: &'a [T]) -> Option<&'a T> {
+        of.get(self.usize(..of.len()))
+    }
+}
+
+#[test]
+fn filters_narrow_a_search() {
+    let home = Home::new();
+    home.write(
+        "aaaa",
+        &[
+            home.prompt(1, "lease of the queue"),
+            home.answer(11, "the lease is 30 s"),
+            home.call(21, "Bash", &serde_json::json!({ "command": "grep lease src" })),
+            home.call(31, "Edit", &serde_json::json!({ "file_path": "src/lease.rs" })),
+            home.thought(41, "a lease may lapse"),
+        ],
+    );
+    home.write("bbbb", &[home.prompt(2, "the lease again")]);
+    home.sync();
+    let count = |filter: Filter, thinking: bool| {
+        home.search_with(&SearchQuery {
+            text: "lease".into(),
+            filter,
+            thinking,
+            limit: 50,
+            ..SearchQuery::default()
+        })
+        .hits
+        .len()
+    };
+    let all = Filter::default;
+    assert_eq!((count(all(), false), count(all(), true)), (5, 6));
+    assert_eq!(count(Filter { role: Some(Role::User), ..all() }, false), 2);
+    assert_eq!(count(Filter { session: Some("bb".into()), ..all() }, false), 1);
+    assert_eq!(count(Filter { tool: Some("bash".into()), ..all() }, false), 1);
+    assert_eq!(count(Filter { file: Some("lease.rs".into()), ..all() }, false), 4);
+    assert_eq!(count(Filter { file: Some("ease.rs".into()), ..all() }, false), 0);
+    assert_eq!(count(Filter { branch: Some("ma*".into()), ..all() }, false), 5);
+    assert_eq!(count(Filter { branch: Some("dev".into()), ..all() }, false), 0);
+    assert_eq!(
+        count(Filter { model: Some("sonnet".into()), role: Some(Role::Assistant), ..all() }, false),
+        3
+    );
+    assert_eq!(count(Filter { project: Some("shop".into()), ..all() }, false), 5);
+    assert_eq!(count(Filter { project: Some(home.cwd()), ..all() }, false), 5);
+    assert_eq!(count(Filter { project: Some("sh_p".into()), ..all() }, false), 0);
+    assert_eq!(count(Filter { source: Some("codex".into()), ..all() }, false), 0);
+    let at = |second: i64| Some(Timestamp::from_second(1_760_000_000 + second).unwrap());
+    assert_eq!(count(Filter { since: at(11), ..all() }, false), 3);
+    assert_eq!(count(Filter { until: at(2), ..all() }, false), 2);
+    // Without a text, the newest first.
+    let newest = home.search_with(&SearchQuery { limit: 1, ..SearchQuery::default() });
+    assert_eq!(newest.hits[0].at, at(41));
+}
+
+#[test]
+fn a_hit_has_its_neighbours_and_a_marked_snippet() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "before"),
+            home.call(11, "Bash", &serde_json::json!({ "command": "ls" })),
+            home.answer(12, "the leases are here"),
+            home.prompt(2, "after"),
+        ],
+    );
+    home.sync();
+    let query = SearchQuery { text: "lease".into(), limit: 5, context: 1, ..SearchQuery::default() };
+    let hit = home.search_with(&query).hits.remove(0);
+    assert_eq!(hit.snippet, "the [leases] are here");
+    assert_eq!((hit.before[0].content.as_str(), hit.after[0].content.as_str()), ("before", "after"));
+    let query = SearchQuery { text: "nothing lease".into(), limit: 5, ..SearchQuery::default() };
+    let found = home.search_with(&query);
+    assert!(found.has_partial_matches);
+    assert_eq!(found.hits.len(), 1);
+}
+
+#[test]
+fn meaning_and_words_are_fused() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "the lease is too short"),
+            home.answer(11, "a visibility timeout elapsed"),
+            home.prompt(2, "unrelated words"),
+        ],
+    );
+    home.sync();
+    let pending = home.archive.unembedded("m", 10).unwrap();
+    let texts: Vec<&str> = pending.iter().map(|one| one.text.as_str()).collect();
+    assert_eq!(texts, ["unrelated words", "a visibility timeout elapsed", "the lease is too short"]);
+    let vector = |text: &str| if text.contains("unrelated") { vec![0.0, 1.0] } else { vec![1.0, 0.1] };
+    let vectors: Vec<_> = pending.iter().map(|one| (one.message, vector(&one.text))).collect();
+    home.archive.store_vectors("m", &vectors[..2]).unwrap();
+    assert_eq!(home.archive.embedded("m").unwrap(), (2, 3));
+    home.archive.store_vectors("m", &vectors).unwrap();
+    home.archive.store_vectors("m", &[(999_999, vec![1.0, 0.0])]).unwrap();
+    assert!(home.archive.unembedded("m", 10).unwrap().is_empty());
+    let query = SearchQuery {
+        text: "lease".into(),
+        limit: 2,
+        vector: Some(("m".into(), vec![1.0, 0.0])),
+        ..SearchQuery::default()
+    };
+    let found = home.search_with(&query);
+    assert_eq!(found.hits[0].snippet, "the [lease] is too short");
+    assert_eq!((found.hits[0].by_words, found.hits[0].by_meaning), (true, true));
+    assert_eq!(found.hits[1].snippet, "a visibility timeout elapsed");
+    assert_eq!((found.hits[1].by_words, found.hits[1].by_meaning), (false, true));
+}
+
+#[test]
+fn sessions_of_one_subject_are_related_with_reasons() {
+    let home = Home::new();
+    let edit = |number| home.call(number, "Edit", &serde_json::json!({ "file_path": "src/lease.rs" }));
+    home.write("s1", &[home.prompt(1, "visibility timeout of invoices"), edit(11)]);
+    home.write("s2", &[home.prompt(100_000, "visibility timeout again"), edit(100_011)]);
+    home.write("s3", &[home.prompt(900_000, "see 00000000-0000-4000-8000-00000000aaaa for more")]);
+    home.sync();
+    let related = home.archive.related("s2", 10).unwrap();
+    let reasons: Vec<_> = related
+        .iter()
+        .map(|one| (one.session.id.as_str(), one.relationship.as_str(), one.reason.as_str()))
+        .collect();
+    assert_eq!(reasons, [("s1", "related_to", "both changed lease.rs; about visibility, timeout")]);
+    home.write("s4", &[home.prompt(100_500, "on the same branch soon after")]);
+    home.sync();
+    let related = home.archive.related("s4", 10).unwrap();
+    assert_eq!((related[0].session.id.as_str(), related[0].relationship.as_str()), ("s2", "continues"));
+    assert_eq!(related[0].reason, "same branch main, 8 min later");
+    let context = home.archive.context("shop", None).unwrap();
+    assert_eq!((context.sessions.len(), context.files[0].sessions), (4, 2));
+    assert_eq!(context.open_threads.len(), 4);
+}
+
+#[test]
+fn a_project_has_decisions_and_days() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[home.prompt(1, "Which database? We decided on SQLite. Go on."), home.answer(11, "Done.")],
+    );
+    home.write("s2", &[home.prompt(86_400 * 2, "hello"), home.answer(86_400 * 2 + 11, "Shall I go on?")]);
+    home.sync();
+    let context = home.archive.context("shop", None).unwrap();
+    assert_eq!(
+        context.decisions.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(),
+        ["We decided on SQLite."]
+    );
+    let threads: Vec<_> =
+        context.open_threads.iter().map(|one| (one.session.as_str(), one.why.as_str())).collect();
+    assert_eq!(threads, [("s2", "it ended with a question")]);
+    let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+    let days: Vec<_> = stats.days.iter().map(|day| (day.day.as_str(), day.messages)).collect();
+    assert_eq!(days, [("2025-10-09", 2), ("2025-10-11", 2)]);
+    assert_eq!(stats.by_role, BTreeMap::from([("assistant".to_owned(), 2), ("user".to_owned(), 2)]));
+}
+
+#[test]
+fn pruning_keeps_what_is_newer() {
+    let home = Home::new();
+    home.write("old", &[home.prompt(1, "an old thing about walruses")]);
+    home.write("new", &[home.prompt(900_000, "a new thing")]);
+    home.sync();
+    let before = Timestamp::from_second(1_760_500_000).unwrap();
+    let would = home.archive.prune(before, true, Duration::ZERO).unwrap();
+    assert_eq!((would.sessions[0].id.as_str(), would.messages), ("old", 1));
+    assert_eq!(home.search("walruses").hits.len(), 1);
+    assert_eq!(home.archive.prune(before, false, Duration::ZERO).unwrap(), would);
+    assert_eq!((home.search("walruses").hits.len(), home.search("thing").hits.len()), (0, 1));
+    assert!(!home.holds("walrus"));
+    assert_eq!(home.sync().messages, 0, "what was pruned does not come back by itself");
+    home.check();
+}
+
+#[test]
+fn another_writer_is_waited_for_and_another_standby_left_the_work() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "one")]);
+    let writer = home.archive.writer(Duration::ZERO).unwrap().unwrap();
+    let impatient = SyncSettings { patience: Duration::ZERO, ..home.settings() };
+    assert!(matches!(home.archive.sync(&[&home.client()], &impatient), Err(Error::Busy)));
+    assert!(matches!(home.archive.forget("x", Duration::ZERO), Err(Error::UnknownSession { .. })));
+    // While one process waits, a second need not.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let patient = SyncSettings { patience: Duration::from_secs(60), ..home.settings() };
+            home.archive.sync(&[&home.client()], &patient).unwrap()
+        });
+        let standby = home.archive.path().with_extension("wait.lock");
+        while !queue::is_held(&standby) {
+            std::thread::yield_now();
+        }
+        assert!(home.sync_with(&impatient).left_to_another);
+        drop(writer);
+        assert_eq!(waiting.join().unwrap().messages, 1);
+    });
+}
+
+#[test]
+fn a_newer_or_damaged_archive_is_left_alone() {
+    let home = Home::new();
+    let connection = rusqlite::Connection::open(home.archive.path()).unwrap();
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(connection);
+    assert!(matches!(Archive::open(home.archive.path()), Err(Error::Newer { version: 99, .. })));
+    let other = home.root.join("other.db");
+    assert!(Archive::open_existing(&other).unwrap().is_none());
+    assert!(!other.exists());
+    fs::write(&other, "this is no database, and long enough to be looked at as one ".repeat(40)).unwrap();
+    let error = Archive::open(&other).unwrap_err();
+    assert!(matches!(error, Error::Damaged(_)), "{error:?}");
+    assert_eq!(error.to_string().lines().count(), 1);
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_keeps_what_was_stored() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "kept")]);
+    home.sync();
+    let pages = |connection: &rusqlite::Connection| {
+        connection.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0)).unwrap()
+    };
+    let mut rng = Rng::with_seed(3);
+    let noise: String = (0..400_000).map(|_| rng.alphanumeric()).collect();
+    home.write("s2", &[home.prompt(2, &noise)]);
+    let mut writer = home.archive.writer(Duration::ZERO).unwrap().unwrap();
+    let limit = pages(&writer.connection) + 4;
+    writer.connection.pragma_update(None, "max_page_count", limit).unwrap();
+    let error = crate::sync::sync_with_writer(&mut writer, &[&home.client()], &home.settings()).unwrap_err();
+    assert!(matches!(error, Error::DiskFull), "{error:?}");
+    drop(writer);
+    assert_eq!(home.said("s1"), ["kept"]);
+    home.check();
+    assert_eq!(home.sync().messages, 1, "once there is room, it goes on");
+}
+
+#[test]
+fn a_stopped_sync_goes_on_where_it_ended() {
+    let home = Home::new();
+    let filler = "x ".repeat(40_000);
+    let lines: Vec<String> = (0..200).map(|at| home.prompt(at + 1, &format!("{at} {filler}"))).collect();
+    home.write("big", &lines);
+    let calls = std::sync::atomic::AtomicUsize::new(0);
+    let stop = || calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > 4;
+    let first = home.sync_with(&SyncSettings { is_cancelled: &stop, ..home.settings() });
+    assert!(first.cancelled && first.messages > 0 && first.messages < 200, "{}", first.messages);
+    let second = home.sync();
+    assert_eq!(first.messages + second.messages, 200);
+    assert_eq!(first.bytes + second.bytes, fs::metadata(home.path("big")).unwrap().len());
+    home.check();
+}
+
+#[test]
+fn what_is_not_archived_yet_is_counted_without_reading() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "one")]);
+    home.write("s2", &[home.prompt(2, "two")]);
+    let count = || home.archive.not_archived(&[&home.client()], &home.settings()).unwrap().len();
+    assert_eq!(count(), 2);
+    home.sync();
+    assert_eq!(count(), 0);
+    home.append("s1", &home.prompt(3, "three"));
+    assert_eq!(count(), 1);
+}
+
+#[test]
+fn the_files_are_the_users_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "one")]);
+    home.sync();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&home.root.join("state")), 0o700);
+    for entry in fs::read_dir(home.root.join("state")).unwrap() {
+        assert_eq!(mode(&entry.unwrap().path()), 0o600);
+    }
+}
+
+#[test]
+fn a_rollout_of_codex_is_read() {
+    let home = Home::new();
+    let folder = home.root.join("codex/sessions/2026/01/02");
+    fs::create_dir_all(&folder).unwrap();
+    let line = |second: u32, kind: &str, payload: serde_json::Value| {
+        let line = serde_json::json!({ "timestamp": format!("2026-01-02T03:04:{second:02}.000Z"), "type": kind, "payload": payload });
+        line.to_string() + "\n"
+    };
+    let message = |role: &str, text: &str| serde_json::json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
+    let usage = |total: u32| {
+        serde_json::json!({ "type": "token_count", "info": {
+        "total_token_usage": { "total_tokens": total },
+        "last_token_usage": { "input_tokens": 500, "cached_input_tokens": 400, "output_tokens": 20 } }, "rate_limits": null })
+    };
+    let patch = "*** Begin Patch\n*** Update File: src/lease.rs\n@@\n-30\n+90\n*** End Patch";
+    let lines = [
+        line(
+            1,
+            "session_meta",
+            serde_json::json!({ "id": uuid(7), "cwd": home.cwd(), "cli_version": "0.142.2", "git": { "branch": "dev" } }),
+        ),
+        line(2, "turn_context", serde_json::json!({ "cwd": home.cwd(), "model": "gpt-5.3-codex" })),
+        line(3, "response_item", message("user", "<environment_context>x</environment_context>")),
+        line(4, "response_item", message("user", &format!("why does the lease lapse? ghp_{KEY}"))),
+        line(
+            4,
+            "event_msg",
+            serde_json::json!({ "type": "user_message", "message": "why does the lease lapse?" }),
+        ),
+        line(
+            5,
+            "response_item",
+            serde_json::json!({ "type": "function_call", "name": "exec_command", "arguments": "{\"cmd\":\"cargo test lease\"}", "call_id": "c1" }),
+        ),
+        line(
+            6,
+            "response_item",
+            serde_json::json!({ "type": "function_call_output", "call_id": "c1", "output": "Wall time: 1 s\nProcess exited with code 101\nOutput:\nFAILED" }),
+        ),
+        line(7, "event_msg", usage(520)),
+        line(8, "event_msg", usage(520)),
+        line(
+            9,
+            "response_item",
+            serde_json::json!({ "type": "custom_tool_call", "name": "apply_patch", "input": patch, "call_id": "c2" }),
+        ),
+        line(
+            10,
+            "response_item",
+            serde_json::json!({ "type": "custom_tool_call_output", "call_id": "c2", "output": "Success" }),
+        ),
+        line(11, "response_item", message("assistant", "The lease is 90 s now.")),
+        line(12, "hologram", serde_json::json!({})),
+        line(13, "event_msg", serde_json::json!({ "type": "new_event" })),
+    ];
+    let path = folder.join(format!("rollout-2026-01-02T03-04-00-{}.jsonl", uuid(7)));
+    fs::write(&path, lines[..5].concat()).unwrap();
+    let codex = Codex::new(vec![home.root.join("codex")]);
+    home.archive.sync(&[&codex], &home.settings()).unwrap();
+    fs::write(&path, lines.concat()).unwrap();
+    let summary = home.archive.sync(&[&codex, &home.client()], &home.settings()).unwrap();
+    assert_eq!(
+        summary.unknown,
+        BTreeMap::from([("hologram".to_owned(), 1), ("event_msg/new_event".to_owned(), 1)])
+    );
+    let session = home.archive.session(&uuid(7)).unwrap();
+    assert_eq!(
+        (session.source.as_str(), session.branch.as_deref(), session.model.as_deref()),
+        ("codex", Some("dev"), Some("gpt-5.3-codex"))
+    );
+    assert_eq!(
+        (session.messages, session.prompts, session.answers, session.tool_uses, session.files),
+        (7, 1, 1, 2, 1)
+    );
+    assert_eq!((session.tokens.input, session.tokens.cache_read, session.tokens.output), (100, 400, 20));
+    let shown = home.show(&uuid(7));
+    assert!(shown[2].tools[0].is_error && !shown[4].tools[0].is_error);
+    assert_eq!(home.search("lapse").hits[0].snippet, "why does the lease [lapse]? [redacted: GitHub token]");
+    assert!(!home.holds(&KEY[..20]));
+    home.check();
+}
+
+mod properties {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Append(usize, u32),
+        AppendPart(usize),
+        Truncate(usize, usize),
+        Fork(usize, usize),
+        Delete(usize),
+        Sync,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            4 => (0..3_usize, 1..6_u32).prop_map(|(file, count)| Step::Append(file, count)),
+            1 => (0..3_usize).prop_map(Step::AppendPart),
+            1 => (0..3_usize, 0..2000_usize).prop_map(|(file, bytes)| Step::Truncate(file, bytes)),
+            1 => (0..3_usize, 0..3_usize).prop_map(|(from, to)| Step::Fork(from, to)),
+            1 => (0..3_usize).prop_map(Step::Delete),
+            3 => Just(Step::Sync),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        /// Whatever happens to files between syncs: every line that was complete at a sync is there, once.
+        #[test]
+        fn every_line_seen_is_kept_once(steps in proptest::collection::vec(step(), 1..40)) {
+            let home = Home::new();
+            let names = ["s0", "s1", "s2"];
+            let mut next = 1;
+            let mut expected: BTreeMap<usize, std::collections::BTreeSet<String>> = BTreeMap::new();
+            let read = |file: usize| fs::read(home.path(names[file])).unwrap_or_default();
+            for step in steps.into_iter().chain([Step::Sync]) {
+                match step {
+                    Step::Append(file, count) => {
+                        let mut bytes = read(file);
+                        // A client that goes on after a crash begins a new line.
+                        if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+                            bytes.push(b'\n');
+                        }
+                        for _ in 0..count {
+                            bytes.extend(home.prompt(next, &format!("word{next} in it")).into_bytes());
+                            next += 1;
+                        }
+                        fs::write(home.path(names[file]), bytes).unwrap();
+                    }
+                    Step::AppendPart(file) => {
+                        let mut bytes = read(file);
+                        bytes.extend_from_slice(b"{\"type\":\"user\",\"uu");
+                        fs::write(home.path(names[file]), bytes).unwrap();
+                    }
+                    Step::Truncate(file, length) => {
+                        let bytes = read(file);
+                        fs::write(home.path(names[file]), &bytes[..length.min(bytes.len())]).unwrap();
+                    }
+                    Step::Fork(from, to) if from != to => fs::write(home.path(names[to]), read(from)).unwrap(),
+                    Step::Fork(..) => {}
+                    Step::Delete(file) => {
+                        let _ = fs::remove_file(home.path(names[file]));
+                    }
+                    Step::Sync => {
+                        for file in 0..3 {
+                            let bytes = read(file);
+                            let text = String::from_utf8(bytes).unwrap();
+                            let complete = text.rfind('\n').map_or("", |end| &text[..=end]);
+                            for line in complete.lines() {
+                                if let Ok(line) = serde_json::from_str::<serde_json::Value>(line) {
+                                    let said = line["message"]["content"].as_str().unwrap().to_owned();
+                                    expected.entry(file).or_default().insert(said);
+                                }
+                            }
+                        }
+                        // Two changes within a millisecond may leave size and time alike; a client takes longer.
+                        let again = SyncSettings { again: true, ..home.settings() };
+                        let (first, second) = (home.sync(), home.sync_with(&again));
+                        prop_assert!(first.failed.is_empty() && second.failed.is_empty());
+                    }
+                }
+            }
+            for (file, expected) in expected {
+                let mut said = home.said(names[file]);
+                said.sort();
+                prop_assert_eq!(said, expected.into_iter().collect::<Vec<_>>());
+            }
+            home.check();
+        }
+    }
+}
