@@ -35,6 +35,7 @@ mod secrets;
 mod served;
 mod server_start;
 mod session_start;
+mod sessions;
 mod settings;
 mod status;
 mod sweep;

@@ -192,8 +192,8 @@ fn a_capture_is_named_by_its_session_too() {
 fn a_command_by_another_name_gets_the_right_one_as_a_hint() {
     let sandbox = Sandbox::new();
     for (typed, hint) in [
-        ("search", "did you mean `nugget ask`?"),
-        ("find", "did you mean `nugget ask`?"),
+        ("find", "did you mean `nugget search`?"),
+        ("history", "did you mean `nugget sessions`?"),
         ("query", "did you mean `nugget ask`?"),
         ("ls", "did you mean `nugget list`?"),
         ("delete", "did you mean `nugget rm`?"),
