@@ -10,6 +10,7 @@
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
 mod allocator;
+mod archive;
 mod async_runtime;
 mod client_settings;
 mod commands;
