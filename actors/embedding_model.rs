@@ -65,6 +65,11 @@ impl EmbeddingModel {
         }
     }
 
+    /// Whether it runs in this process, so that texts leave this machine by no embedding.
+    pub(crate) fn is_local(&self) -> bool {
+        !matches!(self.settings.model, ModelChoice::Remote(_))
+    }
+
     /// Whether questions can be embedded by the model of this name: that of the settings, or the built-in
     /// one, which is always available.
     pub(crate) fn supports(&self, name: &str) -> bool {

@@ -72,10 +72,11 @@ impl Health {
 
     /// Marks the actor as busy with a message until the guard is dropped, by a panic as well.
     pub(crate) fn begin(&self) -> Busy<'_> {
+        // First, so that it is at no time idle between the two.
+        self.beat();
         let less = |count: u32| count.checked_sub(1);
         let _ = self.messages().fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
         self.handled.fetch_add(1, Ordering::Relaxed);
-        self.beat();
         Busy { health: self }
     }
 
@@ -124,6 +125,11 @@ impl Health {
 
     pub(crate) fn is_busy(&self) -> bool {
         self.busy_since.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether it works on a message, or has one to work on.
+    pub(crate) fn has_work(&self) -> bool {
+        self.messages().load(Ordering::Relaxed) > 0 || self.is_busy()
     }
 
     pub(crate) fn report(&self, is_running: bool) -> ActorReport {

@@ -17,6 +17,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::missing_errors_doc)]
 
+pub mod archiving;
 pub mod index_progress;
 pub mod review;
 pub mod sweep;
@@ -46,6 +47,7 @@ mod remote;
 mod retrieval;
 mod review_remote;
 mod service;
+mod session_search;
 mod setup;
 mod stage_actor;
 mod supervisor;
@@ -66,5 +68,6 @@ pub use model_rerank::ModelReranker;
 pub use proposal::preview_unit_files;
 pub use remote::DeliverySettings;
 pub use service::{Roles, Service, StartError};
+pub use session_search::{FoundMessage, FoundSessions, SessionSearch};
 pub use setup::Setup;
 pub use worker::{DrainSummary, WORKER_REPORT, WorkerReport, drain};

@@ -1,9 +1,12 @@
 //! The actors of a brain as one service, for the worker and for the processes that answer questions.
 
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use index::{Index, Mode, Report};
+use knowledge::CountTokens as _;
 use queue::Queue;
 use ractor::{Actor, ActorRef};
 use retrieve::{Answer, Query};
@@ -11,17 +14,21 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::archiving::{self, Archiving};
+use crate::background::run_blocking;
 use crate::delivery::DeliveryWorker;
-use crate::embedding::EmbeddingWorker;
+use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
 use crate::embedding_model::EmbeddingModel;
 use crate::extraction::ExtractionWorker;
+use crate::failure::error_chain;
 use crate::git::GitWorker;
-use crate::health::ActorReport;
+use crate::health::{ActorReport, Health};
 use crate::indexing::{IndexingWorker, Refresh, RefreshProgress};
 use crate::intake::IntakeWorker;
 use crate::jobs::Jobs;
 use crate::mailbox::{AskError, Mailbox};
 use crate::retrieval::{Ask, Retrieval};
+use crate::session_search::{self, FoundSessions, SessionSearch};
 use crate::setup::Setup;
 use crate::stage_actor::{StageActor, StageMailbox, StageMessage, StageWakers, StageWorker};
 use crate::supervisor::{self, Child, RestartableActor, Supervisor};
@@ -59,6 +66,9 @@ pub(crate) struct Parts {
     pub(crate) pace: Pace,
 }
 
+/// The name of the archive's actor.
+const ARCHIVING: &str = "archiving";
+
 /// Which actors are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Roles {
@@ -95,6 +105,12 @@ pub struct Service {
     wakers: StageWakers,
     indexing: StageMailbox<IndexingWorker>,
     retrieval: Option<Arc<Mailbox<Ask>>>,
+    embedding: StageMailbox<EmbeddingWorker>,
+    /// The archive's database, if sessions are archived.
+    archive: Option<PathBuf>,
+    archiving: Option<Arc<Mailbox<archiving::Wake>>>,
+    /// Set to end the work of the archive soon.
+    stop_archiving: Arc<AtomicBool>,
 }
 
 impl Service {
@@ -151,20 +167,51 @@ impl Service {
         }
         let worker = IndexingWorker {
             queue: jobs.map(|jobs| jobs.queue),
-            setup,
+            setup: Arc::clone(&setup),
             index: index.clone(),
             model: model.clone(),
             embedding: Arc::clone(&embedding),
             health: Arc::clone(indexing.health()),
         };
         tree.add_stage(Arc::clone(&indexing), worker);
+        let (mut archiving, stop_archiving) = (None, Arc::<AtomicBool>::default());
+        if let Some(settings) = &setup.archive {
+            let mailbox = Arc::new(Mailbox::new(ARCHIVING, pace.patience_long));
+            let actor = Archiving {
+                settings: settings.clone(),
+                queue: setup.places.queue(),
+                is_server: roles == Roles::Read,
+                model: model.clone(),
+                embedding: Arc::clone(&embedding),
+                mailbox: Arc::clone(&mailbox),
+                others: tree.healths(),
+                stop: Arc::clone(&stop_archiving),
+                memory: Arc::default(),
+            };
+            archiving = Some(Arc::clone(&mailbox));
+            tree.add(mailbox, actor, Some(|| archiving::Wake));
+        }
         // The last one, as others send it requests while they stop.
-        tree.add_stage(embedding, EmbeddingWorker::new(model.clone()));
+        tree.add_stage(Arc::clone(&embedding), EmbeddingWorker::new(model.clone()));
+        let archive = setup.archive.as_ref().map(|settings| settings.path.clone());
         let TreeBuilder { children, wakers, .. } = tree;
         let (supervisor, ended) = Actor::spawn(None, Supervisor, children.clone())
             .await
             .map_err(|error| StartError::Actors(error.to_string()))?;
-        Ok(Self { supervisor, ended, children, index, model, wakers, indexing, retrieval })
+        Ok(Self {
+            supervisor,
+            ended,
+            children,
+            index,
+            model,
+            wakers,
+            indexing,
+            retrieval,
+            embedding,
+            archive,
+            archiving,
+            stop_archiving,
+        })
     }
 
     /// The index that the service reads and updates.
@@ -188,6 +235,47 @@ impl Service {
         let Some(retrieval) = &self.retrieval else { return Err(AskError::NoAnswer("retrieval")) };
         let answer = retrieval.ask(deadline, |reply| Ask { query, reply }).await?;
         answer.map_err(AskError::Failed)
+    }
+
+    /// Searches archived sessions. `None` if sessions are not archived.
+    ///
+    /// # Errors
+    /// When the archive cannot be read, or not within the deadline.
+    pub async fn search_sessions(
+        &self,
+        search: SessionSearch,
+        deadline: Duration,
+    ) -> Result<Option<FoundSessions>, AskError> {
+        let Some(path) = self.archive.clone() else { return Ok(None) };
+        let searching = async {
+            let vector = self.question_vector(search.text.clone(), deadline).await;
+            run_blocking(move || session_search::search(&path, search, vector)).await
+        };
+        match tokio::time::timeout(deadline, searching).await {
+            Ok(found) => found.map(Some).map_err(|error| AskError::Failed(error_chain(&error))),
+            Err(_) => Err(AskError::NoAnswer(ARCHIVING)),
+        }
+    }
+
+    /// Only by a model in this process, as messages have vectors of no other. Without it, words are enough.
+    async fn question_vector(&self, text: String, deadline: Duration) -> Option<(String, Vec<f32>)> {
+        let model = self.model.name();
+        if !self.model.is_local() {
+            return None;
+        }
+        let name = model.clone();
+        let request = |reply| StageMessage::Request(EmbeddingRequest::Query { text, model: name, reply });
+        let vector = self.embedding.ask(deadline, request).await.ok()?.ok()?;
+        Some((model, vector))
+    }
+
+    /// How many tokens a text has for the embedding model; about so many for a language model.
+    ///
+    /// # Errors
+    /// When the model's tokenizer cannot be loaded.
+    pub fn count_tokens(&self, text: &str) -> Result<usize, AskError> {
+        let tokenizer = self.model.tokenizer().map_err(|error| AskError::Failed(error_chain(&error)))?;
+        Ok(tokenizer.count(text))
     }
 
     /// Brings the index up to date with the brain's files. `None` if it was.
@@ -214,13 +302,27 @@ impl Service {
         self.wakers.wake_all();
     }
 
+    /// Tells the archive that there may be something new in transcripts.
+    pub fn wake_archiving(&self) {
+        if let Some(archiving) = &self.archiving {
+            archiving.wake(archiving::Wake);
+        }
+    }
+
+    /// Whether the archive is being worked on, or is about to be.
+    pub(crate) fn is_archiving(&self) -> bool {
+        self.archiving.as_ref().is_some_and(|archiving| archiving.health().has_work())
+    }
+
     /// Whether the supervisor has ended, which restarts every actor but itself.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.is_finished()
     }
 
+    /// Whether any actor is at work but that of the archive, which nothing waits for.
     pub(crate) fn is_busy(&self) -> bool {
-        self.children.iter().any(|child| child.health().is_busy())
+        let mut healths = self.children.iter().map(|child| child.health());
+        healths.any(|health| health.name() != ARCHIVING && health.is_busy())
     }
 
     /// The running actor of this name, or the supervisor.
@@ -234,6 +336,7 @@ impl Service {
 
     /// Lets every actor finish its job, then ends the tree.
     pub async fn shutdown(self) {
+        self.stop_archiving.store(true, Ordering::SeqCst);
         if self.supervisor.cast(supervisor::Message::Shutdown).is_ok() {
             let _ = self.ended.await;
         }
@@ -253,6 +356,11 @@ impl TreeBuilder {
         let mailbox = Arc::new(Mailbox::new(W::STAGE.as_str(), patience));
         self.wakers.register(W::STAGE, Arc::clone(&mailbox));
         mailbox
+    }
+
+    /// Of all actors so far.
+    fn healths(&self) -> Arc<[Arc<Health>]> {
+        self.children.iter().map(|child| Arc::clone(child.health())).collect()
     }
 
     fn add<A>(&mut self, mailbox: Arc<Mailbox<A::Msg>>, actor: A, wake: Option<fn() -> A::Msg>)

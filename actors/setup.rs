@@ -8,6 +8,7 @@ use extract::Extractor;
 use git::Repository;
 use queue::Budget;
 
+use crate::archiving;
 use crate::model_rerank::ModelReranker;
 use crate::remote::DeliverySettings;
 use crate::sweep;
@@ -37,6 +38,8 @@ pub struct Setup {
     pub delivery: DeliverySettings,
     /// How sessions that the hook missed are found; `None` to leave them.
     pub sweep: Option<sweep::Settings>,
+    /// How sessions are archived; `None` to archive none.
+    pub archive: Option<archiving::Settings>,
 }
 
 impl Setup {

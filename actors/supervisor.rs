@@ -49,7 +49,7 @@ struct ChildState {
 
 /// What the supervisor needs to know about an actor.
 pub(crate) trait Child: Send + Sync {
-    fn health(&self) -> &Health;
+    fn health(&self) -> &Arc<Health>;
     /// Starts the actor under the parent and publishes it in its mailbox.
     fn start(&self, parent: ActorCell) -> StartFuture<'_>;
     /// Takes the actor out of its mailbox.
@@ -73,7 +73,7 @@ impl<A> Child for RestartableActor<A>
 where
     A: Actor<Arguments = ()> + Clone,
 {
-    fn health(&self) -> &Health {
+    fn health(&self) -> &Arc<Health> {
         self.mailbox.health()
     }
 

@@ -318,7 +318,7 @@ fn skip_reason(
 
 /// Whether a transcript was not written to for a while. A time far in the future is from a wrong clock, and
 /// counts as long ago.
-fn is_idle(modified_ms: i64, idle: Duration, now: Timestamp) -> bool {
+pub(crate) fn is_idle(modified_ms: i64, idle: Duration, now: Timestamp) -> bool {
     u128::from(now.as_millisecond().abs_diff(modified_ms)) >= idle.as_millis()
 }
 

@@ -678,3 +678,78 @@ fn a_planned_edit_is_planned_again_after_another_edit() {
     bed.git(&["merge", "-q", "--ff-only", &branch]);
     assert_eq!(bed.git(&["for-each-ref", "refs/heads/nugget/"]).lines().count(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_killed_archiving_actor_is_restarted_and_takes_everything_once() {
+    let expected = tokio::task::spawn_blocking(capture_without_faults).await.unwrap();
+    let (gate, pass) = Gate::new();
+    let bed = Testbed::new(teacher()).with_archive(pass);
+    bed.client_session("old", &["why is it so?", "and what else?"]);
+    let id = bed.session("s1");
+    let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+    until("the archive hangs", || gate.is_reached()).await;
+    until("the capture has ended meanwhile", || bed.capture(id).state.is_final()).await;
+    assert_done_once(&bed, id, &expected);
+    assert!(!service.is_busy(), "nothing waits for the archive");
+    assert!(service.is_archiving());
+    service.cell("archiving").unwrap().kill();
+    until("everything is archived", || bed.archived() == [("old".to_owned(), 2)]).await;
+    // What was left behind goes on, and takes nothing twice.
+    gate.open();
+    service.wake_archiving();
+    until("it is idle", || !service.is_archiving()).await;
+    assert_eq!(bed.archived(), [("old".to_owned(), 2)]);
+    assert_eq!(report_of(&service.actors(), "archiving").restarts, 1);
+    service.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_hung_archiving_actor_is_killed_and_archives_later() {
+    let (gate, pass) = Gate::new();
+    let mut bed = Testbed::new(teacher()).with_archive(pass);
+    bed.pace.patience_long = Duration::from_secs(2);
+    bed.client_session("old", &["why is it so?"]);
+    let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
+    until("the archive hangs", || gate.is_reached()).await;
+    until("the supervisor has replaced it", || bed.archived() == [("old".to_owned(), 1)]).await;
+    let report = report_of(&service.actors(), "archiving");
+    assert_eq!(report.restarts, 1);
+    assert!(report.last_error.unwrap().contains("made no progress"));
+    service.shutdown().await;
+    gate.open();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn messages_are_embedded_by_the_one_embedding_actor_while_others_are_idle() {
+    let bed = Testbed::new(teacher()).with_archive(|| ());
+    let lines: Vec<String> = (0..20).map(|number| format!("question {number} about the harbour")).collect();
+    bed.client_session("old", &lines.iter().map(String::as_str).collect::<Vec<_>>());
+    let service = Service::start_with(&bed.setup, Roles::Write, bed.parts()).await.unwrap();
+    let embedded = || {
+        let path = &bed.setup.archive.as_ref().unwrap().path;
+        let archive = archive::Archive::open_existing(path).unwrap();
+        archive.map(|archive| archive.embedded(&bed.model.name()).unwrap())
+    };
+    until("all messages have vectors", || embedded() == Some((20, 20))).await;
+    assert!(report_of(&service.actors(), "embedding").handled >= 3, "in batches of eight");
+    service.shutdown().await;
+    // By a search by meaning alone: the fake model gives equal vectors to equal texts.
+    let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
+    let search = crate::SessionSearch { text: lines[3].clone(), limit: 5, ..crate::SessionSearch::default() };
+    let found = service.search_sessions(search, DEADLINE).await.unwrap().unwrap();
+    assert_eq!((found.searched, found.hits[0].session.as_str()), (1, "old"));
+    assert!(found.hits[0].lines.iter().any(|(_, text)| *text == lines[3]), "{:?}", found.hits[0]);
+    service.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_shutdown_ends_a_long_look_into_transcripts_soon() {
+    let (gate, pass) = Gate::new();
+    let bed = Testbed::new(teacher()).with_archive(pass);
+    bed.client_session("old", &["why is it so?"]);
+    let service = Service::start_with(&bed.setup, Roles::Read, bed.parts()).await.unwrap();
+    until("the archive hangs", || gate.is_reached()).await;
+    // The look goes on once the end is asked for.
+    tokio::join!(service.shutdown(), async { gate.open() });
+    assert_eq!(bed.archived(), [], "what was not begun is left for the next process");
+}

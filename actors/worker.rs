@@ -8,6 +8,7 @@ use queue::{FileLocks, LockGuard, Queue, Spool, hand_over};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use crate::archiving;
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::{Failure, error_chain};
 use crate::health::ActorReport;
@@ -22,6 +23,8 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Captures that only wait for the remote keep a worker for this many times as long as it waits for more
 /// work: a network may be down for days, and the next hook or server checks again.
 const REMOTE_LINGER_FACTOR: u32 = 30;
+/// How long a worker that has nothing else to do waits for the archive. What is not archived by then is next time.
+const ARCHIVING_PATIENCE: Duration = Duration::from_secs(60);
 /// The name of a worker's report in the queue.
 pub const WORKER_REPORT: &str = "drainer";
 
@@ -103,7 +106,10 @@ impl Worker<'_> {
         if let Err(error @ git::Error::NotTrusted { .. }) = git::Repository::open(self.setup.brain.root()) {
             return Err(StartError::NotTrusted(error));
         }
-        let Some(sweep) = self.prepare()? else { return Ok(()) };
+        let Some(sweep) = self.prepare()? else {
+            self.archive();
+            return Ok(());
+        };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -132,6 +138,17 @@ impl Worker<'_> {
             sweep.wait();
         }
         Ok(self.has_work()?.then_some(sweep))
+    }
+
+    /// Archives what is new, while no capture needs this worker.
+    fn archive(&self) {
+        let Some(settings) = &self.setup.archive else { return };
+        let (queue, begun) = (&self.jobs.queue, Instant::now());
+        let is_cancelled =
+            || begun.elapsed() >= ARCHIVING_PATIENCE || queue.is_due(self.jobs.clock.now()).unwrap_or(true);
+        if let Err(error) = archiving::run_round(settings, queue, &|| (), &is_cancelled) {
+            tracing::warn!(error = error_chain(&error), "the session archive is not up to date");
+        }
     }
 
     /// Whether there is any capture but those that wait for the remote.
@@ -173,6 +190,7 @@ impl Worker<'_> {
         let mut last_work = Instant::now();
         let mut last_report: Option<Instant> = None;
         let mut sync = BackgroundSync::default();
+        let mut unfinished_before = None;
         loop {
             if service.has_ended() {
                 return Err(StartError::Actors("the supervisor has ended".to_owned()));
@@ -184,8 +202,12 @@ impl Worker<'_> {
             }
             sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, queue);
             sync.start_if_due(self.setup, queue, now);
-            let in_background = sweep.is_running() || sync.is_running();
             let unfinished = queue.unfinished()?;
+            if unfinished_before.replace(unfinished).is_some_and(|before| before != unfinished) {
+                service.wake_archiving();
+            }
+            let is_archiving = service.is_archiving() && last_work.elapsed() < ARCHIVING_PATIENCE;
+            let in_background = sweep.is_running() || sync.is_running() || is_archiving;
             if !service.is_busy() && queue.waits_for_delivery(now)? {
                 if last_work.elapsed() >= self.setup.linger * REMOTE_LINGER_FACTOR && !in_background {
                     break;

@@ -85,8 +85,10 @@ impl Sandbox {
     /// The folder of the queue, the spool and the locks.
     pub(crate) fn state(&self) -> Result<PathBuf> {
         let folder = self.path("state/nugget");
-        let mut entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-        Ok(entries.next().context("the state folder is empty")??.path())
+        let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+        // The archive of sessions lies beside the folders of brains.
+        let mut folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+        folders.next().context("the state folder is empty")
     }
 
     pub(crate) fn queue(&self) -> Result<queue::Queue> {

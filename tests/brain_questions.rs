@@ -80,6 +80,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         linger: Duration::ZERO,
         delivery: actors::DeliverySettings::default(),
         sweep: None,
+        archive: None,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

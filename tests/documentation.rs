@@ -69,6 +69,8 @@ fn every_setting_is_documented() {
 }
 
 fn settings_table() -> String {
+    let quoted =
+        |values: &[String]| values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ");
     let mut table = "\n| key | default | values | meaning |\n|---|---|---|---|\n".to_owned();
     for key in KEYS.iter() {
         let values = match &key.kind {
@@ -76,9 +78,8 @@ fn settings_table() -> String {
             Kind::Path => "path".to_owned(),
             Kind::Url => "URL: `https`, or `http` on this machine".to_owned(),
             Kind::Number(least, most) => format!("{least} to {most}"),
-            Kind::OneOf(values) => {
-                values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>().join(", ")
-            }
+            Kind::OneOf(values) => quoted(values),
+            Kind::SomeOf(values) => format!("some of {}", quoted(values)),
         };
         let default = if key.default.is_empty() { String::new() } else { format!("`{}`", key.default) };
         let help = key.help.replace('|', "\\|");

@@ -5,6 +5,7 @@
 mod support;
 
 mod answers;
+mod archiving;
 mod brain_questions;
 mod command_line;
 mod delivery;

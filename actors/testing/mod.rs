@@ -73,6 +73,7 @@ impl Testbed {
             linger: Duration::ZERO,
             delivery: crate::remote::DeliverySettings::default(),
             sweep: None,
+            archive: None,
         };
         // One for all tests: reading the tokenizer takes longer than most tests.
         static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();
@@ -82,6 +83,40 @@ impl Testbed {
         let objects_of_base = loose_objects(setup.brain.root());
         let pace = Pace::default();
         Self { folder, setup, jobs, model, pace, repository, objects_of_base }
+    }
+
+    /// Archives the transcripts of a client's folder, which may be hung.
+    pub(crate) fn with_archive(mut self, pass: impl Fn() + Send + Sync + 'static) -> Self {
+        let root = self.folder.path().to_owned();
+        let source = SlowSource { inner: archive::ClaudeCode::new(vec![root.join("client")]), pass };
+        self.setup.archive = Some(crate::archiving::Settings {
+            path: root.join("state").join(archive::FILE_NAME),
+            sources: vec![Arc::new(source)],
+            exclude: transcript::Exclude::default(),
+            state: root,
+            idle: Duration::ZERO,
+            retention: None,
+        });
+        self
+    }
+
+    /// Writes a transcript into the client's folder that no hook announces.
+    pub(crate) fn client_session(&self, session: &str, lines: &[&str]) {
+        let written = self.say(session, lines);
+        let project = self.folder.path().join("client/projects/-home-dev-project");
+        fs::create_dir_all(&project).unwrap();
+        fs::rename(written, project.join(format!("{session}.jsonl"))).unwrap();
+    }
+
+    /// The archived sessions, with the number of messages of each, sorted.
+    pub(crate) fn archived(&self) -> Vec<(String, u64)> {
+        let path = &self.setup.archive.as_ref().unwrap().path;
+        let Some(archive) = archive::Archive::open_existing(path).unwrap() else { return Vec::new() };
+        let sessions = archive.sessions(&archive::Filter::default(), true, 100).unwrap();
+        let mut sessions: Vec<_> =
+            sessions.into_iter().map(|session| (session.id, session.messages)).collect();
+        sessions.sort();
+        sessions
     }
 
     pub(crate) fn with_faults(mut self, faults: Faults) -> Self {
@@ -187,6 +222,31 @@ impl Testbed {
         let expected: usize = self.branches().iter().map(|(_, files)| 5 + files.len()).sum();
         let found = loose_objects(self.setup.brain.root()) - self.objects_of_base;
         assert_eq!(found, expected, "objects in the repository beyond those of {:?}", self.branches());
+    }
+}
+
+/// A client's transcripts; listing them may hang.
+struct SlowSource<F> {
+    inner: archive::ClaudeCode,
+    pass: F,
+}
+
+impl<F: Fn() + Send + Sync> archive::TranscriptSource for SlowSource<F> {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn discover(&self) -> Vec<transcript::FileStamp> {
+        (self.pass)();
+        self.inner.discover()
+    }
+
+    fn head(&self, path: &Path) -> std::io::Result<archive::TranscriptHead> {
+        self.inner.head(path)
+    }
+
+    fn reader(&self, context: archive::ReaderContext, state: &str) -> Box<dyn archive::LineReader> {
+        self.inner.reader(context, state)
     }
 }
 

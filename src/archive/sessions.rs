@@ -247,6 +247,15 @@ impl Archive {
         Ok(sessions)
     }
 
+    /// How many sessions there are, without subagents'.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn session_count(&self) -> Result<u64, Error> {
+        let sql = "SELECT count(*) FROM sessions WHERE parent IS NULL";
+        Ok(self.connection()?.query_row(sql, [], |row| row.get(0))?)
+    }
+
     /// The session whose id begins like this.
     ///
     /// # Errors

@@ -39,6 +39,8 @@ pub enum Kind {
     Number(u64, u64),
     /// One of these words.
     OneOf(Vec<String>),
+    /// Some of these words, separated by commas; a list in the file.
+    SomeOf(Vec<String>),
     /// An `https` address, or `http` to this machine: an API key is sent there.
     Url,
 }
@@ -50,6 +52,7 @@ impl fmt::Display for Kind {
             Self::Path => f.write_str("a path"),
             Self::Number(least, most) => write!(f, "a whole number from {least} to {most}"),
             Self::OneOf(words) => write!(f, "one of {}", words.join(", ")),
+            Self::SomeOf(words) => write!(f, "a list of these: {}", words.join(", ")),
             Self::Url => f.write_str("an https address, or http to this machine"),
         }
     }
@@ -64,6 +67,7 @@ impl Key {
                 value.parse::<u64>().is_ok_and(|number| (least..=most).contains(&&number))
             }
             Kind::OneOf(words) => words.iter().any(|word| word == value),
+            Kind::SomeOf(words) => split_list(value).all(|value| words.iter().any(|word| word == value)),
             Kind::Url => is_safe_url(value),
         }
     }
@@ -71,6 +75,7 @@ impl Key {
     fn to_toml(&self, value: &str) -> toml::Value {
         match (&self.kind, value.parse::<i64>()) {
             (Kind::Number(..), Ok(number)) => number.into(),
+            (Kind::SomeOf(_), _) => split_list(value).collect::<Vec<_>>().into(),
             _ => value.into(),
         }
     }
@@ -361,6 +366,11 @@ impl Config {
         self.text(name).to_owned()
     }
 
+    /// The words of a list.
+    pub fn list(&self, name: &str) -> Vec<&str> {
+        split_list(self.text(name)).collect()
+    }
+
     /// The value of a path, with `~/` expanded; `None` if empty.
     pub fn path(&self, name: &str) -> Option<PathBuf> {
         let text = self.text(name);
@@ -396,9 +406,17 @@ fn flatten(prefix: &str, table: &toml::Table, flat: &mut Vec<(String, String)>) 
         match value {
             toml::Value::Table(inner) => flatten(&name, inner, flat),
             toml::Value::String(text) => flat.push((name, text.clone())),
+            toml::Value::Array(words) if words.iter().all(toml::Value::is_str) => {
+                let words: Vec<&str> = words.iter().filter_map(toml::Value::as_str).collect();
+                flat.push((name, words.join(", ")));
+            }
             other => flat.push((name, other.to_string())),
         }
     }
+}
+
+fn split_list(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim).filter(|word| !word.is_empty())
 }
 
 /// The setting with this name.

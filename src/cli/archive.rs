@@ -1,53 +1,52 @@
-//! Where the archive of sessions is, and what feeds it.
+//! The session archive as commands and processes use it: where it is, what feeds it, and what is left out.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
-use archive::{ClaudeCode, Codex, SyncSettings, TranscriptSource};
+use actors::archiving::Settings;
+use archive::{Archive, ClaudeCode, Codex, TranscriptSource};
 use brain::Config;
-use jiff::Timestamp;
-use queue::{Queue, TranscriptStamp, TranscriptStatus};
 
-use crate::context::Context;
+use crate::error::CliError;
 use crate::settings;
 
-/// The archive's file: one for each user.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// `$XDG_STATE_HOME/nugget/archive.db`: one archive for each user, beside the state folders of brains.
 pub(crate) fn archive_path() -> PathBuf {
     brain::paths::state_folder().join(archive::FILE_NAME)
 }
 
-/// The clients whose transcripts are archived.
-pub(crate) fn sources(config: &Config) -> Vec<Box<dyn TranscriptSource>> {
+/// Whether sessions are archived (`archive.enabled`).
+pub(crate) fn is_enabled(config: &Config) -> bool {
+    config.string("archive.enabled") == "on"
+}
+
+/// The transcripts of each client.
+pub(crate) fn sources(config: &Config) -> Vec<Arc<dyn TranscriptSource + Send + Sync>> {
     vec![
-        Box::new(ClaudeCode::new(settings::sweep(config).folders)),
-        Box::new(Codex::new(Codex::client_folder().into_iter().collect())),
+        Arc::new(ClaudeCode::new(settings::sweep(config).folders)),
+        Arc::new(Codex::new(Codex::client_folder().into_iter().collect())),
     ]
 }
 
-/// What is archived, by the settings.
-pub(crate) fn sync_settings<'a>(config: &Config) -> SyncSettings<'a> {
-    let mut settings = SyncSettings::new(brain::paths::state_folder());
-    settings.exclude = settings::excluded_projects(config);
-    settings
-}
-
-/// Whether the session of a transcript ran with `NUGGET_DISABLE`, as the queue of this brain knows.
-pub(crate) fn declined(context: &Context) -> impl Fn(&Path) -> bool + use<> {
-    let known = context.open().ok().and_then(|(_, _, places)| {
-        let queue = places.queue().is_file().then(|| Queue::open(&places.queue()).ok()).flatten()?;
-        queue.known_transcripts(Timestamp::now()).ok()
-    });
-    move |path| {
-        let stamp = TranscriptStamp { transcript: path.to_owned(), size: 0, modified_ms: 0 };
-        known.as_ref().is_some_and(|known| known.status("", &stamp) == TranscriptStatus::Declined)
+/// What is archived, and where, whether or not sessions are archived. [`Settings::sync_settings`] gives those of a sync
+/// by a command; sessions that ran with `NUGGET_DISABLE` are known to [`actors::archiving::QueuedSessions`].
+pub(crate) fn sync_settings(config: &Config) -> Settings {
+    let sweep = settings::sweep(config);
+    let days = config.number("archive.retention_days");
+    Settings {
+        path: archive_path(),
+        sources: sources(config),
+        exclude: sweep.exclude,
+        state: sweep.state,
+        idle: sweep.idle,
+        retention: (days > 0).then(|| DAY * u32::try_from(days).unwrap_or(u32::MAX)),
     }
 }
 
-/// The model for the meaning of messages: that of the settings if it runs on this machine, else the built-in one.
-/// Nothing of the archive is sent to a provider.
-pub(crate) fn embedding(config: &Config) -> embed::Settings {
-    let settings = settings::embedding(config);
-    match settings.model {
-        embed::ModelChoice::Remote(_) => embed::Settings { model: embed::ModelChoice::BuiltIn, ..settings },
-        _ => settings,
-    }
+/// The archive if there is one; creates nothing.
+pub(crate) fn open_archive() -> Result<Option<Archive>, CliError> {
+    Ok(Archive::open_existing(&archive_path())?)
 }

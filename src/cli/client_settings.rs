@@ -10,6 +10,9 @@ use crate::{json_edit, plugin};
 /// The client's settings files are small; a larger file is not read.
 const SETTINGS_BYTES_MAX: u64 = 8 << 20;
 
+/// After how many days the client deletes transcripts unless its settings say otherwise.
+const CLEANUP_DAYS: u64 = 30;
+
 /// The client's files that count for a session in one folder.
 pub(crate) struct ClientSettings {
     folder: PathBuf,
@@ -91,6 +94,12 @@ impl ClientSettings {
     /// Whether a settings file is the user's own, for all projects.
     pub(crate) fn is_users(&self, file: &Path) -> bool {
         self.files[0].0 == file
+    }
+
+    /// After how many days the client deletes transcripts.
+    pub(crate) fn cleanup_days(&self) -> u64 {
+        let mut settings = self.files.iter().rev().map(|(_, settings)| &settings["cleanupPeriodDays"]);
+        settings.find_map(Value::as_u64).unwrap_or(CLEANUP_DAYS)
     }
 
     /// Whether any settings turn all hooks off.

@@ -6,7 +6,7 @@ use actors::Setup;
 use brain::{Brain, Config, StatePaths};
 
 use crate::error::{CliError, MISSING};
-use crate::{extractor, settings};
+use crate::{archive, extractor, settings};
 
 /// The global flags, and what a command derives from them.
 pub(crate) struct Context {
@@ -63,6 +63,12 @@ impl Context {
         Ok((config, brain, places))
     }
 
+    /// The configuration of the service for a process that does what nobody waits for: it archives sessions, too.
+    pub(crate) fn background_setup(&self, config: &Config, brain: &Brain) -> Result<Setup, CliError> {
+        let archive = archive::is_enabled(config).then(|| archive::sync_settings(config));
+        Ok(Setup { archive, ..self.setup(config, brain)? })
+    }
+
     /// The configuration of the service for this brain.
     pub(crate) fn setup(&self, config: &Config, brain: &Brain) -> Result<Setup, CliError> {
         let places = StatePaths::for_brain(brain.root());
@@ -80,6 +86,7 @@ impl Context {
             linger: config.seconds("drainer.linger_seconds"),
             delivery: settings::delivery(config),
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
+            archive: None,
         })
     }
 }

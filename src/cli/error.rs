@@ -127,24 +127,7 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
             "check that the state folder is on a local disk with free space and that you may write to it",
         )
     } else if let Some(error) = error.downcast_ref::<archive::Error>() {
-        match error {
-            archive::Error::UnknownSession { .. } => (MISSING, None),
-            archive::Error::AmbiguousSession { .. } => hint(USAGE, "give more of its id"),
-            archive::Error::Newer { .. } => {
-                hint(FAILED, "a newer version of nugget has used it: update this one")
-            }
-            archive::Error::Busy => hint(FAILED, "another process is archiving; try again in a moment"),
-            archive::Error::DiskFull => hint(FAILED, "make room; what was archived before is kept"),
-            archive::Error::Damaged(_) => hint(
-                FAILED,
-                "move archive.db out of the state folder; `nugget sessions sync` makes a new one from what is on the disk",
-            ),
-            archive::Error::Open { .. } | archive::Error::File { .. } => hint(
-                FAILED,
-                "check that the state folder is on a local disk with free space and that you may write to it",
-            ),
-            _ => (FAILED, None),
-        }
+        archive_code_and_hint(error)
     } else if let Some(actors::StartError::Index(_)) = error.downcast_ref() {
         hint(FAILED, "the index is derived: delete the brain's .nugget folder and try again")
     } else if error.is::<actors::AskError>() {
@@ -156,4 +139,25 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
     } else {
         (FAILED, None)
     }
+}
+
+fn archive_code_and_hint(error: &archive::Error) -> (u8, Option<String>) {
+    use archive::Error as E;
+    let path = crate::archive::archive_path();
+    let (code, hint) = match error {
+        E::Newer { .. } => (FAILED, "update nugget: a newer version has used this archive".to_owned()),
+        E::Busy | E::Pool(_) => (FAILED, "try again in a moment".to_owned()),
+        E::DiskFull => (FAILED, "free some space; what is archived is safe".to_owned()),
+        E::Damaged(_) | E::Text { .. } => {
+            let path = path.display();
+            (FAILED, format!("move {path} away: what is still on disk is archived again"))
+        }
+        E::Open { .. } | E::File { .. } => {
+            (FAILED, format!("make {} and its folder yours, readable and writable", path.display()))
+        }
+        E::Sqlite(_) => (FAILED, "`nugget doctor -v` checks the archive".to_owned()),
+        E::UnknownSession { .. } => (MISSING, "`nugget sessions` lists them".to_owned()),
+        E::AmbiguousSession { .. } => (MISSING, "give more of the id".to_owned()),
+    };
+    (code, Some(hint))
 }

@@ -1,4 +1,4 @@
-//! The MCP server: one tool over stdin and stdout, for the current and the previous version of the protocol.
+//! The MCP server: its tools over stdin and stdout, for the current and the previous version of the protocol.
 //!
 //! Stdout carries the protocol and nothing else. This crate never writes to the brain. It starts without one, too: its
 //! tool then says what to do, and serves the brain as soon as there is one.
@@ -6,19 +6,20 @@
 //! ```no_run
 //! # async fn run(setup: actors::Setup) -> Result<(), mcp::Error> {
 //! let settings = mcp::Settings { limit: 8, budget_tokens: 2000, ensure_worker: std::sync::Arc::new(|| ()) };
-//! mcp::serve(move || Ok((setup.clone(), settings.clone()))).await
+//! mcp::serve(&[mcp::TOOL], move || Ok((setup.clone(), settings.clone()))).await
 //! # }
 //! ```
 #![warn(missing_docs)]
 #![warn(clippy::missing_errors_doc)]
 
+mod history;
 mod message;
 mod stdio;
 
 use std::path::Path;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use actors::index_progress::{self, IndexProgress};
@@ -100,17 +101,18 @@ pub enum Error {
 type OpenBrain = Arc<dyn Fn() -> Result<(Setup, Settings), String> + Send + Sync>;
 
 /// Serves until stdin ends, stdout is closed, or the client sends a signal, which all mean the same: the client needs
-/// it no more. Without a brain it serves as well: clients remember for long that a server has failed to start.
+/// it no more. `tools` are the names of the tools that it has. Without a brain it serves as well: clients remember for long that a server has failed to start.
 ///
 /// # Errors
 /// When signals cannot be received, or the connection fails.
 pub async fn serve(
+    tools: &[&str],
     open: impl Fn() -> Result<(Setup, Settings), String> + Send + Sync + 'static,
 ) -> Result<(), Error> {
     // First of all, so that no signal is missed.
     let end_signal = end_signal().map_err(|error| Error::Connection(error.to_string()))?;
     tracing::info!(process = std::process::id(), "serving");
-    let server = Nugget { tool_router: Nugget::tool_router(), open: Arc::new(open), served: Arc::default() };
+    let server = Nugget { tool_router: tool_router(tools), open: Arc::new(open), served: Arc::default() };
     // Opened before the first call, but the handshake does not wait for it.
     let opening = {
         let server = server.clone();
@@ -171,17 +173,23 @@ pub fn end_signal() -> std::io::Result<impl Future<Output = &'static str>> {
     })
 }
 
-fn ensure_worker_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>) -> AbortHandle {
+fn tend_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>, service: Weak<Service>) -> AbortHandle {
     let ensuring = tokio::spawn(async move {
         let mut ticks = tokio::time::interval(ENSURE_WORKER_EVERY);
         loop {
             ticks.tick().await;
+            let Some(service) = service.upgrade() else { return };
+            service.wake_archiving();
+            drop(service);
             let ensure_worker = Arc::clone(&ensure_worker);
             let _ = tokio::task::spawn_blocking(move || ensure_worker()).await;
         }
     });
     ensuring.abort_handle()
 }
+
+/// The tool that every server has unless the settings say otherwise.
+pub const TOOL: &str = "get_relevant_context";
 
 /// What the tool does, for the model that decides whether to call it. Loaded into every session, as is its schema:
 /// each word costs.
@@ -214,15 +222,28 @@ fn input_schema() -> Arc<JsonObject> {
     Arc::new(schema.as_object().cloned().unwrap_or_default())
 }
 
-/// What a client loads into every session: the server's instructions, and the tool as `tools/list` gives it to a model,
-/// which is its name, description and schema.
-pub fn always_loaded() -> String {
-    let tool = json!({
-        "name": "get_relevant_context",
-        "description": DESCRIPTION,
-        "input_schema": input_schema().as_ref(),
-    });
-    format!("{INSTRUCTIONS}\n{tool}")
+/// What a client loads into every session: the server's instructions, and each of these tools as `tools/list` gives it
+/// to a model, which is its name, description and schema.
+pub fn always_loaded(tools: &[&str]) -> String {
+    let mut loaded = INSTRUCTIONS.to_owned();
+    for tool in tool_router(tools).list_all() {
+        let tool = json!({
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": tool.input_schema.as_ref(),
+        });
+        loaded.push_str(&format!("\n{tool}"));
+    }
+    loaded
+}
+
+/// The tools that the server has.
+fn tool_router(tools: &[&str]) -> ToolRouter<Nugget> {
+    let mut router = Nugget::tool_router();
+    for tool in [TOOL, history::NAME].into_iter().filter(|tool| !tools.contains(tool)) {
+        router.remove_route(tool);
+    }
+    router
 }
 
 /// The arguments of a call.
@@ -259,14 +280,7 @@ impl Task {
                 files.push(path.to_owned());
             }
         }
-        let budget_tokens = argument("budget_tokens").map(|value| {
-            // A model may write 800 or 800.0.
-            let number = value
-                .as_u64()
-                .or_else(|| value.as_f64().filter(|x| *x >= 0.0 && x.fract() == 0.0).map(|x| x as u64));
-            let number = number.ok_or_else(|| wrong("budget_tokens", "a whole number", value))?;
-            Ok::<_, String>(number.clamp(*BUDGET_TOKENS.start(), *BUDGET_TOKENS.end()) as usize)
-        });
+        let budget_tokens = argument("budget_tokens").map(budget_tokens);
         let depth = argument("depth").map(|value| {
             let depth = value.as_str().and_then(|text| text.parse().ok());
             depth.ok_or_else(|| match value.as_str() {
@@ -284,6 +298,16 @@ impl Task {
             depth: depth.transpose()?.unwrap_or_default(),
         })
     }
+}
+
+/// Reads the argument `budget_tokens`.
+fn budget_tokens(value: &Value) -> Result<usize, String> {
+    // A model may write 800 or 800.0.
+    let number =
+        value.as_u64().or_else(|| value.as_f64().filter(|x| *x >= 0.0 && x.fract() == 0.0).map(|x| x as u64));
+    let number =
+        number.ok_or_else(|| format!("`budget_tokens` must be a whole number, not {}", kind(value)))?;
+    Ok(number.clamp(*BUDGET_TOKENS.start(), *BUDGET_TOKENS.end()) as usize)
 }
 
 /// The kind of a JSON value, for an error message.
@@ -366,16 +390,48 @@ impl Nugget {
         let task = Task::parse(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
         let token = context.meta.get_progress_token();
         let listener = token.map(|token| (context.peer.clone(), token));
+        self.run(context, move |served| async move {
+            let answer = served.answer(task, listener).await;
+            answer.map_err(|error| {
+                format!("the brain could not be searched: {error}; `nugget doctor` says what to do")
+            })
+        })
+        .await
+    }
+
+    #[tool(
+        name = "search_sessions",
+        description = history::DESCRIPTION,
+        input_schema = history::input_schema(),
+        annotations(read_only_hint = true, destructive_hint = false, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn search_sessions(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let request =
+            history::Request::parse(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
+        self.run(context, move |served| async move { served.search_sessions(request).await }).await
+    }
+}
+
+impl Nugget {
+    /// Answers a call of a tool, until the client cancels it.
+    async fn run<F>(
+        &self,
+        context: RequestContext<RoleServer>,
+        answer: impl FnOnce(ServedBrain) -> F + Send + 'static,
+    ) -> Result<CallToolResult, ErrorData>
+    where
+        F: Future<Output = Result<String, String>> + Send,
+    {
         // In a task of its own: a call whose body panics would never be answered.
         let this = self.clone();
         let mut answering = tokio::spawn(async move {
             match this.served_brain().await {
-                Ok(served) => {
-                    let answer = served.answer(task, listener).await;
-                    answer.map_err(|error| {
-                        format!("the brain could not be searched: {error}; `nugget doctor` says what to do")
-                    })
-                }
+                Ok(served) => answer(served).await,
                 Err(what_to_do) => Err(format!(
                     "nugget has no brain to search: {what_to_do}. Tell the developer; the next call finds it without a restart."
                 )),
@@ -440,7 +496,7 @@ impl Nugget {
 impl ServedBrain {
     async fn start(setup: &Setup, settings: Settings) -> Result<Self, actors::StartError> {
         let service = Arc::new(Service::start(setup, Roles::Read).await?);
-        let ensuring_worker = ensure_worker_regularly(Arc::clone(&settings.ensure_worker));
+        let ensuring_worker = tend_regularly(Arc::clone(&settings.ensure_worker), Arc::downgrade(&service));
         let background = Arc::new(Background(ensuring_worker));
         let started = Self {
             setup: setup.clone(),
@@ -519,6 +575,24 @@ impl ServedBrain {
             ));
         }
         Ok(text)
+    }
+
+    async fn search_sessions(&self, request: history::Request) -> Result<String, String> {
+        let budget = request.budget_tokens.unwrap_or(self.settings.budget_tokens);
+        let failed = |error: AskError| {
+            format!("the sessions could not be searched: {error}; `nugget doctor` says what to do")
+        };
+        let search = request.search(Timestamp::now());
+        match self.service.search_sessions(search, ANSWER_DEADLINE).await.map_err(failed)? {
+            None => {
+                Err("sessions are not archived: `archive.enabled` is off in nugget's settings".to_owned())
+            }
+            Some(found) => {
+                // A text never has more tokens than bytes.
+                let count = |text: &str| self.service.count_tokens(text).unwrap_or(text.len());
+                Ok(history::render(&found, budget, count))
+            }
+        }
     }
 
     /// Sends the progress of the index to the client, if it asked for it; never ends.
@@ -638,6 +712,15 @@ mod tests {
         assert_eq!(parse(&json!({ "task_description": " x\n" })).unwrap(), task);
         let nulls = json!({ "task_description": "x", "files": null, "budget_tokens": null, "depth": null, "other": 1 });
         assert_eq!(parse(&nulls).unwrap(), task);
+    }
+
+    #[test]
+    fn only_the_named_tools_are_loaded_into_sessions() {
+        let loaded = |tools: &[&str]| always_loaded(tools);
+        assert!(!loaded(&[TOOL]).contains("search_sessions"));
+        let both = loaded(&[TOOL, history::NAME]);
+        assert!(both.contains("\"search_sessions\"") && both.contains("unreviewed history"), "{both}");
+        assert!(both.len() > loaded(&[TOOL]).len() + 400);
     }
 
     #[test]

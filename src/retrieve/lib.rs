@@ -52,7 +52,7 @@ pub use answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
 pub use error::Error;
 pub use output_filter::{OutputFilter, RedactOnly};
 pub use question::{BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, LIMIT_DEFAULT, Query};
-pub use render::render;
+pub use render::{quoted, render};
 pub use scored::{Features, Scored};
 pub use search::{Trace, search, search_with_words};
 pub use stages::StageReport;

@@ -91,7 +91,7 @@ fn review(review: Review) -> &'static str {
 }
 
 /// A text with a mark before each line; empty for a text without visible characters.
-pub(crate) fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut out = String::new();
     let visible = text::strip_hidden(text);
     let breaks = ['\n', '\u{2028}', '\u{2029}'];

@@ -92,7 +92,7 @@ pub(crate) fn setting_values(prefix: &OsStr) -> Vec<CompletionCandidate> {
     let Some(key) = words.find_map(|word| find(&word)) else { return Vec::new() };
     let (config, _) = Config::load();
     let mut values = match &key.kind {
-        Kind::OneOf(words) => words.clone(),
+        Kind::OneOf(words) | Kind::SomeOf(words) => words.clone(),
         _ => vec![config.string(&key.name), key.default.clone()],
     };
     values.dedup();

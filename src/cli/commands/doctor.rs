@@ -29,6 +29,7 @@ use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
 use crate::{async_runtime, extractor, plugin, remote, settings};
 
+mod archive;
 mod model_server;
 
 /// How long each network check, and each program, may take. They run in parallel.
@@ -49,7 +50,8 @@ const FAILURE_CACHE: &str = "mcp-needs-auth-cache.json";
 const AFTER: &str = "\
 Each check prints one line: ok, warning or failure, with a fix. A warning is
 something that works less well than it could or could not be checked; a failure
-keeps knowledge from being saved or found.
+keeps knowledge from being saved or found. With -v, the whole archive of
+sessions is checked.
 
 Exit codes:
   0  no failure (there may be warnings)
@@ -183,6 +185,7 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
             ],
             Err(_) => vec![check_state(&root, &places), check_queue(&places)],
         };
+        let archive = archive::check(&config, context.verbosity > 0);
         let crashed = || Check::failure("doctor", "check crashed");
         checks.push(git.join().unwrap_or_else(|_| crashed()));
         checks.push(check_brain(brain, &root));
@@ -191,9 +194,10 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.push(remote_checks.check_token(answers.as_ref(), offline));
         checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
         checks.extend(remote_checks.check_repository(answers.as_ref()));
-        checks.extend(check_client(&settings::embedding(&config)));
+        checks.extend(check_client(&settings::embedding(&config), &config.list("mcp.tools")));
         checks.extend(stores);
         checks.extend(check_spool(&places));
+        checks.push(archive);
         checks.push(check_model(&config, reader.join().ok()));
         checks.extend(model_server.join().ok().flatten().map(
             |model_server::Finding { is_ok, message, fix }| {
@@ -475,7 +479,7 @@ fn from_github_error(name: &'static str, error: &github::Error) -> Check {
 }
 
 /// Whether Claude Code runs nugget's hook and knows its server, each once.
-fn check_client(embed: &embed::Settings) -> [Check; 2] {
+fn check_client(embed: &embed::Settings, tools: &[&str]) -> [Check; 2] {
     let client = ClientSettings::read(&std::env::current_dir().unwrap_or_default());
     let unreadable = (!client.unreadable.is_empty()).then(|| client.unreadable.join(", "));
     let missing = |name: &'static str, what: &str| match &unreadable {
@@ -506,7 +510,7 @@ fn check_client(embed: &embed::Settings) -> [Check; 2] {
         (None, None, Some(_)) => Check::ok("hooks", "SessionEnd runs nugget"),
         (None, None, None) => missing("hooks", "Claude Code does not run nugget when a session ends"),
     };
-    let loaded = mcp::always_loaded();
+    let loaded = mcp::always_loaded(tools);
     let tokens = Tokenizer::load(embed).map_or_else(|_| tokens_max(&loaded), |model| model.count(&loaded));
     let cost = format!("about {tokens} tokens in every session");
     let cache = transcript::client_folder().unwrap_or_default().join(FAILURE_CACHE);

@@ -32,7 +32,7 @@ impl DrainArgs {
         let _logs = context.log_to_file(&places);
         let waiting = queue::lock_from_stdin(&places.wait_lock());
         failpoint::here!("drain-with-room");
-        let setup = context.setup(&config, &brain)?;
+        let setup = context.background_setup(&config, &brain)?;
         actors::drain(&setup, waiting)?;
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use actors::{Roles, Service};
 use archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
 use brain::Config;
-use embed::Embedder;
+use embed::{Embedder, ModelChoice};
 use jiff::Timestamp;
 use retrieve::{FoundUnit, Query};
 use serde_json::json;
@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
 use crate::output::{self, safe};
-use crate::{archive as archives, async_runtime, pager};
+use crate::{archive as archives, async_runtime, pager, settings};
 
 const AFTER: &str = "\
 Searches the archive of sessions: what you typed and what the model answered,
@@ -95,7 +95,7 @@ impl SearchArgs {
                 .code(USAGE)
                 .hint("nugget search \"exponential backoff\""));
         }
-        let archive = Archive::open_existing(&archives::archive_path())?;
+        let archive = archives::open_archive()?;
         let mut results = SearchResults::default();
         if let Some(archive) = &archive {
             let vector =
@@ -150,7 +150,11 @@ const AFTER_IT: char = '\u{E001}';
 
 /// The question's vector, if messages have vectors of the model.
 fn question_vector(config: &Config, archive: &Archive, text: &str) -> Option<(String, Vec<f32>)> {
-    let settings = archives::embedding(config);
+    let settings = settings::embedding(config);
+    // Nothing of the archive is sent to a provider, so that its messages have no vectors of one.
+    if matches!(settings.model, ModelChoice::Remote(_)) {
+        return None;
+    }
     let model = embed::model_name(&settings);
     let (embedded, _) = archive.embedded(&model).ok()?;
     if embedded == 0 {

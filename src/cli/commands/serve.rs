@@ -18,8 +18,9 @@ use crate::spawn::ensure_worker;
 const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
-The server has one tool, get_relevant_context(task_description), with optional
-files, budget_tokens and depth. Stdout carries only the protocol. Logs are
+The server has the tool get_relevant_context(task_description), with optional
+files, budget_tokens and depth. `mcp.tools` adds search_sessions(query), which
+searches the archive of sessions: unreviewed history. Stdout carries only the protocol. Logs are
 written to one file a day in the state folder, and to stderr with -v. The server
 ends when stdin or stdout does, or on a signal.
 
@@ -44,12 +45,15 @@ pub(crate) struct ServeArgs {}
 impl ServeArgs {
     pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
         // Where there is no brain yet, there is no folder for logs either.
-        let brain = open_brain(&context.root(&context.config_and_errors().0));
+        let config = context.config_and_errors().0;
+        let brain = open_brain(&context.root(&config));
         let places = brain.map(|brain| StatePaths::for_brain(brain.root()));
         let places = places.ok().filter(|places| places.create().is_ok());
         let _logs = context.log_to_file_and_stderr(places.as_ref());
         let runtime = async_runtime::multi_thread()?;
-        let served = runtime.block_on(mcp::serve(move || open(&context).map_err(|error| error.line())));
+        let served = runtime.block_on(mcp::serve(&config.list("mcp.tools"), move || {
+            open(&context).map_err(|error| error.line())
+        }));
         // A thread may still be blocked in a read of stdin.
         runtime.shutdown_background();
         served.map_err(|error| CliError::new(format!("the server failed: {error}")))?;
@@ -60,7 +64,7 @@ impl ServeArgs {
 /// The brain to serve, and how.
 fn open(context: &Context) -> Result<(Setup, mcp::Settings), CliError> {
     let (config, brain, _) = context.open()?;
-    let setup = context.setup(&config, &brain)?;
+    let setup = context.background_setup(&config, &brain)?;
     let settings = mcp::Settings {
         limit: config.number("retrieve.limit") as usize,
         budget_tokens: config.number("retrieve.budget_tokens") as usize,

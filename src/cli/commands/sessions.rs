@@ -9,7 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use archive::{Archive, Filter, Project, Session, SyncSummary};
+use actors::archiving::QueuedSessions;
+use archive::{Archive, Filter, Project, Session, SyncSummary, TranscriptSource};
 use brain::Config;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -303,7 +304,7 @@ impl SessionsArgs {
 
 /// The archive, or what to say if there is none yet.
 fn open() -> Result<Archive, CliError> {
-    let archive = Archive::open_existing(&archives::archive_path())?;
+    let archive = archives::open_archive()?;
     archive.ok_or_else(|| CliError::new("no session is archived yet").hint("nugget sessions sync"))
 }
 
@@ -328,7 +329,7 @@ impl ListArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let now = Timestamp::now();
         let filter = self.filter.filter(now)?;
-        let Some(archive) = Archive::open_existing(&archives::archive_path())? else {
+        let Some(archive) = archives::open_archive()? else {
             if self.json {
                 return output::print_json(&json!({ "sessions": [] }));
             }
@@ -557,7 +558,7 @@ impl SyncArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
         let archive = Archive::open(&archives::archive_path())?;
-        let summary = sync(context, &config, &archive, self.source.as_deref(), self.again)?;
+        let summary = sync(&config, &archive, self.source.as_deref(), self.again)?;
         if self.json {
             return output::print_json(&summary);
         }
@@ -567,19 +568,16 @@ impl SyncArgs {
 
 /// Adds what is new, with a progress bar.
 fn sync(
-    context: &Context,
     config: &Config,
     archive: &Archive,
     source: Option<&str>,
     again: bool,
 ) -> Result<SyncSummary, CliError> {
-    let sources = archives::sources(config);
+    let settings = archives::sync_settings(config);
+    let sources = settings.sources();
     let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
-    let chosen: Vec<_> = sources
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|known| source.is_none_or(|source| source == known.name()))
-        .collect();
+    let is_chosen = |known: &&dyn TranscriptSource| source.is_none_or(|source| source == known.name());
+    let chosen: Vec<&dyn TranscriptSource> = sources.iter().copied().filter(is_chosen).collect();
     if chosen.is_empty() {
         let given = source.unwrap_or_default();
         return Err(CliError::new(format!("there is no client {given:?}"))
@@ -587,9 +585,9 @@ fn sync(
             .hint(format!("it is one of {}", names.join(", "))));
     }
     let bar = output::progress_bar("archiving, MB", 0);
-    let is_declined = archives::declined(context);
-    let mut settings = archives::sync_settings(config);
-    settings.is_declined = &is_declined;
+    let queued = QueuedSessions::read(&settings.state, Timestamp::now())?;
+    let is_declined = |path: &Path| queued.is_declined(path);
+    let mut settings = settings.sync_settings(&is_declined);
     settings.again = again;
     settings.patience = PATIENCE;
     let progress = |progress: &archive::Progress| {

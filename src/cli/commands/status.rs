@@ -7,6 +7,7 @@ mod watch;
 use std::time::Duration;
 
 use actors::BrainView;
+use actors::archiving::{self, ArchiveReport};
 use actors::index_progress::{self, IndexProgress};
 use actors::sweep::{SWEEP_REPORT, SweepReport};
 use actors::{WORKER_REPORT, WorkerReport};
@@ -32,7 +33,8 @@ const CAPTURES_MAX: usize = 10;
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
 /// The actors in the order in which a capture passes them; what serves questions comes last.
-const PIPELINE: [&str; 7] = ["intake", "extraction", "embedding", "indexing", "git", "delivery", "retrieval"];
+const PIPELINE: [&str; 8] =
+    ["intake", "extraction", "embedding", "indexing", "git", "delivery", "retrieval", "archiving"];
 /// How many failures are shown, and how old a final one may be.
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
@@ -108,6 +110,8 @@ struct Status {
     /// When the next waiting capture is due.
     next_retry: Option<Timestamp>,
     sweep: Option<(Timestamp, SweepReport)>,
+    /// The last look for what is not archived.
+    archive: Option<(Timestamp, ArchiveReport)>,
     remote: Option<RemoteStatus>,
     is_running: bool,
     /// What keeps a worker from running.
@@ -178,6 +182,7 @@ impl Status {
             spooled: Spool::new(places.spool()).list()?.len(),
             next_retry: None,
             sweep: None,
+            archive: None,
             remote: RemoteStatus::read(brain),
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
             problem: StateProblem::find(brain.root(), &places),
@@ -240,6 +245,7 @@ impl Status {
         if let Some((_, at, body)) = queue.last_report(SWEEP_REPORT)? {
             self.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
         }
+        self.archive = archiving::last_report(queue);
         if let Some(remote) = &mut self.remote {
             remote.read_queue(queue)?;
         }
@@ -313,6 +319,11 @@ impl Status {
                 "found": report.found,
                 "queued": report.queued,
                 "skipped": report.skipped,
+            })),
+            "archive": self.archive.as_ref().map(|(at, report)| json!({
+                "at": at,
+                "sessions": report.sessions,
+                "error": report.error,
             })),
             "remote": self.remote.as_ref().map(RemoteStatus::to_json),
             "drainer": {

@@ -49,6 +49,7 @@ impl Status {
             lines.push(fact("spent", [self.render_spend()].into_iter().chain(unknown).collect()));
         }
         lines.push(fact("index", self.render_index(is_detailed)));
+        lines.extend(self.render_archive(is_detailed).map(|parts| fact("sessions", parts)));
         if is_detailed {
             lines.push(fact("vectors", plain(safe(&self.embedder))));
             lines.push(fact("captures", self.render_tally()));
@@ -221,6 +222,23 @@ impl Status {
             behind => Part::styled(format!("{} behind", counted(behind as u64, "file")), WARN),
         });
         parts
+    }
+
+    /// What is in the session archive, if it has anything or something is wrong with it.
+    fn render_archive(&self, is_detailed: bool) -> Option<Vec<Part>> {
+        let (at, report) = self.archive.as_ref()?;
+        if report.sessions == 0 && report.error.is_none() {
+            return None;
+        }
+        let mut parts = vec![Part::raw(format!("{} kept", thousands(report.sessions)))];
+        if let Some(error) = report.error.as_ref().filter(|_| is_detailed) {
+            parts.push(Part::styled(format!("; not up to date: {}", safe(error)), WARN));
+        } else if report.error.is_some() {
+            parts.push(Part::styled("; not up to date: nugget doctor", WARN));
+        } else if is_detailed {
+            parts.push(Part::raw(format!(", looked for new ones {} ago", output::age(*at, self.now))));
+        }
+        Some(parts)
     }
 
     fn render_captures(&self, width: usize) -> Vec<Line> {
@@ -441,6 +459,7 @@ mod tests {
     use std::path::PathBuf;
 
     use actors::WorkerReport;
+    use actors::archiving::ArchiveReport;
     use actors::sweep::SweepReport;
     use brain::Brain;
     use index::IndexStatus;
@@ -523,6 +542,10 @@ mod tests {
             sweep: Some((
                 now - jiff::SignedDuration::from_mins(3),
                 SweepReport { found: 31, queued: 2, skipped: std::collections::BTreeMap::new() },
+            )),
+            archive: Some((
+                now - jiff::SignedDuration::from_mins(4),
+                ArchiveReport { sessions: 1_234, error: Some("the disk is full".to_owned()) },
             )),
             remote: Some(RemoteStatus {
                 url: "https://github.com/me/brain".to_owned(),
