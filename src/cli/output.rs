@@ -11,6 +11,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, Prog
 use jiff::Timestamp;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
+use system::terminal;
 use unicode_truncate::UnicodeTruncateStr as _;
 
 use crate::error::CliError;
@@ -228,18 +229,16 @@ pub(crate) fn terminal_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
         return columns;
     }
-    let size =
-        rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
-    match size.map(|size| usize::from(size.ws_col)) {
-        Ok(columns) if columns > 0 => columns.max(40),
+    let size = terminal::stdout_size().or_else(terminal::stderr_size);
+    match size.map(|size| usize::from(size.columns)) {
+        Some(columns) if columns > 0 => columns.max(40),
         _ => 100,
     }
 }
 
 /// The number of lines that the terminal shows; `None` if stdout is none.
 pub(crate) fn terminal_height() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
+    Some(usize::from(terminal::stdout_size()?.rows)).filter(|rows| *rows > 0)
 }
 
 /// A progress bar on stderr, hidden unless stderr is a terminal.

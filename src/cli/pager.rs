@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use tokio::signal::unix::{SignalKind, signal};
+use system::signal::{self, Signal};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -42,7 +42,7 @@ fn show(pager: &str, text: &str) -> Result<(), CliError> {
     // pager and the shell.
     let runtime = async_runtime::current_thread()?;
     let entered = runtime.enter();
-    let _interrupts = signal(SignalKind::interrupt())?;
+    let _interrupts = signal::listen(Signal::Interrupt)?;
     drop(entered);
     let mut command = Command::new("sh");
     command.args(["-c", pager]).stdin(Stdio::piped());
