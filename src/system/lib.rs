@@ -5,10 +5,9 @@
 //!
 //! ```
 //! # fn main() -> std::io::Result<()> {
-//! let mut command = std::process::Command::new("cat");
-//! let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-//! let output = system::process::run(&mut command, b"text".to_vec(), until)?;
-//! assert_eq!((output.succeeded, output.stdout.as_slice()), (Some(true), b"text".as_slice()));
+//! let folder = tempfile::tempdir()?;
+//! let file = system::file::create_private_file(&folder.path().join("key"))?;
+//! assert_eq!(system::file::mode(&file.metadata()?), 0o600);
 //! # Ok(())
 //! # }
 //! ```

@@ -33,6 +33,16 @@ pub struct Output {
 
 /// Runs a program with this input until it ends, or is killed with all its child processes at `until`.
 ///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let mut command = std::process::Command::new("cat");
+/// let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+/// let output = system::process::run(&mut command, b"text".to_vec(), until)?;
+/// assert_eq!((output.succeeded, output.stdout.as_slice()), (Some(true), b"text".as_slice()));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// When it cannot be started or waited for. A failure of the program is no error here.
 pub fn run(command: &mut Command, input: Vec<u8>, until: Instant) -> std::io::Result<Output> {
