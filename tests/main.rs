@@ -37,6 +37,7 @@ mod server_start;
 mod session_start;
 mod settings;
 mod status;
+mod suites;
 mod sweep;
 mod terminal;
 mod tour;

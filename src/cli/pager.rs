@@ -16,6 +16,7 @@ const NOT_FOUND: i32 = 127;
 
 /// Prints a text for a person: with a pager if stdout is a terminal and the text is longer than that.
 pub(crate) fn print(context: &Context, text: &str) -> Result<(), CliError> {
+    let text = &output::printable(text);
     match command().filter(|_| context.has_pager && is_longer_than_the_screen(text)) {
         Some(pager) => show(&pager, text),
         None => output::print(text),
