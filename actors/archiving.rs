@@ -49,8 +49,6 @@ const BATCH_DEADLINE: Duration = Duration::from_secs(120);
 /// How long to wait for the other actors to become idle, before messages are left for the next wake-up.
 const IDLE_PATIENCE: Duration = Duration::from_secs(2);
 const IDLE_CHECK_EVERY: Duration = Duration::from_millis(20);
-/// How much lower than others the priority of the thread is (`nice`).
-const NICE: i32 = 10;
 
 /// What is archived, and where.
 #[derive(Clone)]
@@ -477,9 +475,7 @@ async fn on_own_thread<T: Send + 'static>(
 ) -> Result<T, ActorProcessingErr> {
     let (reply, answer) = oneshot::channel();
     let work = move || {
-        // There it is a property of each thread, and threads inherit it; elsewhere of the process.
-        #[cfg(target_os = "linux")]
-        let _ = rustix::process::nice(NICE);
+        system::process::lower_priority();
         let _ = reply.send(work());
     };
     std::thread::Builder::new().name("archiving".to_owned()).spawn(work)?;

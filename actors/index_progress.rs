@@ -2,7 +2,7 @@
 //! locked was left by a builder that was killed, and is ignored.
 
 use std::fs::File;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::io::{Seek as _, Write as _};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -44,7 +44,7 @@ impl ProgressFile {
     pub(crate) fn create(path: &Path, model: String, present: Option<String>, of: usize) -> Self {
         let progress =
             IndexProgress { pid: std::process::id(), since: Timestamp::now(), model, present, done: 0, of };
-        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path).ok();
+        let file = system::file::private_options().create(true).truncate(false).write(true).open(path).ok();
         // Readers lock it for a moment; there is never a second builder.
         let mut this = Self { file: file.filter(|file| file.lock().is_ok()), progress };
         this.update(0);
@@ -53,10 +53,15 @@ impl ProgressFile {
 
     pub(crate) fn update(&mut self, done: usize) {
         self.progress.done = done;
-        if let (Some(file), Ok(mut bytes)) = (&self.file, serde_json::to_vec(&self.progress)) {
+        if let (Some(file), Ok(mut bytes)) = (&mut self.file, serde_json::to_vec(&self.progress)) {
             bytes.push(b'\n');
             // Not truncated first: a reader would find nothing in between.
-            let _ = file.write_all_at(&bytes, 0).and_then(|()| file.set_len(bytes.len() as u64));
+            let write = |file: &mut File| {
+                file.rewind()?;
+                file.write_all(&bytes)?;
+                file.set_len(bytes.len() as u64)
+            };
+            let _ = write(file);
         }
     }
 }

@@ -645,10 +645,25 @@ fn items_of(
         .filter(|(file, ..)| file.base.is_none())
         .filter_map(|(file, content, _)| Some(parse(content)?.unit(&file.path).ok()?.id.as_str().to_owned()))
         .collect();
+    let item = |action, path: &str, content: &[u8]| Item {
+        id: String::new(),
+        branch: branch.name.clone(),
+        commit: branch.commit,
+        session: session_of(&branch.name),
+        capture: capture.clone(),
+        time: branch.time,
+        action,
+        replaces: Vec::new(),
+        path: path.to_owned(),
+        unit: parse(content).and_then(|document| document.unit(path).ok()),
+        text: String::from_utf8_lossy(content).into_owned(),
+        has_conflict: false,
+        later: put_off(decisions, &branch.name, path, now),
+        files: Vec::new(),
+    };
     let mut items: Vec<Item> = Vec::new();
     let mut retired: Vec<(BranchFile, String, String, bool)> = Vec::new();
     for (file, content, has_conflict) in open {
-        let text = String::from_utf8_lossy(&content).into_owned();
         let unit = parse(&content).and_then(|document| document.unit(&file.path).ok());
         let replaced_by = unit.as_ref().filter(|_| retires(&file)).and_then(|unit| {
             unit.related
@@ -666,43 +681,15 @@ fn items_of(
             Some(_) if retires(&file) => Action::Retires,
             Some(_) => Action::Completes,
         };
-        items.push(Item {
-            id: String::new(),
-            branch: branch.name.clone(),
-            commit: branch.commit,
-            session: session_of(&branch.name),
-            capture: capture.clone(),
-            time: branch.time,
-            action,
-            replaces: Vec::new(),
-            path: file.path.clone(),
-            unit,
-            text,
-            has_conflict,
-            later: put_off(decisions, &branch.name, &file.path, now),
-            files: vec![file],
-        });
+        let undecided = item(action, &file.path, &content);
+        items.push(Item { has_conflict, files: vec![file], ..undecided });
     }
     for (path, base) in repository.branch_removals(&branch.name)? {
         let is_decided =
             matches!(decisions.of(&branch.name, &path), Some(Decision::Merged | Decision::Rejected { .. }));
         let Some(content) = repository.read_at(tip, &path)?.filter(|_| !is_decided) else { continue };
-        items.push(Item {
-            id: String::new(),
-            branch: branch.name.clone(),
-            commit: branch.commit,
-            session: session_of(&branch.name),
-            capture: capture.clone(),
-            time: branch.time,
-            action: Action::Removes,
-            replaces: Vec::new(),
-            unit: parse(&content).and_then(|document| document.unit(&path).ok()),
-            has_conflict: content != base,
-            text: String::from_utf8_lossy(&content).into_owned(),
-            later: put_off(decisions, &branch.name, &path, now),
-            path,
-            files: Vec::new(),
-        });
+        let has_conflict = content != base;
+        items.push(Item { has_conflict, ..item(Action::Removes, &path, &content) });
     }
     for (file, by, id, has_conflict) in retired {
         if let Some(item) = items.iter_mut().find(|item| item.action == Action::Adds && item.unit_id() == by)

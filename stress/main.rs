@@ -20,6 +20,7 @@ mod readers;
 mod sandbox;
 mod sde;
 mod storm;
+mod suites;
 mod timing;
 // The test servers are shared with tests/; not all of their helpers are used here.
 #[path = "../tests/support/github_api.rs"]
@@ -32,6 +33,9 @@ mod http;
 mod openapi;
 #[path = "../tests/support/precision.rs"]
 mod precision;
+#[path = "../tests/support/suites.rs"]
+#[expect(clippy::unwrap_used, reason = "shared with the tests")]
+mod shared_suites;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -49,6 +53,7 @@ Examples:
   cargo test --features failpoints --test stress -- client --client PATH/claude
   npm install --prefix target/mcp @modelcontextprotocol/conformance @modelcontextprotocol/sdk node@22
   cargo test --test stress -- mcp --modules target/mcp/node_modules
+  cargo test --test stress -- suites --strings 20
   cargo test --release --test stress -- bench
   cargo test --release --test stress -- bench search --units 10000
   cargo test --test stress -- bench precision --questions
@@ -115,6 +120,8 @@ enum Command {
     Client(client::ClientArgs),
     /// Check what `serve` writes against the MCP schema and conformance suite; needs npm packages
     Mcp(mcp::McpArgs),
+    /// Give every naughty string to every argument of every command
+    Suites(suites::SuitesArgs),
     /// Insert one row into a SQLite database: the baseline for a hook
     #[command(hide = true)]
     Insert { path: PathBuf },
@@ -171,6 +178,7 @@ fn main() -> ExitCode {
         Command::Backlog(args) => ("backlog", backlog::run(&args, &common.binary(), seed)),
         Command::Delivery(args) => ("delivery", delivery::run(&args, &common.binary(), seed)),
         Command::Mcp(args) => ("mcp", mcp::run(&args, &common.binary(), seed)),
+        Command::Suites(args) => ("suites", suites::run(&args, &common.binary(), seed)),
         Command::Hooks(args) => ("hooks", hooks::run(&args, &common.binary(), seed)),
         Command::Benchmarks(args) => ("benchmarks", benchmarks::run(&args, &common, seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),

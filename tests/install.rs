@@ -462,23 +462,21 @@ fn a_project_is_told_that_the_users_plugin_runs_too() {
 fn setup_says_what_reads_sessions_and_how_to_keep_them_local() {
     let line = |sandbox: &Sandbox, arguments: &[&str]| {
         let printed = sandbox.ok(arguments);
-        let mut lines = printed.lines().filter(|line| line.starts_with("sessions are read by "));
-        let line = lines.next().unwrap_or_else(|| panic!("{printed}")).to_owned();
-        assert!(lines.next().is_none(), "{printed}");
-        line
+        let (_, told) = printed.split_once("sessions are read by ").unwrap_or_else(|| panic!("{printed}"));
+        let told = format!("sessions are read by {}", told.split("\nnext: ").next().unwrap_or_default());
+        let widths: Vec<usize> = told.lines().map(|line| line.chars().count()).collect();
+        assert!(widths.len() <= 2 && widths.iter().all(|width| *width <= 80), "{widths:?}: {printed}");
+        assert_eq!(printed.matches("sessions are read by ").count(), 1, "{printed}");
+        told.replace('\n', " ")
     };
     for command in [&["install", "--as", "plugin"][..], &["init"]] {
         let mut sandbox = Sandbox::new();
         let by_client = line(&sandbox, command);
-        for part in ["`claude -p` if you are logged in", "at most $2.00 a day", "otherwise rules"] {
+        for part in ["`claude -p` if logged in", "sent redacted, at most $2.00 a day", "else rules"] {
             assert!(by_client.contains(part), "{part}: {by_client}");
         }
-        assert!(
-            by_client.ends_with(
-                "(extract.backend = \"heuristic\" in ~/config/nugget/config.toml keeps them here)"
-            ),
-            "{by_client}"
-        );
+        let keep = "keep them here: nugget config set extract.backend heuristic";
+        assert!(by_client.ends_with(keep), "{by_client}");
         sandbox.variables = vec![
             ("ANTHROPIC_API_KEY".to_owned(), "sk-none".to_owned()),
             ("NUGGET_SPEND_CENTS_PER_DAY".to_owned(), "50".to_owned()),

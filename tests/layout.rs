@@ -10,22 +10,23 @@ fn root() -> &'static Path {
 /// The crates in reading order, with those of ours that each may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("src/knowledge", &[]),
+    ("src/system", &[]),
     ("src/transcript", &["knowledge"]),
-    ("src/brain", &["knowledge"]),
-    ("src/queue", &["knowledge"]),
+    ("src/brain", &["knowledge", "system"]),
+    ("src/queue", &["knowledge", "system"]),
     ("src/llm", &["transcript"]),
-    ("src/extract", &["knowledge", "llm", "transcript"]),
+    ("src/extract", &["knowledge", "system", "llm", "transcript"]),
     ("src/embed", &["knowledge", "llm", "transcript"]),
-    ("src/index", &["knowledge", "transcript", "brain"]),
-    ("src/archive", &["knowledge", "transcript", "queue", "llm"]),
+    ("src/index", &["knowledge", "system", "transcript", "brain"]),
+    ("src/archive", &["knowledge", "system", "transcript", "queue", "llm"]),
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm"]),
-    ("src/process", &[]),
-    ("src/git", &["knowledge", "process"]),
-    ("src/github", &["knowledge", "process"]),
+    ("src/git", &["knowledge", "system"]),
+    ("src/github", &["knowledge", "system"]),
     (
         "actors",
         &[
             "knowledge",
+            "system",
             "transcript",
             "brain",
             "queue",
@@ -39,11 +40,12 @@ const ARROWS: &[(&str, &[&str])] = &[
             "github",
         ],
     ),
-    ("src/mcp", &["knowledge", "embed", "index", "retrieve", "actors"]),
+    ("src/mcp", &["knowledge", "system", "embed", "index", "retrieve", "actors"]),
     (
         "src/cli",
         &[
             "knowledge",
+            "system",
             "transcript",
             "brain",
             "queue",
@@ -138,7 +140,7 @@ fn only_listed_files_start_processes() {
     let allowed = [
         "src/git/",
         // Runs git, `gh` and helpers with a time limit.
-        "src/process/",
+        "src/system/process.rs",
         // `gh` and git's credential helper are asked for a token.
         "src/github/token.rs",
         "src/extract/claude_code.rs",
@@ -255,6 +257,38 @@ impl ModuleGraph {
         }
         reached
     }
+}
+
+#[test]
+fn unix_only_code_is_in_one_crate_and_one_module() {
+    // What only a Unix system has, as it is written in our sources.
+    let words = [
+        "os::unix",
+        "os::fd",
+        "os::linux",
+        "rustix::",
+        "libc::",
+        "signal::unix",
+        "io::unix",
+        "net::Unix",
+        ".process_group(",
+        "\"/proc/",
+    ];
+    // Besides `src/system`: opens the folders above a file one by one, so that no symbolic link is followed.
+    let allowed = "src/git/work_tree.rs";
+    let mut found = BTreeSet::new();
+    for (folder, _) in ARROWS.iter().chain([&("src/failpoint", [].as_slice())]) {
+        let graph = ModuleGraph::read(&root().join(folder));
+        for file in graph.files.values() {
+            let source = product_source(&std::fs::read_to_string(file).unwrap());
+            if words.iter().any(|word| source.contains(word)) {
+                found.insert(file.strip_prefix(root()).unwrap().to_string_lossy().into_owned());
+            }
+        }
+    }
+    let (shared, others): (Vec<_>, Vec<_>) = found.iter().partition(|name| name.starts_with("src/system/"));
+    assert!(shared.len() >= 4, "{shared:?}");
+    assert_eq!(others, [allowed], "these files hold Unix-only code; its place is src/system");
 }
 
 /// A source without comments and without its tests, which stand at its end.

@@ -39,6 +39,7 @@ mod session_start;
 mod sessions;
 mod settings;
 mod status;
+mod suites;
 mod sweep;
 mod terminal;
 mod tour;

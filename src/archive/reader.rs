@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::unix::fs::FileExt as _;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 
 use jiff::Timestamp;
@@ -59,12 +58,14 @@ struct Edges {
 
 impl Edges {
     /// Of the first `bytes` of a file; `None` if it is shorter.
-    fn of(file: &File, bytes: u64) -> io::Result<Option<Self>> {
+    fn of(mut file: &File, bytes: u64) -> io::Result<Option<Self>> {
         let length = bytes.min(EDGE_BYTES as u64);
         let mut edges = Self { head: vec![0; length as usize], tail: vec![0; length as usize] };
-        let read = file
-            .read_exact_at(&mut edges.head, 0)
-            .and_then(|()| file.read_exact_at(&mut edges.tail, bytes - length));
+        let mut read_at = |place, buffer: &mut [u8]| {
+            file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(buffer))
+        };
+        let read =
+            read_at(0, &mut edges.head).and_then(|()| read_at(bytes - length, &mut edges.tail));
         match read {
             Ok(()) => Ok(Some(edges)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),

@@ -1,7 +1,5 @@
 //! The database: connections, and the lock of the one writer.
 
-use std::fs::{DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -55,8 +53,7 @@ impl Archive {
     pub fn open(path: &Path) -> Result<Self, Error> {
         if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
             let failed = |source| Error::File { path: folder.to_owned(), source };
-            DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(failed)?;
-            std::fs::set_permissions(folder, Permissions::from_mode(0o700)).map_err(failed)?;
+            system::file::create_private_folder(folder).map_err(failed)?;
         }
         // One connection first: it creates the tables, and its error is clearer than the pool's.
         drop(queue::open_database(path, BusyTimeout::Worker, &MIGRATIONS).map_err(Error::from_queue)?);

@@ -1,16 +1,12 @@
 //! The paths of nugget's files outside of the brain: queue, spool, locks, logs, settings and caches.
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
+pub use system::file::{create_private_file, create_private_folder};
 
 use crate::Error;
-
-const PRIVATE_FILE: u32 = 0o600;
-const PRIVATE_FOLDER: u32 = 0o700;
 
 /// The folders of one brain under `$XDG_STATE_HOME/nugget/`.
 ///
@@ -44,9 +40,9 @@ impl StatePaths {
     pub fn create(&self) -> Result<(), Error> {
         for path in [self.folder.clone(), self.spool(), self.logs()] {
             create_private_folder(&path).map_err(|source| Error::Write { path: path.clone(), source })?;
-            if fs::metadata(&path).is_ok_and(|found| found.mode() & 0o077 != 0) {
+            if fs::metadata(&path).is_ok_and(|found| system::file::mode(&found) & 0o077 != 0) {
                 // Fails if somebody else owns the folder; `nugget doctor` says so.
-                let _ = fs::set_permissions(&path, fs::Permissions::from_mode(PRIVATE_FOLDER));
+                let _ = system::file::make_private(&path);
             }
         }
         Ok(())
@@ -94,13 +90,12 @@ impl StatePaths {
 
     /// A file below the folder that belongs to another user, as `sudo nugget` leaves behind. Root may use all.
     pub fn foreign_file(&self) -> Option<PathBuf> {
-        let user = rustix::process::geteuid();
-        if user.is_root() {
+        if system::process::is_root() {
             return None;
         }
         let entries = walkdir::WalkDir::new(&self.folder).max_depth(3).into_iter().take(10_000).flatten();
         let is_foreign = |entry: &walkdir::DirEntry| {
-            entry.metadata().is_ok_and(|metadata| metadata.uid() != user.as_raw())
+            entry.metadata().is_ok_and(|metadata| !system::file::is_own(&metadata))
         };
         entries.into_iter().find(is_foreign).map(walkdir::DirEntry::into_path)
     }
@@ -109,30 +104,6 @@ impl StatePaths {
     pub fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }
-}
-
-/// Creates a folder and its parents with mode 0700. An existing folder stays as it is.
-///
-/// # Errors
-/// If the folder cannot be created.
-pub fn create_private_folder(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
-}
-
-/// Creates a file that only its owner may read and write, whatever the umask. An existing file keeps its content,
-/// and gets that mode.
-///
-/// # Errors
-/// If the file cannot be opened, or is not a regular file.
-pub fn create_private_file(path: &Path) -> io::Result<fs::File> {
-    let file = fs::File::options().create(true).append(true).mode(PRIVATE_FILE).open(path)?;
-    let metadata = file.metadata()?;
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    // Fails if somebody else owns the file, who then decides about it.
-    let _ = file.set_permissions(fs::Permissions::from_mode(PRIVATE_FILE));
-    Ok(file)
 }
 
 /// `$XDG_STATE_HOME/nugget`: the state of all brains.

@@ -20,6 +20,8 @@ use crate::output;
 
 /// The model of `claude -p` where the settings name none of Claude's.
 const CLAUDE_MODEL: &str = "claude-haiku-4-5";
+/// The width of a plain terminal, for lines that setup prints.
+const SETUP_COLUMNS: usize = 80;
 
 /// What reads sessions by the settings, and why.
 enum Reader {
@@ -191,25 +193,23 @@ pub(crate) fn destination_now(config: &Config, time_max: Duration) -> String {
     reader.describe(config, is_ready)
 }
 
-/// One line for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.
+/// Two lines for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.
 pub(crate) fn describe_for_setup(config: &Config) -> String {
-    let reader = output::safe(&destination(config));
-    let stays = !matches!(
-        Reader::choose(config),
-        Reader::ClaudeCode { .. } | Reader::Model { settings: llm::Settings { api: Api::Messages, .. }, .. }
-    );
-    if stays {
-        return format!("sessions are read by {reader}\n");
-    }
     let dollars = config.number("spend.cents_per_day") as f64 / 100.0;
-    let keep = match reader.contains("keeps them here") {
-        true => String::new(),
-        false => format!(
-            " (extract.backend = \"heuristic\" in {} keeps them here)",
-            output::short_path(config.file())
-        ),
+    let cost = format!("redacted, at most ${dollars:.2} a day");
+    let keep = "keep them here: nugget config set extract.backend heuristic";
+    let reader = match Reader::choose(config) {
+        Reader::ClaudeCode { only, .. } => {
+            let otherwise = if only { "" } else { ", else rules" };
+            format!("`claude -p` if logged in (sent {cost}){otherwise}; {keep}")
+        }
+        Reader::Model { settings: llm::Settings { api: Api::Messages, url, .. }, .. } => {
+            format!("the Claude API at {url} ({cost}); {keep}")
+        }
+        reader => reader.describe(config, None),
     };
-    format!("sessions are read by {reader}; at most ${dollars:.2} a day{keep}\n")
+    let lines = output::wrap(&output::safe(&format!("sessions are read by {reader}")), SETUP_COLUMNS);
+    format!("{}\n", lines.join("\n"))
 }
 
 impl Reader {

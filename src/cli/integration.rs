@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -483,7 +482,7 @@ pub(crate) fn servers_file(folder: &Path) -> PathBuf {
 pub(crate) fn find_on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     let is_program = |path: &PathBuf| {
-        fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        fs::metadata(path).is_ok_and(|meta| meta.is_file() && system::file::mode(&meta) & 0o111 != 0)
     };
     std::env::split_paths(&path)
         .filter(|folder| folder.is_absolute())
@@ -557,14 +556,14 @@ fn write_file(path: &Path, text: &str, mode: u32) -> Result<(), CliError> {
             return Err(CliError::new(format!("{} is read-only", real.display()))
                 .hint("make it writable, then run the command again"));
         }
-        Ok(meta) => meta.permissions().mode() & 0o7777,
+        Ok(meta) => system::file::mode(&meta),
         Err(_) => mode,
     };
     let folder = real.parent().unwrap_or(Path::new("/"));
     let mut file =
         tempfile::Builder::new().prefix(".nugget-").tempfile_in(folder).map_err(failed_to_write)?;
     file.write_all(text.as_bytes()).map_err(failed_to_write)?;
-    file.as_file().set_permissions(fs::Permissions::from_mode(mode)).map_err(failed_to_write)?;
+    file.as_file().set_permissions(system::file::permissions(mode)).map_err(failed_to_write)?;
     file.as_file().sync_all().map_err(failed_to_write)?;
     file.persist(&real).map_err(|error| failed_to_write(error.error))?;
     // Makes the rename durable.

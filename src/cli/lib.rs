@@ -9,7 +9,6 @@
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
-mod allocator;
 mod archive;
 mod async_runtime;
 mod client_settings;
@@ -178,7 +177,7 @@ enum Command {
 
 /// Runs a command line, of which the first item is the program's name, and returns its exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    allocator::configure();
+    system::allocator::configure();
     if std::env::var_os(commands::completions::VARIABLE).is_some() {
         clap_complete::CompleteEnv::with_factory(command).var(commands::completions::VARIABLE).complete();
     }

@@ -1,7 +1,6 @@
 //! Where a command logs to. Secrets are redacted from every event.
 
 use std::io::{self, Write};
-use std::os::unix::fs::PermissionsExt as _;
 
 use brain::StatePaths;
 use tracing_appender::non_blocking::WorkerGuard;
@@ -88,7 +87,7 @@ fn appender(places: &StatePaths) -> Option<tracing_appender::rolling::RollingFil
         .build(places.logs())
         .ok();
     for file in std::fs::read_dir(places.logs()).into_iter().flatten().flatten() {
-        let _ = std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600));
+        let _ = system::file::make_private(&file.path());
     }
     appender
 }

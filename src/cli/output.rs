@@ -11,6 +11,7 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, Prog
 use jiff::Timestamp;
 use ratatui::style::{Color, Modifier, Style};
 use serde::Serialize;
+use system::terminal;
 use unicode_truncate::UnicodeTruncateStr as _;
 
 use crate::error::CliError;
@@ -24,7 +25,7 @@ static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
 /// Writes to stdout. A closed pipe is not an error: `nugget list | head`.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut stdout = anstream::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match stdout.write_all(printable(text).as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         result => Ok(result?),
     }
@@ -32,7 +33,12 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
 
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     HAS_PRINTED_JSON.store(true, Ordering::Relaxed);
-    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+    let mut text = serde_json::to_string_pretty(value)?;
+    // JSON allows these in its strings as they are, and a terminal obeys some of them.
+    for c in text.chars().filter(|c| c.is_control() && *c != '\n').collect::<Vec<_>>() {
+        text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
+    }
+    print(&(text + "\n"))
 }
 
 /// Prints the error that has ended a command with `--json`, unless its result is printed already: stdout is one document.
@@ -45,7 +51,34 @@ pub(crate) fn print_json_error(error: &CliError) {
 
 /// Writes a line to stderr, for information that is not the result.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{text}");
+    let _ = writeln!(anstream::stderr().lock(), "{}", printable(text));
+}
+
+/// Removes the characters that a terminal would obey, except line ends, tabs and our styles: a path or a name may hold
+/// them, wherever it is a part of a message.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(is_obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut kept = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(is_obeyed) {
+        kept.push_str(&rest[..at]);
+        let style = style_code(&rest[at..]);
+        kept.push_str(style);
+        let next = rest[at..].chars().next().map_or(0, char::len_utf8);
+        rest = &rest[at + style.len().max(next)..];
+    }
+    kept.push_str(rest);
+    Cow::Owned(kept)
+}
+
+/// The escape code of a style at the beginning of a text, such as `\x1b[1m`; empty if it begins with something else.
+fn style_code(text: &str) -> &str {
+    let Some(numbers) = text.strip_prefix("\x1b[") else { return "" };
+    let length = numbers.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(numbers.len());
+    if numbers[length..].starts_with('m') { &text[..length + 3] } else { "" }
 }
 
 /// Removes the control characters that would move a terminal's cursor.
@@ -228,18 +261,16 @@ pub(crate) fn terminal_width() -> usize {
     if let Some(columns) = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()) {
         return columns;
     }
-    let size =
-        rustix::termios::tcgetwinsize(io::stdout()).or_else(|_| rustix::termios::tcgetwinsize(io::stderr()));
-    match size.map(|size| usize::from(size.ws_col)) {
-        Ok(columns) if columns > 0 => columns.max(40),
+    let size = terminal::stdout_size().or_else(terminal::stderr_size);
+    match size.map(|size| usize::from(size.columns)) {
+        Some(columns) if columns > 0 => columns.max(40),
         _ => 100,
     }
 }
 
 /// The number of lines that the terminal shows; `None` if stdout is none.
 pub(crate) fn terminal_height() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(usize::from(size.ws_row)).filter(|rows| *rows > 0)
+    Some(usize::from(terminal::stdout_size()?.rows)).filter(|rows| *rows > 0)
 }
 
 /// A progress bar on stderr, hidden unless stderr is a terminal.
@@ -316,6 +347,18 @@ pub(crate) fn short_path(path: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_styles_and_line_ends_pass_to_the_terminal() {
+        for (text, shown) in [
+            ("plain\ttext\n", "plain\ttext\n"),
+            ("\x1b[1;31mred\x1b[0m\x1b[m", "\x1b[1;31mred\x1b[0m\x1b[m"),
+            ("\x1b[2Ja\x1b]0;title\x07b\x1b", "[2Ja]0;titleb"),
+            ("a\u{b}\u{85}\u{9b}31m\r\n\x7fé\x1b[3", "a31m\né[3"),
+        ] {
+            assert_eq!(printable(text), shown, "{text:?}");
+        }
+    }
 
     #[test]
     fn an_age_has_one_unit() {

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use tokio::signal::unix::{SignalKind, signal};
+use system::signal::{self, Signal};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -16,6 +16,7 @@ const NOT_FOUND: i32 = 127;
 
 /// Prints a text for a person: with a pager if stdout is a terminal and the text is longer than that.
 pub(crate) fn print(context: &Context, text: &str) -> Result<(), CliError> {
+    let text = &output::printable(text);
     match command().filter(|_| context.has_pager && is_longer_than_the_screen(text)) {
         Some(pager) => show(&pager, text),
         None => output::print(text),
@@ -42,7 +43,7 @@ fn show(pager: &str, text: &str) -> Result<(), CliError> {
     // pager and the shell.
     let runtime = async_runtime::current_thread()?;
     let entered = runtime.enter();
-    let _interrupts = signal(SignalKind::interrupt())?;
+    let _interrupts = signal::listen(Signal::Interrupt)?;
     drop(entered);
     let mut command = Command::new("sh");
     command.args(["-c", pager]).stdin(Stdio::piped());

@@ -1,6 +1,5 @@
 //! Starts background processes of this program: the worker of a brain's queue, and an index build.
 
-use std::fs::File;
 use std::process::{Command, Stdio};
 
 use brain::{Brain, StatePaths};
@@ -50,7 +49,6 @@ pub(crate) fn spawn_indexer(brain: &Brain) -> std::io::Result<()> {
 }
 
 fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io::Result<()> {
-    let null = || File::options().write(true).open("/dev/null").map(Stdio::from);
     // Not waited for: it is a short intermediate process, or the worker itself.
     Command::new(std::env::current_exe()?)
         .arg(command)
@@ -59,8 +57,8 @@ fn spawn(command: &str, stdin: Stdio, brain: &Brain, flags: &[&str]) -> std::io:
         .args(flags)
         .current_dir("/")
         .stdin(stdin)
-        .stdout(null()?)
-        .stderr(null()?)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .spawn()
         .map(drop)
 }

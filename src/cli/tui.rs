@@ -1,13 +1,13 @@
 //! A full-screen view that is redrawn, and restores the terminal: when it is dropped, after a panic, and while
 //! the process is suspended.
 
-use std::io::{self, IsTerminal as _, Stdout, Write as _};
+use std::io::{self, Stdout, Write as _};
 use std::sync::{Mutex, Once, PoisonError};
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::layout::{Rect, Size};
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
-use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcsetattr};
+use system::terminal::{self, Modes};
 
 use crate::output::Line;
 
@@ -17,7 +17,7 @@ const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
 /// The terminal's modes before; static, so that the panic hook finds them. The inner `None`: stdin is not a
 /// terminal.
-static MODES_BEFORE: Mutex<Option<Option<Termios>>> = Mutex::new(None);
+static MODES_BEFORE: Mutex<Option<Option<Modes>>> = Mutex::new(None);
 
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -57,7 +57,7 @@ impl Screen {
     /// Restores the terminal and stops this process until it is continued.
     pub(crate) fn suspend(&mut self) -> io::Result<()> {
         restore();
-        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP)?;
+        system::process::suspend()?;
         enter_screen()?;
         self.terminal = cleared(self.size)?;
         Ok(())
@@ -80,8 +80,7 @@ fn cleared(size: Size) -> io::Result<Terminal<CrosstermBackend<Stdout>>> {
 }
 
 fn size() -> Size {
-    rustix::termios::tcgetwinsize(io::stdout())
-        .map_or(Size::new(80, 24), |size| Size::new(size.ws_col.max(1), size.ws_row.max(1)))
+    terminal::stdout_size().map_or(Size::new(80, 24), |size| Size::new(size.columns.max(1), size.rows.max(1)))
 }
 
 fn fill(frame: &mut Frame<'_>, lines: impl FnOnce(usize) -> Vec<Line>) {
@@ -102,27 +101,14 @@ fn fill(frame: &mut Frame<'_>, lines: impl FnOnce(usize) -> Vec<Line>) {
 /// Enters the alternate screen. Keys are read at once and not echoed; those that send signals still do.
 fn enter_screen() -> io::Result<()> {
     let mut before = MODES_BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
-    let stdin = io::stdin();
-    let modes = if stdin.is_terminal() { tcgetattr(&stdin).ok() } else { None };
+    let modes = Modes::of_stdin();
     if let Some(modes) = &modes {
-        let mut keys = modes.clone();
-        keys.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO);
-        tcsetattr(&stdin, OptionalActions::Now, &keys)?;
+        modes.clone().with_keys_at_once().set()?;
     }
     *before = Some(modes);
     let mut stdout = io::stdout();
     stdout.write_all(ENTER.as_bytes())?;
     stdout.flush()
-}
-
-/// Lets a read of stdin return after a tenth of a second without a key, so that its reader notices signals. Undone
-/// with the screen.
-pub(crate) fn time_reads_out() -> io::Result<()> {
-    let stdin = io::stdin();
-    let mut modes = tcgetattr(&stdin)?;
-    modes.special_codes[SpecialCodeIndex::VMIN] = 0;
-    modes.special_codes[SpecialCodeIndex::VTIME] = 1;
-    Ok(tcsetattr(&stdin, OptionalActions::Now, &modes)?)
 }
 
 /// Restores the terminal; a second call does nothing.
@@ -132,7 +118,7 @@ fn restore() {
     let mut stdout = io::stdout();
     let _ = stdout.write_all(LEAVE.as_bytes()).and_then(|()| stdout.flush());
     if let Some(modes) = modes {
-        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &modes);
+        let _ = modes.set();
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -67,16 +66,15 @@ impl ClaudeCode {
             .current_dir(&self.settings.folder)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Its own process group, so that its children can be killed with it.
-            .process_group(0)
             .kill_on_drop(true);
+        // So that its children can be killed with it.
+        system::process::lead_own_group(command.as_std_mut());
         command
     }
 
     async fn run(&self, arguments: &[&str], input: &str, deadline: Duration) -> Result<RunOutput, RunError> {
         // Created each time, because the state folder may have been deleted since the start.
-        let mut folder = std::fs::DirBuilder::new();
-        folder.recursive(true).mode(0o700).create(&self.settings.folder).map_err(RunError::Start)?;
+        system::file::create_private_folder(&self.settings.folder).map_err(RunError::Start)?;
         let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
         let mut group = ProcessGroup(self.command(arguments).stdin(stdin).spawn().map_err(RunError::Start)?);
         let child = &mut group.0;
@@ -127,10 +125,8 @@ struct ProcessGroup(Child);
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         // Only before it was waited for: afterwards another process may have the id.
-        if let Some(id) = self.0.id().and_then(|id| i32::try_from(id).ok())
-            && let Some(group) = rustix::process::Pid::from_raw(id)
-        {
-            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        if let Some(id) = self.0.id() {
+            system::process::kill_group(id);
         }
     }
 }

@@ -37,8 +37,6 @@ mod enabled {
     use std::fs::File;
     use std::path::Path;
 
-    use rustix::process::{Signal, getpid, kill_process};
-
     /// The environment variable that names the folder of marks: one file for each time that a place
     /// killed a process, so that events before a kill can be told from those after the restart.
     pub const MARKS: &str = "FAILPOINT_MARKS";
@@ -64,7 +62,7 @@ mod enabled {
         let mark = |time| Path::new(&marks).join(format!("{name}.{time}"));
         let is_created = |time: &u32| File::options().write(true).create_new(true).open(mark(*time)).is_ok();
         if (1..=times).any(|time| is_created(&time)) {
-            let _ = kill_process(getpid(), Signal::KILL);
+            system::process::kill_self();
         }
     }
 }

@@ -180,8 +180,8 @@ impl GitCommand {
             self.command.env(format!("GIT_CONFIG_KEY_{n}"), key);
             self.command.env(format!("GIT_CONFIG_VALUE_{n}"), value);
         }
-        let ended = process::run(&mut self.command, self.input, until);
-        let process::Output { succeeded, stdout, stderr } =
+        let ended = system::process::run(&mut self.command, self.input, until);
+        let system::process::Output { succeeded, stdout, stderr } =
             ended.map_err(|source| Error::NoGit { source })?;
         let stderr = String::from_utf8_lossy(&stderr).into_owned();
         let output = Output { is_success: succeeded == Some(true), stdout, stderr, secrets: self.secrets };

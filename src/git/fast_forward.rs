@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -502,7 +501,7 @@ fn is_clean(
         return Ok(false);
     }
     let content = match entry.mode {
-        Mode::SYMLINK => std::fs::read_link(&path).map(|to| to.into_os_string().into_vec()),
+        Mode::SYMLINK => std::fs::read_link(&path).map(|to| to.into_os_string().into_encoded_bytes()),
         _ => std::fs::read(&path),
     };
     Ok(hash(git, &content.map_err(Error::io("read", &path))?)? == entry.id)

@@ -1,10 +1,11 @@
 //! A lock between processes: `flock` on a file that is never removed.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
+
+use system::file::Identity;
 
 use crate::error::Error;
 
@@ -55,7 +56,7 @@ impl Lock {
                 }
                 let held = file.metadata()?;
                 match std::fs::metadata(path) {
-                    Ok(named) if (named.dev(), named.ino()) == (held.dev(), held.ino()) => {}
+                    Ok(named) if Identity::from_metadata(&named) == Identity::from_metadata(&held) => {}
                     // A lock on a file that no other process can find excludes nobody.
                     Ok(_) => continue,
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -115,7 +116,7 @@ impl Drop for Lock {
 
 fn open(path: &Path) -> std::io::Result<File> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        system::file::create_private_folder(folder)?;
     }
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+    system::file::private_options().read(true).write(true).create(true).truncate(false).open(path)
 }

@@ -235,10 +235,8 @@ pub(crate) fn sync(path: &Path) -> Result<(), Error> {
 fn running_collector(common_dir: &Path) -> Option<String> {
     let content = std::fs::read_to_string(common_dir.join("gc.pid")).ok()?;
     let (process, host) = content.trim().split_once(' ')?;
-    let process = rustix::process::Pid::from_raw(process.parse().ok()?)?;
-    let here = rustix::system::uname();
-    let is_here = here.nodename().to_bytes() == host.as_bytes();
-    let is_running = rustix::process::test_kill_process(process) != Err(rustix::io::Errno::SRCH);
+    let is_running = system::process::is_running(process.parse().ok()?);
+    let is_here = system::process::host_name() == host.as_bytes();
     (is_here && is_running).then_some(content)
 }
 

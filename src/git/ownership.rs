@@ -3,7 +3,6 @@
 //! A repository's configuration names programs that git runs. git refuses a repository that belongs to somebody
 //! else, but not when it is told the repository's place with `--git-dir`, as nugget does.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -20,8 +19,8 @@ const ASSUME_DIFFERENT_OWNER: &str = "GIT_TEST_ASSUME_DIFFERENT_OWNER";
 /// What the running user owns is trusted without asking. For the rest git itself is asked, so that
 /// `safe.directory` and the rules for sudo are git's.
 pub(crate) fn check(root: &Path, git: &gix::Repository) -> Result<(), Error> {
-    let user = rustix::process::geteuid().as_raw();
-    let is_own = |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == user);
+    let is_own =
+        |path: &Path| std::fs::symlink_metadata(path).is_ok_and(|found| system::file::is_own(&found));
     let dot_git = root.join(".git");
     let places = [Some(root), Some(git.git_dir()), dot_git.exists().then_some(&*dot_git)];
     let is_assumed = std::env::var_os(ASSUME_DIFFERENT_OWNER).is_some();

@@ -154,7 +154,8 @@ fn run(program: &str, arguments: &[&str], input: &str) -> Option<Vec<u8>> {
         // Outside any repository, as its configuration could name another helper.
         .current_dir("/");
     let output =
-        process::run(&mut command, input.as_bytes().to_vec(), Instant::now() + COMMAND_DEADLINE).ok()?;
+        system::process::run(&mut command, input.as_bytes().to_vec(), Instant::now() + COMMAND_DEADLINE)
+            .ok()?;
     if output.succeeded.is_none() {
         tracing::warn!(program, "the command for a token took too long");
     }

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use brain::paths::{create_private_file, create_private_folder};
 use r2d2_sqlite::SqliteConnectionManager;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
+use system::file::Identity;
 
 use crate::error::{Error, io_error};
 use crate::hnsw::Graph;
@@ -86,24 +86,6 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { graph: crate::hnsw::CHUNKS_MIN, create_timeout: CREATE_TIMEOUT }
-    }
-}
-
-/// The identity of the file that a path named when it was opened. If the folder is deleted under a running process,
-/// open connections keep the deleted file; the identity shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity(u64, u64);
-
-impl Identity {
-    /// The identity of no file, so that each reader looks for the file again.
-    const NONE: Self = Self(0, 0);
-
-    pub(crate) fn from_metadata(metadata: &fs::Metadata) -> Self {
-        Self(metadata.dev(), metadata.ino())
-    }
-
-    fn from_path(path: &Path) -> Option<Self> {
-        fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
     }
 }
 

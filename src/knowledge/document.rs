@@ -92,8 +92,20 @@ impl Document {
         front.get(key).cloned()
     }
 
-    /// Replaces a top-level key, or adds it at the end. Every other byte stays.
+    /// Replaces a top-level key, or adds it at the end. Every other byte stays, unless the YAML is written so that a
+    /// line cannot be replaced or added, as `{type: bug}` is: then it is written again.
     pub fn set(&mut self, key: &str, value: &Value) {
+        let before = self.mapping();
+        self.set_line(key, value);
+        if let Ok(mut wanted) = before {
+            wanted.insert(Value::String(key.to_owned()), value.clone());
+            if self.mapping().as_ref() != Ok(&wanted) {
+                self.replace_front_matter(&wanted);
+            }
+        }
+    }
+
+    fn set_line(&mut self, key: &str, value: &Value) {
         let entry = entry(key, value);
         let Some(yaml) = self.yaml.clone() else {
             let front = format!("---\n{entry}---\n\n");
@@ -107,6 +119,14 @@ impl Document {
         self.raw.replace_range(span, &entry);
         self.yaml = Some(yaml.start..yaml.end.saturating_add_signed(grown));
         self.body = self.body.saturating_add_signed(grown);
+    }
+
+    fn replace_front_matter(&mut self, mapping: &Mapping) {
+        let (Some(yaml), Ok(text)) = (self.yaml.clone(), serde_yaml::to_string(mapping)) else { return };
+        let after = yaml.end..self.body;
+        self.yaml = Some(yaml.start..yaml.start + text.len());
+        self.body = yaml.start + text.len() + after.len();
+        self.raw.replace_range(yaml, &text);
     }
 
     /// Replaces the markdown below the front matter.
@@ -414,6 +434,24 @@ mod tests {
         assert_eq!(unit.related[0].relation.as_str(), "uses");
         assert_eq!(unit.created.unwrap().to_string(), "2026-01-02T00:00:00Z");
         assert!(unit.body.contains("---\n\nmore"), "a rule in the body is not front matter");
+    }
+
+    #[test]
+    fn yaml_without_a_line_for_each_key_is_written_again() {
+        for front in [
+            "{type: bug, mine: 1}\n",
+            "type: bug\nmine: 1\n...\n",
+            "\"type\": bug\nmine: 1\n\"confidence\": 0.5\n",
+            "? type\n: bug\n? mine\n: 1\n? confidence\n: 0.5\n",
+        ] {
+            let mut document = Document::parse(format!("---\n{front}---\n\nbody\n")).unwrap();
+            document.set("confidence", &Value::from(0.25));
+            let again = Document::parse(document.as_str()).unwrap();
+            assert_eq!(again, document, "{front}");
+            assert_eq!(document.get("mine"), Some(Value::from(1)), "{front}");
+            let unit = document.unit("x.md").unwrap();
+            assert_eq!((unit.confidence, unit.kind, unit.body.as_str()), (0.25, UnitType::Bug, "\nbody\n"));
+        }
     }
 
     #[test]

@@ -37,7 +37,6 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::{ErrorData, Peer, RoleServer, ServerHandler, ServiceExt as _, tool, tool_handler, tool_router};
 use serde_json::{Value, json};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
@@ -110,7 +109,7 @@ pub async fn serve(
     open: impl Fn() -> Result<(Setup, Settings), String> + Send + Sync + 'static,
 ) -> Result<(), Error> {
     // First of all, so that no signal is missed.
-    let end_signal = end_signal().map_err(|error| Error::Connection(error.to_string()))?;
+    let end_signal = system::signal::end_signal().map_err(|error| Error::Connection(error.to_string()))?;
     tracing::info!(process = std::process::id(), "serving");
     let server = Nugget { tool_router: tool_router(tools), open: Arc::new(open), served: Arc::default() };
     // Opened before the first call, but the handshake does not wait for it.
@@ -154,23 +153,6 @@ pub async fn serve(
     tracing::info!(process = std::process::id(), "stopped serving");
     opening.abort();
     connected
-}
-
-/// Listens at once, and completes with the name of the first signal that asks the process to end.
-///
-/// # Errors
-/// When a signal cannot be listened to.
-pub fn end_signal() -> std::io::Result<impl Future<Output = &'static str>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    Ok(async move {
-        tokio::select! {
-            _ = interrupt.recv() => "SIGINT",
-            _ = terminate.recv() => "SIGTERM",
-            _ = hang_up.recv() => "SIGHUP",
-        }
-    })
 }
 
 fn tend_regularly(ensure_worker: Arc<dyn Fn() + Send + Sync>, service: Weak<Service>) -> AbortHandle {

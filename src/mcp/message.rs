@@ -38,10 +38,10 @@ impl Refusal {
 pub(crate) fn parse(line: &[u8]) -> Vec<Result<Message, Refusal>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     if line.is_empty() {
         return Vec::new();
     }
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     match serde_json::from_slice(line) {
         Ok(Value::Array(batch)) if !batch.is_empty() => batch.into_iter().filter_map(read).collect(),
         Ok(message) => read(message).into_iter().collect(),

@@ -13,10 +13,9 @@ use rmcp::model::{ClientNotification, JsonRpcMessage, RequestId};
 use rmcp::service::TxJsonRpcMessage;
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
-use tokio::io::unix::AsyncFd;
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
-    BufReader, Interest,
+    BufReader,
 };
 use tokio::sync::{Mutex, Notify, mpsc};
 
@@ -53,7 +52,7 @@ impl Stdio {
         let stdio = Self::new(tokio::io::stdin(), tokio::io::stdout());
         let closed = Arc::clone(&stdio.output.closed);
         tokio::spawn(async move {
-            stdout_closed().await;
+            system::terminal::stdout_closed().await;
             tracing::info!("the client has closed stdout");
             closed.notify_one();
         });
@@ -152,28 +151,6 @@ impl InFlight {
 
     fn remove(&self, id: &RequestId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
-    }
-}
-
-/// Completes when the other end of stdout is closed, where that can be noticed without writing: for a pipe or a
-/// socket. A failed write notices it everywhere.
-async fn stdout_closed() {
-    let watch = async {
-        #[expect(
-            deprecated,
-            reason = "its replacement is unsafe; nothing closes stdout while the process lives"
-        )]
-        let stdout = AsyncFd::with_interest(io::stdout(), Interest::WRITABLE)?;
-        loop {
-            let mut guard = stdout.writable().await?;
-            if guard.ready().is_write_closed() {
-                return io::Result::Ok(());
-            }
-            guard.clear_ready();
-        }
-    };
-    if watch.await.is_err() {
-        std::future::pending().await
     }
 }
 

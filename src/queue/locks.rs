@@ -2,11 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
+
+use system::file::Identity;
 
 use crate::Error;
 use crate::handover::Handover;
@@ -119,14 +119,10 @@ impl Handover for FileLocks {
 
 /// The lock that the parent process passed as standard input, if it did.
 pub fn lock_from_stdin(path: &Path) -> Option<LockGuard> {
-    let file = File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
-    let same = |a: &File, b: &Path| -> Option<bool> {
-        use std::os::unix::fs::MetadataExt as _;
-        let (a, b) = (a.metadata().ok()?, std::fs::metadata(b).ok()?);
-        Some(a.dev() == b.dev() && a.ino() == b.ino())
-    };
+    let file = system::file::stdin_as_file().ok()?;
+    let is_same = Identity::from_metadata(&file.metadata().ok()?) == Identity::from_path(path)?;
     // A lock that this file holds already is taken again at once; if it was never locked, it is taken now.
-    (same(&file, path)? && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| LockGuard::new(file))
+    (is_same && fs2::FileExt::try_lock_exclusive(&file).is_ok()).then(|| LockGuard::new(file))
 }
 
 /// Whether another process holds a lock. A file that cannot be opened is not locked.
@@ -151,7 +147,7 @@ fn try_lock(path: &Path) -> Result<Option<LockGuard>, Error> {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    File::options().create(true).truncate(false).read(true).write(true).mode(0o600).open(path)
+    system::file::private_options().create(true).truncate(false).read(true).write(true).open(path)
 }
 
 #[cfg(test)]

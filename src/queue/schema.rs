@@ -1,7 +1,5 @@
 //! The tables, their migrations, and the settings of a connection.
 
-use std::fs::File;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -196,10 +194,9 @@ pub fn open_database(path: &Path, timeout: BusyTimeout, migrations: &[&str]) -> 
     let failed = |source| Error::Open { path: path.to_owned(), source };
     // SQLite gives its other files the mode of this one.
     if !path.exists() {
-        File::options()
+        system::file::private_options()
             .create(true)
             .append(true)
-            .mode(0o600)
             .open(path)
             .map_err(|source| Error::File { path: path.to_owned(), source })?;
     }

@@ -2,7 +2,6 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::capture::Announcement;
@@ -30,7 +29,7 @@ impl Spool {
         let name = blake3::hash(&body).to_hex()[..16].to_owned();
         let temporary = self.folder.join(format!("{name}.{}.new", std::process::id()));
         let mut file =
-            File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+            system::file::private_options().write(true).create(true).truncate(true).open(&temporary)?;
         file.write_all(&body)?;
         file.sync_all()?;
         failpoint::here!("spool-after-write");
@@ -110,7 +109,5 @@ impl Spool {
 /// Whether the process whose id is in a temporary file's name is running.
 fn is_writer_running(path: &Path) -> bool {
     let number = || path.file_stem()?.to_str()?.rsplit('.').next()?.parse().ok();
-    number()
-        .and_then(rustix::process::Pid::from_raw)
-        .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+    number().is_some_and(system::process::is_running)
 }

@@ -11,6 +11,7 @@ pub(crate) mod openai_api;
 pub(crate) mod openapi;
 #[expect(dead_code, reason = "shared with the benchmarks, which print more")]
 pub(crate) mod precision;
+pub(crate) mod suites;
 pub(crate) mod terminal;
 
 use std::ffi::OsStr;

@@ -193,8 +193,8 @@ fn follow(
                 }
                 _ => capture.stage.to_string(),
             });
-        } else if changed.elapsed() > STALL {
-            // The worker may have been killed.
+        } else if changed.elapsed() > STALL && !queue::is_held(&places.drain_lock()) {
+            // The worker has been killed: while it runs, it holds the lock.
             ensure_worker(places, brain)?;
             changed = Instant::now();
         }

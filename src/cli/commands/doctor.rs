@@ -658,8 +658,8 @@ fn check_disk(places: &StatePaths, root: &Path) -> Check {
     let name = "disk";
     // A missing folder will be created on the disk of its parent.
     let folders = [places.folder(), root].map(|folder| folder.ancestors().find(|folder| folder.exists()));
-    let free = |folder: &Path| match rustix::fs::statvfs(folder) {
-        Ok(disk) => Ok((disk.f_bavail.saturating_mul(disk.f_frsize), folder.to_owned())),
+    let free = |folder: &Path| match system::file::free_bytes(folder) {
+        Ok(free) => Ok((free, folder.to_owned())),
         Err(error) => Err(format!("{}: {error}", folder.display())),
     };
     let least = folders.into_iter().flatten().map(free).collect::<Result<Vec<_>, _>>();

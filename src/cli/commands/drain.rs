@@ -20,9 +20,7 @@ impl DrainArgs {
         let (config, _) = context.config_and_errors();
         let brain = context.brain(&config)?;
         if self.detach {
-            // A new session has no terminal whose end would send SIGHUP, and no process group that a client
-            // could kill. The call fails only if this process leads a session already.
-            let _ = rustix::process::setsid();
+            system::process::lead_own_session();
             failpoint::here!("drain-detached");
             spawn_worker(Stdio::inherit(), &brain)?;
             return Ok(());

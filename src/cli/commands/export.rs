@@ -206,7 +206,7 @@ fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
         return target.write_all(text.as_bytes()).map_err(failed);
     }
     let mut file = tempfile::Builder::new()
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
+        .permissions(system::file::permissions(0o644))
         .tempfile_in(folder)
         .map_err(failed)?;
     file.write_all(text.as_bytes()).map_err(failed)?;

@@ -99,8 +99,7 @@ impl IndexArgs {
 
 /// Updates the index without a terminal; one process at a time does it for a brain.
 fn update_in_background(context: &Context, setup: &Setup) -> Result<(), CliError> {
-    // The call fails only if this process leads a session already.
-    let _ = rustix::process::setsid();
+    system::process::lead_own_session();
     let _logs = context.log_to_file(&setup.places);
     let lock = brain::paths::create_private_file(&setup.places.reindex_lock())?;
     if lock.try_lock().is_err() {

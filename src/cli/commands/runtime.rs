@@ -1,7 +1,6 @@
 //! `nugget runtime`: shows what runs the embedding model, and installs the ONNX Runtime for a model of the user's own.
 
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -196,7 +195,7 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
         ))
         .hint("nothing was installed; the built-in runtime is used"));
     }
-    fs::set_permissions(&library, fs::Permissions::from_mode(0o700))?;
+    fs::set_permissions(&library, system::file::permissions(0o700))?;
     File::open(&library)?.sync_all()?;
     fs::rename(&library, &place)?;
     File::open(&folder)?.sync_all()?;

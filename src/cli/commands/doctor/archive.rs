@@ -1,6 +1,5 @@
 //! The session archive: whether it can be used, what is not in it yet, and what the client is about to delete.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use ::archive::Archive;
@@ -89,8 +88,7 @@ fn describe(config: &Config, archive: Option<&Archive>) -> Result<Check, CliErro
 
 /// A file of the archive that belongs to another user. Root may use all.
 fn foreign_file(path: &Path) -> Option<PathBuf> {
-    let user = rustix::process::geteuid();
-    if user.is_root() {
+    if system::process::is_root() {
         return None;
     }
     let log = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
@@ -101,5 +99,5 @@ fn foreign_file(path: &Path) -> Option<PathBuf> {
         path.with_extension("write.lock"),
         path.with_extension("wait.lock"),
     ];
-    files.into_iter().find(|file| std::fs::metadata(file).is_ok_and(|found| found.uid() != user.as_raw()))
+    files.into_iter().find(|file| std::fs::metadata(file).is_ok_and(|found| !system::file::is_own(&found)))
 }

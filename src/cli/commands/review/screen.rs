@@ -10,15 +10,15 @@ use actors::review::{Choice, Item};
 use jiff::Timestamp;
 use queue::EvidenceLine;
 use ratatui::style::Style;
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use system::signal::{self, Signal};
+use system::terminal;
 
 use super::call::{LATER, Review, one_reason};
 use super::render::{self, BOLD, DIM, WARN};
 use crate::async_runtime;
 use crate::error::CliError;
 use crate::output::{self, Line, Part, counted, fit, safe, wrap};
-use crate::tui::{self, Screen};
+use crate::tui::Screen;
 
 const KEYS: &str = "m merge  e edit  r reject  l later  a all  ↑↓ move  space page  ? help  q quit";
 const HELP: [&str; 12] = [
@@ -42,18 +42,18 @@ pub(super) fn run(review: &Review) -> Result<ExitCode, CliError> {
     let signals = Signals::listen()?;
     let mut done = String::new();
     let mut screen = Screen::enter()?;
-    tui::time_reads_out()?;
+    terminal::time_reads_out()?;
     let mut input = Vec::new();
     let result = loop {
         page.load_evidence(review)?;
         screen.draw_page(|width, height| page.lines(width, height))?;
         match signals.received.try_recv() {
-            Ok(Signal::TSTP) => {
+            Ok(Signal::Suspend) => {
                 screen.suspend()?;
-                tui::time_reads_out()?;
+                terminal::time_reads_out()?;
                 continue;
             }
-            Ok(Signal::WINCH) => continue,
+            Ok(Signal::Resize) => continue,
             Ok(_) => break Ok(()),
             Err(_) => {}
         }
@@ -82,7 +82,7 @@ pub(super) fn run(review: &Review) -> Result<ExitCode, CliError> {
             signals.is_editing.store(false, Ordering::Relaxed);
             while signals.received.try_recv().is_ok() {}
             screen = Screen::enter()?;
-            tui::time_reads_out()?;
+            terminal::time_reads_out()?;
             done.push_str(&page.acted(acted));
         } else {
             page.message = "working…".to_owned();
@@ -117,24 +117,24 @@ impl Signals {
         let (ready, is_ready) = channel();
         std::thread::spawn(move || {
             runtime.block_on(async {
-                let listen = |of: Signal| signal(SignalKind::from_raw(of.as_raw()));
-                let listened = [Signal::INT, Signal::TERM, Signal::HUP, Signal::TSTP, Signal::WINCH].map(listen);
+                let signals =
+                    [Signal::Interrupt, Signal::Terminate, Signal::HangUp, Signal::Suspend, Signal::Resize];
                 let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up), Ok(mut suspend), Ok(mut resized)] =
-                    listened
+                    signals.map(signal::listen)
                 else {
                     return;
                 };
                 let _ = ready.send(());
                 loop {
                     let signal = tokio::select! {
-                        _ = interrupt.recv() => Signal::INT,
-                        _ = terminate.recv() => Signal::TERM,
-                        _ = hang_up.recv() => Signal::HUP,
-                        _ = suspend.recv() => Signal::TSTP,
-                        _ = resized.recv() => Signal::WINCH,
+                        () = interrupt.recv() => Signal::Interrupt,
+                        () = terminate.recv() => Signal::Terminate,
+                        () = hang_up.recv() => Signal::HangUp,
+                        () = suspend.recv() => Signal::Suspend,
+                        () = resized.recv() => Signal::Resize,
                     };
-                    if signal == Signal::TSTP && is_stopped.load(Ordering::Relaxed) {
-                        let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::STOP);
+                    if signal == Signal::Suspend && is_stopped.load(Ordering::Relaxed) {
+                        let _ = system::process::suspend();
                     } else if sender.send(signal).is_err() {
                         return;
                     }

@@ -5,8 +5,7 @@ use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::pin::pin;
 use std::time::Duration;
 
-use rustix::process::Signal;
-use tokio::signal::unix::{SignalKind, signal};
+use system::signal::{self, Signal};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 
@@ -26,7 +25,7 @@ pub(super) fn watch<S>(
     let runtime = async_runtime::current_thread()?;
     let result = runtime.block_on(async {
         // Before the screen is entered, so that no signal is missed after that.
-        let mut end_signal = pin!(mcp::end_signal()?);
+        let mut end_signal = pin!(signal::end_signal()?);
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         if !io::stdout().is_terminal() {
@@ -43,8 +42,8 @@ pub(super) fn watch<S>(
                 }
             }
         }
-        let mut suspend = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
-        let mut resized = signal(SignalKind::window_change())?;
+        let mut suspend = signal::listen(Signal::Suspend)?;
+        let mut resized = signal::listen(Signal::Resize)?;
         let mut status = read()?;
         let mut screen = Screen::enter()?;
         let mut quit = quit_key();
@@ -52,8 +51,8 @@ pub(super) fn watch<S>(
             screen.draw(|width| lines(&status, width))?;
             tokio::select! {
                 _ = ticks.tick() => status = read()?,
-                _ = resized.recv() => {}
-                _ = suspend.recv() => screen.suspend()?,
+                () = resized.recv() => {}
+                () = suspend.recv() => screen.suspend()?,
                 Some(()) = quit.recv() => return Ok(()),
                 _ = &mut end_signal => return Ok(()),
             }

@@ -4,7 +4,7 @@
 ///
 /// By default it creates up to 8 arenas per core, and it raises its threshold for blocks that are returned to 32 MB, so
 /// that what an answer or a rebuild of the index needed stays in the heap of an idle server.
-pub(crate) fn configure() {
+pub fn configure() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         #[expect(unsafe_code, reason = "the C library has no other interface for this")]

@@ -1,18 +1,5 @@
-//! Runs other programs with a time limit, after which they and all that they started are killed.
-//!
-//! It never decides what is run, or what the environment of a program is.
-//!
-//! ```
-//! # fn main() -> std::io::Result<()> {
-//! let mut command = std::process::Command::new("cat");
-//! let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
-//! let output = process::run(&mut command, b"text".to_vec(), until)?;
-//! assert_eq!((output.succeeded, output.stdout.as_slice()), (Some(true), b"text".as_slice()));
-//! # Ok(())
-//! # }
-//! ```
-
-#![warn(missing_docs, clippy::missing_errors_doc)]
+//! Runs other programs with a time limit, after which they and all that they started are killed; process groups and
+//! sessions.
 
 use std::io::{Read, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -46,12 +33,22 @@ pub struct Output {
 
 /// Runs a program with this input until it ends, or is killed with all its child processes at `until`.
 ///
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// let mut command = std::process::Command::new("cat");
+/// let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+/// let output = system::process::run(&mut command, b"text".to_vec(), until)?;
+/// assert_eq!((output.succeeded, output.stdout.as_slice()), (Some(true), b"text".as_slice()));
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # Errors
 /// When it cannot be started or waited for. A failure of the program is no error here.
 pub fn run(command: &mut Command, input: Vec<u8>, until: Instant) -> std::io::Result<Output> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     // A process group of its own: its children are killed with it, and Ctrl-C reaches only nugget.
-    let mut child = command.process_group(0).spawn()?;
+    let mut child = lead_own_group(command).spawn()?;
     let stdout = reader(child.stdout.take(), STDOUT_BYTES_MAX);
     let stderr = reader(child.stderr.take(), STDERR_BYTES_MAX);
     if let Some(mut stdin) = child.stdin.take() {
@@ -108,7 +105,7 @@ fn wait(child: &mut Child, until: Instant) -> std::io::Result<Option<bool>> {
 
 /// Kills the child and its children: with SIGTERM first, so that it removes its temporary files.
 fn kill(child: &mut Child) {
-    let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    let Some(group) = pid(child.id()) else { return };
     // The child is not reaped yet, so no other process has its id.
     let _ = rustix::process::kill_process_group(group, Signal::TERM);
     let _ = wait_unreaped(group, Instant::now() + GRACE);
@@ -124,4 +121,89 @@ fn wait_unreaped(child: Pid, until: Instant) -> rustix::io::Result<()> {
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+fn pid(id: u32) -> Option<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw)
+}
+
+/// Makes the program the leader of a process group of its own, which [`kill_group`] kills.
+pub fn lead_own_group(command: &mut Command) -> &mut Command {
+    command.process_group(0)
+}
+
+/// Kills all processes of a group at once. Its leader must not have been waited for: afterwards another process may
+/// have its id.
+pub fn kill_group(leader: u32) {
+    if let Some(group) = pid(leader) {
+        let _ = rustix::process::kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Whether a process of this id exists, whosever it is.
+pub fn is_running(id: u32) -> bool {
+    pid(id).is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+/// Makes this process the leader of a new session: it has no terminal whose end would send SIGHUP, and no process
+/// group that its parent could kill. Nothing happens if it leads one already.
+pub fn lead_own_session() {
+    let _ = rustix::process::setsid();
+}
+
+/// Stops this process until it is continued, as Ctrl-Z does.
+///
+/// # Errors
+/// When the system refuses.
+pub fn suspend() -> std::io::Result<()> {
+    Ok(rustix::process::kill_process(rustix::process::getpid(), Signal::STOP)?)
+}
+
+/// Ends this process without unwinding or destructors, as SIGKILL from elsewhere does.
+pub fn kill_self() {
+    let _ = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+}
+
+/// Lowers the priority of this thread and of those that it starts, where threads have one of their own; elsewhere nothing.
+pub fn lower_priority() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(10);
+}
+
+/// Whether this process runs as root, who may use all files.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The name of this machine.
+pub fn host_name() -> Vec<u8> {
+    rustix::system::uname().nodename().to_bytes().to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_killed_with_its_leader() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo $!; wait"]).stdout(Stdio::piped());
+        let mut leader = lead_own_group(&mut command).spawn().unwrap();
+        let mut stdout = std::io::BufReader::new(leader.stdout.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+        let helper: u32 = line.trim().parse().unwrap();
+        assert!(is_running(leader.id()) && is_running(helper));
+        kill_group(leader.id());
+        assert!(!leader.wait().unwrap().success());
+        // Its copy of the pipe is closed when the helper has ended.
+        assert_eq!(stdout.read_to_end(&mut Vec::new()).unwrap(), 0);
+        assert!(!is_running(leader.id()));
+    }
+
+    #[test]
+    fn no_process_has_an_impossible_id() {
+        assert!(is_running(std::process::id()));
+        assert!(!is_running(0) && !is_running(u32::MAX));
+    }
 }

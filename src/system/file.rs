@@ -1,0 +1,153 @@
+//! Files that only their owner may read, who owns a file, and which file it is.
+
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+const PRIVATE_FILE: u32 = 0o600;
+const PRIVATE_FOLDER: u32 = 0o700;
+
+/// Options for a file that is created with mode 0600, less the umask.
+pub fn private_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(PRIVATE_FILE);
+    options
+}
+
+/// Creates a folder and its parents with mode 0700. An existing folder stays as it is.
+///
+/// # Errors
+/// If the folder cannot be created.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(PRIVATE_FOLDER).create(path)
+}
+
+/// Creates a file that only its owner may read and write, whatever the umask. An existing file keeps its content,
+/// and gets that mode.
+///
+/// # Errors
+/// If the file cannot be opened, or is not a regular file.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
+    let file = private_options().create(true).append(true).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    // Fails if somebody else owns the file, who then decides about it.
+    let _ = file.set_permissions(permissions(PRIVATE_FILE));
+    Ok(file)
+}
+
+/// Gives a file mode 0600, or a folder mode 0700.
+///
+/// # Errors
+/// If it is missing, or somebody else's.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    let mode = if fs::metadata(path)?.is_dir() { PRIVATE_FOLDER } else { PRIVATE_FILE };
+    fs::set_permissions(path, permissions(mode))
+}
+
+/// The permissions of a mode such as `0o644`.
+pub fn permissions(mode: u32) -> Permissions {
+    Permissions::from_mode(mode)
+}
+
+/// The mode of a file, without its type.
+pub fn mode(metadata: &Metadata) -> u32 {
+    metadata.permissions().mode() & 0o7777
+}
+
+/// Whether the file belongs to the user whom this process runs as.
+pub fn is_own(metadata: &Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw()
+}
+
+/// Which file it is, whatever its names. If a file is deleted or replaced under a running process, open handles keep the
+/// deleted one; its identity shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+impl Identity {
+    /// The identity of no file, which differs from every other.
+    pub const NONE: Self = Self { device: 0, inode: 0 };
+
+    /// The identity of the file that has this metadata.
+    pub fn from_metadata(metadata: &Metadata) -> Self {
+        Self { device: metadata.dev(), inode: metadata.ino() }
+    }
+
+    /// The identity of the file at this path, links followed; `None` if there is none.
+    pub fn from_path(path: &Path) -> Option<Self> {
+        fs::metadata(path).ok().map(|metadata| Self::from_metadata(&metadata))
+    }
+}
+
+/// A second handle on what this process has as standard input.
+///
+/// # Errors
+/// When the process is out of file descriptors, or was started without a standard input.
+pub fn stdin_as_file() -> io::Result<File> {
+    Ok(File::from(io::stdin().as_fd().try_clone_to_owned()?))
+}
+
+/// The bytes that this user may still write to the disk that holds a folder.
+///
+/// # Errors
+/// When the system does not tell.
+pub fn free_bytes(folder: &Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode_of(path: &Path) -> u32 {
+        mode(&fs::metadata(path).unwrap())
+    }
+
+    #[test]
+    fn a_private_file_keeps_its_content_and_loses_other_readers() {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = folder.path().join("a/b");
+        create_private_folder(&inner).unwrap();
+        assert_eq!((mode_of(&inner), mode_of(inner.parent().unwrap())), (0o700, 0o700));
+        let path = inner.join("file");
+        fs::write(&path, "text").unwrap();
+        fs::set_permissions(&path, permissions(0o644)).unwrap();
+        create_private_file(&path).unwrap();
+        assert_eq!((mode_of(&path), fs::read_to_string(&path).unwrap()), (0o600, "text".to_owned()));
+        fs::set_permissions(&inner, permissions(0o755)).unwrap();
+        make_private(&inner).unwrap();
+        assert_eq!(mode_of(&inner), 0o700);
+        assert!(create_private_file(&inner).is_err());
+        assert!(is_own(&fs::metadata(&path).unwrap()));
+    }
+
+    #[test]
+    fn an_identity_is_of_the_file_and_not_of_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let (first, second) = (folder.path().join("first"), folder.path().join("second"));
+        fs::write(&first, "").unwrap();
+        fs::hard_link(&first, &second).unwrap();
+        let identity = Identity::from_path(&first);
+        assert!(identity.is_some() && identity == Identity::from_path(&second));
+        fs::write(folder.path().join("new"), "").unwrap();
+        fs::rename(folder.path().join("new"), &first).unwrap();
+        assert_ne!(identity, Identity::from_path(&first));
+        assert_eq!(Identity::from_path(&folder.path().join("missing")), None);
+    }
+
+    #[test]
+    fn a_folder_has_free_bytes_and_a_missing_one_has_not() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(free_bytes(folder.path()).unwrap() > 0);
+        assert!(free_bytes(&folder.path().join("missing")).is_err());
+    }
+}
