@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 /// After so many kills everything is checked.
 const CHECK_EVERY: usize = 50;
 const SESSIONS: usize = 6;
-/// A sync that is not killed within this time is left to end.
-const KILL_WITHIN_MS: u64 = 60;
+/// A sync is killed within this time at first. It grows while kills come early, and shrinks when syncs end.
+const KILL_WITHIN_MS: f64 = 30.0;
 const QUERIES: usize = 200;
 
 #[derive(clap::Args)]
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &ArchiveArgs, seed: u64) -> Result<Value> {
 /// The process that is killed: one sync.
 pub(crate) fn run_sync(client: &Path, state: &Path) -> Result<()> {
     let summary = sync(client, state)?;
-    ensure!(summary.failed.iter().all(|failed| !failed.path.exists()), "{:?}", summary.failed);
+    ensure!(summary.failed.is_empty(), "{:?}", summary.failed);
     println!("{}", fs::read_to_string("/proc/self/status")?);
     Ok(())
 }
@@ -106,6 +106,7 @@ struct World {
     state: PathBuf,
     rng: Rng,
     next: u64,
+    kill_within_ms: f64,
     /// The lines of each session that a sync has certainly seen, by their marker.
     seen: BTreeMap<usize, BTreeSet<u64>>,
 }
@@ -118,6 +119,7 @@ fn kill_syncs(kills: usize, seed: u64) -> Result<Value> {
         state: root.join("state"),
         rng: Rng::with_seed(seed),
         next: 1,
+        kill_within_ms: KILL_WITHIN_MS,
         seen: BTreeMap::new(),
     };
     fs::create_dir_all(world.client.join("projects/-p"))?;
@@ -125,8 +127,14 @@ fn kill_syncs(kills: usize, seed: u64) -> Result<Value> {
     let result = loop {
         let result = world.kill_one();
         match result {
-            Ok(true) => killed += 1,
-            Ok(false) => finished += 1,
+            Ok(true) => {
+                killed += 1;
+                world.kill_within_ms *= 1.05;
+            }
+            Ok(false) => {
+                finished += 1;
+                world.kill_within_ms *= 0.85;
+            }
             Err(error) => break Err(error),
         }
         ensure!(finished < 20 * kills + 1000, "{killed} kills in {finished} syncs: they end too early");
@@ -203,7 +211,7 @@ impl World {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()?;
-        let until = Instant::now() + Duration::from_millis(self.rng.u64(..KILL_WITHIN_MS));
+        let until = Instant::now() + Duration::from_secs_f64(self.kill_within_ms / 1000.0 * self.rng.f64());
         while Instant::now() < until {
             self.change()?;
             if ended(&mut child)? {

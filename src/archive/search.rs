@@ -210,11 +210,8 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
         return Ok(None);
     }
     // Quoted, a word may contain anything; what the tokenizer splits becomes a phrase.
-    let quoted: Vec<String> = words
-        .iter()
-        .take(TERMS_MAX)
-        .map(|word| format!("\"{}\"", word.replace('"', "").replace('\0', "")))
-        .collect();
+    let quoted: Vec<String> =
+        words.iter().take(TERMS_MAX).map(|word| format!("\"{}\"", word.replace(['"', '\0'], ""))).collect();
     let join = |operator: &str| format!("{columns}({})", quoted.join(operator));
     let any = (quoted.len() > 1).then(|| join(" OR "));
     Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored }))

@@ -170,7 +170,7 @@ struct Known {
 }
 
 enum Event {
-    Piece { origin: Arc<Origin>, piece: Piece },
+    Piece { origin: Arc<Origin>, piece: Box<Piece> },
     Skipped { stamp: FileStamp, source: &'static str, why: String },
     Failed(FailedFile),
     End,
@@ -405,7 +405,7 @@ fn read_file(task: &Task<'_>, gate: &Gate<'_>, take: &dyn Fn(Event) -> bool, sen
             is_first: opened.is_at_beginning(),
         });
         opened.read(reader.as_mut(), &mut |piece| {
-            let taken = take(Event::Piece { origin: Arc::clone(&origin), piece });
+            let taken = take(Event::Piece { origin: Arc::clone(&origin), piece: Box::new(piece) });
             // Only the first piece begins again.
             if origin.is_first {
                 origin = Arc::new(Origin {
@@ -419,7 +419,9 @@ fn read_file(task: &Task<'_>, gate: &Gate<'_>, take: &dyn Fn(Event) -> bool, sen
             taken
         })
     };
-    let failed = read().err().map(|error| FailedFile { path: path.clone(), error: error.to_string() });
+    // A file that was deleted since it was listed is none that cannot be read.
+    let failed = read().err().filter(|error| error.kind() != std::io::ErrorKind::NotFound);
+    let failed = failed.map(|error| FailedFile { path: path.clone(), error: error.to_string() });
     if let Some(failed) = failed {
         take(Event::Failed(failed));
     }
@@ -447,7 +449,7 @@ fn store_events(
                 Event::Piece { origin, piece } => {
                     bytes += piece.bytes;
                     note_piece(summary, &mut files, &origin, &piece);
-                    rows.store(&origin, piece, &mut stored)?;
+                    rows.store(&origin, *piece, &mut stored)?;
                 }
                 Event::Skipped { stamp, source, why } => {
                     count_skipped(summary, &why);

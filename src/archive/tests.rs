@@ -598,16 +598,6 @@ fn a_query_of_any_characters_is_no_error() {
     }
 }
 
-trait Choice<T> {
-    fn choice<'a>(&mut self, of: &'a [T]) -> Option<&'a T>;
-}
-
-impl<T> Choice<T> for Rng {
-    fn choice<'a>(&mut self, of: &'a [T]) -> Option<&'a T> {
-        of.get(self.usize(..of.len()))
-    }
-}
-
 #[test]
 fn filters_narrow_a_search() {
     let home = Home::new();
