@@ -64,8 +64,7 @@ impl Edges {
         let mut read_at = |place, buffer: &mut [u8]| {
             file.seek(SeekFrom::Start(place)).and_then(|_| file.read_exact(buffer))
         };
-        let read =
-            read_at(0, &mut edges.head).and_then(|()| read_at(bytes - length, &mut edges.tail));
+        let read = read_at(0, &mut edges.head).and_then(|()| read_at(bytes - length, &mut edges.tail));
         match read {
             Ok(()) => Ok(Some(edges)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
