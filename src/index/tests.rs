@@ -124,7 +124,7 @@ fn is_sound(index: &Index) -> bool {
 
 fn publish(plan: Plan) -> Report {
     let dimensions = DIMENSIONS;
-    let vectors = plan.texts().iter().map(|text| embed(text, dimensions)).collect();
+    let vectors = plan.texts().iter().map(|text| embed(text, dimensions).into()).collect();
     plan.publish(vectors).unwrap()
 }
 
@@ -265,7 +265,7 @@ fn another_model_embeds_everything_again() {
     assert!(!bench.index.is_current(&bench.brain, &other).unwrap());
     let plan = bench.plan_with(&other, Mode::Changed);
     assert_eq!(plan.texts().len(), 2);
-    let vectors = plan.texts().iter().map(|text| embed(text, 8)).collect();
+    let vectors = plan.texts().iter().map(|text| embed(text, 8).into()).collect();
     plan.publish(vectors).unwrap();
     let pinned = bench.index.pin().unwrap();
     assert_eq!(pinned.model(), Some(&other));
@@ -695,9 +695,9 @@ fn invalid_vectors_are_errors_and_change_nothing() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     for bad in [vec![0.0; DIMENSIONS], vec![f32::NAN; DIMENSIONS], vec![f32::INFINITY; DIMENSIONS]] {
-        assert!(matches!(bench.plan().publish(vec![bad]), Err(Error::NotAVector)));
+        assert!(matches!(bench.plan().publish(vec![bad.into()]), Err(Error::NotAVector)));
     }
-    assert!(matches!(bench.plan().publish(vec![vec![1.0; 3]]), Err(Error::Dimensions { .. })));
+    assert!(matches!(bench.plan().publish(vec![vec![1.0; 3].into()]), Err(Error::Dimensions { .. })));
     assert!(matches!(bench.plan().publish(vec![]), Err(Error::VectorCount { wanted: 1, given: 0 })));
     assert_eq!(bench.index.pin().unwrap().generation(), 0);
     assert_eq!(bench.update().generation, 1);

@@ -2,13 +2,16 @@
 
 use std::collections::HashMap;
 
+use embed::TokenMatcher;
 use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 use knowledge::{UnitId, rank};
 
+use crate::dates;
 use crate::error::Error;
 use crate::expand::Expanded;
 use crate::floor::Floor;
+use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
 use crate::word_search::WordSearch;
@@ -29,6 +32,8 @@ const BY_MEANING_AND_WORDS: Weights = Weights {
     nearer_neighbour: 0.9,
     neighbour: 0.09,
     beside: 0.42,
+    late: 3.0,
+    dated: 0.6,
 };
 const BY_WORDS_ONLY: Weights = Weights {
     cosine: 0.0,
@@ -41,6 +46,8 @@ const BY_WORDS_ONLY: Weights = Weights {
     nearer_neighbour: 0.0,
     neighbour: 0.1,
     beside: 0.4,
+    late: 0.0,
+    dated: 0.6,
 };
 
 /// The exponent of the cosine: between .3 and .4 it is mostly chance, between .6 and .7 it is a paraphrase, which needs
@@ -76,6 +83,8 @@ struct Weights {
     nearer_neighbour: f64,
     neighbour: f64,
     beside: f64,
+    late: f64,
+    dated: f64,
 }
 
 /// `share` is the factor on the words, `matched` the factor on BM25 and on the rank by words.
@@ -88,13 +97,15 @@ fn score(features: &Features, weights: &Weights, share: f64, matched: f64) -> f6
         + matched * (weights.words_rank * features.words_rank + weights.neighbour * features.neighbour)
         + weights.near * features.near
         + weights.exact * features.exact
-        + weights.nearer_neighbour * features.nearer_neighbour;
+        + weights.nearer_neighbour * features.nearer_neighbour
+        + weights.late * features.late
+        + weights.dated * features.dated;
     relevance.max(0.0) * features.trust
 }
 
 pub(crate) fn rerank(
     snapshot: &Snapshot,
-    now: Timestamp,
+    query: &Query,
     by_words: &WordSearch,
     vector: Option<&[f32]>,
     expanded: &Expanded,
@@ -119,6 +130,12 @@ pub(crate) fn rerank(
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);
+    let late = token_similarities(snapshot, query, by_words, &rows, token_model)?;
+    let periods = if query.without.contains(&Signal::Dates) {
+        Vec::new()
+    } else {
+        dates::periods(&query.text, query.now)
+    };
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
@@ -132,7 +149,9 @@ pub(crate) fn rerank(
         if !units.contains_key(&record.unit) {
             units.insert(record.unit.clone(), snapshot.unit(&record.unit)?);
         }
-        let trust = units.get(&record.unit).and_then(Option::as_ref).map_or(1.0, |unit| trust(unit, now));
+        let unit = units.get(&record.unit).and_then(Option::as_ref);
+        let dated = if periods.is_empty() { 0.0 } else { nearness(&periods, text, unit) };
+        let trust = unit.map_or(1.0, |unit| trust(unit, query.now));
         let features = Features {
             cosine: cosines[at],
             cosine_rank: rank_value(cosine_ranks[at]),
@@ -144,6 +163,8 @@ pub(crate) fn rerank(
             nearer_neighbour,
             neighbour,
             beside: matches[at].beside,
+            late: late[at],
+            dated,
             trust,
         };
         scored.push(Scored {
@@ -169,6 +190,34 @@ pub(crate) fn rerank(
     pass_on_scores(&mut scored, expanded, &floor);
     scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
     Ok(scored)
+}
+
+/// How well the candidates' tokens match those of the question, each compared with the mean of all; 0 without tokens.
+fn token_similarities(
+    snapshot: &Snapshot,
+    query: &Query,
+    by_words: &WordSearch,
+    rows: &[ChunkRow],
+    token_model: &dyn TokenModel,
+) -> Result<Vec<f64>, Error> {
+    let none = vec![0.0; rows.len()];
+    if query.vector.is_none() || query.tokens.is_empty() || query.without.contains(&Signal::Late) {
+        return Ok(none);
+    }
+    let weights = by_words.query_terms.token_weights(&token_model.text_token_ids(&query.text));
+    let Some(matcher) = TokenMatcher::new(&query.tokens, &weights) else { return Ok(none) };
+    let similarity = |row: &ChunkRow| Ok(matcher.similarity(&snapshot.token_vectors(*row)?));
+    let similarities: Vec<f64> = rows.iter().map(similarity).collect::<Result<_, Error>>()?;
+    let mean = similarities.iter().sum::<f64>() / similarities.len().max(1) as f64;
+    Ok(similarities.into_iter().map(|similarity| similarity - mean).collect())
+}
+
+/// How near the passage's or its unit's dates are to the times that the question names.
+fn nearness(periods: &[dates::Period], text: &str, unit: Option<&UnitRecord>) -> f64 {
+    let of_unit = unit.into_iter().flat_map(|unit| [unit.created, unit.last_modified]).flatten();
+    let of_unit = of_unit.map(|time| time.to_zoned(TimeZone::UTC).date());
+    let days: Vec<_> = dates::days(text).into_iter().chain(of_unit).collect();
+    dates::nearness(periods, days.into_iter())
 }
 
 /// Gives related passages the score that their relation passes on, if it is higher than their own. It is always less

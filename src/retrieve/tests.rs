@@ -102,7 +102,7 @@ impl World {
     }
 
     pub(crate) fn query(&self, text: &str) -> Query {
-        Query { vector: self.embedder.embed_query(text).ok(), ..Query::new(text, NOW.parse().unwrap()) }
+        Query::new(text, NOW.parse().unwrap()).with_embedding(self.embedder.embed_query(text).ok())
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Answer {
