@@ -88,7 +88,7 @@ impl Actor for Retrieval {
 }
 
 impl Retrieval {
-    async fn answer(&self, mut query: Query) -> Result<Answer, String> {
+    async fn answer(&self, query: Query) -> Result<Answer, String> {
         // The words are searched for while the vector is computed.
         let words = query.clone();
         let by_words = self.with_snapshot(move |this, snapshot| this.find_words(snapshot, &words));

@@ -22,6 +22,7 @@
 mod analysis;
 mod answer;
 mod candidates;
+mod code;
 mod dates;
 mod error;
 mod expand;

@@ -7,7 +7,6 @@ use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
 use jiff::{Timestamp, tz::TimeZone};
 use knowledge::{UnitId, rank};
 
-use crate::dates;
 use crate::error::Error;
 use crate::expand::Expanded;
 use crate::floor::Floor;
@@ -15,6 +14,7 @@ use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
 use crate::word_search::WordSearch;
+use crate::{code, dates};
 
 /// The weight of each feature, found by random search over all questions of six sets (documentation, code, web
 /// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
@@ -130,7 +130,7 @@ pub(crate) fn rerank(
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);
-    let late = token_similarities(snapshot, query, by_words, &rows, token_model)?;
+    let late = token_similarities(snapshot, query, by_words, &records, token_model)?;
     let periods = if query.without.contains(&Signal::Dates) {
         Vec::new()
     } else {
@@ -192,24 +192,34 @@ pub(crate) fn rerank(
     Ok(scored)
 }
 
-/// How well the candidates' tokens match those of the question, each compared with the mean of all; 0 without tokens.
+/// How well the candidates' tokens match those of the question, each compared with the mean of all. 0 for code, where
+/// contexts mislead, and for all candidates if most are code, or the question has identifiers.
 fn token_similarities(
     snapshot: &Snapshot,
     query: &Query,
     by_words: &WordSearch,
-    rows: &[ChunkRow],
+    records: &[ChunkRecord],
     token_model: &dyn TokenModel,
 ) -> Result<Vec<f64>, Error> {
-    let none = vec![0.0; rows.len()];
-    if query.vector.is_none() || query.tokens.is_empty() || query.without.contains(&Signal::Late) {
+    let none = vec![0.0; records.len()];
+    // Identifiers match literally or not at all.
+    let is_literal = !by_words.analysis.exact.is_empty();
+    if query.tokens.is_empty() || is_literal || query.without.contains(&Signal::Late) {
+        return Ok(none);
+    }
+    let prose: Vec<usize> = (0..records.len()).filter(|&at| !code::is_code(&records[at].text)).collect();
+    if prose.len() * 2 < records.len() {
         return Ok(none);
     }
     let weights = by_words.query_terms.token_weights(&token_model.text_token_ids(&query.text));
     let Some(matcher) = TokenMatcher::new(&query.tokens, &weights) else { return Ok(none) };
-    let similarity = |row: &ChunkRow| Ok(matcher.similarity(&snapshot.token_vectors(*row)?));
-    let similarities: Vec<f64> = rows.iter().map(similarity).collect::<Result<_, Error>>()?;
-    let mean = similarities.iter().sum::<f64>() / similarities.len().max(1) as f64;
-    Ok(similarities.into_iter().map(|similarity| similarity - mean).collect())
+    let mut late = none;
+    for &at in &prose {
+        late[at] = matcher.similarity(&snapshot.token_vectors(records[at].row)?);
+    }
+    let mean = late.iter().sum::<f64>() / prose.len().max(1) as f64;
+    prose.iter().for_each(|&at| late[at] -= mean);
+    Ok(late)
 }
 
 /// How near the passage's or its unit's dates are to the times that the question names.
