@@ -44,6 +44,8 @@ pub enum Signal {
     Dates,
     /// The comparison of the question with the passages token by token.
     Late,
+    /// The scores of the passages around.
+    Context,
 }
 
 impl Query {

@@ -91,6 +91,8 @@ enum LeftOut {
     Dates,
     /// The comparison token by token
     Late,
+    /// The scores of the passages around
+    Context,
 }
 
 impl LeftOut {
@@ -98,6 +100,7 @@ impl LeftOut {
         match self {
             Self::Dates => Signal::Dates,
             Self::Late => Signal::Late,
+            Self::Context => Signal::Context,
         }
     }
 }
