@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn what_stands_near_a_better_passage_is_raised() {
-        let candidate = |unit: &str, position, score, text: &str| Scored {
+        let candidate = |unit: &str, position: u32, score, text: &str| Scored {
             chunk: ChunkRow(position.into()),
             score,
             features: Features::default(),
