@@ -112,7 +112,7 @@ impl Named {
 }
 
 fn words(text: &str) -> Vec<&str> {
-    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).collect()
+    text.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect()
 }
 
 /// A date that these words begin with, and of how many words it is: `8 May 2023`, `May 8th, 2023`, `8th of May`,

@@ -32,7 +32,7 @@ const BY_MEANING_AND_WORDS: Weights = Weights {
     nearer_neighbour: 0.9,
     neighbour: 0.09,
     beside: 0.42,
-    late: 3.0,
+    late: 2.0,
     dated: 0.8,
 };
 const BY_WORDS_ONLY: Weights = Weights {
@@ -66,6 +66,10 @@ const RARITY_SHARE_MIN: f64 = 0.2;
 const MATCHED_WORDS: std::ops::Range<f64> = 0.39..0.63;
 /// The value of a rank is `RANK_HALF / (RANK_HALF + rank)`; the first rank is 0.
 const RANK_HALF: f64 = 3.0;
+
+/// From this many words of the question on its tokens count less, and from the end of the range not at all: a long question
+/// names its subject in words of its own, and the mean over many tokens tells passages apart less well.
+const LATE_WORDS: std::ops::Range<f64> = 12.0..18.0;
 
 /// A passage gets this part of what a passage near it has more, at this distance in the unit: an answer follows its
 /// question, and often shares no word with it.
@@ -200,7 +204,7 @@ pub(crate) fn rerank(
 }
 
 /// How well the candidates' tokens match those of the question, each compared with the mean of all. 0 for code, where
-/// contexts mislead, and for all candidates if most are code, or the question has identifiers.
+/// contexts mislead, and for all candidates if most are code, or the question is long or has identifiers.
 fn token_similarities(
     snapshot: &Snapshot,
     query: &Query,
@@ -219,13 +223,18 @@ fn token_similarities(
         return Ok(none);
     }
     let weights = by_words.query_terms.token_weights(&token_model.text_token_ids(&query.text));
+    let words = query.text.split_whitespace().count() as f64;
+    let part = ((LATE_WORDS.end - words) / (LATE_WORDS.end - LATE_WORDS.start)).clamp(0.0, 1.0);
+    if part <= 0.0 {
+        return Ok(none);
+    }
     let Some(matcher) = TokenMatcher::new(&query.tokens, &weights) else { return Ok(none) };
     let mut late = none;
     for &at in &prose {
         late[at] = matcher.similarity(&snapshot.token_vectors(records[at].row)?);
     }
     let mean = late.iter().sum::<f64>() / prose.len().max(1) as f64;
-    prose.iter().for_each(|&at| late[at] -= mean);
+    prose.iter().for_each(|&at| late[at] = part * (late[at] - mean));
     Ok(late)
 }
 
