@@ -203,7 +203,7 @@ pub(crate) fn rerank(
     Ok(scored)
 }
 
-/// How well the candidates' tokens match those of the question, each compared with the mean of all. 0 for code, where
+/// By how much the candidates' tokens match those of the question better than the mean of all. 0 for code, where
 /// contexts mislead, and for all candidates if most are code, or the question is long or has identifiers.
 fn token_similarities(
     snapshot: &Snapshot,
@@ -234,7 +234,7 @@ fn token_similarities(
         late[at] = matcher.similarity(&snapshot.token_vectors(records[at].row)?);
     }
     let mean = late.iter().sum::<f64>() / prose.len().max(1) as f64;
-    prose.iter().for_each(|&at| late[at] = part * (late[at] - mean));
+    prose.iter().for_each(|&at| late[at] = part * (late[at] - mean).max(0.0));
     Ok(late)
 }
 

@@ -50,7 +50,7 @@ pub struct Features {
     /// By how much the neighbouring passages improve `words`, as far as they are candidates too.
     pub beside: f64,
     /// How well the passage's tokens match those of the question, in their contexts: the mean, weighted by rarity, of each
-    /// token's best cosine with any token of the passage. It is compared with the mean over the candidates: -1 to 1. 0 for code.
+    /// token's best cosine with any token of the passage, as far as it exceeds that of the average candidate. 0 for code.
     pub late: f64,
     /// How near the passage's date is to the time that the question names, 0 to 1; 0 if it names none.
     pub dated: f64,
