@@ -32,7 +32,7 @@ const BY_MEANING_AND_WORDS: Weights = Weights {
     nearer_neighbour: 0.9,
     neighbour: 0.09,
     beside: 0.42,
-    late: 2.0,
+    late: 2.5,
     dated: 0.8,
 };
 const BY_WORDS_ONLY: Weights = Weights {
