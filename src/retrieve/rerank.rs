@@ -6,6 +6,7 @@ use embed::TokenMatcher;
 use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
 use jiff::{Timestamp, tz::TimeZone};
 use knowledge::{UnitId, rank};
+use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::expand::Expanded;
@@ -230,9 +231,10 @@ fn token_similarities(
     }
     let Some(matcher) = TokenMatcher::new(&query.tokens, &weights) else { return Ok(none) };
     let mut late = none;
-    for &at in &prose {
-        late[at] = matcher.similarity(&snapshot.token_vectors(records[at].row)?);
-    }
+    let vectors = |&at: &usize| snapshot.token_vectors(records[at].row);
+    let vectors: Vec<Vec<u8>> = prose.iter().map(vectors).collect::<Result<_, _>>()?;
+    let similarities: Vec<f64> = vectors.par_iter().map(|packed| matcher.similarity(packed)).collect();
+    prose.iter().zip(similarities).for_each(|(&at, similarity)| late[at] = similarity);
     let mean = late.iter().sum::<f64>() / prose.len().max(1) as f64;
     prose.iter().for_each(|&at| late[at] = part * (late[at] - mean).max(0.0));
     Ok(late)
