@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use knowledge::Embedding;
 use queue::{Claim, Stage};
 use ractor::RpcReplyPort;
 use tokio::sync::Semaphore;
@@ -10,7 +11,7 @@ use tokio::sync::Semaphore;
 use crate::background::{run_blocking, try_run_blocking};
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::{Failure, error_chain};
-use crate::pipeline::{self, Findings};
+use crate::pipeline::{self, Findings, vectors_of};
 use crate::stage_actor::{StageWorker, Step};
 
 #[derive(Clone)]
@@ -29,9 +30,9 @@ impl EmbeddingWorker {
 /// What other actors ask for.
 pub(crate) enum EmbeddingRequest {
     /// A question's vector by the model of this name, at once.
-    Query { text: String, model: String, reply: RpcReplyPort<Result<Vec<f32>, String>> },
+    Query { text: String, model: String, reply: RpcReplyPort<Result<Embedding, String>> },
     /// Vectors for up to [`EmbeddingModel::batch_max`] passages, when it is their turn.
-    Documents { texts: Vec<String>, reply: RpcReplyPort<Result<Vec<Vec<f32>>, Failure>> },
+    Documents { texts: Vec<String>, reply: RpcReplyPort<Result<Vec<Embedding>, Failure>> },
 }
 
 impl StageWorker for EmbeddingWorker {
@@ -43,7 +44,7 @@ impl StageWorker for EmbeddingWorker {
         findings.model = self.model.name();
         let (model, texts) = (self.model.clone(), findings.texts());
         let _turn = Arc::clone(&self.passages).acquire_owned().await;
-        findings.vectors = run_blocking(move || model.embed_documents(&texts)).await?;
+        findings.vectors = vectors_of(run_blocking(move || model.embed_documents(&texts)).await?);
         failpoint::here!("embedding-before-advance");
         Ok(Step::Next(Stage::Indexing, pipeline::encode(&findings)?))
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use embed::{Embedder, ModelChoice, Settings, Tokenizer};
 use index::ModelLabel;
+use knowledge::Embedding;
 use once_cell::sync::OnceCell;
 
 /// The most texts in one request: few, so that the time between two requests is short.
@@ -98,10 +99,10 @@ impl EmbeddingModel {
     }
 
     /// The vector of a question by the model of this name; [`supports`](Self::supports) says which there are.
-    pub(crate) fn embed_query(&self, text: &str, name: &str) -> Result<Vec<f32>, embed::Error> {
+    pub(crate) fn embed_query(&self, text: &str, name: &str) -> Result<Embedding, embed::Error> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {
-            return fake(text);
+            return fake(text).map(Embedding::from);
         }
         let embedder = match name {
             embed::BUILT_IN_NAME if self.settings.model != ModelChoice::BuiltIn => {
@@ -113,10 +114,10 @@ impl EmbeddingModel {
         embedder.embed_query(text)
     }
 
-    pub(crate) fn embed_documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, embed::Error> {
+    pub(crate) fn embed_documents(&self, texts: &[String]) -> Result<Vec<Embedding>, embed::Error> {
         #[cfg(test)]
         if let Some(fake) = &self.fake {
-            return texts.iter().map(|text| fake(text)).collect();
+            return texts.iter().map(|text| fake(text).map(Embedding::from)).collect();
         }
         self.embedder()?.embed_documents(texts)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use index::{Index, Mode, ModelLabel, Report, VectorCache};
+use knowledge::Embedding;
 use queue::{Claim, Queue, Stage};
 use ractor::RpcReplyPort;
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use crate::embedding_model::EmbeddingModel;
 use crate::failure::{Failure, FailureClass, error_chain};
 use crate::health::Health;
 use crate::index_progress::ProgressFile;
-use crate::pipeline::{self, Findings};
+use crate::pipeline::{self, Findings, vectors_of};
 use crate::setup::Setup;
 use crate::stage_actor::{StageMailbox, StageMessage, StageWorker, Step};
 
@@ -85,7 +86,7 @@ impl StageWorker for IndexingWorker {
         let model = self.model.name();
         if findings.model != model {
             // The settings have changed since: vectors of two models are never compared.
-            findings.vectors = self.embed(&findings.texts()).await?;
+            findings.vectors = vectors_of(self.embed(&findings.texts()).await?);
             findings.model = model;
         }
         let (queue, index) = (self.queue.clone(), self.index.clone());
@@ -164,13 +165,13 @@ impl IndexingWorker {
             // Kept at once, so that a reindex that is interrupted continues where it was.
             let (cache, label, kept) = (Arc::clone(&cache), label.clone(), computed.clone());
             run_blocking(move || {
-                cache.put(&label, texts.iter().map(String::as_str).zip(kept.iter().map(Vec::as_slice)));
+                cache.put(&label, texts.iter().map(String::as_str).zip(&kept));
             })
             .await;
             batch.iter().zip(computed).for_each(|(&at, vector)| vectors[at] = Some(vector));
             self.health.beat();
         }
-        let vectors: Vec<Vec<f32>> = vectors.into_iter().flatten().collect();
+        let vectors: Vec<Embedding> = vectors.into_iter().flatten().collect();
         show(RefreshProgress::Publishing);
         failpoint::here!("indexing-before-publish");
         let mut report = run_blocking(move || plan.publish(vectors)).await?;
@@ -198,7 +199,7 @@ impl IndexingWorker {
     }
 
     /// Asks again if embedding fails with the request: what was embedded before is not lost.
-    async fn embed(&self, batch: &[String]) -> Result<Vec<Vec<f32>>, Failure> {
+    async fn embed(&self, batch: &[String]) -> Result<Vec<Embedding>, Failure> {
         let begun = Instant::now();
         loop {
             let left = BATCH_DEADLINE.saturating_sub(begun.elapsed());

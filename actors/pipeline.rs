@@ -1,7 +1,7 @@
 //! What the stages hand on to each other.
 
 use jiff::Timestamp;
-use knowledge::{Candidate, Rejected};
+use knowledge::{Candidate, Embedding, Rejected};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,11 @@ impl Findings {
     pub(crate) fn texts(&self) -> Vec<String> {
         self.candidates.iter().map(text_to_compare).collect()
     }
+}
+
+/// A candidate is compared by the vector of its whole text only.
+pub(crate) fn vectors_of(embeddings: Vec<Embedding>) -> Vec<Vec<f32>> {
+    embeddings.into_iter().map(|embedding| embedding.vector).collect()
 }
 
 /// The text of a candidate that is compared with the brain: that of its unit's first chunk.

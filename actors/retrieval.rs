@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use git::{ContentState, ReviewSnapshot};
 use index::{Index, Snapshot, UnitRecord};
+use knowledge::Embedding;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
 use retrieve::{Answer, OutputFilter, Query, Review, Trace, WordSearch};
@@ -87,7 +88,7 @@ impl Actor for Retrieval {
 }
 
 impl Retrieval {
-    async fn answer(&self, mut query: Query) -> Result<Answer, String> {
+    async fn answer(&self, query: Query) -> Result<Answer, String> {
         // The words are searched for while the vector is computed.
         let words = query.clone();
         let by_words = self.with_snapshot(move |this, snapshot| this.find_words(snapshot, &words));
@@ -101,20 +102,19 @@ impl Retrieval {
             let last = self.last_model().clone();
             let model = if last.is_some() { last } else { self.model_of_index().await };
             let model = model.unwrap_or_else(|| self.model.name());
-            let vector = self.vector(&query.text, &model).await;
-            (model, vector)
+            let embedding = self.embedding(&query.text, &model).await;
+            (model, embedding)
         };
-        let (by_words, (mut model, mut vector)) = tokio::join!(by_words, by_meaning);
+        let (by_words, (mut model, mut embedding)) = tokio::join!(by_words, by_meaning);
         let by_words = by_words?;
         if let Some(present) = by_words.model().filter(|_| needs_vector) {
             if present != model {
                 present.clone_into(&mut model);
-                vector = self.vector(&query.text, &model).await;
+                embedding = self.embedding(&query.text, &model).await;
             }
             *self.last_model() = Some(model.clone());
         }
-        query.vector = query.vector.or(vector);
-        let query = Arc::new(query);
+        let query = Arc::new(if needs_vector { query.with_embedding(embedding) } else { query });
         let (searched, searched_model) = (Arc::clone(&query), model.clone());
         let search = self.with_snapshot(move |this, snapshot| {
             let found = this.search(snapshot, &searched, &searched_model, Some(by_words))?;
@@ -209,7 +209,7 @@ impl Retrieval {
         label.await.ok().flatten()
     }
 
-    async fn vector(&self, text: &str, model: &str) -> Option<Vec<f32>> {
+    async fn embedding(&self, text: &str, model: &str) -> Option<Embedding> {
         if !self.model.supports(model) {
             tracing::info!(model, "the index's model is not available, searching by words alone");
             return None;
@@ -218,7 +218,7 @@ impl Retrieval {
         let request = |reply| StageMessage::Request(EmbeddingRequest::Query { text, model, reply });
         let answer = self.embedding.ask(VECTOR_DEADLINE, request).await;
         match answer.map_err(|error| error.to_string()).flatten() {
-            Ok(vector) => Some(vector),
+            Ok(embedding) => Some(embedding),
             Err(error) => {
                 tracing::warn!(error, "the question has no vector, searching by words alone");
                 None

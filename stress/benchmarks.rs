@@ -48,8 +48,8 @@ enum Runner {
     Client,
     /// A benchmark on the texts of all retrieval sets.
     StressWithDatasets(&'static str, &'static str),
-    /// `nugget eval` on all retrieval sets; with `--quick` on one.
-    Eval,
+    /// `nugget eval` with these arguments on all retrieval sets; with `--quick` on one.
+    Eval(&'static str),
     /// `cargo` with these arguments. The figures are the output lines that contain one of the texts.
     Cargo(&'static str, &'static [&'static str]),
 }
@@ -92,6 +92,17 @@ const SEARCH: &[Figure] = &[
     figure("processor time of a question", "/processor_ms_of_a_question", "ms"),
     figure("eight at once, p99", "/at_once/p99_ms", "ms"),
     figure("p99 of eight to p99 of one", "/at_once_p99_to_single_p99", "×"),
+];
+
+/// nDCG@10 of the final order: the mean, and of each set in the order of their names.
+const SIGNAL_FIGURES: &[Figure] = &[
+    figure("mean", "/stages/final/ndcg@10", ""),
+    figure("code-qa", "/sets/0/stages/final/ndcg@10", ""),
+    figure("code-search", "/sets/1/stages/final/ndcg@10", ""),
+    figure("dialogue-chunks", "/sets/2/stages/final/ndcg@10", ""),
+    figure("dialogue-turns", "/sets/3/stages/final/ndcg@10", ""),
+    figure("docs-qa", "/sets/4/stages/final/ndcg@10", ""),
+    figure("passages", "/sets/5/stages/final/ndcg@10", ""),
 ];
 
 const ROWS: &[Row] = &[
@@ -183,7 +194,7 @@ const ROWS: &[Row] = &[
     Row {
         name: "retrieval",
         title: "Retrieval on six data sets: nDCG@10 of the final order and of the fusion of both searches",
-        runner: Runner::Eval,
+        runner: Runner::Eval(""),
         figures: &[
             figure("nDCG@10, final", "/stages/final/ndcg@10", ""),
             figure("nDCG@10, fusion", "/stages/fusion/ndcg@10", ""),
@@ -193,6 +204,36 @@ const ROWS: &[Row] = &[
             figure("95 % interval, low", "/final_over_fusion/ci95/0", "%"),
             figure("95 % interval, high", "/final_over_fusion/ci95/1", "%"),
         ],
+    },
+    Row {
+        name: "retrieval-all",
+        title: "The final order on each of the six sets",
+        runner: Runner::Eval("--stage final"),
+        figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-without-dates",
+        title: "The same without the dates of question and passages",
+        runner: Runner::Eval("--stage final --without dates"),
+        figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-without-late",
+        title: "The same without the comparison token by token",
+        runner: Runner::Eval("--stage final --without late"),
+        figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-without-context",
+        title: "The same without the scores of the passages around",
+        runner: Runner::Eval("--stage final --without context"),
+        figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-without-all",
+        title: "The same without the three",
+        runner: Runner::Eval("--stage final --without dates,late,context"),
+        figures: SIGNAL_FIGURES,
     },
     Row {
         name: "questions",
@@ -524,13 +565,16 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
             }
             stress(list)
         }
-        Runner::Eval => {
+        Runner::Eval(arguments) => {
             let mut sets = datasets()?;
             sets.truncate(if args.quick { 1 } else { sets.len() });
             let mut command = Command::new(common.binary());
-            command.arg("eval").args(&sets).arg("--json");
+            command.arg("eval").args(words(arguments)).args(&sets).arg("--json");
             let sets: Vec<String> = sets.iter().map(|set| set.display().to_string()).collect();
-            Ok(RowCommand { command, text: format!("nugget eval {} --json", sets.join(" ")) })
+            Ok(RowCommand {
+                command,
+                text: format!("nugget eval {arguments} {} --json", sets.join(" ")).replace("  ", " "),
+            })
         }
         Runner::Cargo(line, _) => {
             let mut command = Command::new("cargo");

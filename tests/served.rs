@@ -254,7 +254,7 @@ fn the_index_embeds_a_merged_unit_once() {
     let refresh = || {
         let view = BrainView::open(&brain);
         let plan = index.plan(&view, &model, &WordCounter, Mode::Changed, &mut |_| {}).unwrap();
-        let vectors = vec![vec![1.0, 0.5]; plan.texts().len()];
+        let vectors = vec![vec![1.0, 0.5].into(); plan.texts().len()];
         let texts = plan.texts().len();
         plan.publish(vectors).unwrap();
         (texts, index.is_current(&view, &model).unwrap())

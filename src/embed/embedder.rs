@@ -1,12 +1,15 @@
 //! The embedder: a model with its tokenizer.
 
+use knowledge::Embedding;
+
 use crate::built_in::{BUILT_IN_DIMENSIONS, BUILT_IN_MODEL, BUILT_IN_NAME};
 use crate::error::Error;
-use crate::minilm::MiniLm;
+use crate::minilm::{self, MiniLm};
 use crate::onnx_session::OnnxSession;
 use crate::provider::{Purpose, RemoteClient};
 use crate::runtime::{Runtime, find_runtime};
 use crate::settings::{ModelChoice, OnnxModel, Settings};
+use crate::token_vectors::Projection;
 use crate::tokenizer::Tokenizer;
 use crate::vector::normalized;
 
@@ -21,7 +24,10 @@ pub struct Embedder {
 /// Each runs one text at a time: this is the fastest on a CPU, and a vector then depends on nothing but its text.
 enum Engine {
     /// The built-in model, without a runtime.
-    BuiltIn(MiniLm),
+    BuiltIn {
+        model: MiniLm,
+        projection: Projection,
+    },
     /// A model in the ONNX Runtime.
     Onnx {
         session: OnnxSession,
@@ -64,7 +70,10 @@ impl Embedder {
                 name: model_name(settings),
                 dimensions: BUILT_IN_DIMENSIONS,
                 tokenizer: tokenizer()?,
-                engine: Engine::BuiltIn(MiniLm::read(BUILT_IN_MODEL)?),
+                engine: Engine::BuiltIn {
+                    model: MiniLm::read(BUILT_IN_MODEL)?,
+                    projection: Projection::built_in(),
+                },
             });
         };
         let (tokenizer, session) = (tokenizer()?, OnnxSession::open(own, settings)?);
@@ -84,20 +93,20 @@ impl Embedder {
         self.dimensions
     }
 
-    /// The vector of a part of a document: `[dimensions] f32`, L2-normalised. Text beyond the model's token limit is
-    /// ignored.
+    /// The vector of a part of a document, and by the built-in model those of its tokens. Text beyond the model's token
+    /// limit is ignored.
     ///
     /// # Errors
     /// [`Error::Empty`] for a text without visible characters; otherwise if the model fails.
-    pub fn embed_document(&self, text: &str) -> Result<Vec<f32>, Error> {
+    pub fn embed_document(&self, text: &str) -> Result<Embedding, Error> {
         self.embed(text, Purpose::Document)
     }
 
-    /// The vector of a query: `[dimensions] f32`, L2-normalised.
+    /// The vector of a query, and by the built-in model those of its tokens.
     ///
     /// # Errors
     /// As for [`Embedder::embed_document`].
-    pub fn embed_query(&self, text: &str) -> Result<Vec<f32>, Error> {
+    pub fn embed_query(&self, text: &str) -> Result<Embedding, Error> {
         self.embed(text, Purpose::Query)
     }
 
@@ -105,9 +114,9 @@ impl Embedder {
     ///
     /// # Errors
     /// The first error of [`Embedder::embed_document`].
-    pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, Error> {
+    pub fn embed_documents(&self, texts: &[String]) -> Result<Vec<Embedding>, Error> {
         match &self.engine {
-            Engine::BuiltIn(_) | Engine::Onnx { .. } => {
+            Engine::BuiltIn { .. } | Engine::Onnx { .. } => {
                 texts.iter().map(|text| self.embed_document(text)).collect()
             }
             Engine::Remote(remote) => {
@@ -115,7 +124,8 @@ impl Embedder {
                     return Err(Error::Empty);
                 }
                 let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
-                remote.embed(&texts, Purpose::Document)
+                let vectors = remote.embed(&texts, Purpose::Document)?;
+                Ok(vectors.into_iter().map(Embedding::from).collect())
             }
         }
     }
@@ -123,7 +133,7 @@ impl Embedder {
     /// What computes the vectors.
     pub fn runtime(&self) -> Runtime {
         match &self.engine {
-            Engine::BuiltIn(_) => Runtime::BuiltIn,
+            Engine::BuiltIn { .. } => Runtime::BuiltIn,
             Engine::Onnx { session, .. } => session.runtime(),
             Engine::Remote(remote) => Runtime::for_provider(remote.settings()),
         }
@@ -134,13 +144,18 @@ impl Embedder {
         &self.tokenizer
     }
 
-    fn embed(&self, text: &str, purpose: Purpose) -> Result<Vec<f32>, Error> {
+    fn embed(&self, text: &str, purpose: Purpose) -> Result<Embedding, Error> {
         // Checked without the prefix, which is never blank.
         if self.tokenizer.is_blank(text) {
             return Err(Error::Empty);
         }
+        let mut tokens = Vec::new();
         let vector = match (&self.engine, purpose) {
-            (Engine::BuiltIn(model), _) => model.embed(&self.tokenizer.model_input("", text)?),
+            (Engine::BuiltIn { model, projection }, _) => {
+                let hidden = model.token_vectors(&self.tokenizer.model_input("", text)?);
+                tokens = projection.pack(&hidden);
+                minilm::mean(&hidden)
+            }
             (Engine::Onnx { session, query_prefix, .. }, Purpose::Query) => {
                 session.run(&self.tokenizer.model_input(query_prefix, text)?)?
             }
@@ -148,14 +163,15 @@ impl Embedder {
                 session.run(&self.tokenizer.model_input(document_prefix, text)?)?
             }
             (Engine::Remote(remote), purpose) => {
-                return remote.embed(&[text], purpose)?.pop().ok_or(Error::Empty);
+                return remote.embed(&[text], purpose)?.pop().map(Embedding::from).ok_or(Error::Empty);
             }
         };
         if vector.len() != self.dimensions {
             let what = format!("{} numbers, expected {}", vector.len(), self.dimensions);
             return Err(Error::Outputs { model: self.name.clone(), what });
         }
-        normalized(vector).map_err(|what| Error::Outputs { model: self.name.clone(), what })
+        let vector = normalized(vector).map_err(|what| Error::Outputs { model: self.name.clone(), what })?;
+        Ok(Embedding { vector, tokens })
     }
 }
 

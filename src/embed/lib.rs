@@ -9,7 +9,7 @@
 //!
 //! let embedder = Embedder::load(&Settings::default()).unwrap();
 //! let [pool, threads, cats] = ["Limit the number of workers", "Bound how many threads run at once", "A cat sleeps"]
-//!     .map(|text| embedder.embed_document(text).unwrap());
+//!     .map(|text| embedder.embed_document(text).unwrap().vector);
 //! let cosine = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f32>();
 //! assert_eq!(pool.len(), 384);
 //! assert!(cosine(&pool, &threads) > cosine(&pool, &cats));
@@ -27,6 +27,7 @@ mod provider;
 mod runtime;
 mod settings;
 mod token_table;
+mod token_vectors;
 mod tokenizer;
 mod vector;
 
@@ -36,4 +37,5 @@ pub use error::Error;
 pub use runtime::{Runtime, find_runtime, probe};
 pub use settings::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel, Settings};
 pub use token_table::TokenTable;
+pub use token_vectors::{TOKEN_BYTES, TokenMatcher};
 pub use tokenizer::Tokenizer;

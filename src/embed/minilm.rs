@@ -9,7 +9,7 @@ use crate::math::{Panel, WIDTH, add, gelu, layer_norm, multiply, softmax, widen}
 use crate::onnx::{Kind, Tensor, tensors};
 
 /// The length of a token's vector.
-const HIDDEN: usize = 384;
+pub(crate) const HIDDEN: usize = 384;
 const LAYERS: usize = 6;
 const HEADS: usize = 12;
 const HEAD: usize = HIDDEN / HEADS;
@@ -114,12 +114,11 @@ impl MiniLm {
         })
     }
 
-    /// The mean of the token vectors, `[384] f32`, not normalised. Tokens beyond the 512th are ignored, and so are those that
-    /// are not in the vocabulary.
-    pub(crate) fn embed(&self, ids: &[u32]) -> Vec<f32> {
+    /// The token vectors, `[tokens, 384] f32`. Tokens beyond the 512th are ignored, and so are those that are not in the
+    /// vocabulary.
+    pub(crate) fn token_vectors(&self, ids: &[u32]) -> Vec<f32> {
         let rows = ids.iter().filter_map(|&id| self.words.row(id as usize));
         let rows: Vec<Vec<f32>> = rows.take(TOKENS_MAX).collect();
-        let tokens = rows.len();
         let mut hidden = rows.concat();
         for (position, row) in hidden.chunks_exact_mut(HIDDEN).enumerate() {
             add(row, &self.segment);
@@ -129,11 +128,17 @@ impl MiniLm {
         for layer in &self.layers {
             layer.apply(&mut hidden);
         }
-        let mut mean = vec![0.0; HIDDEN];
-        hidden.chunks_exact(HIDDEN).for_each(|row| add(&mut mean, row));
-        mean.iter_mut().for_each(|sum| *sum /= tokens.max(1) as f32);
-        mean
+        hidden
     }
+}
+
+/// The mean of the token vectors, `[384] f32`, not normalised.
+pub(crate) fn mean(hidden: &[f32]) -> Vec<f32> {
+    let mut mean = vec![0.0; HIDDEN];
+    hidden.chunks_exact(HIDDEN).for_each(|row| add(&mut mean, row));
+    let tokens = hidden.len() / HIDDEN;
+    mean.iter_mut().for_each(|sum| *sum /= tokens.max(1) as f32);
+    mean
 }
 
 impl Table {

@@ -131,6 +131,12 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
+    /// The ids of a text's tokens as the model reads them: truncated to the limit, without special tokens.
+    pub fn text_token_ids(&self, text: &str) -> Vec<u32> {
+        let ids = self.model_input("", text).unwrap_or_default();
+        ids.get(1..ids.len().saturating_sub(1)).unwrap_or_default().to_vec()
+    }
+
     /// The part of a text that can be within the limit.
     fn head<'t>(&self, text: &'t str) -> &'t str {
         let text = text.trim_start();

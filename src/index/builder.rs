@@ -4,18 +4,19 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use brain::Files;
-use knowledge::{CountTokens, Unit, text};
+use knowledge::{CountTokens, Embedding, Unit, text};
 use rayon::prelude::*;
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
 use crate::chunk::{self, Piece};
 use crate::error::Error;
 use crate::file_table::{self, FileRow, Progress};
 use crate::generation::{Generation, ModelLabel};
 use crate::hnsw::{CHANGED_PART, Graph};
+use crate::records::ChunkRow;
 use crate::store::{self, BuilderLock, Store};
 use crate::vectors::{self, Vectors};
-use crate::{identifiers, schema};
+use crate::{identifiers, schema, token_vectors};
 
 /// What a plan compares with the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,13 +99,19 @@ struct NewChunk {
 /// Where a new chunk's vector comes from.
 enum VectorSource {
     /// The embedding of a chunk with the same text in the generation before.
-    Reused(Vec<u8>),
+    Reused(StoredEmbedding),
     /// An index into the plan's texts.
     Text(usize),
 }
 
+/// An embedding as the database keeps it.
+struct StoredEmbedding {
+    vector: Vec<u8>,
+    tokens: Vec<u8>,
+}
+
 impl NewChunk {
-    fn embedding<'e>(&'e self, embeddings: &'e [Vec<u8>]) -> &'e [u8] {
+    fn embedding<'e>(&'e self, embeddings: &'e [StoredEmbedding]) -> &'e StoredEmbedding {
         match &self.vector {
             VectorSource::Reused(embedding) => embedding,
             VectorSource::Text(index) => &embeddings[*index],
@@ -121,7 +128,7 @@ impl Work {
         path: String,
         unit: Unit,
         pieces: Vec<Piece>,
-        mut reused: impl FnMut(&TextHash) -> rusqlite::Result<Option<Vec<u8>>>,
+        mut reused: impl FnMut(&TextHash) -> rusqlite::Result<Option<StoredEmbedding>>,
     ) -> rusqlite::Result<()> {
         let mut chunks = Vec::with_capacity(pieces.len());
         for piece in pieces {
@@ -204,19 +211,22 @@ impl Plan {
         &self.work.texts
     }
 
-    /// Publishes the next generation, given one vector for each of [`Plan::texts`], in their order. An empty plan
+    /// Publishes the next generation, given one embedding for each of [`Plan::texts`], in their order. An empty plan
     /// publishes nothing and reports the present generation.
     ///
     /// All rows change in one transaction. A process killed at any point leaves the generation before whole.
     ///
     /// # Errors
     /// If a vector is missing, is zero or has other dimensions than the model, or if the disk is full.
-    pub fn publish(mut self, vectors: Vec<Vec<f32>>) -> Result<Report, Error> {
-        if vectors.len() != self.work.texts.len() {
-            return Err(Error::VectorCount { wanted: self.work.texts.len(), given: vectors.len() });
+    pub fn publish(mut self, embeddings: Vec<Embedding>) -> Result<Report, Error> {
+        if embeddings.len() != self.work.texts.len() {
+            return Err(Error::VectorCount { wanted: self.work.texts.len(), given: embeddings.len() });
         }
-        let to_embedding = |vector: &Vec<f32>| vectors::to_embedding(vector, self.model.dimensions);
-        let embeddings: Vec<Vec<u8>> = vectors.par_iter().map(to_embedding).collect::<Result<_, _>>()?;
+        let stored = |Embedding { vector, tokens }: Embedding| {
+            let vector = vectors::to_embedding(&vector, self.model.dimensions)?;
+            Ok(StoredEmbedding { vector, tokens })
+        };
+        let embeddings: Vec<_> = embeddings.into_par_iter().map(stored).collect::<Result<_, Error>>()?;
         if self.is_empty() {
             return self.report();
         }
@@ -232,7 +242,7 @@ impl Plan {
         Ok(report)
     }
 
-    fn write(&mut self, embeddings: &[Vec<u8>]) -> Result<(), Error> {
+    fn write(&mut self, embeddings: &[StoredEmbedding]) -> Result<(), Error> {
         let sqlite = self.store.sqlite();
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(&sqlite)?;
@@ -313,10 +323,16 @@ fn find_work(
     };
     let pieces: Vec<_> = changes.units.par_iter().map(|(_, unit)| chunk::chunk(unit, tokens)).collect();
     let mut statement = connection
-        .prepare_cached("SELECT embedding FROM chunks WHERE text_hash = ?1 LIMIT 1")
+        .prepare_cached("SELECT row, embedding FROM chunks WHERE text_hash = ?1 LIMIT 1")
         .map_err(store.sqlite())?;
     let mut reused = |hash: &TextHash| match before {
-        Some(_) => statement.query_row([hash], |row| row.get(0)).optional(),
+        Some(_) => {
+            let read = |row: &Row<'_>| {
+                let tokens = token_vectors::read(connection, ChunkRow(row.get(0)?))?;
+                Ok(StoredEmbedding { vector: row.get(1)?, tokens })
+            };
+            statement.query_row([hash], read).optional()
+        }
         None => Ok(None),
     };
     for ((path, unit), pieces) in changes.units.into_iter().zip(pieces) {
@@ -326,7 +342,7 @@ fn find_work(
 }
 
 /// `packed_row_max`: the last row of the vector file. Embeddings that are deleted up to it are kept in `gone`.
-fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> rusqlite::Result<()> {
+fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[StoredEmbedding]) -> rusqlite::Result<()> {
     if work.clear {
         transaction.execute_batch(schema::CLEAR)?;
     }
@@ -334,6 +350,7 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> 
         transaction.prepare_cached("DELETE FROM files WHERE path = ?1")?.execute([path])?;
     }
     for id in &work.units_removed {
+        token_vectors::delete_of_unit(transaction, id)?;
         for sql in [
             "DELETE FROM chunks_fts WHERE rowid IN (SELECT row FROM chunks WHERE unit_id = ?1)",
             "DELETE FROM chunks WHERE unit_id = ?1",
@@ -350,6 +367,7 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> 
         insert_unit(transaction, unit, path)?;
         for (position, chunk) in chunks.iter().enumerate() {
             let NewChunk { piece, text_hash, .. } = chunk;
+            let embedding = chunk.embedding(embeddings);
             transaction
                 .prepare_cached(
                     "INSERT INTO chunks(unit_id, position, heading_level, heading_breadcrumb, text, tokens,
@@ -363,9 +381,10 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[Vec<u8>]) -> 
                     piece.text,
                     piece.tokens,
                     text_hash,
-                    chunk.embedding(embeddings)
+                    embedding.vector
                 ])?;
             let row = transaction.last_insert_rowid();
+            token_vectors::insert(transaction, row, &embedding.tokens)?;
             let [heading, text, parts] = full_text_columns(unit, position, piece);
             transaction
                 .prepare_cached(
@@ -428,8 +447,11 @@ fn is_sound(connection: &Connection) -> bool {
 impl Plan {
     /// Does everything that publishing does except the commit, as a killed process leaves it.
     pub(crate) fn write_without_commit(mut self, vector: &[f32]) {
-        let embeddings =
-            vec![vectors::to_embedding(vector, self.model.dimensions).unwrap(); self.work.texts.len()];
+        let stored = |_: &String| StoredEmbedding {
+            vector: vectors::to_embedding(vector, self.model.dimensions).unwrap(),
+            tokens: Vec::new(),
+        };
+        let embeddings: Vec<_> = self.work.texts.iter().map(stored).collect();
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
         apply(&transaction, &self.work, &embeddings).unwrap();
     }

@@ -9,18 +9,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brain::paths::{create_private_file, create_private_folder};
+use knowledge::Embedding;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
 use crate::generation::ModelLabel;
 use crate::schema;
 
-/// About 150,000 vectors of 384 dimensions. Beyond it, the least recently used ones are removed.
+/// About 40,000 passages by the built-in model. Beyond it, the least recently used ones are removed.
 const BYTES_MAX: u64 = 256 << 20;
 /// One in so many vectors is removed at a time, so that removing is rare.
 const EVICTED_PART: usize = 8;
 /// A cache is not worth a long wait.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// The resolution of the last use: at a day, reading rarely has to write.
 const DAY: Duration = Duration::from_secs(86_400);
 const NORM_ERROR_MAX: f64 = 1e-3;
@@ -32,7 +33,8 @@ const TABLES: &str = "
         row INTEGER PRIMARY KEY,
         key BLOB NOT NULL UNIQUE,
         used INTEGER NOT NULL,
-        vector BLOB NOT NULL
+        vector BLOB NOT NULL,
+        tokens BLOB NOT NULL
     );
     CREATE INDEX IF NOT EXISTS vectors_by_use ON vectors(used);
 ";
@@ -68,23 +70,24 @@ impl VectorCache {
     }
 
     /// The cached vectors of the texts, in the order of the texts.
-    pub fn get(&self, model: &ModelLabel, texts: &[String]) -> Vec<Option<Vec<f32>>> {
-        let read = |connection: &mut Connection| -> rusqlite::Result<Vec<Option<Vec<f32>>>> {
+    pub fn get(&self, model: &ModelLabel, texts: &[String]) -> Vec<Option<Embedding>> {
+        let read = |connection: &mut Connection| -> rusqlite::Result<Vec<Option<Embedding>>> {
             let today = today();
             let mut stale = Vec::new();
             let mut vectors = Vec::with_capacity(texts.len());
             {
                 let transaction = connection.transaction()?;
-                let mut statement =
-                    transaction.prepare_cached("SELECT row, used, vector FROM vectors WHERE key = ?1")?;
+                let mut statement = transaction
+                    .prepare_cached("SELECT row, used, vector, tokens FROM vectors WHERE key = ?1")?;
                 for text in texts {
                     let found = statement
                         .query_row([key(model, text)], |row| {
-                            let bytes = row.get_ref(2)?.as_blob()?;
+                            let vector = decode(row.get_ref(2)?.as_blob()?, model.dimensions);
+                            let tokens: Vec<u8> = row.get(3)?;
                             Ok((
                                 row.get::<_, i64>(0)?,
                                 row.get::<_, i64>(1)?,
-                                decode(bytes, model.dimensions),
+                                vector.map(|vector| Embedding { vector, tokens }),
                             ))
                         })
                         .optional()?;
@@ -108,15 +111,21 @@ impl VectorCache {
     }
 
     /// Stores vectors with their texts.
-    pub fn put<'t>(&self, model: &ModelLabel, vectors: impl IntoIterator<Item = (&'t str, &'t [f32])>) {
+    pub fn put<'t>(
+        &self,
+        model: &ModelLabel,
+        embeddings: impl IntoIterator<Item = (&'t str, &'t Embedding)>,
+    ) {
         let _ = self.attempt(|connection| {
             let today = today();
             let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            for (text, vector) in vectors {
+            for (text, Embedding { vector, tokens }) in embeddings {
                 let bytes: Vec<u8> = vector.iter().flat_map(|x| x.to_le_bytes()).collect();
                 transaction
-                    .prepare_cached("INSERT OR REPLACE INTO vectors(key, used, vector) VALUES (?1, ?2, ?3)")?
-                    .execute(params![key(model, text), today, bytes])?;
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO vectors(key, used, vector, tokens) VALUES (?1, ?2, ?3, ?4)",
+                    )?
+                    .execute(params![key(model, text), today, bytes, tokens])?;
             }
             let number = |sql| transaction.query_row(sql, [], |row| row.get::<_, u64>(0));
             let pages = number("PRAGMA page_count")?.saturating_sub(number("PRAGMA freelist_count")?);
@@ -231,10 +240,10 @@ mod tests {
     fn a_vector_is_found_by_its_model_and_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("nugget/vectors.db");
-        let vector = [0.6, 0.8_f32, 0.0];
-        VectorCache::open(&path).put(&label("a"), [("text", &vector[..])]);
+        let embedding = Embedding { vector: vec![0.6, 0.8, 0.0], tokens: vec![1, 2, 3] };
+        VectorCache::open(&path).put(&label("a"), [("text", &embedding)]);
         let cache = VectorCache::open(&path);
-        assert_eq!(cache.get(&label("a"), &texts(&["text", "other"])), [Some(vector.to_vec()), None]);
+        assert_eq!(cache.get(&label("a"), &texts(&["text", "other"])), [Some(embedding), None]);
         assert_eq!(cache.get(&label("b"), &texts(&["text"])), [None]);
         assert_eq!(
             cache.get(&ModelLabel { dimensions: 2, ..label("a") }, &texts(&["text"])),
@@ -250,10 +259,14 @@ mod tests {
         fs::write(&path, "this is not a database at all, only some text".repeat(100)).unwrap();
         let cache = VectorCache::open(&path);
         assert_eq!(cache.get(&label("a"), &texts(&["text"])), [None]);
-        cache.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
-        assert_eq!(cache.get(&label("a"), &texts(&["text"])), [Some(vec![1.0, 0.0, 0.0])], "it was rebuilt");
+        cache.put(&label("a"), [("text", &vec![1.0, 0.0, 0.0].into())]);
+        assert_eq!(
+            cache.get(&label("a"), &texts(&["text"])),
+            [Some(vec![1.0, 0.0, 0.0].into())],
+            "it was rebuilt"
+        );
         let below_a_file = VectorCache::open(&path.join("vectors.db"));
-        below_a_file.put(&label("a"), [("text", &[1.0, 0.0, 0.0][..])]);
+        below_a_file.put(&label("a"), [("text", &vec![1.0, 0.0, 0.0].into())]);
         assert_eq!(below_a_file.get(&label("a"), &texts(&["text"])), [None]);
     }
 
@@ -262,7 +275,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("vectors.db");
         let cache = VectorCache::open(&path);
-        cache.put(&label("a"), [("text", &[f32::NAN, 0.0, 0.0][..]), ("long", &[9.0, 0.0, 0.0][..])]);
+        cache.put(
+            &label("a"),
+            [("text", &vec![f32::NAN, 0.0, 0.0].into()), ("long", &vec![9.0, 0.0, 0.0].into())],
+        );
         assert_eq!(cache.get(&label("a"), &texts(&["text", "long"])), [None, None]);
     }
 
@@ -272,9 +288,9 @@ mod tests {
         let path = folder.path().join("vectors.db");
         let cache = VectorCache::with_limit(&path, 200_000);
         let names: Vec<String> = (0..4_000).map(|i| format!("text {i}")).collect();
-        let vector = [1.0_f32, 0.0, 0.0];
+        let embedding = vec![1.0, 0.0, 0.0].into();
         for batch in names.chunks(100) {
-            cache.put(&label("a"), batch.iter().map(|name| (name.as_str(), &vector[..])));
+            cache.put(&label("a"), batch.iter().map(|name| (name.as_str(), &embedding)));
         }
         let kept = cache.get(&label("a"), &names);
         assert!(kept[0].is_none() && kept[3_999].is_some());
@@ -293,7 +309,7 @@ mod tests {
                     let cache = VectorCache::open(path);
                     for i in 0..20 {
                         let name = format!("{writer} {i}");
-                        cache.put(&label("a"), [(name.as_str(), &[0.0, 1.0, 0.0][..])]);
+                        cache.put(&label("a"), [(name.as_str(), &vec![0.0, 1.0, 0.0].into())]);
                     }
                 });
             }

@@ -20,7 +20,7 @@
 //! let index = Index::open(&brain.derived_folder())?;
 //! let model = ModelLabel { name: "example/1".into(), dimensions: 2 };
 //! let plan = index.plan(&brain, &model, &Words, Mode::Changed, &mut |_| {})?;
-//! let vectors = plan.texts().iter().map(|_| vec![0.6, 0.8]).collect();
+//! let vectors = plan.texts().iter().map(|_| vec![0.6, 0.8].into()).collect();
 //! plan.publish(vectors)?;
 //! let hits = index.pin()?.bm25(&["pools".to_owned()], 5)?;
 //! assert_eq!(hits.len(), 1);
@@ -45,6 +45,7 @@ mod schema;
 mod snapshot;
 mod status;
 mod store;
+mod token_vectors;
 mod vectors;
 
 use std::path::Path;

@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode};
 pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
 /// The version of the tables and their content. A database of another version is dropped and rebuilt.
-pub(crate) const VERSION: i64 = 4;
+pub(crate) const VERSION: i64 = 5;
 
 /// "nugg": marks the database as an index.
 const APPLICATION_ID: i64 = 0x6e75_6767;
@@ -87,6 +87,10 @@ const TABLES: &str = "
         UNIQUE (unit_id, position)
     );
     CREATE INDEX chunks_by_text ON chunks(text_hash);
+    CREATE TABLE token_vectors (
+        piece INTEGER PRIMARY KEY,
+        data BLOB NOT NULL
+    );
     CREATE TABLE relationships (
         source_id TEXT NOT NULL REFERENCES units(id),
         target_id TEXT NOT NULL,
@@ -108,6 +112,7 @@ pub(crate) const CLEAR: &str = "
     DELETE FROM graph;
     DELETE FROM files;
     DELETE FROM relationships;
+    DELETE FROM token_vectors;
     DELETE FROM chunks;
     DELETE FROM units;
     INSERT INTO chunks_fts(chunks_fts) VALUES ('delete-all');

@@ -14,7 +14,7 @@ use crate::records::{
 };
 use crate::store::{self, Pooled, Store};
 use crate::vectors::{self, Vectors};
-use crate::{identifiers, schema};
+use crate::{identifiers, schema, token_vectors};
 
 /// One whole generation: a connection in a read transaction, and the generation's vectors.
 pub struct Snapshot {
@@ -148,6 +148,15 @@ impl Snapshot {
     /// A chunk's vector: `[dimensions]` f32, L2-normalised to within f16's precision.
     pub fn vector(&self, chunk: ChunkRow) -> Option<Vec<f32>> {
         self.vectors.vector(chunk)
+    }
+
+    /// The vectors of a chunk's tokens as its [`Embedding::tokens`](knowledge::Embedding::tokens); empty if its model has
+    /// none, or there is no such chunk.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn token_vectors(&self, chunk: ChunkRow) -> Result<Vec<u8>, Error> {
+        self.sql(token_vectors::read(&self.connection, chunk))
     }
 
     /// The cosine of a chunk with an L2-normalised vector; `None` if this generation has no such chunk or other

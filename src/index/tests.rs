@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use knowledge::{Relation, UnitId};
+use knowledge::{Embedding, Relation, UnitId};
 
 use brain::Brain;
 
@@ -93,8 +93,9 @@ impl Bench {
                 let words = pinned.bm25(&terms, 1000).unwrap().len();
                 let near = pinned.nearest(&vector, 1).unwrap();
                 assert_eq!(near[0].chunk, chunk.row, "a chunk is nearest to itself");
+                let tokens = blake3::hash(&pinned.token_vectors(chunk.row).unwrap());
                 let shown = ChunkRecord { row: ChunkRow(0), ..chunk };
-                seen.insert(shown.id.clone(), format!("{shown:?} {vector:?} {words}"));
+                seen.insert(shown.id.clone(), format!("{shown:?} {vector:?} {tokens} {words}"));
             }
             seen.insert(unit.id.to_string(), format!("{unit:?}"));
         }
@@ -124,8 +125,16 @@ fn is_sound(index: &Index) -> bool {
 
 fn publish(plan: Plan) -> Report {
     let dimensions = DIMENSIONS;
-    let vectors = plan.texts().iter().map(|text| embed(text, dimensions)).collect();
-    plan.publish(vectors).unwrap()
+    let embed = |text: &String| Embedding { vector: embed(text, dimensions), tokens: tokens_of(text) };
+    let embeddings = plan.texts().iter().map(embed).collect();
+    plan.publish(embeddings).unwrap()
+}
+
+/// What stands for the vectors of a text's tokens: some of every length up to several pieces.
+fn tokens_of(text: &str) -> Vec<u8> {
+    let mut tokens = vec![0; text.len() * 97 % 4_000];
+    blake3::Hasher::new().update(text.as_bytes()).finalize_xof().fill(&mut tokens);
+    tokens
 }
 
 fn words(count: usize, seed: &str) -> String {
@@ -249,6 +258,12 @@ fn a_removed_unit_leaves_no_words_vectors_or_relations() {
     let report = bench.update();
     assert_eq!((report.units, report.chunks, report.removed), (1, 1, 1));
     assert_eq!(bench.find("shared"), ["a"]);
+    let connection = rusqlite::Connection::open(bench.folder().join("index.db")).unwrap();
+    let bytes = "SELECT sum(length(data)) FROM token_vectors";
+    let bytes: usize = connection.query_row(bytes, [], |row| row.get(0)).unwrap();
+    let snapshot = bench.index.pin().unwrap();
+    let chunk = &snapshot.chunks_of(&UnitId::verbatim("a")).unwrap()[0];
+    assert_eq!(bytes, snapshot.token_vectors(chunk.row).unwrap().len());
     assert_eq!(bench.find("beta"), [""; 0]);
     let pinned = bench.index.pin().unwrap();
     assert!(pinned.related(&UnitId::verbatim("a")).unwrap().is_empty());
@@ -265,7 +280,7 @@ fn another_model_embeds_everything_again() {
     assert!(!bench.index.is_current(&bench.brain, &other).unwrap());
     let plan = bench.plan_with(&other, Mode::Changed);
     assert_eq!(plan.texts().len(), 2);
-    let vectors = plan.texts().iter().map(|text| embed(text, 8)).collect();
+    let vectors = plan.texts().iter().map(|text| embed(text, 8).into()).collect();
     plan.publish(vectors).unwrap();
     let pinned = bench.index.pin().unwrap();
     assert_eq!(pinned.model(), Some(&other));
@@ -695,9 +710,9 @@ fn invalid_vectors_are_errors_and_change_nothing() {
     let bench = Bench::new();
     bench.unit("a", "alpha");
     for bad in [vec![0.0; DIMENSIONS], vec![f32::NAN; DIMENSIONS], vec![f32::INFINITY; DIMENSIONS]] {
-        assert!(matches!(bench.plan().publish(vec![bad]), Err(Error::NotAVector)));
+        assert!(matches!(bench.plan().publish(vec![bad.into()]), Err(Error::NotAVector)));
     }
-    assert!(matches!(bench.plan().publish(vec![vec![1.0; 3]]), Err(Error::Dimensions { .. })));
+    assert!(matches!(bench.plan().publish(vec![vec![1.0; 3].into()]), Err(Error::Dimensions { .. })));
     assert!(matches!(bench.plan().publish(vec![]), Err(Error::VectorCount { wanted: 1, given: 0 })));
     assert_eq!(bench.index.pin().unwrap().generation(), 0);
     assert_eq!(bench.update().generation, 1);

@@ -18,6 +18,7 @@
 pub mod candidate;
 pub mod document;
 pub mod document_merge;
+pub mod embedding;
 pub mod name;
 pub mod rank;
 pub mod text;
@@ -27,6 +28,7 @@ pub mod value;
 pub use candidate::{Candidate, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};
 pub use document_merge::merge_documents;
+pub use embedding::Embedding;
 pub use name::{Domain, SessionId, UnitId};
 pub use text::CountTokens;
 pub use unit::{Related, Relation, Unit, UnitType};

@@ -112,6 +112,14 @@ impl QueryTerms {
         Self { pieces, pairs, rarest: (rarest / of_one).min(1.0), bm25_unit: 2.2 * of_one }
     }
 
+    /// The weight of each of these tokens of the question: the rarity of its word. A stop word has that of a word that
+    /// half of the passages hold.
+    pub(crate) fn token_weights(&self, ids: &[u32]) -> Vec<f32> {
+        let of_piece =
+            |id: &u32| self.pieces.iter().find(|(piece, _)| piece == id).map(|(_, rarity)| *rarity);
+        ids.iter().map(|id| of_piece(id).unwrap_or(std::f64::consts::LN_2) as f32).collect()
+    }
+
     /// How well each text matches; `beside` gives for each text the numbers of its neighbours.
     pub(crate) fn matches(
         &self,

@@ -22,6 +22,8 @@
 mod analysis;
 mod answer;
 mod candidates;
+mod code;
+mod dates;
 mod error;
 mod expand;
 mod file_hints;
@@ -51,7 +53,7 @@ pub use analysis::Analysis;
 pub use answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
 pub use error::Error;
 pub use output_filter::{OutputFilter, RedactOnly};
-pub use question::{BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, LIMIT_DEFAULT, Query};
+pub use question::{BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, LIMIT_DEFAULT, Query, Signal};
 pub use render::{quoted, render};
 pub use scored::{Features, Scored};
 pub use search::{Trace, search, search_with_words};

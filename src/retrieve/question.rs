@@ -1,6 +1,7 @@
 //! Questions and their limits.
 
 use jiff::Timestamp;
+use knowledge::Embedding;
 use serde::Serialize;
 
 /// The default limit of units, and of passages found, in an answer.
@@ -18,6 +19,8 @@ pub struct Query {
     /// The text's vector by the model of the index: `[dimensions] f32`, L2-normalised. `None` for a search by words
     /// only.
     pub vector: Option<Vec<f32>>,
+    /// The vectors of the text's tokens by the same model: its [`Embedding::tokens`]. Empty if there are none.
+    pub tokens: Vec<u8>,
     /// Paths that the question is about. Units that name them are candidates too and rank a little higher; whether
     /// there is an answer at all depends on the text alone.
     pub files: Vec<String>,
@@ -30,6 +33,19 @@ pub struct Query {
     pub depth: Depth,
     /// The time from which the ages of units are counted.
     pub now: Timestamp,
+    /// What the order does without. For measurements.
+    pub without: Vec<Signal>,
+}
+
+/// A part of the final order that can be left out, to measure what it adds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The dates in the question and in the passages.
+    Dates,
+    /// The comparison of the question with the passages token by token.
+    Late,
+    /// The scores of the passages around.
+    Context,
 }
 
 impl Query {
@@ -38,12 +54,22 @@ impl Query {
         Self {
             text: text.into(),
             vector: None,
+            tokens: Vec::new(),
             files: Vec::new(),
             limit: LIMIT_DEFAULT,
             budget_tokens: BUDGET_TOKENS_DEFAULT,
             depth: Depth::Standard,
             now,
+            without: Vec::new(),
         }
+    }
+
+    /// The same question with its vectors; `None` for a search by words only.
+    #[must_use]
+    pub fn with_embedding(self, embedding: Option<Embedding>) -> Self {
+        let (vector, tokens) =
+            embedding.map_or((None, Vec::new()), |Embedding { vector, tokens }| (Some(vector), tokens));
+        Self { vector, tokens, ..self }
     }
 }
 

@@ -2,16 +2,20 @@
 
 use std::collections::HashMap;
 
+use embed::TokenMatcher;
 use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 use knowledge::{UnitId, rank};
+use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::expand::Expanded;
 use crate::floor::Floor;
+use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
 use crate::word_search::WordSearch;
+use crate::{code, dates};
 
 /// The weight of each feature, found by random search over all questions of six sets (documentation, code, web
 /// queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
@@ -29,6 +33,8 @@ const BY_MEANING_AND_WORDS: Weights = Weights {
     nearer_neighbour: 0.9,
     neighbour: 0.09,
     beside: 0.42,
+    late: 2.5,
+    dated: 0.8,
 };
 const BY_WORDS_ONLY: Weights = Weights {
     cosine: 0.0,
@@ -41,6 +47,8 @@ const BY_WORDS_ONLY: Weights = Weights {
     nearer_neighbour: 0.0,
     neighbour: 0.1,
     beside: 0.4,
+    late: 0.0,
+    dated: 0.8,
 };
 
 /// The exponent of the cosine: between .3 and .4 it is mostly chance, between .6 and .7 it is a paraphrase, which needs
@@ -60,6 +68,14 @@ const MATCHED_WORDS: std::ops::Range<f64> = 0.39..0.63;
 /// The value of a rank is `RANK_HALF / (RANK_HALF + rank)`; the first rank is 0.
 const RANK_HALF: f64 = 3.0;
 
+/// From this many words of the question on its tokens count less, and from the end of the range not at all: a long question
+/// names its subject in words of its own, and the mean over many tokens tells passages apart less well.
+const LATE_WORDS: std::ops::Range<f64> = 12.0..18.0;
+
+/// A passage gets this part of what a passage near it has more, at this distance in the unit: an answer follows its
+/// question, and often shares no word with it.
+const FROM_NEAR: [(i64, f64); 4] = [(-2, 0.24), (-1, 0.3), (1, 0.18), (2, 0.15)];
+
 /// A unit loses half of its freshness in a year: how a project is built changes slowly.
 const HALF_LIFE_DAYS: f64 = 365.0;
 /// The factor on the score of a retired unit: it comes after current ones, and a question about it still finds it.
@@ -76,6 +92,8 @@ struct Weights {
     nearer_neighbour: f64,
     neighbour: f64,
     beside: f64,
+    late: f64,
+    dated: f64,
 }
 
 /// `share` is the factor on the words, `matched` the factor on BM25 and on the rank by words.
@@ -88,13 +106,15 @@ fn score(features: &Features, weights: &Weights, share: f64, matched: f64) -> f6
         + matched * (weights.words_rank * features.words_rank + weights.neighbour * features.neighbour)
         + weights.near * features.near
         + weights.exact * features.exact
-        + weights.nearer_neighbour * features.nearer_neighbour;
+        + weights.nearer_neighbour * features.nearer_neighbour
+        + weights.late * features.late
+        + weights.dated * features.dated;
     relevance.max(0.0) * features.trust
 }
 
 pub(crate) fn rerank(
     snapshot: &Snapshot,
-    now: Timestamp,
+    query: &Query,
     by_words: &WordSearch,
     vector: Option<&[f32]>,
     expanded: &Expanded,
@@ -119,6 +139,12 @@ pub(crate) fn rerank(
     let cosine = |row| vector.and_then(|vector| snapshot.similarity(row, vector)).unwrap_or(0.0);
     let cosines: Vec<f64> = rows.iter().map(|row| cosine(*row)).collect();
     let cosine_ranks = ranks(&cosines);
+    let late = token_similarities(snapshot, query, by_words, &records, token_model)?;
+    let periods = if query.without.contains(&Signal::Dates) {
+        Vec::new()
+    } else {
+        dates::periods(&query.text, query.now)
+    };
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
@@ -132,7 +158,9 @@ pub(crate) fn rerank(
         if !units.contains_key(&record.unit) {
             units.insert(record.unit.clone(), snapshot.unit(&record.unit)?);
         }
-        let trust = units.get(&record.unit).and_then(Option::as_ref).map_or(1.0, |unit| trust(unit, now));
+        let unit = units.get(&record.unit).and_then(Option::as_ref);
+        let dated = if periods.is_empty() { 0.0 } else { nearness(&periods, text, unit) };
+        let trust = unit.map_or(1.0, |unit| trust(unit, query.now));
         let features = Features {
             cosine: cosines[at],
             cosine_rank: rank_value(cosine_ranks[at]),
@@ -144,6 +172,8 @@ pub(crate) fn rerank(
             nearer_neighbour,
             neighbour,
             beside: matches[at].beside,
+            late: late[at],
+            dated,
             trust,
         };
         scored.push(Scored {
@@ -165,10 +195,73 @@ pub(crate) fn rerank(
     for candidate in &mut scored {
         candidate.score = score(&candidate.features, weights, share, matched);
     }
+    if !query.without.contains(&Signal::Context) {
+        raise_near_better(&mut scored);
+    }
     let floor = Floor::mark(&mut scored, words_only, snapshot.chunks_count(), analysis.terms.len());
     pass_on_scores(&mut scored, expanded, &floor);
     scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
     Ok(scored)
+}
+
+/// By how much the candidates' tokens match those of the question better than the mean of all. 0 for code, where
+/// contexts mislead, and for all candidates if most are code, or the question is long or has identifiers.
+fn token_similarities(
+    snapshot: &Snapshot,
+    query: &Query,
+    by_words: &WordSearch,
+    records: &[ChunkRecord],
+    token_model: &dyn TokenModel,
+) -> Result<Vec<f64>, Error> {
+    let none = vec![0.0; records.len()];
+    // Identifiers match literally or not at all.
+    let is_literal = !by_words.analysis.exact.is_empty();
+    if query.tokens.is_empty() || is_literal || query.without.contains(&Signal::Late) {
+        return Ok(none);
+    }
+    let prose: Vec<usize> = (0..records.len()).filter(|&at| !code::is_code(&records[at].text)).collect();
+    if prose.len() * 2 < records.len() {
+        return Ok(none);
+    }
+    let weights = by_words.query_terms.token_weights(&token_model.text_token_ids(&query.text));
+    let words = query.text.split_whitespace().count() as f64;
+    let part = ((LATE_WORDS.end - words) / (LATE_WORDS.end - LATE_WORDS.start)).clamp(0.0, 1.0);
+    if part <= 0.0 {
+        return Ok(none);
+    }
+    let Some(matcher) = TokenMatcher::new(&query.tokens, &weights) else { return Ok(none) };
+    let mut late = none;
+    let vectors = |&at: &usize| snapshot.token_vectors(records[at].row);
+    let vectors: Vec<Vec<u8>> = prose.iter().map(vectors).collect::<Result<_, _>>()?;
+    let similarities: Vec<f64> = vectors.par_iter().map(|packed| matcher.similarity(packed)).collect();
+    prose.iter().zip(similarities).for_each(|(&at, similarity)| late[at] = similarity);
+    let mean = late.iter().sum::<f64>() / prose.len().max(1) as f64;
+    prose.iter().for_each(|&at| late[at] = part * (late[at] - mean).max(0.0));
+    Ok(late)
+}
+
+/// Raises what stands near a better passage of its unit, code excepted: functions that follow each other share no subject.
+/// The best passage of a unit keeps its score, and so does the order of units.
+fn raise_near_better(scored: &mut [Scored]) {
+    let place = |candidate: &Scored| (candidate.record.unit.clone(), i64::from(candidate.record.position));
+    let scores: HashMap<(UnitId, i64), f64> =
+        scored.iter().map(|candidate| (place(candidate), candidate.score)).collect();
+    for candidate in scored.iter_mut().filter(|candidate| !code::is_code(&candidate.record.text)) {
+        let (unit, position) = place(candidate);
+        let more = FROM_NEAR.iter().filter_map(|(distance, part)| {
+            let near = scores.get(&(unit.clone(), position + distance))?;
+            Some(part * (near - candidate.score))
+        });
+        candidate.score += more.fold(0.0, f64::max);
+    }
+}
+
+/// How near the passage's or its unit's dates are to the times that the question names.
+fn nearness(periods: &[dates::Period], text: &str, unit: Option<&UnitRecord>) -> f64 {
+    let of_unit = unit.into_iter().flat_map(|unit| [unit.created, unit.last_modified]).flatten();
+    let of_unit = of_unit.map(|time| time.to_zoned(TimeZone::UTC).date());
+    let days: Vec<_> = dates::days(text).into_iter().chain(of_unit).collect();
+    dates::nearness(periods, days.into_iter())
 }
 
 /// Gives related passages the score that their relation passes on, if it is higher than their own. It is always less
@@ -240,6 +333,39 @@ fn rank_value(rank: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_near_a_better_passage_is_raised() {
+        let candidate = |unit: &str, position: u32, score, text: &str| Scored {
+            chunk: ChunkRow(position.into()),
+            score,
+            features: Features::default(),
+            relevant: false,
+            strong: false,
+            part_of_best: (0.0, 0.0),
+            record: ChunkRecord {
+                row: ChunkRow(position.into()),
+                id: format!("{unit}#{position}"),
+                unit: UnitId::verbatim(unit),
+                position,
+                level: 1,
+                breadcrumb: String::new(),
+                text: text.to_owned(),
+                tokens: 3,
+            },
+            path: None,
+        };
+        let code = "let x = read(y);";
+        let mut scored = [
+            candidate("a", 3, 2.0, "a question"),
+            candidate("a", 4, 1.0, "its answer"),
+            candidate("a", 2, 1.0, code),
+            candidate("a", 7, 1.0, "far away"),
+            candidate("b", 4, 1.0, "another unit"),
+        ];
+        raise_near_better(&mut scored);
+        assert_eq!(scored.map(|candidate| candidate.score), [2.0, 1.3, 1.0, 1.0, 1.0]);
+    }
 
     #[test]
     fn equal_values_have_the_same_rank() {

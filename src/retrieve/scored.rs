@@ -49,6 +49,11 @@ pub struct Features {
     pub neighbour: f64,
     /// By how much the neighbouring passages improve `words`, as far as they are candidates too.
     pub beside: f64,
+    /// How well the passage's tokens match those of the question, in their contexts: the mean, weighted by rarity, of each
+    /// token's best cosine with any token of the passage, as far as it exceeds that of the average candidate. 0 for code.
+    pub late: f64,
+    /// How near the passage's date is to the time that the question names, 0 to 1; 0 if it names none.
+    pub dated: f64,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
 }

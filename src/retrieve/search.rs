@@ -69,7 +69,7 @@ pub fn search_with_words(
     clock.lap("fuse", fused.len());
     let expanded = expand::expand(snapshot, &fused, vector)?;
     clock.lap("expand", expanded.hits.len());
-    let reranked = rerank::rerank(snapshot, query.now, &by_words, vector, &expanded, token_model)?;
+    let reranked = rerank::rerank(snapshot, query, &by_words, vector, &expanded, token_model)?;
     clock.lap("rerank", reranked.iter().filter(|scored| scored.relevant).count());
     tracing::debug!(
         terms = by_words.analysis.terms.len(),

@@ -11,8 +11,9 @@ use crate::question::Query;
 use crate::scored::Scored;
 use crate::search::Trace;
 
-/// Passages with less than this part of the best score are not even shown to a model that decides the order.
-const PART_OF_BEST_MIN: f64 = 0.45;
+/// Passages with less than this part of the best score are not even shown to a model that decides the order. The tokens of
+/// the best passage alone can add a third to its score.
+const PART_OF_BEST_MIN: f64 = 0.35;
 const SUMMARY_CHARS_MAX: usize = 240;
 
 /// A unit that is relevant to the question.

@@ -102,7 +102,7 @@ impl World {
     }
 
     pub(crate) fn query(&self, text: &str) -> Query {
-        Query { vector: self.embedder.embed_query(text).ok(), ..Query::new(text, NOW.parse().unwrap()) }
+        Query::new(text, NOW.parse().unwrap()).with_embedding(self.embedder.embed_query(text).ok())
     }
 
     pub(crate) fn answer(&self, query: &Query) -> Answer {
@@ -351,4 +351,52 @@ fn every_stage_reports_its_result() {
     assert!(best.relevant && best.features.words > 0.8 && best.features.bm25 > 0.5, "{:?}", best.features);
     let names: Vec<&str> = world.answer(&query).stages.iter().map(|stage| stage.name).collect();
     assert_eq!(names, ["analyse", "rarity", "bm25", "embedding", "fuse", "expand", "rerank", "pack"]);
+}
+
+#[test]
+fn what_is_dated_in_the_time_of_the_question_comes_first() {
+    let text = |date: &str| {
+        unit("talk", "A talk about tests", "", &format!("Ann ({date}): we talked about flaky tests."))
+    };
+    let world = World::new(
+        &[("a", text("8 May, 2023")), ("b", text("13 October, 2023"))]
+            .map(|(id, text)| (id, text.replace("id: talk", &format!("id: {id}")))),
+    );
+    let first = |question: &str, without: &[Signal]| {
+        let query = Query { without: without.to_vec(), ..world.query(question) };
+        world.answer(&query).units[0].id.to_string()
+    };
+    assert_eq!(first("What did we say about flaky tests in October 2023?", &[]), "b");
+    assert_eq!(first("What did we say about flaky tests in May 2023?", &[]), "a");
+}
+
+#[test]
+fn tokens_are_compared_in_prose_and_not_in_code() {
+    let prose =
+        "The car would not start this morning, so I took the bus and was late for the stand-up meeting.";
+    let code =
+        "```rust\nfn late(bus: &Bus) -> Option<Car> {\n    bus.cars.get(0).map(|car| car.start())\n}\n```";
+    let world = World::new(&[
+        ("bus", unit("bus", "The bus", "", prose)),
+        ("car", unit("car", "The car", "", code)),
+        (
+            "cat",
+            unit("cat", "The cat", "", "The cat slept on the sofa all day and did not want to be disturbed."),
+        ),
+    ]);
+    let late = |query: &Query| -> std::collections::BTreeMap<String, f64> {
+        let trace = search(world.snapshot.as_ref().unwrap(), query, world.embedder.tokenizer()).unwrap();
+        trace.reranked.iter().map(|scored| (scored.record.unit.to_string(), scored.features.late)).collect()
+    };
+    let question = "Why was she late after her vehicle broke down?";
+    let of_prose = late(&world.query(question));
+    assert!(of_prose["bus"] > 0.02 && of_prose["cat"] == 0.0, "{of_prose:?}");
+    assert_eq!(of_prose["car"], 0.0, "code");
+    for query in [
+        world.query("Why was she late after `start_car` broke down?"),
+        Query { without: vec![Signal::Late], ..world.query(question) },
+        Query { tokens: Vec::new(), ..world.query(question) },
+    ] {
+        assert!(late(&query).values().all(|late| *late == 0.0), "{}", query.text);
+    }
 }

@@ -9,6 +9,9 @@ pub trait TokenModel: CountTokens + Sync {
     /// The ids of one word's tokens.
     fn token_ids(&self, word: &str) -> Arc<[u32]>;
 
+    /// The ids of a text's tokens as the model reads them, without special tokens.
+    fn text_token_ids(&self, text: &str) -> Vec<u32>;
+
     /// The cosine of each of these tokens with each of those, `[these, those]` row by row. `None` if the model's
     /// token table is not known; then only equal tokens are similar.
     fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>>;
@@ -17,6 +20,10 @@ pub trait TokenModel: CountTokens + Sync {
 impl TokenModel for embed::Tokenizer {
     fn token_ids(&self, word: &str) -> Arc<[u32]> {
         Self::token_ids(self, word)
+    }
+
+    fn text_token_ids(&self, text: &str) -> Vec<u32> {
+        Self::text_token_ids(self, text)
     }
 
     fn cosines(&self, these: &[u32], those: &[u32]) -> Option<Vec<f32>> {

@@ -18,6 +18,7 @@ use embed::{Embedder, Tokenizer};
 use fastrand::Rng;
 use index::{ModelLabel, VectorCache, chunk};
 use knowledge::Document;
+use knowledge::Embedding;
 
 use crate::sandbox::Sandbox;
 
@@ -123,10 +124,14 @@ impl Corpus {
         for at in &missing {
             vectors[*at] = embedder.embed_document(&wanted[*at]).ok();
         }
-        let new = missing.iter().filter_map(|&at| Some((wanted[at].as_str(), vectors[at].as_deref()?)));
+        let new = missing.iter().filter_map(|&at| Some((wanted[at].as_str(), vectors[at].as_ref()?)));
         cache.put(&self.label, new);
-        self.vectors =
-            wanted.iter().cloned().zip(vectors).filter_map(|(word, vector)| Some((word, vector?))).collect();
+        self.vectors = wanted
+            .iter()
+            .cloned()
+            .zip(vectors)
+            .filter_map(|(word, found)| Some((word, found?.vector)))
+            .collect();
     }
 
     /// Writes the brain's files, and the vectors of their chunks to the sandbox's cache.
@@ -138,7 +143,7 @@ impl Corpus {
         let written = std::thread::scope(|scope| {
             let work = || -> Result<Written> {
                 let mut written = Written::default();
-                let mut pending: Vec<(String, Vec<f32>)> = Vec::new();
+                let mut pending: Vec<(String, Embedding)> = Vec::new();
                 loop {
                     let nth = next.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                     if nth < self.units {
@@ -146,13 +151,16 @@ impl Corpus {
                         written.bytes += file.text.len() as u64;
                         put_file(&brain, &file)?;
                         pending.extend(self.texts(&file)?.into_iter().map(|text| {
-                            let vector = self.vector(&text);
-                            (text, vector)
+                            let embedding = self.vector(&text).into();
+                            (text, embedding)
                         }));
                     }
                     if pending.len() >= PUT_AT_ONCE || nth >= self.units {
                         written.chunks += pending.len();
-                        cache.put(&self.label, pending.iter().map(|(text, v)| (text.as_str(), v.as_slice())));
+                        cache.put(
+                            &self.label,
+                            pending.iter().map(|(text, embedding)| (text.as_str(), embedding)),
+                        );
                         pending.clear();
                     }
                     if nth >= self.units {
@@ -174,7 +182,7 @@ impl Corpus {
     pub(crate) fn cache_vectors(&self, sandbox: &Sandbox, file: &UnitFile) -> Result<()> {
         let cache = VectorCache::open(&vector_cache_path(sandbox));
         for text in self.texts(file)? {
-            cache.put(&self.label, [(text.as_str(), self.vector(&text).as_slice())]);
+            cache.put(&self.label, [(text.as_str(), &self.vector(&text).into())]);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, ensure};
 use embed::Embedder;
 use fastrand::Rng;
 use index::{Index, PrechunkedUnit, VectorCache, chunk};
+use knowledge::Embedding;
 use knowledge::{Domain, Unit, UnitId, UnitType};
 use serde_json::{Value, json};
 
@@ -90,7 +91,7 @@ pub(crate) fn run(args: &GraphBenchArgs, seed: u64) -> Result<Value> {
     }))
 }
 
-type Set = (String, Vec<String>, Vec<Vec<f32>>, Vec<Vec<f32>>);
+type Set = (String, Vec<String>, Vec<Embedding>, Vec<Vec<f32>>);
 
 fn synthetic(args: &GraphBenchArgs, seed: u64, embedder: &Embedder) -> Result<Set> {
     let corpus = Corpus::new(seed, args.chunks.div_ceil(3), embedder)?;
@@ -101,10 +102,10 @@ fn synthetic(args: &GraphBenchArgs, seed: u64, embedder: &Embedder) -> Result<Se
         nth += 1;
     }
     texts.truncate(args.chunks);
-    let vectors = texts.iter().map(|text| corpus.vector(text)).collect();
+    let vectors = texts.iter().map(|text| corpus.vector(text).into()).collect();
     let mut rng = Rng::with_seed(seed);
     let queries = (0..args.queries)
-        .map(|_| Ok(embedder.embed_query(&corpus.question(&mut rng))?))
+        .map(|_| Ok(embedder.embed_query(&corpus.question(&mut rng))?.vector))
         .collect::<Result<Vec<_>>>()?;
     Ok((format!("{SYNTHETIC} (no --data was given)"), texts, vectors, queries))
 }
@@ -129,7 +130,7 @@ fn from_data_sets(args: &GraphBenchArgs, seed: u64, embedder: &Embedder) -> Resu
     let mut rng = Rng::with_seed(seed);
     ensure!(!questions.is_empty(), "the sets have no questions");
     let queries = (0..args.queries)
-        .map(|_| Ok(embedder.embed_query(&questions[rng.usize(..questions.len())])?))
+        .map(|_| Ok(embedder.embed_query(&questions[rng.usize(..questions.len())])?.vector))
         .collect::<Result<Vec<_>>>()?;
     let what = format!(
         "real text embedded by the real model: windows of {WINDOW} words from {} passages",
@@ -156,7 +157,7 @@ fn windows(items: &[String], count: usize) -> Vec<String> {
     texts
 }
 
-fn embed_all(embedder: &Embedder, cache: &Path, texts: &[String]) -> Result<Vec<Vec<f32>>> {
+fn embed_all(embedder: &Embedder, cache: &Path, texts: &[String]) -> Result<Vec<Embedding>> {
     let cache = VectorCache::open(cache);
     let label =
         index::ModelLabel { name: embedder.model_name().to_owned(), dimensions: embedder.dimensions() };
@@ -175,9 +176,9 @@ fn embed_all(embedder: &Embedder, cache: &Path, texts: &[String]) -> Result<Vec<
     std::thread::scope(|scope| {
         let work = || -> Result<()> {
             while let Some(batch) = batches.get(next.fetch_add(1, Ordering::SeqCst)) {
-                let vectors: Vec<Vec<f32>> =
+                let embeddings: Vec<Embedding> =
                     batch.iter().map(|text| Ok(embedder.embed_document(text)?)).collect::<Result<_>>()?;
-                cache.put(&label, batch.iter().copied().zip(vectors.iter().map(Vec::as_slice)));
+                cache.put(&label, batch.iter().copied().zip(&embeddings));
             }
             Ok(())
         };

@@ -40,11 +40,11 @@ pub(crate) fn run(args: &PartsBenchArgs, seed: u64) -> Result<Value> {
     for _ in 0..args.queries {
         let text = corpus.question(&mut rng);
         let begun = thread_ms()?;
-        let vector = Some(embedder.embed_query(&text)?);
+        let embedding = Some(embedder.embed_query(&text)?);
         let embedded = thread_ms()?;
         add("embed", embedded - begun);
         let pinned = index.pin()?;
-        let query = Query { vector, ..Query::new(text, Timestamp::now()) };
+        let query = Query::new(text, Timestamp::now()).with_embedding(embedding);
         let answer = retrieve::retrieve(&pinned, &query, embedder.tokenizer())?;
         add("retrieve", thread_ms()? - embedded);
         for stage in answer.stages {

@@ -149,7 +149,7 @@ fn change_one_file(
         alone.measure(|| {
             ensure!(!index.is_current(brain, corpus.label())?, "the change was not detected");
             let plan = index.plan(brain, corpus.label(), embedder.tokenizer(), Mode::Changed, &mut |_| ())?;
-            let vectors = plan.texts().iter().map(|text| corpus.vector(text)).collect();
+            let vectors = plan.texts().iter().map(|text| corpus.vector(text).into()).collect();
             plan.publish(vectors)?;
             ensure!(
                 index.pin()?.document_frequency(&format!("zq{edition}x"))? > 0,

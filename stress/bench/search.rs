@@ -138,7 +138,7 @@ fn measure_single(
     for question in questions {
         let answer = single.product.measure(|| ask(&mut server, question))?;
         single.answered += usize::from(answer.contains("domains/") || answer.contains("confidence"));
-        let vector = single.embedding.measure(|| Ok(embedder.embed_query(question)?))?;
+        let vector = single.embedding.measure(|| Ok(embedder.embed_query(question)?.vector))?;
         single.words.measure(|| baseline.words(question))?;
         single.scan.measure(|| Ok(baseline.scan(&vector)))?;
     }

@@ -80,7 +80,7 @@ fn write_units(sandbox: &Sandbox, units: usize) -> Result<()> {
     let vector = |number: usize| {
         let mut vector = vec![0.1; DIMENSIONS];
         vector[number % DIMENSIONS] = 1.0;
-        vector
+        vector.into()
     };
     let vectors = (0..plan.texts().len()).map(vector).collect();
     plan.publish(vectors)?;

@@ -116,8 +116,8 @@ impl<'e> World<'e> {
     }
 
     fn query(&self, question: &str) -> Result<Query> {
-        let vector = Some(self.embedder.embed_query(question)?);
-        Ok(Query { vector, ..Query::new(question, NOW.parse()?) })
+        let embedding = self.embedder.embed_query(question)?;
+        Ok(Query::new(question, NOW.parse()?).with_embedding(Some(embedding)))
     }
 
     /// The answer with the default limits, and all candidate units in their final order.

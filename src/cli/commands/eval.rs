@@ -14,7 +14,7 @@ use embed::Embedder;
 use index::Snapshot;
 use jiff::Timestamp;
 use retrieve::metrics::{METRICS, RankingMetrics, recall};
-use retrieve::{Query, Trace};
+use retrieve::{Query, Signal, Trace};
 use serde_json::{Map, Value, json};
 
 use self::question_set::{Question, QuestionSet};
@@ -73,9 +73,36 @@ pub(crate) struct EvalArgs {
     /// Also ask the questions of this set, which have no answer here; may be given several times
     #[arg(long, value_name = "DIR")]
     unrelated: Vec<PathBuf>,
+    /// Leave these parts out of the final order
+    #[arg(long, value_enum, value_name = "SIGNAL", value_delimiter = ',')]
+    without: Vec<LeftOut>,
+    /// Ask without the questions' scopes: all items are one corpus
+    #[arg(long)]
+    pooled: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+/// What `--without` names.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LeftOut {
+    /// Dates in questions and passages
+    Dates,
+    /// The comparison token by token
+    Late,
+    /// The scores of the passages around
+    Context,
+}
+
+impl LeftOut {
+    fn signal(self) -> Signal {
+        match self {
+            Self::Dates => Signal::Dates,
+            Self::Late => Signal::Late,
+            Self::Context => Signal::Context,
+        }
+    }
 }
 
 impl EvalArgs {
@@ -92,17 +119,18 @@ impl EvalArgs {
         let mut per_query = self.per_query.as_ref().map(create).transpose()?;
         let settings = crate::settings::embedding(&config);
         let embedder = Embedder::load(&settings).map_err(embedding_failed)?;
+        let without: Vec<Signal> = self.without.iter().map(|signal| signal.signal()).collect();
         let mut reports = Vec::with_capacity(sets.len());
         for (name, set) in sets {
             let folder = tempfile::tempdir()?;
             let index = SetIndex::build(&set, &embedder, folder.path())?;
             let started = Instant::now();
-            let results = ask_all(&name, &set, &embedder, &index, per_query.as_mut())?;
+            let results = ask_all(&name, &set, &embedder, &index, &without, self.pooled, per_query.as_mut())?;
             let seconds_asking = started.elapsed().as_secs_f64();
             let unrelated = unrelated
                 .iter()
                 .map(|(name, other)| {
-                    let unanswered = count_unanswered(other, &embedder, &index)?;
+                    let unanswered = count_unanswered(other, &embedder, &index, &without)?;
                     Ok(UnrelatedReport { name: name.clone(), questions: other.questions.len(), unanswered })
                 })
                 .collect::<Result<Vec<_>, CliError>>()?;
@@ -147,17 +175,20 @@ fn ask_all(
     set: &QuestionSet,
     embedder: &Embedder,
     index: &SetIndex,
+    without: &[Signal],
+    pooled: bool,
     mut per_query: Option<&mut BufWriter<File>>,
 ) -> Result<SetResults, CliError> {
     let mut results = SetResults::default();
     let bar = output::progress_bar("asking", set.questions.len());
     let mut snapshot = index.snapshot()?;
     for question in set.questions.iter().take(WARM_UP_QUESTIONS) {
-        search(&snapshot, embedder, &question.text)?;
+        search(&snapshot, embedder, &question.text, without)?;
     }
     for question in &set.questions {
-        snapshot.restrict(question.scope.as_ref().map(|scope| index.filter(scope)));
-        let (vector_micros, trace) = search(&snapshot, embedder, &question.text)?;
+        let scope = question.scope.as_ref().filter(|_| !pooled);
+        snapshot.restrict(scope.map(|scope| index.filter(scope)));
+        let (vector_micros, trace) = search(&snapshot, embedder, &question.text, without)?;
         let rankings = Stage::ALL.map(|stage| index.ranked_items(stage.chunks(&trace)));
         let candidates = index.ranked_items(trace.expanded.iter().map(|hit| hit.chunk));
         let metrics = rankings.each_ref().map(|items| RankingMetrics::measure(items, &question.relevant));
@@ -179,12 +210,17 @@ fn ask_all(
 }
 
 /// Asks the questions of another set, and counts those that get no answer.
-fn count_unanswered(other: &QuestionSet, embedder: &Embedder, index: &SetIndex) -> Result<usize, CliError> {
+fn count_unanswered(
+    other: &QuestionSet,
+    embedder: &Embedder,
+    index: &SetIndex,
+    without: &[Signal],
+) -> Result<usize, CliError> {
     let snapshot = index.snapshot()?;
     let mut unanswered = 0;
     let bar = output::progress_bar("asking unrelated questions", other.questions.len());
     for question in &other.questions {
-        let (_, trace) = search(&snapshot, embedder, &question.text)?;
+        let (_, trace) = search(&snapshot, embedder, &question.text, without)?;
         unanswered += usize::from(!is_answered(&trace));
         bar.inc(1);
     }
@@ -198,11 +234,17 @@ fn is_answered(trace: &Trace) -> bool {
 }
 
 /// The time that the question's vector took, in microseconds, and the trace of the search.
-fn search(snapshot: &Snapshot, embedder: &Embedder, text: &str) -> Result<(u64, Trace), CliError> {
+fn search(
+    snapshot: &Snapshot,
+    embedder: &Embedder,
+    text: &str,
+    without: &[Signal],
+) -> Result<(u64, Trace), CliError> {
     let started = Instant::now();
-    let vector = embedder.embed_query(text).ok();
+    let embedding = embedder.embed_query(text).ok();
     let micros = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let query = Query { vector, ..Query::new(text, Timestamp::UNIX_EPOCH) };
+    let query = Query { without: without.to_vec(), ..Query::new(text, Timestamp::UNIX_EPOCH) };
+    let query = query.with_embedding(embedding);
     let trace = retrieve::search(snapshot, &query, embedder.tokenizer())
         .map_err(|error| CliError::new(format!("the search failed: {error}")))?;
     Ok((micros, trace))

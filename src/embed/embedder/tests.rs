@@ -18,7 +18,7 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
 #[test]
 fn the_built_in_model_gives_the_known_vector() {
     let embedder = embedder();
-    let vector = embedder.embed_query("how do I close a pooled goroutine connection").unwrap();
+    let vector = embedder.embed_query("how do I close a pooled goroutine connection").unwrap().vector;
     // Computed once, by ONNX Runtime 1.31.
     let known = [0.022_325, 0.023_354, -0.063_597, -0.017_413, -0.047_401, 0.022_299];
     assert_eq!(
@@ -33,7 +33,7 @@ fn the_built_in_model_gives_the_known_vector() {
 #[test]
 fn paraphrases_are_nearer_than_other_subjects() {
     let embedder = embedder();
-    let embed = |text| embedder.embed_document(text).unwrap();
+    let embed = |text| embedder.embed_document(text).unwrap().vector;
     for (this, same, other) in [
         ("Limit the number of workers", "Bound how many threads run at once", "The cat sleeps on the sofa"),
         ("the database is locked", "SQLite answers SQLITE_BUSY", "We chose blue for the button"),
@@ -49,10 +49,10 @@ fn paraphrases_are_nearer_than_other_subjects() {
 #[test]
 fn a_vector_depends_only_on_its_text() {
     let embedder = embedder();
-    let first = embedder.embed_document("use fsync before rename").unwrap();
-    embedder.embed_document(&"quite another and a much longer text ".repeat(60)).unwrap();
-    assert_eq!(first, embedder.embed_query("use fsync before rename").unwrap());
-    assert_eq!(first, self::embedder().embed_document("use fsync before rename").unwrap());
+    let first = embedder.embed_document("use fsync before rename").unwrap().vector;
+    embedder.embed_document(&"quite another and a much longer text ".repeat(60)).unwrap().vector;
+    assert_eq!(first, embedder.embed_query("use fsync before rename").unwrap().vector);
+    assert_eq!(first, self::embedder().embed_document("use fsync before rename").unwrap().vector);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn hostile_texts_give_a_vector_or_an_error() {
         &"x".repeat(1 << 20),
     ];
     for text in texts.into_iter().chain([long.as_str(), spaces.as_str()]) {
-        let vector = embedder.embed_document(text).unwrap();
+        let vector = embedder.embed_document(text).unwrap().vector;
         assert!((cosine(&vector, &vector) - 1.0).abs() < 1e-5, "{:?}", &text[..text.floor_char_boundary(20)]);
     }
 }
@@ -84,10 +84,10 @@ fn hostile_texts_give_a_vector_or_an_error() {
 fn text_beyond_the_token_limit_changes_nothing() {
     let embedder = embedder();
     let fits = "pool ".repeat(254);
-    let vector = embedder.embed_document(&fits).unwrap();
-    assert_eq!(vector, embedder.embed_document(&format!("{fits} elephants")).unwrap());
+    let vector = embedder.embed_document(&fits).unwrap().vector;
+    assert_eq!(vector, embedder.embed_document(&format!("{fits} elephants")).unwrap().vector);
     let shorter = format!("{} elephants", "pool ".repeat(253));
-    assert_ne!(vector, embedder.embed_document(&shorter).unwrap());
+    assert_ne!(vector, embedder.embed_document(&shorter).unwrap().vector);
 }
 
 #[test]
@@ -127,14 +127,14 @@ fn synonyms_are_similar_by_the_token_table() {
 #[test]
 fn threads_embed_at_once_and_get_the_same_vectors() {
     let embedder = embedder();
-    let expected = embedder.embed_query("two at once").unwrap();
+    let expected = embedder.embed_query("two at once").unwrap().vector;
     let barrier = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 barrier.wait();
                 for _ in 0..3 {
-                    assert_eq!(embedder.embed_document("two at once").unwrap(), expected);
+                    assert_eq!(embedder.embed_document("two at once").unwrap().vector, expected);
                 }
             });
         }

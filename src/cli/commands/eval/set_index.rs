@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use embed::{Embedder, Tokenizer};
 use index::{ChunkRow, Filter, Index, ModelLabel, PrechunkedUnit, Snapshot, VectorCache, chunk};
-use knowledge::{Domain, Unit, UnitId, UnitType, unit};
+use knowledge::{Domain, Embedding, Unit, UnitId, UnitType, unit};
 use rayon::prelude::*;
 
 use super::question_set::QuestionSet;
@@ -139,7 +139,7 @@ fn embed_texts(
     texts: &[String],
     label: &ModelLabel,
     embedder: &Embedder,
-) -> Result<(Vec<Vec<f32>>, usize), CliError> {
+) -> Result<(Vec<Embedding>, usize), CliError> {
     let cache = VectorCache::open(&brain::paths::vector_cache());
     let mut vectors = cache.get(label, texts);
     let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
@@ -149,7 +149,7 @@ fn embed_texts(
         for (&at, vector) in batch.iter().zip(computed) {
             vectors[at] = Some(vector.map_err(embedding_failed)?);
         }
-        let entries = batch.iter().filter_map(|&at| Some((texts[at].as_str(), vectors[at].as_deref()?)));
+        let entries = batch.iter().filter_map(|&at| Some((texts[at].as_str(), vectors[at].as_ref()?)));
         cache.put(label, entries);
         bar.inc(batch.len() as u64);
     }

@@ -42,12 +42,12 @@ fn the_users_own_model_gives_the_same_vectors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let built_in = embedder().embed_query("the same model as a file").unwrap();
+    let built_in = embedder().embed_query("the same model as a file").unwrap().vector;
     let mean = Embedder::load(&settings(own_model(folder.path(), Pooling::Mean))).unwrap();
     assert_eq!(mean.dimensions(), 384);
-    assert!(cosine(&mean.embed_query("the same model as a file").unwrap(), &built_in) > 0.999_99);
+    assert!(cosine(&mean.embed_query("the same model as a file").unwrap().vector, &built_in) > 0.999_99);
     let first = Embedder::load(&settings(own_model(folder.path(), Pooling::Cls))).unwrap();
-    assert!(cosine(&first.embed_query("the same model as a file").unwrap(), &built_in) < 0.99);
+    assert!(cosine(&first.embed_query("the same model as a file").unwrap().vector, &built_in) < 0.99);
     assert_ne!(mean.model_name(), first.model_name(), "vectors that cannot be compared have the same name");
 }
 
@@ -66,8 +66,11 @@ fn prefixes_and_limits_of_the_users_model_are_applied() {
     assert_ne!(names[0], names[1]);
     let (plain, prefixed) =
         (Embedder::load(&settings(plain)).unwrap(), Embedder::load(&settings(prefixed)).unwrap());
-    assert_eq!(prefixed.embed_query("text").unwrap(), plain.embed_query("query: text").unwrap());
-    assert_eq!(prefixed.embed_document("text").unwrap(), plain.embed_document("text").unwrap());
+    assert_eq!(
+        prefixed.embed_query("text").unwrap().vector,
+        plain.embed_query("query: text").unwrap().vector
+    );
+    assert_eq!(prefixed.embed_document("text").unwrap().vector, plain.embed_document("text").unwrap().vector);
     assert_eq!(prefixed.tokenizer().model_input("", &"word ".repeat(99)).unwrap().len(), 16);
     assert!(matches!(prefixed.embed_query(" "), Err(Error::Empty)));
 }
