@@ -430,7 +430,7 @@ impl Archiving {
                 self.embedding.ask(BATCH_DEADLINE, request).await.map_err(|error| error.to_string())?;
             let vectors = vectors.map_err(|failure| failure.message)?;
             let vectors: Vec<(i64, Vec<f32>)> =
-                batch.iter().map(|message| message.message).zip(vectors).collect();
+                batch.iter().zip(vectors).map(|(message, found)| (message.message, found.vector)).collect();
             let (archive, model) = (archive.clone(), model.clone());
             run_blocking(move || archive.store_vectors(&model, &vectors))
                 .await

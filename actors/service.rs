@@ -265,8 +265,8 @@ impl Service {
         }
         let name = model.clone();
         let request = |reply| StageMessage::Request(EmbeddingRequest::Query { text, model: name, reply });
-        let vector = self.embedding.ask(deadline, request).await.ok()?.ok()?;
-        Some((model, vector))
+        let found = self.embedding.ask(deadline, request).await.ok()?.ok()?;
+        Some((model, found.vector))
     }
 
     /// How many tokens a text has for the embedding model; about so many for a language model.

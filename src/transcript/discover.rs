@@ -8,13 +8,15 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use crate::{json_scan, line};
+use crate::json_scan;
 
 /// The most transcripts that [`discover`] lists. Far above what a client keeps; a folder with more is a
 /// mistake, and its first ones are as good as any.
 pub const FOUND_MAX: usize = 100_000;
 /// How much [`read_head`] reads. A session's folder is named within its first kilobytes.
 const HEAD_BYTES_MAX: u64 = 4 << 20;
+/// The types of the lines that a conversation is read from.
+const CONVERSATION_KINDS: [&str; 3] = ["user", "assistant", "attachment"];
 
 /// Path, size and time of a transcript at one moment. Two equal stamps mean the same lines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -172,7 +174,7 @@ pub fn has_only_bookkeeping_after(path: &Path, bytes: u64) -> io::Result<bool> {
     for line in lines {
         let line = line?;
         let kind = json_scan::value_of(&line, "type").and_then(json_scan::text);
-        if kind.is_none_or(|kind| line::CONVERSATION_KINDS.contains(&kind.as_str())) {
+        if kind.is_none_or(|kind| CONVERSATION_KINDS.contains(&kind.as_str())) {
             return Ok(false);
         }
     }

@@ -117,9 +117,6 @@ struct Block<'a> {
     is_error: Option<&'a RawValue>,
 }
 
-/// The types of the lines that a conversation is read from.
-pub(crate) const CONVERSATION_KINDS: [&str; 3] = ["user", "assistant", "attachment"];
-
 impl LineReader {
     /// Classifies a line and adds its events to the conversation.
     pub(crate) fn take(
