@@ -143,17 +143,17 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
 
 fn archive_code_and_hint(error: &archive::Error) -> (u8, Option<String>) {
     use archive::Error as E;
-    let path = crate::archive::archive_path();
     let (code, hint) = match error {
         E::Newer { .. } => (FAILED, "update nugget: a newer version has used this archive".to_owned()),
         E::Busy | E::Pool(_) => (FAILED, "try again in a moment".to_owned()),
         E::DiskFull => (FAILED, "free some space; what is archived is safe".to_owned()),
         E::Damaged(_) | E::Text { .. } => {
-            let path = path.display();
-            (FAILED, format!("move {path} away: what is still on disk is archived again"))
+            let hint =
+                "move archive.db in nugget's state folder away: what is still on disk is archived again";
+            (FAILED, hint.to_owned())
         }
         E::Open { .. } | E::File { .. } => {
-            (FAILED, format!("make {} and its folder yours, readable and writable", path.display()))
+            (FAILED, "make that file and its folder yours, readable and writable".to_owned())
         }
         E::Sqlite(_) => (FAILED, "`nugget doctor -v` checks the archive".to_owned()),
         E::UnknownSession { .. } => (MISSING, "`nugget sessions` lists them".to_owned()),

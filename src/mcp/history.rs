@@ -10,7 +10,7 @@ use knowledge::text::one_line;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-use crate::{budget_tokens, kind};
+use crate::argument::{budget_tokens, kind};
 
 pub(crate) const NAME: &str = "search_sessions";
 

@@ -12,6 +12,7 @@
 #![warn(missing_docs)]
 #![warn(clippy::missing_errors_doc)]
 
+mod argument;
 mod history;
 mod message;
 mod stdio;
@@ -40,6 +41,7 @@ use serde_json::{Value, json};
 use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
+use crate::argument::{budget_tokens, kind};
 use crate::stdio::Stdio;
 
 /// What the language model reads about the server; the client cuts it at 4,096 characters.
@@ -73,8 +75,6 @@ const ENSURE_WORKER_EVERY: Duration = Duration::from_secs(45);
 /// The longest task description that is used, in characters.
 const TASK_CHARS_MAX: usize = 20_000;
 const FILES_MAX: usize = 64;
-/// The budgets that a call may ask for. The client cuts a result at 25,000 tokens as its own model counts them.
-const BUDGET_TOKENS: std::ops::RangeInclusive<u64> = 100..=16_000;
 
 /// Limits of an answer, and what the server does besides.
 #[derive(Clone)]
@@ -279,29 +279,6 @@ impl Task {
             budget_tokens: budget_tokens.transpose()?,
             depth: depth.transpose()?.unwrap_or_default(),
         })
-    }
-}
-
-/// Reads the argument `budget_tokens`.
-fn budget_tokens(value: &Value) -> Result<usize, String> {
-    // A model may write 800 or 800.0.
-    let number =
-        value.as_u64().or_else(|| value.as_f64().filter(|x| *x >= 0.0 && x.fract() == 0.0).map(|x| x as u64));
-    let number =
-        number.ok_or_else(|| format!("`budget_tokens` must be a whole number, not {}", kind(value)))?;
-    Ok(number.clamp(*BUDGET_TOKENS.start(), *BUDGET_TOKENS.end()) as usize)
-}
-
-/// The kind of a JSON value, for an error message.
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) if value.is_u64() => "a number",
-        Value::Number(_) => "a number below zero or with a fraction",
-        Value::String(_) => "a string",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
     }
 }
 

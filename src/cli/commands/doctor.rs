@@ -3,7 +3,6 @@
 //! The checks change nothing, except that sessions in the spool are queued. A problem becomes a line of the report; none
 //! ends the command.
 
-use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,9 +14,9 @@ use github::{FoundToken, GitHub, Host, Slug};
 use jiff::Timestamp;
 use knowledge::CountTokens as _;
 use queue::{FileLocks, Queue, Spool, State};
-use serde::Serialize;
 use serde_json::{Value, json};
 
+use self::check::{Check, Level};
 use crate::client_settings::{ClientSettings, read_settings};
 use crate::context::{Context, open_brain};
 use crate::error::{CliError, FAILED};
@@ -30,6 +29,7 @@ use crate::subprocess::version_of;
 use crate::{async_runtime, extractor, plugin, remote, settings};
 
 mod archive;
+mod check;
 mod model_server;
 
 /// How long each network check, and each program, may take. They run in parallel.
@@ -83,56 +83,6 @@ impl DoctorArgs {
             output::print(&render(&checks))?;
         }
         Ok(if worst == Level::Failure { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Level {
-    Ok,
-    Warning,
-    Failure,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, Serialize)]
-struct Check {
-    name: &'static str,
-    level: Level,
-    #[serde(rename = "told")]
-    message: String,
-    /// What a person can do about it.
-    #[serde(rename = "mend")]
-    fix: Option<String>,
-}
-
-impl Check {
-    fn new(name: &'static str, level: Level, message: impl Into<String>) -> Self {
-        // Paths and texts from elsewhere are part of messages.
-        let message = knowledge::text::one_line(&transcript::redact::redact(&message.into()), 400);
-        Self { name, level, message, fix: None }
-    }
-
-    fn ok(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Level::Ok, message)
-    }
-
-    fn warning(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Level::Warning, message)
-    }
-
-    fn failure(name: &'static str, message: impl Into<String>) -> Self {
-        Self::new(name, Level::Failure, message)
-    }
-
-    fn fix(self, fix: impl Into<String>) -> Self {
-        Self { fix: Some(fix.into()), ..self }
-    }
-
-    /// An error and its sources, with the error's hint.
-    fn error(name: &'static str, level: Level, error: &(dyn Error + 'static), hint: Option<&str>) -> Self {
-        let fix = hint.map(str::to_owned);
-        Self { fix, ..Self::new(name, level, knowledge::text::error_chain(error)) }
     }
 }
 

@@ -7,7 +7,7 @@ use actors::archiving::{Pending, find_pending};
 use brain::Config;
 use jiff::{SignedDuration, Timestamp};
 
-use super::Check;
+use super::check::Check;
 use crate::archive::{archive_path, is_enabled, open_archive, sync_settings};
 use crate::client_settings::ClientSettings;
 use crate::error::CliError;
