@@ -419,7 +419,8 @@ mod tests {
                 let kind_of = UnitType::from(case["type"].as_str().unwrap());
                 let candidate = Candidate { kind: kind_of, body: text(1), ..candidate(&text(0)) };
                 let vector = embed(&crate::pipeline::text_to_compare(&candidate));
-                let near = crate::comparison::neighbors_in_brain(&snapshot, &candidate, &vector.vector).unwrap();
+                let near =
+                    crate::comparison::neighbors_in_brain(&snapshot, &candidate, &vector.vector).unwrap();
                 let verdict = classify(&candidate, &near);
                 let is_right = |id: &UnitId| id.as_str() == case["unit"].as_str().unwrap();
                 let outcome = match &verdict {

@@ -161,7 +161,7 @@ fn question_vector(config: &Config, archive: &Archive, text: &str) -> Option<(St
         return None;
     }
     match Embedder::load(&settings).and_then(|embedder| embedder.embed_query(text)) {
-        Ok(vector) => Some((model, vector)),
+        Ok(found) => Some((model, found.vector)),
         Err(error) => {
             let error = knowledge::text::error_chain(&error);
             output::note(&format!("warning: searched by words alone ({})", safe(&error)));
