@@ -463,9 +463,7 @@ fn store_events(
                 event = receiver.recv().ok();
             }
         }
-        failpoint::here!("archive-before-commit");
         transaction.commit()?;
-        failpoint::here!("archive-after-commit");
         summary.messages += stored.messages;
         summary.tool_uses += stored.tool_uses;
         for (session, is_new) in stored.sessions {

@@ -23,12 +23,14 @@ pub(crate) fn is_enabled(config: &Config) -> bool {
     config.string("archive.enabled") == "on"
 }
 
-/// The transcripts of each client.
-pub(crate) fn sources(config: &Config) -> Vec<Arc<dyn TranscriptSource + Send + Sync>> {
-    vec![
-        Arc::new(ClaudeCode::new(settings::sweep(config).folders)),
-        Arc::new(Codex::new(Codex::client_folder().into_iter().collect())),
-    ]
+/// The transcripts that are archived without a command.
+fn sources(config: &Config) -> Vec<Arc<dyn TranscriptSource + Send + Sync>> {
+    vec![Arc::new(ClaudeCode::new(settings::sweep(config).folders))]
+}
+
+/// The transcripts that only a command archives: nugget is not installed in their client.
+pub(crate) fn other_source() -> Codex {
+    Codex::new(Codex::client_folder().into_iter().collect())
 }
 
 /// What is archived, and where, whether or not sessions are archived. [`Settings::sync_settings`] gives those of a sync

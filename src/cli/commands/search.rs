@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use ::archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
 use actors::{Roles, Service};
-use archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
 use brain::Config;
 use embed::{Embedder, ModelChoice};
 use jiff::Timestamp;
@@ -11,11 +11,12 @@ use retrieve::{FoundUnit, Query};
 use serde_json::json;
 
 use super::sessions::{FilterArgs, render};
+use crate::archive::open_archive;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::index_update::update_before_question;
 use crate::output::{self, safe};
-use crate::{archive as archives, async_runtime, pager, settings};
+use crate::{async_runtime, pager, settings};
 
 const AFTER: &str = "\
 Searches the archive of sessions: what you typed and what the model answered,
@@ -90,12 +91,12 @@ impl SearchArgs {
         });
         filter.session.clone_from(&self.session);
         let text = knowledge::text::strip_hidden(&self.query.join(" ")).trim().to_owned();
-        if text.is_empty() && filter == archive::Filter::default() {
+        if text.is_empty() && filter == ::archive::Filter::default() {
             return Err(CliError::new("there is nothing to search for")
                 .code(USAGE)
                 .hint("nugget search \"exponential backoff\""));
         }
-        let archive = archives::open_archive()?;
+        let archive = open_archive()?;
         let mut results = SearchResults::default();
         if let Some(archive) = &archive {
             let vector =

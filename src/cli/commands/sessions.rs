@@ -9,8 +9,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::archive::{Archive, Filter, Project, Session, SyncSummary, TranscriptSource};
 use actors::archiving::QueuedSessions;
-use archive::{Archive, Filter, Project, Session, SyncSummary, TranscriptSource};
 use brain::Config;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -19,10 +19,11 @@ use serde_json::json;
 
 use self::render::{Format, Shown};
 use super::sync::parse_moment;
+use crate::archive::{archive_path, open_archive, other_source, sync_settings};
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output::{self, counted, thousands};
-use crate::{archive as archives, lookup, pager};
+use crate::{lookup, pager};
 
 const AFTER: &str = "\
 Claude Code deletes transcripts after 30 days; the archive keeps what was said
@@ -304,7 +305,7 @@ impl SessionsArgs {
 
 /// The archive, or what to say if there is none yet.
 fn open() -> Result<Archive, CliError> {
-    let archive = archives::open_archive()?;
+    let archive = open_archive()?;
     archive.ok_or_else(|| CliError::new("no session is archived yet").hint("nugget sessions sync"))
 }
 
@@ -312,7 +313,7 @@ fn open() -> Result<Archive, CliError> {
 fn find(archive: &Archive, given: &str) -> Result<Session, CliError> {
     let given = given.trim().trim_end_matches('…');
     match archive.session(given) {
-        Err(error @ archive::Error::UnknownSession { .. }) => {
+        Err(error @ ::archive::Error::UnknownSession { .. }) => {
             let newest = archive.sessions(&Filter::default(), true, 200)?;
             let near = lookup::nearest(newest.iter().map(|session| session.id.as_str()), given);
             let hint = match near.as_slice() {
@@ -329,7 +330,7 @@ impl ListArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let now = Timestamp::now();
         let filter = self.filter.filter(now)?;
-        let Some(archive) = archives::open_archive()? else {
+        let Some(archive) = open_archive()? else {
             if self.json {
                 return output::print_json(&json!({ "sessions": [] }));
             }
@@ -557,7 +558,7 @@ impl ExportArgs {
 impl SyncArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
-        let archive = Archive::open(&archives::archive_path())?;
+        let archive = Archive::open(&archive_path())?;
         let summary = sync(&config, &archive, self.source.as_deref(), self.again)?;
         if self.json {
             return output::print_json(&summary);
@@ -573,8 +574,10 @@ fn sync(
     source: Option<&str>,
     again: bool,
 ) -> Result<SyncSummary, CliError> {
-    let settings = archives::sync_settings(config);
-    let sources = settings.sources();
+    let settings = sync_settings(config);
+    let codex = other_source();
+    let mut sources = settings.sources();
+    sources.push(&codex);
     let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
     let is_chosen = |known: &&dyn TranscriptSource| source.is_none_or(|source| source == known.name());
     let chosen: Vec<&dyn TranscriptSource> = sources.iter().copied().filter(is_chosen).collect();
@@ -590,7 +593,7 @@ fn sync(
     let mut settings = settings.sync_settings(&is_declined);
     settings.again = again;
     settings.patience = PATIENCE;
-    let progress = |progress: &archive::Progress| {
+    let progress = |progress: &::archive::Progress| {
         bar.set_length(progress.bytes_total / 1_000_000);
         bar.set_position(progress.bytes / 1_000_000);
     };

@@ -1,6 +1,6 @@
 //! A session as a person reads it: a row of a list, a conversation as text, markdown or a page.
 
-use archive::{MessageKind, Session, ShownMessage, ShownTool};
+use ::archive::{MessageKind, Session, ShownMessage, ShownTool};
 use jiff::Timestamp;
 use queue::{Capture, State};
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use archive::{ProjectContext, Stats};
+use ::archive::{ProjectContext, Stats};
 use jiff::Timestamp;
 use queue::Capture;
 
