@@ -385,7 +385,10 @@ fn measure(sessions: usize, seed: u64) -> Result<Value> {
     let settings =
         SyncSettings { only: Some(vec![fs::canonicalize(&one)?]), ..SyncSettings::new(state.join("own")) };
     let source = ClaudeCode::new(vec![client.clone()]);
-    let appended_ms = timed(&mut || Ok(drop(archive.sync(&[&source], &settings)?)))?;
+    let appended_ms = timed(&mut || {
+        archive.sync(&[&source], &settings)?;
+        Ok(())
+    })?;
     // Questions of two to five words of one answer.
     let newest = SearchQuery { limit: QUERIES * 4, ..SearchQuery::default() };
     let markers = Markers { before: "[", after: "]" };
@@ -398,7 +401,10 @@ fn measure(sessions: usize, seed: u64) -> Result<Value> {
         let count = rng.usize(2..6).min(words.len());
         let query =
             SearchQuery { text: words[..count].join(" "), limit: 10, context: 1, ..SearchQuery::default() };
-        times.push(timed(&mut || Ok(drop(archive.search(&query, markers)?)))?);
+        times.push(timed(&mut || {
+            archive.search(&query, markers)?;
+            Ok(())
+        })?);
     }
     times.sort_by(f64::total_cmp);
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];

@@ -45,6 +45,7 @@ fn json_files() -> Vec<JsonFile> {
 }
 
 /// A random choice that is printed, so that it can be repeated.
+#[expect(clippy::print_stdout, reason = "a test prints its seed")]
 fn seeded() -> fastrand::Rng {
     let seed = std::env::var("NUGGET_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..1_000_000));

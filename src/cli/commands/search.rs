@@ -13,7 +13,7 @@ use serde_json::json;
 use super::sessions::{FilterArgs, render};
 use crate::archive::open_archive;
 use crate::context::Context;
-use crate::error::{CliError, USAGE};
+use crate::error::{CliError, MISSING, USAGE};
 use crate::index_update::update_before_question;
 use crate::output::{self, safe};
 use crate::{async_runtime, pager, settings};
@@ -178,7 +178,13 @@ fn search_units(
     text: &str,
     limit: usize,
 ) -> Result<Vec<FoundUnit>, CliError> {
-    let brain = context.brain(config)?;
+    let brain = match context.brain(config) {
+        Err(error) if error.code == MISSING => {
+            output::note(&format!("note: only sessions were searched: {}", error.line()));
+            return Ok(Vec::new());
+        }
+        brain => brain?,
+    };
     let mut setup = context.setup(config, &brain)?;
     setup.reranker = None;
     let query = Query { limit, ..Query::new(text.to_owned(), Timestamp::now()) };

@@ -5,7 +5,7 @@ mod report;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -360,10 +360,14 @@ impl ListArgs {
                 false => "no session matches\n",
             });
         }
-        let rows = sessions.iter().map(|session| render::row(session, captures.get(&session.id), now));
-        let head =
-            ["SESSION", "AGO", "PROJECT", "BRANCH", "MSGS", "TOKENS", "COST", "CAPTURE", "FIRST PROMPT"];
-        let mut text = output::table(&head, rows);
+        let rows = sessions.iter().map(|session| (session, captures.get(&session.id)));
+        let mut text = match io::stdout().is_terminal() {
+            true => rows.map(|(session, capture)| render::entry(session, capture, now)).collect(),
+            false => {
+                let rows = rows.map(|(session, capture)| render::row(session, capture, now));
+                output::table(&render::ROW_HEAD, rows)
+            }
+        };
         if sessions.len() == self.limit {
             text.push_str(&format!(
                 "\nthe newest {}; --limit lists more\n",

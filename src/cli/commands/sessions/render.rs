@@ -10,6 +10,8 @@ use crate::output::{self, counted, safe, thousands};
 const TOOL_CHARS_MAX: usize = 2_000;
 /// How many characters of a call are shown on its line.
 const CALL_CHARS_MAX: usize = 100;
+/// How many cells of a branch's name are shown.
+const BRANCH_CELLS_MAX: usize = 24;
 /// How many characters of a first prompt are shown.
 const SUBJECT_CHARS_MAX: usize = 120;
 
@@ -107,16 +109,45 @@ pub(crate) fn short_count(count: u64) -> String {
     }
 }
 
+/// A session in two lines.
+pub(crate) fn entry(session: &Session, capture: Option<&Capture>, now: Timestamp) -> String {
+    let bold = anstyle::Style::new().bold();
+    let dim = anstyle::Style::new().dimmed();
+    let mut facts = vec![project(session)];
+    facts.extend(session.branch.as_deref().map(|branch| output::fit(&safe(branch), BRANCH_CELLS_MAX)));
+    facts.push(format!("{} messages", thousands(session.prompts + session.answers)));
+    facts.push(format!("{} tools", short_count(session.tool_uses)));
+    facts.push(format!("{} tokens", short_count(tokens(session))));
+    facts.extend(Some(dollars(session.cost_microdollars)).filter(|cost| !cost.is_empty()));
+    facts.extend(capture.map(outcome));
+    let width = output::terminal_width();
+    let id = short_id(session);
+    let line = format!("{} ago · {}", ago(session.ended, now), facts.join(" · "));
+    format!(
+        "{bold}{id}{bold:#}  {dim}{}{dim:#}\n  {}\n",
+        output::fit(&line, width.saturating_sub(output::width(&id) + 2)),
+        output::fit(&subject(session), width.saturating_sub(2))
+    )
+}
+
+pub(crate) const ROW_HEAD: [&str; 10] =
+    ["SESSION", "AGO", "PROJECT", "BRANCH", "MESSAGES", "TOOLS", "TOKENS", "COST", "CAPTURE", "FIRST PROMPT"];
+
+fn tokens(session: &Session) -> u64 {
+    let tokens = &session.tokens;
+    tokens.input + tokens.output + tokens.cache_read + tokens.cache_write
+}
+
+/// A session in one line, for a pipe.
 pub(crate) fn row(session: &Session, capture: Option<&Capture>, now: Timestamp) -> Vec<String> {
-    let tokens =
-        session.tokens.input + session.tokens.output + session.tokens.cache_read + session.tokens.cache_write;
     vec![
         short_id(session),
         ago(session.ended, now),
         project(session),
         session.branch.as_deref().map(safe).unwrap_or_default(),
         thousands(session.prompts + session.answers),
-        short_count(tokens),
+        thousands(session.tool_uses),
+        short_count(tokens(session)),
         dollars(session.cost_microdollars),
         capture.map(outcome).unwrap_or_default(),
         subject(session),
