@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use knowledge::text::one_line;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use transcript::raw_json::{Block, blocks, flag, string};
 use transcript::{FileStamp, Ignore, clean, clean_and_cut, is_own_call, json_scan, typed_text};
 
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
@@ -17,14 +18,14 @@ use crate::source::{LineRead, LineReader, ReaderContext, TranscriptHead, Transcr
 /// Far above any answer; what is longer was not typed or written by a model.
 const TEXT_BYTES_MAX: usize = 512 << 10;
 /// Files that a model writes are part of the input of a tool.
-const INPUT_BYTES_MAX: usize = 32 << 10;
-const INJECTED_BYTES_MAX: usize = 16 << 10;
-const TOOL_WORDS_CHARS_MAX: usize = 300;
+pub(crate) const INPUT_BYTES_MAX: usize = 32 << 10;
+pub(crate) const INJECTED_BYTES_MAX: usize = 16 << 10;
+pub(crate) const TOOL_WORDS_CHARS_MAX: usize = 300;
 const TITLE_CHARS_MAX: usize = 300;
 /// Calls whose results never came are forgotten from this many on.
-const OPEN_CALLS_MAX: usize = 1000;
-const LEFT_OUT: &str = "[left out: .nuggetignore]";
-const OWN_LEFT_OUT: &str = "[left out: an answer of nugget]";
+pub(crate) const OPEN_CALLS_MAX: usize = 1000;
+pub(crate) const LEFT_OUT: &str = "[left out: .nuggetignore]";
+pub(crate) const OWN_LEFT_OUT: &str = "[left out: an answer of nugget]";
 /// Types of lines of which nothing is kept.
 const KNOWN_TYPES: &[&str] = &[
     "agent-name",
@@ -155,28 +156,6 @@ struct ApiMessage<'a> {
     content: Option<&'a RawValue>,
     #[serde(borrow)]
     usage: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    thinking: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tool_use_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    is_error: Option<&'a RawValue>,
 }
 
 impl LineReader for Reader {
@@ -449,27 +428,6 @@ pub(crate) fn push(text: &mut String, more: &str) {
         text.push('\n');
     }
     text.push_str(more);
-}
-
-fn blocks(content: Option<&[u8]>) -> Vec<Block<'_>> {
-    let raws: Vec<&RawValue> = content
-        .filter(|content| content.first() == Some(&b'['))
-        .map_or_else(Vec::new, |content| serde_json::from_slice(content).unwrap_or_default());
-    raws.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
-}
-
-fn string(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
-    let raw = raw?.get();
-    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') {
-        serde_json::from_str(raw).ok().map(Cow::Owned)
-    } else {
-        Some(Cow::Borrowed(inner))
-    }
-}
-
-fn flag(raw: Option<&RawValue>) -> bool {
-    raw.is_some_and(|raw| raw.get() == "true")
 }
 
 /// The project's `.nuggetignore`, for the folder that a session runs in.

@@ -11,20 +11,17 @@ use jiff::Timestamp;
 use knowledge::text::one_line;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use transcript::{FileStamp, clean, clean_and_cut, is_own_call, json_scan};
+use transcript::{FileStamp, OWN_TOOLS, clean, clean_and_cut, is_own_call, json_scan};
 
-use crate::claude_code::{cut, push, shorten};
+use crate::claude_code::{
+    INJECTED_BYTES_MAX, INPUT_BYTES_MAX, LEFT_OUT, OPEN_CALLS_MAX, OWN_LEFT_OUT, TOOL_WORDS_CHARS_MAX, cut,
+    push, shorten,
+};
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
 use crate::source::{LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, unknown};
 
-const INPUT_BYTES_MAX: usize = 32 << 10;
-const INJECTED_BYTES_MAX: usize = 16 << 10;
-const TOOL_WORDS_CHARS_MAX: usize = 300;
 /// How much of a file is read for its head: the instructions in its first line are long.
 const HEAD_BYTES_MAX: u64 = 4 << 20;
-const OPEN_CALLS_MAX: usize = 1000;
-const LEFT_OUT: &str = "[left out: .nuggetignore]";
-const OWN_LEFT_OUT: &str = "[left out: an answer of nugget]";
 /// How texts begin that the client puts before a person's first prompt.
 const INJECTED: &[&str] = &[
     "<environment_context>",
@@ -327,7 +324,7 @@ impl Reader {
             });
             return;
         }
-        if is_own_call(&name, command.as_deref()) || name == "get_relevant_context" {
+        if is_own_call(&name, command.as_deref()) || OWN_TOOLS.contains(&name.as_str()) {
             remember(&mut self.state.own, &id);
         }
         let query = ["query", "pattern", "path", "url"].iter().find_map(|field| text(&arguments, field));

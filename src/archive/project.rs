@@ -1,8 +1,9 @@
 //! Which project a folder belongs to.
 
 use std::fs;
-use std::io::Read as _;
 use std::path::{Component, Path, PathBuf};
+
+use transcript::read_text;
 
 const FILE_BYTES_MAX: u64 = 256 << 10;
 const FOLDERS_MAX: usize = 64;
@@ -25,7 +26,7 @@ impl Project {
             return Self { key: cwd.to_string_lossy().into_owned(), path: cwd.to_owned() };
         };
         let common = common_folder(top);
-        let remote = read(&common.join("config")).and_then(|config| remote_key(&config));
+        let remote = read_text(&common.join("config"), FILE_BYTES_MAX).and_then(|config| remote_key(&config));
         Self { key: remote.unwrap_or_else(|| common.to_string_lossy().into_owned()), path: top.to_owned() }
     }
 }
@@ -33,10 +34,10 @@ impl Project {
 /// Git's common folder: of a linked work tree, that of the repository.
 fn common_folder(top: &Path) -> PathBuf {
     let git = top.join(".git");
-    let Some(link) = read(&git) else { return normal(&git) };
+    let Some(link) = read_text(&git, FILE_BYTES_MAX) else { return normal(&git) };
     let Some(folder) = link.trim().strip_prefix("gitdir:") else { return normal(&git) };
     let folder = top.join(folder.trim());
-    let common = read(&folder.join("commondir"));
+    let common = read_text(&folder.join("commondir"), FILE_BYTES_MAX);
     normal(&common.map_or_else(|| folder.clone(), |common| folder.join(common.trim())))
 }
 
@@ -68,15 +69,6 @@ fn remote_key(config: &str) -> Option<String> {
     let path = path.trim_matches('/').trim_end_matches(".git");
     let is_address = !host.trim_matches('.').is_empty() && !path.is_empty();
     is_address.then(|| format!("{}/{path}", host.to_lowercase()))
-}
-
-fn read(path: &Path) -> Option<String> {
-    if !fs::metadata(path).ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Ignore {
     /// above it. A file that is missing or unreadable covers nothing; an invalid line is skipped.
     pub fn load(cwd: &Path) -> Self {
         for folder in cwd.ancestors().take(FOLDERS_MAX) {
-            if let Some(text) = read_text(&folder.join(FILE)) {
+            if let Some(text) = read_text(&folder.join(FILE), FILE_BYTES_MAX) {
                 return Self::new(folder, cwd, &text);
             }
             if folder.join(".git").exists() {
@@ -95,13 +95,13 @@ impl Ignore {
     }
 }
 
-/// The file's text. A named pipe is not opened, because that would wait for its writer.
-fn read_text(path: &Path) -> Option<String> {
+/// The first `bytes_max` bytes of a file as text. A named pipe is not opened, because that would wait for its writer.
+pub fn read_text(path: &Path, bytes_max: u64) -> Option<String> {
     if !fs::metadata(path).ok()?.is_file() {
         return None;
     }
     let mut bytes = Vec::new();
-    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    fs::File::open(path).ok()?.take(bytes_max).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 

@@ -27,10 +27,11 @@ mod ignore;
 pub mod json_scan;
 mod line;
 mod question;
+pub mod raw_json;
 mod reader;
 pub mod redact;
 
-pub use self::ignore::Ignore;
+pub use self::ignore::{Ignore, read_text};
 pub use clean::{clean, clean_and_cut};
 pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
@@ -40,7 +41,7 @@ pub use discover::{
     read_head,
 };
 pub use exclude::Exclude;
-pub use line::{is_own_call, nonhuman_kind, typed_text};
+pub use line::{OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 
 #[cfg(test)]

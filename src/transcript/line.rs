@@ -16,6 +16,7 @@ use crate::conversation::{Conversation, Event, EventKind, ToolInput};
 use crate::ignore::Ignore;
 use crate::json_scan;
 use crate::question::{self, Question};
+use crate::raw_json::{Block, blocks, flag, string};
 
 const OUTPUT_BYTES_MAX: usize = 12 << 10;
 /// A subagent's report is all that is read of its work.
@@ -95,26 +96,6 @@ struct Line<'a> {
     tool_use_result: Option<&'a RawValue>,
     #[serde(borrow)]
     attachment: Option<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Block<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Option<&'a RawValue>,
-    #[serde(borrow)]
-    text: Option<&'a RawValue>,
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    name: Option<&'a RawValue>,
-    #[serde(borrow)]
-    input: Option<&'a RawValue>,
-    #[serde(borrow)]
-    tool_use_id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    is_error: Option<&'a RawValue>,
 }
 
 impl LineReader {
@@ -607,10 +588,15 @@ fn read_hook(line: &Line<'_>) -> LineContent {
     read
 }
 
-/// Whether a call asks nugget: its tool, whatever the server is called, or its command line.
+/// The tools of nugget's server. What they return was known before, and is not learned again.
+pub const OWN_TOOLS: [&str; 2] = ["get_relevant_context", "search_sessions"];
+
+/// Whether a call asks nugget: one of its tools, whatever the server is called, or its command line.
 pub fn is_own_call(name: &str, command: Option<&str>) -> bool {
-    let is_tool =
-        name.starts_with("mcp__") && name.ends_with("__get_relevant_context") && name.contains("nugget");
+    let is_tool = name
+        .strip_prefix("mcp__")
+        .and_then(|name| name.rsplit_once("__"))
+        .is_some_and(|(server, tool)| server.contains("nugget") && OWN_TOOLS.contains(&tool));
     is_tool || command.is_some_and(|command| command.trim_start().starts_with("nugget "))
 }
 
@@ -624,27 +610,6 @@ fn refusal_words(text: &str) -> Option<&str> {
 fn exit_code(text: &str) -> Option<i32> {
     let rest = text.strip_prefix("Error: ").unwrap_or(text).strip_prefix("Exit code ")?;
     rest.split(|c: char| !c.is_ascii_digit() && c != '-').next()?.parse().ok()
-}
-
-fn blocks(content: Option<&[u8]>) -> Vec<Block<'_>> {
-    let raws: Vec<&RawValue> = content
-        .filter(|content| content.first() == Some(&b'['))
-        .map_or_else(Vec::new, |content| serde_json::from_slice(content).unwrap_or_default());
-    raws.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
-}
-
-fn string(raw: Option<&RawValue>) -> Option<Cow<'_, str>> {
-    let raw = raw?.get();
-    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
-    if inner.contains('\\') {
-        serde_json::from_str(raw).ok().map(Cow::Owned)
-    } else {
-        Some(Cow::Borrowed(inner))
-    }
-}
-
-fn flag(raw: Option<&RawValue>) -> bool {
-    raw.is_some_and(|raw| raw.get() == "true")
 }
 
 fn sub_kind(bytes: &[u8], outer: &str, inner: &str) -> Option<String> {

@@ -92,6 +92,18 @@ fn a_real_session_gives_its_events_in_order() {
 }
 
 #[test]
+fn what_any_tool_of_nugget_returns_is_its_own() {
+    let fixture = std::fs::read_to_string(fixture("tools_thinking_mcp.jsonl")).unwrap();
+    for tool in crate::OWN_TOOLS {
+        let reading = read_text(&fixture.replace("get_relevant_context", tool));
+        assert_eq!(reading.counts.own, 2, "{tool}");
+        assert!(story(&reading).iter().all(|event| !event.contains("Memory: ")), "{tool}");
+    }
+    let other = read_text(&fixture.replace("get_relevant_context", "get_weather"));
+    assert_eq!(other.counts.own, 0);
+}
+
+#[test]
 fn text_that_nobody_typed_is_not_human() {
     let compacted = read_fixture("compact_auto.jsonl");
     assert_eq!(compacted.conversation.human_words().collect::<Vec<_>>(), ["SCRIPT:auto1 go"]);
