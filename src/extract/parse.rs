@@ -121,7 +121,7 @@ impl Proposal<'_> {
 
     /// The candidate, and a description of what was dropped from it.
     fn candidate(&self, title: &str) -> Result<(Candidate, Option<String>), String> {
-        let kind = self.text("type").map(UnitType::from).filter(|kind| UnitType::KNOWN.contains(kind));
+        let kind = self.text("type").map(UnitType::from).filter(|kind| UnitType::PROPOSED.contains(kind));
         let kind = kind.ok_or("its type is unknown")?;
         if title.split_whitespace().count() < TITLE_WORDS_MIN {
             return Err("its title states no lesson".to_owned());

@@ -62,7 +62,7 @@ Write in English. Never write a password, key, token or personal name. A `[redac
 /// The tool with the schema of the answer, which is checked again by `parse`.
 pub(crate) fn tool() -> Tool {
     let names = |known: &[&str]| known.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
-    let kinds: Vec<&str> = UnitType::KNOWN.iter().map(UnitType::as_str).collect();
+    let kinds: Vec<&str> = UnitType::PROPOSED.iter().map(UnitType::as_str).collect();
     let relations: Vec<&str> = Relation::KNOWN.iter().map(Relation::as_str).collect();
     Tool {
         name: "propose_units",

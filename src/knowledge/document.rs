@@ -11,7 +11,7 @@ use serde_yaml::{Mapping, Value};
 
 use crate::name::{self, Domain, UnitId};
 use crate::text;
-use crate::unit::{CONFIDENCE_DEFAULT, Related, Unit, UnitType};
+use crate::unit::{CONFIDENCE_DEFAULT, Enforce, Related, Scope, Unit, UnitType};
 
 /// The largest front matter that is parsed, in bytes. A person's has a few hundred; the limit stops a file that is
 /// made to exhaust a YAML parser.
@@ -201,6 +201,10 @@ impl Document {
             created: keys.time("created")?,
             last_modified: keys.time("last_modified")?,
             status: keys.text("status")?,
+            scope: keys.scope()?,
+            alternatives: keys.list("alternatives")?,
+            stale_after: keys.time("stale_after")?,
+            enforce: keys.enforce()?,
             body: self.body().to_owned(),
         })
     }
@@ -281,6 +285,45 @@ impl Keys<'_> {
         }
     }
 
+    fn scope(&self) -> Result<Vec<Scope>, FrontMatterError> {
+        const WANTED: &str = "a list of paths, or of `{path, symbol, repository, sha256, command, error}`";
+        let wrong = || self.wrong("scope", WANTED);
+        let one = |item: &Value| match (item, scalar(item)) {
+            (_, Some(path)) => Ok(Scope { path: Some(scope_path(&path)), ..Scope::default() }),
+            (Value::Mapping(keys), _) => {
+                let text = |key: &str| match keys.get(key) {
+                    None | Some(Value::Null) => Ok(None),
+                    Some(value) => {
+                        scalar(value).map(|text| Some(text::one_line(&text, 1000))).ok_or_else(wrong)
+                    }
+                };
+                let scope = Scope {
+                    repository: text("repository")?,
+                    path: text("path")?.map(|path| scope_path(&path)),
+                    symbol: text("symbol")?,
+                    sha256: text("sha256")?.map(|digest| digest.to_ascii_lowercase()),
+                    command: text("command")?,
+                    error: text("error")?,
+                };
+                if scope == Scope::default() { Err(wrong()) } else { Ok(scope) }
+            }
+            _ => Err(wrong()),
+        };
+        match self.mapping.get("scope") {
+            None | Some(Value::Null) => Ok(Vec::new()),
+            Some(Value::Sequence(items)) => items.iter().map(one).collect(),
+            Some(item) => Ok(vec![one(item)?]),
+        }
+    }
+
+    fn enforce(&self) -> Result<Option<Enforce>, FrontMatterError> {
+        match self.text("enforce")?.as_deref().map(str::trim) {
+            None | Some("tell" | "false" | "off") => Ok(None),
+            Some("hold") => Ok(Some(Enforce::Hold)),
+            Some(_) => Err(self.wrong("enforce", "`hold` or `tell`")),
+        }
+    }
+
     fn related(&self) -> Result<Vec<Related>, FrontMatterError> {
         const WANTED: &str = "a list of `{id, relation}`";
         let items = match self.mapping.get("related") {
@@ -327,6 +370,13 @@ impl<'a> PathDefaults<'a> {
         let path = self.path.strip_suffix(".md").unwrap_or(self.path);
         if path.starts_with("domains/") { UnitId::verbatim(self.stem) } else { UnitId::verbatim(path) }
     }
+}
+
+/// A path of a scope as it is compared: with `/`, without `./` before and `/` behind it; `.` for all.
+fn scope_path(path: &str) -> String {
+    let path = text::one_line(path, 1000).replace('\\', "/");
+    let parts: Vec<&str> = path.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+    if parts.is_empty() { ".".to_owned() } else { parts.join("/") }
 }
 
 fn scalar(value: &Value) -> Option<String> {
@@ -506,6 +556,40 @@ mod tests {
         check("---\nid: x\n---\n", 1, "`type` is missing");
         check("---\ntype: bug\n\ncreated: yesterday\n---\n", 4, "a date like");
         check("---\ntype: bug\nrelated: 3\n---\n", 3, "a list of");
+        check("---\ntype: bug\nscope:\n- {}\n---\n", 3, "a list of paths");
+        check("---\ntype: bug\nenforce: always\n---\n", 3, "`hold` or `tell`");
+    }
+
+    #[test]
+    fn a_unit_says_where_it_bears_and_how_long() {
+        let front = "type: constraint\nscope:\n- ./src/auth/\n- path: src\\pay.rs\n  symbol: charge\n  sha256: AB01\n  \
+                     repository: github.com/acme/shop\n- command: cargo publish\nalternatives: [Redis, files]\n\
+                     stale_after: 2027-01-01\nenforce: hold\n";
+        let raw = format!("---\n{front}---\n\nbody\n");
+        let mut document = Document::parse(raw.as_str()).unwrap();
+        let unit = document.unit("x.md").unwrap();
+        let text = |text: &str| Some(text.to_owned());
+        let expected = [
+            Scope { path: text("src/auth"), ..Scope::default() },
+            Scope {
+                path: text("src/pay.rs"),
+                symbol: text("charge"),
+                sha256: text("ab01"),
+                repository: text("github.com/acme/shop"),
+                ..Scope::default()
+            },
+            Scope { command: text("cargo publish"), ..Scope::default() },
+        ];
+        assert_eq!(unit.scope, expected);
+        assert_eq!((unit.kind.priority(), unit.alternatives.len()), (1.0, 2));
+        assert_eq!(unit.stale_after.unwrap().to_string(), "2027-01-01T00:00:00Z");
+        assert_eq!(unit.enforce, Some(Enforce::Hold));
+        document.set("confidence", &Value::from(0.5));
+        assert_eq!(
+            document.as_str(),
+            raw.replace("hold\n", "hold\nconfidence: 0.5\n"),
+            "every other byte stays"
+        );
     }
 
     #[test]

@@ -31,4 +31,4 @@ pub use document_merge::merge_documents;
 pub use embedding::Embedding;
 pub use name::{Domain, SessionId, UnitId};
 pub use text::CountTokens;
-pub use unit::{Related, Relation, Unit, UnitType};
+pub use unit::{Enforce, Related, Relation, Scope, Unit, UnitType};

@@ -19,8 +19,22 @@ pub enum UnitType {
     Decision,
     /// What went wrong, its cause and its fix.
     Bug,
-    /// A rule, a preference or a constraint that someone holds to be right.
+    /// A rule or a preference that someone holds to be right.
     Belief,
+    /// A requirement or a limit that the code must keep to.
+    Constraint,
+    /// A warning about behaviour that one would not expect.
+    Caveat,
+    /// What a person changed in what a model had written.
+    Tuning,
+    /// What was considered and not done, and why.
+    Rejection,
+    /// What was done until something else is mended.
+    Workaround,
+    /// What someone wanted to reach.
+    Intent,
+    /// What was added or removed that the code depends on, and why.
+    Dependency,
     /// A type of the user's own.
     Other(String),
 }
@@ -103,6 +117,13 @@ open_enum!(UnitType {
     Decision = "decision",
     Bug = "bug",
     Belief = "belief",
+    Constraint = "constraint",
+    Caveat = "caveat",
+    Tuning = "tuning",
+    Rejection = "rejection",
+    Workaround = "workaround",
+    Intent = "intent",
+    Dependency = "dependency",
 });
 
 open_enum!(Relation {
@@ -114,11 +135,33 @@ open_enum!(Relation {
 });
 
 impl UnitType {
+    /// The types that are proposed as units from a session.
+    pub const PROPOSED: [Self; 5] = [Self::Pattern, Self::Concept, Self::Decision, Self::Bug, Self::Belief];
+
+    /// How much a unit of this type matters to someone who is about to change what it is about, from 0 to 1: first what
+    /// must not be broken, then what was chosen and why, last what merely was.
+    pub fn priority(&self) -> f64 {
+        match self {
+            Self::Constraint => 1.0,
+            Self::Caveat => 0.9,
+            Self::Bug => 0.85,
+            Self::Tuning => 0.8,
+            Self::Belief => 0.75,
+            Self::Decision => 0.7,
+            Self::Rejection => 0.6,
+            Self::Pattern => 0.55,
+            Self::Workaround => 0.5,
+            Self::Intent | Self::Concept | Self::Other(_) => 0.4,
+            Self::Dependency => 0.3,
+        }
+    }
+
     /// The folder of this type below its domain: `patterns` for a pattern.
     pub fn folder(&self) -> String {
         let slug = crate::name::slug(self.as_str());
         match slug.as_str() {
             "" => "notes".to_owned(),
+            "dependency" => "dependencies".to_owned(),
             _ if slug.ends_with('s') => slug,
             _ => format!("{slug}s"),
         }
@@ -132,6 +175,39 @@ pub struct Related {
     pub id: UnitId,
     /// How the stating unit relates to it.
     pub relation: Relation,
+}
+
+/// A place that a unit bears on: a file, a folder or a symbol of a repository, a command, or an error.
+///
+/// Where several parts are given, all must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Scope {
+    /// The repository, as its remote is written without scheme and user: `github.com/acme/shop`. Without it any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repository: Option<String>,
+    /// A file or a folder, relative to the repository with `/` between its parts; `.` is all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// A function, type or other name in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub symbol: Option<String>,
+    /// The digest of the file when the unit was learned, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// A program with its subcommand, and arguments that must be there: `cargo publish`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// A part of an error's message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What nugget does when an action that a unit bears on is about to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Enforce {
+    /// The first such action of a session is refused with the unit's text.
+    Hold,
 }
 
 /// A unit, read from its file. Missing keys have their defaults.
@@ -162,6 +238,18 @@ pub struct Unit {
     pub last_modified: Option<Timestamp>,
     /// `superseded` for a unit that was replaced; see [`is_retired`].
     pub status: Option<String>,
+    /// Where in which code it bears.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub scope: Vec<Scope>,
+    /// What was considered instead.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub alternatives: Vec<String>,
+    /// From when on it should no longer be relied on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale_after: Option<Timestamp>,
+    /// What nugget does when an action that it bears on is about to be taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enforce: Option<Enforce>,
     /// The markdown below the front matter, as it is in the file.
     pub body: String,
 }
@@ -182,7 +270,9 @@ mod tests {
     #[test]
     fn every_type_has_its_folder() {
         let folders: Vec<_> = UnitType::KNOWN.iter().map(UnitType::folder).collect();
-        assert_eq!(folders, ["patterns", "concepts", "decisions", "bugs", "beliefs"]);
+        let expected = "patterns concepts decisions bugs beliefs constraints caveats tunings rejections workarounds \
+                        intents dependencies";
+        assert_eq!(folders.join(" "), expected);
         assert_eq!(UnitType::Other("../evil".into()).folder(), "evils");
     }
 

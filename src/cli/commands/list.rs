@@ -15,7 +15,7 @@ pub(crate) struct ListArgs {
     /// Only units of this domain
     #[arg(long, value_name = "D", add = clap_complete::ArgValueCompleter::new(completions::domains))]
     domain: Option<String>,
-    /// Only units of this type: pattern, concept, decision, bug, belief or your own
+    /// Only units of this type: pattern, concept, decision, bug, belief, constraint, caveat or another
     #[arg(long = "type", value_name = "T", add = clap_complete::ArgValueCompleter::new(completions::types))]
     kind: Option<String>,
     /// Print JSON

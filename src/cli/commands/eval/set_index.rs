@@ -126,6 +126,10 @@ fn prechunked_units(set: &QuestionSet, tokenizer: &Tokenizer) -> (Vec<Prechunked
             created: None,
             last_modified: None,
             status: None,
+            scope: Vec::new(),
+            alternatives: Vec::new(),
+            stale_after: None,
+            enforce: None,
             body: String::new(),
         };
         units.push(PrechunkedUnit { unit, pieces });
