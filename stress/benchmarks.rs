@@ -74,10 +74,10 @@ struct Row {
 }
 
 const STORM: &[Figure] = &[
-    figure("sessions", "/sessions", ""),
+    figure("sessions, some of which end more than once", "/sessions", ""),
     figure("processes killed", "/killed", ""),
     figure("deaths at failpoints", "/failpoint_deaths", ""),
-    figure("captures done", "/after_failpoints/done", ""),
+    figure("captures that made a branch", "/after_failpoints/done", ""),
     figure("captures with nothing to save", "/after_failpoints/nothing", ""),
     figure("all invariants held", "/held", ""),
 ];
@@ -86,13 +86,15 @@ const SEARCH: &[Figure] = &[
     figure("chunks", "/chunks", ""),
     figure("one session, p50", "/get_relevant_context/p50_ms", "ms"),
     figure("one session, p99", "/get_relevant_context/p99_ms", "ms"),
-    figure("p50 to the embedding alone", "/p50_to_embedding", "×"),
-    figure("p50 to FTS5 alone", "/p50_to_fts5", "×"),
-    figure("p50 to a plain scan", "/p50_to_plain_scan", "×"),
+    figure("ratio of p50 to the embedding alone", "/p50_to_embedding", "×"),
+    figure("ratio of p50 to FTS5 alone", "/p50_to_fts5", "×"),
+    figure("ratio of p50 to a plain scan", "/p50_to_plain_scan", "×"),
     figure("processor time of a question", "/processor_ms_of_a_question", "ms"),
     figure("eight at once, p99", "/at_once/p99_ms", "ms"),
-    figure("p99 of eight to p99 of one", "/at_once_p99_to_single_p99", "×"),
+    figure("ratio of p99 of eight to p99 of one", "/at_once_p99_to_single_p99", "×"),
 ];
+
+const IDLE: &[Figure] = &[figure("resident", "/after_one_answer/resident_mb", "MB")];
 
 /// nDCG@10 of the final order: the mean, and of each set in the order of their names.
 const SIGNAL_FIGURES: &[Figure] = &[
@@ -108,7 +110,8 @@ const SIGNAL_FIGURES: &[Figure] = &[
 const ROWS: &[Row] = &[
     Row {
         name: "storm",
-        title: "A storm of 10,000 SIGKILLs, all failpoints, full disks, read-only folders, wrong clocks",
+        title: "A storm of 10,000 SIGKILLs, all failpoints, full disks, read-only folders, wrong clocks; a session that ends \
+                again is captured again",
         runner: Runner::StressWithFailpoints(
             "storm --sessions 64 --kills 10000",
             "storm --sessions 16 --kills 20 --point git-before-ref",
@@ -134,7 +137,7 @@ const ROWS: &[Row] = &[
             figure("index folder deleted", "/folder_deleted", "times"),
             figure("builders killed", "/builders_killed", ""),
             figure("answers that mix generations", "/mixed_answers", ""),
-            figure("p99 to median", "/p99_to_median", "×"),
+            figure("ratio of p99 to the median", "/p99_to_median", "×"),
         ],
     },
     Row {
@@ -171,12 +174,12 @@ const ROWS: &[Row] = &[
         figures: &[
             figure("alone, p50", "/alone/p50_ms", "ms"),
             figure("alone, p99", "/alone/p99_ms", "ms"),
-            figure("p50 to a process that does nothing", "/alone_p50_to_true", "×"),
-            figure("p50 to a process that inserts a row", "/alone_p50_to_insert", "×"),
+            figure("ratio of p50 to an empty process", "/alone_p50_to_true", "×"),
+            figure("ratio of p50 to a process that inserts a row", "/alone_p50_to_insert", "×"),
             figure("64 at once, p50", "/at_once/p50_ms", "ms"),
             figure("64 at once, p99", "/at_once/p99_ms", "ms"),
             figure("64 at once, slowest", "/at_once/max_ms", "ms"),
-            figure("p99 to 64 bare inserts at once", "/at_once_p99_to_insert", "×"),
+            figure("ratio of p99 to 64 bare inserts at once", "/at_once_p99_to_insert", "×"),
         ],
     },
     Row {
@@ -323,14 +326,20 @@ const ROWS: &[Row] = &[
             figure("recall@10", "/recall_at_10", ""),
             figure("recall@50", "/recall_at_50", ""),
             figure("p50 of the graph", "/graph/p50_ms", "ms"),
-            figure("p50 of the exact scan to the graph", "/exact_p50_to_graph", "×"),
+            figure("ratio of p50 of the exact scan to the graph", "/exact_p50_to_graph", "×"),
         ],
     },
     Row {
         name: "idle",
-        title: "Memory of a server five seconds after an answer, 1,000 units",
-        runner: Runner::Stress("bench idle", "bench idle --units 100 --quiet 1"),
-        figures: &[figure("resident", "/after_one_answer/resident_mb", "MB")],
+        title: "Memory of a server 35 seconds after an answer, 1,000 units",
+        runner: Runner::Stress("bench idle --quiet 35", "bench idle --units 100 --quiet 1"),
+        figures: IDLE,
+    },
+    Row {
+        name: "idle-after-2-seconds",
+        title: "Memory of a server two seconds after an answer, 1,000 units",
+        runner: Runner::Stress("bench idle --quiet 2", "bench idle --units 100 --quiet 1"),
+        figures: IDLE,
     },
     Row {
         name: "session-start",
@@ -338,9 +347,9 @@ const ROWS: &[Row] = &[
         runner: Runner::Stress("bench session-start", "bench session-start --units 200 --rounds 5"),
         figures: &[
             figure("SessionStart, p50", "/session_start/p50_ms", "ms"),
-            figure("SessionStart, p50 to a process that does nothing", "/session_start_p50_to_true", "×"),
+            figure("SessionStart, ratio of p50 to an empty process", "/session_start_p50_to_true", "×"),
             figure("UserPromptSubmit, p50", "/user_prompt/p50_ms", "ms"),
-            figure("UserPromptSubmit, p50 to a process that does nothing", "/user_prompt_p50_to_true", "×"),
+            figure("UserPromptSubmit, ratio of p50 to an empty process", "/user_prompt_p50_to_true", "×"),
         ],
     },
     Row {
@@ -352,7 +361,7 @@ const ROWS: &[Row] = &[
         ),
         figures: &[
             figure("p50", "/status/p50_ms", "ms"),
-            figure("p50 to a process that does nothing", "/p50_to_true", "×"),
+            figure("ratio of p50 to an empty process", "/p50_to_true", "×"),
         ],
     },
     Row {
@@ -364,7 +373,7 @@ const ROWS: &[Row] = &[
         ),
         figures: &[
             figure("markdown per second without the model", "/pipeline_mb_per_s", "MB/s"),
-            figure("to reading and hashing the files", "/pipeline_to_reading_and_hashing", "×"),
+            figure("ratio to reading and hashing the files", "/pipeline_to_reading_and_hashing", "×"),
             figure("the model's share of a build", "/model_share_of_a_real_build/share", ""),
             figure("a changed file is found after", "/one_changed_file_searchable_at_a_server/p50_ms", "ms"),
             figure("opening an unchanged brain", "/unchanged_brain_opens/p50_ms", "ms"),
@@ -376,8 +385,8 @@ const ROWS: &[Row] = &[
         runner: Runner::Stress("bench ask", "bench ask --units 100 --queries 3"),
         figures: &[
             figure("p50", "/ask/p50_ms", "ms"),
-            figure("to a process that does nothing", "/ask/p50_to_true", "×"),
-            figure("to `nugget --version`", "/ask/p50_to_version", "×"),
+            figure("ratio to an empty process", "/ask/p50_to_true", "×"),
+            figure("ratio to `nugget --version`", "/ask/p50_to_version", "×"),
         ],
     },
     Row {
@@ -386,7 +395,7 @@ const ROWS: &[Row] = &[
         runner: Runner::Stress("bench transcript", "bench transcript --megabytes 2 --rounds 1"),
         figures: &[
             figure("read and redacted", "/read_megabytes_per_second", "MB/s"),
-            figure("reading to parsing with serde_json", "/read_to_serde_json", "×"),
+            figure("ratio of reading to parsing with serde_json", "/read_to_serde_json", "×"),
             figure("read and condensed", "/read_and_condense/seconds", "s"),
             figure("resident memory at most", "/read_and_condense/resident_mib", "MiB"),
         ],
@@ -397,7 +406,7 @@ const ROWS: &[Row] = &[
         runner: Runner::Stress("bench sweep", "bench sweep --transcripts 100 --rounds 3"),
         figures: &[
             figure("p50", "/sweep/p50_ms", "ms"),
-            figure("p50 to a process that does nothing", "/p50_to_true", "×"),
+            figure("ratio of p50 to an empty process", "/p50_to_true", "×"),
         ],
     },
     Row {
@@ -631,7 +640,7 @@ fn stable(line: &str) -> &str {
     line.split("; finished in").next().unwrap_or(line)
 }
 
-/// Thousands are separated by commas; other numbers have three or four significant digits.
+/// Thousands are separated by commas; other numbers have three or four significant digits, without zeros at the end.
 fn render(value: &Value) -> String {
     match value {
         Value::Bool(true) => "yes".to_owned(),
@@ -639,10 +648,16 @@ fn render(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Number(number) => match (number.as_u64(), number.as_f64()) {
             (Some(whole), _) => thousands(whole),
-            (None, Some(value)) if value.abs() >= 100.0 => format!("{value:.0}"),
-            (None, Some(value)) if value.abs() >= 10.0 => format!("{value:.1}"),
-            (None, Some(value)) if value.abs() >= 1.0 => format!("{value:.2}"),
-            (None, Some(value)) => format!("{value:.3}"),
+            (None, Some(value)) => {
+                let decimals = match value.abs() {
+                    100.0.. => return format!("{value:.0}"),
+                    10.0.. => 1,
+                    1.0.. => 2,
+                    _ => 3,
+                };
+                let text = format!("{value:.decimals$}");
+                text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            }
             (None, None) => number.to_string(),
         },
         other => other.to_string(),
