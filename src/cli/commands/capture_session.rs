@@ -43,7 +43,7 @@ A model reads the session if one is available: the Claude API with a key
 (ANTHROPIC_API_KEY or the setting model.key_file), or with model.api = \"openai\"
 a server such as Ollama on this machine; else `claude -p` if you are logged in.
 The conversation is then sent there, without the secrets that are recognised.
-extract.backend = \"heuristic\" sends nothing; `nugget config` shows
+extract.backend = \"heuristic\" sends no session to a model; `nugget config` shows
 what is used, `nugget spend` what it has cost.
 
 With --dry-run nothing is written, sent or queued: it prints what a model would

@@ -31,7 +31,7 @@ With a key (ANTHROPIC_API_KEY or the setting `model.key_file`), or a model on
 this machine (`model.api`), a model reranks the results of a call: it is sent the
 task and up to 20 passages, which costs about half a cent per call with a key
 (`nugget spend`) and takes at most 2 seconds. `retrieve.rerank = \"off\"` turns
-that off; then nothing leaves this machine.
+that off; then no question is sent to a language model.
 
 `nugget install` registers the server with Claude Code.
 

@@ -28,8 +28,9 @@ use crate::{lookup, pager};
 const AFTER: &str = "\
 Claude Code deletes transcripts after 30 days; the archive keeps what was said
 in them: every session is added when it ends, and `nugget sessions sync` adds
-what is on the disk now. Secrets are removed on the way in, and nothing of it
-leaves this machine. `archive.enabled = \"off\"` keeps nothing from then on.
+what is on the disk now. Recognised secrets are removed on the way in, and
+nothing of it leaves this machine unless `mcp.tools` lets Claude search it.
+`archive.enabled = \"off\"` adds nothing from then on.
 
 A session is named by its id or by the beginning of it.
 
