@@ -42,6 +42,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const EVERY: Duration = Duration::from_secs(40);
 /// How many transcripts are opened to find out whether they are left out on purpose.
 const OPENED_MAX: usize = 500;
+/// From how many sessions records are derived in one round.
+const DERIVED_MAX: usize = 500;
 /// How many messages are embedded at one wake-up.
 const EMBEDDED_MAX: usize = 256;
 /// How long one batch of messages may take, with the load of the model.
@@ -299,6 +301,7 @@ pub(crate) fn run_round(
         let Some((archive, summary)) = sync(settings, now, progress, is_cancelled)? else { return Ok(None) };
         if !summary.cancelled {
             prune(settings, &archive, queue, now)?;
+            provenance::derive::derive_pending(&archive, DERIVED_MAX, is_cancelled)?;
         }
         Ok(Some((archive.session_count()?, summary)))
     };

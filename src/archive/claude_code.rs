@@ -137,6 +137,8 @@ struct Line<'a> {
     #[serde(borrow)]
     attachment: Option<&'a RawValue>,
     #[serde(borrow)]
+    tool_use_result: Option<&'a RawValue>,
+    #[serde(borrow)]
     summary: Option<&'a RawValue>,
     #[serde(borrow)]
     ai_title: Option<&'a RawValue>,
@@ -225,6 +227,7 @@ impl Reader {
             }
         }
         if !message.tool_results.is_empty() {
+            message.tuned_files.extend(tuned_file(line));
             message.kind = MessageKind::ToolResult;
             message.content = clean_and_cut(&text, INJECTED_BYTES_MAX);
         } else if flag(line.is_compact_summary) || transcript::nonhuman_kind(bytes, &text).is_some() {
@@ -322,6 +325,14 @@ impl Reader {
         push(&mut message.tool_words, &one_line(&format!("{name}: {argument}"), TOOL_WORDS_CHARS_MAX));
         message.tool_uses.push(ToolUse { id, name, input });
     }
+}
+
+/// The file of an edit that a person changed before it was made.
+fn tuned_file(line: &Line<'_>) -> Option<String> {
+    let result = line.tool_use_result?.get().as_bytes();
+    let is_tuned = json_scan::value_of(result, "userModified") == Some(b"true");
+    let file = || json_scan::value_of(result, "filePath").and_then(json_scan::text);
+    is_tuned.then(file).flatten().map(|file| clean_and_cut(&file, 1 << 10))
 }
 
 fn note_facts(line: &Line<'_>, facts: &mut SessionFacts) {

@@ -178,6 +178,8 @@ pub struct Message {
     pub tool_results: Vec<ToolResult>,
     /// The files that its calls change.
     pub changed_files: Vec<String>,
+    /// The files of which a person changed what the model was about to write.
+    pub tuned_files: Vec<String>,
 }
 
 impl Message {
@@ -195,6 +197,7 @@ impl Message {
             tool_uses: Vec::new(),
             tool_results: Vec::new(),
             changed_files: Vec::new(),
+            tuned_files: Vec::new(),
         }
     }
 }

@@ -109,6 +109,7 @@ fn overwrite(writer: &mut Writer) -> Result<(), Error> {
         [],
     )?;
     transaction.execute("INSERT INTO messages (messages) VALUES ('optimize')", [])?;
+    transaction.execute("INSERT INTO records_words (records_words) VALUES ('optimize')", [])?;
     transaction.commit()?;
     writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
@@ -134,6 +135,7 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
         "DELETE FROM messages_meta WHERE session = ?1",
         "DELETE FROM requests WHERE session = ?1",
         "DELETE FROM file_modifications WHERE session = ?1",
+        "DELETE FROM records WHERE session = ?1",
         "DELETE FROM topics WHERE session = ?1",
         "DELETE FROM links WHERE source = ?1 OR target = ?1",
         "DELETE FROM blobs WHERE session = ?1",

@@ -1,7 +1,7 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 1] = [INITIAL];
+pub(crate) const MIGRATIONS: [&str; 2] = [INITIAL, RECORDS];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -164,4 +164,42 @@ CREATE TABLE vectors (
     body    BLOB NOT NULL
 );
 CREATE INDEX vectors_model ON vectors(model);
+";
+
+const RECORDS: &str = "
+-- Of how many of the session's messages its records were derived.
+ALTER TABLE sessions ADD COLUMN derived INTEGER NOT NULL DEFAULT -1;
+CREATE INDEX sessions_underived ON sessions(id) WHERE derived <> messages;
+-- How often a person changed what the model was about to write.
+ALTER TABLE file_modifications ADD COLUMN tuned INTEGER NOT NULL DEFAULT 0;
+-- Why code is as it is, by what a session shows. No person has reviewed them.
+CREATE TABLE records (
+    id             INTEGER PRIMARY KEY AUTOINCREMENT,
+    session        INTEGER NOT NULL REFERENCES sessions(id),
+    project        TEXT NOT NULL,             -- the session's
+    derivation     TEXT NOT NULL,             -- rules, model
+    type           TEXT NOT NULL,
+    path           TEXT NOT NULL,             -- within the project; empty for all of it
+    symbol         TEXT,
+    summary        TEXT NOT NULL,
+    detail         TEXT,
+    alternatives   TEXT NOT NULL DEFAULT '[]',
+    confidence     REAL NOT NULL,
+    sha256         BLOB,                      -- of the file when the session was done with it
+    prompt         INTEGER,                   -- the message that asked for it
+    at_ms          INTEGER NOT NULL,
+    stale_after_ms INTEGER
+);
+CREATE INDEX records_scope ON records(project, path, type, at_ms);
+CREATE INDEX records_session ON records(session, derivation);
+CREATE VIRTUAL TABLE records_words USING fts5(
+    summary, detail, content = 'records', content_rowid = 'id', tokenize = 'porter unicode61'
+);
+CREATE TRIGGER records_added AFTER INSERT ON records BEGIN
+    INSERT INTO records_words (rowid, summary, detail) VALUES (new.id, new.summary, new.detail);
+END;
+CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
+    INSERT INTO records_words (records_words, rowid, summary, detail)
+        VALUES ('delete', old.id, old.summary, old.detail);
+END;
 ";

@@ -201,11 +201,7 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
         }
         is_syntax_ignored = true;
     }
-    let words: Vec<&str> =
-        text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).collect();
-    let plain = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
-    let telling: Vec<&str> = words.iter().copied().filter(|word| !is_stop_word(&plain(word))).collect();
-    let words = if telling.is_empty() { words } else { telling };
+    let words = telling_words(text);
     if words.is_empty() {
         return Ok(None);
     }
@@ -215,6 +211,15 @@ fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Opt
     let join = |operator: &str| format!("{columns}({})", quoted.join(operator));
     let any = (quoted.len() > 1).then(|| join(" OR "));
     Ok(Some(Expression { all: join(" AND "), any, is_syntax_ignored }))
+}
+
+/// The words of a text that tell what it is about; all of them if none does.
+pub(crate) fn telling_words(text: &str) -> Vec<&str> {
+    let words: Vec<&str> =
+        text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).collect();
+    let plain = |word: &str| word.trim_matches(|c: char| !c.is_alphanumeric()).to_lowercase();
+    let telling: Vec<&str> = words.iter().copied().filter(|word| !is_stop_word(&plain(word))).collect();
+    if telling.is_empty() { words } else { telling }
 }
 
 fn has_syntax(text: &str) -> bool {

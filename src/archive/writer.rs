@@ -59,6 +59,17 @@ struct SessionRow {
     cwd: String,
 }
 
+/// What is known of a change of a file.
+#[derive(Clone, Copy)]
+enum Change {
+    /// Only that it was changed.
+    Some,
+    /// The model's edit, and when.
+    Edit(Option<i64>),
+    /// A person has changed what the model was about to write.
+    Tuning,
+}
+
 #[derive(Default)]
 struct Added {
     messages: i64,
@@ -107,7 +118,7 @@ impl<'t> PieceWriter<'t> {
                 self.store_block(&mut session, block, &mut added)?;
             }
             for file in &changed_files {
-                self.note_file(&session, file, None)?;
+                self.note_file(&session, file, Change::Some)?;
             }
             for (at, request) in &requests {
                 self.note_request(session.id, request, at.map(Timestamp::as_millisecond))?;
@@ -362,7 +373,10 @@ impl<'t> PieceWriter<'t> {
             self.transaction.prepare_cached(sql)?.execute(params)?;
         }
         for file in &message.changed_files {
-            self.note_file(session, file, Some(at_ms))?;
+            self.note_file(session, file, Change::Edit(at_ms))?;
+        }
+        for file in &message.tuned_files {
+            self.note_file(session, file, Change::Tuning)?;
         }
         let text = block.part(content);
         match message.kind {
@@ -408,13 +422,8 @@ impl<'t> PieceWriter<'t> {
         Ok(id)
     }
 
-    /// Notes a change of a file: `None` if it is only known that it was changed.
-    fn note_file(
-        &mut self,
-        session: &SessionRow,
-        file: &str,
-        change: Option<Option<i64>>,
-    ) -> Result<(), Error> {
+    /// Notes a change of a file.
+    fn note_file(&mut self, session: &SessionRow, file: &str, change: Change) -> Result<(), Error> {
         let is_absolute = file.starts_with('/') || file.contains(":\\");
         let file = if is_absolute || session.cwd.is_empty() {
             file.to_owned()
@@ -422,9 +431,16 @@ impl<'t> PieceWriter<'t> {
             format!("{}/{file}", session.cwd.trim_end_matches('/'))
         };
         let file = self.name(&file)?;
-        let sql = "INSERT INTO file_modifications VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET
-            times = times + ?3, last_ms = coalesce(max(last_ms, ?4), last_ms, ?4)";
-        let params = params![session.id, file, i64::from(change.is_some()), change.flatten()];
+        let sql =
+            "INSERT INTO file_modifications (session, file, times, last_ms, tuned) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT DO UPDATE SET times = times + ?3, last_ms = coalesce(max(last_ms, ?4), last_ms, ?4),
+            tuned = tuned + ?5";
+        let (times, at_ms, tuned) = match change {
+            Change::Some => (0, None, 0),
+            Change::Edit(at_ms) => (1, at_ms, 0),
+            Change::Tuning => (0, None, 1),
+        };
+        let params = params![session.id, file, times, at_ms, tuned];
         self.transaction.prepare_cached(sql)?.execute(params)?;
         Ok(())
     }

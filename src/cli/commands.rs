@@ -5,6 +5,7 @@ pub(crate) mod capture_session;
 pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod config;
+pub(crate) mod context;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod drain;

@@ -74,7 +74,7 @@ Exit codes:
 /// The commands in `--help`, by use. A test keeps the list complete.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
-    ("Daily use", &["review", "ask", "list", "show", "why", "edit", "rm", "status", "sync"]),
+    ("Daily use", &["review", "ask", "context", "why", "list", "show", "edit", "rm", "status", "sync"]),
     ("Sessions", &["search", "sessions"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
@@ -136,7 +136,9 @@ enum Command {
     Index(commands::index::IndexArgs),
     /// Print one unit
     Show(commands::show::ShowArgs),
-    /// Show the conversation that a unit comes from
+    /// Tell what is known about a file, a folder or a project
+    Context(commands::context::ContextArgs),
+    /// Show the conversation that a unit, or a line of code, comes from
     Why(commands::why::WhyArgs),
     /// List the units
     List(commands::list::ListArgs),
@@ -230,6 +232,7 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,
+        Command::Context(args) => args.run(&context)?,
         Command::Why(args) => args.run(&context)?,
         Command::List(args) => args.run(&context)?,
         Command::Edit(args) => args.run(&context)?,

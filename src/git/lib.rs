@@ -39,6 +39,7 @@
 
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
+mod blame;
 mod clone;
 mod command;
 mod connection;
@@ -68,6 +69,7 @@ mod tests;
 mod types;
 mod work_tree;
 
+pub use blame::{BlamedLine, blame};
 pub use clone::clone;
 pub use connection::{Credentials, RemoteSession};
 pub use error::Error;

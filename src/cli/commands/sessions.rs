@@ -605,7 +605,12 @@ fn sync(
     settings.progress = &progress;
     let summary = archive.sync(&chosen, &settings);
     bar.finish_and_clear();
-    Ok(summary?)
+    let summary = summary?;
+    let spinner = output::spinner("noting what was asked for and changed");
+    let derived = provenance::derive::derive_pending(archive, usize::MAX >> 1, &|| false);
+    spinner.finish_and_clear();
+    derived?;
+    Ok(summary)
 }
 
 /// What a sync has done.

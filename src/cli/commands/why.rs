@@ -1,4 +1,6 @@
-//! `nugget why`: shows the conversation that a unit comes from.
+//! `nugget why`: shows the conversation that a unit, or a line of code, comes from.
+
+mod line;
 
 use std::collections::BTreeMap;
 
@@ -22,12 +24,19 @@ use crate::{lookup, output, pager};
 const EVENT_CHARS_MAX: usize = 600;
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "Examples:\n  nugget why bounded-worker-pools\n  nugget why bounded-worker-pools --around 3"
-)]
+#[command(after_help = "\
+Of a line of code it shows the commit, the session that wrote it, what was asked
+for there, and the reviewed units about the file. The session is found by its
+edits, through renames and moves; where nothing shows it, it says so.
+
+Examples:
+  nugget why bounded-worker-pools
+  nugget why bounded-worker-pools --around 3
+  nugget why src/auth.ts:42
+  nugget why src/auth.ts:40-60 --json")]
 pub(crate) struct WhyArgs {
-    /// The unit's id or its beginning, merged or not
-    #[arg(value_name = "UNIT", add = clap_complete::ArgValueCompleter::new(completions::units))]
+    /// The unit's id or its beginning, merged or not; or a line of a file, or some
+    #[arg(value_name = "UNIT|FILE:LINE", add = clap_complete::ArgValueCompleter::new(completions::units))]
     id: String,
     /// How many messages to show before and after each line
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -59,6 +68,9 @@ struct Line {
 
 impl WhyArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        if let Some(range) = line::LineRange::parse(&self.id) {
+            return line::run(context, &range, self.json);
+        }
         let (_, brain, places) = context.open()?;
         let units = read_units(&BrainView::open(&brain))?.units;
         let queue =

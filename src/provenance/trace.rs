@@ -1,0 +1,310 @@
+//! Finds the session that wrote a line of code.
+//!
+//! git says which commit brought a line, and from which file; the archive has every edit of every session. The line's
+//! session is one whose edit, before that commit, added the line where it had not been, with the same lines around it.
+//! A line that many places share, like a closing bracket, is only believed with its neighbours; without an edit that
+//! fits, the answer is that nobody knows.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use archive::{Archive, EditCall, Session, Turn};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::edits::{FileEdit, file_edits};
+
+/// The sessions whose edits are read.
+const SESSIONS_MAX: usize = 200;
+/// The sessions that are looked at for a line that was moved from another file.
+const MOVED_SESSIONS_MAX: usize = 40;
+/// An edit this much later than the commit is not in it: clocks differ a little.
+const CLOCK_SLACK: SignedDuration = SignedDuration::from_secs(120);
+/// A line that was moved is looked for in edits of this time before the commit.
+const MOVED_WITHIN: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// A line with at least so many letters and digits tells something by itself.
+const DISTINCT_FROM: usize = 12;
+/// With so many it tells enough by itself.
+const TELLING_FROM: usize = 25;
+/// So many lines before and after it must be the same for one that tells nothing.
+const NEIGHBOURS_OF_PLAIN: usize = 2;
+/// And for one in another file.
+const NEIGHBOURS_OF_MOVED: usize = 3;
+
+/// A line of code, as git's blame tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// The file that the line was in when it was committed, within the repository.
+    pub path: String,
+    /// The line.
+    pub text: String,
+    /// The lines before it in that file, the nearest last.
+    pub before: Vec<String>,
+    /// The lines after it in that file, the nearest first.
+    pub after: Vec<String>,
+    /// When the commit was written first; `None` if the line is not committed.
+    pub authored: Option<Timestamp>,
+    /// When the commit was made.
+    pub committed: Option<Timestamp>,
+}
+
+/// Where a line comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Origin {
+    /// The session that wrote it.
+    pub session: Session,
+    /// The number of the prompt's message.
+    pub prompt: Option<i64>,
+    /// What the person had asked.
+    pub prompt_text: String,
+    /// The message that made the edit.
+    pub message: i64,
+    /// When.
+    pub at: Option<Timestamp>,
+    /// How many of the lines around it the edit has as well.
+    pub neighbours: usize,
+    /// Whether the edit was of another file, from which the line was moved.
+    pub is_moved: bool,
+}
+
+/// Traces lines; the edits of a session are read once.
+pub struct Tracer<'a> {
+    archive: &'a Archive,
+    project: &'a str,
+    turns: HashMap<String, Vec<Turn>>,
+}
+
+struct Candidate<'t> {
+    session: &'t Session,
+    turn: &'t Turn,
+    edit: &'t EditCall,
+    neighbours: usize,
+    is_whole: bool,
+    is_moved: bool,
+}
+
+impl<'a> Tracer<'a> {
+    /// `project` is the key of the project that the lines are in.
+    pub fn new(archive: &'a Archive, project: &'a str) -> Self {
+        Self { archive, project, turns: HashMap::new() }
+    }
+
+    /// The session that wrote a line; `None` if nothing shows which.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn trace(&mut self, line: &Line) -> Result<Option<Origin>, archive::Error> {
+        if normal(&line.text).is_empty() {
+            return Ok(None);
+        }
+        let sessions = self.archive.sessions_that_changed(&line.path, SESSIONS_MAX)?;
+        let sessions: Vec<Session> =
+            sessions.into_iter().filter(|session| self.is_of_project(session)).collect();
+        if let Some(found) = self.best(&sessions, line, false)? {
+            return Ok(Some(found));
+        }
+        // Moved or renamed before it was committed.
+        let until = latest(line).unwrap_or_else(Timestamp::now);
+        let filter = archive::Filter {
+            since: until.checked_sub(MOVED_WITHIN).ok(),
+            until: Some(until),
+            ..archive::Filter::default()
+        };
+        let recent = self.archive.sessions(&filter, true, MOVED_SESSIONS_MAX)?;
+        let recent: Vec<Session> = recent
+            .into_iter()
+            .filter(|session| session.project == self.project || is_gone(session))
+            .collect();
+        self.best(&recent, line, true)
+    }
+
+    /// A session of this project; or of a folder that is gone, which may have been this one.
+    fn is_of_project(&self, session: &Session) -> bool {
+        session.project == self.project || is_gone(session)
+    }
+
+    fn best(
+        &mut self,
+        sessions: &[Session],
+        line: &Line,
+        is_moved: bool,
+    ) -> Result<Option<Origin>, archive::Error> {
+        for session in sessions {
+            if !self.turns.contains_key(&session.id) {
+                let turns = self.archive.turns(session)?;
+                self.turns.insert(session.id.clone(), turns);
+            }
+        }
+        let mut candidates = Vec::new();
+        for session in sessions {
+            let turns = self.turns.get(&session.id).map(Vec::as_slice).unwrap_or_default();
+            for turn in turns {
+                for edit in turn.edits.iter().filter(|edit| !edit.is_error) {
+                    candidates.extend(candidate(session, turn, edit, line, is_moved));
+                }
+            }
+        }
+        Ok(choose(candidates, self.project, line).map(|found| Origin {
+            session: found.session.clone(),
+            prompt: found.turn.prompt,
+            prompt_text: found.turn.text.clone(),
+            message: found.edit.message,
+            at: found.edit.at,
+            neighbours: found.neighbours,
+            is_moved: found.is_moved,
+        }))
+    }
+}
+
+fn is_gone(session: &Session) -> bool {
+    !Path::new(&session.path).exists()
+}
+
+fn latest(line: &Line) -> Option<Timestamp> {
+    line.authored.max(line.committed).and_then(|at| at.checked_add(CLOCK_SLACK).ok())
+}
+
+/// The edit as a candidate, if it added the line with enough around it.
+fn candidate<'t>(
+    session: &'t Session,
+    turn: &'t Turn,
+    edit: &'t EditCall,
+    line: &Line,
+    is_moved: bool,
+) -> Option<Candidate<'t>> {
+    if let (Some(at), Some(latest)) = (edit.at, latest(line))
+        && at > latest
+    {
+        return None;
+    }
+    let wanted = normal(&line.text);
+    if !edit.input.contains(longest_word(&wanted)) {
+        return None;
+    }
+    let letters = wanted.chars().filter(|c| c.is_alphanumeric()).count();
+    let mut best: Option<(usize, bool)> = None;
+    for one in file_edits(&edit.tool, &edit.input) {
+        if is_moved == same_path(&one.path, &line.path) {
+            continue;
+        }
+        let Some((neighbours, is_only)) = introduced(&one, &wanted, line) else { continue };
+        let is_enough = match () {
+            () if is_moved => letters >= DISTINCT_FROM && neighbours >= NEIGHBOURS_OF_MOVED,
+            () if letters >= TELLING_FROM => true,
+            () if letters >= DISTINCT_FROM => neighbours >= 1 || is_only,
+            () => neighbours >= NEIGHBOURS_OF_PLAIN,
+        };
+        if is_enough && best.is_none_or(|(most, _)| neighbours > most) {
+            best = Some((neighbours, one.is_whole));
+        }
+    }
+    let (neighbours, is_whole) = best?;
+    Some(Candidate { session, turn, edit, neighbours, is_whole, is_moved })
+}
+
+/// How many neighbours the line has in an edit that added it, and whether it is all that was added. `None` if the edit
+/// did not add it.
+fn introduced(edit: &FileEdit, wanted: &str, line: &Line) -> Option<(usize, bool)> {
+    let added: Vec<String> = edit.added.lines().map(normal).filter(|line| !line.is_empty()).collect();
+    let count = added.iter().filter(|text| *text == wanted).count();
+    let before = edit.removed.lines().filter(|text| normal(text) == wanted).count();
+    if count <= before {
+        return None;
+    }
+    let around = |lines: &[String]| -> Vec<String> {
+        lines.iter().map(|line| normal(line)).filter(|line| !line.is_empty()).collect()
+    };
+    let (above, below) = (around(&line.before), around(&line.after));
+    let same = |a: &String, b: &String| a == b;
+    let neighbours = added
+        .iter()
+        .enumerate()
+        .filter(|(_, text)| *text == wanted)
+        .map(|(at, _)| {
+            let up = added[..at].iter().rev().zip(above.iter().rev()).take_while(|(a, b)| same(a, b)).count();
+            let down = added[at + 1..].iter().zip(&below).take_while(|(a, b)| same(a, b)).count();
+            up + down
+        })
+        .max()
+        .unwrap_or_default();
+    Some((neighbours, added.len() == 1))
+}
+
+/// The last edit before the commit that has most around the line. A whole file that was written again is not where its
+/// lines come from if an earlier edit brought them.
+fn choose<'t>(mut candidates: Vec<Candidate<'t>>, project: &str, line: &Line) -> Option<Candidate<'t>> {
+    let authored = line.authored;
+    candidates.sort_by_key(|candidate| candidate.edit.at);
+    let mut best: Option<Candidate<'t>> = None;
+    for candidate in candidates {
+        let Some(held) = &best else {
+            best = Some(candidate);
+            continue;
+        };
+        let is_here = |candidate: &Candidate<'_>| candidate.session.project == project;
+        let in_time = |candidate: &Candidate<'_>| authored.is_none() || candidate.edit.at <= authored;
+        let rank = |candidate: &Candidate<'_>| {
+            (is_here(candidate), in_time(candidate), candidate.neighbours.min(NEIGHBOURS_OF_MOVED))
+        };
+        let is_better = match rank(&candidate).cmp(&rank(held)) {
+            std::cmp::Ordering::Greater => true,
+            std::cmp::Ordering::Less => false,
+            std::cmp::Ordering::Equal => !candidate.is_whole,
+        };
+        if is_better {
+            best = Some(candidate);
+        }
+    }
+    best
+}
+
+fn same_path(edited: &str, path: &str) -> bool {
+    let edited = edited.replace('\\', "/");
+    edited == path || edited.strip_suffix(path).is_some_and(|before| before.ends_with('/'))
+}
+
+/// A line with its white space reduced: formatters change it.
+fn normal(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The longest run of letters, digits and `_`, which stands in JSON as it is.
+fn longest_word(text: &str) -> &str {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .max_by_key(|word| word.len())
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edit(removed: &str, added: &str) -> FileEdit {
+        FileEdit { path: "a".into(), removed: removed.into(), added: added.into(), is_whole: false }
+    }
+
+    fn lines(text: &str) -> Vec<String> {
+        text.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_edit_brings_a_line_that_was_not_there() {
+        let line = Line { before: lines("fn a() {"), after: lines("}\nfn b() {"), ..Line::default() };
+        let added = edit("fn a() {\n}", "fn a() {\n    let  x = 1;\n}");
+        assert_eq!(introduced(&added, "let x = 1;", &line), Some((2, false)));
+        assert_eq!(introduced(&added, "fn a() {", &line), None, "it was there before");
+        assert_eq!(introduced(&edit("", "let x = 1;\n"), "let x = 1;", &line), Some((0, true)));
+        let twice = edit("let x = 1;", "let x = 1;\nlet x = 1;");
+        assert_eq!(
+            introduced(&twice, "let x = 1;", &line).map(|found| found.0),
+            Some(0),
+            "one more than before"
+        );
+    }
+
+    #[test]
+    fn a_path_is_the_end_of_the_one_that_was_edited() {
+        assert!(same_path("/home/me/shop/src/a.rs", "src/a.rs"));
+        assert!(same_path("C:\\shop\\src\\a.rs", "src/a.rs"));
+        assert!(!same_path("/home/me/shop/xsrc/a.rs", "src/a.rs"));
+    }
+}
