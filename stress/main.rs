@@ -16,6 +16,7 @@ mod faults;
 mod hooks;
 mod invariants;
 mod mcp;
+mod provenance;
 mod readers;
 mod sandbox;
 mod sde;
@@ -60,6 +61,8 @@ Examples:
   cargo test --test stress -- archive --kills 500
   cargo test --release --test stress -- archive --scale
   cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
+  cargo test --test stress -- provenance lines --repository CLONE --sessions FOLDER
+  cargo test --test stress -- provenance openqed PATH/openqed
   cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
@@ -116,6 +119,11 @@ enum Command {
     Sde(sde::SdeArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
     Archive(archive::ArchiveArgs),
+    /// Trace lines to sessions, compare scores with openqed's program, or measure both
+    Provenance {
+        #[command(subcommand)]
+        what: provenance::Provenance,
+    },
     /// Run the real Claude Code client with nugget against a scripted API
     Client(client::ClientArgs),
     /// Check what `serve` writes against the MCP schema and conformance suite; needs npm packages
@@ -183,6 +191,7 @@ fn main() -> ExitCode {
         Command::Benchmarks(args) => ("benchmarks", benchmarks::run(&args, &common, seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
+        Command::Provenance { what } => ("provenance", provenance::run(&what, &common.binary(), seed)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, seed)),
         Command::ArchiveSync { client, state } => {

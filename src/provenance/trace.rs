@@ -11,6 +11,7 @@ use std::path::Path;
 use archive::{Archive, EditCall, Session, Turn};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::derive::intent;
 use crate::edits::{FileEdit, file_edits};
 
 /// The sessions whose edits are read.
@@ -27,6 +28,8 @@ const DISTINCT_FROM: usize = 12;
 const TELLING_FROM: usize = 25;
 /// So many lines before and after it must be the same for one that tells nothing.
 const NEIGHBOURS_OF_PLAIN: usize = 2;
+/// A line that tells little is taken to be of the session that wrote a line of the same commit this close to it.
+const NEAR: usize = 4;
 /// And for one in another file.
 const NEIGHBOURS_OF_MOVED: usize = 3;
 
@@ -45,6 +48,8 @@ pub struct Line {
     pub authored: Option<Timestamp>,
     /// When the commit was made.
     pub committed: Option<Timestamp>,
+    /// The commit's id.
+    pub commit: Option<String>,
 }
 
 /// Where a line comes from.
@@ -86,6 +91,32 @@ impl<'a> Tracer<'a> {
     /// `project` is the key of the project that the lines are in.
     pub fn new(archive: &'a Archive, project: &'a str) -> Self {
         Self { archive, project, turns: HashMap::new() }
+    }
+
+    /// The session that wrote one of several lines that follow one another. A line that tells little, like a closing
+    /// bracket, goes with the nearest line of its commit.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn trace_among(&mut self, lines: &[Line], at: usize) -> Result<Option<Origin>, archive::Error> {
+        let Some(line) = lines.get(at) else { return Ok(None) };
+        if let Some(found) = self.trace(line)? {
+            return Ok(Some(found));
+        }
+        if letters(&line.text) >= TELLING_FROM || normal(&line.text).is_empty() {
+            return Ok(None);
+        }
+        for distance in 1..=NEAR {
+            for near in [at.checked_sub(distance), at.checked_add(distance)].into_iter().flatten() {
+                let near = lines.get(near).filter(|near| near.commit == line.commit);
+                if let Some(near) = near.filter(|near| letters(&near.text) >= DISTINCT_FROM)
+                    && let Some(found) = self.trace(near)?
+                {
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// The session that wrote a line; `None` if nothing shows which.
@@ -146,12 +177,26 @@ impl<'a> Tracer<'a> {
         Ok(choose(candidates, self.project, line).map(|found| Origin {
             session: found.session.clone(),
             prompt: found.turn.prompt,
-            prompt_text: found.turn.text.clone(),
+            prompt_text: self
+                .turns
+                .get(&found.session.id)
+                .map(|turns| asked_until(turns, found.turn))
+                .unwrap_or_default(),
             message: found.edit.message,
             at: found.edit.at,
             neighbours: found.neighbours,
             is_moved: found.is_moved,
         }))
+    }
+}
+
+/// What was asked in a turn. "Do it" is preceded by what it is about.
+fn asked_until(turns: &[Turn], turn: &Turn) -> String {
+    let at = turns.iter().position(|one| one.prompt == turn.prompt).unwrap_or_default();
+    let before = turns[..at].iter().rev().find(|before| intent(&before.text).is_some());
+    match before.filter(|_| intent(&turn.text).is_none()) {
+        Some(before) => format!("{} […] {}", before.text.trim(), turn.text.trim()).trim().to_owned(),
+        None => turn.text.clone(),
     }
 }
 
@@ -180,7 +225,7 @@ fn candidate<'t>(
     if !edit.input.contains(longest_word(&wanted)) {
         return None;
     }
-    let letters = wanted.chars().filter(|c| c.is_alphanumeric()).count();
+    let letters = letters(&wanted);
     let mut best: Option<(usize, bool)> = None;
     for one in file_edits(&edit.tool, &edit.input) {
         if is_moved == same_path(&one.path, &line.path) {
@@ -265,6 +310,10 @@ fn same_path(edited: &str, path: &str) -> bool {
 /// A line with its white space reduced: formatters change it.
 fn normal(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn letters(text: &str) -> usize {
+    text.chars().filter(|c| c.is_alphanumeric()).count()
 }
 
 /// The longest run of letters, digits and `_`, which stands in JSON as it is.

@@ -21,6 +21,8 @@ use crate::pager;
 
 /// The most lines that are traced at once.
 const LINES_MAX: usize = 500;
+/// Lines before and after, which may tell whose a line is that tells nothing by itself.
+const AROUND: usize = 4;
 const GIT_DEADLINE: Duration = Duration::from_secs(60);
 const PROMPT_CHARS_MAX: usize = 400;
 const KNOWLEDGE_TOKENS: usize = 600;
@@ -93,7 +95,7 @@ pub(super) fn run(context: &Context, range: &LineRange, json: bool) -> Result<()
     let path = asked.path.clone().unwrap_or_default();
     let lines = blame(root, &path, range)?;
     let archive = open_archive()?;
-    let passages = passages(&lines, archive.as_ref(), &asked.project.key)?;
+    let passages = passages(&lines, range, archive.as_ref(), &asked.project.key)?;
     let units = context::read_all_units(context)?;
     let question = Question {
         path: Some(path.clone()),
@@ -118,7 +120,7 @@ pub(super) fn run(context: &Context, range: &LineRange, json: bool) -> Result<()
     pager::print(context, &text)
 }
 
-/// The lines with their commits; of a file that git does not track only the lines.
+/// The lines with their commits, and some around them; of a file that git does not track only the lines.
 fn blame(root: &Path, path: &str, range: &LineRange) -> Result<Vec<BlamedLine>, CliError> {
     let content = std::fs::read(&range.file)?;
     let content = String::from_utf8_lossy(&content);
@@ -127,14 +129,15 @@ fn blame(root: &Path, path: &str, range: &LineRange) -> Result<Vec<BlamedLine>, 
         let count = output::counted(lines.len() as u64, "line");
         return Err(CliError::new(format!("{path} has {count}")).code(USAGE));
     }
-    let last = range.last.min(lines.len());
+    let first = range.first.saturating_sub(AROUND).max(1);
+    let last = (range.last + AROUND).min(lines.len());
     if root.join(".git").exists()
-        && let Some(found) = git::blame(root, path, range.first, last, Instant::now() + GIT_DEADLINE)?
+        && let Some(found) = git::blame(root, path, first, last, Instant::now() + GIT_DEADLINE)?
     {
         return Ok(found);
     }
     let own = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
-    Ok((range.first..=last)
+    Ok((first..=last)
         .map(|number| BlamedLine {
             number,
             text: lines[number - 1].to_owned(),
@@ -148,14 +151,17 @@ fn blame(root: &Path, path: &str, range: &LineRange) -> Result<Vec<BlamedLine>, 
 
 fn passages(
     lines: &[BlamedLine],
+    range: &LineRange,
     archive: Option<&Archive>,
     project: &str,
 ) -> Result<Vec<Passage>, CliError> {
     let mut tracer = archive.map(|archive| Tracer::new(archive, project));
     let mut passages: Vec<Passage> = Vec::new();
-    for line in lines {
+    let traced: Vec<trace::Line> = lines.iter().map(traced).collect();
+    let wanted = |line: &BlamedLine| (range.first..=range.last).contains(&line.number);
+    for (at, line) in lines.iter().enumerate().filter(|(_, line)| wanted(line)) {
         let origin = match &mut tracer {
-            Some(tracer) => tracer.trace(&traced(line))?,
+            Some(tracer) => tracer.trace_among(&traced, at)?,
             None => None,
         };
         let session = origin.map(writing_session);
@@ -193,6 +199,7 @@ fn traced(line: &BlamedLine) -> trace::Line {
         after: line.after.clone(),
         authored: line.authored,
         committed: line.committed,
+        commit: line.commit.clone(),
     }
 }
 
