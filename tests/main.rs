@@ -8,6 +8,7 @@ mod answers;
 mod archiving;
 mod brain_questions;
 mod command_line;
+mod context;
 mod delivery;
 mod doctor;
 mod documentation;

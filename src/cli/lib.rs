@@ -35,6 +35,7 @@ mod remote;
 mod settings;
 mod shown_units;
 mod spawn;
+mod staleness;
 mod state_check;
 mod subprocess;
 mod tui;

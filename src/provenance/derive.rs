@@ -232,7 +232,6 @@ mod tests {
         assert!(mentions("in app/src/auth.ts", "app/src/auth.ts"));
         assert!(!mentions("the auth module", "src/auth.ts"));
         assert!(!mentions("src/auth.tsx", "src/auth.ts"));
-        assert!(!mentions("the src folder", "src"));
     }
 
     #[test]
@@ -311,7 +310,7 @@ mod tests {
         let words = RecordQuery { paths: Vec::new(), words: Some("caching exchange".into()), ..query };
         let found = archive.records(&words).unwrap();
         assert!(found.iter().all(|found| found.rank.is_some_and(|rank| rank < 0.0)));
-        assert_eq!(found.len(), 2, "words are stemmed: {found:?}");
+        assert_eq!(found.len(), 3, "words are stemmed: {found:?}");
 
         archive.forget(session, std::time::Duration::from_secs(5)).unwrap();
         assert!(archive.records(&words).unwrap().is_empty(), "forgotten with its session");

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use actors::BrainView;
 use brain::{Brain, Config, StatePaths};
 use embed::Tokenizer;
 use git::{Lag, RemoteSession};
@@ -24,8 +25,10 @@ use crate::hook::tokens_max;
 use crate::integration::find_on_path;
 use crate::output::{self, counted, short_path};
 use crate::spawn::take_in_spooled;
+use crate::staleness;
 use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
+use crate::unit_files::read_units;
 use crate::{async_runtime, extractor, plugin, remote, settings};
 
 mod archive;
@@ -128,11 +131,14 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
             take_in_spooled(&places, brain);
         }
         let stores = match &brain {
-            Ok(brain) => vec![
+            Ok(brain) => [
                 check_state(&root, &places),
                 check_queue(&places),
                 check_index(brain, &settings::embedding(&config)),
-            ],
+            ]
+            .into_iter()
+            .chain(check_units(brain))
+            .collect(),
             Err(_) => vec![check_state(&root, &places), check_queue(&places)],
         };
         let archive = archive::check(&config, context.verbosity > 0);
@@ -590,6 +596,28 @@ fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {
         Check::failure(name, error.to_string())
             .fix(format!("remove {}; the index is derived and built again", folder.display()))
     })
+}
+
+/// Whether units that bear on the project at hand still hold; nothing if none says where it bears or how long.
+fn check_units(brain: &Brain) -> Option<Check> {
+    let name = "units";
+    let units = read_units(&BrainView::open(brain)).ok()?.units;
+    let units = units.iter().map(|(_, unit)| unit);
+    let units: Vec<_> = units.filter(|unit| !unit.scope.is_empty() || unit.stale_after.is_some()).collect();
+    let folder = std::env::current_dir().ok()?;
+    let checked = staleness::check(units.iter().copied(), &folder, Timestamp::now());
+    let stale = checked.iter().flatten().count() as u64;
+    match (units.len() as u64, stale) {
+        (0, _) => None,
+        (count, 0) => Some(Check::ok(
+            name,
+            format!("{} with a scope or an end, none stale here", counted(count, "unit")),
+        )),
+        (_, stale) => Some(
+            Check::warning(name, format!("{} may no longer hold in this project", counted(stale, "unit")))
+                .fix("`nugget list --stale` names them; `nugget edit ID` mends one"),
+        ),
+    }
 }
 
 fn check_model(config: &Config, reader: Option<String>) -> Check {

@@ -1,16 +1,20 @@
 //! `nugget list`: lists the units of the brain.
 
 use actors::BrainView;
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
+use crate::staleness::{self, Staleness};
 use crate::unit_files::{UnitFiles, read_units};
 use crate::{output, pager};
 
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json")]
+#[command(
+    after_help = "Examples:\n  nugget list --domain coding\n  nugget list --type decision --json\n  nugget list --stale"
+)]
 pub(crate) struct ListArgs {
     /// Only units of this domain
     #[arg(long, value_name = "D", add = clap_complete::ArgValueCompleter::new(completions::domains))]
@@ -18,6 +22,10 @@ pub(crate) struct ListArgs {
     /// Only units of this type: pattern, concept, decision, bug, belief, constraint, caveat or another
     #[arg(long = "type", value_name = "T", add = clap_complete::ArgValueCompleter::new(completions::types))]
     kind: Option<String>,
+    /// Only units that may no longer hold: a file of their `scope` in this project
+    /// has changed, or their date is past
+    #[arg(long)]
+    stale: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -32,28 +40,43 @@ impl ListArgs {
             self.domain.as_deref().is_none_or(|domain| unit.domain.as_str() == domain)
                 && self.kind.as_deref().is_none_or(|kind| unit.kind.as_str() == kind)
         });
+        let folder = std::env::current_dir()?;
+        let checked = staleness::check(units.iter().map(|(_, unit)| unit), &folder, Timestamp::now());
+        let mut listed: Vec<(_, Option<Staleness>)> = units.into_iter().zip(checked).collect();
+        if self.stale {
+            listed.retain(|(_, stale)| stale.is_some());
+        }
         if self.json {
-            let listed: Vec<_> = units
+            let listed: Vec<_> = listed
                 .iter()
-                .map(|(path, unit)| {
+                .map(|((path, unit), stale)| {
                     json!({
                         "id": unit.id, "type": unit.kind, "domain": unit.domain, "title": unit.title,
                         "description": unit.description, "tags": unit.tags, "confidence": unit.confidence,
                         "source": unit.source, "status": unit.status, "created": unit.created,
-                        "last_modified": unit.last_modified, "path": path,
+                        "last_modified": unit.last_modified, "path": path, "stale": stale,
                     })
                 })
                 .collect();
             return output::print_json(&json!({ "units": listed, "problems": problems }));
         }
-        if units.is_empty() {
+        if listed.is_empty() {
             output::print(&match all {
                 0 => "the brain has no units yet: merge a branch that nugget proposed, or write one\n"
                     .to_owned(),
+                all if self.stale => {
+                    format!("none of the {} units is known to be stale here\n", output::thousands(all as u64))
+                }
                 all => format!("none of the {} units matches\n", output::thousands(all as u64)),
             })?;
+        } else if self.stale {
+            let rows = listed.iter().map(|((_, unit), stale)| {
+                let why = stale.as_ref().map(Staleness::in_words).unwrap_or_default();
+                [unit.id.as_str(), &why, &unit.title].map(output::safe).to_vec()
+            });
+            pager::print(context, &output::table(&["ID", "WHY", "TITLE"], rows))?;
         } else {
-            let rows = units.iter().map(|(_, unit)| {
+            let rows = listed.iter().map(|((_, unit), _)| {
                 [unit.id.as_str(), unit.kind.as_str(), unit.domain.as_str(), &unit.title]
                     .map(output::safe)
                     .to_vec()

@@ -1,0 +1,216 @@
+//! What is known about files, and which session wrote a line, through the real binary.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::Sandbox;
+
+const SESSION: &str = "5a3b7c1e-0000-4000-8000-000000000001";
+const RATES: &str = "pub fn rate(currency: &str) -> f64 {\n    // The bank publishes at four in the afternoon.\n    cached_rate(currency)\n}\n";
+
+/// A project with a file that a session wrote and committed.
+struct Shop {
+    sandbox: Sandbox,
+    folder: PathBuf,
+}
+
+impl Shop {
+    fn new() -> Self {
+        let sandbox = Sandbox::with_brain();
+        let folder = fs::canonicalize(sandbox.path()).unwrap().join("shop");
+        fs::create_dir_all(folder.join("src")).unwrap();
+        let shop = Self { sandbox, folder };
+        shop.git(&["init", "-q", "-b", "main"]);
+        fs::write(shop.folder.join("src/lib.rs"), "pub mod rates;\n").unwrap();
+        shop.commit("Begin", "2026-11-01T08:00:00Z");
+        shop.write_session();
+        fs::write(shop.folder.join("src/rates.rs"), RATES).unwrap();
+        shop.commit("Cache the rates", "2026-11-01T10:00:00Z");
+        shop.sandbox.ok(["sessions", "sync"]);
+        shop
+    }
+
+    fn git(&self, arguments: &[&str]) {
+        let mut git = Command::new("git");
+        git.current_dir(&self.folder)
+            .args(["-c", "user.name=A", "-c", "user.email=a@example.com"])
+            .args(arguments);
+        git.envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
+        assert!(git.status().unwrap().success(), "{arguments:?}");
+    }
+
+    fn commit(&self, message: &str, time: &str) {
+        self.git(&["add", "."]);
+        let mut git = Command::new("git");
+        git.current_dir(&self.folder)
+            .args(["-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", message])
+            .envs([("GIT_AUTHOR_DATE", time), ("GIT_COMMITTER_DATE", time)])
+            .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")]);
+        assert!(git.status().unwrap().success());
+    }
+
+    /// A session that was asked for the cache, told to go on, and wrote the file.
+    fn write_session(&self) {
+        let file = self.file("src/rates.rs");
+        let line = |number: u32, minute: u32, kind: &str, content: Value| {
+            json!({
+                "type": kind, "uuid": format!("5a3b7c1e-0000-4000-8000-{number:012x}"), "sessionId": SESSION,
+                "timestamp": format!("2026-11-01T09:{minute:02}:00Z"), "cwd": self.folder, "gitBranch": "main",
+                "message": { "role": kind, "content": content },
+            })
+            .to_string()
+        };
+        let lines = [
+            line(1, 0, "user", json!("Please cache the exchange rates in src/rates.rs.")),
+            line(2, 1, "assistant", json!([{ "type": "text", "text": "Shall I?" }])),
+            line(3, 2, "user", json!("yes")),
+            line(
+                4,
+                3,
+                "assistant",
+                json!([{ "type": "tool_use", "id": "t1", "name": "Write",
+                "input": { "file_path": file, "content": RATES } }]),
+            ),
+            line(
+                5,
+                4,
+                "user",
+                json!([{ "type": "tool_result", "tool_use_id": "t1",
+                "content": "File created successfully" }]),
+            ),
+        ];
+        let path = self.sandbox.path().join(format!(".claude/projects/-shop/{SESSION}.jsonl"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, lines.join("\n") + "\n").unwrap();
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.join(name).to_string_lossy().into_owned()
+    }
+
+    /// A merged unit.
+    fn unit(&self, id: &str, front: &str) {
+        let path = self.sandbox.brain().join(format!("domains/coding/constraints/{id}.md"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let text =
+            format!("---\nid: {id}\ntype: constraint\ntitle: Title of {id}\n{front}---\n\nBody of {id}.\n");
+        fs::write(path, text).unwrap();
+        self.sandbox.git(&["add", "."]);
+        self.sandbox.git(&["-c", "user.name=A", "-c", "user.email=a@example.com", "commit", "-qm", id]);
+    }
+}
+
+fn ids(answer: &Value) -> Vec<String> {
+    let nuggets = answer["nuggets"].as_array().unwrap();
+    nuggets.iter().map(|nugget| nugget["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_reviewed_unit_is_told_of_its_file_and_records_only_where_there_is_none() {
+    let shop = Shop::new();
+    let file = shop.file("src/rates.rs");
+    let records = shop.sandbox.json(["context", &file, "--json"]);
+    let summaries: Vec<_> = records["nuggets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|nugget| nugget["summary"].as_str().unwrap())
+        .collect();
+    assert!(summaries.contains(&"cache the exchange rates in src/rates.rs"), "{summaries:?}");
+    assert!(summaries.contains(&"created src/rates.rs"), "{summaries:?}");
+    assert!(records["nuggets"].as_array().unwrap().iter().all(|nugget| nugget["reviewed"] == json!(false)));
+    let shown = shop.sandbox.ok(["context", &file]);
+    assert!(shown.contains("not reviewed, session 5a3b7c1e"), "{shown}");
+    assert!(shown.lines().all(|line| line.chars().count() <= 80), "{shown}");
+
+    shop.unit("rates-are-cached", "scope: [src/rates.rs]\n");
+    shop.unit("elsewhere", "scope:\n- path: src/rates.rs\n  repository: example.com/other/shop\n");
+    let answer = shop.sandbox.json(["context", &file, "--json"]);
+    assert_eq!(ids(&answer), ["rates-are-cached"]);
+    assert_eq!(
+        (&answer["budget"]["truncated"], &answer["query"]["path"]),
+        (&json!(false), &json!("src/rates.rs"))
+    );
+    let all = ids(&shop.sandbox.json(["context", &file, "--all", "--json"]));
+    assert!(all.len() > 3 && all[0] == "rates-are-cached", "{all:?}");
+    let tight = shop.sandbox.json(["context", &file, "--all", "--json", "--budget", "20"]);
+    assert_eq!(tight["budget"]["truncated"], json!(true));
+    assert!(tight["moreContextHint"].as_str().unwrap().contains("intent"), "{tight}");
+    let deep = shop.sandbox.json(["context", &file, "--all", "--json", "--depth", "deep"]);
+    assert!(deep.to_string().contains("Please cache the exchange rates in src/rates.rs."), "{deep}");
+    let two = shop.sandbox.json(["context", &file, &shop.file("src"), "--json"]);
+    assert_eq!(two["answers"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_line_is_traced_to_the_session_and_the_prompt_that_wrote_it() {
+    let shop = Shop::new();
+    let line = |number: usize, file: &str| format!("{}:{number}", shop.file(file));
+    let found = shop.sandbox.json(["why", &line(3, "src/rates.rs"), "--json"]);
+    let passage = &found["passages"][0];
+    assert_eq!(passage["session"]["id"], json!(SESSION), "{found}");
+    let prompt = passage["session"]["prompt"].as_str().unwrap();
+    assert_eq!(prompt, "Please cache the exchange rates in src/rates.rs. […] yes", "what the yes was to");
+    assert_eq!(passage["commit"]["subject"], json!("Cache the rates"));
+
+    shop.git(&["mv", "src/rates.rs", "src/money.rs"]);
+    shop.commit("Rename", "2026-11-02T10:00:00Z");
+    let shown = shop.sandbox.ok(["why", &line(3, "src/money.rs")]);
+    assert!(shown.contains("it was in src/rates.rs then") && shown.contains("claude --resume"), "{shown}");
+    let all = shop.sandbox.json(["why", &format!("{}:1-4", shop.file("src/money.rs")), "--json"]);
+    assert_eq!(all["passages"].as_array().unwrap().len(), 1, "one edit wrote all of it: {all}");
+    let own = shop.sandbox.json(["why", &line(1, "src/lib.rs"), "--json"]);
+    assert_eq!(own["passages"][0]["session"], json!(null), "a person wrote it");
+    assert!(shop.sandbox.ok(["why", &line(1, "src/lib.rs")]).contains("no archived session is known"));
+}
+
+#[test]
+fn a_place_that_is_none_is_refused_in_a_line() {
+    let shop = Shop::new();
+    let fails = |place: &str, expected: &str| {
+        let output = shop.sandbox.run(["why", place]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && stderr.contains(expected), "{place}: {stderr}");
+    };
+    fails(&format!("{}:9", shop.file("src/rates.rs")), "src/rates.rs has 4 lines");
+    fails(&format!("{}:1", shop.file("gone.rs")), "there is no file");
+    fails(&format!("{}:1-9999", shop.file("src/rates.rs")), "9999 lines are too many");
+    let new = shop.file("new.rs");
+    fs::write(&new, "not committed yet\n").unwrap();
+    assert!(shop.sandbox.ok(["why", &format!("{new}:1")]).contains("not committed"));
+    let nothing = shop.sandbox.ok(["context", &shop.file("docs/gone.md"), "--type", "caveat"]);
+    assert!(nothing.starts_with("nothing is known about"), "{nothing}");
+}
+
+#[test]
+fn a_unit_whose_file_has_changed_is_named_in_its_project() {
+    let shop = Shop::new();
+    let digest = Command::new("sha256sum").arg(shop.file("src/rates.rs")).output().unwrap();
+    let digest = String::from_utf8(digest.stdout).unwrap();
+    let digest = digest.split(' ').next().unwrap().to_owned();
+    shop.unit("fresh", &format!("scope:\n- path: src/rates.rs\n  sha256: {digest}\n"));
+    shop.unit("old", "stale_after: 2026-01-01\n");
+    let listed = |folder: &Path| {
+        let output =
+            shop.sandbox.command().args(["list", "--stale", "--json"]).current_dir(folder).output().unwrap();
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let units = found["units"].as_array().unwrap().clone();
+        units
+            .iter()
+            .map(|unit| (unit["id"].as_str().unwrap().to_owned(), unit["stale"].clone()))
+            .collect::<Vec<_>>()
+    };
+    let expired = ("old".to_owned(), json!({ "reason": "expired", "file": null }));
+    assert_eq!(listed(&shop.folder), [expired.clone()]);
+    fs::write(shop.file("src/rates.rs"), "other\n").unwrap();
+    let changed = ("fresh".to_owned(), json!({ "reason": "file_changed", "file": "src/rates.rs" }));
+    assert_eq!(listed(&shop.folder), [changed, expired.clone()]);
+    assert_eq!(listed(shop.sandbox.path()), [expired], "of another folder nothing is known");
+    let output =
+        shop.sandbox.command().args(["doctor", "--offline"]).current_dir(&shop.folder).output().unwrap();
+    let doctor = String::from_utf8(output.stdout).unwrap();
+    assert!(doctor.contains("2 units may no longer hold in this project"), "{doctor}");
+}
