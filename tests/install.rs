@@ -638,6 +638,7 @@ fn a_missing_program_is_reported_once_in_one_line() {
         ("session-start", r#"{"hook_event_name": "SessionStart", "source": "compact"}"#),
         ("session-start", r#"{"hook_event_name": "PreCompact", "trigger": "auto"}"#),
         ("user-prompt", "{}"),
+        ("guard", "{}"),
         ("capture-session", "{}"),
     ];
     for (command, input) in silent {
