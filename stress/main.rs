@@ -13,6 +13,7 @@ mod client;
 mod delivery;
 mod extraction;
 mod faults;
+mod guard;
 mod hooks;
 mod invariants;
 mod mcp;
@@ -60,6 +61,7 @@ Examples:
   cargo test --test stress -- archive --kills 500
   cargo test --release --test stress -- archive --scale
   cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
+  cargo test --release --test stress -- guard SESSIONS/REPOSITORY --units stress/guard/units/REPOSITORY
   cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
@@ -112,6 +114,8 @@ enum Command {
         #[command(subcommand)]
         extraction: extraction::Extraction,
     },
+    /// Replay the actions of real sessions against units that were written from their failures
+    Guard(guard::GuardArgs),
     /// Ask for decisions that were made in earlier conversations, by the tasks of sde-bench
     Sde(sde::SdeArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
@@ -183,6 +187,7 @@ fn main() -> ExitCode {
         Command::Benchmarks(args) => ("benchmarks", benchmarks::run(&args, &common, seed)),
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
+        Command::Guard(args) => ("guard", guard::run(&args)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, seed)),
         Command::ArchiveSync { client, state } => {
