@@ -35,6 +35,7 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
     ensure!(runs(&run) == 1, "the command did not run in the first session");
     run.wait_until_ended(1)?;
     run.sandbox.run_ok(&["review", "merge", "--all"])?;
+    run.sandbox.run_ok(&["index"])?;
 
     session(&run, "print the labels. SCRIPT:print")?;
     ensure!(runs(&run) == 2, "the command ran {} times", runs(&run));
@@ -58,10 +59,7 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
     fs::write(&file, text.replacen("---\n", "---\nenforce: hold\nscope: [{command: ./print-labels}]\n", 1))?;
     run.sandbox.git(&["commit", "-qam", "hold"])?;
     run.sandbox.run_ok(&["index"])?;
-    let setting = run.sandbox.path("config/nugget/config.toml");
-    let settings = fs::read_to_string(&setting).unwrap_or_default();
-    fs::create_dir_all(setting.parent().context("no folder")?)?;
-    fs::write(&setting, format!("{settings}\n[guard]\nhold = \"always\"\n"))?;
+    run.sandbox.run_ok(&["config", "set", "guard.hold", "always"])?;
 
     session(&run, "print the labels. SCRIPT:twice")?;
     let requests = run.api.requests();

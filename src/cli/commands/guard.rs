@@ -17,7 +17,6 @@ use knowledge::UnitId;
 use knowledge::text::one_line;
 use queue::GuardLog;
 use serde_json::{Value, json};
-use transcript::redact::redact;
 
 use crate::context::{Context, open_brain};
 use crate::error::CliError;
@@ -195,7 +194,7 @@ fn holds(config: &Config) -> bool {
     }
 }
 
-/// The units' texts below a line, within the budget.
+/// The units' texts below a line, within the budget. The index holds no secret, so that nothing has to be redacted.
 fn quote(catalog: &Catalog, head: &str, units: &[&UnitRecord]) -> Option<String> {
     let texts: Vec<String> = units.iter().map(|unit| catalog.body(&unit.id).ok()).collect::<Option<_>>()?;
     let room = TOKENS_MAX - tokens_max(head) - tokens_max(HELD_END);
@@ -219,7 +218,7 @@ fn quote(catalog: &Catalog, head: &str, units: &[&UnitRecord]) -> Option<String>
 fn line(unit: &UnitRecord, body: &str, chars: usize) -> String {
     let head = format!(
         "- {} ({}; {})",
-        one_line(&redact(&unit.title), TITLE_CHARS_MAX),
+        one_line(&unit.title, TITLE_CHARS_MAX),
         one_line(unit.kind.as_str(), 20),
         one_line(unit.id.as_str(), 100)
     );
@@ -227,7 +226,7 @@ fn line(unit: &UnitRecord, body: &str, chars: usize) -> String {
         return head + "\n";
     }
     let text = format!("{} {}", unit.description.as_deref().unwrap_or_default(), what_to_do(body));
-    format!("{head}: {}\n", one_line(&redact(&text), chars))
+    format!("{head}: {}\n", one_line(&text, chars))
 }
 
 /// The section of a unit's text that says what to do, if it has one, else all of it; without the marks of headings.
