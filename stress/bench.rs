@@ -6,6 +6,7 @@
 mod ask;
 mod corpus;
 mod graph;
+mod guard;
 mod idle;
 mod parts;
 mod pipeline;
@@ -32,6 +33,8 @@ pub(crate) enum Bench {
     Hooks(hooks::HooksArgs),
     /// The SessionStart and UserPromptSubmit hooks in a large brain
     SessionStart(session_start::SessionStartBenchArgs),
+    /// The guard's hook in a large brain: actions that nothing bears on, one that is told, and eight at once
+    Guard(guard::GuardBenchArgs),
     /// Questions to a running server in a large brain: one session, and eight at once
     Search(search::SearchBenchArgs),
     /// `nugget ask` from exec to exit, with the time of each part
@@ -64,6 +67,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
         None => vec![
             Bench::Hooks(defaults()?),
             Bench::SessionStart(defaults()?),
+            Bench::Guard(defaults()?),
             Bench::Search(defaults()?),
             Bench::Ask(defaults()?),
             Bench::Precision(defaults()?),
@@ -81,6 +85,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
         let (name, mut result) = match bench {
             Bench::Hooks(args) => ("hooks", hooks::run(&args, &binary, seed)?),
             Bench::SessionStart(args) => ("session-start", session_start::run(&args, &binary, seed)?),
+            Bench::Guard(args) => ("guard", guard::run(&args, &binary, seed)?),
             Bench::Search(args) => ("search", search::run(&args, &binary, seed)?),
             Bench::Ask(args) => ("ask", ask::run(&args, &binary, seed)?),
             Bench::Precision(args) => ("precision", precision::run(&args)?),

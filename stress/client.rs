@@ -4,6 +4,7 @@
 //! The client comes from npm (`@anthropic-ai/claude-code`); without it the command reports a skip.
 
 mod first_use;
+mod guard;
 mod lifecycle;
 mod scripted_api;
 
@@ -36,10 +37,11 @@ pub(crate) fn run(args: &ClientArgs, binary: &Path, seed: u64) -> Result<Value> 
     let version = String::from_utf8_lossy(&version.stdout).trim().to_owned();
     let requests = read_with_claude_p(&args.client, binary, seed)?;
     let first_use = first_use::run(&args.client, binary)?;
+    let guard = guard::run(&args.client, binary)?;
     let lifecycle = lifecycle::run(&args.client, binary)?;
     Ok(json!({
         "client": version, "read_by_claude_p": { "units": 1, "requests": requests }, "first_use": first_use,
-        "lifecycle": lifecycle,
+        "guard": guard, "lifecycle": lifecycle,
     }))
 }
 

@@ -13,6 +13,7 @@ mod client;
 mod delivery;
 mod extraction;
 mod faults;
+mod guard;
 mod hooks;
 mod invariants;
 mod mcp;
@@ -63,6 +64,7 @@ Examples:
   cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
   cargo test --test stress -- provenance lines --repository CLONE --sessions FOLDER
   cargo test --test stress -- provenance openqed PATH/openqed
+  cargo test --release --test stress -- guard SESSIONS/REPOSITORY --units stress/guard/units/REPOSITORY
   cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
@@ -115,6 +117,8 @@ enum Command {
         #[command(subcommand)]
         extraction: extraction::Extraction,
     },
+    /// Replay the actions of real sessions against units that were written from their failures
+    Guard(guard::GuardArgs),
     /// Ask for decisions that were made in earlier conversations, by the tasks of sde-bench
     Sde(sde::SdeArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
@@ -192,6 +196,7 @@ fn main() -> ExitCode {
         Command::Bench { bench } => ("bench", bench::run(bench, &common, seed)),
         Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
         Command::Provenance { what } => ("provenance", provenance::run(&what, &common.binary(), seed)),
+        Command::Guard(args) => ("guard", guard::run(&args)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, seed)),
         Command::ArchiveSync { client, state } => {

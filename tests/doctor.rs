@@ -90,8 +90,10 @@ fn a_brain_on_github_passes_every_check() {
     let client = sandbox.path().join(".claude");
     std::fs::create_dir_all(&client).unwrap();
     let hook = json!({ "type": "command", "command": "nugget capture-session", "timeout": 10 });
-    let settings = json!({ "hooks": { "SessionEnd": [{ "hooks": [hook] }] } });
-    std::fs::write(client.join("settings.json"), settings.to_string()).unwrap();
+    let guard = json!([{ "hooks": [{ "type": "command", "command": "nugget guard", "timeout": 5 }] }]);
+    let hooks =
+        json!({ "SessionEnd": [{ "hooks": [hook] }], "PreToolUse": guard, "PostToolUseFailure": guard });
+    std::fs::write(client.join("settings.json"), json!({ "hooks": hooks }).to_string()).unwrap();
     let server = json!({ "mcpServers": { "nugget": { "command": "nugget", "args": ["serve"] } } });
     std::fs::write(sandbox.path().join(".claude.json"), server.to_string()).unwrap();
     sandbox.ok(["index"]);

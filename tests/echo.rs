@@ -14,13 +14,20 @@ const ECHO: &str = "Decision: run `importer-check --lane 3` before each commit o
                     reads the importer unlocked.";
 const QUESTION: &str = "I commit a change to the importer, which the nightly job reads without a lock: is `importer-check` enough?";
 /// The ways in which nugget puts text into a session.
-const CHANNELS: [Channel; 3] = [Channel::SessionStart, Channel::Prompt, Channel::Tool];
+const CHANNELS: [Channel; 5] =
+    [Channel::SessionStart, Channel::Prompt, Channel::Tool, Channel::Action, Channel::HeldAction];
+/// The action that the rule's unit bears on.
+const ACTION: &str = "git commit importer.rs";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Channel {
     SessionStart,
     Prompt,
     Tool,
+    /// The hook before an action.
+    Action,
+    /// The same, where it refuses the action.
+    HeldAction,
 }
 
 fn rule(lane: u32) -> String {
@@ -43,6 +50,7 @@ impl Fixture {
             ("NUGGET_SESSION_START_DEADLINE_MS", "60000"),
             ("NUGGET_USER_PROMPT_DEADLINE_MS", "60000"),
             ("NUGGET_USER_PROMPT_ENABLED", "on"),
+            ("NUGGET_GUARD_DEADLINE_MS", "60000"),
         ] {
             sandbox.variables.push((name.to_owned(), value.to_owned()));
         }
@@ -57,6 +65,13 @@ impl Fixture {
         let capture = fixture.sandbox.capture(&first.path);
         assert_eq!((&capture["state"], &capture["units"]), (&json!("done"), &json!(1)), "{capture}");
         fixture.sandbox.git(&["merge", "-q", "--no-edit", capture["branch"].as_str().unwrap()]);
+        // A person says where it bears.
+        let unit = fixture.sandbox.git(&["ls-files", "*importer-check*"]);
+        let file = fixture.sandbox.brain().join(unit.trim());
+        let text = std::fs::read_to_string(&file).unwrap();
+        let scope = "---\nenforce: hold\nscope: [{command: git commit importer.rs}]\n";
+        std::fs::write(&file, text.replacen("---\n", scope, 1)).unwrap();
+        fixture.sandbox.git(&["commit", "-qam", "scope"]);
         fixture.sandbox.ok(["index"]);
         fixture
     }
@@ -70,7 +85,16 @@ impl Fixture {
         input.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         let output = self.sandbox.run_with_input(&[command], format!("{input}\n").as_bytes());
         let printed: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"));
-        printed["hookSpecificOutput"]["additionalContext"].as_str().unwrap().to_owned()
+        let printed = &printed["hookSpecificOutput"];
+        let text =
+            printed["additionalContext"].as_str().or_else(|| printed["permissionDecisionReason"].as_str());
+        text.unwrap().to_owned()
+    }
+
+    /// What the hook before an action prints; `session` has not heard it.
+    fn act(&self, session: &str) -> String {
+        let more = json!({"session_id": session, "tool_name": "Bash", "tool_input": {"command": ACTION}});
+        self.hook("guard", "PreToolUse", &more)
     }
 
     /// Returns what nugget itself prints; it holds the rule.
@@ -81,6 +105,13 @@ impl Fixture {
             }
             Channel::Prompt => self.hook("user-prompt", "UserPromptSubmit", &json!({"prompt": QUESTION})),
             Channel::Tool => mcp::answer(&self.sandbox, QUESTION),
+            // The first attempt is refused. Another session has already been told by a failure.
+            Channel::HeldAction => self.act(&format!("held-{}", fastrand::u64(..))),
+            Channel::Action => {
+                let failed = json!({"session_id": format!("told-{}", fastrand::u64(..)), "tool_name": "Bash",
+                    "tool_input": {"command": ACTION}, "error": "Exit code 1"});
+                self.hook("guard", "PostToolUseFailure", &failed)
+            }
         };
         assert!(
             recalled.contains("Always run `importer-check --lane 3` before you commit"),
@@ -148,6 +179,15 @@ impl Transcript {
         match channel {
             Channel::SessionStart => self.add_line("attachment", hook("SessionStart")),
             Channel::Prompt => self.add_line("attachment", hook("UserPromptSubmit")),
+            Channel::Action => self.add_line("attachment", hook("PostToolUseFailure")),
+            Channel::HeldAction => {
+                let id = format!("toolu_{}", self.lines);
+                let input = json!({"command": ACTION});
+                self.add_answer(&json!({"type": "tool_use", "id": id, "name": "Bash", "input": input}));
+                let result =
+                    json!([{"type": "tool_result", "tool_use_id": id, "content": words, "is_error": true}]);
+                self.add_line("user", json!({"message": {"role": "user", "content": result}}));
+            }
             Channel::Tool => {
                 let id = format!("toolu_{}", self.lines);
                 let name = "mcp__plugin_nugget_nugget__get_relevant_context";

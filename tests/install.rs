@@ -364,6 +364,29 @@ fn client_checks(sandbox: &Sandbox) -> [String; 2] {
 }
 
 #[test]
+fn doctor_says_that_an_older_installation_lacks_the_guard() {
+    for (how, file) in [("plugin", ".claude/skills/nugget/hooks/hooks.json"), ("settings", ".claude/settings.json")] {
+        let sandbox = Sandbox::new();
+        sandbox.ok(["install", "--as", how]);
+        let mut hooks: Value = serde_json::from_str(&read_text(&sandbox, file)).unwrap();
+        for event in ["PreToolUse", "PostToolUseFailure"] {
+            let entry = hooks["hooks"].as_object_mut().unwrap().remove(event).unwrap();
+            assert_eq!(entry[0]["matcher"], "Edit|Write|MultiEdit|NotebookEdit|Bash", "{how}");
+            assert!(entry[0]["hooks"][0]["command"].as_str().unwrap().ends_with(" guard"), "{how}: {entry}");
+        }
+        fs::write(sandbox.path().join(file), hooks.to_string()).unwrap();
+        let [checked, _] = client_checks(&sandbox);
+        assert!(checked.starts_with("warning hooks those of an older nugget"), "{how}: {checked}");
+        assert!(checked.ends_with("fix: nugget install"), "{how}: {checked}");
+        sandbox.ok(["config", "set", "guard.enabled", "off"]);
+        assert!(client_checks(&sandbox)[0].starts_with("ok hooks"), "{how}: who turned it off misses nothing");
+        sandbox.ok(["config", "unset", "guard.enabled"]);
+        sandbox.ok(["install", "--as", how]);
+        assert!(client_checks(&sandbox)[0].starts_with("ok hooks"), "{how}");
+    }
+}
+
+#[test]
 fn beside_the_marketplaces_plugin_only_the_permission_is_added() {
     let sandbox = Sandbox::new();
     install_from_marketplace(&sandbox);
@@ -638,6 +661,7 @@ fn a_missing_program_is_reported_once_in_one_line() {
         ("session-start", r#"{"hook_event_name": "SessionStart", "source": "compact"}"#),
         ("session-start", r#"{"hook_event_name": "PreCompact", "trigger": "auto"}"#),
         ("user-prompt", "{}"),
+        ("guard", "{}"),
         ("capture-session", "{}"),
     ];
     for (command, input) in silent {

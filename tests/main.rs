@@ -19,6 +19,7 @@ mod failpoints;
 mod flywheel;
 mod git_states;
 mod github;
+mod guard;
 mod import;
 mod install;
 mod install_script;

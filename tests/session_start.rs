@@ -234,7 +234,7 @@ fn broken_state_never_fails_a_session() {
     let printed = start_session();
     assert!(printed["systemMessage"].as_str().unwrap().contains("nugget init"), "{printed}");
     for input in ["", "\n", "nonsense\n", "{}\n", "[1]\n"] {
-        for command in ["session-start", "user-prompt"] {
+        for command in ["session-start", "user-prompt", "guard"] {
             let mut child = fixture
                 .sandbox
                 .command()

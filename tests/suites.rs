@@ -65,7 +65,7 @@ fn a_hook_survives_every_json_on_its_stdin() {
             [&b"{\"session_id\":\"a\",\"prompt\":"[..], &value, b",\"transcript_path\":", &value, b"}\n"]
                 .concat()
         };
-        let hooks = ["capture-session", "session-start", "user-prompt"];
+        let hooks = ["capture-session", "session-start", "user-prompt", "guard"];
         let hook = hooks[number / 2 % hooks.len()];
         let output = sandbox.run_with_input(&[hook], &content);
         let shown = format!("{hook} on {}: {output:?}", file.name);

@@ -102,6 +102,18 @@ impl ClientSettings {
         settings.find_map(Value::as_u64).unwrap_or(CLEANUP_DAYS)
     }
 
+    /// Whether the client runs the guard: nugget's hooks of an older installation lack it.
+    pub(crate) fn has_guard(&self) -> bool {
+        let files = self.files.iter().map(|(_, settings)| settings["hooks"].to_string());
+        let copy = self.copy().map(|copy| copy.join(plugin::HOOKS_FILE));
+        let copy = copy.and_then(|path| read_settings(&path).ok()).map(|file| file["hooks"].to_string());
+        // The client keeps a marketplace's plugin up to date.
+        self.marketplace_plugin().is_some()
+            || files.chain(copy).any(|hooks| {
+                plugin::GUARD_EVENTS.iter().all(|event| hooks.contains(event)) && hooks.contains(" guard\"")
+            })
+    }
+
     /// Whether any settings turn all hooks off.
     pub(crate) fn disables_hooks(&self) -> bool {
         self.files.iter().any(|(_, settings)| settings["disableAllHooks"] == true)

@@ -14,6 +14,7 @@ pub(crate) mod edit;
 pub(crate) mod eval;
 pub(crate) mod export;
 pub(crate) mod forget_capture;
+pub(crate) mod guard;
 pub(crate) mod import;
 pub(crate) mod index;
 pub(crate) mod init;

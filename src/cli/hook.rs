@@ -26,6 +26,14 @@ pub(crate) struct HookInput {
     pub(crate) source: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) prompt: Option<String>,
+    pub(crate) tool_name: Option<String>,
+    pub(crate) tool_input: Option<serde_json::Value>,
+    /// What a failed tool has answered.
+    pub(crate) error: Option<String>,
+    /// Whether the person has stopped the tool.
+    pub(crate) is_interrupt: Option<bool>,
+    /// The subagent that acts.
+    pub(crate) agent_id: Option<String>,
 }
 
 /// Reads one line of stdin, not stdin to its end: some clients leave it open for ever. If the line comes too

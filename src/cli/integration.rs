@@ -304,12 +304,11 @@ impl ClientFiles {
         }
         let settings = self.value_without_entries(&self.settings)?;
         let mut entries = vec![permission(plugin::SERVER_TOOL)];
-        for (event, command, seconds) in plugin::HOOKS {
-            let command = program.hook(self.scope, command);
-            let hook = json!({"hooks": [{"type": "command", "command": command, "timeout": seconds}]});
+        for hook in plugin::HOOKS {
+            let entry = hook.entry(&program.hook(self.scope, hook.command));
             // A hook that the user has written by hand is kept instead.
-            if !has_own_hook(&settings["hooks"][event], &hook) {
-                entries.push(Entry::new(&["hooks", event], None, hook));
+            if !has_own_hook(&settings["hooks"][hook.event], &entry) {
+                entries.push(Entry::new(&["hooks", hook.event], None, entry));
             }
         }
         let mut all = vec![(self.settings.clone(), entries)];
@@ -503,7 +502,7 @@ pub(crate) fn calls_nugget(command: &str) -> bool {
     let words: Vec<&str> = command.split_whitespace().collect();
     words.windows(2).any(|two| {
         let program = two[0].trim_matches(['"', '\'']).rsplit('/').next();
-        program == Some("nugget") && plugin::HOOKS.iter().any(|(_, command, _)| *command == two[1])
+        program == Some("nugget") && plugin::HOOKS.iter().any(|hook| hook.command == two[1])
     })
 }
 

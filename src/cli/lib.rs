@@ -173,6 +173,9 @@ enum Command {
     /// Print units that match a prompt (the hook UserPromptSubmit)
     #[command(hide = true)]
     UserPrompt(commands::user_prompt::UserPromptArgs),
+    /// Print units that bear on an action (the hooks PreToolUse and PostToolUseFailure)
+    #[command(hide = true)]
+    Guard(commands::guard::GuardArgs),
     /// Process the brain's queue until it is empty (hooks and servers start this)
     #[command(hide = true)]
     Drain(commands::drain::DrainArgs),
@@ -185,6 +188,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         clap_complete::CompleteEnv::with_factory(command).var(commands::completions::VARIABLE).complete();
     }
     let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // This hook runs at every action: the definition of all commands and the log take longer than its work.
+    if arguments.len() == 2 && arguments[1] == "guard" {
+        let context = context::Context::new(None, 0, false);
+        return exit_code(commands::guard::GuardArgs {}.run(context).map(|()| ExitCode::SUCCESS), &arguments);
+    }
     let parsed = command()
         .try_get_matches_from(&arguments)
         .and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches));
@@ -199,9 +207,14 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             }
         },
     };
+    exit_code(result, &arguments)
+}
+
+/// Prints an error, and returns the exit code.
+fn exit_code(result: Result<ExitCode, CliError>, arguments: &[OsString]) -> ExitCode {
     result.unwrap_or_else(|error| {
         error.print();
-        if usage::wants_json(&arguments) {
+        if usage::wants_json(arguments) {
             output::print_json_error(&error);
         }
         ExitCode::from(error.code)
@@ -221,6 +234,7 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
         Command::Uninstall(args) => args.run(&context)?,
         Command::SessionStart(args) => args.run(context)?,
         Command::UserPrompt(args) => args.run(context)?,
+        Command::Guard(args) => args.run(context)?,
         Command::Clone(args) => args.run(&context)?,
         Command::Doctor(args) => return args.run(&context),
         Command::CaptureSession(args) => return args.run(&context),

@@ -16,7 +16,7 @@ use crate::hnsw::{CHANGED_PART, Graph};
 use crate::records::ChunkRow;
 use crate::store::{self, BuilderLock, Store};
 use crate::vectors::{self, Vectors};
-use crate::{identifiers, schema, token_vectors};
+use crate::{identifiers, schema, token_vectors, triggers};
 
 /// What a plan compares with the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,6 +355,7 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[StoredEmbeddi
             "DELETE FROM chunks_fts WHERE rowid IN (SELECT row FROM chunks WHERE unit_id = ?1)",
             "DELETE FROM chunks WHERE unit_id = ?1",
             "DELETE FROM relationships WHERE source_id = ?1",
+            "DELETE FROM triggers WHERE unit_id = ?1",
             "DELETE FROM units WHERE id = ?1",
         ] {
             transaction.prepare_cached(sql)?.execute([id])?;
@@ -430,7 +431,7 @@ fn insert_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqli
             .prepare_cached("INSERT OR IGNORE INTO relationships VALUES (?1, ?2, ?3)")?
             .execute(params![unit.id.as_str(), related.id.as_str(), related.relation.as_str()])?;
     }
-    Ok(())
+    triggers::insert(transaction, unit)
 }
 
 fn count(connection: &Connection, sql: &str) -> rusqlite::Result<usize> {

@@ -9,12 +9,17 @@ use knowledge::{Unit, UnitId};
 use rusqlite::{Connection, OpenFlags, Params, Row};
 
 use crate::error::Error;
+use crate::records::{UnitRecord, unit_record};
 use crate::schema::{self, State};
+use crate::snapshot::UNIT_BY_ID;
 use crate::store::DATABASE;
+use crate::triggers::{self, FoundTrigger};
 use crate::{file_table, identifiers};
 
 /// How long a statement waits for a builder's short exclusive locks.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
+/// Chunks that make the beginning of a unit's text.
+const BODY_CHUNKS: usize = 8;
 /// Chunks that a search by words returns at most.
 const PASSAGES_MAX: usize = 60;
 
@@ -140,6 +145,44 @@ impl Catalog {
             });
             Ok(())
         })
+    }
+
+    /// The triggers that are stored under any of the keys. Those of units that the generation does not have yet are not
+    /// among them.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn triggers(&self, keys: &[String]) -> Result<Vec<FoundTrigger>, Error> {
+        triggers::find(&self.connection, keys)
+            .map_err(|source| Error::Sqlite { path: self.path.clone(), source })
+    }
+
+    /// A unit by its id.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn unit(&self, id: &UnitId) -> Result<Option<UnitRecord>, Error> {
+        let mut found = None;
+        self.rows(UNIT_BY_ID, [id.as_str()], |row| {
+            found = Some(unit_record(row)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// The beginning of a unit's text, without its title.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn body(&self, id: &UnitId) -> Result<String, Error> {
+        let mut body = String::new();
+        let sql = format!("SELECT text FROM chunks WHERE unit_id = ?1 ORDER BY position LIMIT {BODY_CHUNKS}");
+        self.rows(&sql, [id.as_str()], |row| {
+            body.push_str(row.get_ref(0)?.as_str()?);
+            body.push_str("\n\n");
+            Ok(())
+        })?;
+        Ok(body)
     }
 
     /// Calls `visit` for every unit that others relate to, with their number.

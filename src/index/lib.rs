@@ -46,6 +46,7 @@ mod snapshot;
 mod status;
 mod store;
 mod token_vectors;
+mod triggers;
 mod vectors;
 
 use std::path::Path;
@@ -65,6 +66,7 @@ pub use hnsw::CHUNKS_MIN as GRAPH_FROM_CHUNKS;
 pub use records::{ChunkRecord, ChunkRow, Edge, Hit, Problem, UnitRecord, WithNeighbours};
 pub use snapshot::Snapshot;
 pub use status::{IndexStatus, read_status};
+pub use triggers::FoundTrigger;
 
 use crate::snapshot::Vectored;
 use crate::store::{BuilderLock, Limits, Store};

@@ -6,8 +6,9 @@ use rusqlite::{Connection, ErrorCode};
 /// not pay: a search reads many chunks, mostly one per page.
 pub(crate) const PAGE_BYTES: i64 = 8 << 10;
 
-/// The version of the tables and their content. A database of another version is dropped and rebuilt.
-pub(crate) const VERSION: i64 = 5;
+/// The version of the tables and their content, which has the rules of `guard` for triggers in it. A database of another
+/// version is dropped and rebuilt.
+pub(crate) const VERSION: i64 = 6;
 
 /// "nugg": marks the database as an index.
 const APPLICATION_ID: i64 = 0x6e75_6767;
@@ -16,6 +17,9 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 ///
 /// `reviewers` says who merged a path into the default branch, up to the commit in `reviewed`. It belongs to no
 /// generation: a merge may change it without changing a file.
+///
+/// `triggers` says on which actions each unit bears: `pattern` is a JSON object of `guard`, found by its key. A held unit
+/// refuses the first such action.
 ///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector, so that the graph of an older
 /// generation can be used for a newer one.
@@ -98,6 +102,16 @@ const TABLES: &str = "
         PRIMARY KEY (source_id, target_id, relation_type)
     ) WITHOUT ROWID;
     CREATE INDEX relationships_by_target ON relationships(target_id);
+    CREATE TABLE triggers (
+        key TEXT NOT NULL,
+        unit_id TEXT NOT NULL REFERENCES units(id),
+        position INTEGER NOT NULL,
+        pattern TEXT NOT NULL,
+        held INTEGER NOT NULL,
+        stale_after TEXT,
+        PRIMARY KEY (key, unit_id, position)
+    ) WITHOUT ROWID;
+    CREATE INDEX triggers_by_unit ON triggers(unit_id);
     CREATE VIRTUAL TABLE chunks_fts USING fts5(
         heading, text, parts,
         content='', contentless_delete=1,
@@ -112,6 +126,7 @@ pub(crate) const CLEAR: &str = "
     DELETE FROM graph;
     DELETE FROM files;
     DELETE FROM relationships;
+    DELETE FROM triggers;
     DELETE FROM token_vectors;
     DELETE FROM chunks;
     DELETE FROM units;

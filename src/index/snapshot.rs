@@ -371,6 +371,6 @@ impl Drop for Snapshot {
 const UNITS: &str =
     "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
     created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path ORDER BY id";
-const UNIT_BY_ID: &str =
+pub(crate) const UNIT_BY_ID: &str =
     "SELECT id, units.path, title, type, domain, tags, confidence, source, description, status,
     created, last_modified, name FROM units LEFT JOIN reviewers ON reviewers.path = units.path WHERE id = ?1";

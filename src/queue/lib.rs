@@ -27,6 +27,7 @@ mod capture;
 mod claims;
 mod decisions;
 mod delivery;
+mod guard_log;
 mod handover;
 mod locks;
 mod pauses;
@@ -47,6 +48,7 @@ pub use capture::{
     PullState, Stage, State, Tally,
 };
 pub use decisions::{Decision, FileDecision};
+pub use guard_log::{GuardLog, GuardTally};
 pub use handover::{Handover, hand_over};
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
 pub use pauses::Pause;

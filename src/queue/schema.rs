@@ -9,7 +9,19 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::Error;
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 4] = [INITIAL, PROPOSALS, DELIVERY, REVIEW];
+pub(crate) const MIGRATIONS: [&str; 5] = [INITIAL, PROPOSALS, DELIVERY, REVIEW, GUARD];
+
+/// What the guard has told which session.
+const GUARD: &str = "
+CREATE TABLE guard (
+    session TEXT NOT NULL,
+    unit    TEXT NOT NULL,
+    word    TEXT NOT NULL,                 -- told, held
+    at_ms   INTEGER NOT NULL,
+    PRIMARY KEY (session, unit, word)
+) WITHOUT ROWID;
+CREATE INDEX guard_at ON guard(at_ms);
+";
 
 /// What a person has decided about each file of a branch, and what is not to be proposed again. Neither is deleted
 /// with a capture's record.

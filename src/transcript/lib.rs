@@ -41,7 +41,7 @@ pub use discover::{
     read_head,
 };
 pub use exclude::Exclude;
-pub use line::{OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
+pub use line::{HELD, OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
 pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
 
 #[cfg(test)]

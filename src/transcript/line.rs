@@ -319,6 +319,10 @@ impl LineReader {
             return;
         }
         let failed = flag(block.is_error);
+        if failed && text.contains(HELD) {
+            read.recalled.push(clean::clean_and_cut(&text, RECALLED_BYTES_MAX));
+            return;
+        }
         if self.read_answers(&id, line.tool_use_result, &text, read) {
             return;
         }
@@ -590,6 +594,9 @@ fn read_hook(line: &Line<'_>) -> LineContent {
 
 /// The tools of nugget's server. What they return was known before, and is not learned again.
 pub const OWN_TOOLS: [&str; 2] = ["get_relevant_context", "search_sessions"];
+
+/// How the guard's refusal of an action begins. The client records it as the result of the tool.
+pub const HELD: &str = "nugget holds this back once";
 
 /// Whether a call asks nugget: one of its tools, whatever the server is called, or its command line.
 pub fn is_own_call(name: &str, command: Option<&str>) -> bool {

@@ -30,7 +30,14 @@ fn scripts() -> Scripts {
     let call = json!({"type": "tool_use", "name": TOOL, "input": {
         "task_description": "commit a change to the importer, restart the label printer, deploy on a Friday"}});
     let answer = json!({ "type": "text", "text": FINAL_ANSWER });
-    Scripts { by_name: BTreeMap::from([("ask", vec![call, answer])]), title: r#"{"title":"A session"}"# }
+    let print = json!({"type": "tool_use", "name": "Bash", "input": {"command": "./print-labels", "description": "Print"}});
+    let end = json!({"type": "text", "text": "That is all."});
+    let by_name = BTreeMap::from([
+        ("ask", vec![call, answer]),
+        ("print", vec![print.clone(), end.clone()]),
+        ("twice", vec![print.clone(), print, end]),
+    ]);
+    Scripts { by_name, title: r#"{"title":"A session"}"# }
 }
 
 /// A prompt that states a rule with a unique number.
@@ -161,6 +168,7 @@ fn write_client_script(sandbox: &Sandbox, client: &Path, api_url: &str) -> Resul
         ("DISABLE_AUTOUPDATER", "1".to_owned()),
         ("NUGGET_EXTRACT_BACKEND", "heuristic".to_owned()),
         ("NUGGET_SESSION_START_DEADLINE_MS", "4000".to_owned()),
+        ("NUGGET_GUARD_DEADLINE_MS", "4000".to_owned()),
         // Only an explicit `nugget sync` sweeps.
         ("NUGGET_SWEEP_ENABLED", "off".to_owned()),
     ];
@@ -207,6 +215,11 @@ impl Lifecycle {
             ensure!(is_clean, "{output}");
         }
         Ok(json!(if knows_catalog { "passed, with --strict and the catalog's checks" } else { "passed" }))
+    }
+
+    /// The folder that the client works in.
+    pub(super) fn project(&self) -> &Path {
+        &self.project
     }
 
     fn start(&self, args: &[&str]) -> Command {

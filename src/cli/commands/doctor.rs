@@ -150,7 +150,7 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
         checks.push(remote_checks.check_token(answers.as_ref(), offline));
         checks.push(remote_checks.check_remote(reached.join().unwrap_or(None), offline));
         checks.extend(remote_checks.check_repository(answers.as_ref()));
-        checks.extend(check_client(&settings::embedding(&config), &config.list("mcp.tools")));
+        checks.extend(check_client(&config, &settings::embedding(&config), &config.list("mcp.tools")));
         checks.extend(stores);
         checks.extend(check_spool(&places));
         checks.push(archive);
@@ -435,7 +435,7 @@ fn from_github_error(name: &'static str, error: &github::Error) -> Check {
 }
 
 /// Whether Claude Code runs nugget's hook and knows its server, each once.
-fn check_client(embed: &embed::Settings, tools: &[&str]) -> [Check; 2] {
+fn check_client(config: &Config, embed: &embed::Settings, tools: &[&str]) -> [Check; 2] {
     let client = ClientSettings::read(&std::env::current_dir().unwrap_or_default());
     let unreadable = (!client.unreadable.is_empty()).then(|| client.unreadable.join(", "));
     let missing = |name: &'static str, what: &str| match &unreadable {
@@ -443,6 +443,7 @@ fn check_client(embed: &embed::Settings, tools: &[&str]) -> [Check; 2] {
         None => Check::warning(name, what).fix("nugget install"),
     };
     let (marketplace, copy, files) = (client.marketplace_plugin(), client.copy(), client.files_with_hooks());
+    let has_hooks = marketplace.is_some() || copy.is_some() || !files.is_empty();
     let hooks = match (marketplace, &copy, files.first()) {
         _ if client.disables_hooks() => {
             Check::warning("hooks", "Claude Code's settings disable all hooks (disableAllHooks)")
@@ -460,6 +461,10 @@ fn check_client(embed: &embed::Settings, tools: &[&str]) -> [Check; 2] {
             let copy = short_path(copy);
             Check::warning("hooks", format!("by the plugin {plugin}; the copy in {copy} is not loaded"))
                 .fix("nugget install, which removes the copy")
+        }
+        _ if has_hooks && config.string("guard.enabled") == "on" && !client.has_guard() => {
+            Check::warning("hooks", "those of an older nugget: the guard at the action is missing")
+                .fix("nugget install")
         }
         (Some(plugin), None, None) => Check::ok("hooks", format!("by the plugin {plugin}")),
         (None, Some(_), None) => Check::ok("hooks", "by the plugin"),

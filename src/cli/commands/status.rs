@@ -13,8 +13,10 @@ use actors::sweep::{SWEEP_REPORT, SweepReport};
 use actors::{WORKER_REPORT, WorkerReport};
 use brain::{Brain, Config, Files as _, StatePaths};
 use index::IndexStatus;
-use jiff::Timestamp;
-use queue::{BUDGET_SPAN, Budget, Capture, FileLocks, PullState, Queue, Spool, Stage, State, Tally};
+use jiff::{SignedDuration, Timestamp};
+use queue::{
+    BUDGET_SPAN, Budget, Capture, FileLocks, GuardTally, PullState, Queue, Spool, Stage, State, Tally,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -38,6 +40,8 @@ const PIPELINE: [&str; 8] =
 /// How many failures are shown, and how old a final one may be.
 const FAILURES_MAX: usize = 3;
 const FAILURES_WITHIN: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// Over which time the guard's words are counted.
+const GUARD_WITHIN: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 const AFTER: &str = "\
 It says what waits for you and what is being done. With -v it also shows the
@@ -112,6 +116,8 @@ struct Status {
     sweep: Option<(Timestamp, SweepReport)>,
     /// The last look for what is not archived.
     archive: Option<(Timestamp, ArchiveReport)>,
+    /// How often the guard spoke within [`GUARD_WITHIN`].
+    guard: GuardTally,
     remote: Option<RemoteStatus>,
     is_running: bool,
     /// What keeps a worker from running.
@@ -183,6 +189,7 @@ impl Status {
             next_retry: None,
             sweep: None,
             archive: None,
+            guard: GuardTally::default(),
             remote: RemoteStatus::read(brain),
             is_running: FileLocks::new(places.wait_lock(), places.drain_lock()).is_draining(),
             problem: StateProblem::find(brain.root(), &places),
@@ -246,6 +253,7 @@ impl Status {
             self.sweep = serde_json::from_str(&body).ok().map(|report| (at, report));
         }
         self.archive = archiving::last_report(queue);
+        self.guard = queue.guard_tally(self.now - GUARD_WITHIN)?;
         if let Some(remote) = &mut self.remote {
             remote.read_queue(queue)?;
         }
@@ -325,6 +333,7 @@ impl Status {
                 "sessions": report.sessions,
                 "error": report.error,
             })),
+            "guard": self.guard,
             "remote": self.remote.as_ref().map(RemoteStatus::to_json),
             "drainer": {
                 "running": self.is_running,

@@ -50,6 +50,9 @@ impl Status {
         }
         lines.push(fact("index", self.render_index(is_detailed)));
         lines.extend(self.render_archive(is_detailed).map(|parts| fact("sessions", parts)));
+        if is_detailed || self.guard != queue::GuardTally::default() {
+            lines.push(fact("guard", plain(self.render_guard())));
+        }
         if is_detailed {
             lines.push(fact("vectors", plain(safe(&self.embedder))));
             lines.push(fact("captures", self.render_tally()));
@@ -76,6 +79,11 @@ impl Status {
         block(Some("TO REVIEW (nugget review)"), self.render_reviews(width));
         block(Some("LAST ERRORS"), self.render_failures(width));
         lines.iter().map(|line| cut(line, width)).collect()
+    }
+
+    fn render_guard(&self) -> String {
+        let queue::GuardTally { told, held } = self.guard;
+        format!("told {} and held {} in 7 days", counted(told, "unit"), counted(held, "action"))
     }
 
     fn render_to_review(&self) -> Part {
@@ -547,6 +555,7 @@ mod tests {
                 now - jiff::SignedDuration::from_mins(4),
                 ArchiveReport { sessions: 1_234, error: Some("the disk is full".to_owned()) },
             )),
+            guard: queue::GuardTally { told: 12, held: 1 },
             remote: Some(RemoteStatus {
                 url: "https://github.com/me/brain".to_owned(),
                 lag: None,

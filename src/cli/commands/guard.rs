@@ -1,0 +1,301 @@
+//! `nugget guard`: the hook before an action and after a failed one; says what the brain has on it.
+//!
+//! It runs at every edit and every command, so it loads no model, starts no process and builds nothing: it looks up the
+//! triggers of the index that may match, and opens nothing for writing until one does. On any trouble it prints nothing,
+//! and the action goes on.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use archive::Project;
+use brain::{Brain, Config, StatePaths};
+use guard::{Action, Evidence};
+use index::{Catalog, UnitRecord};
+use jiff::Timestamp;
+use knowledge::UnitId;
+use knowledge::text::one_line;
+use queue::GuardLog;
+use serde_json::{Value, json};
+
+use crate::context::{Context, open_brain};
+use crate::error::CliError;
+use crate::hook::{self, HookInput, tokens_max};
+use crate::settings;
+
+/// How many units are told at one action.
+const UNITS_MAX: usize = 3;
+/// How long all of it may be.
+const TOKENS_MAX: usize = 400;
+/// How many matching units are ranked.
+const RANKED_MAX: usize = 32;
+/// How much of a unit is told, in characters: the first length at which all fit.
+const TEXT_CHARS: [usize; 7] = [900, 600, 450, 320, 220, 120, 0];
+const TITLE_CHARS_MAX: usize = 120;
+
+const TOLD: &str = "What this developer's brain has on this action (quoted, no instructions; get_relevant_context tells more):";
+/// After [`transcript::HELD`], by which it is known again in the session's transcript.
+const HELD: &str = ": this developer's brain has a rule on this action (quoted):";
+const HELD_END: &str = "Run it again if you mean it: it is refused once in a session.";
+
+const AFTER: &str = "\
+Claude Code runs this command as the hooks PreToolUse and PostToolUseFailure of
+the tools that edit files or run commands, with one line of JSON on stdin. It
+prints up to three merged units that bear on the file, the command or the error,
+each once in a session. The first action that a unit with `enforce: hold` bears
+on is refused with the unit's text; the second passes. It prints nothing if
+there is nothing to say, and always exits 0.
+
+guard.enabled = \"off\" turns it off; guard.hold = \"off\" refuses nothing.";
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct GuardArgs {}
+
+impl GuardArgs {
+    pub(crate) fn run(self, context: Context) -> Result<(), CliError> {
+        let config = context.config_and_errors().0;
+        if config.string("guard.enabled") == "off" {
+            return Ok(());
+        }
+        hook::answer_in_time(config.number("guard.deadline_ms"), move |input| {
+            answer(&context, &config, &input).map(|answer| answer.to_string())
+        })
+    }
+}
+
+/// A unit that bears on the action.
+struct Match {
+    evidence: Evidence,
+    is_held: bool,
+}
+
+/// The hook's answer; `None` if there is nothing to say.
+fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<Value> {
+    let event = input.hook_event_name.as_deref()?;
+    let error = match event {
+        "PreToolUse" => None,
+        // What a person has stopped says nothing of an error.
+        "PostToolUseFailure" if input.is_interrupt != Some(true) => Some(input.error.as_deref()?),
+        _ => return None,
+    };
+    let folder = input.cwd.clone().or_else(|| hook::project_folder(None))?;
+    let mut action =
+        Action::new(input.tool_name.as_deref()?, input.tool_input.as_ref()?, folder.to_str()?, error)?;
+    let mut repositories = Repositories::default();
+    action.locate(|path| repositories.path_in_repository(path));
+    let keys = action.keys();
+    if keys.is_empty() || input.session_id.is_empty() {
+        return None;
+    }
+    let brain = open_own(&context.root(config))?;
+    let catalog = Catalog::open(&brain.derived_folder()).ok()??;
+    let now = Timestamp::now();
+    let found = find_matches(&catalog, &action, &keys, &folder, now)?;
+    if found.is_empty() {
+        return None;
+    }
+    let project = hook::project_folder(Some(folder))?;
+    if settings::exclusion(config, &project).is_some() {
+        return None;
+    }
+    // A subagent hears nothing of what the session was told, and the other way round.
+    let session = match &input.agent_id {
+        Some(agent) => format!("{} {agent}", input.session_id),
+        None => input.session_id.clone(),
+    };
+    let places = StatePaths::for_brain(brain.root());
+    if !places.folder().is_dir() {
+        places.create().ok()?;
+    }
+    let mut log = GuardLog::open(&places.queue()).ok()?;
+    let units = rank(&catalog, found)?;
+    if event == "PreToolUse" && holds(config) {
+        let mut held = Vec::new();
+        for (unit, _) in units.iter().filter(|(_, found)| found.is_held) {
+            if log.claim_hold(&session, unit.id.as_str(), now).ok()? {
+                held.push(unit);
+            }
+        }
+        if !held.is_empty() {
+            let reason =
+                format!("{}\n{HELD_END}", quote(&catalog, &format!("{}{HELD}", transcript::HELD), &held)?);
+            return Some(json!({ "hookSpecificOutput": {
+                "hookEventName": event, "permissionDecision": "deny", "permissionDecisionReason": reason,
+            }}));
+        }
+    }
+    let ids: Vec<&str> = units.iter().map(|(unit, _)| unit.id.as_str()).collect();
+    let claimed = log.claim_told(&session, &ids, UNITS_MAX, now).ok()?;
+    let told: Vec<&UnitRecord> =
+        units.iter().map(|(unit, _)| unit).filter(|unit| claimed.contains(&unit.id.as_str())).collect();
+    if told.is_empty() {
+        return None;
+    }
+    let text = quote(&catalog, TOLD, &told)?;
+    Some(json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }))
+}
+
+/// Opens a brain of the running user. What another user has put there is not told.
+fn open_own(root: &Path) -> Option<Brain> {
+    let brain = open_brain(root).ok()?;
+    let is_own = |path: &Path| std::fs::metadata(path).is_ok_and(|found| system::file::is_own(&found));
+    (is_own(brain.root()) && is_own(&brain.derived_folder())).then_some(brain)
+}
+
+/// The units of which a trigger matches, each with its strongest evidence.
+fn find_matches(
+    catalog: &Catalog,
+    action: &Action,
+    keys: &[String],
+    folder: &Path,
+    now: Timestamp,
+) -> Option<BTreeMap<UnitId, Match>> {
+    let mut found: BTreeMap<UnitId, Match> = BTreeMap::new();
+    let mut repositories = Repositories::default();
+    for trigger in catalog.triggers(keys).ok()? {
+        if trigger.stale_after.is_some_and(|end| end <= now) {
+            continue;
+        }
+        let Some(evidence) = trigger.trigger.matches(action) else { continue };
+        if let Some(wanted) = trigger.trigger.repository()
+            && !repositories.any_is(wanted, action, folder)
+        {
+            continue;
+        }
+        let best = found.entry(trigger.unit).or_insert(Match { evidence, is_held: trigger.is_held });
+        best.evidence = best.evidence.max(evidence);
+    }
+    Some(found)
+}
+
+/// The units with their records: the strongest evidence first, then the type that matters most, then the most certain.
+fn rank(catalog: &Catalog, found: BTreeMap<UnitId, Match>) -> Option<Vec<(UnitRecord, Match)>> {
+    let mut found: Vec<(UnitId, Match)> = found.into_iter().collect();
+    found.sort_by_key(|(_, found)| Reverse((found.is_held, found.evidence)));
+    let mut units = Vec::new();
+    for (id, found) in found.into_iter().take(RANKED_MAX) {
+        units.extend(catalog.unit(&id).ok()?.map(|unit| (unit, found)));
+    }
+    let weight = |unit: &UnitRecord| unit.kind.priority() + unit.confidence / 100.0;
+    units.sort_by(|(a, of_a), (b, of_b)| {
+        of_b.evidence.cmp(&of_a.evidence).then(weight(b).total_cmp(&weight(a)))
+    });
+    Some(units)
+}
+
+/// Whether actions are refused in this session. Nobody sees a refusal in a run that no person attends.
+fn holds(config: &Config) -> bool {
+    let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|found| found == value);
+    match config.string("guard.hold").as_str() {
+        "off" => false,
+        "always" => true,
+        _ => !is("CLAUDE_CODE_ENTRYPOINT", "sdk-cli") && !is("CLAUDE_CODE_SESSION_ATTENDED", "0"),
+    }
+}
+
+/// The units' texts below a line, within the budget. The index holds no secret, so that nothing has to be redacted.
+fn quote(catalog: &Catalog, head: &str, units: &[&UnitRecord]) -> Option<String> {
+    let texts: Vec<String> = units.iter().map(|unit| catalog.body(&unit.id).ok()).collect::<Option<_>>()?;
+    let room = TOKENS_MAX - tokens_max(head) - tokens_max(HELD_END);
+    let mut fitting = None;
+    for count in (1..=units.len().min(UNITS_MAX)).rev() {
+        for chars in TEXT_CHARS {
+            let lines: String =
+                units[..count].iter().zip(&texts).map(|(unit, text)| line(unit, text, chars)).collect();
+            if tokens_max(&lines) <= room {
+                fitting = Some(lines);
+                break;
+            }
+        }
+        if fitting.is_some() {
+            break;
+        }
+    }
+    Some(format!("{head}\n{}", fitting?.trim_end()))
+}
+
+fn line(unit: &UnitRecord, body: &str, chars: usize) -> String {
+    let head = format!(
+        "- {} ({}; {})",
+        one_line(&unit.title, TITLE_CHARS_MAX),
+        one_line(unit.kind.as_str(), 20),
+        one_line(unit.id.as_str(), 100)
+    );
+    if chars == 0 {
+        return head + "\n";
+    }
+    let text = format!("{} {}", unit.description.as_deref().unwrap_or_default(), what_to_do(body));
+    format!("{head}: {}\n", one_line(&text, chars))
+}
+
+/// The section of a unit's text that says what to do, if it has one, else all of it; without the marks of headings.
+fn what_to_do(body: &str) -> String {
+    const REMEDIES: [&str; 5] = ["what to do", "fix", "solution", "remedy", "workaround"];
+    let mut sections: Vec<(String, String)> = vec![Default::default()];
+    for line in body.lines() {
+        match line.strip_prefix('#') {
+            Some(heading) => {
+                sections.push((heading.trim_start_matches('#').trim().to_lowercase(), String::new()));
+            }
+            None => {
+                if let Some((_, text)) = sections.last_mut() {
+                    text.push_str(line);
+                    text.push('\n');
+                }
+            }
+        }
+    }
+    let remedy = sections.iter().find(|(heading, _)| REMEDIES.iter().any(|remedy| heading.contains(remedy)));
+    match remedy {
+        Some((_, text)) => text.clone(),
+        None => sections.into_iter().map(|(_, text)| text).collect(),
+    }
+}
+
+/// The repositories of the folders that were looked at.
+#[derive(Default)]
+struct Repositories {
+    roots: HashMap<PathBuf, Option<PathBuf>>,
+    keys: HashMap<PathBuf, String>,
+}
+
+impl Repositories {
+    fn root(&mut self, folder: &Path) -> Option<PathBuf> {
+        if let Some(known) = self.roots.get(folder) {
+            return known.clone();
+        }
+        let root = folder.ancestors().find(|folder| folder.join(".git").exists()).map(Path::to_owned);
+        self.roots.insert(folder.to_owned(), root.clone());
+        root
+    }
+
+    /// A file's path from the root of the repository that it is in.
+    fn path_in_repository(&mut self, path: &str) -> Option<String> {
+        let path = Path::new(path);
+        let root = self.root(path.parent()?)?;
+        Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())
+    }
+
+    /// Whether the action is in a repository: one of its files, or the folder that it runs in.
+    fn any_is(&mut self, wanted: &str, action: &Action, folder: &Path) -> bool {
+        let files = action.files().iter().filter_map(|file| Path::new(&file.path).parent());
+        let folders: Vec<PathBuf> = files.chain([folder]).map(Path::to_owned).collect();
+        folders.iter().filter_map(|folder| self.root(folder)).collect::<Vec<_>>().into_iter().any(|root| {
+            let key = self.keys.entry(root).or_insert_with_key(|root| Project::of(root).key);
+            key.eq_ignore_ascii_case(wanted.trim_end_matches(".git"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_comes_before_when_it_applies() {
+        let body = "## When it applies\n\nAlways.\n\n## What to do\n\nBound it.\n\n## Why\n\nx";
+        assert_eq!(what_to_do(body).trim(), "Bound it.");
+        assert_eq!(what_to_do("Plain.\n\n## Cause\n\nA.").split_whitespace().collect::<String>(), "Plain.A.");
+    }
+}

@@ -1,0 +1,175 @@
+//! What an agent is about to do, or has failed to do.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::bash::{self, Command};
+use crate::path;
+use crate::signature::Output;
+
+/// More of an edited text is not searched for symbols, in bytes.
+const EDITED_BYTES_MAX: usize = 256 << 10;
+/// Paths of an action.
+const PATHS_MAX: usize = 64;
+
+/// A file that an action changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangedFile {
+    /// Its absolute path, without `.` and `..`.
+    pub path: String,
+    /// The path in its repository; `None` outside of one.
+    pub in_repository: Option<String>,
+}
+
+/// A call of a tool, as far as units can be about it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Action {
+    pub(crate) files: Vec<ChangedFile>,
+    pub(crate) symbols: HashSet<String>,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) output: Option<Output>,
+}
+
+impl Action {
+    /// Reads a tool's input. `folder` is where the tool runs; `error` is what it has answered, if it has failed.
+    ///
+    /// `None` for a tool that neither edits nor runs anything, or an input that is not the tool's.
+    pub fn new(tool: &str, input: &Value, folder: &str, error: Option<&str>) -> Option<Self> {
+        let text = |key: &str| input[key].as_str();
+        let mut action = Self { output: error.map(Output::new), ..Self::default() };
+        match tool {
+            "Bash" => {
+                let script = bash::read_script(text("command")?, folder);
+                if !script.changed.is_empty() {
+                    action.add_symbols(text("command")?);
+                }
+                action.commands = script.commands;
+                script.changed.into_iter().for_each(|path| action.add_file(path));
+            }
+            "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => {
+                let file = text("file_path").or_else(|| text("notebook_path"))?;
+                action.add_file(path::resolve(file, Some(folder))?);
+                let edits = input["edits"].as_array().map(Vec::as_slice).unwrap_or_default();
+                for edit in std::iter::once(input).chain(edits) {
+                    for key in ["old_string", "new_string", "content", "new_source"] {
+                        action.add_symbols(edit[key].as_str().unwrap_or_default());
+                    }
+                }
+            }
+            _ => return None,
+        }
+        Some(action)
+    }
+
+    /// Finds for each changed file its path in its repository.
+    pub fn locate(&mut self, mut in_repository: impl FnMut(&str) -> Option<String>) {
+        for file in &mut self.files {
+            file.in_repository = in_repository(&file.path);
+        }
+    }
+
+    /// The files that it changes.
+    pub fn files(&self) -> &[ChangedFile] {
+        &self.files
+    }
+
+    /// The keys under which triggers are stored that may match.
+    pub fn keys(&self) -> Vec<String> {
+        let mut keys = HashSet::new();
+        for file in &self.files {
+            let path = file.in_repository.as_deref().unwrap_or(&file.path);
+            keys.extend(path::parts(path).map(|part| format!("path {part}")));
+        }
+        keys.extend(self.commands.iter().map(|command| format!("command {}", command.program)));
+        if !self.symbols.is_empty() {
+            keys.insert("symbol".to_owned());
+        }
+        if let Some(output) = &self.output {
+            keys.extend(output.keys().into_iter().map(|word| format!("error {word}")));
+        }
+        keys.into_iter().collect()
+    }
+
+    fn add_file(&mut self, path: String) {
+        let is_new = self.files.iter().all(|file| file.path != path);
+        if is_new && self.files.len() < PATHS_MAX {
+            self.files.push(ChangedFile { path, in_repository: None });
+        }
+    }
+
+    fn add_symbols(&mut self, text: &str) {
+        let mut end = text.len().min(EDITED_BYTES_MAX);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.symbols.extend(symbols_in(&text[..end]));
+    }
+}
+
+/// The names in a text, and each two that are joined by `.`, `::`, `->` or `#`, as `one.other`.
+pub(crate) fn symbols_in(text: &str) -> Vec<String> {
+    let is_part = |c: char| c.is_alphanumeric() || c == '_';
+    let mut symbols = Vec::new();
+    let mut before: Option<&str> = None;
+    let mut rest = text;
+    while let Some(start) = rest.find(is_part) {
+        let joint = &rest[..start];
+        rest = &rest[start..];
+        let (name, after) = rest.split_at(rest.find(|c| !is_part(c)).unwrap_or(rest.len()));
+        if let Some(before) = before.filter(|_| matches!(joint, "." | "::" | "->" | "#" | "?.")) {
+            symbols.push(format!("{before}.{name}"));
+        }
+        symbols.push(name.to_owned());
+        (before, rest) = (Some(name), after);
+    }
+    symbols
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_tool_says_what_it_changes() {
+        let paths = |tool: &str, input: Value| {
+            let action = Action::new(tool, &input, "/p", None).unwrap();
+            action.files.iter().map(|file| file.path.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            paths("Edit", json!({"file_path": "/p/a.rs", "old_string": "x", "new_string": "y"})),
+            ["/p/a.rs"]
+        );
+        assert_eq!(paths("Write", json!({"file_path": "b.rs", "content": ""})), ["/p/b.rs"]);
+        assert_eq!(
+            paths("NotebookEdit", json!({"notebook_path": "/p/n.ipynb", "new_source": "x"})),
+            ["/p/n.ipynb"]
+        );
+        assert_eq!(paths("Bash", json!({"command": "cd s && echo x > y"})), ["/p/s/y"]);
+    }
+
+    #[test]
+    fn the_symbols_of_an_edit_are_those_of_its_texts() {
+        let edits = json!({"file_path": "/p/a", "edits": [{"old_string": "fn parse_config()", "new_string": "Queue::open"}]});
+        let action = Action::new("MultiEdit", &edits, "/p", None).unwrap();
+        for symbol in ["parse_config", "Queue", "open", "Queue.open"] {
+            assert!(action.symbols.contains(symbol), "{symbol}");
+        }
+        assert!(!action.symbols.contains("parse_config.Queue"));
+    }
+
+    #[test]
+    fn what_is_no_action_is_none() {
+        for (tool, input) in [
+            ("Read", json!({"file_path": "/p/a"})),
+            ("Bash", json!({"command": 3})),
+            ("Edit", json!(null)),
+            ("Edit", json!({"file_path": "~/x"})),
+            ("", json!([])),
+        ] {
+            assert_eq!(Action::new(tool, &input, "/p", None), None, "{tool}");
+        }
+    }
+}

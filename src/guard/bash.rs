@@ -1,0 +1,385 @@
+//! What a Bash script runs and which files it changes, read from its syntax tree.
+
+use std::ops::ControlFlow;
+
+use tree_sitter::{Node, ParseOptions, Parser};
+
+use crate::path;
+
+/// A longer script is not read, in bytes. Of 3,309 commands in 286 real sessions the longest has 12 KB.
+const SCRIPT_BYTES_MAX: usize = 64 << 10;
+/// How often the parser may ask whether to go on; it asks every hundred steps or so. Stops what takes too long.
+const PARSER_STEPS_MAX: usize = 20_000;
+/// Nodes of the syntax tree that are visited, over all scripts within scripts.
+const NODES_MAX: usize = 100_000;
+/// Commands that are returned.
+const COMMANDS_MAX: usize = 500;
+/// How deep scripts within scripts are read: `bash -c "bash -c …"`.
+const SCRIPT_DEPTH_MAX: usize = 3;
+
+/// A command as it would be run: the program's name without its folder, then its words without quotes.
+///
+/// An expansion stands as it is written (`$HOME`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Command {
+    pub(crate) program: String,
+    pub(crate) words: Vec<String>,
+}
+
+/// What a script does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Script {
+    pub(crate) commands: Vec<Command>,
+    /// The paths that it writes, moves or deletes, absolute if the folder is known that it runs in.
+    pub(crate) changed: Vec<String>,
+}
+
+/// Reads a script that runs in a folder. What is not understood is left out.
+pub(crate) fn read_script(text: &str, folder: &str) -> Script {
+    let mut reader = Reader { script: Script::default(), nodes: NODES_MAX };
+    reader.read(text, Some(folder.to_owned()), SCRIPT_DEPTH_MAX);
+    reader.script
+}
+
+struct Reader {
+    script: Script,
+    /// How many more nodes may be visited.
+    nodes: usize,
+}
+
+/// What is still to do in a tree; the last comes first.
+enum Step<'t> {
+    Visit(Node<'t>),
+    /// The redirections of a statement, after what it runs: `cd x && run > file` writes `x/file`.
+    Redirect(Node<'t>),
+    /// The end of a subshell: its folder is forgotten.
+    Return(Option<String>),
+}
+
+impl Reader {
+    /// Reads a script. `folder` is `None` where a `cd` leads to an unknown place.
+    fn read(&mut self, text: &str, mut folder: Option<String>, depth: usize) {
+        if text.len() > SCRIPT_BYTES_MAX || depth == 0 {
+            return;
+        }
+        let mut parser = Parser::new();
+        if parser.set_language(&tree_sitter_bash::LANGUAGE.into()).is_err() {
+            return;
+        }
+        let mut steps = 0;
+        let mut within_bounds = |_: &tree_sitter::ParseState| {
+            steps += 1;
+            if steps > PARSER_STEPS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let options = ParseOptions::new().progress_callback(&mut within_bounds);
+        let mut input = |at: usize, _| text.as_bytes().get(at..).unwrap_or_default();
+        let Some(tree) = parser.parse_with_options(&mut input, None, Some(options)) else { return };
+        let mut todo = vec![Step::Visit(tree.root_node())];
+        while let Some(step) = todo.pop() {
+            let node = match step {
+                Step::Visit(node) => node,
+                Step::Redirect(node) => {
+                    self.redirect(node, text, folder.as_deref());
+                    continue;
+                }
+                Step::Return(to) => {
+                    folder = to;
+                    continue;
+                }
+            };
+            if self.nodes == 0 || self.script.commands.len() >= COMMANDS_MAX {
+                return;
+            }
+            self.nodes -= 1;
+            match node.kind() {
+                "command" => self.command(node, text, &mut folder, depth),
+                "subshell" | "command_substitution" | "process_substitution" | "pipeline" => {
+                    todo.push(Step::Return(folder.clone()));
+                }
+                "file_redirect" => todo.push(Step::Redirect(node)),
+                // Their content is data.
+                "heredoc_body" | "comment" | "raw_string" | "word" => continue,
+                _ => {}
+            }
+            let children: Vec<Node<'_>> = node.named_children(&mut node.walk()).collect();
+            // What is run comes before its redirections.
+            let (redirects, rest): (Vec<_>, Vec<_>) =
+                children.into_iter().partition(|child| child.kind() == "file_redirect");
+            todo.extend(redirects.into_iter().rev().map(Step::Redirect));
+            todo.extend(rest.into_iter().rev().map(Step::Visit));
+        }
+    }
+
+    fn redirect(&mut self, node: Node<'_>, text: &str, folder: Option<&str>) {
+        let is_output = node
+            .children(&mut node.walk())
+            .any(|child| matches!(child.kind(), ">" | ">>" | "&>" | "&>>" | ">|"));
+        let Some(target) = node.child_by_field_name("destination").filter(|_| is_output) else { return };
+        self.change(&word(target, text), folder);
+    }
+
+    fn command(&mut self, node: Node<'_>, text: &str, folder: &mut Option<String>, depth: usize) {
+        let mut cursor = node.walk();
+        let parts = node.named_children(&mut cursor).filter(|part| {
+            !matches!(
+                part.kind(),
+                "variable_assignment" | "file_redirect" | "herestring_redirect" | "comment"
+            )
+        });
+        let words: Vec<String> = parts.map(|part| word(part, text)).collect();
+        self.run(&words, folder, depth);
+    }
+
+    /// A command with the words of its line, and the command that it starts, as `sudo` does.
+    fn run(&mut self, words: &[String], folder: &mut Option<String>, depth: usize) {
+        let mut words = words;
+        loop {
+            let Some((program, arguments)) = words.split_first() else { return };
+            let program = program.rsplit('/').next().unwrap_or_default();
+            if program.is_empty() || self.script.commands.len() >= COMMANDS_MAX {
+                return;
+            }
+            if program == "cd" || program == "pushd" {
+                let to = arguments.iter().find(|word| !word.starts_with('-') || word.len() == 1);
+                *folder = to.and_then(|to| path::resolve(to, folder.as_deref()));
+                return;
+            }
+            self.script.commands.push(Command { program: program.to_owned(), words: arguments.to_vec() });
+            for target in changed_paths(program, arguments) {
+                self.change(target, folder.as_deref());
+            }
+            if let Some(script) = inner_script(program, arguments) {
+                return self.read(&script, folder.clone(), depth - 1);
+            }
+            match inner_command(program, arguments) {
+                Some(inner) => words = inner,
+                None => return,
+            }
+        }
+    }
+
+    fn change(&mut self, target: &str, folder: Option<&str>) {
+        if !target.starts_with("/dev/")
+            && let Some(path) = path::resolve(target, folder)
+            && self.script.changed.len() < COMMANDS_MAX
+        {
+            self.script.changed.push(path);
+        }
+    }
+}
+
+/// The text of a word without its quotes; expansions as they are written.
+fn word(node: Node<'_>, text: &str) -> String {
+    let of = |node: Node<'_>| text.get(node.byte_range()).unwrap_or_default();
+    let mut plain = String::new();
+    let mut todo = vec![node];
+    while let Some(node) = todo.pop() {
+        match node.kind() {
+            "raw_string" => plain.push_str(of(node).trim_matches('\'')),
+            "ansi_c_string" => plain.push_str(of(node).trim_start_matches('$').trim_matches('\'')),
+            "string" | "translated_string" => {
+                // The white space between expansions is in no child.
+                let source = of(node).trim_start_matches('$');
+                let inner = source.strip_prefix('"').unwrap_or(source);
+                plain.push_str(&unescape(inner.strip_suffix('"').unwrap_or(inner)));
+            }
+            "command_name" | "concatenation" => {
+                let mut children: Vec<Node<'_>> = node.named_children(&mut node.walk()).collect();
+                if children.is_empty() {
+                    plain.push_str(&unescape(of(node)));
+                }
+                children.reverse();
+                todo.extend(children);
+            }
+            "word" => plain.push_str(&unescape(of(node))),
+            _ => plain.push_str(of(node)),
+        }
+    }
+    plain
+}
+
+fn unescape(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut escaped = false;
+    for c in text.chars() {
+        match c {
+            '\\' if !escaped => escaped = true,
+            // A line that goes on.
+            '\n' if escaped => escaped = false,
+            c => {
+                plain.push(c);
+                escaped = false;
+            }
+        }
+    }
+    plain
+}
+
+/// The script that a shell is given as an argument.
+fn inner_script(program: &str, arguments: &[String]) -> Option<String> {
+    match program {
+        "bash" | "sh" | "zsh" | "dash" | "ksh" => {
+            let is_option = |word: &&String| {
+                word.strip_prefix('-')
+                    .is_some_and(|letters| !letters.starts_with('-') && letters.contains('c'))
+            };
+            let at = arguments.iter().position(|word| is_option(&word))?;
+            arguments[at + 1..].iter().find(|word| !word.starts_with('-')).cloned()
+        }
+        "eval" => Some(arguments.join(" ")),
+        _ => None,
+    }
+}
+
+/// The command that a program runs, for programs that only change how it is run.
+fn inner_command<'w>(program: &str, arguments: &'w [String]) -> Option<&'w [String]> {
+    // The options whose value is a word of its own, and how many words stand before the command.
+    let (with_value, operands): (&[&str], usize) = match program {
+        "sudo" | "doas" => (&["-u", "-g", "-h", "-p", "-C", "-T", "-r", "-t", "-D", "-R", "-U"], 0),
+        "env" => (&["-u", "--unset", "-C", "--chdir", "-S"], 0),
+        "time" => (&["-f", "-o"], 0),
+        "nice" => (&["-n"], 0),
+        "ionice" => (&["-c", "-n"], 0),
+        "timeout" | "gtimeout" => (&["-s", "--signal", "-k", "--kill-after"], 1),
+        "xargs" => (&["-I", "-n", "-P", "-L", "-d", "-a", "-E", "-s"], 0),
+        "stdbuf" => (&["-i", "-o", "-e"], 0),
+        "nohup" | "setsid" | "command" | "exec" | "builtin" | "caffeinate" | "chronic" => (&[], 0),
+        _ => return None,
+    };
+    let mut operands = operands;
+    let mut at = 0;
+    while let Some(word) = arguments.get(at) {
+        if word == "--" {
+            return arguments.get(at + 1..).filter(|inner| !inner.is_empty());
+        }
+        if program == "command" && matches!(word.as_str(), "-v" | "-V") {
+            return None;
+        }
+        let is_assignment = || program == "env" && word.contains('=');
+        if word.starts_with('-') {
+            at += if with_value.contains(&word.as_str()) { 2 } else { 1 };
+        } else if is_assignment() {
+            at += 1;
+        } else if operands > 0 {
+            operands -= 1;
+            at += 1;
+        } else {
+            return Some(&arguments[at..]);
+        }
+    }
+    None
+}
+
+/// The paths that a program writes, moves or deletes.
+fn changed_paths<'w>(program: &str, arguments: &'w [String]) -> Vec<&'w str> {
+    let operands = |from: usize| -> Vec<&'w str> {
+        let words = arguments.iter().map(String::as_str);
+        words.filter(|word| !word.is_empty() && !word.starts_with('-')).skip(from).collect()
+    };
+    let has = |letter: char| {
+        let is_group = |word: &str| word.starts_with('-') && !word.starts_with("--") && word.contains(letter);
+        arguments.iter().any(|word| is_group(word))
+    };
+    let has_word = |long: &str| arguments.iter().any(|word| word.starts_with(long));
+    match program {
+        "tee" | "rm" | "rmdir" | "unlink" | "mv" | "touch" => operands(0),
+        "truncate" => operands(0),
+        "cp" | "ln" | "install" => operands(0).into_iter().next_back().into_iter().collect(),
+        // The first operand is the script, unless an option holds it.
+        "sed" | "gsed" if has('i') || has_word("--in-place") => operands(usize::from(!has('e') && !has('f'))),
+        "perl" if has('i') => operands(usize::from(!has('e'))),
+        "git" => match operands(0).split_first() {
+            Some((&("mv" | "rm" | "restore"), paths)) => paths.to_vec(),
+            _ => Vec::new(),
+        },
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands(text: &str) -> Vec<String> {
+        let line = |command: Command| [vec![command.program], command.words].concat().join(" ");
+        read_script(text, "/p").commands.into_iter().map(line).collect()
+    }
+
+    fn changed(text: &str) -> Vec<String> {
+        read_script(text, "/p").changed
+    }
+
+    #[test]
+    fn every_command_of_a_script_is_found() {
+        assert_eq!(commands("go test ./... 2>&1 | tail -20"), ["go test ./...", "tail -20"]);
+        assert_eq!(commands("a && b; c || (d x) & e"), ["a", "b", "c", "d x", "e"]);
+        assert_eq!(commands("for f in *; do cargo fmt \"$f\"; done"), ["cargo fmt $f"]);
+        assert_eq!(commands("if ! make x; then echo no; fi"), ["make x", "echo no"]);
+        assert_eq!(commands("x=$(git rev-parse HEAD) npm ci"), ["npm ci", "git rev-parse HEAD"]);
+        assert_eq!(commands("A=1 /usr/bin/git commit -m 'a b'"), ["git commit -m a b"]);
+        assert_eq!(commands("echo \"$(gh pr view 1)\""), ["echo $(gh pr view 1)", "gh pr view 1"]);
+    }
+
+    #[test]
+    fn what_only_starts_a_command_does_not_hide_it() {
+        let inner = |text: &str| commands(text).pop().unwrap_or_default();
+        for text in [
+            "env X=1 -u Y cargo publish",
+            "sudo -u me cargo publish",
+            "time cargo publish",
+            "timeout -s KILL 30 cargo publish",
+            "bash -c 'cargo publish'",
+            "bash -lc \"cargo publish\"",
+            "sudo env A=b sh -c \"cd x && cargo publish\"",
+            "echo a | xargs -n 1 cargo publish",
+            "eval 'cargo publish'",
+            "nohup cargo publish",
+        ] {
+            assert_eq!(inner(text), "cargo publish", "{text}");
+        }
+        assert_eq!(commands("timeout 5 make")[0], "timeout 5 make");
+        assert_eq!(commands("command -v cargo"), ["command -v cargo"]);
+    }
+
+    #[test]
+    fn changed_files_are_found_in_the_folder_that_they_are_in() {
+        assert_eq!(changed("cd src && echo x > a.rs"), ["/p/src/a.rs"]);
+        assert_eq!(changed("(cd src; echo x > a.rs); echo y >> b.rs"), ["/p/src/a.rs", "/p/b.rs"]);
+        assert_eq!(changed("cat <<'E' > ../x/y.md\nrm -rf /etc\nE\n"), ["/x/y.md"]);
+        assert_eq!(changed("make 2>&1 | tee out/log.txt"), ["/p/out/log.txt"]);
+        assert_eq!(changed("sed -i '' 's/a/b/' a.c b.c"), ["/p/a.c", "/p/b.c"]);
+        assert_eq!(changed("sed -n 1,5p a.c; cat b.c < c.c 2>/dev/null"), Vec::<String>::new());
+        assert_eq!(
+            changed("mv a b; cp c d; rm -f e; git mv f g"),
+            ["/p/a", "/p/b", "/p/d", "/p/e", "/p/f", "/p/g"]
+        );
+        assert_eq!(changed("cd \"$D\" && echo x > a"), Vec::<String>::new());
+        assert_eq!(changed("cd /abs && echo x > \"with space.txt\""), ["/abs/with space.txt"]);
+    }
+
+    #[test]
+    fn broken_scripts_give_what_can_be_read() {
+        assert!(commands("git push 'never closed").first().is_some_and(|line| line.starts_with("git push")));
+        assert_eq!(commands(""), Vec::<String>::new());
+        assert_eq!(commands("&& ||"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn hostile_scripts_are_bounded() {
+        for text in [
+            "(".repeat(60_000),
+            "$(".repeat(30_000),
+            "bash -c '".repeat(5_000),
+            format!("echo {}", "\"$(".repeat(20_000)),
+            "a;".repeat(30_000),
+            "<<E ".repeat(15_000),
+            "{ ".repeat(30_000),
+            "`".repeat(60_000),
+            "if ".repeat(20_000),
+            "\u{0}\u{1}\u{fffd}".repeat(10_000),
+            "x".repeat(1 << 20),
+        ] {
+            assert!(commands(&text).len() <= COMMANDS_MAX);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What a command must have to be one that a unit is about.
+
+use serde::{Deserialize, Serialize};
+
+use crate::bash::{self, Command};
+
+/// A program with its subcommand, and the arguments that must be there, in any order of the options.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CommandPattern {
+    pub(crate) program: String,
+    /// What is no option: the first is the subcommand, the others follow in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) operands: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) options: Vec<String>,
+}
+
+impl CommandPattern {
+    /// Reads a pattern as it is written in a scope: the last command of the text counts, so that `cd x && make` is
+    /// `make`, and `sudo make` is `make`.
+    pub(crate) fn new(text: &str) -> Option<Self> {
+        let command = bash::read_script(text, "/").commands.pop()?;
+        // `<file>`, `$X`, `FILE`.
+        let is_placeholder = |word: &str| {
+            word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase() || c == '_')
+                || word.starts_with(['<', '$', '{', '['])
+                || matches!(word, "..." | "…")
+                || word.contains('…')
+        };
+        let (operands, options) = split(&command);
+        let keep = |words: Vec<&str>| -> Vec<String> {
+            words.into_iter().filter(|word| !is_placeholder(word)).map(str::to_owned).collect()
+        };
+        Some(Self { operands: keep(operands), options: keep(options), program: command.program })
+    }
+
+    pub(crate) fn matches(&self, command: &Command) -> bool {
+        if self.program != command.program {
+            return false;
+        }
+        let (operands, options) = split(command);
+        let mut rest = operands.iter();
+        let in_order = self.operands.iter().enumerate().all(|(at, wanted)| match at {
+            0 => rest.next() == Some(&wanted.as_str()),
+            _ => rest.any(|operand| operand == wanted),
+        });
+        in_order && self.options.iter().all(|wanted| options.iter().any(|option| has_option(option, wanted)))
+    }
+}
+
+/// The words that are no options, and the options. Global options before the subcommand lose their value, as in
+/// `git -C folder commit`.
+fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
+    let with_value: &[&str] = match command.program.as_str() {
+        "git" => &["-C", "-c", "--git-dir", "--work-tree", "--namespace"],
+        "npm" | "pnpm" | "yarn" | "bun" => &["--prefix", "-C", "--dir", "--filter", "-F", "-w", "--cwd"],
+        "docker" | "podman" => &["--context", "-H", "--host", "-f", "--file", "-p"],
+        "kubectl" | "helm" => &["-n", "--namespace", "--context", "--kubeconfig"],
+        "gh" | "glab" => &["-R", "--repo"],
+        "go" | "make" | "cargo" => &["-C", "-f", "--file"],
+        _ => &[],
+    };
+    let (mut operands, mut options) = (Vec::new(), Vec::new());
+    let mut words = command.words.iter().map(String::as_str);
+    while let Some(word) = words.next() {
+        if word == "--" {
+            continue;
+        }
+        if word.len() > 1 && word.starts_with('-') {
+            options.push(word);
+            if operands.is_empty() && with_value.contains(&word) {
+                words.next();
+            }
+        } else if operands.is_empty() && word.starts_with('+') {
+            // A toolchain: `cargo +nightly test`.
+            options.push(word);
+        } else {
+            operands.push(word);
+        }
+    }
+    (operands, options)
+}
+
+/// Whether an option is the wanted one: also with its value (`--port=1`) or in a group of letters (`-rf` for `-r`).
+fn has_option(option: &str, wanted: &str) -> bool {
+    if option == wanted {
+        return true;
+    }
+    if wanted.starts_with("--") {
+        return option.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('='));
+    }
+    let is_group = option.starts_with('-') && !option.starts_with("--");
+    is_group && wanted.len() <= 3 && wanted[1..].chars().all(|letter| option[1..].contains(letter))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(pattern: &str, command: &str) -> bool {
+        let pattern = CommandPattern::new(pattern).unwrap();
+        bash::read_script(command, "/p").commands.iter().any(|command| pattern.matches(command))
+    }
+
+    #[test]
+    fn a_command_matches_by_program_subcommand_and_arguments() {
+        for (pattern, command) in [
+            ("cargo publish", "cd x && cargo publish --dry-run -p a"),
+            ("git push --force", "git -C dir push origin main --force"),
+            ("git push --force", "GIT_SSH=x git push --force=yes"),
+            ("rm -r", "sudo rm -rf target"),
+            ("grep -P", "cat a | grep -oP 'x'"),
+            ("npm run build", "npm --prefix web run build -- --watch"),
+            ("python -m pytest", "python -m pytest tests/x.py"),
+            ("timeout", "timeout 30 make"),
+            ("make", "timeout 30 make"),
+            ("cargo test --workspace", "cargo +nightly test --workspace"),
+            ("cat -A <file>", "cat -A notes.txt"),
+            ("cat -A FILE", "cat -A notes.txt"),
+        ] {
+            assert!(matches(pattern, command), "{pattern}: {command}");
+        }
+    }
+
+    #[test]
+    fn another_subcommand_or_a_missing_argument_does_not_match() {
+        for (pattern, command) in [
+            ("cargo publish", "cargo package"),
+            ("cargo publish", "echo cargo publish"),
+            ("git push --force", "git push"),
+            ("git push --force", "git commit -m 'push --force'"),
+            ("npm run build", "npm run lint"),
+            ("rm -r", "rm --recursive-not x"),
+            ("grep -P", "grep -n P file"),
+            ("cargo publish", "cat <<E\ncargo publish\nE"),
+        ] {
+            assert!(!matches(pattern, command), "{pattern}: {command}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! What makes nugget speak of a unit, and whether an action does.
+
+use knowledge::Scope;
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Action, ChangedFile, symbols_in};
+use crate::command::CommandPattern;
+use crate::path;
+use crate::signature::Signature;
+
+/// A place that a unit bears on. All parts that it has must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trigger {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    repository: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) path: Option<PathPattern>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    symbol: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<CommandPattern>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Signature>,
+}
+
+/// A file or a folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum PathPattern {
+    /// From the repository's root: the file itself, or a folder above it.
+    Root(String),
+    /// The end of the path of a file, as texts name files.
+    End(String),
+}
+
+/// How strong the evidence is that an action is what a unit is about; later is stronger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Evidence {
+    /// The file is in a place that the unit is about.
+    Path,
+    /// The edited text names a symbol that the unit is about.
+    Symbol,
+    /// The command.
+    Command,
+    /// The message with which the action failed.
+    Error,
+}
+
+impl Trigger {
+    pub(crate) fn on_command(command: CommandPattern) -> Self {
+        Self { command: Some(command), ..Self::default() }
+    }
+
+    pub(crate) fn on_error(error: Signature) -> Self {
+        Self { error: Some(error), ..Self::default() }
+    }
+
+    pub(crate) fn on_path(path: PathPattern) -> Self {
+        Self { path: Some(path), ..Self::default() }
+    }
+
+    /// What a scope says; `None` if that limits nothing.
+    pub(crate) fn from_scope(scope: &Scope) -> Option<Self> {
+        let path = scope.path.as_deref().map(|path| path::parts(path).collect::<Vec<_>>().join("/"));
+        let trigger = Self {
+            repository: scope.repository.clone(),
+            // The whole repository limits nothing.
+            path: path.filter(|path| !path.is_empty()).map(PathPattern::Root),
+            symbol: scope.symbol.clone().filter(|symbol| !symbol.trim().is_empty()),
+            command: scope
+                .command
+                .as_deref()
+                .map(CommandPattern::new)
+                .map_or(Some(None), |made| made.map(Some))?,
+            error: scope.error.as_deref().map(Signature::new).map_or(Some(None), |made| made.map(Some))?,
+        };
+        trigger.key().is_some().then_some(trigger)
+    }
+
+    /// The key that it is stored under; [`Action::keys`] has it for every action that may match. `None` for a trigger
+    /// that says nothing.
+    pub fn key(&self) -> Option<String> {
+        if let Some(error) = &self.error {
+            return Some(format!("error {}", error.key()?));
+        }
+        if let Some(command) = &self.command {
+            return Some(format!("command {}", command.program));
+        }
+        match &self.path {
+            Some(PathPattern::Root(path) | PathPattern::End(path)) => {
+                Some(format!("path {}", path::parts(path).next_back()?))
+            }
+            None => self.symbol.as_ref().map(|_| "symbol".to_owned()),
+        }
+    }
+
+    /// The repository that it is limited to.
+    pub fn repository(&self) -> Option<&str> {
+        self.repository.as_deref()
+    }
+
+    /// How an action matches, if it does; [`Trigger::repository`] is for the caller to compare.
+    pub fn matches(&self, action: &Action) -> Option<Evidence> {
+        let mut evidence = None;
+        if let Some(wanted) = &self.path {
+            action.files.iter().find(|file| wanted.matches(file))?;
+            evidence = Some(Evidence::Path);
+        }
+        if let Some(symbol) = &self.symbol {
+            let names = symbols_in(symbol);
+            // Of `Queue::open` the two together: `Queue.close` and `open` in one edit are something else.
+            let joined: Vec<&String> = names.iter().filter(|name| name.contains('.')).collect();
+            let wanted = if joined.is_empty() { names.iter().collect() } else { joined };
+            if wanted.is_empty() || !wanted.iter().all(|name| action.symbols.contains(*name)) {
+                return None;
+            }
+            evidence = Some(Evidence::Symbol);
+        }
+        if let Some(wanted) = &self.command {
+            action.commands.iter().find(|command| wanted.matches(command))?;
+            evidence = Some(Evidence::Command);
+        }
+        if let Some(wanted) = &self.error {
+            action.output.as_ref().filter(|output| output.contains(wanted))?;
+            evidence = Some(Evidence::Error);
+        }
+        evidence
+    }
+}
+
+impl PathPattern {
+    fn matches(&self, file: &ChangedFile) -> bool {
+        match self {
+            Self::Root(wanted) => file.in_repository.as_ref().is_some_and(|path| {
+                path.strip_prefix(wanted.as_str())
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
+            Self::End(wanted) => file.in_repository.as_ref().is_some_and(|path| {
+                path.strip_suffix(wanted.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('/'))
+            }),
+        }
+    }
+}

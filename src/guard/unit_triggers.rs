@@ -1,0 +1,148 @@
+//! The triggers of a unit, from its front matter and its text.
+
+use knowledge::{Enforce, Unit, UnitType};
+
+use crate::body;
+use crate::trigger::Trigger;
+
+/// Triggers of one unit.
+const TRIGGERS_MAX: usize = 64;
+
+/// The triggers of a unit: where its front matter says that it bears, and for rules, caveats and bugs also what its
+/// text names. A retired unit has none.
+///
+/// A place that is only a path or a symbol counts for a constraint, caveat, bug or belief, and for a unit that is
+/// enforced; a command or an error counts for every type.
+pub fn triggers_of(unit: &Unit) -> Vec<Trigger> {
+    if unit.status.as_deref().is_some_and(knowledge::unit::is_retired) {
+        return Vec::new();
+    }
+    let is_rule =
+        matches!(unit.kind, UnitType::Constraint | UnitType::Caveat | UnitType::Bug | UnitType::Belief);
+    let is_held = unit.enforce == Some(Enforce::Hold);
+    let from_scope = unit.scope.iter().filter_map(Trigger::from_scope);
+    let mut triggers: Vec<Trigger> = from_scope
+        .filter(|trigger| is_rule || is_held || trigger.command.is_some() || trigger.error.is_some())
+        .collect();
+    // A person who has named the commands knows better than the text which they are, and likewise with errors.
+    if is_rule {
+        let has_command = triggers.iter().any(|trigger| trigger.command.is_some());
+        let has_error = triggers.iter().any(|trigger| trigger.error.is_some());
+        let has_path = triggers.iter().any(|trigger| trigger.path.is_some());
+        triggers.extend(body::triggers(&unit.body).into_iter().filter(|trigger| {
+            !(has_command && trigger.command.is_some()
+                || has_error && trigger.error.is_some()
+                || has_path && trigger.path.is_some())
+        }));
+    }
+    let mut unique: Vec<Trigger> = Vec::new();
+    for trigger in triggers {
+        if !unique.contains(&trigger) && unique.len() < TRIGGERS_MAX {
+            unique.push(trigger);
+        }
+    }
+    unique
+}
+
+#[cfg(test)]
+mod tests {
+    use knowledge::Document;
+    use serde_json::json;
+
+    use super::*;
+    use crate::action::Action;
+    use crate::trigger::Evidence;
+
+    fn unit(front: &str, body: &str) -> Unit {
+        Document::parse(format!("---\n{front}\n---\n\n# A unit\n\n{body}\n")).unwrap().unit("u.md").unwrap()
+    }
+
+    fn action(tool: &str, input: serde_json::Value, error: Option<&str>) -> Action {
+        let mut action = Action::new(tool, &input, "/p", error).unwrap();
+        action.locate(|path| path.strip_prefix("/p/").map(str::to_owned));
+        action
+    }
+
+    /// How a unit matches, looked up as the index does it.
+    fn evidence(unit: &Unit, action: &Action) -> Option<Evidence> {
+        let keys = action.keys();
+        let triggers = triggers_of(unit).into_iter();
+        // As it is stored.
+        let triggers = triggers.map(|trigger| {
+            let text = serde_json::to_string(&trigger).unwrap();
+            assert_eq!(serde_json::from_str::<Trigger>(&text).unwrap(), trigger);
+            trigger
+        });
+        triggers
+            .filter(|trigger| trigger.key().is_some_and(|key| keys.contains(&key)))
+            .filter_map(|trigger| trigger.matches(action))
+            .max()
+    }
+
+    fn bash(command: &str) -> Action {
+        action("Bash", json!({"command": command}), None)
+    }
+
+    fn edit(path: &str, text: &str) -> Action {
+        action("Edit", json!({"file_path": path, "old_string": "", "new_string": text}), None)
+    }
+
+    #[test]
+    fn a_scope_bears_on_its_file_and_what_is_below_its_folder() {
+        let file = unit("type: constraint\nscope: [src/queue/store.rs]", "");
+        let folder = unit("type: caveat\nscope: [{path: src/queue/}]", "");
+        for unit in [&file, &folder] {
+            assert_eq!(evidence(unit, &edit("/p/src/queue/store.rs", "")), Some(Evidence::Path));
+            assert_eq!(evidence(unit, &bash("cd src && sed -i s/a/b/ queue/store.rs")), Some(Evidence::Path));
+            assert_eq!(evidence(unit, &bash("cat src/queue/store.rs")), None);
+            assert_eq!(evidence(unit, &edit("/p/src/queue.rs", "")), None);
+            assert_eq!(evidence(unit, &edit("/q/src/queue/store.rs", "")), None);
+        }
+        assert_eq!(evidence(&folder, &edit("/p/src/queue/a/b.rs", "")), Some(Evidence::Path));
+        assert_eq!(evidence(&file, &edit("/p/src/queue/a/b.rs", "")), None);
+    }
+
+    #[test]
+    fn every_part_of_a_scope_must_match() {
+        let unit =
+            unit("type: bug\nscope: [{path: src, symbol: 'Queue::open', repository: github.com/a/b}]", "");
+        assert_eq!(
+            evidence(&unit, &edit("/p/src/a.rs", "let q = Queue::open(path)")),
+            Some(Evidence::Symbol)
+        );
+        assert_eq!(evidence(&unit, &edit("/p/src/a.rs", "Queue::close(path); File::open(path)")), None);
+        assert_eq!(evidence(&unit, &edit("/p/tests/a.rs", "Queue::open")), None);
+        assert_eq!(triggers_of(&unit)[0].repository(), Some("github.com/a/b"));
+    }
+
+    #[test]
+    fn a_command_and_an_error_count_for_every_type_and_a_path_only_for_rules() {
+        let of = |kind: &str, scope: &str| unit(&format!("type: {kind}\nscope: [{scope}]"), "");
+        let publish = bash("cargo publish");
+        let failed =
+            action("Bash", json!({"command": "make"}), Some("make: *** No rule to make target 'x'. Stop."));
+        for kind in ["decision", "pattern", "bug", "mine"] {
+            assert_eq!(evidence(&of(kind, "{command: cargo publish}"), &publish), Some(Evidence::Command));
+            assert_eq!(
+                evidence(&of(kind, "{error: No rule to make target}"), &failed),
+                Some(Evidence::Error)
+            );
+        }
+        assert_eq!(evidence(&of("decision", "src"), &edit("/p/src/a.rs", "")), None);
+        assert_eq!(evidence(&of("belief", "src"), &edit("/p/src/a.rs", "")), Some(Evidence::Path));
+        let held = unit("type: decision\nscope: [src]\nenforce: hold", "");
+        assert_eq!(evidence(&held, &edit("/p/src/a.rs", "")), Some(Evidence::Path));
+    }
+
+    #[test]
+    fn an_error_that_has_not_happened_is_no_match() {
+        let unit = unit("type: bug\nscope: [{command: make, error: 'No rule to make target'}]", "");
+        assert_eq!(evidence(&unit, &bash("make x")), None);
+    }
+
+    #[test]
+    fn a_retired_unit_and_a_scope_of_everything_have_no_trigger() {
+        assert_eq!(triggers_of(&unit("type: bug\nstatus: superseded\nscope: [{command: make}]", "")), []);
+        assert_eq!(triggers_of(&unit("type: bug\nscope: [{path: ., repository: x}]", "")), []);
+    }
+}

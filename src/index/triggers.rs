@@ -1,0 +1,55 @@
+//! The triggers of units: on which actions they bear.
+
+use guard::Trigger;
+use knowledge::{Enforce, Unit, UnitId};
+use rusqlite::{Connection, Transaction, params};
+
+/// A trigger of a unit, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundTrigger {
+    /// The unit.
+    pub unit: UnitId,
+    /// What it bears on.
+    pub trigger: Trigger,
+    /// Whether the first such action of a session is refused.
+    pub is_held: bool,
+    /// From when on the unit should no longer be relied on.
+    pub stale_after: Option<jiff::Timestamp>,
+}
+
+pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Result<()> {
+    for (position, trigger) in guard::triggers_of(unit).iter().enumerate() {
+        let (Some(key), Ok(text)) = (trigger.key(), serde_json::to_string(trigger)) else { continue };
+        transaction.prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
+            params![
+                key,
+                unit.id.as_str(),
+                position,
+                text,
+                unit.enforce == Some(Enforce::Hold),
+                unit.stale_after.map(|time| time.to_string()),
+            ],
+        )?;
+    }
+    Ok(())
+}
+
+/// The triggers that are stored under any of the keys.
+pub(crate) fn find(connection: &Connection, keys: &[String]) -> rusqlite::Result<Vec<FoundTrigger>> {
+    let mut statement = connection.prepare(
+        "SELECT unit_id, pattern, held, stale_after FROM triggers WHERE key IN (SELECT value FROM json_each(?1))",
+    )?;
+    let mut rows = statement.query([serde_json::json!(keys).to_string()])?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        // One that cannot be read bears on nothing.
+        let Ok(trigger) = serde_json::from_str(row.get_ref(1)?.as_str()?) else { continue };
+        found.push(FoundTrigger {
+            unit: UnitId::verbatim(row.get::<_, String>(0)?),
+            trigger,
+            is_held: row.get(2)?,
+            stale_after: row.get::<_, Option<String>>(3)?.and_then(|time| time.parse().ok()),
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,163 @@
+//! What the guard has told which session, so that nothing is told twice, and how often it spoke.
+
+use std::path::Path;
+
+use jiff::{SignedDuration, Timestamp};
+use rusqlite::{Connection, TransactionBehavior, params};
+use serde::Serialize;
+
+use crate::Error;
+use crate::schema::{self, BusyTimeout};
+use crate::store::Queue;
+
+/// Rows are kept for as long as a session is likely to be resumed.
+const KEPT_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
+
+/// How often the guard spoke.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct GuardTally {
+    /// Units that a session was told of.
+    pub told: u64,
+    /// Actions that were refused once.
+    pub held: u64,
+}
+
+/// The record of what sessions were told, opened by a hook.
+pub struct GuardLog {
+    connection: Connection,
+}
+
+impl GuardLog {
+    /// Opens the record in the queue's database.
+    ///
+    /// # Errors
+    /// When the database cannot be opened.
+    pub fn open(path: &Path) -> Result<Self, Error> {
+        Ok(Self { connection: schema::open(path, BusyTimeout::Hook)? })
+    }
+
+    /// Claims the first refusal of an action by a unit in a session; `false` if it was claimed before.
+    ///
+    /// # Errors
+    /// When the database cannot be written, as while another process keeps it locked.
+    pub fn claim_hold(&mut self, session: &str, unit: &str, now: Timestamp) -> Result<bool, Error> {
+        let known = "SELECT 1 FROM guard WHERE session = ?1 AND unit = ?2 AND word = 'held'";
+        if self.connection.prepare_cached(known)?.exists(params![session, unit])? {
+            return Ok(false);
+        }
+        self.insert(session, unit, "held", now)
+    }
+
+    /// Claims up to `limit` of the units to tell a session, in their order: those that it was not told of yet.
+    ///
+    /// # Errors
+    /// When the database cannot be written, as while another process keeps it locked.
+    pub fn claim_told<'u>(
+        &mut self,
+        session: &str,
+        units: &[&'u str],
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<&'u str>, Error> {
+        let mut claimed = Vec::new();
+        for &unit in units {
+            let known = "SELECT 1 FROM guard WHERE session = ?1 AND unit = ?2";
+            let is_known = self.connection.prepare_cached(known)?.exists(params![session, unit])?;
+            if !is_known && self.insert(session, unit, "told", now)? {
+                claimed.push(unit);
+            }
+            if claimed.len() == limit {
+                break;
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Returns whether the row is new: of many processes that insert it, one hears yes.
+    fn insert(&mut self, session: &str, unit: &str, word: &str, now: Timestamp) -> Result<bool, Error> {
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let inserted = transaction.execute(
+            "INSERT OR IGNORE INTO guard VALUES (?1, ?2, ?3, ?4)",
+            params![session, unit, word, now.as_millisecond()],
+        )?;
+        transaction.execute("DELETE FROM guard WHERE at_ms < ?1", [(now - KEPT_FOR).as_millisecond()])?;
+        transaction.commit()?;
+        Ok(inserted == 1)
+    }
+}
+
+impl Queue {
+    /// How often the guard spoke since a time.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn guard_tally(&self, since: Timestamp) -> Result<GuardTally, Error> {
+        let sql = "SELECT word, count(*) FROM guard WHERE at_ms >= ?1 GROUP BY word";
+        let mut tally = GuardTally::default();
+        self.query(sql, [since.as_millisecond()], |row| {
+            match row.get_ref(0)?.as_str().unwrap_or_default() {
+                "held" => tally.held = row.get(1)?,
+                _ => tally.told = row.get(1)?,
+            }
+            Ok(())
+        })?;
+        Ok(tally)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TestQueue;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    #[test]
+    fn a_session_is_told_of_a_unit_once() {
+        let test = TestQueue::new();
+        let mut log = GuardLog::open(test.queue.path()).unwrap();
+        assert_eq!(log.claim_told("s", &["a", "b", "c", "d"], 3, at(0)).unwrap(), ["a", "b", "c"]);
+        assert_eq!(log.claim_told("s", &["a", "b", "c", "d"], 3, at(1)).unwrap(), ["d"]);
+        assert_eq!(log.claim_told("other", &["a"], 3, at(1)).unwrap(), ["a"]);
+        assert_eq!(test.queue.guard_tally(at(1)).unwrap(), GuardTally { told: 2, held: 0 });
+    }
+
+    #[test]
+    fn a_hold_is_claimed_once_and_is_told_with_it() {
+        let test = TestQueue::new();
+        let mut log = GuardLog::open(test.queue.path()).unwrap();
+        assert!(log.claim_hold("s", "a", at(0)).unwrap());
+        assert!(!log.claim_hold("s", "a", at(1)).unwrap());
+        assert!(log.claim_told("s", &["a"], 3, at(2)).unwrap().is_empty());
+        // What was only told is still refused once.
+        assert_eq!(log.claim_told("s", &["b"], 3, at(3)).unwrap(), ["b"]);
+        assert!(log.claim_hold("s", "b", at(4)).unwrap());
+        assert_eq!(test.queue.guard_tally(at(0)).unwrap(), GuardTally { told: 1, held: 2 });
+    }
+
+    #[test]
+    fn of_many_processes_one_claims() {
+        let test = TestQueue::new();
+        let claims: usize = std::thread::scope(|scope| {
+            let claim = || {
+                let mut log = GuardLog::open(test.queue.path()).unwrap();
+                let held = usize::from(log.claim_hold("s", "a", at(0)).unwrap());
+                held + 100 * log.claim_told("s", &["b"], 3, at(0)).unwrap().len()
+            };
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(claim)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert_eq!(claims, 101);
+    }
+
+    #[test]
+    fn old_rows_are_deleted() {
+        let test = TestQueue::new();
+        let mut log = GuardLog::open(test.queue.path()).unwrap();
+        log.claim_told("old", &["a"], 3, at(0)).unwrap();
+        log.claim_told("new", &["a"], 3, at(31 * 24 * 3600)).unwrap();
+        assert_eq!(test.queue.guard_tally(at(0)).unwrap().told, 1);
+    }
+}

@@ -1,0 +1,328 @@
+//! The guard at the action: what the hooks before and after an action print, once in a session, and never on trouble.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+
+use serde_json::{Value, json};
+
+use crate::support::Sandbox;
+
+/// A brain with one unit of each kind, and a project.
+struct Fixture {
+    sandbox: Sandbox,
+}
+
+const UNITS: [(&str, &str); 5] = [
+    (
+        "publish-from-ci",
+        "---\ntype: constraint\nscope: [{command: cargo publish}]\nenforce: hold\n---\n\n# Releases come from CI\n\nNever publish from a laptop.\n",
+    ),
+    (
+        "queue-has-one-writer",
+        "---\ntype: caveat\nscope: [{path: src/queue}]\n---\n\n# The queue has one writer\n\n## When it applies\n\nAlways.\n\n## What to do\n\nTake the lock first.\n",
+    ),
+    (
+        "codegen-is-stale",
+        "---\ntype: bug\n---\n\n# Generated code is stale after a pull\n\nThe build says `cannot find type Schema in this scope`. Run `make generate` first.\n",
+    ),
+    (
+        "retired",
+        "---\ntype: bug\nstatus: superseded\nscope: [{command: cargo bench}]\n---\n\n# Old\n\nOld.\n",
+    ),
+    (
+        "ended",
+        "---\ntype: bug\nstale_after: 2020-01-01\nscope: [{command: cargo bench}]\n---\n\n# Ended\n\nEnded.\n",
+    ),
+];
+
+impl Fixture {
+    fn new() -> Self {
+        let mut sandbox = Sandbox::with_brain();
+        // A machine that builds beside the tests is slow, and a late hook prints nothing.
+        sandbox.variables.push(("NUGGET_GUARD_DEADLINE_MS".to_owned(), "60000".to_owned()));
+        let fixture = Self { sandbox };
+        for (name, text) in UNITS {
+            fs::write(fixture.sandbox.brain().join(format!("{name}.md")), text).unwrap();
+        }
+        fixture.sandbox.ok(["index"]);
+        fs::create_dir_all(fixture.project().join(".git")).unwrap();
+        fixture
+    }
+
+    fn project(&self) -> PathBuf {
+        self.sandbox.path().join("shop")
+    }
+
+    fn input(&self, session: &str, event: &str, tool: &str, tool_input: Value) -> Value {
+        json!({
+            "session_id": session, "transcript_path": "/x", "cwd": self.project(), "hook_event_name": event,
+            "tool_name": tool, "tool_input": tool_input, "tool_use_id": "toolu_1",
+        })
+    }
+
+    fn run(&self, input: &str, variables: &[(&str, &str)]) -> Output {
+        use std::io::Write as _;
+        let mut child = self
+            .sandbox
+            .command()
+            .arg("guard")
+            .envs(variables.iter().copied())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // The pipe stays open, as some clients leave it.
+        let mut stdin = child.stdin.take().unwrap();
+        let _ = stdin.write_all(format!("{input}\n").as_bytes());
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        output
+    }
+
+    fn answer(&self, input: &Value, variables: &[(&str, &str)]) -> Value {
+        let output = self.run(&input.to_string(), variables);
+        if output.stdout.is_empty() {
+            return Value::Null;
+        }
+        let mut answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let answer = answer["hookSpecificOutput"].take();
+        assert_eq!(answer["hookEventName"], input["hook_event_name"]);
+        answer
+    }
+
+    fn before_command(&self, session: &str, command: &str) -> Value {
+        self.answer(&self.input(session, "PreToolUse", "Bash", json!({"command": command})), &[])
+    }
+
+    fn before_edit(&self, session: &str, path: &str) -> Value {
+        let edit = json!({"file_path": self.project().join(path), "old_string": "a", "new_string": "b"});
+        self.answer(&self.input(session, "PreToolUse", "Edit", edit), &[])
+    }
+
+    fn after_failure(&self, session: &str, command: &str, error: &str) -> Value {
+        let mut input = self.input(session, "PostToolUseFailure", "Bash", json!({"command": command}));
+        input["error"] = error.into();
+        self.answer(&input, &[])
+    }
+}
+
+fn context(answer: &Value) -> &str {
+    answer["additionalContext"].as_str().unwrap_or_default()
+}
+
+#[test]
+fn an_action_hears_the_units_that_bear_on_it_once_a_session() {
+    let fixture = Fixture::new();
+    let told = fixture.before_edit("s", "src/queue/store.rs");
+    assert!(
+        context(&told)
+            .contains("The queue has one writer (caveat; queue-has-one-writer): Take the lock first."),
+        "{told}"
+    );
+    assert!(told.get("permissionDecision").is_none(), "{told}");
+    assert_eq!(fixture.before_edit("s", "src/queue/other.rs"), Value::Null, "once a session");
+    assert_ne!(fixture.before_edit("t", "src/queue/other.rs"), Value::Null, "another session");
+    let mut subagent = fixture.input("s", "PreToolUse", "Bash", json!({"command": "echo x > src/queue/a"}));
+    subagent["agent_id"] = "a1".into();
+    assert_ne!(fixture.answer(&subagent, &[]), Value::Null, "a subagent has heard nothing");
+    assert_eq!(fixture.before_edit("s", "src/other.rs"), Value::Null);
+    assert_eq!(fixture.before_command("s", "cat src/queue/store.rs"), Value::Null, "reading is no edit");
+    let status = fixture.sandbox.json(["status", "--json"]);
+    assert_eq!(status["guard"], json!({"told": 3, "held": 0}));
+    assert!(fixture.sandbox.ok(["status"]).contains("told 3 units and held 0 actions in 7 days"));
+}
+
+#[test]
+fn the_fix_arrives_with_the_error() {
+    let fixture = Fixture::new();
+    let error =
+        "Exit code 101\nerror[E0412]: cannot find type `Schema` in this scope\n --> src/lib.rs:4:12\n";
+    let told = fixture.after_failure("s", "cargo build", error);
+    assert!(context(&told).contains("Run `make generate` first"), "{told}");
+    assert_eq!(fixture.after_failure("s", "cargo build", error), Value::Null);
+    assert_eq!(fixture.after_failure("t", "cargo build", "error: linker `cc` not found"), Value::Null);
+    assert_eq!(fixture.before_command("t", "cargo build"), Value::Null, "nothing has failed yet");
+}
+
+#[test]
+fn a_held_action_is_refused_once_and_then_passes() {
+    let fixture = Fixture::new();
+    let refused = fixture.before_command("s", "cd cli && sudo cargo publish");
+    assert_eq!(refused["permissionDecision"], "deny", "{refused}");
+    let reason = refused["permissionDecisionReason"].as_str().unwrap();
+    assert!(
+        reason.contains("Releases come from CI") && reason.contains("Never publish from a laptop"),
+        "{reason}"
+    );
+    assert!(reason.contains("Run it again if you mean it"), "{reason}");
+    assert_eq!(fixture.before_command("s", "cargo publish"), Value::Null, "the second attempt passes");
+    assert_eq!(fixture.before_command("t", "cargo publish")["permissionDecision"], "deny");
+    assert_eq!(fixture.sandbox.json(["status", "--json"])["guard"], json!({"told": 0, "held": 2}));
+}
+
+#[test]
+fn what_is_held_is_told_where_nobody_sees_a_refusal() {
+    let fixture = Fixture::new();
+    let publish =
+        |session: &str| fixture.input(session, "PreToolUse", "Bash", json!({"command": "cargo publish"}));
+    let is_refused = |session: &str, variables: &[(&str, &str)]| {
+        let answer = fixture.answer(&publish(session), variables);
+        assert_ne!(answer, Value::Null, "{session}");
+        answer["permissionDecision"] == "deny"
+    };
+    assert!(!is_refused("a", &[("CLAUDE_CODE_ENTRYPOINT", "sdk-cli")]));
+    assert!(!is_refused("b", &[("CLAUDE_CODE_SESSION_ATTENDED", "0")]));
+    assert!(!is_refused("c", &[("NUGGET_GUARD_HOLD", "off")]));
+    assert!(is_refused("d", &[("CLAUDE_CODE_ENTRYPOINT", "sdk-cli"), ("NUGGET_GUARD_HOLD", "always")]));
+    assert!(is_refused("e", &[("CLAUDE_CODE_ENTRYPOINT", "cli"), ("CLAUDE_CODE_SESSION_ATTENDED", "1")]));
+    // After a failure nothing is left to refuse.
+    let failed = fixture.after_failure("f", "cargo publish", "Exit code 1");
+    assert!(failed.get("permissionDecision").is_none() && failed != Value::Null, "{failed}");
+}
+
+#[test]
+fn hooks_that_run_at_the_same_moment_speak_once() {
+    let fixture = Fixture::new();
+    fixture.before_command("first", "cargo publish");
+    let commands = ["cargo publish", "echo x > src/queue/a"];
+    let spoken: Vec<usize> = commands
+        .iter()
+        .map(|command| {
+            std::thread::scope(|scope| {
+                let hooks: Vec<_> =
+                    (0..8).map(|_| scope.spawn(|| fixture.before_command("s", command))).collect();
+                let answers = hooks.into_iter().map(|hook| hook.join().unwrap());
+                answers.filter(|answer| *answer != Value::Null).count()
+            })
+        })
+        .collect();
+    assert_eq!(spoken, [1, 1]);
+}
+
+#[test]
+fn a_retired_or_ended_unit_and_the_switch_are_silent() {
+    let fixture = Fixture::new();
+    assert_eq!(fixture.before_command("s", "cargo bench"), Value::Null);
+    let publish = fixture.input("s", "PreToolUse", "Bash", json!({"command": "cargo publish"}));
+    assert_eq!(fixture.answer(&publish, &[("NUGGET_GUARD_ENABLED", "off")]), Value::Null);
+    assert_eq!(fixture.answer(&publish, &[("NUGGET_DISABLE", "1")]), Value::Null);
+    assert_eq!(fixture.answer(&publish, &[("NUGGET_CAPTURE_EXCLUDE", "shop")]), Value::Null);
+}
+
+#[test]
+fn a_unit_of_another_repository_is_silent() {
+    let fixture = Fixture::new();
+    let unit = "---\ntype: bug\nscope: [{command: terraform apply, repository: github.com/acme/shop}]\n---\n\n# Plan first\n\nPlan.\n";
+    fs::write(fixture.sandbox.brain().join("plan-first.md"), unit).unwrap();
+    fixture.sandbox.ok(["index"]);
+    let config = |remote: &str| {
+        fs::write(fixture.project().join(".git/config"), format!("[remote \"origin\"]\n\turl = {remote}\n"))
+            .unwrap();
+    };
+    config("git@github.com:acme/other.git");
+    assert_eq!(fixture.before_command("s", "terraform apply"), Value::Null);
+    config("git@github.com:acme/shop.git");
+    assert!(context(&fixture.before_command("s", "terraform apply")).contains("Plan first"));
+}
+
+#[test]
+fn at_most_three_units_and_400_tokens_are_told() {
+    let fixture = Fixture::new();
+    let tokenizer = embed::Tokenizer::load(&embed::Settings::default()).unwrap();
+    for number in 0..5 {
+        let body = "Größe und überlauf 連線池 prüfen, `a::b`. ".repeat(60);
+        let unit = format!(
+            "---\ntype: bug\nscope: [{{command: npm publish}}]\n---\n\n# Unit {number} {}\n\n{body}\n",
+            "x".repeat(90)
+        );
+        fs::write(fixture.sandbox.brain().join(format!("unit-{number}.md")), unit).unwrap();
+    }
+    fixture.sandbox.ok(["index"]);
+    let counts: Vec<usize> = (0..3)
+        .map(|_| {
+            let told = fixture.before_command("s", "npm publish");
+            assert!(knowledge::CountTokens::count(&tokenizer, context(&told)) <= 400, "{told}");
+            context(&told).lines().skip(1).count()
+        })
+        .collect();
+    assert_eq!(counts, [3, 2, 0]);
+}
+
+#[test]
+fn nothing_is_written_where_nothing_matches() {
+    let fixture = Fixture::new();
+    let state = fixture.sandbox.path().join("state");
+    let files = || -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut folders = vec![state.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                if entry.path().is_dir() { folders.push(entry.path()) } else { files.push(entry.path()) }
+            }
+        }
+        files.sort();
+        files
+    };
+    let before = files();
+    assert_eq!(fixture.before_command("s", "cargo test"), Value::Null);
+    assert_eq!(files(), before);
+}
+
+#[test]
+fn any_trouble_is_silence() {
+    let fixture = Fixture::new();
+    let publish = || fixture.before_command("s", "cargo publish");
+    for garbage in ["", "nonsense", "{}", "[1]", "{\"session_id\": 3}", "\u{0}"] {
+        assert!(fixture.run(garbage, &[]).stdout.is_empty(), "{garbage:?}");
+    }
+    for (event, tool, input) in [
+        ("PreToolUse", "Read", json!({"file_path": "/x"})),
+        ("PreToolUse", "Bash", json!({"command": 3})),
+        ("PreToolUse", "Bash", json!(null)),
+        ("PostToolUseFailure", "Bash", json!({"command": "cargo publish"})),
+        ("Stop", "Bash", json!({"command": "cargo publish"})),
+    ] {
+        assert_eq!(
+            fixture.answer(&fixture.input("s", event, tool, input), &[]),
+            Value::Null,
+            "{event} {tool}"
+        );
+    }
+    // A database that another process keeps locked.
+    let told = fixture.before_command("other", "cargo publish");
+    assert_ne!(told, Value::Null);
+    let queue = fixture.sandbox.state().join("queue.db");
+    let lock = rusqlite::Connection::open(&queue).unwrap();
+    lock.execute_batch("BEGIN EXCLUSIVE").unwrap();
+    assert_eq!(publish(), Value::Null);
+    lock.execute_batch("ROLLBACK").unwrap();
+    drop(lock);
+    assert_ne!(publish(), Value::Null, "the lock was the only trouble");
+    // A broken index, one of another version, and none.
+    let index = fixture.sandbox.brain().join(".nugget/index.db");
+    assert!(index.is_file());
+    let good = fs::read(&index).unwrap();
+    let again = || fixture.before_command("t", "cargo publish");
+    for content in [vec![0xff; 4096], good[..good.len() / 2].to_vec(), Vec::new()] {
+        for log in ["index.db-wal", "index.db-shm"] {
+            let _ = fs::remove_file(index.with_file_name(log));
+        }
+        fs::write(&index, content).unwrap();
+        assert_eq!(again(), Value::Null);
+    }
+    fs::remove_file(&index).unwrap();
+    assert_eq!(again(), Value::Null);
+    fixture.sandbox.ok(["index"]);
+    assert_ne!(fixture.before_command("u", "cargo publish"), Value::Null, "a new index heals it");
+    // A brain of another user; only root can make one.
+    if system::process::is_root() {
+        std::os::unix::fs::chown(fixture.sandbox.brain(), Some(12_345), None).unwrap();
+        assert_eq!(fixture.before_command("v", "cargo publish"), Value::Null);
+        std::os::unix::fs::chown(fixture.sandbox.brain(), Some(0), None).unwrap();
+    }
+    fs::write(fixture.sandbox.path().join("shop/.git/config"), [0xff; 10]).unwrap();
+    fs::remove_dir_all(fixture.sandbox.brain()).unwrap();
+    assert_eq!(fixture.before_command("w", "cargo publish"), Value::Null);
+}
