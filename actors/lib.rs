@@ -26,6 +26,7 @@ pub mod sync;
 mod background;
 mod brain_view;
 mod budget;
+mod code_context;
 mod comparison;
 mod dedup;
 mod delivery;
@@ -60,6 +61,7 @@ mod tests;
 
 pub use brain_view::{BrainView, merged_commits};
 pub use budget::{ApiBudget, ApiReservation};
+pub use code_context::CodeContext;
 pub use extraction::{BrainUnit, select_known_units};
 pub use health::ActorReport;
 pub use indexing::RefreshProgress;

@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use git::{ContentState, ReviewSnapshot};
-use index::{Index, Snapshot, UnitRecord};
-use knowledge::Embedding;
+use index::{Catalog, Index, Snapshot, UnitRecord};
+use jiff::Timestamp;
+use knowledge::{CountTokens, Embedding};
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
 use retrieve::{Answer, OutputFilter, Query, Review, Trace, WordSearch};
 
+use crate::code_context::CodeContext;
 use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::error_chain;
@@ -121,7 +123,7 @@ impl Retrieval {
             let request = match &this.setup.reranker {
                 None => None,
                 Some(reranker) => {
-                    RerankRequest::from_search(snapshot, &searched, &found.trace, &ReviewLookup(this))
+                    RerankRequest::from_search(snapshot, &searched, &found.trace, &AnswerFilter::new(this))
                         .map_err(|error| error_chain(&error))?
                         .map(|request| (reranker.clone(), request))
                 }
@@ -186,8 +188,40 @@ impl Retrieval {
         ranking: Option<&Ranking>,
     ) -> Result<Answer, String> {
         let tokenizer = self.model.tokenizer().map_err(|error| error_chain(&error))?;
-        retrieve::answer(snapshot, query, found.trace, ranking, tokenizer, &ReviewLookup(self))
-            .map_err(|error| error_chain(&error))
+        let filter = AnswerFilter::new(self);
+        let mut answer = retrieve::answer(snapshot, query, found.trace, ranking, tokenizer, &filter)
+            .map_err(|error| error_chain(&error))?;
+        if let Some(code) = filter.code.filter(|_| !query.files.is_empty()) {
+            self.add_units_about_files(&mut answer, query, &code, tokenizer);
+        }
+        Ok(answer)
+    }
+
+    /// Adds the units that are about the question's files by their scope, as far as there is room.
+    fn add_units_about_files(
+        &self,
+        answer: &mut Answer,
+        query: &Query,
+        code: &CodeContext,
+        tokens: &dyn CountTokens,
+    ) {
+        let found = Catalog::open(&self.setup.brain.derived_folder()).and_then(|catalog| {
+            catalog.map_or(Ok(Vec::new()), |catalog| code.units_about(&catalog, &query.files))
+        });
+        let found = found.unwrap_or_else(|error| {
+            tracing::debug!(error = error_chain(&error), "failed to look up what is known about files");
+            Vec::new()
+        });
+        for unit in found {
+            if answer.units.iter().any(|shown| shown.id == unit.id) {
+                continue;
+            }
+            answer.about_files.push(unit);
+            if tokens.count(&retrieve::render(answer)) > query.budget_tokens {
+                answer.about_files.pop();
+                break;
+            }
+        }
     }
 
     /// Reads the present generation on a thread that may block.
@@ -241,12 +275,28 @@ impl Retrieval {
     }
 }
 
-/// Looks up whether a person has reviewed a unit.
-struct ReviewLookup<'r>(&'r Retrieval);
+/// Looks up whether a person has reviewed a unit, and whether it still holds for the code at hand.
+struct AnswerFilter<'r> {
+    retrieval: &'r Retrieval,
+    code: Option<CodeContext>,
+}
 
-impl OutputFilter for ReviewLookup<'_> {
+impl<'r> AnswerFilter<'r> {
+    fn new(retrieval: &'r Retrieval) -> Self {
+        let setup = &retrieval.setup;
+        let code = setup.workspace.as_deref();
+        let code = code.map(|folder| CodeContext::new(&setup.brain, folder, Timestamp::now()));
+        Self { retrieval, code }
+    }
+}
+
+impl OutputFilter for AnswerFilter<'_> {
+    fn staleness(&self, unit: &UnitRecord) -> Option<String> {
+        self.code.as_ref()?.staleness(&unit.path)
+    }
+
     fn review(&self, unit: &UnitRecord) -> Review {
-        let Self(retrieval) = self;
+        let Self { retrieval, .. } = self;
         // A file that is not in the work tree is served from the default branch.
         let content = std::fs::read(retrieval.setup.brain.root().join(&unit.path)).ok();
         let state = retrieval.with_reviews(|reviews| reviews.content_state(&unit.path, content.as_deref()));

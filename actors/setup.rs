@@ -1,5 +1,6 @@
 //! What the actors of a brain need to know.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::sweep;
 pub struct Setup {
     /// The brain that they serve.
     pub brain: Brain,
+    /// The folder of the code that questions are about; `None` if there is none.
+    pub workspace: Option<PathBuf>,
     /// Its state folder.
     pub places: StatePaths,
     /// Settings of the embedding model.

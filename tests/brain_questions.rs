@@ -71,6 +71,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
     let setup = Setup {
         places: StatePaths::for_brain(brain.root()),
         brain,
+        workspace: None,
         embed: embed::Settings::default(),
         extractor: Arc::new(extract::HeuristicExtractor),
         budget: queue::Budget { tokens: 0, microdollars: 0 },

@@ -214,3 +214,35 @@ fn a_unit_whose_file_has_changed_is_named_in_its_project() {
     let doctor = String::from_utf8(output.stdout).unwrap();
     assert!(doctor.contains("2 units may no longer hold in this project"), "{doctor}");
 }
+
+#[test]
+fn an_answer_has_the_units_about_its_files_and_says_what_may_no_longer_hold() {
+    let shop = Shop::new();
+    shop.unit("rates-are-cached", "scope: [src/rates.rs]\n");
+    shop.unit("rounding", "tags: [shop]\nscope: [src/money.rs]\nstale_after: 2026-01-01\n");
+    shop.sandbox.ok(["index"]);
+    let ask = |arguments: &[&str]| {
+        let output =
+            shop.sandbox.command().arg("ask").args(arguments).current_dir(&shop.folder).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let about = ask(&["--no-llm", "--file", "src/rates.rs", "zebra crossings"]);
+    assert!(about.contains("rates-are-cached · constraint · about src/rates.rs, by its scope"), "{about}");
+    assert!(about.contains("> Body of rates-are-cached."), "{about}");
+    assert!(!about.contains("rounding"), "{about}");
+    let absolute = ask(&["--no-llm", "--file", &shop.file("src/rates.rs"), "zebra crossings"]);
+    assert!(absolute.contains("about src/rates.rs"), "{absolute}");
+    let tight = ask(&["--no-llm", "--budget", "60", "--file", "src/rates.rs", "zebra crossings"]);
+    assert!(!tight.contains("> Body"), "{tight}");
+    let stale = ask(&["--no-llm", "title of rounding"]);
+    assert!(stale.contains("may no longer hold: its date is past"), "{stale}");
+
+    let start = json!({ "hook_event_name": "SessionStart", "session_id": "s1", "cwd": shop.folder, "source": "startup" });
+    let mut command = shop.sandbox.command();
+    command.arg("session-start").current_dir(&shop.folder);
+    let mut child =
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), format!("{start}\n").as_bytes()).unwrap();
+    let told = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
+    assert!(told.contains("rounding; may no longer hold: its date is past"), "{told}");
+}

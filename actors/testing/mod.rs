@@ -63,6 +63,7 @@ impl Testbed {
         let jobs = Jobs::new(Queue::open(&places.queue()).unwrap());
         let setup = Setup {
             brain,
+            workspace: None,
             places,
             embed: embed::Settings::default(),
             extractor: Arc::new(extractor),

@@ -76,6 +76,7 @@ impl Context {
         let manifest = brain.manifest()?;
         Ok(Setup {
             brain: brain.clone(),
+            workspace: std::env::current_dir().ok(),
             reranker: extractor::model_reranker(config, &places),
             places,
             embed: settings::embedding(config),

@@ -28,7 +28,7 @@ pub struct Catalog {
     connection: Connection,
     path: std::path::PathBuf,
     /// Units that the generation does not have yet.
-    new: Vec<Unit>,
+    new: Vec<(String, Unit)>,
     /// The ids that the generation has for files that were changed or removed since.
     outdated: HashSet<String>,
 }
@@ -38,6 +38,8 @@ pub struct Catalog {
 pub struct UnitSummary<'a> {
     /// Its id.
     pub id: &'a str,
+    /// Its file, relative to the brain.
+    pub path: &'a str,
     /// Its title.
     pub title: &'a str,
     /// Its type.
@@ -111,9 +113,10 @@ impl Catalog {
     /// # Errors
     /// If the index cannot be read.
     pub fn for_each_unit(&self, mut visit: impl FnMut(UnitSummary<'_>)) -> Result<(), Error> {
-        for unit in &self.new {
+        for (path, unit) in &self.new {
             visit(UnitSummary {
                 id: unit.id.as_str(),
+                path,
                 title: &unit.title,
                 kind: unit.kind.as_str(),
                 domain: unit.domain.as_str(),
@@ -124,8 +127,7 @@ impl Catalog {
                 last_modified: unit.last_modified.map(|time| time.to_string()).as_deref(),
             });
         }
-        let sql =
-            "SELECT id, title, type, domain, tags, confidence, source, status, last_modified FROM units";
+        let sql = "SELECT id, title, type, domain, tags, confidence, source, status, last_modified, path FROM units";
         self.rows(sql, [], |row| {
             let text = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str()?));
             let maybe = |index: usize| row.get_ref(index).and_then(|value| Ok(value.as_str_or_null()?));
@@ -134,6 +136,7 @@ impl Catalog {
             }
             visit(UnitSummary {
                 id: text(0)?,
+                path: text(9)?,
                 title: text(1)?,
                 kind: text(2)?,
                 domain: text(3)?,

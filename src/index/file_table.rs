@@ -180,7 +180,7 @@ pub(crate) fn find_unindexed(
     known: &[FileRow],
     brain: &dyn Files,
     limit: usize,
-) -> Result<(Vec<Unit>, HashSet<String>), Error> {
+) -> Result<(Vec<(String, Unit)>, HashSet<String>), Error> {
     let files = brain.files().map_err(Error::Brain)?;
     let known: HashMap<&str, &FileRow> = known.iter().map(|row| (row.path.as_str(), row)).collect();
     let present: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
@@ -198,7 +198,7 @@ pub(crate) fn find_unindexed(
         if let Some((_, Some(unit))) = read_file(brain, file, before) {
             outdated.extend(before.and_then(|row| row.indexed_id().map(str::to_owned)));
             outdated.insert(unit.id.as_str().to_owned());
-            units.push(unit);
+            units.push((file.path.clone(), unit));
         }
     }
     Ok((units, outdated))

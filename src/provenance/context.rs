@@ -9,7 +9,7 @@ use knowledge::{Scope, Unit, UnitType, unit::is_retired};
 use rusqlite::{Connection, params};
 use serde::Serialize;
 
-use crate::item::{Depth, Item, Question, StaleReason};
+use crate::item::{Depth, Item, Question, StaleReason, Staleness};
 use crate::pack::{PackedItem, pack_with_prompts};
 use crate::score;
 use crate::stale::{StaleCheck, parse_digest};
@@ -270,17 +270,33 @@ pub fn unit_item(unit: &Unit, scope: Option<&Scope>, rank: Option<f64>) -> Item 
     }
 }
 
-/// Why a unit may no longer hold, and the file that says so, by the first of its places in this project that does.
-pub fn unit_staleness(
-    unit: &Unit,
-    project: &str,
-    check: &mut StaleCheck,
-) -> Option<(StaleReason, Option<String>)> {
+/// Why a unit may no longer hold, by the first of its places in this project that shows it. A unit that was replaced is
+/// not checked: it does not hold anyway.
+pub fn unit_staleness(unit: &Unit, project: &str, check: &mut StaleCheck) -> Option<Staleness> {
+    if unit.status.as_deref().is_some_and(is_retired) {
+        return None;
+    }
     let here = unit.scope.iter().filter(|scope| is_here(scope, project)).map(Some);
     here.chain([None]).find_map(|scope| {
         let item = unit_item(unit, scope, None);
-        check.check(&item).map(|reason| (reason, item.path.filter(|_| reason == StaleReason::FileChanged)))
+        let reason = check.check(&item)?;
+        Some(Staleness { reason, file: item.path.filter(|_| reason == StaleReason::FileChanged) })
     })
+}
+
+/// The file among these that a unit is about by its scope, and the scope.
+pub fn file_of_unit<'f, 'u>(
+    unit: &'u Unit,
+    project: &str,
+    files: &'f [String],
+) -> Option<(&'f str, &'u Scope)> {
+    let covers = |file: &'f String| {
+        let question = Question { path: Some(file.clone()), ..Question::default() };
+        let scope = best_scope(unit, &question, project)?;
+        let path = scope.path.as_deref()?;
+        (score::scope_match(Some(path), Some(file)) >= 0.6).then_some((file.as_str(), scope))
+    };
+    files.iter().find_map(covers)
 }
 
 fn is_here(scope: &Scope, project: &str) -> bool {
@@ -420,9 +436,11 @@ mod tests {
         let reasons: Vec<_> = found.nuggets.iter().map(|item| item.stale_reason).collect();
         assert_eq!(reasons, [None, Some(StaleReason::FileChanged), Some(StaleReason::Expired)]);
         let mut check = StaleCheck::new(folder.path(), "2026-11-23T00:00:00Z".parse().unwrap());
-        let stale = |unit: &Unit, check: &mut StaleCheck| unit_staleness(unit, "x", check);
-        assert_eq!(stale(&units[0], &mut check), Some((StaleReason::FileChanged, Some("a.rs".into()))));
-        assert_eq!(stale(&units[1], &mut check), Some((StaleReason::Expired, None)));
+        let stale = |unit: &Unit, check: &mut StaleCheck| {
+            unit_staleness(unit, "x", check).map(|stale| stale.in_words())
+        };
+        assert_eq!(stale(&units[0], &mut check).as_deref(), Some("a.rs has changed since"));
+        assert_eq!(stale(&units[1], &mut check).as_deref(), Some("its date is past"));
         assert_eq!(stale(&units[2], &mut check), None);
     }
 }

@@ -93,6 +93,25 @@ impl StaleReason {
     }
 }
 
+/// Why a unit may no longer hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Staleness {
+    /// Why.
+    pub reason: StaleReason,
+    /// The file that has changed.
+    pub file: Option<String>,
+}
+
+impl Staleness {
+    /// In words, for people.
+    pub fn in_words(&self) -> String {
+        match &self.file {
+            Some(file) => format!("{file} has changed since"),
+            None => self.reason.in_words().to_owned(),
+        }
+    }
+}
+
 /// How much of each item is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]

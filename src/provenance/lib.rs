@@ -44,4 +44,4 @@ pub mod score;
 pub mod stale;
 pub mod trace;
 
-pub use item::{Depth, Item, Question, StaleReason};
+pub use item::{Depth, Item, Question, StaleReason, Staleness};

@@ -13,6 +13,9 @@ pub struct Answer {
     pub units: Vec<FoundUnit>,
     /// Further relevant units with their titles, for which there was no room.
     pub more: Vec<(UnitId, String)>,
+    /// Units about the files of the question, by their scope, that are not among the others.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub about_files: Vec<FileUnit>,
     /// What was found and is not shown, because it is too weak beside the best match.
     pub left_out: Vec<LeftOut>,
     /// How many of `more` the text names; it only counts the others.
@@ -29,6 +32,25 @@ pub struct Answer {
     pub words_only: bool,
     /// The generation of the index; 0 if there is none yet.
     pub generation: u64,
+}
+
+/// A unit about a file of the question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct FileUnit {
+    /// Its id.
+    pub id: UnitId,
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: UnitType,
+    /// Its title, redacted as all of its texts.
+    pub title: String,
+    /// Its description, or the beginning of its text.
+    pub detail: String,
+    /// The file.
+    pub file: String,
+    /// Why it may no longer hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<String>,
 }
 
 /// A unit that was found and is not part of the answer.
@@ -82,6 +104,9 @@ pub struct FoundUnit {
     pub score: f64,
     /// The relevance by a model, 0 to 10.
     pub judged: Option<f64>,
+    /// Why it may no longer hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stale: Option<String>,
     /// Why it was found.
     pub why: String,
     /// Its description, or else its first sentence; empty if there is neither, or no room.

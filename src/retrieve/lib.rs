@@ -50,7 +50,7 @@ mod word_search;
 use index::Snapshot;
 
 pub use analysis::Analysis;
-pub use answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
+pub use answer::{Answer, FileUnit, FoundUnit, LOCAL, LeftOut, Passage, Review};
 pub use error::Error;
 pub use output_filter::{OutputFilter, RedactOnly};
 pub use question::{BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, LIMIT_DEFAULT, Query, Signal};

@@ -13,6 +13,12 @@ pub trait OutputFilter {
         transcript::redact::redact(text)
     }
 
+    /// Why the unit may no longer hold, in words.
+    fn staleness(&self, unit: &UnitRecord) -> Option<String> {
+        let _ = unit;
+        None
+    }
+
     /// Whether a person has accepted the unit.
     fn review(&self, unit: &UnitRecord) -> Review {
         let _ = unit;

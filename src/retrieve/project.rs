@@ -67,6 +67,8 @@ pub struct Ranked {
 pub struct RankedUnit {
     /// The unit's id.
     pub id: String,
+    /// Its file, relative to the brain.
+    pub path: String,
     /// Its title, as the file has it.
     pub title: String,
     /// Its type.
@@ -192,6 +194,7 @@ fn rank(
             let at = ranking.best.partition_point(|other| other.score >= score);
             let ranked = RankedUnit {
                 id: unit.id.to_owned(),
+                path: unit.path.to_owned(),
                 title: unit.title.to_owned(),
                 kind: unit.kind.to_owned(),
                 domain: unit.domain.to_owned(),
@@ -267,6 +270,7 @@ mod tests {
     fn unit<'a>(id: &'a str, title: &'a str, domain: &'a str, tags: &'a str) -> UnitSummary<'a> {
         UnitSummary {
             id,
+            path: "domains/x.md",
             title,
             kind: "bug",
             domain,

@@ -10,7 +10,7 @@ const LINE_CHARS_MAX: usize = 200;
 
 /// Renders an answer. Every line of a unit's text begins with `>`, and it has no hidden characters.
 pub fn render(answer: &Answer) -> String {
-    let mut out = head(answer, answer.units.len() + answer.more.len());
+    let mut out = head(answer, answer.units.len() + answer.more.len() + answer.about_files.len());
     for unit in &answer.units {
         out.push('\n');
         out.push_str(&header(unit));
@@ -24,6 +24,17 @@ pub fn render(answer: &Answer) -> String {
     if !answer.more.is_empty() {
         out.push('\n');
         out.push_str(&overflow(answer.more.len(), &answer.more[..answer.more_named.min(answer.more.len())]));
+    }
+    for unit in &answer.about_files {
+        let line = |text: &str| text::one_line(text, LINE_CHARS_MAX);
+        let _ = writeln!(out, "\n## {}", line(&unit.title));
+        let (id, kind, file) = (line(unit.id.as_str()), line(unit.kind.as_str()), line(&unit.file));
+        let _ = write!(out, "{id} · {kind} · about {file}, by its scope");
+        if let Some(stale) = &unit.stale {
+            let _ = write!(out, " · may no longer hold: {}", line(stale));
+        }
+        out.push('\n');
+        out.push_str(&quoted(&unit.detail));
     }
     out
 }
@@ -77,6 +88,9 @@ pub(crate) fn header(unit: &FoundUnit) -> String {
     }
     if let Some(status) = &unit.status {
         let _ = write!(out, " · status: {}", text::one_line(status, 40));
+    }
+    if let Some(stale) = &unit.stale {
+        let _ = write!(out, " · may no longer hold: {}", line(stale));
     }
     let _ = writeln!(out, "\nwhy: {}", text::one_line(&unit.why, 320));
     out

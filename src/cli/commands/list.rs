@@ -2,12 +2,13 @@
 
 use actors::BrainView;
 use jiff::Timestamp;
+use provenance::Staleness;
 use serde_json::json;
 
 use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::staleness::{self, Staleness};
+use crate::staleness;
 use crate::unit_files::{UnitFiles, read_units};
 use crate::{output, pager};
 

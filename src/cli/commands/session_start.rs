@@ -4,7 +4,7 @@
 //! index's catalog, the files of the brain that the index does not have yet, the queue, and a few small files of the
 //! project. On any failure it prints nothing.
 
-use actors::BrainView;
+use actors::{BrainView, CodeContext};
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
@@ -93,7 +93,8 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
     let waiting = waiting_for_review(&brain, &summary);
     // A compacted session's context does not contain what it was shown before.
     let shown_before = if is_compacted { Vec::new() } else { shown_units::load(&places, &input.session_id) };
-    let (text, shown) = render_context(&ranked, is_compacted, &waiting, &summary, config);
+    let code = CodeContext::new(&brain, &project.root, now);
+    let (text, shown) = render_context(&ranked, is_compacted, &waiting, &summary, config, &code);
     shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(shown));
     let mut answer = serde_json::Map::new();
     if !text.is_empty() {
@@ -209,6 +210,7 @@ fn render_context(
     waiting: &[&RecentBranch],
     summary: &SessionSummary,
     config: &Config,
+    code: &CodeContext,
 ) -> (String, Vec<String>) {
     let budget = config.number("session_start.tokens") as usize;
     let mut text = String::new();
@@ -246,12 +248,15 @@ fn render_context(
         // The footer is worth more than the last title.
         let room = budget.saturating_sub(tokens_max(&head) + tokens_max(&footer));
         let lines = ranked.best.iter().map(|unit| {
+            let stale = code.staleness(&unit.path);
+            let stale = stale.map(|why| format!("; may no longer hold: {}", one_line(&redact(&why), 120)));
             let line = format!(
-                "- {} ({}, {}; {})\n",
+                "- {} ({}, {}; {}{})\n",
                 one_line(&redact(&unit.title), TITLE_CHARS_MAX),
                 one_line(&unit.kind, 20),
                 one_line(&unit.domain, 40),
-                one_line(&unit.id, 100)
+                one_line(&unit.id, 100),
+                stale.unwrap_or_default()
             );
             (line, unit.id.clone())
         });

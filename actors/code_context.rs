@@ -1,0 +1,101 @@
+//! What reviewed units say about the code at hand: those about a file by their scope, and which may no longer hold.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use archive::Project;
+use brain::Brain;
+use index::Catalog;
+use jiff::Timestamp;
+use knowledge::unit::is_retired;
+use knowledge::{Document, Unit};
+use provenance::context::{file_of_unit, unit_item, unit_staleness};
+use provenance::stale::StaleCheck;
+use retrieve::FileUnit;
+use transcript::redact::redact;
+
+/// The most units about the files of one question.
+const UNITS_MAX: usize = 8;
+const DETAIL_CHARS_MAX: usize = 400;
+
+/// The project that a process works in, and the brain.
+pub struct CodeContext {
+    root: PathBuf,
+    project: Project,
+    check: Mutex<StaleCheck>,
+}
+
+impl CodeContext {
+    /// For the project that `folder` is in.
+    pub fn new(brain: &Brain, folder: &Path, now: Timestamp) -> Self {
+        let folder = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+        let project = Project::of(&folder);
+        let check = Mutex::new(StaleCheck::new(&project.path, now));
+        Self { root: brain.root().to_owned(), project, check }
+    }
+
+    /// Why the unit in a file of the brain may no longer hold, in words.
+    pub fn staleness(&self, unit_path: &str) -> Option<String> {
+        let unit = self.read(unit_path)?;
+        self.staleness_of(&unit)
+    }
+
+    fn staleness_of(&self, unit: &Unit) -> Option<String> {
+        let mut check = self.check.lock().unwrap_or_else(PoisonError::into_inner);
+        unit_staleness(unit, &self.project.key, &mut check).map(|found| found.in_words())
+    }
+
+    /// A unit of the work tree. One that is not there is served from the default branch, and says nothing here.
+    fn read(&self, unit_path: &str) -> Option<Unit> {
+        let text = std::fs::read_to_string(self.root.join(unit_path)).ok()?;
+        Document::parse(text).ok()?.unit(unit_path).ok()
+    }
+
+    /// The units that are about these files by their scope, the most important first.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn units_about(&self, catalog: &Catalog, files: &[String]) -> Result<Vec<FileUnit>, index::Error> {
+        let files: Vec<String> = files.iter().filter_map(|file| self.within_project(file)).collect();
+        let keys: Vec<String> =
+            files.iter().flat_map(|file| file.split('/')).map(|part| format!("path {part}")).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut ids: Vec<_> = catalog.triggers(&keys)?.into_iter().map(|found| found.unit).collect();
+        ids.sort();
+        ids.dedup();
+        let mut found = Vec::new();
+        for id in ids {
+            let Some(unit) = catalog.unit(&id)?.and_then(|record| self.read(&record.path)) else { continue };
+            let is_live = !unit.status.as_deref().is_some_and(is_retired);
+            if let Some((file, scope)) = file_of_unit(&unit, &self.project.key, &files).filter(|_| is_live) {
+                let item = unit_item(&unit, Some(scope), None);
+                let detail = knowledge::text::one_line(&item.detail.unwrap_or_default(), DETAIL_CHARS_MAX);
+                let shown = FileUnit {
+                    title: redact(&unit.title).into_owned(),
+                    detail: redact(&detail).into_owned(),
+                    file: file.to_owned(),
+                    stale: self.staleness_of(&unit),
+                    kind: unit.kind.clone(),
+                    id,
+                };
+                found.push((unit.kind.priority(), shown));
+            }
+        }
+        found.sort_by(|a, b| b.0.total_cmp(&a.0));
+        Ok(found.into_iter().take(UNITS_MAX).map(|(_, unit)| unit).collect())
+    }
+
+    /// A file's path within the project; `None` if it lies elsewhere.
+    fn within_project(&self, file: &str) -> Option<String> {
+        let root = self.project.path.to_string_lossy();
+        let path = if Path::new(file).is_absolute() {
+            provenance::derive::within(file, &root)?
+        } else {
+            file.trim_start_matches("./").replace('\\', "/")
+        };
+        let is_inside = !path.is_empty() && path.split('/').all(|part| !matches!(part, "" | "." | ".."));
+        is_inside.then_some(path)
+    }
+}
