@@ -365,7 +365,9 @@ fn client_checks(sandbox: &Sandbox) -> [String; 2] {
 
 #[test]
 fn doctor_says_that_an_older_installation_lacks_the_guard() {
-    for (how, file) in [("plugin", ".claude/skills/nugget/hooks/hooks.json"), ("settings", ".claude/settings.json")] {
+    for (how, file) in
+        [("plugin", ".claude/skills/nugget/hooks/hooks.json"), ("settings", ".claude/settings.json")]
+    {
         let sandbox = Sandbox::new();
         sandbox.ok(["install", "--as", how]);
         let mut hooks: Value = serde_json::from_str(&read_text(&sandbox, file)).unwrap();
@@ -379,7 +381,10 @@ fn doctor_says_that_an_older_installation_lacks_the_guard() {
         assert!(checked.starts_with("warning hooks those of an older nugget"), "{how}: {checked}");
         assert!(checked.ends_with("fix: nugget install"), "{how}: {checked}");
         sandbox.ok(["config", "set", "guard.enabled", "off"]);
-        assert!(client_checks(&sandbox)[0].starts_with("ok hooks"), "{how}: who turned it off misses nothing");
+        assert!(
+            client_checks(&sandbox)[0].starts_with("ok hooks"),
+            "{how}: who turned it off misses nothing"
+        );
         sandbox.ok(["config", "unset", "guard.enabled"]);
         sandbox.ok(["install", "--as", how]);
         assert!(client_checks(&sandbox)[0].starts_with("ok hooks"), "{how}");

@@ -76,13 +76,19 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
         input("s", "PostToolUseFailure", "Bash", json!({"command": "cargo test"})),
     ];
     let (mut true_process, mut own_process) = (Durations::default(), Durations::default());
-    let (mut nothing, mut told, mut again) = (Durations::default(), Durations::default(), Durations::default());
+    let (mut nothing, mut told, mut again) =
+        (Durations::default(), Durations::default(), Durations::default());
     for round in 0..args.rounds {
         true_process.measure_ok(|| Ok(Command::new("true").status()?.success()))?;
         // The same program, which ends as soon as it has begun.
         own_process.measure_ok(|| {
             let mut command = sandbox.command(&["guard"]);
-            Ok(command.env("NUGGET_DISABLE", "1").stdin(Stdio::null()).stdout(Stdio::null()).status()?.success())
+            Ok(command
+                .env("NUGGET_DISABLE", "1")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .status()?
+                .success())
         })?;
         let output = nothing.measure(|| hook(&sandbox, &silent[round % silent.len()]))?;
         ensure!(output.is_empty(), "nothing bears on that: {output}");
