@@ -342,6 +342,19 @@ const ROWS: &[Row] = &[
         figures: IDLE,
     },
     Row {
+        name: "guard",
+        title: "The hook before an action, 10,000 units",
+        runner: Runner::Stress("bench guard", "bench guard --units 200 --rounds 20"),
+        figures: &[
+            figure("nothing bears on the action, p50", "/nothing/p50_ms", "ms"),
+            figure("p50 to a process that does nothing", "/nothing_p50_to_true", "×"),
+            figure("p50 to nugget doing nothing", "/nothing_p50_to_own_process", "×"),
+            figure("a unit is told, p50", "/told/p50_ms", "ms"),
+            figure("eight at once, p50", "/at_once/p50_ms", "ms"),
+            figure("eight at once, p99", "/at_once/p99_ms", "ms"),
+        ],
+    },
+    Row {
         name: "session-start",
         title: "The SessionStart and UserPromptSubmit hooks, 10,000 units",
         runner: Runner::Stress("bench session-start", "bench session-start --units 200 --rounds 5"),

@@ -326,3 +326,28 @@ fn any_trouble_is_silence() {
     fs::remove_dir_all(fixture.sandbox.brain()).unwrap();
     assert_eq!(fixture.before_command("w", "cargo publish"), Value::Null);
 }
+
+/// The units of the three brains that questions are judged on: nearly all are about something else than an action.
+#[test]
+fn few_real_units_bear_on_an_action_and_each_by_its_evidence() {
+    let mut keys = Vec::new();
+    let mut folders =
+        ["brain", "brain-kept", "brain-notes"].map(|brain| crate::support::fixture(brain)).to_vec();
+    let mut units = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "md") {
+                let document = knowledge::Document::parse(fs::read_to_string(&path).unwrap()).unwrap();
+                let unit = document.unit(path.file_name().unwrap().to_str().unwrap()).unwrap();
+                units += 1;
+                keys.extend(guard::triggers_of(&unit).iter().filter_map(guard::Trigger::key));
+            }
+        }
+    }
+    keys.sort();
+    assert_eq!(units, 52);
+    assert_eq!(keys, ["command systemctl", "error concurrent", "error device", "path portrait-6.jpg"]);
+}

@@ -96,7 +96,6 @@ impl Reader {
                 "subshell" | "command_substitution" | "process_substitution" | "pipeline" => {
                     todo.push(Step::Return(folder.clone()));
                 }
-                "file_redirect" => todo.push(Step::Redirect(node)),
                 // Their content is data.
                 "heredoc_body" | "comment" | "raw_string" | "word" => continue,
                 _ => {}

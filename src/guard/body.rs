@@ -14,8 +14,10 @@ use crate::trigger::{PathPattern, Trigger};
 const TRIGGERS_MAX: usize = 24;
 /// Longer code is read as lines that are shorter, or not at all.
 const CODE_CHARS_MAX: usize = 300;
-/// Words of an error's message that are enough to know it by.
+/// Words of an error's message that are enough to know it by: with a word that only errors have, and with one that also
+/// stands elsewhere.
 const ERROR_WORDS_MIN: usize = 3;
+const WEAK_ERROR_WORDS_MIN: usize = 4;
 
 /// Words before a command which warn of it: "never run `x`", "instead of `x`".
 const WARNINGS_BEFORE: &[&str] = &[
@@ -89,10 +91,7 @@ const ERROR_WORDS: &[&str] = &[
     "cannot",
     "can't",
     "couldn't",
-    "could",
     "unable",
-    "not",
-    "no",
     "invalid",
     "illegal",
     "denied",
@@ -105,8 +104,6 @@ const ERROR_WORDS: &[&str] = &[
     "unknown",
     "unrecognized",
     "unsupported",
-    "missing",
-    "expected",
     "timeout",
     "timed",
     "conflict",
@@ -119,17 +116,16 @@ const ERROR_WORDS: &[&str] = &[
     "deadlock",
     "overflow",
     "duplicate",
-    "already",
     "ambiguous",
-    "unused",
     "unresolved",
     "forbidden",
     "unauthorized",
     "violates",
-    "must",
     "deprecated",
-    "locked",
 ];
+/// Words that stand in error messages, and elsewhere.
+const WEAK_ERROR_WORDS: &[&str] =
+    &["not", "no", "could", "must", "already", "expected", "missing", "unused", "locked"];
 /// Commands that are run all day: without an option they say nothing.
 const EVERYDAY: &[(&str, &[&str])] = &[
     (
@@ -327,12 +323,18 @@ impl Reader {
             return false;
         }
         let lower = code.to_lowercase();
-        let mut words = lower.split(|c: char| !(c.is_alphanumeric() || c == '\''));
-        if !words.any(|word| ERROR_WORDS.contains(&word)) || looks_like_source(code) {
+        let has = |marks: &[&str]| {
+            lower.split(|c: char| !(c.is_alphanumeric() || c == '\'')).any(|word| marks.contains(&word))
+        };
+        let words_min = match (has(ERROR_WORDS), has(WEAK_ERROR_WORDS)) {
+            (true, _) => ERROR_WORDS_MIN,
+            (false, true) => WEAK_ERROR_WORDS_MIN,
+            (false, false) => return false,
+        };
+        if looks_like_source(code) {
             return false;
         }
-        let Some(signature) = Signature::new(code).filter(|made| made.plain_words() >= ERROR_WORDS_MIN)
-        else {
+        let Some(signature) = Signature::new(code).filter(|made| made.plain_words() >= words_min) else {
             return false;
         };
         self.found.push(Trigger::on_error(signature));
@@ -394,9 +396,12 @@ fn looks_like_source(code: &str) -> bool {
         || ["=> ", "-> ", ":= ", " = ", " == ", "!= ", "()", "&mut ", "</", "/>"]
             .iter()
             .any(|mark| code.contains(mark))
-        || ["if ", "return ", "let ", "const ", "func ", "fn ", "import ", "def ", "//", "# "]
-            .iter()
-            .any(|mark| code.starts_with(mark))
+        || [
+            "if ", "return ", "let ", "const ", "func ", "fn ", "import ", "def ", "raise ", "throw ", "//",
+            "# ",
+        ]
+        .iter()
+        .any(|mark| code.starts_with(mark))
 }
 
 /// Whether few commands match a pattern.

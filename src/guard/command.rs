@@ -128,6 +128,7 @@ mod tests {
             ("cargo publish", "cargo package"),
             ("cargo publish", "echo cargo publish"),
             ("git push --force", "git push"),
+            ("git push --force", "git branch push --force"),
             ("git push --force", "git commit -m 'push --force'"),
             ("npm run build", "npm run lint"),
             ("rm -r", "rm --recursive-not x"),

@@ -107,16 +107,12 @@ fn word(raw: &str) -> Option<String> {
     // A code such as `E0502` or `TS2345` says which error it is; another number does not.
     let is_code = lower.starts_with(|c: char| c.is_ascii_alphabetic());
     for c in lower.chars() {
-        match c {
-            c if c.is_ascii_digit() && !is_code => {
-                if !normal.ends_with('0') {
-                    normal.push('0');
-                }
-            }
-            c if c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']' | ':' | '=') => {
-                normal.push(c)
-            }
-            _ => {}
+        let is_number = c.is_ascii_digit() && !is_code;
+        if is_number && !normal.ends_with('0') {
+            normal.push('0');
+        } else if !is_number && (c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '[' | ']' | ':' | '='))
+        {
+            normal.push(c);
         }
     }
     (!normal.is_empty() && normal.chars().any(char::is_alphanumeric)).then_some(normal)

@@ -96,6 +96,7 @@ mod tests {
             assert_eq!(evidence(unit, &bash("cd src && sed -i s/a/b/ queue/store.rs")), Some(Evidence::Path));
             assert_eq!(evidence(unit, &bash("cat src/queue/store.rs")), None);
             assert_eq!(evidence(unit, &edit("/p/src/queue.rs", "")), None);
+            assert_eq!(evidence(unit, &edit("/p/src/queue-old/queue/store.rs", "")), None);
             assert_eq!(evidence(unit, &edit("/q/src/queue/store.rs", "")), None);
         }
         assert_eq!(evidence(&folder, &edit("/p/src/queue/a/b.rs", "")), Some(Evidence::Path));

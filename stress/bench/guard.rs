@@ -33,7 +33,9 @@ pub(crate) struct GuardBenchArgs {
 
 pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
     eprintln!("guard --seed {seed}, {} units", args.units);
-    let sandbox = Sandbox::new(binary)?;
+    let mut sandbox = Sandbox::new(binary)?;
+    // Without the usual deadline, the complete work is measured.
+    sandbox.variables.push(("NUGGET_GUARD_DEADLINE_MS".to_owned(), "60000".to_owned()));
     Corpus::new(seed, args.units, &embedder()?)?.write(&sandbox)?;
     for number in 0..args.units.div_ceil(10) {
         // A tenth of the units bear on something; some of them on programs that are run all the time.
@@ -75,10 +77,21 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
         ),
         input("s", "PostToolUseFailure", "Bash", json!({"command": "cargo test"})),
     ];
-    let (mut true_process, mut nothing, mut told, mut again) =
-        (Durations::default(), Durations::default(), Durations::default(), Durations::default());
+    let (mut true_process, mut own_process) = (Durations::default(), Durations::default());
+    let (mut nothing, mut told, mut again) =
+        (Durations::default(), Durations::default(), Durations::default());
     for round in 0..args.rounds {
         true_process.measure_ok(|| Ok(Command::new("true").status()?.success()))?;
+        // The same program, which ends as soon as it has begun.
+        own_process.measure_ok(|| {
+            let mut command = sandbox.command(&["guard"]);
+            Ok(command
+                .env("NUGGET_DISABLE", "1")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .status()?
+                .success())
+        })?;
         let output = nothing.measure(|| hook(&sandbox, &silent[round % silent.len()]))?;
         ensure!(output.is_empty(), "nothing bears on that: {output}");
         let speak = bash(&format!("t-{round}"), "git subcommand2 x");
@@ -89,17 +102,17 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
     }
     let mut at_once = Durations::default();
     for round in 0..args.rounds.div_ceil(args.at_once).max(20) {
+        let run = |nth: usize| {
+            let mut one = Durations::default();
+            // One of them in ten speaks, which is ten times as often as allowed.
+            let speak = bash(&format!("u-{round}-{nth}"), "git subcommand2 x");
+            let is_told = (round * args.at_once + nth) % 10 == 0;
+            let input = if is_told { &speak } else { &silent[nth % silent.len()] };
+            let output = one.measure(|| hook(&sandbox, input))?;
+            ensure!(output.is_empty() != is_told, "{output}");
+            Ok(one)
+        };
         let measured = std::thread::scope(|scope| {
-            let run = |nth: usize| {
-                let mut one = Durations::default();
-                // One of them in ten speaks, which is ten times as often as allowed.
-                let speak = bash(&format!("u-{round}-{nth}"), "git subcommand2 x");
-                let is_told = (round * args.at_once + nth) % 10 == 0;
-                let input = if is_told { &speak } else { &silent[nth % silent.len()] };
-                let output = one.measure(|| hook(&sandbox, input))?;
-                ensure!(output.is_empty() != is_told, "{output}");
-                Ok(one)
-            };
             let run = &run;
             let threads: Vec<_> = (0..args.at_once).map(|nth| scope.spawn(move || run(nth))).collect();
             let panicked = |_| anyhow::anyhow!("a hook's thread panicked");
@@ -110,7 +123,8 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
     let times = nothing.percentile(50) / true_process.percentile(50);
     Ok(json!({
         "units": args.units + args.units.div_ceil(10), "brain": SYNTHETIC,
-        "true_process": true_process.summary(),
+        "true_process": true_process.summary(), "own_process": own_process.summary(),
+        "nothing_p50_to_own_process": ratio(&nothing, &own_process, 50),
         "nothing": nothing.summary(), "nothing_p50_to_true": ratio(&nothing, &true_process, 50),
         "told": told.summary(), "told_p50_to_true": ratio(&told, &true_process, 50),
         "told_before": again.summary(),

@@ -17,7 +17,7 @@ const FIX: &str = "label-sync";
 const ERROR: &str = "is not mounted";
 
 pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
-    let mut run = Lifecycle::new(client, Sandbox::new(binary)?)?;
+    let run = Lifecycle::new(client, Sandbox::new(binary)?)?;
     let command = run.project().join("print-labels");
     // Leaves a line for each run, then fails.
     fs::write(&command, "#!/bin/sh\necho ran >> runs\necho 'printer queue 9 is not mounted' >&2\nexit 3\n")?;
