@@ -92,6 +92,7 @@ const SEARCH: &[Figure] = &[
     figure("processor time of a question", "/processor_ms_of_a_question", "ms"),
     figure("eight at once, p99", "/at_once/p99_ms", "ms"),
     figure("p99 of eight to p99 of one", "/at_once_p99_to_single_p99", "×"),
+    figure("100 candidates of 150 tokens compared with 12, one thread", "/token_product/p50_ms", "ms"),
 ];
 
 /// nDCG@10 of the final order: the mean, and of each set in the order of their names.
@@ -103,6 +104,16 @@ const SIGNAL_FIGURES: &[Figure] = &[
     figure("dialogue-turns", "/sets/3/stages/final/ndcg@10", ""),
     figure("docs-qa", "/sets/4/stages/final/ndcg@10", ""),
     figure("passages", "/sets/5/stages/final/ndcg@10", ""),
+];
+
+/// Of the two sets that have scopes.
+const POOLED_FIGURES: &[Figure] = &[
+    figure("dialogue-chunks, hit@1", "/sets/2/stages/final/hit@1", ""),
+    figure("dialogue-chunks, hit@5", "/sets/2/stages/final/hit@5", ""),
+    figure("dialogue-chunks, hit@50", "/sets/2/stages/final/hit@50", ""),
+    figure("dialogue-turns, hit@1", "/sets/3/stages/final/hit@1", ""),
+    figure("dialogue-turns, hit@5", "/sets/3/stages/final/hit@5", ""),
+    figure("dialogue-turns, hit@50", "/sets/3/stages/final/hit@50", ""),
 ];
 
 const ROWS: &[Row] = &[
@@ -230,10 +241,28 @@ const ROWS: &[Row] = &[
         figures: SIGNAL_FIGURES,
     },
     Row {
-        name: "retrieval-without-all",
-        title: "The same without the three",
-        runner: Runner::Eval("--stage final --without dates,late,context"),
+        name: "retrieval-without-form",
+        title: "The same without the form of an answer: what it begins with, its speaker, a time, no question",
+        runner: Runner::Eval("--stage final --without form"),
         figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-without-all",
+        title: "The same without the four",
+        runner: Runner::Eval("--stage final --without dates,late,context,form"),
+        figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-pooled",
+        title: "All conversations as one corpus: how often an answer is among the first",
+        runner: Runner::Eval("--stage final --pooled"),
+        figures: POOLED_FIGURES,
+    },
+    Row {
+        name: "retrieval-pooled-without-all",
+        title: "The same without the four",
+        runner: Runner::Eval("--stage final --pooled --without dates,late,context,form"),
+        figures: POOLED_FIGURES,
     },
     Row {
         name: "questions",
@@ -366,6 +395,7 @@ const ROWS: &[Row] = &[
             figure("markdown per second without the model", "/pipeline_mb_per_s", "MB/s"),
             figure("to reading and hashing the files", "/pipeline_to_reading_and_hashing", "×"),
             figure("the model's share of a build", "/model_share_of_a_real_build/share", ""),
+            figure("growth of the index by a token", "/growth_by_tokens/bytes_per_token", "B"),
             figure("a changed file is found after", "/one_changed_file_searchable_at_a_server/p50_ms", "ms"),
             figure("opening an unchanged brain", "/unchanged_brain_opens/p50_ms", "ms"),
         ],
