@@ -242,7 +242,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "retrieval-without-form",
-        title: "The same without the form of an answer: what it begins with, its speaker, a time, no question",
+        title: "The same without the form of an answer: its speaker, a time, no question",
         runner: Runner::Eval("--stage final --without form"),
         figures: SIGNAL_FIGURES,
     },

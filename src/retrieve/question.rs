@@ -46,7 +46,7 @@ pub enum Signal {
     Late,
     /// The scores of the passages around.
     Context,
-    /// The form of an answer: what it begins with, its speaker, a time, and that it does not ask.
+    /// The form of an answer: its speaker, a time, and that it does not ask.
     Form,
 }
 

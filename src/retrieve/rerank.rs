@@ -169,9 +169,8 @@ pub(crate) fn rerank(
         dates::periods(&query.text, query.now)
     };
     // Functions begin alike: that a word stands there says something only of a question that names identifiers.
-    let with_form = !query.without.contains(&Signal::Form);
-    let has_lead = |is_code: bool| with_form && (!is_code || !analysis.exact.is_empty());
-    let form = with_form.then(|| AnswerForm::of(&query.text));
+    let has_lead = |is_code: bool| !is_code || !analysis.exact.is_empty();
+    let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
