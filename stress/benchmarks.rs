@@ -214,13 +214,13 @@ const ROWS: &[Row] = &[
             figure("final over fusion", "/final_over_fusion/ndcg@10", "%"),
             figure("95 % interval, low", "/final_over_fusion/ci95/0", "%"),
             figure("95 % interval, high", "/final_over_fusion/ci95/1", "%"),
+            figure("code-qa, final", "/sets/0/stages/final/ndcg@10", ""),
+            figure("code-search, final", "/sets/1/stages/final/ndcg@10", ""),
+            figure("dialogue-chunks, final", "/sets/2/stages/final/ndcg@10", ""),
+            figure("dialogue-turns, final", "/sets/3/stages/final/ndcg@10", ""),
+            figure("docs-qa, final", "/sets/4/stages/final/ndcg@10", ""),
+            figure("passages, final", "/sets/5/stages/final/ndcg@10", ""),
         ],
-    },
-    Row {
-        name: "retrieval-all",
-        title: "The final order on each of the six sets",
-        runner: Runner::Eval("--stage final"),
-        figures: SIGNAL_FIGURES,
     },
     Row {
         name: "retrieval-without-dates",
@@ -552,7 +552,7 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
     let choose = |full: &'static str, quick: &'static str| if args.quick { quick } else { full };
     let has_failpoints = cfg!(feature = "failpoints");
     let is_named = args.row.iter().any(|name| name == row.name);
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let stress = |mut list: Vec<String>| -> Result<RowCommand> {
         list.extend(["--seed".to_owned(), seed.to_string()]);
         if let Some(binary) = &common.binary {
