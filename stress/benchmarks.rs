@@ -92,6 +92,7 @@ const SEARCH: &[Figure] = &[
     figure("processor time of a question", "/processor_ms_of_a_question", "ms"),
     figure("eight at once, p99", "/at_once/p99_ms", "ms"),
     figure("ratio of p99 of eight to p99 of one", "/at_once_p99_to_single_p99", "×"),
+    figure("100 candidates of 150 tokens compared with 12, one thread", "/token_product/p50_ms", "ms"),
 ];
 
 const IDLE: &[Figure] = &[figure("resident", "/after_one_answer/resident_mb", "MB")];
@@ -105,6 +106,16 @@ const SIGNAL_FIGURES: &[Figure] = &[
     figure("dialogue-turns", "/sets/3/stages/final/ndcg@10", ""),
     figure("docs-qa", "/sets/4/stages/final/ndcg@10", ""),
     figure("passages", "/sets/5/stages/final/ndcg@10", ""),
+];
+
+/// Of the two sets that have scopes.
+const POOLED_FIGURES: &[Figure] = &[
+    figure("dialogue-chunks, hit@1", "/sets/0/stages/final/hit@1", ""),
+    figure("dialogue-chunks, hit@5", "/sets/0/stages/final/hit@5", ""),
+    figure("dialogue-chunks, hit@50", "/sets/0/stages/final/hit@50", ""),
+    figure("dialogue-turns, hit@1", "/sets/1/stages/final/hit@1", ""),
+    figure("dialogue-turns, hit@5", "/sets/1/stages/final/hit@5", ""),
+    figure("dialogue-turns, hit@50", "/sets/1/stages/final/hit@50", ""),
 ];
 
 const ROWS: &[Row] = &[
@@ -206,13 +217,13 @@ const ROWS: &[Row] = &[
             figure("final over fusion", "/final_over_fusion/ndcg@10", "%"),
             figure("95 % interval, low", "/final_over_fusion/ci95/0", "%"),
             figure("95 % interval, high", "/final_over_fusion/ci95/1", "%"),
+            figure("code-qa, final", "/sets/0/stages/final/ndcg@10", ""),
+            figure("code-search, final", "/sets/1/stages/final/ndcg@10", ""),
+            figure("dialogue-chunks, final", "/sets/2/stages/final/ndcg@10", ""),
+            figure("dialogue-turns, final", "/sets/3/stages/final/ndcg@10", ""),
+            figure("docs-qa, final", "/sets/4/stages/final/ndcg@10", ""),
+            figure("passages, final", "/sets/5/stages/final/ndcg@10", ""),
         ],
-    },
-    Row {
-        name: "retrieval-all",
-        title: "The final order on each of the six sets",
-        runner: Runner::Eval("--stage final"),
-        figures: SIGNAL_FIGURES,
     },
     Row {
         name: "retrieval-without-dates",
@@ -233,10 +244,28 @@ const ROWS: &[Row] = &[
         figures: SIGNAL_FIGURES,
     },
     Row {
-        name: "retrieval-without-all",
-        title: "The same without the three",
-        runner: Runner::Eval("--stage final --without dates,late,context"),
+        name: "retrieval-without-form",
+        title: "The same without the form of an answer: its speaker, a time, no question",
+        runner: Runner::Eval("--stage final --without form"),
         figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-without-all",
+        title: "The same without the four",
+        runner: Runner::Eval("--stage final --without dates,late,context,form"),
+        figures: SIGNAL_FIGURES,
+    },
+    Row {
+        name: "retrieval-pooled",
+        title: "All conversations as one corpus: how often an answer is among the first",
+        runner: Runner::Eval("--stage final --pooled"),
+        figures: POOLED_FIGURES,
+    },
+    Row {
+        name: "retrieval-pooled-without-all",
+        title: "The same without the four",
+        runner: Runner::Eval("--stage final --pooled --without dates,late,context,form"),
+        figures: POOLED_FIGURES,
     },
     Row {
         name: "questions",
@@ -388,6 +417,7 @@ const ROWS: &[Row] = &[
             figure("markdown per second without the model", "/pipeline_mb_per_s", "MB/s"),
             figure("ratio to reading and hashing the files", "/pipeline_to_reading_and_hashing", "×"),
             figure("the model's share of a build", "/model_share_of_a_real_build/share", ""),
+            figure("growth of the index by a token", "/growth_by_tokens/bytes_per_token", "B"),
             figure("a changed file is found after", "/one_changed_file_searchable_at_a_server/p50_ms", "ms"),
             figure("opening an unchanged brain", "/unchanged_brain_opens/p50_ms", "ms"),
         ],
@@ -544,7 +574,7 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
     let choose = |full: &'static str, quick: &'static str| if args.quick { quick } else { full };
     let has_failpoints = cfg!(feature = "failpoints");
     let is_named = args.row.iter().any(|name| name == row.name);
-    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let stress = |mut list: Vec<String>| -> Result<RowCommand> {
         list.extend(["--seed".to_owned(), seed.to_string()]);
         if let Some(binary) = &common.binary {
@@ -589,6 +619,10 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
         }
         Runner::Eval(arguments) => {
             let mut sets = datasets()?;
+            if arguments.contains("--pooled") {
+                // The others have no scopes.
+                sets.retain(|set| set.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dialogue")));
+            }
             sets.truncate(if args.quick { 1 } else { sets.len() });
             let mut command = Command::new(common.binary());
             command.arg("eval").args(words(arguments)).args(&sets).arg("--json");

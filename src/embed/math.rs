@@ -6,6 +6,8 @@ use multiversion::target::target_cfg_f;
 
 /// How many columns of a matrix are computed together: two vectors of AVX, four of NEON.
 pub(crate) const WIDTH: usize = 16;
+/// How many columns are widened together: i8 in one line of the cache. With fewer, a line would be fetched several times.
+pub(crate) const BLOCK: usize = 64;
 /// How many rows are computed together: their sums just fit into the registers.
 const ROWS: usize = 6;
 
@@ -74,12 +76,16 @@ impl Lanes {
     }
 }
 
-/// Takes [`WIDTH`] columns, from `column` on, of a matrix of i8 with `columns` columns.
+/// Takes [`BLOCK`] columns, from `column` on, of a matrix of i8 with `columns` columns: [`BLOCK`] / [`WIDTH`] panels, each
+/// with all rows.
 #[multiversion(targets("x86_64+avx2+fma", "aarch64+neon"))]
-pub(crate) fn widen(matrix: &[u8], columns: usize, column: usize, panel: &mut [Panel]) {
-    for (row, wide) in matrix.chunks_exact(columns).zip(panel) {
-        for (byte, x) in row[column..column + WIDTH].iter().zip(wide) {
-            *x = f32::from(*byte as i8);
+pub(crate) fn widen(matrix: &[u8], columns: usize, column: usize, panels: &mut [Panel]) {
+    let rows = matrix.len() / columns;
+    for (at, row) in matrix.chunks_exact(columns).enumerate() {
+        let (bytes, _) = row[column..column + BLOCK].as_chunks();
+        for (panel, bytes) in bytes.iter().enumerate() {
+            let bytes: &[u8; WIDTH] = bytes;
+            panels[panel * rows + at] = bytes.map(|byte| f32::from(byte as i8));
         }
     }
 }

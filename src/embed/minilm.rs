@@ -5,7 +5,7 @@
 //! binary: nothing is loaded. Arithmetic is f32. It has no runtime, no graph and no state: any number of threads may share it.
 
 use crate::error::Error;
-use crate::math::{Panel, WIDTH, add, gelu, layer_norm, multiply, softmax, widen};
+use crate::math::{BLOCK, Panel, WIDTH, add, gelu, layer_norm, multiply, softmax, widen};
 use crate::onnx::{Kind, Tensor, tensors};
 
 /// The length of a token's vector.
@@ -86,7 +86,7 @@ impl MiniLm {
             let (scales, bias) = (floats(&format!("{name}.weight_t_s"))?, floats(&format!("{name}.bias"))?);
             let fits = weights.len() == inputs * bias.len()
                 && scales.len() == bias.len()
-                && bias.len().is_multiple_of(WIDTH);
+                && bias.len().is_multiple_of(BLOCK);
             fits.then_some(Linear { weights, scales, bias })
         };
         let layer = |number: usize| {
@@ -161,10 +161,12 @@ impl Linear {
         let inputs = self.weights.len() / outputs;
         let rows = input.len() / inputs;
         let mut output = vec![0.0; rows * outputs];
-        let mut panel = vec![[0.0; WIDTH]; inputs];
-        for column in (0..outputs).step_by(WIDTH) {
-            widen(self.weights, outputs, column, &mut panel);
-            multiply(input, inputs, &panel, &mut output[column..], outputs);
+        let mut panels = vec![[0.0; WIDTH]; inputs * (BLOCK / WIDTH)];
+        for block in (0..outputs).step_by(BLOCK) {
+            widen(self.weights, outputs, block, &mut panels);
+            for (column, panel) in (block..).step_by(WIDTH).zip(panels.chunks_exact(inputs)) {
+                multiply(input, inputs, panel, &mut output[column..], outputs);
+            }
         }
         for row in output.chunks_exact_mut(outputs) {
             for ((sum, scale), bias) in row.iter_mut().zip(&self.scales).zip(&self.bias) {

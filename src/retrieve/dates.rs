@@ -59,8 +59,13 @@ pub(crate) fn days(passage: &str) -> Vec<Date> {
     days
 }
 
-/// How near the nearest of these days is to one of the periods: 1 within, less shortly after, 0 before and long after.
-pub(crate) fn nearness(periods: &[Period], days: impl Iterator<Item = Date> + Clone) -> f64 {
+/// How near the nearest of these days is to one of the periods: 1 within, less shortly after, 0 before and long after. For a
+/// year it is enough that the passage names it: a report says what a figure was "in 2009".
+pub(crate) fn nearness(periods: &[Period], passage: &str, days: impl Iterator<Item = Date> + Clone) -> f64 {
+    let mut years = periods.iter().filter_map(|period| period.whole_year());
+    if years.any(|asked| words(passage).into_iter().any(|word| year(word) == Some(asked))) {
+        return 1.0;
+    }
     let of_pair = |period: &Period, day: Date| {
         let period = if period.each_year { period.in_year_of(day) } else { Some(*period) };
         let Some(Period { first, last, .. }) = period else { return 0.0 };
@@ -77,6 +82,14 @@ pub(crate) fn nearness(periods: &[Period], days: impl Iterator<Item = Date> + Cl
 impl Period {
     fn days(first: Date, last: Date) -> Self {
         Self { first, last, each_year: false }
+    }
+
+    /// The year that it is, from its first to its last day.
+    fn whole_year(&self) -> Option<i16> {
+        let is_year = !self.each_year
+            && self.first == self.first.first_of_year()
+            && self.last == self.first.last_of_year();
+        is_year.then_some(self.first.year())
     }
 
     /// The latest one that begins by the day's own date.
@@ -276,7 +289,7 @@ mod tests {
     const NOW: &str = "2026-06-17T10:00:00Z";
 
     fn near(question: &str, passage: &str) -> f64 {
-        nearness(&periods(question, NOW.parse().unwrap()), days(passage).into_iter())
+        nearness(&periods(question, NOW.parse().unwrap()), passage, days(passage).into_iter())
     }
 
     #[test]
@@ -311,6 +324,17 @@ mod tests {
         assert_eq!(near(question, "(13 October, 2022)"), 0.0);
         assert_eq!(near(question, "(13 March, 2024)"), 0.0);
         assert_eq!(near(question, "no date"), 0.0);
+    }
+
+    #[test]
+    fn a_year_is_that_of_every_passage_that_names_it() {
+        let question = "What was the net revenue in 2009?";
+        for passage in ["net revenue was $5 in 2009 and $4 in 2008", "as of December 31, 2009", "1 May 2009"]
+        {
+            assert_eq!(near(question, passage), 1.0, "{passage}");
+        }
+        assert_eq!(near(question, "net revenue in 2010 and 2008"), 0.0);
+        assert_eq!(near("What was the net revenue in May 2009?", "net revenue in 2009"), 0.0);
     }
 
     #[test]

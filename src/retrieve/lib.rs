@@ -21,6 +21,7 @@
 
 mod analysis;
 mod answer;
+mod answer_form;
 mod candidates;
 mod code;
 mod dates;

@@ -5,11 +5,15 @@
 use std::collections::BTreeMap;
 
 /// The names of the metrics, in the order of [`RankingMetrics::values`].
-pub const METRICS: [&str; 5] = ["recall@5", "recall@10", "recall@50", "ndcg@10", "mrr@10"];
+pub const METRICS: [&str; 8] =
+    ["recall@5", "recall@10", "recall@50", "ndcg@10", "mrr@10", "hit@1", "hit@5", "hit@50"];
 /// The position of recall@10 in [`METRICS`].
 pub const RECALL_AT_10: usize = 1;
 /// The position of nDCG@10 in [`METRICS`].
 pub const NDCG_AT_10: usize = 3;
+
+/// The positions of hit@1, hit@5 and hit@50 in [`METRICS`]: whether any of the first results is relevant.
+pub const HITS: std::ops::Range<usize> = 5..8;
 
 /// How often the questions are resampled for an interval.
 const RESAMPLES: usize = 1_000;
@@ -20,7 +24,7 @@ const SEED: u64 = 0x6e75_6767_6574;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankingMetrics {
     /// One value from 0 to 1 for each of [`METRICS`].
-    pub values: [f64; 5],
+    pub values: [f64; METRICS.len()],
 }
 
 impl RankingMetrics {
@@ -37,6 +41,7 @@ impl RankingMetrics {
         let ideal: f64 = grades.iter().take(10).enumerate().map(|(rank, grade)| grade / discount(rank)).sum();
         let first = top.iter().position(|item| relevant.contains_key(item));
         let recall_at = |k: usize| recall(&ranked[..ranked.len().min(k)], relevant);
+        let hit_at = |k: usize| f64::from(recall_at(k) > 0.0);
         Self {
             values: [
                 recall_at(5),
@@ -44,6 +49,9 @@ impl RankingMetrics {
                 recall_at(50),
                 if ideal > 0.0 { gains.sum::<f64>() / ideal } else { 0.0 },
                 first.map_or(0.0, |rank| 1.0 / (rank + 1) as f64),
+                hit_at(1),
+                hit_at(5),
+                hit_at(50),
             ],
         }
     }
@@ -117,14 +125,15 @@ mod tests {
     fn metrics_match_values_computed_by_hand() {
         let relevant = BTreeMap::from([(1, 1.0), (2, 1.0)]);
         let values = |ranked: &[usize]| RankingMetrics::measure(ranked, &relevant).values;
-        let [r5, r10, r50, ndcg, mrr] = values(&[9, 1, 8, 7, 6, 5, 2]);
+        let [r5, r10, r50, ndcg, mrr, hit1, hit5, hit50] = values(&[9, 1, 8, 7, 6, 5, 2]);
         assert_eq!((r5, r10, r50, mrr), (0.5, 1.0, 1.0, 0.5));
+        assert_eq!((hit1, hit5, hit50), (0.0, 1.0, 1.0));
         let expected = (1.0 / 3_f64.log2() + 1.0 / 8_f64.log2()) / (1.0 + 1.0 / 3_f64.log2());
         assert!((ndcg - expected).abs() < 1e-12);
-        assert_eq!(values(&[1, 2]), [1.0; 5]);
-        assert_eq!(values(&[]), [0.0; 5]);
+        assert_eq!(values(&[1, 2]), [1.0; 8]);
+        assert_eq!(values(&[]), [0.0; 8]);
         let beyond: Vec<usize> = (10..20).chain([1]).collect();
-        assert_eq!(values(&beyond), [0.0, 0.0, 0.5, 0.0, 0.0]);
+        assert_eq!(values(&beyond), [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0]);
     }
 
     #[test]

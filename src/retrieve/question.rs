@@ -46,6 +46,8 @@ pub enum Signal {
     Late,
     /// The scores of the passages around.
     Context,
+    /// The form of an answer: its speaker, a time, and that it does not ask.
+    Form,
 }
 
 impl Query {

@@ -21,6 +21,7 @@ pub struct Scored {
     /// Its parts of the best score and of the best evidence.
     pub(crate) part_of_best: (f64, f64),
     pub(crate) record: ChunkRecord,
+    pub(crate) is_code: bool,
     /// Set if the score comes from another unit by a relation.
     pub(crate) path: Option<Path>,
 }
@@ -41,6 +42,9 @@ pub struct Features {
     pub words_rank: f64,
     /// The part of the question's pairs of adjoining words that stand together in the passage, 0 to 1.
     pub near: f64,
+    /// The part of the question's words that stand among the passage's first, weighted by rarity, 0 to 1. 0 for code, unless
+    /// the question has literal signals.
+    pub lead: f64,
     /// The part of the question's literal signals that the passage holds, 0 to 1.
     pub exact: f64,
     /// By how much the cosine of a neighbouring passage exceeds its own; 0 if it does not.
@@ -54,6 +58,12 @@ pub struct Features {
     pub late: f64,
     /// How near the passage's date is to the time that the question names, 0 to 1; 0 if it names none.
     pub dated: f64,
+    /// 1 if the passage is one utterance of somebody whom the question names.
+    pub speaker: f64,
+    /// 1 if the question asks for a time and the passage names one.
+    pub time: f64,
+    /// 1 if the passage is mostly questions, which lowers the score.
+    pub asks: f64,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
 }

@@ -400,3 +400,38 @@ fn tokens_are_compared_in_prose_and_not_in_code() {
         assert!(late(&query).values().all(|late| *late == 0.0), "{}", query.text);
     }
 }
+
+#[test]
+fn what_the_named_person_said_comes_first() {
+    use std::cmp::Ordering::{Equal, Greater, Less};
+
+    let said = |id: &'static str, body: &str| (id, unit(id, "A talk of the team", "", body));
+    let world = World::new(&[
+        said("ann", "Ann: I planted the roses last week."),
+        said("bob", "Bob: I planted the roses of the garden, the red ones."),
+        said("eve", "Eve: Who planted the roses of the garden?"),
+    ]);
+    let gains = |question: &str| {
+        let scores = |without: &[Signal]| -> std::collections::BTreeMap<String, f64> {
+            let query = Query { without: without.to_vec(), ..world.query(question) };
+            let trace = search(world.snapshot.as_ref().unwrap(), &query, world.embedder.tokenizer()).unwrap();
+            trace.reranked.iter().map(|scored| (scored.record.unit.to_string(), scored.score)).collect()
+        };
+        let (with, without) = (scores(&[]), scores(&[Signal::Form]));
+        ["ann", "bob", "eve"].map(|id| with[id].total_cmp(&without[id]))
+    };
+    assert_eq!(gains("Which roses did Bob plant?"), [Equal, Greater, Less]);
+    assert_eq!(gains("When were the roses planted?"), [Greater, Equal, Less]);
+    assert_eq!(gains("red roses"), [Equal, Equal, Less]);
+}
+
+#[test]
+fn words_at_the_beginning_of_a_passage_are_told() {
+    let world = World::of_units();
+    let query = world.query("partial index");
+    let trace = search(world.snapshot.as_ref().unwrap(), &query, world.embedder.tokenizer()).unwrap();
+    let leads: std::collections::BTreeMap<String, f64> =
+        trace.reranked.iter().map(|scored| (scored.record.unit.to_string(), scored.features.lead)).collect();
+    assert!(leads["postgres-partial-index"] > 0.9, "{leads:?}");
+    assert!(leads["feature-flags"] < 0.1, "{leads:?}");
+}

@@ -22,7 +22,7 @@ pub(crate) struct AskBenchArgs {
     queries: usize,
 }
 
-const P50_MS_MAX: f64 = 250.0;
+const P50_MS_MAX: f64 = 120.0;
 
 pub(crate) fn run(args: &AskBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
     eprintln!("ask --seed {seed}, {} units", args.units);

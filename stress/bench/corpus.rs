@@ -14,11 +14,10 @@ use std::hash::{Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
-use embed::{Embedder, Tokenizer};
+use embed::{Embedder, TOKEN_BYTES, Tokenizer};
 use fastrand::Rng;
 use index::{ModelLabel, VectorCache, chunk};
-use knowledge::Document;
-use knowledge::Embedding;
+use knowledge::{CountTokens as _, Document, Embedding};
 
 use crate::sandbox::Sandbox;
 
@@ -38,6 +37,10 @@ const TOPIC_VOCABULARY: usize = 6_000;
 /// The length of the random part of a passage's vector; the part from its words has length 1.
 const NOISE: f32 = 0.5;
 const PUT_AT_ONCE: usize = 2_000;
+/// The vectors of the tokens of more units than these have no room in nugget's vector cache, and are left out.
+const UNITS_WITH_TOKENS_MAX: usize = 12_000;
+/// The built-in model reads 256, two of which stand for no part of the text.
+const TOKENS_READ_MAX: usize = 254;
 
 pub(crate) struct Corpus {
     seed: u64,
@@ -151,7 +154,7 @@ impl Corpus {
                         written.bytes += file.text.len() as u64;
                         put_file(&brain, &file)?;
                         pending.extend(self.texts(&file)?.into_iter().map(|text| {
-                            let embedding = self.vector(&text).into();
+                            let embedding = self.embedding(&text);
                             (text, embedding)
                         }));
                     }
@@ -182,7 +185,7 @@ impl Corpus {
     pub(crate) fn cache_vectors(&self, sandbox: &Sandbox, file: &UnitFile) -> Result<()> {
         let cache = VectorCache::open(&vector_cache_path(sandbox));
         for text in self.texts(file)? {
-            cache.put(&self.label, [(text.as_str(), &self.vector(&text).into())]);
+            cache.put(&self.label, [(text.as_str(), &self.embedding(&text))]);
         }
         Ok(())
     }
@@ -196,6 +199,16 @@ impl Corpus {
 
     pub(crate) fn label(&self) -> &ModelLabel {
         &self.label
+    }
+
+    /// The synthetic vector of a passage, with random vectors of its tokens.
+    pub(crate) fn embedding(&self, text: &str) -> Embedding {
+        let mut tokens = Vec::new();
+        if self.units <= UNITS_WITH_TOKENS_MAX {
+            tokens.resize(self.tokenizer.count(text).min(TOKENS_READ_MAX) * TOKEN_BYTES, 0);
+            Rng::with_seed(self.seed ^ text.len() as u64).fill(&mut tokens);
+        }
+        Embedding { vector: self.vector(text), tokens }
     }
 
     /// The synthetic vector of a passage: `[dimensions] f32`, L2-normalised.

@@ -22,7 +22,7 @@ pub(crate) struct IdleBenchArgs {
     quiet: u64,
 }
 
-const MEGABYTES_MAX: f64 = 120.0;
+const MEGABYTES_MAX: f64 = 60.0;
 
 pub(crate) fn run(args: &IdleBenchArgs, binary: &Path, seed: u64) -> Result<Value> {
     eprintln!("idle --seed {seed}, {} units", args.units);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use brain::Brain;
-use embed::Embedder;
+use embed::{Embedder, TOKEN_BYTES};
 use fastrand::Rng;
 use index::{Index, Mode, VectorCache};
 use serde_json::{Value, json};
@@ -33,6 +33,8 @@ const MEGABYTES_PER_SECOND_MIN: f64 = 20.0;
 const SHARE_MIN: f64 = 0.9;
 const CHANGED_MS_MAX: f64 = 100.0;
 const OPEN_MS_MAX: f64 = 100.0;
+/// The growth of the index by the vector of a token.
+const BYTES_PER_TOKEN_MAX: f64 = 34.0;
 const ROUNDS: usize = 3;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -68,6 +70,7 @@ pub(crate) fn run(args: &IndexBenchArgs, binary: &Path, seed: u64) -> Result<Val
     let rate = |ms: f64| megabytes / (ms / 1000.0);
     let pipeline_ms = plan.percentile(50) + publish.percentile(50);
 
+    let growth = growth_by_tokens(&sandbox, &corpus, &brain, &embedder)?;
     let unchanged = open_unchanged(&brain, &folder, &corpus)?;
     let (changed, searchable) = change_one_file(args, &sandbox, &corpus, &brain, &embedder)?;
     let share = share_of_model(args, binary, &corpus)?;
@@ -82,6 +85,7 @@ pub(crate) fn run(args: &IndexBenchArgs, binary: &Path, seed: u64) -> Result<Val
         "process_with_all_vectors_cached": process.summary(),
         "process_mb_per_s": hundredths(rate(process.percentile(50))),
         "model_share_of_a_real_build": share,
+        "growth_by_tokens": growth,
         "one_changed_file": changed.summary(),
         "one_changed_file_searchable_at_a_server": searchable.summary(),
         "unchanged_brain_opens": unchanged.summary(),
@@ -90,6 +94,8 @@ pub(crate) fn run(args: &IndexBenchArgs, binary: &Path, seed: u64) -> Result<Val
                                    "held": rate(pipeline_ms) >= MEGABYTES_PER_SECOND_MIN },
             "model_share": { "measured": share["share"], "limit": SHARE_MIN,
                              "held": share["share"].as_f64().is_some_and(|share| share >= SHARE_MIN) },
+            "bytes_per_token": { "measured": growth["bytes_per_token"], "limit": BYTES_PER_TOKEN_MAX,
+                                 "held": growth["bytes_per_token"].as_f64().is_some_and(|bytes| bytes <= BYTES_PER_TOKEN_MAX) },
             "one_changed_file_ms": limit(searchable.percentile(50), CHANGED_MS_MAX),
             "unchanged_brain_opens_ms": limit(unchanged.percentile(50), OPEN_MS_MAX),
         },
@@ -104,6 +110,36 @@ fn read_all(brain: &Brain) -> Result<()> {
     }
     ensure!(hasher.finalize().as_bytes().iter().any(|byte| *byte != 0), "no hash");
     Ok(())
+}
+
+/// Builds the index with and without the vectors of the tokens, and compares the files.
+fn growth_by_tokens(sandbox: &Sandbox, corpus: &Corpus, brain: &Brain, embedder: &Embedder) -> Result<Value> {
+    let build = |name: &str, keep_tokens: bool| -> Result<(u64, usize, Durations)> {
+        let folder = sandbox.path(name);
+        let index = Index::open(&folder)?;
+        let plan = index.plan(brain, corpus.label(), embedder.tokenizer(), Mode::Rebuild, &mut |_| ())?;
+        let found = VectorCache::open(&vector_cache_path(sandbox)).get(corpus.label(), plan.texts());
+        let mut embeddings = found.into_iter().collect::<Option<Vec<_>>>().context("a vector is missing")?;
+        if !keep_tokens {
+            embeddings.iter_mut().for_each(|embedding| embedding.tokens.clear());
+        }
+        let tokens = embeddings.iter().map(|embedding| embedding.tokens.len() / TOKEN_BYTES).sum();
+        let mut publish = Durations::default();
+        publish.measure(|| Ok(plan.publish(embeddings)?))?;
+        drop(index);
+        let file = folder.join("index.db");
+        let database = rusqlite::Connection::open(&file)?;
+        database.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        Ok((std::fs::metadata(&file)?.len(), tokens, publish))
+    };
+    let (without, _, publish_without) = build("without-tokens", false)?;
+    let (with, tokens, publish_with) = build("with-tokens", true)?;
+    Ok(json!({
+        "tokens": tokens,
+        "bytes_per_token": hundredths(with.saturating_sub(without) as f64 / tokens.max(1) as f64),
+        "publish_ms": hundredths(publish_with.percentile(50)),
+        "publish_without_ms": hundredths(publish_without.percentile(50)),
+    }))
 }
 
 /// Opens the index and checks that it is current, each time as a new process would.
@@ -149,7 +185,7 @@ fn change_one_file(
         alone.measure(|| {
             ensure!(!index.is_current(brain, corpus.label())?, "the change was not detected");
             let plan = index.plan(brain, corpus.label(), embedder.tokenizer(), Mode::Changed, &mut |_| ())?;
-            let vectors = plan.texts().iter().map(|text| corpus.vector(text).into()).collect();
+            let vectors = plan.texts().iter().map(|text| corpus.embedding(text)).collect();
             plan.publish(vectors)?;
             ensure!(
                 index.pin()?.document_frequency(&format!("zq{edition}x"))? > 0,

@@ -84,15 +84,13 @@ pub(crate) struct EvalArgs {
     json: bool,
 }
 
-/// What `--without` names.
+// What `--without` names. Doc comments here would make the help long.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum LeftOut {
-    /// Dates in questions and passages
     Dates,
-    /// The comparison token by token
     Late,
-    /// The scores of the passages around
     Context,
+    Form,
 }
 
 impl LeftOut {
@@ -101,6 +99,7 @@ impl LeftOut {
             Self::Dates => Signal::Dates,
             Self::Late => Signal::Late,
             Self::Context => Signal::Context,
+            Self::Form => Signal::Form,
         }
     }
 }

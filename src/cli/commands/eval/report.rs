@@ -1,6 +1,6 @@
 //! Renders the results as JSON and as text.
 
-use retrieve::metrics::{METRICS, NDCG_AT_10, RECALL_AT_10, mean};
+use retrieve::metrics::{HITS, METRICS, NDCG_AT_10, RECALL_AT_10, mean};
 use serde_json::{Map, Value, json};
 
 use super::stage::{SetResults, Stage, final_over_fusion, mean_metric};
@@ -135,10 +135,11 @@ impl Report {
     }
 
     fn set_text(&self, set: &SetReport) -> String {
-        let head: Vec<&str> = std::iter::once("stage").chain(METRICS).chain(["ms p50"]).collect();
+        let head: Vec<&str> =
+            std::iter::once("stage").chain(METRICS[..HITS.start].iter().copied()).chain(["ms p50"]).collect();
         let rows = self.stages.iter().map(|&stage| {
             let mut row = vec![stage.name().to_owned()];
-            for at in 0..METRICS.len() {
+            for at in 0..HITS.start {
                 let (mean, [low, high]) = mean_metric(&[&set.results], stage, at);
                 row.push(format!("{mean:.3} [{low:.3} {high:.3}]"));
             }
@@ -147,9 +148,13 @@ impl Report {
         });
         let (recall, candidates) = set.results.candidate_pool();
         let (gain, [low, high]) = final_over_fusion(&[&set.results]);
+        let hits: Vec<String> = HITS
+            .map(|at| format!("{} {:.3}", METRICS[at], mean_metric(&[&set.results], Stage::Final, at).0))
+            .collect();
         format!(
             "{}: {} questions, {} items in {} chunks; {} on {}\n\n{}\n\
              pool: {recall:.3} of the relevant items are among the {candidates:.0} candidates\n\
+             final: {}\n\
              final over fusion: nDCG@10 {gain:+.1} % [{low:+.1} {high:+.1}]\n\
              floor: {}\
              time: {:.1} s to build ({} vectors computed), {:.1} s to ask\n",
@@ -160,6 +165,7 @@ impl Report {
             self.model,
             self.runtime,
             output::table(&head, rows),
+            hits.join(", "),
             render_floor(set),
             set.seconds_building,
             set.embedded,
