@@ -621,7 +621,9 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
             let mut sets = datasets()?;
             if arguments.contains("--pooled") {
                 // The others have no scopes.
-                sets.retain(|set| set.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dialogue")));
+                sets.retain(|set| {
+                    set.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"dialogue"))
+                });
             }
             sets.truncate(if args.quick { 1 } else { sets.len() });
             let mut command = Command::new(common.binary());

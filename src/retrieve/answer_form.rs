@@ -75,6 +75,7 @@ fn speaker(passage: &str) -> (Option<&str>, &str) {
     let is_name = name.starts_with(char::is_alphabetic)
         && name.chars().all(|c| c.is_alphabetic() || matches!(c, ' ' | '.' | '\'' | '-'))
         && name.split(' ').count() <= NAME_WORDS_MAX
+        && name.split(' ').skip(1).all(|word| word.starts_with(char::is_uppercase))
         && rest.ends_with(')');
     if is_name { (Some(name), said) } else { (None, passage) }
 }

@@ -18,8 +18,6 @@ const SAME_COSINE: f32 = 0.6;
 const BESIDE_PART: f32 = 0.8;
 /// Two words of a question stand together in a passage if they are at most this many words apart.
 const NEAR_WORDS: usize = 8;
-/// A passage says in its first words what it is about: a heading, a name, the declaration of a function.
-const LEAD_WORDS: usize = 10;
 /// The number of words that one task compares with the question.
 const WORDS_PER_TASK: usize = 64;
 
@@ -59,8 +57,6 @@ pub(crate) struct Match {
     pub(crate) words: f64,
     /// The part of the question's word pairs that stand together in the passage, weighted by rarity.
     pub(crate) near: f64,
-    /// The part of the question's words that stand among the passage's first, weighted by rarity.
-    pub(crate) lead: f64,
     /// What the neighbouring passages add to `words`.
     pub(crate) beside: f64,
 }
@@ -159,11 +155,10 @@ impl QueryTerms {
         let mut bests = vec![0.0_f32; texts.len() * query_pieces];
         let mut last = vec![usize::MAX; query_pieces];
         let mut together = vec![false; self.pairs.len()];
-        let mut nears_and_leads = Vec::with_capacity(texts.len());
+        let mut nears = Vec::with_capacity(texts.len());
         for (number, (text, best)) in read.iter().zip(bests.chunks_exact_mut(query_pieces)).enumerate() {
             last.fill(usize::MAX);
             together.fill(false);
-            let mut lead = 0;
             for (place, &word) in text.iter().enumerate() {
                 let Word { cosines, matched } = words[word as usize];
                 if std::mem::replace(&mut seen[word as usize], number) != number {
@@ -171,9 +166,6 @@ impl QueryTerms {
                 }
                 if matched == 0 {
                     continue;
-                }
-                if place < LEAD_WORDS {
-                    lead |= matched;
                 }
                 (0..query_pieces).filter(|row| matched >> row & 1 == 1).for_each(|row| last[row] = place);
                 for (pair, &(one, other)) in together.iter_mut().zip(&self.pairs) {
@@ -185,23 +177,23 @@ impl QueryTerms {
                 }
             }
             let near = self.pairs.iter().zip(&together).filter(|(_, together)| **together);
-            let near = near.map(|(pair, _)| self.pair_weight(pair)).sum::<f64>();
-            let in_lead = self.pieces.iter().enumerate().filter(|(row, _)| lead >> row & 1 == 1);
-            let lead = in_lead.map(|(_, (_, rarity))| rarity).sum::<f64>();
-            nears_and_leads.push((near / pairs_total.max(f64::MIN_POSITIVE), lead / total));
+            nears.push(
+                near.map(|(pair, _)| self.pair_weight(pair)).sum::<f64>()
+                    / pairs_total.max(f64::MIN_POSITIVE),
+            );
         }
         let best = |number: usize| &bests[number * query_pieces..][..query_pieces];
         let mean = |cosine: &dyn Fn(usize) -> f32| -> f64 {
             let rarities = self.pieces.iter().enumerate();
             rarities.map(|(row, (_, rarity))| rarity * f64::from(cosine(row))).sum::<f64>() / total
         };
-        let matched = nears_and_leads.into_iter().enumerate().map(|(number, (near, lead))| {
+        let matched = nears.into_iter().enumerate().map(|(number, near)| {
             let (own, beside) = (best(number), &beside[number]);
             let words = mean(&|row| own[row]);
             let with = |row: usize| {
                 beside.iter().map(|&other| BESIDE_PART * best(other)[row]).fold(own[row], f32::max)
             };
-            Match { words, near, lead, beside: if beside.is_empty() { 0.0 } else { mean(&with) - words } }
+            Match { words, near, beside: if beside.is_empty() { 0.0 } else { mean(&with) - words } }
         });
         matched.collect()
     }

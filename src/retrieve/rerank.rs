@@ -21,13 +21,13 @@ use crate::{code, dates};
 /// The weight of each feature. The older ones were found by random search over all questions of six sets (documentation,
 /// code, web queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
 /// down to 200 and to 50 items, and over questions to two hand-written brains of 8 and 20 units, with a
-/// penalty for each set below the better of the two searches. Those of `near`, `lead`, `beside` and from `late` on are near
+/// penalty for each set below the better of the two searches. Those of `near`, `beside` and from `late` on are near
 /// what a search over any five of the sets chooses. Around these values the result is flat: weights that are all fitted
 /// to five sets have a mean nDCG@10 of .751 on the sixth ones, and these have .754.
 ///
 /// Tried, and not kept: the headers of the enclosing class and function in each passage of code (.787 to .761 on code: the
 /// passage that declares the class is lost among its methods); words that occur beside the question's, in the corpus or in
-/// the best passages (up on one set, down on another); the scores of the unit's other passages; the neighbours' tokens.
+/// the best passages (up on one set, down on another); the words that a passage begins with (.0002); the scores of the unit's other passages; the neighbours' tokens.
 const BY_MEANING_AND_WORDS: Weights = Weights {
     cosine: 2.4,
     cosine_rank: 0.06,
@@ -35,7 +35,6 @@ const BY_MEANING_AND_WORDS: Weights = Weights {
     words: 0.63,
     words_rank: 0.18,
     near: 0.26,
-    lead: 0.1,
     exact: 0.06,
     nearer_neighbour: 0.9,
     neighbour: 0.09,
@@ -53,7 +52,6 @@ const BY_WORDS_ONLY: Weights = Weights {
     words: 1.0,
     words_rank: 0.2,
     near: 0.2,
-    lead: 0.1,
     exact: 0.1,
     nearer_neighbour: 0.0,
     neighbour: 0.1,
@@ -102,7 +100,6 @@ struct Weights {
     words: f64,
     words_rank: f64,
     near: f64,
-    lead: f64,
     exact: f64,
     nearer_neighbour: f64,
     neighbour: f64,
@@ -123,7 +120,6 @@ fn score(features: &Features, weights: &Weights, share: f64, matched: f64) -> f6
         + share * weights.beside * features.beside
         + matched * (weights.words_rank * features.words_rank + weights.neighbour * features.neighbour)
         + weights.near * features.near
-        + weights.lead * features.lead
         + weights.exact * features.exact
         + weights.nearer_neighbour * features.nearer_neighbour
         + weights.late * features.late
@@ -168,8 +164,6 @@ pub(crate) fn rerank(
     } else {
         dates::periods(&query.text, query.now)
     };
-    // Functions begin alike: that a word stands there says something only of a question that names identifiers.
-    let has_lead = |is_code: bool| !is_code || !analysis.exact.is_empty();
     let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
@@ -197,7 +191,6 @@ pub(crate) fn rerank(
             words: matches[at].words,
             words_rank: rank_value(words_ranks[at]),
             near: matches[at].near,
-            lead: if has_lead(are_code[at]) { matches[at].lead } else { 0.0 },
             exact: literal_matches(&analysis.exact, text),
             nearer_neighbour,
             neighbour,

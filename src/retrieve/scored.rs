@@ -42,9 +42,6 @@ pub struct Features {
     pub words_rank: f64,
     /// The part of the question's pairs of adjoining words that stand together in the passage, 0 to 1.
     pub near: f64,
-    /// The part of the question's words that stand among the passage's first, weighted by rarity, 0 to 1. 0 for code, unless
-    /// the question has literal signals.
-    pub lead: f64,
     /// The part of the question's literal signals that the passage holds, 0 to 1.
     pub exact: f64,
     /// By how much the cosine of a neighbouring passage exceeds its own; 0 if it does not.

@@ -424,14 +424,3 @@ fn what_the_named_person_said_comes_first() {
     assert_eq!(gains("When were the roses planted?"), [Greater, Equal, Less]);
     assert_eq!(gains("red roses"), [Equal, Equal, Less]);
 }
-
-#[test]
-fn words_at_the_beginning_of_a_passage_are_told() {
-    let world = World::of_units();
-    let query = world.query("partial index");
-    let trace = search(world.snapshot.as_ref().unwrap(), &query, world.embedder.tokenizer()).unwrap();
-    let leads: std::collections::BTreeMap<String, f64> =
-        trace.reranked.iter().map(|scored| (scored.record.unit.to_string(), scored.features.lead)).collect();
-    assert!(leads["postgres-partial-index"] > 0.9, "{leads:?}");
-    assert!(leads["feature-flags"] < 0.1, "{leads:?}");
-}
