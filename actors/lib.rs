@@ -36,6 +36,7 @@ mod failure;
 mod git;
 mod health;
 mod indexing;
+mod inert_markdown;
 mod intake;
 mod jobs;
 mod mailbox;
