@@ -10,7 +10,7 @@ use rayon::prelude::*;
 
 use crate::error::Error;
 use crate::expand::Expanded;
-use crate::floor::Floor;
+use crate::floor::{Floor, Subject};
 use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
@@ -146,6 +146,7 @@ pub(crate) fn rerank(
         dates::periods(&query.text, query.now)
     };
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
+    let subject = Subject::find(snapshot, analysis)?;
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
     for (at, (record, text)) in records.into_iter().zip(&texts).enumerate() {
@@ -174,6 +175,7 @@ pub(crate) fn rerank(
             beside: matches[at].beside,
             late: late[at],
             dated,
+            titled: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_in(&unit.title)),
             trust,
         };
         scored.push(Scored {

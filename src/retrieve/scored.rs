@@ -54,6 +54,8 @@ pub struct Features {
     pub late: f64,
     /// How near the passage's date is to the time that the question names, 0 to 1; 0 if it names none.
     pub dated: f64,
+    /// Whether the title of its unit holds all that the question is about, and one word of it is rare.
+    pub titled: bool,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
 }
