@@ -37,6 +37,7 @@ mod failure;
 mod git;
 mod health;
 mod indexing;
+mod inert_markdown;
 mod intake;
 mod jobs;
 mod mailbox;

@@ -16,6 +16,7 @@ use serde_yaml::{Mapping, Value};
 use transcript::Conversation;
 
 use crate::failure::Failure;
+use crate::inert_markdown::inert_markdown;
 use crate::pipeline::Findings;
 
 /// How a replaced unit and the one that replaces it are related.
@@ -325,8 +326,8 @@ impl Edits<'_> {
 
 /// Adds a candidate below the text of a unit, which stays as it is.
 fn merge(document: &mut Document, candidate: &Candidate, origin: &Origin<'_>) {
-    let title = text::one_line(&candidate.title, 120);
-    let more = text::demote_headings(&text::strip_hidden(candidate.body.trim()));
+    let title = inert_markdown(&text::one_line(&candidate.title, 120));
+    let more = text::demote_headings(&inert_markdown(&text::strip_hidden(candidate.body.trim())));
     let body = format!("{}\n\n## {title}\n\n{more}\n", document.body().trim_end());
     document.set_body(&body);
     set_last_modified(document, origin);
@@ -498,7 +499,8 @@ pub fn preview_unit_files(
     candidates.iter().map(file).collect()
 }
 
-/// A unit's file. Characters that a reader cannot see are removed from every text of the session.
+/// A unit's file. Every text of the session is without characters that a reader cannot see, and without what a forge
+/// would act on.
 fn document(
     candidate: &Candidate,
     id: &UnitId,
@@ -506,19 +508,19 @@ fn document(
     related: &[Related],
     origin: &Origin<'_>,
 ) -> Document {
-    let title = text::one_line(&candidate.title, 120);
+    let title = inert_markdown(&text::one_line(&candidate.title, 120));
     let related = related.iter().map(|related| {
         mapping([("id", related.id.as_str().into()), ("relation", related.relation.as_str().into())])
     });
     let tags = candidate.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
-    let body = format!("# {title}\n\n{}", text::strip_hidden(candidate.body.trim()));
+    let body = format!("# {title}\n\n{}", inert_markdown(&text::strip_hidden(candidate.body.trim())));
     Document::compose(
         &[
             ("id", id.as_str().into()),
             ("type", candidate.kind.as_str().into()),
             ("domain", domain.as_str().into()),
             ("title", title.as_str().into()),
-            ("description", text::one_line(&candidate.description, 300).into()),
+            ("description", inert_markdown(&text::one_line(&candidate.description, 300)).into()),
             ("tags", Value::Sequence(tags.map(Value::from).collect())),
             ("confidence", Value::from((candidate.confidence * 100.0).round() / 100.0)),
             ("source", origin.by.into()),
@@ -575,6 +577,27 @@ mod tests {
         );
         assert!(!document.as_str().contains("hidden") && !document.as_str().contains('\u{202e}'));
         assert_eq!(unit.created.unwrap().to_string(), "2026-11-20T14:12:33Z");
+    }
+
+    #[test]
+    fn a_proposed_text_has_no_effect_on_a_forge() {
+        let acting =
+            "Thanks @octocat, fixes #12, closes GH-4 ![p](http://evil.example/p.png) <img src=x> [skip ci]";
+        let inert = "Thanks @ octocat, fixes # 12, closes GH -4 ! [p](http://evil.example/p.png) &lt;img src=x> (skip ci)";
+        let mut candidate = candidate(acting, acting);
+        candidate.description = acting.into();
+        let session = SessionId::verbatim("s1");
+        let time = "2026-11-20T14:12:33.5Z".parse().unwrap();
+        let origin = Origin { by: "heuristic", project: None, session: &session, time };
+        let (id, domain) = (UnitId::verbatim("id"), Domain::sanitized("testing"));
+        let document = document(&candidate, &id, &domain, &[], &origin);
+        let unit = Document::parse(document.as_str()).unwrap().unit("id.md").unwrap();
+        assert_eq!((unit.title.as_str(), unit.description.as_deref()), (inert, Some(inert)));
+        assert_eq!(document.body().trim(), format!("# {inert}\n\n{inert}"));
+        let mut added =
+            Document::parse("---\nid: pools\ntype: pattern\n---\n\n# Pools\n\nBound them.\n").unwrap();
+        merge(&mut added, &candidate, &origin);
+        assert!(added.body().ends_with(&format!("## {inert}\n\n{inert}\n")), "{}", added.body());
     }
 
     #[test]

@@ -34,6 +34,7 @@ mod http;
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
 mod openapi;
 #[path = "../tests/support/precision.rs"]
+#[expect(dead_code, reason = "shared with the tests, which ask single words too")]
 mod precision;
 #[path = "../tests/support/suites.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]

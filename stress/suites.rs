@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::sandbox::Sandbox;
 use crate::shared_suites::{
-    command_lines, complaint, control_characters, is_contained, naughty_strings, offline_environment,
+    command_lines, complaint, control_characters, naughty_strings, offline_environment,
 };
 
 #[derive(clap::Args)]
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &SuitesArgs, binary: &Path, seed: u64) -> Result<Value> 
     strings.push(control_characters());
     let (mut runs, mut complaints) = (0, Vec::new());
     for line in command_lines(&cli::command()) {
-        let fitting = strings.iter().filter(|text| line.is_question() || is_contained(text));
+        let fitting = strings.iter().filter(|text| line.takes(text));
         for text in random.choose_multiple(fitting, args.strings.unwrap_or(usize::MAX)) {
             let arguments = line.with(text);
             let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

@@ -427,6 +427,62 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
     }
 }
 
+/// What is offered for the last word of a command line.
+fn offered(sandbox: &Sandbox, words: &[&str]) -> Vec<String> {
+    let mut command = sandbox.command();
+    command.args(["--", "nugget"]).args(words).env("NUGGET_COMPLETE", "fish");
+    let printed = String::from_utf8(command.output().unwrap().stdout).unwrap();
+    printed.lines().map(|line| line.split('\t').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_value_is_completed() {
+    let sandbox = Sandbox::with_brain();
+    let projects = sandbox.path().join(".claude/projects/-srv-invoicing");
+    std::fs::create_dir_all(&projects).unwrap();
+    let session = "ad5139ef-0000-4000-8000-000000000001";
+    let transcript = std::fs::read_to_string(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
+    std::fs::write(projects.join(format!("{session}.jsonl")), &transcript).unwrap();
+    sandbox.ok(["sessions", "sync"]);
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.ok(["review", "merge", "--all"]);
+    let listed = sandbox.json(["sessions", "--json"])["sessions"][0].clone();
+    let text = |name: &str| listed[name].as_str().unwrap_or_default().to_owned();
+    let project = text("path").rsplit('/').next().unwrap().to_owned();
+    for (words, value) in [
+        (&["search", "--project"][..], project.clone()),
+        (&["sessions", "--project"], project),
+        (&["search", "--branch"], text("branch")),
+        (&["search", "--model"], text("model")),
+        (&["search", "--source"], "claude-code".to_owned()),
+        (&["sessions", "sync", "--source"], "codex".to_owned()),
+        (&["search", "--session"], text("id")),
+        (&["search", "--tool"], "Bash".to_owned()),
+        (&["import"], "claude-md".to_owned()),
+        (&["import", "--domain"], "messaging".to_owned()),
+    ] {
+        assert!(!value.is_empty(), "{words:?}: {listed}");
+        let words: Vec<&str> = words.iter().copied().chain([""]).collect();
+        let found = offered(&sandbox, &words);
+        assert!(found.contains(&value), "{words:?}: {value} is not in {found:?}");
+    }
+    // Paths, and what sessions have changed.
+    std::fs::create_dir(sandbox.path().join("notes")).unwrap();
+    for words in [&["ask", "--file", "no"][..], &["clone", "me/brain", "no"], &["import", "no"]] {
+        assert!(offered(&sandbox, words).iter().any(|found| found.starts_with("notes")), "{words:?}");
+    }
+    // A capture is named by its session, too.
+    let capture =
+        sandbox.json(["status", "--json"])["captures"][0]["session_id"].as_str().unwrap()[..8].to_owned();
+    assert!(offered(&sandbox, &["forget-capture", &capture[..3]]).contains(&capture));
+    // The brain on the command line is the one whose values are offered.
+    let other = sandbox.path().join("other");
+    sandbox.ok(["init", "--path", other.to_str().unwrap()]);
+    std::fs::write(other.join("only-there.md"), "# Only there\n\nA note.\n").unwrap();
+    assert_eq!(offered(&sandbox, &["--brain", other.to_str().unwrap(), "show", "o"]), ["only-there"]);
+    assert_eq!(offered(&sandbox, &["show", &format!("--brain={}", other.display()), "only"]), ["only-there"]);
+}
+
 #[test]
 fn another_programs_completion_variable_does_not_stop_a_hook() {
     let sandbox = Sandbox::with_brain();

@@ -53,3 +53,36 @@ fn questions_about_other_subjects_get_no_answer() {
     }
     assert!(answered as f64 <= UNRELATED_MAX * asked as f64, "{answered} of {asked}");
 }
+
+#[test]
+fn a_word_that_only_a_title_holds_finds_its_unit() {
+    let embedder = Embedder::load(&Settings::default()).unwrap();
+    let world = World::new(&fixture(""), &BRAINS[0], &embedder).unwrap();
+    for (question, unit) in [
+        ("outbox", "transactional-outbox-over-dual-writes"),
+        ("tell me about the outbox", "transactional-outbox-over-dual-writes"),
+        ("why wool and moths?", "wool-care-against-moths"),
+    ] {
+        let shown = world.units_shown(question).unwrap();
+        assert_eq!(shown.first().map(String::as_str), Some(unit), "{question}: {shown:?}");
+    }
+}
+
+/// Of the words of titles that no other title has, asked alone. The others are words that many passages hold, such as
+/// "first" or "change".
+const TITLE_WORDS_MIN: f64 = 0.88;
+
+#[test]
+fn the_words_of_a_title_asked_alone_find_its_unit() {
+    let embedder = Embedder::load(&Settings::default()).unwrap();
+    for brain in &BRAINS {
+        let world = World::new(&fixture(""), brain, &embedder).unwrap();
+        let words = world.words_of_one_title().unwrap();
+        let missed: Vec<&(String, String)> =
+            words.iter().filter(|(word, unit)| !world.units_shown(word).unwrap().contains(unit)).collect();
+        println!("{}: {} words, missed: {missed:?}", brain.folder, words.len());
+        assert!(words.len() > 10);
+        let found = words.len() - missed.len();
+        assert!(found as f64 >= TITLE_WORDS_MIN * words.len() as f64, "{}: {missed:?}", brain.folder);
+    }
+}

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::delivery::{SLUG, brain_at};
 use crate::support::github_api::GithubApi;
+use crate::support::terminal::InTerminal;
 use crate::support::{Sandbox, fixture, git, wait_until};
 
 const TRANSCRIPT: &str = "transcripts/synthetic/flywheel.jsonl";
@@ -505,4 +506,42 @@ fn a_title_cannot_move_the_cursor() {
         let printed = sandbox.ok(arguments);
         assert!(!printed.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{arguments:?}: {printed:?}");
     }
+}
+
+/// How many units wait and were not put off.
+fn waiting(sandbox: &Sandbox) -> usize {
+    sandbox.json(["review", "--json"])["items"].as_array().unwrap().len()
+}
+
+#[test]
+fn the_screen_merges_rejects_and_puts_off_by_keys() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    let mut command = sandbox.command();
+    command.arg("review");
+    let mut screen = InTerminal::start(command, 80, 24);
+    wait_until("the inbox is shown", || screen.text().contains("q quit"));
+    assert!(screen.text().contains("3 units wait for review"), "{}", screen.text());
+    // Nothing is written while nothing happens; within this time it would have been drawn several times.
+    let length = screen.text().len();
+    std::thread::sleep(std::time::Duration::from_millis(700));
+    assert_eq!(screen.text().len(), length);
+    screen.press("m");
+    wait_until("the first unit is merged", || waiting(&sandbox) == 2);
+    screen.press("r");
+    wait_until("it asks for the reason", || screen.text().contains("why?"));
+    screen.press("not so\r");
+    wait_until("the second unit is rejected", || waiting(&sandbox) == 1);
+    // With the last one put off nothing is left, and the screen ends.
+    screen.press("l");
+    let shown = screen.end();
+    assert!(shown.status.success());
+    let after = shown.text.rsplit("\u{1b}[?1049l").next().unwrap();
+    for verb in ["merged: ", "rejected: ", "put off until tomorrow: "] {
+        assert_eq!(after.matches(verb).count(), 1, "{verb}: {after}");
+    }
+    assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), 1);
+    // What is left was put off: it is no title to review, nor is its branch.
+    let status = sandbox.ok(["status"]);
+    assert!(!status.contains("TO REVIEW") && status.contains("1 unit put off"), "{status}");
 }

@@ -1,6 +1,7 @@
 //! What belongs to another user, is in nugget's way, or must not be replaced.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -50,8 +51,23 @@ fn a_repository_of_another_user_runs_nothing() {
     let doctor = both(&sandbox.run(["doctor"]));
     assert!(doctor.contains("detected dubious ownership in repository at"), "{doctor}");
     assert!(doctor.contains("git config --global --add safe.directory"), "{doctor}");
-    let sync = sandbox.run(["sync"]);
-    assert!(!sync.status.success() && both(&sync).contains("dubious ownership"), "{}", both(&sync));
+    // git's own words are lines, of which one is a command to copy.
+    for arguments in [&["sync"][..], &["review"], &["edit", "x"]] {
+        let refused = sandbox.run(arguments);
+        let printed = both(&refused);
+        assert!(
+            !refused.status.success() && printed.contains("dubious ownership"),
+            "{arguments:?}: {printed}"
+        );
+        let brain = sandbox.brain();
+        let command = format!("git config --global --add safe.directory {}", brain.display());
+        assert!(printed.lines().any(|line| line.trim() == command), "{arguments:?}: {printed}");
+        assert!(
+            printed.contains("hint: run that command only if you trust the owner"),
+            "{arguments:?}: {printed}"
+        );
+        assert!(!printed.contains(":;"), "{printed}");
+    }
     // The hook keeps the session, and no worker touches the repository.
     assert!(end_session(&sandbox).status.success());
     wait_until("the worker has refused", || {
@@ -82,6 +98,80 @@ fn a_repository_owned_by_another_user_is_refused() {
     assert!(!sync.status.success() && both(&sync).contains("dubious ownership"), "{}", both(&sync));
 }
 
+/// The user who has no files.
+const NOBODY: u32 = 65_534;
+
+fn give_all(folder: &Path, user: u32) {
+    std::os::unix::fs::lchown(folder, Some(user), Some(user)).unwrap();
+    if std::fs::symlink_metadata(folder).unwrap().is_dir() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            give_all(&entry.path(), user);
+        }
+    }
+}
+
+#[test]
+fn files_of_root_in_the_way_are_named_with_the_command_that_helps() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("only root can give a file to another user");
+        return;
+    }
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.ok(["index"]);
+    let run = |arguments: &[&str]| {
+        let mut command = sandbox.command();
+        both(&command.args(arguments).uid(NOBODY).gid(NOBODY).output().unwrap())
+    };
+    let state_home = sandbox.path().join("state");
+    let (brain, cache) = (sandbox.brain(), sandbox.path().join(".cache/nugget"));
+    let owned: Vec<(PathBuf, PathBuf, u32)> = vec![
+        // The file of root's, the folder to give back, and the mode that root leaves it with.
+        (state_home.join("nugget"), state_home.join("nugget"), 0o700),
+        (state(&sandbox), state(&sandbox), 0o700),
+        (state(&sandbox).join("queue.db"), state(&sandbox), 0o600),
+        (brain.join(".git/refs/heads"), brain.clone(), 0o755),
+        (brain.join(".git/index"), brain.clone(), 0o644),
+        (brain.join("domains"), brain.clone(), 0o755),
+        (brain.join(".nugget/index.db"), brain.clone(), 0o600),
+        (cache.join("vectors.db"), cache.clone(), 0o600),
+    ];
+    std::fs::copy(fixture("transcripts/synthetic/flywheel.jsonl"), sandbox.path().join("t.jsonl")).unwrap();
+    give_all(sandbox.path(), NOBODY);
+    let healthy = run(&["doctor", "--offline"]);
+    assert!(healthy.contains("all files are yours"), "{healthy}");
+    for (file, folder, mode) in owned {
+        let before = std::fs::metadata(&file).unwrap().mode();
+        std::os::unix::fs::chown(&file, Some(0), Some(0)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+        let fix = format!("sudo chown -R \"$(id -un)\" '{}'", folder.display());
+        let says_it = |printed: &str| {
+            // The status is broken into lines.
+            let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(printed.contains(&fix), "{}: {printed}", file.display());
+            assert!(printed.contains(&format!("{} belongs to another user", file.display())), "{printed}");
+        };
+        let doctor = run(&["doctor", "--offline"]);
+        assert!(!doctor.contains("all files are yours"), "{doctor}");
+        says_it(&doctor);
+        says_it(&run(&["status"]));
+        if folder.starts_with(&state_home) {
+            for arguments in [&["review"][..], &["retry", "--all"]] {
+                says_it(&run(arguments));
+            }
+            // A question needs no queue, and a hook has the spool.
+            if file.is_dir() {
+                for arguments in [&["ask", "why"][..], &["capture-session", "--transcript", "t.jsonl"]] {
+                    says_it(&run(arguments));
+                }
+            }
+        }
+        std::os::unix::fs::chown(&file, Some(NOBODY), Some(NOBODY)).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(before)).unwrap();
+    }
+    give_all(sandbox.path(), 0);
+}
+
 #[test]
 fn a_lock_that_cannot_be_opened_is_reported_and_given_up() {
     let sandbox = Sandbox::with_brain();
@@ -102,7 +192,8 @@ fn a_lock_that_cannot_be_opened_is_reported_and_given_up() {
     let problem = sandbox.json(["status", "--json"])["drainer"]["problem"].clone();
     assert!(problem.as_str().unwrap().contains("drain.lock"), "{problem}");
     let doctor = both(&sandbox.run(["doctor"]));
-    assert!(doctor.contains("no worker can run") && doctor.contains("fix: "), "{doctor}");
+    let fix = format!("fix: rmdir '{}'", lock.display());
+    assert!(doctor.contains("no worker can run") && doctor.contains(&fix), "{doctor}");
     wait_until("no process holds the standby lock", is_free);
     std::fs::remove_dir(&lock).unwrap();
     sandbox.ok(["drain"]);
@@ -124,6 +215,51 @@ fn what_is_checked_out_does_not_decide_what_is_served_and_queued() {
     assert!(sandbox.ok(["ask", "what fills the memory?"]).contains("Bound every queue"));
     assert!(both(&end_session(&sandbox)).contains("queued"), "a hook queues");
     wait_until("it is done", || sandbox.json(["status", "--json"])["queue"]["done"] == 1);
+    // It is a brain already, so that no second one begins on this branch.
+    let printed = sandbox.ok(["init", "--path", sandbox.brain().to_str().unwrap()]);
+    assert!(printed.contains("already a brain; nothing was changed"), "{printed}");
+    assert!(!sandbox.brain().join("brain.yaml").exists());
+    assert!(
+        crate::support::try_git(&sandbox.brain(), &["rev-parse", "--verify", "HEAD"]).status.code()
+            != Some(0)
+    );
+}
+
+#[test]
+fn an_export_goes_through_links_and_keeps_modes() {
+    let sandbox = Sandbox::with_brain();
+    let path = |name: &str| sandbox.path().join(name);
+    let mode = |name: &str| std::fs::metadata(path(name)).unwrap().mode() & 0o777;
+    std::fs::create_dir(path("real")).unwrap();
+    std::fs::write(path("real/file"), "old").unwrap();
+    std::fs::set_permissions(path("real/file"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::symlink("real/file", path("link")).unwrap();
+    std::os::unix::fs::symlink("link", path("link-to-link")).unwrap();
+    std::os::unix::fs::symlink("real/new", path("dangling")).unwrap();
+    std::fs::write(path("named"), "old and longer than what is written").unwrap();
+    std::fs::hard_link(path("named"), path("other-name")).unwrap();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    sandbox.ok(["sessions", "sync"]);
+    for (name, target) in [
+        ("link", "real/file"),
+        ("link-to-link", "real/file"),
+        ("dangling", "real/new"),
+        ("named", "other-name"),
+    ] {
+        let output = path(name);
+        sandbox.ok(["export", "--format", "json", "-o", output.to_str().unwrap()]);
+        let text = std::fs::read_to_string(path(target)).unwrap();
+        assert!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["units"].is_array(), "{name}");
+        sandbox.ok(["sessions", "export", "-o", output.to_str().unwrap()]);
+        assert!(!std::fs::read_to_string(path(target)).unwrap().contains("\"units\""), "{name}");
+    }
+    for link in ["link", "link-to-link", "dangling"] {
+        assert!(path(link).is_symlink(), "{link}");
+    }
+    assert_eq!((mode("real/file"), std::fs::metadata(path("named")).unwrap().nlink()), (0o600, 2));
+    std::os::unix::fs::symlink("loop", path("loop")).unwrap();
+    assert!(!sandbox.run(["export", "--format", "json", "-o", "loop"]).status.success());
+    assert!(path("loop").is_symlink());
 }
 
 #[test]

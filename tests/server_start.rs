@@ -48,6 +48,27 @@ fn a_server_without_a_brain_serves_it_when_it_appears() {
 }
 
 #[test]
+fn a_server_whose_brain_is_deleted_says_so_and_leaves_nothing() {
+    for is_broken in [false, true] {
+        let sandbox = Sandbox::with_brain();
+        fs::write(sandbox.brain().join("hooks.md"), UNIT).unwrap();
+        if is_broken {
+            // The committed manifest is served.
+            fs::write(sandbox.brain().join("brain.yaml"), "version: [").unwrap();
+        }
+        let mut client = Client::start(&sandbox);
+        client.initialize();
+        assert!(text(&ask(&mut client, 1)).contains("inspected before each lift"));
+        fs::remove_dir_all(sandbox.brain()).unwrap();
+        for id in 2..5 {
+            assert_says(&ask(&mut client, id), &["there is no brain at", "nugget init"]);
+            assert!(!sandbox.brain().exists(), "the folder came back");
+        }
+        assert!(client.close().success());
+    }
+}
+
+#[test]
 fn a_server_of_a_broken_brain_says_what_is_wrong_until_it_is_fixed() {
     let sandbox = Sandbox::with_brain();
     fs::write(sandbox.brain().join("hooks.md"), UNIT).unwrap();

@@ -125,3 +125,24 @@ fn a_link_to_the_file_stays_a_link() {
     assert!(fs::symlink_metadata(&path).unwrap().is_symlink());
     assert!(fs::read_to_string(&target).unwrap().contains("limit = 7   # few"));
 }
+
+#[test]
+fn config_set_tells_what_the_file_had_and_warns_of_a_brain_that_is_not_there() {
+    let sandbox = Sandbox::with_brain();
+    let mut command = sandbox.command();
+    command.args(["config", "set", "retrieve.limit", "5"]).env("NUGGET_RETRIEVE_LIMIT", "3");
+    let output = command.output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(printed.contains("(was 10;"), "{printed}");
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("NUGGET_RETRIEVE_LIMIT is set and overrides it")
+    );
+    let output = sandbox.run(["config", "set", "brain", "/nonexistent/brain"]);
+    let warning = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success() && warning.contains("there is no brain at /nonexistent/brain"),
+        "{warning}"
+    );
+    let output = sandbox.run(["config", "set", "brain", sandbox.brain().to_str().unwrap()]);
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}

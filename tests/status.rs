@@ -1,6 +1,6 @@
 //! What `nugget status` shows, and what its JSON promises.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdout, Stdio};
 
 use serde_json::{Value, json};
@@ -243,7 +243,19 @@ fn status_shows_a_stale_index_and_only_unmerged_branches() {
 
 #[test]
 fn stored_sessions_are_taken_in_by_whatever_looks_next() {
-    for command in [&["status"][..], &["doctor", "--offline"], &["serve"]] {
+    for command in [
+        &["status"][..],
+        &["doctor", "--offline"],
+        &["serve"],
+        &["session-start"],
+        &["list"],
+        &["review"],
+        &["index"],
+        &["ask", "--no-llm", "why"],
+        &["search", "why"],
+        &["sessions"],
+        &["export", "--format", "json"],
+    ] {
         let sandbox = Sandbox::with_brain();
         // A first capture makes the state folder.
         sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
@@ -254,10 +266,14 @@ fn stored_sessions_are_taken_in_by_whatever_looks_next() {
         queue::Spool::new(state.join("spool"))
             .put(&queue::Announcement::new(session, transcript, "hook"))
             .unwrap();
-        // The server stays until it has looked.
+        // The server stays until it has looked, and a hook gets its line.
         let mut looking = ChildGuard(
             sandbox.command().args(command).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap(),
         );
+        if command == ["session-start"] {
+            let line = json!({ "session_id": "s", "cwd": sandbox.path(), "hook_event_name": "SessionStart" });
+            writeln!(looking.0.stdin.as_ref().unwrap(), "{line}").unwrap();
+        }
         // Asked without a command, which would take it in as well.
         let queue = queue::Queue::open(&state.join("queue.db")).unwrap();
         wait_until("its units are on a branch", || queue.tally().unwrap().done == 1);
@@ -310,6 +326,20 @@ fn all_captures_that_were_asked_for_are_listed_and_a_cut_is_told() {
     assert!(text.contains("24 captures queued"), "{text}");
     assert!(!sandbox.ok(["status", "--all"]).contains("more: nugget"));
     assert_eq!(sandbox.run(["status", "--all", "--limit", "3"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_capture_that_was_just_queued_is_no_problem_yet() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
+    let _no_worker = add_waiting(&sandbox, 1);
+    let status = || sandbox.ok(["status", "-v"]);
+    assert!(!status().contains("no worker runs") && !status().contains("not running"), "{}", status());
+    let queue = queue::Queue::open(&sandbox.state().join("queue.db")).unwrap();
+    let session = knowledge::SessionId::verbatim("11111111-0000-4000-8000-000000000000");
+    let added = queue::Announcement::new(session, "/none/11.jsonl", "hook");
+    queue.add(&added, jiff::Timestamp::now() - jiff::SignedDuration::from_secs(60)).unwrap();
+    assert!(status().contains("no worker runs for 2 captures"), "{}", status());
 }
 
 #[test]

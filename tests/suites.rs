@@ -8,7 +8,7 @@ use knowledge::Document;
 use serde_json::{Value, json};
 
 use crate::mcp::Client;
-use crate::support::suites::{self, cases, complaint, is_contained, naughty_strings};
+use crate::support::suites::{self, cases, complaint, naughty_strings};
 use crate::support::{Sandbox, fixture};
 
 /// A file of JSONTestSuite: its name, whose first letter says whether it is valid, and its content.
@@ -332,8 +332,13 @@ fn every_command_survives_naughty_arguments() {
     let mut random = seeded();
     for line in lines {
         // One by chance, of which `stress suites` gives all, and one with all that can harm a terminal.
-        let fitting = strings.iter().filter(|text| line.is_question() || is_contained(text));
-        for text in random.choice(fitting.collect::<Vec<_>>()).into_iter().chain([&control_characters]) {
+        let fitting = || strings.iter().filter(|text| line.takes(text));
+        // And one that names a server or leads out of the folder, wherever that is only read.
+        let leading =
+            fitting().filter(|text| text.contains("://") || text.contains("../") || text.starts_with('/'));
+        let chosen =
+            [random.choice(fitting().collect::<Vec<_>>()), random.choice(leading.collect::<Vec<_>>())];
+        for text in chosen.into_iter().flatten().chain([&control_characters]) {
             let arguments = line.with(text);
             let complaint =
                 complaint(sandbox.command().args(&arguments).current_dir(&folder), sandbox.path());

@@ -34,35 +34,112 @@ fn failure(sandbox: &Sandbox, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
+/// The number of cells that a line takes: wide characters take two.
+fn cells(line: &str) -> usize {
+    line.chars()
+        .map(|c| if ('\u{1100}'..='\u{ffdc}').contains(&c) && c as u32 >= 0x2e80 { 2 } else { 1 })
+        .sum()
+}
+
 #[test]
-fn tables_fit_80_and_60_columns() {
+fn what_is_printed_fits_the_terminal() {
     let sandbox = with_units();
+    let folder = sandbox.brain().join("domains/wide/patterns");
+    std::fs::create_dir_all(&folder).unwrap();
+    let title = "連線池必須有上限".repeat(6);
+    std::fs::write(
+        folder.join("wide.md"),
+        format!(
+            "---\ntype: pattern\ntitle: {title}\n---\n\n{}\n",
+            "連線池必須有上限，否則記憶體會耗盡。".repeat(8)
+        ),
+    )
+    .unwrap();
+    let id = format!("{}-long", "word".repeat(20));
+    std::fs::write(
+        folder.join(format!("{id}.md")),
+        format!("---\ntitle: {}\n---\n\nA body.\n", "x".repeat(120)),
+    )
+    .unwrap();
     sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
-    for columns in [80, 60] {
+    sandbox.ok(["sessions", "sync"]);
+    for columns in [100, 80, 60, 40] {
+        for arguments in [
+            &["list"][..],
+            &["status"],
+            &["status", "-v"],
+            &["status", "--all"],
+            &["review", "--list"],
+            &["review", "show", "2"],
+            &["why", "use-a-heartbeat"],
+            &["spend"],
+            &["config"],
+            &["config", "set", "retrieve.limit", "5"],
+            &["sessions"],
+            &["sessions", "stats"],
+            &["show", "wide"],
+            &["show", UNIT],
+            &["ask", "--no-llm", "worker pools"],
+            &["ask", "--no-llm", "連線池"],
+            &["search", "--words", "timeout"],
+            &["sync"],
+            &["retry", "--all"],
+            &["runtime"],
+            &["install", "--dry-run"],
+            &["import", "--dry-run", "--domain", "notes", "notes.md"],
+        ] {
+            std::fs::write(
+                sandbox.path().join("notes.md"),
+                format!("# Note\n\n{}\n", "Some words. ".repeat(30)),
+            )
+            .unwrap();
+            let shown = in_terminal(&sandbox, (columns, 2000), arguments, &[]).plain();
+            assert_fits(&shown, columns, arguments);
+        }
+        // These may end with a failure.
         for arguments in
-            [&["list"][..], &["status"], &["status", "-v"], &["review", "--list"], &["review", "show", "2"]]
+            [&["doctor", "--offline"][..], &["show", "no-such-unit-as-this-one-with-a-long-name"]]
         {
-            let shown = in_terminal(&sandbox, (columns, 500), arguments, &[]).plain();
-            // An id or a path on a line of its own is not broken, so that it can be copied.
-            let is_words = |line: &&str| line.trim().contains(' ');
-            let lines = shown.lines().filter(is_words);
-            let wide: Vec<&str> = lines.filter(|line| line.chars().count() > usize::from(columns)).collect();
-            assert!(wide.is_empty(), "{arguments:?} in {columns} columns: {wide:#?}");
+            let shown = run_in_terminal(command(&sandbox, arguments, &[]), columns, 2000).plain();
+            assert_fits(&shown, columns, arguments);
+        }
+        if columns < 60 {
+            continue;
         }
         // A title goes on below itself with whole words.
         let list = in_terminal(&sandbox, (columns, 500), &["list"], &[]).plain();
         let words: Vec<&str> = list.split_whitespace().collect();
         let listed = sandbox.json(["list", "--json"]);
         for unit in listed["units"].as_array().unwrap() {
-            for word in unit["title"].as_str().unwrap().split_whitespace() {
+            // But for words that are wider than their column.
+            let title = unit["title"].as_str().unwrap().split_whitespace();
+            for word in title.filter(|word| word.len() < 20) {
                 assert!(words.contains(&word), "{word}: {list}");
             }
         }
     }
 }
 
+fn assert_fits(shown: &str, columns: u16, arguments: &[&str]) {
+    // An id or a path on a line of its own is not broken, so that it can be copied.
+    let is_words = |line: &&str| line.trim().contains(' ');
+    // Without the progress that was there before.
+    let lines = shown.lines().filter_map(|line| line.rsplit('\r').next()).filter(is_words);
+    let wide: Vec<&str> = lines.filter(|line| cells(line) > usize::from(columns)).collect();
+    assert!(wide.is_empty(), "{arguments:?} in {columns} columns: {wide:#?}");
+}
+
 #[test]
-fn in_a_pipe_each_unit_is_one_line_with_its_whole_id() {
+fn a_narrow_status_keeps_the_results() {
+    let sandbox = Sandbox::with_brain();
+    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    let shown = in_terminal(&sandbox, (40, 500), &["status", "--all"], &[]).plain();
+    assert!(shown.contains("RESULT") && shown.contains("3 units to"), "{shown}");
+    assert!(!shown.contains("……"), "{shown}");
+}
+
+#[test]
+fn in_a_pipe_each_unit_is_one_line_and_whole() {
     let sandbox = with_units();
     for columns in ["80", "60"] {
         let output = command(&sandbox, &["list"], &[("COLUMNS", columns)]).output().unwrap();
@@ -72,6 +149,10 @@ fn in_a_pipe_each_unit_is_one_line_with_its_whole_id() {
         let ids: Vec<&str> =
             listed["units"].as_array().unwrap().iter().map(|unit| unit["id"].as_str().unwrap()).collect();
         assert_eq!(first, ids, "{printed}");
+        for unit in listed["units"].as_array().unwrap() {
+            let title = unit["title"].as_str().unwrap();
+            assert!(printed.lines().any(|line| line.ends_with(title)), "{title}: {printed}");
+        }
     }
 }
 
@@ -202,10 +283,28 @@ fn a_command_by_another_name_gets_the_right_one_as_a_hint() {
         ("approve", "did you mean `nugget review`?"),
         ("setup", "did you mean `nugget init` or `nugget install`?"),
         ("statsu", "did you mean `nugget status`?"),
+        ("uninstal", "did you mean `nugget uninstall`"),
+        ("remember", "did you mean `nugget import`?"),
+        ("rember", "did you mean `nugget import`"),
+        ("learn", "did you mean `nugget capture-session`?"),
+        ("version", "did you mean `nugget --version`?"),
+        ("login", "did you mean `nugget config`?"),
+        ("logs", "did you mean `nugget doctor`?"),
+        ("fix", "did you mean `nugget doctor`?"),
+        ("repair", "did you mean `nugget doctor`?"),
+        ("upgrade", "did you mean `nugget install`?"),
+        ("todo", "did you mean `nugget review`?"),
+        ("price", "did you mean `nugget spend`?"),
+        ("web", "did you mean `nugget export`?"),
+        ("rmm", ""),
         ("xyzzy", "`nugget --help` lists the commands; to ask the brain: nugget ask \"…\""),
     ] {
-        let expected = format!("error: `nugget` has no command `{typed}`\nhint: {hint}\n");
-        assert_eq!(failure(&sandbox, &[typed]), (2, expected));
+        let (code, error) = failure(&sandbox, &[typed]);
+        let expected = format!("error: `nugget` has no command `{typed}`\nhint: {hint}");
+        assert!(code == 2 && error.starts_with(&expected), "{error}");
+        // No hint leads to what takes something away, unless by another word for it.
+        let is_meant = ["delete", "remove", "uninstal"].contains(&typed);
+        assert!(is_meant || !(error.contains("nugget rm") || error.contains("uninstall")), "{error}");
     }
     for (typed, hint) in [
         (["review", "approve"], "did you mean `nugget review merge`?"),
@@ -223,6 +322,9 @@ fn a_wrong_command_line_is_explained_in_two_lines() {
     let mut explained = String::new();
     for arguments in [
         &["show"][..],
+        &["ask"],
+        &["spend", "--days", "0"],
+        &["search", "--source", "foo", "words"],
         &["show", "a", "b"],
         &["list", "--tpye", "bug"],
         &["list", "--colour"],
@@ -273,19 +375,69 @@ fn with_json_an_error_is_json_on_stdout() {
     assert!(printed["settings"].is_object());
 }
 
+/// The commands without `--json`, and what they print instead.
+const WITHOUT_JSON: [(&str, &str); 8] = [
+    ("completions", "a script for a shell"),
+    ("man", "a manual page"),
+    ("demo", "what the other commands print"),
+    ("serve", "a protocol"),
+    ("help", "help"),
+    ("session-start", "a hook's answer, which is JSON already"),
+    ("user-prompt", "a hook's answer, which is JSON already"),
+    ("drain", "nothing: it works in the background and logs"),
+];
+
 #[test]
 fn every_command_that_prints_information_has_json() {
-    // These print a script, a manual page, a picture of the commands, or a protocol.
-    let others = ["completions", "man", "demo", "serve", "help"];
-    for command in cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-        let has_json =
-            |command: &clap::Command| command.get_arguments().any(|argument| argument.get_id() == "json");
-        let name = command.get_name();
-        assert!(has_json(command) || others.contains(&name), "{name} has no --json");
-        if name == "review" {
-            for decision in command.get_subcommands() {
-                assert!(has_json(decision), "review {} has no --json", decision.get_name());
-            }
+    fn check(command: &clap::Command, name: &str, is_inherited: bool, missing: &mut Vec<String>) {
+        let json = command.get_arguments().find(|argument| argument.get_id() == "json");
+        let has_json = is_inherited || json.is_some();
+        // A command that only holds others prints nothing itself.
+        if !has_json && !command.is_subcommand_required_set() && !command.has_subcommands() {
+            missing.push(name.to_owned());
         }
+        let is_inherited = is_inherited || json.is_some_and(clap::Arg::is_global_set);
+        for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+            check(inner, &format!("{name} {}", inner.get_name()), is_inherited, missing);
+        }
+    }
+    let mut missing = Vec::new();
+    for command in cli::command().get_subcommands() {
+        let name = command.get_name();
+        if WITHOUT_JSON.iter().all(|(other, _)| *other != name) {
+            check(command, name, false, &mut missing);
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new(), "these have no --json");
+    for (name, _) in WITHOUT_JSON.iter().filter(|(name, _)| *name != "help") {
+        assert!(cli::command().find_subcommand(name).is_some(), "{name}");
+    }
+}
+
+#[test]
+fn the_manual_is_rendered_in_a_terminal_and_plain_in_a_pipe() {
+    let sandbox = Sandbox::new();
+    assert!(sandbox.ok(["man"]).contains(".TH nugget 1"));
+    let has_man =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap()).any(|folder| folder.join("man").is_file());
+    let shown = in_terminal(&sandbox, (80, 50), &["man", "--no-pager"], &[]).plain();
+    assert_eq!(!shown.contains(".TH nugget 1"), has_man, "{shown}");
+}
+
+#[test]
+fn logs_have_no_colours_in_a_pipe() {
+    let sandbox = with_units();
+    let output = sandbox.run(["index", "-vvv"]);
+    assert!(output.status.success() && output.stderr.len() > 1000);
+    assert!(!output.stderr.contains(&0x1b), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn no_bar_is_shown_of_work_that_there_is_none_of() {
+    let sandbox = with_units();
+    sandbox.ok(["index"]);
+    for _ in 0..2 {
+        let shown = in_terminal(&sandbox, (80, 50), &["ask", "--no-llm", "worker pools"], &[]).text;
+        assert!(shown.contains("Bounded worker pools") && !shown.contains("0/0"), "{shown}");
     }
 }

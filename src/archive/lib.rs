@@ -78,6 +78,7 @@ mod store;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod values;
 mod vectors;
 mod writer;
 
@@ -95,4 +96,5 @@ pub use sessions::{Related, Session, ShownMessage, ShownTool, Tokens};
 pub use source::{LineRead, LineReader, OUTPUT_BYTES_MAX, ReaderContext, TranscriptHead, TranscriptSource};
 pub use store::{Archive, FILE_NAME};
 pub use sync::{FailedFile, MalformedLine, Progress, SyncSettings, SyncSummary};
+pub use values::Field;
 pub use vectors::Unembedded;

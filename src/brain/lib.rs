@@ -262,27 +262,42 @@ impl Brain {
         parse_manifest(&path, &read_text(&path)?)
     }
 
+    /// Whether the brain is still there: a long-running process outlives it.
+    pub fn is_present(&self) -> bool {
+        match &self.manifest {
+            Some(_) => self.root.join(".git").exists(),
+            None => self.manifest().is_ok(),
+        }
+    }
+
     /// Whether what is checked out has no valid `brain.yaml`, so that the committed one counts.
     pub fn is_elsewhere(&self) -> bool {
         self.manifest.is_some()
     }
 
     /// Lists the markdown files, sorted by path. Hidden folders, symbolic links, nested repositories, reserved names and
-    /// unreadable folders are left out; so is, except in `domains/`, what `.gitignore` names, and the folders in which
+    /// unreadable folders are left out; so is, except in `domains/`, what `.gitignore` files name, and the folders in which
     /// code projects keep other people's texts.
     ///
     /// # Errors
     /// If the root cannot be read.
     pub fn files(&self) -> Result<Vec<BrainFile>, Error> {
         let walk = WalkDir::new(&self.root).min_depth(1).max_depth(DEPTH_MAX).into_iter();
-        // An invalid line is skipped.
-        let ignored = Gitignore::new(self.root.join(".gitignore")).0;
-        let is_own = |entry: &DirEntry| {
+        let mut ignored = Ignored::default();
+        ignored.enter(&self.root);
+        let mut is_own = |entry: &DirEntry| {
             let path = entry.path().strip_prefix(&self.root).unwrap_or(entry.path());
             let is_folder = entry.file_type().is_dir();
-            path.starts_with(UNITS_FOLDER)
-                || !(is_folder && is_foreign(entry.file_name())
-                    || ignored.matched(path, is_folder).is_ignore())
+            if path.starts_with(UNITS_FOLDER) {
+                return true;
+            }
+            if is_folder && is_foreign(entry.file_name()) || ignored.is_ignored(entry.path(), is_folder) {
+                return false;
+            }
+            if is_folder {
+                ignored.enter(entry.path());
+            }
+            true
         };
         let mut entries = Vec::new();
         for entry in walk.filter_entry(|entry| is_listed(entry) && is_own(entry)) {
@@ -395,6 +410,30 @@ fn is_foreign(name: impl AsRef<OsStr>) -> bool {
     FOREIGN_FOLDERS.iter().any(|folder| name.as_ref() == *folder)
 }
 
+/// The `.gitignore` files of the folders that a walk is in, outermost first.
+#[derive(Default)]
+struct Ignored(Vec<(PathBuf, Gitignore)>);
+
+impl Ignored {
+    /// Reads the folder's file, if it has one. An invalid line is skipped.
+    fn enter(&mut self, folder: &Path) {
+        let file = folder.join(".gitignore");
+        if file.is_file() {
+            self.0.push((folder.to_owned(), Gitignore::new(file).0));
+        }
+    }
+
+    /// Whether the innermost file that says something about the path ignores it.
+    fn is_ignored(&mut self, path: &Path, is_folder: bool) -> bool {
+        // A walk in depth comes back to no folder that it has left.
+        while self.0.last().is_some_and(|(folder, _)| !path.starts_with(folder)) {
+            self.0.pop();
+        }
+        let matches = self.0.iter().rev().map(|(_, ignored)| ignored.matched(path, is_folder));
+        matches.into_iter().find(|found| !found.is_none()).is_some_and(|found| found.is_ignore())
+    }
+}
+
 /// Whether [`Brain::files`] descends into a folder or lists a file.
 fn is_listed(entry: &DirEntry) -> bool {
     let Some(name) = entry.file_name().to_str().filter(|name| !name.starts_with('.')) else { return false };
@@ -443,15 +482,30 @@ mod tests {
             "private-notes.md",
             "domains/vendor/bugs/kept.md",
             "domains/build/dist/kept.md",
+            "packages/a/secret.md",
+            "packages/a/shown.md",
+            "packages/a/private-but-shown.md",
+            "packages/b/secret.md",
         ] {
             fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
             fs::write(root.join(path), "# A note\n").unwrap();
         }
         fs::write(root.join(".gitignore"), "/dist/\nprivate-*\n").unwrap();
+        fs::write(root.join("packages/a/.gitignore"), "/secret.md\n!private-but-shown.md\n").unwrap();
         let adopted = Brain::init(root).unwrap();
         let paths: Vec<String> = adopted.brain.files().unwrap().into_iter().map(|file| file.path).collect();
-        assert_eq!(paths, ["docs/design.md", "domains/build/dist/kept.md", "domains/vendor/bugs/kept.md"]);
-        assert_eq!(adopted.notes, 3);
+        assert_eq!(
+            paths,
+            [
+                "docs/design.md",
+                "domains/build/dist/kept.md",
+                "domains/vendor/bugs/kept.md",
+                "packages/a/private-but-shown.md",
+                "packages/a/shown.md",
+                "packages/b/secret.md",
+            ]
+        );
+        assert_eq!(adopted.notes, 6);
         assert!(
             !is_unit_path("node_modules/left-pad/docs/use.md") && is_unit_path("domains/vendor/bugs/kept.md")
         );

@@ -88,22 +88,83 @@ impl StatePaths {
         self.folder.join("sessions")
     }
 
-    /// A file below the folder that belongs to another user, as `sudo nugget` leaves behind. Root may use all.
-    pub fn foreign_file(&self) -> Option<PathBuf> {
+    /// The folder, a file in it, or a folder on the way to it, that another user's ownership or mode keeps from this one,
+    /// as `sudo nugget` leaves behind. Root may use all.
+    pub fn blocked_file(&self) -> Option<Blocked> {
+        let state = state_folder();
+        let above = [state.parent(), Some(&*state)].into_iter().flatten();
+        let is_blocked = |folder: &&Path| {
+            fs::symlink_metadata(folder).is_ok_and(|found| !system::file::is_own(&found))
+                && !system::file::is_writable(folder)
+        };
         if system::process::is_root() {
             return None;
         }
-        let entries = walkdir::WalkDir::new(&self.folder).max_depth(3).into_iter().take(10_000).flatten();
-        let is_foreign = |entry: &walkdir::DirEntry| {
-            entry.metadata().is_ok_and(|metadata| !system::file::is_own(&metadata))
-        };
-        entries.into_iter().find(is_foreign).map(walkdir::DirEntry::into_path)
+        let above = above
+            .filter(|_| self.folder.starts_with(&state))
+            .find(is_blocked)
+            .map(|folder| Blocked { file: folder.to_owned(), folder: folder.to_owned(), is_foreign: true });
+        above.or_else(|| blocked_below(&self.folder, 3, |_| true))
     }
 
     /// The folder of log files.
     pub fn logs(&self) -> PathBuf {
         self.folder.join("logs")
     }
+}
+
+/// A file or folder that this user may not use as nugget does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    /// The file.
+    pub file: PathBuf,
+    /// The folder of nugget's that it is in, or the file itself.
+    pub folder: PathBuf,
+    /// Whether it belongs to another user. If not, its own mode denies access.
+    pub is_foreign: bool,
+}
+
+/// A file of the brain at `root`, or of its repository, that another user owns and this one may not write, as
+/// `sudo nugget` and `sudo git` leave behind. In a repository that belongs to another user as a whole, git decides.
+pub fn blocked_in_brain(root: &Path) -> Option<Blocked> {
+    if system::process::is_root() || !fs::metadata(root).is_ok_and(|found| system::file::is_own(&found)) {
+        return None;
+    }
+    // The folders of objects, but not each object: those are never written again.
+    let places =
+        [(".git", 2), (".git/refs", 6), ("domains", 4), (crate::DERIVED_FOLDER, 3), (crate::BRAIN_YAML, 0)];
+    let blocked = places.into_iter().find_map(|(place, depth)| {
+        blocked_below(&root.join(place), depth, |file| !system::file::is_writable(file))
+    });
+    blocked.map(|blocked| Blocked { folder: root.to_owned(), ..blocked })
+}
+
+/// A file of the cache of vectors that belongs to another user.
+pub fn blocked_in_cache() -> Option<Blocked> {
+    if system::process::is_root() {
+        return None;
+    }
+    blocked_below(vector_cache().parent()?, 1, |file| !system::file::is_writable(file))
+}
+
+/// The first file below a folder, or the folder, that cannot be read, or belongs to another user and `is_in_the_way`.
+fn blocked_below(folder: &Path, depth: usize, is_in_the_way: impl Fn(&Path) -> bool) -> Option<Blocked> {
+    const FILES_MAX: usize = 10_000;
+    let is_foreign =
+        |file: &Path| fs::symlink_metadata(file).is_ok_and(|found| !system::file::is_own(&found));
+    let blocked = |entry: Result<walkdir::DirEntry, walkdir::Error>| match entry {
+        Ok(entry) if is_foreign(entry.path()) && is_in_the_way(entry.path()) => Some(entry.into_path()),
+        Ok(_) => None,
+        Err(error) => {
+            let is_denied =
+                error.io_error().is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
+            is_denied.then(|| error.path().unwrap_or(folder).to_owned())
+        }
+    };
+    let entries = walkdir::WalkDir::new(folder).max_depth(depth).into_iter().take(FILES_MAX);
+    let file = entries.filter_map(blocked).next()?;
+    let is_foreign = !fs::symlink_metadata(&file).is_ok_and(|found| system::file::is_own(&found));
+    Some(Blocked { file, folder: folder.to_owned(), is_foreign })
 }
 
 /// `$XDG_STATE_HOME/nugget`: the state of all brains.

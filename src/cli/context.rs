@@ -4,11 +4,15 @@ use std::path::{Path, PathBuf};
 
 use actors::Setup;
 use brain::{Brain, Config, StatePaths};
+use queue::Spool;
 
-use crate::error::{CliError, MISSING};
+use crate::error::{CliError, FAILED, MISSING};
+use crate::spawn::take_in_spooled;
+use crate::state_check::StateProblem;
 use crate::{archive, extractor, settings};
 
 /// The global flags, and what a command derives from them.
+#[derive(Clone)]
 pub(crate) struct Context {
     brain: Option<PathBuf>,
     pub(crate) verbosity: u8,
@@ -61,6 +65,34 @@ impl Context {
         let brain = self.brain(&config)?;
         let places = StatePaths::for_brain(brain.root());
         Ok((config, brain, places))
+    }
+
+    /// Queues what hooks have left in the brain's spool, if there is anything.
+    pub(crate) fn take_in_spooled(&self) {
+        let root = self.root(&self.config_and_errors().0);
+        let places = StatePaths::for_brain(&root);
+        if Spool::new(places.spool()).is_empty() {
+            return;
+        }
+        if let Ok(brain) = open_brain(&root) {
+            take_in_spooled(&places, &brain);
+        }
+    }
+
+    /// Adds to a failure what is likely its cause: a file of nugget's that this user may not use, or a full disk.
+    pub(crate) fn with_cause(&self, error: CliError) -> CliError {
+        if error.code != FAILED {
+            return error;
+        }
+        let root = self.root(&self.config_and_errors().0);
+        let places = StatePaths::for_brain(&root);
+        let problem = StateProblem::find_blocked(&root, &places);
+        match problem.or_else(|| StateProblem::find_full_disk(&root, &places)) {
+            Some(StateProblem { message, fix }) => {
+                CliError { message: format!("{message} ({})", error.message), ..error }.hint(fix)
+            }
+            None => error,
+        }
     }
 
     /// The configuration of the service for a process that does what nobody waits for: it archives sessions, too.

@@ -4,7 +4,6 @@
 //! are decided once.
 
 use std::error::Error;
-use std::io::Write as _;
 
 use brain::config::ConfigError;
 
@@ -17,8 +16,9 @@ pub(crate) const MISSING: u8 = 3;
 /// Exit code: the capture that the command waited for failed for good.
 pub(crate) const CAPTURE_FAILED: u8 = 4;
 
-/// The most characters of an error or hint that are printed.
+/// The most characters of a line of an error or hint, and the most lines, that are printed.
 const LINE_CHARS_MAX: usize = 600;
+const LINES_MAX: usize = 8;
 
 /// An error that ends a command.
 #[derive(Debug)]
@@ -47,14 +47,9 @@ impl CliError {
         Self { hint: self.hint.or_else(|| Some(hint.to_owned())), ..self }
     }
 
-    /// Prints the error and its hint to stderr.
-    pub(crate) fn print(&self) {
-        let mut stderr = anstream::stderr().lock();
-        let red = anstyle::AnsiColor::Red.on_default().bold();
-        let _ = writeln!(stderr, "{red}error:{red:#} {}", printable(&self.message));
-        if let Some(hint) = &self.hint {
-            let _ = writeln!(stderr, "hint: {}", printable(hint));
-        }
+    /// What a person is told: the message, and the hint if there is one.
+    pub(crate) fn told(&self) -> (String, Option<String>) {
+        (printable(&self.message), self.hint.as_deref().map(printable))
     }
 
     /// The error as `--json` prints it.
@@ -68,10 +63,11 @@ impl CliError {
 
     /// The message and the hint on one line, for use inside a sentence.
     pub(crate) fn line(&self) -> String {
-        match &self.hint {
+        let text = match &self.hint {
             Some(hint) => printable(&format!("{} ({hint})", self.message)),
             None => printable(&self.message),
-        }
+        };
+        knowledge::text::one_line(&text, LINE_CHARS_MAX)
     }
 
     /// All problems of the settings as one error.
@@ -89,9 +85,20 @@ impl CliError {
     }
 }
 
-/// One line without secrets and control characters: paths and texts from elsewhere are part of messages.
+/// A text without secrets and control characters: paths and texts from elsewhere are part of messages. It is one line,
+/// except where a program's own words have several and a command to copy stands on one of them.
 fn printable(text: &str) -> String {
-    knowledge::text::one_line(&transcript::redact::redact(text), LINE_CHARS_MAX)
+    let text = transcript::redact::redact(text);
+    let lines: Vec<String> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .take(LINES_MAX)
+        .map(|line| {
+            let indent = if line.starts_with(['\t', ' ']) { "    " } else { "" };
+            format!("{indent}{}", knowledge::text::one_line(line, LINE_CHARS_MAX))
+        })
+        .collect();
+    lines.join("\n")
 }
 
 /// The message is the error's and those of its sources, joined by colons.
@@ -104,7 +111,12 @@ impl<E: Error + 'static> From<E> for CliError {
 
 fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
     let hint = |code, hint: &str| (code, Some(hint.to_owned()));
-    if let Some(error) = error.downcast_ref::<git::Error>() {
+    let of_git = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(actors::review::ReviewError::Git(error)), _)
+        | (_, Some(actors::StartError::NotTrusted(error))) => Some(error),
+        _ => error.downcast_ref::<git::Error>(),
+    };
+    if let Some(error) = of_git {
         (FAILED, error.hint().map(str::to_owned))
     } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });

@@ -20,8 +20,6 @@ use crate::output;
 
 /// The model of `claude -p` where the settings name none of Claude's.
 const CLAUDE_MODEL: &str = "claude-haiku-4-5";
-/// The width of a plain terminal, for lines that setup prints.
-const SETUP_COLUMNS: usize = 80;
 
 /// What reads sessions by the settings, and why.
 enum Reader {
@@ -193,7 +191,7 @@ pub(crate) fn destination_now(config: &Config, time_max: Duration) -> String {
     reader.describe(config, is_ready)
 }
 
-/// Two lines for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.
+/// One line for a person who sets nugget up: what reads sessions, at what cost, and how to keep them on this machine.
 pub(crate) fn describe_for_setup(config: &Config) -> String {
     let dollars = config.number("spend.cents_per_day") as f64 / 100.0;
     let cost = format!("redacted, at most ${dollars:.2} a day");
@@ -208,8 +206,7 @@ pub(crate) fn describe_for_setup(config: &Config) -> String {
         }
         reader => reader.describe(config, None),
     };
-    let lines = output::wrap(&output::safe(&format!("sessions are read by {reader}")), SETUP_COLUMNS);
-    format!("{}\n", lines.join("\n"))
+    format!("sessions are read by {}\n", output::safe(&reader))
 }
 
 impl Reader {

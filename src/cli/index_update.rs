@@ -51,7 +51,10 @@ pub(crate) async fn update(service: &Service, mode: Mode) -> Result<Option<Repor
                 RefreshProgress::Starting => {}
                 RefreshProgress::Reading { done, of } => show(&shown_bar, "reading", done, of),
                 RefreshProgress::Embedding { done, of } => show(&shown_bar, "embedding", done, of),
-                RefreshProgress::Publishing => shown_bar.set_message("writing"),
+                RefreshProgress::Publishing if shown_bar.length().is_some_and(|of| of > 0) => {
+                    shown_bar.set_message("writing");
+                }
+                RefreshProgress::Publishing => {}
             }
         }
     });
@@ -61,7 +64,11 @@ pub(crate) async fn update(service: &Service, mode: Mode) -> Result<Option<Repor
     report
 }
 
+/// Nothing is shown of work that there is none of.
 fn show(bar: &ProgressBar, what: &'static str, done: usize, of: usize) {
+    if of == 0 {
+        return;
+    }
     bar.set_message(what);
     bar.set_length(of as u64);
     bar.set_position(done as u64);

@@ -27,6 +27,7 @@ mod logging;
 mod lookup;
 mod new_brain;
 mod output;
+mod output_file;
 mod pager;
 mod plugin;
 mod project;
@@ -213,7 +214,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 /// Prints an error, and returns the exit code.
 fn exit_code(result: Result<ExitCode, CliError>, arguments: &[OsString]) -> ExitCode {
     result.unwrap_or_else(|error| {
-        error.print();
+        output::print_error(&error);
         if usage::wants_json(arguments) {
             output::print_json_error(&error);
         }
@@ -227,6 +228,25 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
     if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Index(_)) {
         context.log_to_stderr();
     }
+    // Every other command looks at the spool: no further hook may ever come. A hook has no time for it, and a worker and
+    // a server look for themselves.
+    if !matches!(
+        command,
+        Command::CaptureSession(_)
+            | Command::SessionStart(_)
+            | Command::UserPrompt(_)
+            | Command::Drain(_)
+            | Command::Serve(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    ) {
+        context.take_in_spooled();
+    }
+    let outer = context.clone();
+    run_command(command, context).map_err(|error| outer.with_cause(error))
+}
+
+fn run_command(command: Command, context: context::Context) -> Result<ExitCode, CliError> {
     match command {
         Command::Demo(args) => args.run(&context)?,
         Command::Init(args) => return args.run(&context),
@@ -261,7 +281,7 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
         Command::Import(args) => args.run(&context)?,
         Command::Export(args) => args.run(&context)?,
         Command::Completions(args) => args.run()?,
-        Command::Man(args) => args.run(crate::command())?,
+        Command::Man(args) => args.run(&context, crate::command())?,
         Command::Drain(args) => args.run(&context)?,
     }
     Ok(ExitCode::SUCCESS)

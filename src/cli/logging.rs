@@ -34,7 +34,11 @@ const CRATES: [&str; 13] = [
 impl Context {
     /// Logs to stderr, as much as `-v` asks for.
     pub(crate) fn log_to_stderr(&self) {
-        let _ = fmt().with_env_filter(self.filter("off")).with_writer(Redacting(io::stderr)).try_init();
+        let _ = fmt()
+            .with_env_filter(self.filter("off"))
+            .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
+            .with_writer(Redacting(io::stderr))
+            .try_init();
     }
 
     /// Logs to the brain's log folder, if there is a brain, and warnings to stderr too: for a server, whose client

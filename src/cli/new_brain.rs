@@ -7,7 +7,7 @@ use git::{Identity, Init, NewFile};
 use jiff::Timestamp;
 
 use crate::client_settings::ClientSettings;
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::CliError;
 use crate::output::counted;
 
@@ -37,6 +37,21 @@ pub(crate) struct NewBrain {
 impl NewBrain {
     /// Creates a brain in a folder. Files that are there stay as they are.
     pub(crate) fn create(root: &Path) -> Result<Self, CliError> {
+        // On a branch without `brain.yaml`, such as an orphan branch, the repository is a brain all the same.
+        if let Ok(brain) = open_brain(root)
+            && brain.is_elsewhere()
+        {
+            let repository = git::Repository::open(brain.root())?;
+            let notes = brain.files()?.len();
+            return Ok(Self {
+                brain,
+                repository,
+                written: Vec::new(),
+                notes,
+                is_repository_new: false,
+                commit: None,
+            });
+        }
         let Initialized { brain, written, notes } = Brain::init(root)?;
         let found = git::Repository::init(brain.root())?;
         let is_repository_new = matches!(found, Init::Created(_));

@@ -22,8 +22,13 @@ const ETA_AFTER: Duration = Duration::from_secs(2);
 /// Whether JSON was printed. An error that follows is then told on stderr alone.
 static HAS_PRINTED_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Writes to stdout. A closed pipe is not an error: `nugget list | head`.
+/// Writes to stdout; to a terminal in lines that fit. A closed pipe is not an error: `nugget list | head`.
 pub(crate) fn print(text: &str) -> Result<(), CliError> {
+    print_verbatim(&for_terminal(text))
+}
+
+/// Writes to stdout what a program or a shell reads, and what must stay as it is.
+pub(crate) fn print_verbatim(text: &str) -> Result<(), CliError> {
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(printable(text).as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -38,7 +43,7 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), CliError> {
     for c in text.chars().filter(|c| c.is_control() && *c != '\n').collect::<Vec<_>>() {
         text = text.replace(c, &format!("\\u{:04x}", u32::from(c)));
     }
-    print(&(text + "\n"))
+    print_verbatim(&(text + "\n"))
 }
 
 /// Prints the error that has ended a command with `--json`, unless its result is printed already: stdout is one document.
@@ -51,7 +56,117 @@ pub(crate) fn print_json_error(error: &CliError) {
 
 /// Writes a line to stderr, for information that is not the result.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(anstream::stderr().lock(), "{}", printable(text));
+    let text = match io::stderr().is_terminal() {
+        true => wrap_lines(text, terminal_width()),
+        false => text.to_owned(),
+    };
+    let _ = writeln!(anstream::stderr().lock(), "{}", printable(&text));
+}
+
+/// Prints an error and its hint to stderr.
+pub(crate) fn print_error(error: &CliError) {
+    let red = anstyle::AnsiColor::Red.on_default().bold();
+    let (message, hint) = error.told();
+    note(&format!("{red}error:{red:#} {message}"));
+    if let Some(hint) = hint {
+        note(&format!("hint: {hint}"));
+    }
+}
+
+/// A text as stdout takes it: if that is a terminal, long lines are broken between words.
+pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
+    match io::stdout().is_terminal() {
+        true => Cow::Owned(wrap_lines(text, terminal_width())),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// Breaks the lines that are wider than the terminal. What follows is indented as its line, and a quotation stays one.
+/// A word that is wider than the terminal, such as an address, gets a line of its own and stays whole, so that it can be
+/// copied; only text of wide characters, which has no spaces, is broken anywhere.
+pub(crate) fn wrap_lines(text: &str, columns: usize) -> String {
+    let mut wrapped = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));
+        if shown_width(line) <= columns {
+            wrapped.push_str(line);
+        } else {
+            wrap_line(&mut wrapped, line, columns);
+        }
+        wrapped.push_str(end);
+    }
+    wrapped
+}
+
+fn wrap_line(wrapped: &mut String, line: &str, columns: usize) {
+    let plain = anstream::adapter::strip_str(line).to_string();
+    let spaces = plain.len() - plain.trim_start_matches(' ').len();
+    let below = match &plain[spaces..] {
+        text if text.starts_with("> ") => " ".repeat(spaces) + "> ",
+        text if text.starts_with("- ") => " ".repeat(spaces + 2),
+        _ => " ".repeat(spaces),
+    };
+    let below = if below.len() * 2 > columns { String::new() } else { below };
+    let mut used = 0;
+    let mut is_begun = false;
+    // A gap of several spaces is kept within a line.
+    let mut gap = "";
+    let mut rest = line;
+    while !rest.is_empty() {
+        let spaces = rest.len() - rest.trim_start_matches(' ').len();
+        let (space, after) = rest.split_at(spaces);
+        let (word, after) = after.split_at(after.find(' ').unwrap_or(after.len()));
+        rest = after;
+        gap = if space.is_empty() { gap } else { space };
+        let width = shown_width(word);
+        if is_begun && used + gap.len() + width > columns {
+            wrapped.push('\n');
+            wrapped.push_str(&below);
+            used = below.len();
+        } else {
+            wrapped.push_str(gap);
+            used += gap.len();
+        }
+        gap = "";
+        is_begun |= width > 0;
+        let is_wide = used + width > columns && width > word.chars().count() && !word.contains('\u{1b}');
+        if is_wide {
+            for (at, part) in
+                parts_of(word, columns.saturating_sub(below.len()).max(2)).into_iter().enumerate()
+            {
+                if at > 0 {
+                    wrapped.push('\n');
+                    wrapped.push_str(&below);
+                }
+                wrapped.push_str(part);
+                used = below.len() + self::width(part);
+            }
+        } else {
+            wrapped.push_str(word);
+            used += width;
+        }
+    }
+}
+
+/// The number of cells that a text with styles takes.
+fn shown_width(text: &str) -> usize {
+    width(&anstream::adapter::strip_str(text).to_string())
+}
+
+/// Cuts a word into pieces of at most `columns` cells.
+fn parts_of(word: &str, columns: usize) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut rest = word;
+    while width(rest) > columns {
+        let (part, _) = rest.unicode_truncate(columns);
+        // A character is wider than the column.
+        let length = if part.is_empty() { rest.chars().next().map_or(1, char::len_utf8) } else { part.len() };
+        let (part, after) = rest.split_at(length);
+        parts.push(part);
+        rest = after;
+    }
+    parts.push(rest);
+    parts
 }
 
 /// Removes the characters that a terminal would obey, except line ends, tabs and our styles: a path or a name may hold
@@ -142,14 +257,15 @@ pub(crate) enum TooWide {
     Cut,
     /// Cells are cut, but the last column goes on below itself, broken between words.
     Wrap,
-    /// Each row is one line, of which only the last cell is cut: ids and paths are for programs too.
-    CutLast,
+    /// Each row is one line, and nothing is cut: a program reads it.
+    Keep,
 }
 
 /// The narrowest columns that a table is cut to: while its titles are whole, before they get less than a third of the
-/// width (the short id of a session is not cut), and the last column.
+/// width (the short id of a session is not cut), before they get less than the last constant, and the last column.
 const COLUMN_SOFT_MIN: usize = 12;
 const COLUMN_MIN: usize = 8;
+const COLUMN_LEAST: usize = 4;
 const LAST_MIN: usize = 10;
 
 /// Lays out a table, of which the first row is the head: columns as wide as their content, two spaces apart. If that is
@@ -178,6 +294,8 @@ pub(crate) fn columns(rows: Vec<Vec<Part>>, width: usize, too_wide: TooWide) -> 
                 let mut texts = wrap(&cell.content, room).into_iter();
                 parts.push(Part::styled(texts.next().unwrap_or_default(), cell.style));
                 below = texts.map(|text| Part::styled(text, cell.style)).collect();
+            } else if too_wide == TooWide::Keep {
+                parts.push(Part::styled(knowledge::text::one_line(&cell.content, usize::MAX), cell.style));
             } else {
                 let text = fit(&knowledge::text::one_line(&cell.content, room), room);
                 parts.push(Part::styled(text, cell.style));
@@ -197,13 +315,15 @@ fn column_widths(natural: &[usize], heads: &[usize], width: usize, too_wide: Too
     let Some((last, others)) = natural.split_last() else { return Vec::new() };
     let mut widths = others.to_vec();
     let rest = |widths: &[usize]| width.saturating_sub(widths.iter().map(|width| width + 2).sum());
-    if too_wide != TooWide::CutLast {
+    if too_wide != TooWide::Keep {
         // First what is far wider than its head, as long ids, then everything, so that a third is left for the title.
         let soft = |column: usize| {
             heads[column].max(natural[column].min(COLUMN_SOFT_MIN.max(natural[column] * 2 / 5)))
         };
         let hard = |column: usize| natural[column].min(COLUMN_MIN);
-        let steps: [(&dyn Fn(usize) -> usize, usize); 2] = [(&soft, *last), (&hard, (*last).min(width / 3))];
+        let least = |column: usize| natural[column].min(COLUMN_LEAST);
+        let steps: [(&dyn Fn(usize) -> usize, usize); 3] =
+            [(&soft, *last), (&hard, (*last).min(width / 3)), (&least, (*last).min(LAST_MIN))];
         for (least, wanted) in steps {
             while rest(&widths) < wanted {
                 let can_give = (0..widths.len()).filter(|&column| widths[column] > least(column));
@@ -212,7 +332,7 @@ fn column_widths(natural: &[usize], heads: &[usize], width: usize, too_wide: Too
             }
         }
     }
-    let rest = rest(&widths).max(if too_wide == TooWide::CutLast { 20 } else { LAST_MIN });
+    let rest = rest(&widths).max(LAST_MIN);
     widths.push(rest);
     widths
 }
@@ -221,16 +341,16 @@ fn column_widths(natural: &[usize], heads: &[usize], width: usize, too_wide: Too
 pub(crate) fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let head = head.iter().map(|name| Part::styled((*name).to_owned(), Style::new().dim())).collect();
     let rows = rows.into_iter().map(|row| row.into_iter().map(Part::raw).collect());
-    let too_wide = if io::stdout().is_terminal() { TooWide::Wrap } else { TooWide::CutLast };
+    let too_wide = if io::stdout().is_terminal() { TooWide::Wrap } else { TooWide::Keep };
     styled(&columns(std::iter::once(head).chain(rows).collect(), terminal_width(), too_wide))
 }
 
-/// Breaks a text between words into lines of at most `width` cells, except for longer words. An empty text is one empty
-/// line.
+/// Breaks a text between words into lines of at most `width` cells; a longer word is broken too. An empty text is one
+/// empty line.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
-    for word in text.split_whitespace() {
+    for word in text.split_whitespace().flat_map(|word| parts_of(word, width.max(2))) {
         if !line.is_empty() && self::width(&line) + 1 + self::width(word) > width {
             lines.push(std::mem::take(&mut line));
         }
@@ -253,7 +373,8 @@ pub(crate) fn fit(text: &str, width: usize) -> String {
     if self::width(text) <= width {
         return text.to_owned();
     }
-    format!("{}…", text.unicode_truncate(width.saturating_sub(1)).0.trim_end())
+    let cut = text.unicode_truncate(width.saturating_sub(1)).0;
+    format!("{}…", cut.trim_end_matches([' ', '…']))
 }
 
 /// The width of the terminal in cells.
@@ -275,20 +396,19 @@ pub(crate) fn terminal_height() -> Option<usize> {
 
 /// A progress bar on stderr, hidden unless stderr is a terminal.
 pub(crate) fn progress_bar(message: &'static str, length: usize) -> ProgressBar {
-    let bar = bar("{spinner} {msg} {wide_bar} {human_pos}/{human_len}{left}").with_message(message);
-    bar.set_length(length as u64);
-    bar
+    bar("{spinner} {msg} {wide_bar} {human_pos}/{human_len}{left}", Some(length as u64)).with_message(message)
 }
 
 /// A spinner on stderr, hidden unless stderr is a terminal.
 pub(crate) fn spinner(message: impl Into<Cow<'static, str>>) -> ProgressBar {
-    let bar = bar("{spinner} {msg} ({elapsed})").with_message(message);
+    let bar = bar("{spinner} {msg} ({elapsed})", None).with_message(message);
     bar.enable_steady_tick(Duration::from_millis(100));
     bar
 }
 
-fn bar(template: &str) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+/// It is drawn once something is known: at its first step or tick.
+fn bar(template: &str, length: Option<u64>) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr());
     match ProgressStyle::with_template(template) {
         Ok(style) => {
             bar.with_style(style.with_key("left", |state: &ProgressState, text: &mut dyn fmt::Write| {
@@ -410,11 +530,11 @@ mod tests {
     }
 
     #[test]
-    fn in_a_pipe_a_row_is_one_line_with_its_whole_id() {
+    fn in_a_pipe_a_row_is_one_line_and_whole() {
         let cells = ["a-very-long-id-of-a-unit-about-pools", "pattern", "Bounded pools keep workers apart"];
         assert_eq!(
-            one_row(cells, 60, TooWide::CutLast),
-            ["a-very-long-id-of-a-unit-about-pools  pattern  Bounded pools keep…"]
+            one_row(cells, 60, TooWide::Keep),
+            ["a-very-long-id-of-a-unit-about-pools  pattern  Bounded pools keep workers apart"]
         );
     }
 
@@ -422,6 +542,29 @@ mod tests {
     fn a_line_breaks_between_words() {
         assert_eq!(wrap("one two  three", 7), ["one two", "three"]);
         assert_eq!(wrap("", 20), [""]);
+    }
+
+    #[test]
+    fn a_line_fits_the_terminal_and_keeps_its_indentation() {
+        let shown = |text: &str| wrap_lines(text, 20);
+        assert_eq!(shown("short\n  as it  is\n"), "short\n  as it  is\n");
+        assert_eq!(shown("  one two three four five six"), "  one two three four\n  five six");
+        assert_eq!(shown("> one two three four five\n"), "> one two three four\n> five\n");
+        assert_eq!(shown("- one two three four five\n"), "- one two three four\n  five\n");
+        let address = "https://example.com/a/long/one";
+        assert_eq!(shown(&format!("see {address} there")), format!("see\n{address}\nthere"));
+        assert_eq!(shown(&"日本".repeat(6)), format!("{}\n日本", "日本".repeat(5)));
+        assert_eq!(
+            shown("\u{1b}[1mone two\u{1b}[0m three four five"),
+            "\u{1b}[1mone two\u{1b}[0m three four\nfive"
+        );
+    }
+
+    #[test]
+    fn a_word_longer_than_its_column_is_broken() {
+        assert_eq!(wrap("ab abcdefgh", 5), ["ab", "abcde", "fgh"]);
+        assert_eq!(wrap("日本日本", 5), ["日本", "日本"]);
+        assert_eq!(fit("abcdef…", 5), "abcd…");
     }
 
     #[test]

@@ -16,7 +16,8 @@ const NOT_FOUND: i32 = 127;
 
 /// Prints a text for a person: with a pager if stdout is a terminal and the text is longer than that.
 pub(crate) fn print(context: &Context, text: &str) -> Result<(), CliError> {
-    let text = &output::printable(text);
+    let text = output::printable(text);
+    let text = &output::for_terminal(&text);
     match command().filter(|_| context.has_pager && is_longer_than_the_screen(text)) {
         Some(pager) => show(&pager, text),
         None => output::print(text),
@@ -62,4 +63,19 @@ fn show(pager: &str, text: &str) -> Result<(), CliError> {
         return output::print(text);
     }
     Ok(())
+}
+
+/// A page of the manual as `man` shows it, in the terminal's width; `None` if that is not there.
+pub(crate) fn render_manual(page: &[u8]) -> Option<String> {
+    let mut man = Command::new("man")
+        .args(["-P", "cat", "-l", "-"])
+        .env("MANWIDTH", output::terminal_width().to_string())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .ok()?;
+    man.stdin.take()?.write_all(page).ok()?;
+    let rendered = man.wait_with_output().ok().filter(|rendered| rendered.status.success())?;
+    Some(String::from_utf8_lossy(&rendered.stdout).into_owned()).filter(|text| !text.trim().is_empty())
 }

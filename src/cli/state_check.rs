@@ -3,9 +3,13 @@
 use std::path::Path;
 
 use brain::StatePaths;
+use brain::paths::{self, Blocked};
 use queue::FileLocks;
 
 use crate::error::CliError;
+
+/// With less free space neither the queue nor the index can be written.
+const FREE_BYTES_MIN: u64 = 1 << 20;
 
 /// What is wrong with the brain's repository or state folder, and how to mend it.
 pub(crate) struct StateProblem {
@@ -14,19 +18,61 @@ pub(crate) struct StateProblem {
 }
 
 impl StateProblem {
-    /// Looks for a repository or files of another user, and for locks that cannot be opened. Creates and locks nothing.
+    /// Looks for a repository of another user, for files that are in the way, and for locks that cannot be opened. Creates and locks nothing.
     pub(crate) fn find(root: &Path, places: &StatePaths) -> Option<Self> {
-        if let Err(error @ git::Error::NotTrusted { .. }) = git::Repository::open(root) {
-            let fix = error.hint().unwrap_or_default().to_owned();
-            return Some(Self { message: error.to_string(), fix });
-        }
-        if let Some(file) = places.foreign_file() {
-            let message = format!("{} belongs to another user, as after `sudo nugget`", file.display());
-            let fix = format!("sudo chown -R \"$(id -un)\" '{}'", places.folder().display());
+        if let Err(git::Error::NotTrusted { message, .. }) = git::Repository::open(root) {
+            // git names the command that makes an exception.
+            let command = message.lines().map(str::trim).find(|line| line.starts_with("git config"));
+            let fix = format!(
+                "if you trust its owner: {}",
+                command.unwrap_or("git config --global --add safe.directory FOLDER")
+            );
+            let message = message.lines().next().unwrap_or_default().to_owned();
             return Some(Self { message, fix });
         }
+        if let Some(problem) = Self::find_blocked(root, places) {
+            return Some(problem);
+        }
+        if let Some(problem) = Self::find_full_disk(root, places) {
+            return Some(problem);
+        }
         let error = FileLocks::new(places.wait_lock(), places.drain_lock()).check().err()?;
-        let message = format!("no worker can run: {}", CliError::from(error).line());
-        Some(Self { message, fix: "make that file readable and writable, or remove it".to_owned() })
+        let message = format!("no worker can run: {}", CliError::from(error).message);
+        let folder = [places.wait_lock(), places.drain_lock()].into_iter().find(|lock| lock.is_dir());
+        let fix = match folder {
+            Some(folder) => format!("rmdir '{}'", folder.display()),
+            None => "make that file readable and writable, or remove it".to_owned(),
+        };
+        Some(Self { message, fix })
+    }
+
+    /// Looks whether the disk of the state folder or the brain is full.
+    pub(crate) fn find_full_disk(root: &Path, places: &StatePaths) -> Option<Self> {
+        let folders = [places.folder(), root].map(|folder| folder.ancestors().find(|folder| folder.exists()));
+        let is_full =
+            |folder: &&Path| system::file::free_bytes(folder).is_ok_and(|free| free < FREE_BYTES_MIN);
+        let folder = folders.into_iter().flatten().find(is_full)?;
+        Some(Self {
+            message: format!("the disk that holds {} is full", folder.display()),
+            fix: "free some space; what was captured waits until then and is not lost".to_owned(),
+        })
+    }
+
+    /// Looks for files of another user, and for files that cannot be read, in the state folder, the brain and the cache.
+    pub(crate) fn find_blocked(root: &Path, places: &StatePaths) -> Option<Self> {
+        let blocked = places.blocked_file();
+        let blocked = blocked.or_else(|| paths::blocked_in_brain(root)).or_else(paths::blocked_in_cache);
+        let Blocked { file, folder, is_foreign } = blocked?;
+        let (file, folder) = (file.display(), folder.display());
+        Some(match is_foreign {
+            true => Self {
+                message: format!("{file} belongs to another user, as after `sudo nugget`"),
+                fix: format!("sudo chown -R \"$(id -un)\" '{folder}'"),
+            },
+            false => Self {
+                message: format!("{file} cannot be read: permission denied"),
+                fix: format!("chmod -R u+rwX '{folder}'"),
+            },
+        })
     }
 }

@@ -9,32 +9,67 @@ use crate::lookup::{listed, nearest};
 
 /// What people type for a command, by its meaning; clap finds what is only spelled wrong.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("ask", &["query", "recall", "question"]),
-    ("search", &["find", "grep", "rg"]),
-    ("sessions", &["history", "transcripts", "conversations", "archive"]),
-    ("list", &["ls", "units", "all"]),
+    ("ask", &["query", "recall", "question", "answer", "context", "q"]),
+    ("search", &["find", "grep", "rg", "lookup"]),
+    ("sessions", &["history", "transcripts", "conversations", "archive", "session", "chats"]),
+    ("list", &["ls", "units", "all", "index-list", "titles", "notes", "memories"]),
     ("show", &["cat", "view", "print", "get", "read", "open"]),
     ("why", &["explain", "evidence", "source", "origin", "blame"]),
-    ("edit", &["change", "modify", "update-unit", "amend"]),
-    ("rm", &["delete", "remove", "del", "drop", "forget"]),
-    ("review", &["inbox", "approve", "accept", "merge", "reject", "pending", "proposals"]),
-    ("status", &["log", "captures", "queue", "jobs", "stats", "state", "info"]),
+    ("edit", &["change", "modify", "update-unit", "amend", "correct", "rename"]),
+    ("rm", &["delete", "remove", "del", "drop", "forget", "unlearn"]),
+    (
+        "review",
+        &[
+            "inbox",
+            "approve",
+            "accept",
+            "merge",
+            "reject",
+            "pending",
+            "proposals",
+            "todo",
+            "todos",
+            "tasks",
+            "next",
+        ],
+    ),
+    (
+        "status",
+        &["log", "captures", "queue", "jobs", "stats", "state", "info", "watch", "progress", "ps", "top"],
+    ),
     ("sync", &["fetch", "pull", "push", "update"]),
-    ("doctor", &["check", "health", "verify", "diagnose", "test"]),
-    ("retry", &["redo", "rerun", "again", "resume"]),
+    (
+        "doctor",
+        &[
+            "check", "health", "verify", "diagnose", "test", "fix", "repair", "debug", "logs", "support",
+            "validate",
+        ],
+    ),
+    ("retry", &["redo", "rerun", "again", "resume", "requeue"]),
     ("forget-capture", &["purge"]),
-    ("config", &["settings", "set", "options", "preferences"]),
+    (
+        "config",
+        &["settings", "set", "options", "preferences", "configure", "login", "key", "auth", "setting"],
+    ),
     ("index", &["reindex", "rebuild", "embed"]),
-    ("spend", &["cost", "costs", "usage", "budget", "billing"]),
-    ("init", &["setup", "create", "new"]),
-    ("install", &["setup", "enable", "plugin", "hooks"]),
-    ("uninstall", &["disable"]),
-    ("import", &["add", "load", "ingest"]),
-    ("export", &["dump", "backup", "save"]),
-    ("capture-session", &["capture", "record"]),
+    ("spend", &["cost", "costs", "usage", "budget", "billing", "money", "price", "prices", "tokens"]),
+    ("init", &["setup", "create", "new", "begin"]),
+    ("install", &["setup", "enable", "plugin", "hooks", "upgrade", "on", "start"]),
+    ("uninstall", &["disable", "off", "stop"]),
+    ("import", &["add", "load", "ingest", "remember", "note", "memorize", "save-note", "write", "store"]),
+    ("export", &["dump", "backup", "save", "html", "web", "share", "site", "download"]),
+    ("capture-session", &["capture", "record", "learn", "analyze", "analyse", "extract", "reflect"]),
     ("serve", &["server", "mcp"]),
-    ("man", &["manual", "docs"]),
+    ("runtime", &["model", "models", "onnx"]),
+    ("eval", &["evaluate", "benchmark", "bench", "measure"]),
+    ("demo", &["tour", "tutorial", "example", "try"]),
+    ("man", &["manual", "docs", "documentation"]),
+    ("--version", &["version", "ver", "v"]),
+    ("--help", &["commands", "usage-help", "halp"]),
 ];
+/// Commands that take something away. Who has typed another word for it means them; a word that is only spelled like them
+/// may mean the contrary.
+const DESTRUCTIVE: [&str; 5] = ["rm", "forget-capture", "uninstall", "reject", "unset"];
 /// The same for the commands of `nugget review` and `nugget config`.
 const REVIEW_COMMANDS: &[(&str, &[&str])] = &[
     ("merge", &["approve", "accept", "yes", "ok", "keep"]),
@@ -89,17 +124,20 @@ pub(crate) fn explain(
         ErrorKind::UnknownArgument if command.has_subcommands() => unknown_command(&name, command, &argument),
         ErrorKind::UnknownArgument => (format!("`{name}` does not take `{argument}`"), help),
         ErrorKind::MissingRequiredArgument => {
-            let missing = texts(ContextKind::InvalidArg);
-            let usage = command.clone().bin_name(&name).render_usage().to_string();
-            let usage = usage.trim_start_matches("Usage: ").split_whitespace().collect::<Vec<_>>().join(" ");
-            (format!("`{name}` needs {}", missing.join(" and ")), format!("type {usage}"))
+            let missing: Vec<String> =
+                texts(ContextKind::InvalidArg).iter().map(|missing| in_words(command, missing)).collect();
+            (format!("`{name}` needs {}", missing.join(" and ")), example(command).unwrap_or(help))
         }
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = text(ContextKind::InvalidValue).unwrap_or_default();
             let allowed = texts(ContextKind::ValidValue);
             let why = std::error::Error::source(error).map(|source| match source.to_string() {
                 parsing if parsing.contains("digit") => ": it is not a whole number".to_owned(),
-                other => format!(": {other}"),
+                other => match other.split_once(" is not in ").and_then(|(_, range)| range.split_once("..="))
+                {
+                    Some((least, most)) => format!(": it must be from {least} to {most}"),
+                    None => format!(": {other}"),
+                },
             });
             let why = why.unwrap_or_default();
             let message = match value.is_empty() {
@@ -117,7 +155,7 @@ pub(crate) fn explain(
             match others.is_empty() || others == [argument.clone()] {
                 true => (format!("{argument} is given twice"), "give it once".to_owned()),
                 false => (
-                    format!("{argument} does not go with {}", others.join(" or ")),
+                    format!("{} does not go with {}", in_words(command, &argument), others.join(" or ")),
                     "give one of them".to_owned(),
                 ),
             }
@@ -133,6 +171,34 @@ pub(crate) fn explain(
         }
     };
     Some(CliError::new(message).code(USAGE).hint(hint))
+}
+
+/// What is missing, in words: the first sentence of an argument's help, such as "the question".
+fn in_words(command: &clap::Command, missing: &str) -> String {
+    let name = missing.trim_start_matches(['<', '[']).trim_end_matches(['.', '>', ']']);
+    let is_it = |argument: &&clap::Arg| {
+        argument.get_value_names().is_some_and(|names| names.iter().any(|known| known.as_str() == name))
+            && !missing.starts_with('-')
+    };
+    let Some(help) = command.get_arguments().find(is_it).and_then(clap::Arg::get_help) else {
+        return missing.to_owned();
+    };
+    let help = help.to_string();
+    let first = help.split([',', ';', '(', ':', '[']).next().unwrap_or_default().trim();
+    // "Its value" stands below what it is the value of.
+    let first = ["Its ", "Their "]
+        .iter()
+        .find_map(|its| first.strip_prefix(its))
+        .map_or(first.to_owned(), |rest| format!("the {rest}"));
+    let mut letters = first.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+/// The first example of the command's help.
+fn example(command: &clap::Command) -> Option<String> {
+    let help = command.get_after_help()?.to_string();
+    let example = help.lines().map(str::trim).find(|line| line.starts_with("nugget "))?;
+    Some(format!("for example: {}", example.split("   ").next().unwrap_or_default().trim()))
 }
 
 /// The command that a command line names, as a person types it: `nugget review`.
@@ -166,7 +232,24 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
     let mut meant: Vec<&str> = meant.collect();
     if meant.is_empty() {
         let visible = command.get_subcommands().filter(|command| !command.is_hide_set());
-        meant = nearest(visible.map(clap::Command::get_name), given);
+        let names = visible.map(clap::Command::get_name).filter(|name| !DESTRUCTIVE.contains(name));
+        let words = meanings.iter().filter(|(name, _)| !DESTRUCTIVE.contains(name));
+        // A word that is spelled like another name of a command means that command, too.
+        let spelled = nearest(names.chain(words.flat_map(|(_, words)| words.iter().copied())), given);
+        for word in spelled {
+            let of_word = meanings.iter().find(|(_, words)| words.contains(&word)).map(|(name, _)| *name);
+            let name = of_word.unwrap_or(word);
+            if !meant.contains(&name) {
+                meant.push(name);
+            }
+        }
+        // One slip in a destructive command's own name is no other word.
+        let slipped = DESTRUCTIVE.iter().copied().filter(|name| {
+            name.len() > 4
+                && command.find_subcommand(name).is_some()
+                && strsim::osa_distance(name, &word) <= 2
+        });
+        meant = slipped.chain(meant).collect();
         meant.truncate(2);
     }
     let commands: Vec<String> = meant.iter().map(|command| format!("{name} {command}")).collect();
@@ -194,7 +277,8 @@ mod tests {
             (CONFIG_COMMANDS, command.find_subcommand("config")),
         ] {
             for (name, words) in names {
-                assert!(of.unwrap().find_subcommand(name).is_some(), "{name}");
+                let is_option = name.starts_with("--");
+                assert!(is_option || of.unwrap().find_subcommand(name).is_some(), "{name}");
                 for word in *words {
                     assert!(of.unwrap().find_subcommand(word).is_none(), "{word} is a command");
                 }

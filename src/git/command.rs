@@ -223,6 +223,13 @@ impl Output {
         self.hide(&lines.join("; "))
     }
 
+    /// The standard error as git has written it, without `fatal:`, empty lines and secrets.
+    pub(crate) fn lines(&self) -> String {
+        let lines = self.stderr.lines().filter(|line| !line.trim().is_empty());
+        let lines = lines.map(|line| self.hide(line.strip_prefix("fatal: ").unwrap_or(line)));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// Removes the secrets from a text of git's.
     pub(crate) fn hide(&self, text: &str) -> String {
         let mut text = text.to_owned();

@@ -16,7 +16,8 @@ pub enum Error {
     /// The repository uses a format that gix cannot write.
     #[error("the repository at {path} uses {feature}, which nugget cannot write")]
     Unsupported { path: PathBuf, feature: String },
-    /// The repository belongs to another user, and git refuses to work in it.
+    /// The repository belongs to another user, and git refuses to work in it. The message is git's, in several lines, of
+    /// which one is a command to copy.
     #[error("{message}")]
     NotTrusted { path: PathBuf, message: String },
     /// The default branch has no commit.
@@ -120,9 +121,7 @@ impl Error {
             Self::Unsupported { .. } => {
                 Some("use a repository with SHA-1 objects and the `files` ref format")
             }
-            Self::NotTrusted { .. } => Some(
-                "if you trust its owner, run `git config --global --add safe.directory` with that folder",
-            ),
+            Self::NotTrusted { .. } => Some("run that command only if you trust the owner of the repository"),
             Self::Unborn { .. } => Some("make the first commit in the brain, then try again"),
             Self::NoDefaultBranch { .. } => Some("name the brain's main branch in brain.yaml"),
             Self::BranchTaken { .. } => Some("rename or delete that branch, then try again"),

@@ -38,5 +38,5 @@ pub(crate) fn check(root: &Path, git: &gix::Repository) -> Result<(), Error> {
     if output.is_success {
         return Ok(());
     }
-    Err(Error::NotTrusted { path: root.to_owned(), message: output.message() })
+    Err(Error::NotTrusted { path: root.to_owned(), message: output.lines() })
 }

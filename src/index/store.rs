@@ -266,8 +266,12 @@ impl Store {
     }
 }
 
-/// Creates the folder with mode 0700 and a `.gitignore` of its own, in case the brain's lacks it.
+/// Creates the folder with mode 0700 and a `.gitignore` of its own, in case the brain's lacks it. It is an error if the
+/// brain's folder is gone: a reader that outlives it must not bring it back.
 fn create_folder(folder: &Path) -> Result<(), Error> {
+    if folder.parent().is_some_and(|brain| !brain.as_os_str().is_empty() && !brain.is_dir()) {
+        return Err(io_error("create", folder)(io::ErrorKind::NotFound.into()));
+    }
     create_private_folder(folder).map_err(io_error("create", folder))?;
     let ignore = folder.join(".gitignore");
     if !ignore.exists() {

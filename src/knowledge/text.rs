@@ -103,6 +103,80 @@ pub fn escape_forge_syntax(text: &str) -> String {
     inert
 }
 
+/// The same for a piece of markdown without code, which stays markdown: links and commits are kept, images become links,
+/// and HTML elements that load something become text. A link is broken only if a forge would take it for a reference.
+pub fn escape_forge_syntax_in_markdown(text: &str) -> String {
+    let mut inert = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        if let Some(address) = address(rest) {
+            let (address, after) = rest.split_at(address);
+            let is_reference = REFERENCES.iter().any(|part| address.contains(part));
+            inert.push_str(&if is_reference { escape_forge_syntax(address) } else { address.to_owned() });
+            rest = after;
+            continue;
+        }
+        if let Some(words) = in_brackets(rest).filter(|&words| commands_a_build(&rest[1..=words])) {
+            inert.push_str(&format!("({})", &rest[1..=words]));
+            rest = &rest[words + 2..];
+            continue;
+        }
+        if c.is_alphanumeric() {
+            let end = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+            let (word, after) = rest.split_at(end);
+            push_word_but_commit(&mut inert, word, after);
+            rest = after;
+            continue;
+        }
+        rest = &rest[c.len_utf8()..];
+        let next = rest.chars().next().unwrap_or(' ');
+        let line = inert.rsplit('\n').next().unwrap_or_default();
+        match c {
+            '*' if inert.ends_with("**") => {}
+            '<' if loads(rest) => inert.push_str("&lt;"),
+            // Alone at the beginning of a line it would make a heading.
+            '#' if next.is_ascii_digit() && line.chars().all(|c| " \t>-*+".contains(c)) => {
+                inert.push_str("\\# ")
+            }
+            '@' if next.is_alphanumeric() => inert.push_str("@ "),
+            '#' if next.is_ascii_digit() => inert.push_str("# "),
+            '!' if next == '[' => inert.push_str("! "),
+            c => inert.push(c),
+        }
+    }
+    inert
+}
+
+/// Parts of addresses that a forge takes for references.
+const REFERENCES: [&str; 5] = ["/issues/", "/pull/", "/pulls/", "/merge_requests/", "/commit/"];
+/// HTML elements that load something, or hide what follows.
+const LOADING: [&str; 17] = [
+    "img", "image", "picture", "source", "video", "audio", "track", "iframe", "frame", "object", "embed",
+    "link", "meta", "base", "script", "style", "svg",
+];
+
+/// The length of the address that a text begins with.
+fn address(text: &str) -> Option<usize> {
+    let scheme = ["https://", "http://"]
+        .into_iter()
+        .find(|scheme| text.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme)))?;
+    let end = text.find(|c: char| c.is_whitespace() || "<>()[]`\"!".contains(c)).unwrap_or(text.len());
+    (end > scheme.len()).then_some(end)
+}
+
+fn commands_a_build(words: &str) -> bool {
+    words
+        .split(|c: char| !c.is_ascii_alphabetic())
+        .any(|word| ["ci", "skip", "noci"].iter().any(|command| word.eq_ignore_ascii_case(command)))
+}
+
+/// Whether what follows a `<` is the name of an element that loads something.
+fn loads(text: &str) -> bool {
+    let name = text.trim_start_matches('/');
+    let name = &name[..name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len())];
+    LOADING.iter().any(|element| element.eq_ignore_ascii_case(name))
+}
+
 /// The number of bytes of words between the bracket that the text begins with and the closing one.
 fn in_brackets(text: &str) -> Option<usize> {
     let inside = text.strip_prefix('[')?;
@@ -113,8 +187,6 @@ fn in_brackets(text: &str) -> Option<usize> {
 }
 
 fn push_word(inert: &mut String, word: &str, after: &str) {
-    let is = |what: &str| word.eq_ignore_ascii_case(what);
-    let follows = |c: char| after.starts_with(c);
     let is_commit = (7..=64).contains(&word.len())
         && word.bytes().all(|byte| byte.is_ascii_hexdigit())
         && word.bytes().any(|byte| byte.is_ascii_digit())
@@ -125,6 +197,12 @@ fn push_word(inert: &mut String, word: &str, after: &str) {
         inert.push_str(&groups.join(" "));
         return;
     }
+    push_word_but_commit(inert, word, after);
+}
+
+fn push_word_but_commit(inert: &mut String, word: &str, after: &str) {
+    let is = |what: &str| word.eq_ignore_ascii_case(what);
+    let follows = |c: char| after.starts_with(c);
     inert.push_str(word);
     let ends_in = |end: &str| {
         let start = word.len().checked_sub(end.len());

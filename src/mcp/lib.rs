@@ -428,7 +428,7 @@ impl Nugget {
     async fn served_brain(&self) -> Result<ServedBrain, String> {
         let mut served = self.served.lock().await;
         if let Some(present) = &*served
-            && present.setup.brain.manifest().is_ok()
+            && present.setup.brain.is_present()
         {
             return Ok(present.clone());
         }

@@ -77,6 +77,14 @@ impl Spool {
         Ok(found)
     }
 
+    /// Whether nothing is stored. Corrupt files do not count.
+    pub fn is_empty(&self) -> bool {
+        let names = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_stored =
+            |path: &PathBuf| path.extension().is_some_and(|ending| ending == "json" || ending == "new");
+        !names.into_iter().any(|path| is_stored(&path))
+    }
+
     /// The files that hold no announcement, such as those that [`list`](Self::list) has renamed, sorted. Nothing else
     /// says which sessions they announced.
     pub fn corrupt(&self) -> Vec<PathBuf> {

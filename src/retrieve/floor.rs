@@ -3,7 +3,8 @@
 //! More text is not better for the reader, so an answer is as short as what bears on the question. Four rules, which
 //! cut and never reorder:
 //!
-//! 1. There is no answer unless the best passage's [evidence](Floor::evidence) reaches an absolute floor.
+//! 1. There is no answer unless the best passage's [evidence](Floor::evidence) reaches an absolute floor. A question of
+//!    one word has little of it by meaning, so a passage of a unit whose title holds the question's [`Subject`] needs none.
 //! 2. A passage is shown if it reaches that floor itself, and has at least [`PART_OF_BEST_SCORE`] of the best score and
 //!    [`PART_OF_BEST_EVIDENCE`] of the best evidence.
 //! 3. A relation is followed from such passages only, and not if they match by a single word ([`Floor::leads_on`]). It
@@ -16,6 +17,12 @@
 //! left out; only the floor was raised once more (from .40 to .43, and .010 to .013 for a word) after a look at how many
 //! unrelated questions the second brain answered.
 
+use std::collections::HashSet;
+
+use index::Snapshot;
+
+use crate::analysis::{Analysis, analyse};
+use crate::error::Error;
 use crate::scored::{Features, Scored};
 
 /// The floor for the evidence in a brain of average size. The best of many passages is high by chance, so it rises with
@@ -41,6 +48,61 @@ pub(crate) const MEANING_MIN: f64 = 0.35;
 /// The least BM25 without a vector: more than one word that no other passage holds adds.
 const BM25_MIN: f64 = 1.0;
 
+/// A word is rare if so many passages hold it, or this part of them.
+const RARE_MAX: u64 = 8;
+const RARE_PART: f64 = 0.1;
+/// Words of a request that do not say what it is about, besides stop words.
+const REQUESTS: [&str; 20] = [
+    "tell",
+    "explain",
+    "describe",
+    "show",
+    "find",
+    "summary",
+    "summarize",
+    "information",
+    "info",
+    "details",
+    "overview",
+    "remember",
+    "remind",
+    "mean",
+    "means",
+    "say",
+    "says",
+    "use",
+    "used",
+    "using",
+];
+
+/// The words that say what a question is about, one of which is rare in the brain.
+pub(crate) struct Subject {
+    words: HashSet<String>,
+}
+
+impl Subject {
+    /// # Errors
+    /// If the index cannot be read.
+    pub(crate) fn find(snapshot: &Snapshot, analysis: &Analysis) -> Result<Option<Self>, Error> {
+        let words: HashSet<String> = analysis.terms.iter().map(|word| word.to_lowercase()).collect();
+        let words: HashSet<String> =
+            words.into_iter().filter(|word| !REQUESTS.contains(&word.as_str())).collect();
+        let rare_max = RARE_MAX.max((snapshot.chunks_count() as f64 * RARE_PART) as u64);
+        for word in &words {
+            if (1..=rare_max).contains(&snapshot.document_frequency(word)?) {
+                return Ok(Some(Self { words }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a title holds all of the words.
+    pub(crate) fn is_in(&self, title: &str) -> bool {
+        let title: HashSet<String> = analyse(title).terms.iter().map(|word| word.to_lowercase()).collect();
+        self.words.iter().all(|word| title.contains(word))
+    }
+}
+
 /// The floor of one question.
 pub(crate) struct Floor {
     words_only: bool,
@@ -61,19 +123,23 @@ impl Floor {
         let score = |candidate: &Scored| candidate.score / candidate.features.trust.max(f64::MIN_POSITIVE);
         let evidence = |candidate: &Scored| floor.evidence(&candidate.features);
         let best_evidence = scored.iter().map(evidence).fold(f64::MIN_POSITIVE, f64::max);
-        if best_evidence < absolute {
-            return floor;
-        }
+        let least = |candidate: &Scored| match candidate.features.titled {
+            true => f64::NEG_INFINITY,
+            false if best_evidence < absolute => f64::INFINITY,
+            false => absolute,
+        };
         for candidate in scored.iter_mut() {
-            candidate.relevant = evidence(candidate) >= absolute - FLOOR_SLACK;
+            candidate.relevant = evidence(candidate) >= least(candidate) - FLOOR_SLACK;
         }
         let relevant = scored.iter().filter(|candidate| candidate.relevant);
-        let best_score = relevant.map(score).fold(f64::MIN_POSITIVE, f64::max);
+        let best_score = relevant.clone().map(score).fold(f64::MIN_POSITIVE, f64::max);
+        let best_evidence = relevant.map(evidence).fold(f64::MIN_POSITIVE, f64::max);
         for candidate in scored {
             let parts = (score(candidate) / best_score, evidence(candidate) / best_evidence);
             // What is best by one of the two is shown, so that there is an answer and its first unit is the first.
             let close = parts.0 >= PART_OF_BEST_SCORE && parts.1 >= PART_OF_BEST_EVIDENCE;
-            candidate.strong = evidence(candidate) >= absolute && (close || parts.0 >= 1.0 || parts.1 >= 1.0);
+            candidate.strong =
+                evidence(candidate) >= least(candidate) && (close || parts.0 >= 1.0 || parts.1 >= 1.0);
             candidate.part_of_best = parts;
         }
         floor

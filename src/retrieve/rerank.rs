@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use crate::answer_form::{AnswerForm, Form};
 use crate::error::Error;
 use crate::expand::Expanded;
-use crate::floor::Floor;
+use crate::floor::{Floor, Subject};
 use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
@@ -166,6 +166,7 @@ pub(crate) fn rerank(
     };
     let form = (!query.without.contains(&Signal::Form)).then(|| AnswerForm::of(&query.text));
     let words_ranks = ranks(&matches.iter().map(|matched| matched.words).collect::<Vec<_>>());
+    let subject = Subject::find(snapshot, analysis)?;
     let mut units: HashMap<UnitId, Option<UnitRecord>> = HashMap::new();
     let mut scored = Vec::with_capacity(records.len());
     for (at, (record, text)) in records.into_iter().zip(&texts).enumerate() {
@@ -200,6 +201,7 @@ pub(crate) fn rerank(
             speaker,
             time,
             asks,
+            titled: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_in(&unit.title)),
             trust,
         };
         scored.push(Scored {

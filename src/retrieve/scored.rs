@@ -61,6 +61,8 @@ pub struct Features {
     pub time: f64,
     /// 1 if the passage is mostly questions, which lowers the score.
     pub asks: f64,
+    /// Whether the title of its unit holds all that the question is about, and one word of it is rare.
+    pub titled: bool,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
 }

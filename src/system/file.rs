@@ -64,6 +64,16 @@ pub fn is_own(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw()
 }
 
+/// Whether the file has more than one name (hard links).
+pub fn has_other_names(metadata: &Metadata) -> bool {
+    metadata.nlink() > 1
+}
+
+/// Whether this process may write to the file, or create files in the folder.
+pub fn is_writable(path: &Path) -> bool {
+    rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
+}
+
 /// Which file it is, whatever its names. If a file is deleted or replaced under a running process, open handles keep the
 /// deleted one; its identity shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

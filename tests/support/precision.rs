@@ -135,6 +135,27 @@ impl<'e> World<'e> {
         Ok((retrieve::answer(&self.snapshot, &query, trace, None, tokenizer, &RedactOnly)?, ranked))
     }
 
+    /// The ids of the units that an answer shows.
+    pub(crate) fn units_shown(&self, question: &str) -> Result<Vec<String>> {
+        Ok(self.ask(question)?.0.units.iter().map(|unit| unit.id.to_string()).collect())
+    }
+
+    /// The words of at least four letters that stand in one title only, each with its unit.
+    pub(crate) fn words_of_one_title(&self) -> Result<Vec<(String, String)>> {
+        let mut words: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for unit in self.snapshot.units()? {
+            let title = unit.title.to_lowercase();
+            let title = title.split(|c: char| !c.is_alphanumeric());
+            for word in title.filter(|word| word.len() > 3 && !knowledge::text::is_stop_word(word)) {
+                let units = words.entry(word.to_owned()).or_default();
+                units.push(unit.id.to_string());
+                units.dedup();
+            }
+        }
+        let of_one = words.into_iter().filter(|(_, units)| units.len() == 1);
+        Ok(of_one.filter_map(|(word, units)| Some((word, units.into_iter().next()?))).collect())
+    }
+
     /// Asks the questions of a file.
     pub(crate) fn judge(&self, fixtures: &Path, file: &'static str) -> Result<Judged> {
         let questions: Vec<Value> = serde_json::from_str(&std::fs::read_to_string(fixtures.join(file))?)?;

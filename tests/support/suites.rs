@@ -39,7 +39,7 @@ pub(crate) fn control_characters() -> String {
 
 /// Whether a string, taken for a path, stays below the folder in which a command runs, and, taken for a URL, names no
 /// server.
-pub(crate) fn is_contained(text: &str) -> bool {
+fn is_contained(text: &str) -> bool {
     let is_below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     Path::new(text).components().all(is_below) && !text.contains("://")
 }
@@ -65,9 +65,17 @@ impl CommandLine {
         self.words.iter().cloned().chain(given).collect()
     }
 
-    /// Whether a string is only read, never taken for a path or a URL.
-    pub(crate) fn is_question(&self) -> bool {
-        self.words == ["ask"] && self.option.is_none()
+    /// Whether the command may get this string. Only what would write there, or connect to it, gets no string that leads out
+    /// of the folder or names a server.
+    pub(crate) fn takes(&self, text: &str) -> bool {
+        let connects =
+            ["init", "clone"].iter().any(|name| self.words.first().is_some_and(|word| word == name));
+        let writes = self.words == ["man"]
+            || [&self.option]
+                .into_iter()
+                .chain(&self.required)
+                .any(|option| option.as_deref() == Some("output"));
+        !(connects || writes) || is_contained(text)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Runs a command in a pseudo-terminal, as a person does.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
@@ -28,26 +30,64 @@ impl Shown {
 }
 
 /// Runs a command whose stdin, stdout and stderr are a terminal of this size.
-pub(crate) fn run_in_terminal(mut command: Command, columns: u16, rows: u16) -> Shown {
-    let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&controller).unwrap();
-    unlockpt(&controller).unwrap();
-    let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&controller, size).unwrap();
-    let name = ptsname(&controller, Vec::new()).unwrap();
-    let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    let stdio = || Stdio::from(terminal.try_clone().unwrap());
-    command.stdin(stdio()).stdout(stdio()).stderr(stdio()).env_remove("COLUMNS").env("TERM", "xterm");
-    let mut child = command.spawn().unwrap();
-    // The command holds copies, and reading ends only when all are closed.
-    drop((command, terminal));
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
-    let mut controller = File::from(controller);
-    // Linux answers EIO at the end.
-    while let Ok(count @ 1..) = controller.read(&mut buffer) {
-        bytes.extend_from_slice(&buffer[..count]);
+pub(crate) fn run_in_terminal(command: Command, columns: u16, rows: u16) -> Shown {
+    InTerminal::start(command, columns, rows).end()
+}
+
+/// A command that runs in a terminal, for a test that types.
+pub(crate) struct InTerminal {
+    child: Child,
+    keys: File,
+    reader: JoinHandle<()>,
+    written: Arc<Mutex<Vec<u8>>>,
+}
+
+impl InTerminal {
+    pub(crate) fn start(mut command: Command, columns: u16, rows: u16) -> Self {
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+        grantpt(&controller).unwrap();
+        unlockpt(&controller).unwrap();
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(&controller, size).unwrap();
+        let name = ptsname(&controller, Vec::new()).unwrap();
+        let terminal = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
+        let stdio = || Stdio::from(terminal.try_clone().unwrap());
+        command.stdin(stdio()).stdout(stdio()).stderr(stdio()).env_remove("COLUMNS").env("TERM", "xterm");
+        let child = command.spawn().unwrap();
+        // The command holds copies, and reading ends only when all are closed.
+        drop((command, terminal));
+        let mut controller = File::from(controller);
+        let keys = controller.try_clone().unwrap();
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let reader = {
+            let written = Arc::clone(&written);
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                // Linux answers EIO at the end.
+                while let Ok(count @ 1..) = controller.read(&mut buffer) {
+                    written.lock().unwrap().extend_from_slice(&buffer[..count]);
+                }
+            })
+        };
+        Self { child, keys, reader, written }
     }
-    let status = child.wait().unwrap();
-    assert_eq!(status.signal(), None);
-    Shown { text: String::from_utf8_lossy(&bytes).replace("\r\n", "\n"), status }
+
+    /// Types keys.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.keys.write_all(keys.as_bytes()).unwrap();
+    }
+
+    /// What was written so far.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.written.lock().unwrap()).replace("\r\n", "\n")
+    }
+
+    /// Waits for the command to end.
+    pub(crate) fn end(mut self) -> Shown {
+        self.reader.join().unwrap();
+        let status = self.child.wait().unwrap();
+        assert_eq!(status.signal(), None);
+        let text = String::from_utf8_lossy(&self.written.lock().unwrap()).replace("\r\n", "\n");
+        Shown { text, status }
+    }
 }

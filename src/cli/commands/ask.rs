@@ -48,7 +48,7 @@ pub(crate) struct AskArgs {
     #[arg(required = true, value_name = "QUESTION")]
     question: Vec<String>,
     /// A file that the question is about; units that mention it rank a little higher (repeatable)
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     file: Vec<String>,
     /// The most units, and the most passages
     #[arg(long, value_name = "N")]

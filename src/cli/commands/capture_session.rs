@@ -93,7 +93,7 @@ impl CaptureSessionArgs {
         let is_hook = self.transcript.is_none() && !self.wait;
         match self.queue(context) {
             Err(error) if is_hook && error.code != USAGE => {
-                error.print();
+                output::print_error(&context.with_cause(error));
                 Ok(ExitCode::SUCCESS)
             }
             result => result,

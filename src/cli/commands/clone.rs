@@ -34,7 +34,7 @@ pub(crate) struct CloneArgs {
     #[arg(value_name = "URL|OWNER/NAME")]
     from: String,
     /// The folder [default: ~/brain if there is no brain yet, else one of the repository's name]
-    #[arg(value_name = "DIR")]
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     folder: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
+use ::archive::Field;
 use brain::config::{KEYS, Kind, find};
 use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
+use clap_complete::engine::{PathCompleter, ValueCompleter as _};
 use clap_complete::env::Shells;
 use knowledge::{Unit, UnitType};
 use queue::{Queue, State};
 
+use crate::archive::open_archive;
 use crate::context::open_brain;
 use crate::error::CliError;
 use crate::output;
@@ -18,13 +21,14 @@ use crate::unit_files::read_units;
 /// The variable with which the script asks. Not the library's default `COMPLETE`: a hook that inherits that
 /// variable would complete words instead of capturing its session.
 pub(crate) const VARIABLE: &str = "NUGGET_COMPLETE";
-/// How many values are offered.
+/// How many values are offered, and how many of the archive are looked at.
 const CANDIDATES_MAX: usize = 200;
+const ARCHIVED_MAX: usize = 20_000;
 
 const AFTER: &str = "\
 It completes commands, flags and their values: units, domains, types, captures,
-settings, and what waits for review. The script asks the `nugget` on your PATH, so it stays valid after an
-update.
+settings, what waits for review, and what is in the archive of sessions. The
+script asks the `nugget` on your PATH, so it stays valid after an update.
 
 Examples:
   nugget completions bash > ~/.local/share/bash-completion/completions/nugget
@@ -45,7 +49,7 @@ impl CompletionsArgs {
         if let Some(shell) = Shells::builtins().completer(&self.shell) {
             shell.write_registration(VARIABLE, "nugget", "nugget", "nugget", &mut script)?;
         }
-        output::print(&String::from_utf8_lossy(&script))
+        output::print_verbatim(&String::from_utf8_lossy(&script))
     }
 }
 
@@ -142,14 +146,81 @@ fn captures(prefix: &OsStr, is_offered: impl Fn(State) -> bool) -> Vec<Completio
     let prefix = prefix.to_string_lossy();
     let offered = captures.into_iter().flatten().filter(|capture| is_offered(capture.state));
     offered
-        .map(|capture| (capture.id.to_string(), format!("{}, {}", capture.state, capture.session_id.short())))
+        .flat_map(|capture| {
+            let (id, session) = (capture.id.to_string(), capture.session_id.short());
+            // A capture is named by its session, too; both would be twice the list.
+            let by_session =
+                (!prefix.is_empty()).then(|| (session.clone(), format!("{}, {id}", capture.state)));
+            [Some((id, format!("{}, {session}", capture.state))), by_session].into_iter().flatten()
+        })
         .filter(|(id, _)| id.starts_with(&*prefix))
         .map(|(id, help)| CompletionCandidate::new(id).help(Some(help.into())))
         .collect()
 }
 
-/// The brain of the settings; a `--brain` on the command line is ignored.
+/// Where an import may come from: the two names, and paths.
+pub(crate) fn import_sources(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let mut sources = candidates(["claude-md", "auto-memory"].map(str::to_owned), prefix);
+    sources.extend(PathCompleter::any().complete(prefix));
+    sources
+}
+
+/// The projects that have sessions in the archive, by the names of their folders.
+pub(crate) fn projects(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let name = |path: String| path.rsplit('/').find(|part| !part.is_empty()).map(str::to_owned);
+    let mut projects = candidates(archived(Field::Project).into_iter().filter_map(name), prefix);
+    projects.extend(PathCompleter::dir().complete(prefix));
+    projects
+}
+
+pub(crate) fn branches(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(archived(Field::Branch), prefix)
+}
+
+pub(crate) fn models(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(archived(Field::Model), prefix)
+}
+
+pub(crate) fn tools(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(archived(Field::Tool), prefix)
+}
+
+/// The ids of archived sessions.
+pub(crate) fn sessions(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(archived(Field::Session), prefix)
+}
+
+/// The files that sessions have changed, by their paths or names, and those that are here.
+pub(crate) fn changed_files(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let is_path = prefix.to_string_lossy().contains('/');
+    let changed = archived(Field::File).into_iter();
+    let changed = changed
+        .filter_map(|path| if is_path { Some(path) } else { path.rsplit('/').next().map(str::to_owned) });
+    let mut files = candidates(changed, prefix);
+    files.extend(PathCompleter::any().complete(prefix));
+    files
+}
+
+/// The values that occur in the archive of sessions; none without one.
+fn archived(field: Field) -> Vec<String> {
+    let archive = open_archive().ok().flatten();
+    archive.and_then(|archive| archive.values(field, ARCHIVED_MAX).ok()).unwrap_or_default()
+}
+
+/// The brain that the command line names with `--brain`, else that of the settings.
 fn brain() -> Option<Brain> {
-    let (config, _) = Config::load();
+    let mut words = std::env::args().skip(1);
+    let mut named = None;
+    while let Some(word) = words.next() {
+        match word.strip_prefix("--brain") {
+            Some("") => named = words.next(),
+            Some(value) if value.starts_with('=') => named = Some(value[1..].to_owned()),
+            _ => {}
+        }
+    }
+    let (mut config, _) = Config::load();
+    if let Some(named) = named.filter(|named| !named.is_empty()) {
+        config.set_flag("brain", named, "--brain").ok()?;
+    }
     open_brain(&config.path("brain").unwrap_or_else(brain::paths::default_brain)).ok()
 }

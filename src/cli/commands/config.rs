@@ -5,7 +5,7 @@ use brain::config::{KEYS, Key, Origin, find, variable_name};
 use serde_json::{Map, Value, json};
 
 use super::completions;
-use crate::context::Context;
+use crate::context::{Context, open_brain};
 use crate::error::{CliError, USAGE};
 use crate::lookup::{listed, nearest};
 use crate::{editor, extractor, output, pager, settings};
@@ -156,7 +156,10 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
             .code(USAGE)
             .hint(format!("it takes {}", key.kind)));
     }
-    let (before, from) = config.get(name);
+    let from = config.get(name).1;
+    // What is in the file, and not what a variable says.
+    let stored = || Config::from_sources(config.file(), []).0;
+    let before = &stored().string(name);
     config.write_setting(name, value).map_err(|error| {
         CliError::from_settings(&[error]).hint("`nugget config edit` opens the file; nothing was written")
     })?;
@@ -177,6 +180,11 @@ fn write(config: &Config, key: &'static Key, value: Option<&str>, as_json: bool)
             Some(value) => format!("{name} = {}  (was {was}; in {file})\n", quoted(value)),
             None => format!("{name} = {}  (the default, was {was}; in {file})\n", quoted(&key.default)),
         })?;
+    }
+    if let Some(folder) = stored().path(name).filter(|_| name == "brain")
+        && let Err(error) = open_brain(&folder)
+    {
+        output::note(&format!("note: {}", CliError::from(error).line()));
     }
     if let Some(variable) = overriding {
         output::note(&format!("note: {variable} is set and overrides it"));

@@ -3,6 +3,7 @@
 //! The checks change nothing, except that sessions in the spool are queued. A problem becomes a line of the report; none
 //! ends the command.
 
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -24,7 +25,6 @@ use crate::error::{CliError, FAILED};
 use crate::hook::tokens_max;
 use crate::integration::find_on_path;
 use crate::output::{self, counted, short_path};
-use crate::spawn::take_in_spooled;
 use crate::staleness;
 use crate::state_check::StateProblem;
 use crate::subprocess::version_of;
@@ -94,7 +94,14 @@ fn render(checks: &[Check]) -> String {
     let line = |check: &Check| {
         let fix = check.fix.as_ref().map_or_else(String::new, |fix| format!("; fix: {fix}"));
         let level = format!("{:?}", check.level).to_lowercase();
-        format!("{level:<7}  {:<width$}  {}{fix}\n", check.name, check.message)
+        let head = format!("{level:<7}  {:<width$}  ", check.name);
+        let message = format!("{}{fix}", check.message);
+        // In a pipe each check is one line.
+        let rows = match std::io::stdout().is_terminal() {
+            true => output::wrap(&message, output::terminal_width().saturating_sub(head.len()).max(20)),
+            false => vec![message],
+        };
+        format!("{head}{}\n", rows.join(&format!("\n{}", " ".repeat(head.len()))))
     };
     let mut text: String = checks.iter().map(line).collect();
     let count = |level| checks.iter().filter(|check| check.level == level).count();
@@ -127,9 +134,6 @@ fn run_checks(context: &Context, offline: bool) -> Vec<Check> {
 
         let mut checks = vec![check_settings(&config, &errors)];
         let places = StatePaths::for_brain(&root);
-        if let Ok(brain) = &brain {
-            take_in_spooled(&places, brain);
-        }
         let stores = match &brain {
             Ok(brain) => [
                 check_state(&root, &places),
@@ -563,12 +567,20 @@ fn check_queue(places: &StatePaths) -> Check {
 /// Names the files of the spool that cannot be read; nothing else says that a session is missing.
 fn check_spool(places: &StatePaths) -> Option<Check> {
     let corrupt = Spool::new(places.spool()).corrupt();
-    let first = corrupt.first()?;
-    let more = if corrupt.len() > 1 { format!(" and {} more", corrupt.len() - 1) } else { String::new() };
-    Some(
-        Check::warning("spool", format!("a stored session cannot be read: {}{more}", first.display()))
-            .fix("`nugget sync --since 7d` finds the session by its transcript; then delete the file"),
-    )
+    let folder = places.spool();
+    let names: Vec<String> =
+        corrupt.iter().map(|file| file.strip_prefix(&folder).unwrap_or(file).display().to_string()).collect();
+    let (what, file) = match names.len() {
+        0 => return None,
+        1 => ("a stored session".to_owned(), "file"),
+        count => (counted(count as u64, "stored session"), "files"),
+    };
+    let message = format!("{what} in {} cannot be read: {}", folder.display(), names.join(", "));
+    let fix = format!(
+        "`nugget sync --since 7d` finds what they announced by the transcripts; then delete the {file}"
+    );
+    // Each file is named, however many there are.
+    Some(Check { message, ..Check::warning("spool", "") }.fix(fix))
 }
 
 fn check_index(brain: &Brain, embed: &embed::Settings) -> Check {

@@ -1,7 +1,6 @@
 //! `nugget export`: writes the units as JSON, a web page or a folder.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use actors::BrainView;
@@ -13,6 +12,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output;
+use crate::output_file::write_file;
 use crate::unit_files::{UnitFiles, read_units};
 
 /// The HTML page without its data.
@@ -73,11 +73,11 @@ impl ExportArgs {
         let is_folder = self.format == Format::Okf;
         match &self.output {
             Some(folder) if is_folder => write_folder(&view, &name, &units, folder)?,
-            Some(path) => write_file(path, &text)?,
+            Some(path) => write_file(path, |out| Ok(out.write_all(text.as_bytes())?))?,
             None if is_folder => {
                 return Err(CliError::new("the okf format needs a folder").code(USAGE).hint("give -o DIR"));
             }
-            None => output::print(&text)?,
+            None => output::print_verbatim(&text)?,
         }
         if let Some(path) = self.output.as_ref().filter(|_| self.json) {
             output::print_json(&json!({ "path": path, "units": count, "left_out": problems }))?;
@@ -187,29 +187,4 @@ fn index_page(name: &str, units: &[(String, Unit)]) -> String {
         }
     }
     text
-}
-
-/// Writes a file atomically.
-fn write_file(path: &Path, text: &str) -> Result<(), CliError> {
-    let failed = |error: std::io::Error| {
-        CliError::new(format!("failed to write {}: {error}", path.display()))
-            .hint("give a file in a folder that you may write to")
-    };
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        return Err(CliError::new(format!("no such folder: {}", folder.display()))
-            .hint("create it, or give a file in another folder"));
-    }
-    // A device, pipe or socket is written to: a rename would replace it.
-    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-        let mut target = std::fs::File::options().write(true).open(path).map_err(failed)?;
-        return target.write_all(text.as_bytes()).map_err(failed);
-    }
-    let mut file = tempfile::Builder::new()
-        .permissions(system::file::permissions(0o644))
-        .tempfile_in(folder)
-        .map_err(failed)?;
-    file.write_all(text.as_bytes()).map_err(failed)?;
-    file.persist(path).map_err(|error| failed(error.error))?;
-    Ok(())
 }

@@ -15,6 +15,7 @@ use serde_json::json;
 use self::comparison::{Comparison, KnownTexts};
 use self::proposal::{ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit};
 use self::sources::{LeftOut, SourceFile};
+use super::completions;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output;
@@ -47,10 +48,14 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ImportArgs {
     /// What to import
-    #[arg(required = true, value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
+    #[arg(
+        required = true,
+        value_name = "SOURCE",
+        add = clap_complete::ArgValueCompleter::new(completions::import_sources)
+    )]
     sources: Vec<OsString>,
     /// The domain of notes that name none themselves [default: by their folders' names, which it asks about]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = clap_complete::ArgValueCompleter::new(completions::domains))]
     domain: Option<String>,
     /// Show what would be imported; write nothing
     #[arg(long)]

@@ -1,13 +1,15 @@
 //! `nugget man`: prints the manual or writes its pages.
 
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
+use crate::context::Context;
 use crate::error::CliError;
-use crate::output;
+use crate::{output, pager};
 
 const AFTER: &str = "\
 Examples:
-  nugget man | man -l -
+  nugget man
   nugget man ~/.local/share/man/man1      # a page for each command";
 
 #[derive(clap::Args)]
@@ -18,11 +20,16 @@ pub(crate) struct ManArgs {
 }
 
 impl ManArgs {
-    pub(crate) fn run(self, command: clap::Command) -> Result<(), CliError> {
+    pub(crate) fn run(self, context: &Context, command: clap::Command) -> Result<(), CliError> {
         let Some(folder) = self.folder else {
             let mut page = Vec::new();
             clap_mangen::Man::new(command).render(&mut page)?;
-            return output::print(&String::from_utf8_lossy(&page));
+            if io::stdout().is_terminal()
+                && let Some(rendered) = pager::render_manual(&page)
+            {
+                return pager::print(context, &rendered);
+            }
+            return output::print_verbatim(&String::from_utf8_lossy(&page));
         };
         let failed = |error: std::io::Error| {
             CliError::new(format!("failed to write to {}: {error}", folder.display()))

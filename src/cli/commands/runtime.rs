@@ -62,12 +62,12 @@ Examples:
   nugget runtime install --via npm";
 
 #[derive(clap::Args)]
-#[command(after_help = AFTER, args_conflicts_with_subcommands = true)]
+#[command(after_help = AFTER)]
 pub(crate) struct RuntimeArgs {
     #[command(subcommand)]
     command: Option<Action>,
     /// Print JSON
-    #[arg(long)]
+    #[arg(long, global = true)]
     json: bool,
 }
 
@@ -96,7 +96,7 @@ impl RuntimeArgs {
         let settings = settings::embedding(&config);
         match self.command {
             None => show(&settings, self.json)?,
-            Some(Action::Install { via, dry_run }) => install(via, dry_run)?,
+            Some(Action::Install { via, dry_run }) => install(via, dry_run, self.json)?,
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ fn measure(settings: &Settings) -> Result<(Duration, Duration), CliError> {
     Ok((load, started.elapsed()))
 }
 
-fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
+fn install(via: Option<Via>, dry_run: bool, as_json: bool) -> Result<(), CliError> {
     let machine = (std::env::consts::OS, std::env::consts::ARCH);
     let Some(build) = BUILDS.iter().find(|build| build.machine == machine) else {
         return Err(CliError::new(format!("there is no library for {} on {}", machine.0, machine.1))
@@ -169,12 +169,22 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
             ),
             Via::Npm => (format!("onnxruntime-node {VERSION} by npm"), NPM_INTEGRITY.to_owned()),
         };
+        if as_json {
+            return output::print_json(&json!({
+                "dry_run": true, "changed": false, "version": VERSION, "download": what, "digest": digest,
+                "library": place,
+            }));
+        }
         return output::print(&format!(
             "would download {what}\nwith digest    {digest}\nto             {}\n",
             place.display()
         ));
     }
+    let installed = |is_changed: bool| json!({ "dry_run": false, "changed": is_changed, "version": VERSION, "library": place });
     if embed::probe(&place).is_some() {
+        if as_json {
+            return output::print_json(&installed(false));
+        }
         output::print(&format!("ONNX Runtime {VERSION} is already installed: {}\n", place.display()))?;
         return Ok(());
     }
@@ -201,6 +211,7 @@ fn install(via: Option<Via>, dry_run: bool) -> Result<(), CliError> {
     File::open(&folder)?.sync_all()?;
     let settings = Settings { runtime_library: Some(place.clone()), ..Settings::default() };
     match measure(&settings) {
+        Ok(_) if as_json => output::print_json(&installed(true)),
         Ok((load, question)) => output::print(&format!(
             "installed ONNX Runtime {VERSION}: {}\nthe model loads in {} ms, then {} ms for a question\n",
             place.display(),

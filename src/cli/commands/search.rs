@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use retrieve::{FoundUnit, Query};
 use serde_json::json;
 
+use super::completions;
 use super::sessions::{FilterArgs, render};
 use crate::archive::open_archive;
 use crate::context::Context;
@@ -51,7 +52,7 @@ pub(crate) struct SearchArgs {
     #[arg(long, value_name = "ROLE", value_parser = ["user", "assistant", "system"])]
     role: Option<String>,
     /// Only in this session: the beginning of its id
-    #[arg(long, value_name = "ID")]
+    #[arg(long, value_name = "ID", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     session: Option<String>,
     /// Search what the model thought, too
     #[arg(long)]
@@ -135,7 +136,9 @@ impl SearchArgs {
         let found = merged(units, std::mem::take(&mut results.hits), self.limit);
         if found.is_empty() {
             return output::print(match archive {
-                None => "no session is archived yet: `nugget sessions sync` adds those on the disk\n",
+                None => {
+                    "no session is archived yet: `nugget sessions sync` adds those on the disk; `nugget ask` searches the reviewed units\n"
+                }
                 Some(_) => "nothing was found; `nugget ask` searches the reviewed units\n",
             });
         }

@@ -52,7 +52,7 @@ impl ServeArgs {
         let _logs = context.log_to_file_and_stderr(places.as_ref());
         let runtime = async_runtime::multi_thread()?;
         let served = runtime.block_on(mcp::serve(&config.list("mcp.tools"), move || {
-            open(&context).map_err(|error| error.line())
+            open(&context).map_err(|error| context.with_cause(error).line())
         }));
         // A thread may still be blocked in a read of stdin.
         runtime.shutdown_background();

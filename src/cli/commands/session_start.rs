@@ -1,15 +1,18 @@
 //! `nugget session-start`: the hook for the start of a session and for the compaction of its context.
 //!
-//! The hook delays the session's first request, so it loads no model and starts no process: it reads the
+//! The hook delays the session's first request, so it loads no model and waits for no process: it reads the
 //! index's catalog, the files of the brain that the index does not have yet, the queue, and a few small files of the
 //! project. On any failure it prints nothing.
+
+use std::sync::mpsc;
+use std::time::Duration;
 
 use actors::{BrainView, CodeContext};
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::text::one_line;
-use queue::{RecentBranch, SessionSummary};
+use queue::{RecentBranch, SessionSummary, Spool};
 use retrieve::project::{History, Ranked, rank_for_project, rank_for_prompts};
 use serde_json::{Value, json};
 use transcript::redact::redact;
@@ -19,7 +22,7 @@ use crate::error::CliError;
 use crate::hook::{self, HookInput, fitting_lines, tokens_max};
 use crate::output::{age, counted};
 use crate::project::Project;
-use crate::{settings, shown_units};
+use crate::{settings, shown_units, spawn};
 
 /// How many titles are shown.
 const TITLES_MAX: usize = 8;
@@ -34,6 +37,8 @@ const WAITING_TITLE_CHARS_MAX: usize = 80;
 const BRANCHES_MAX: usize = 8;
 /// How far back failed captures are counted.
 const FAILURES_WITHIN: SignedDuration = SignedDuration::from_hours(14 * 24);
+/// How long the hook waits until what is in the spool is queued. What takes longer is left to the next command.
+const SPOOL_WAIT_MAX: Duration = Duration::from_millis(200);
 /// How much of the end of a compacted session's transcript is read for its prompts, in bytes.
 const TAIL_BYTES: u64 = 512 << 10;
 
@@ -83,6 +88,7 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
         return (!root.exists() && !is_compacted).then(|| json!({ "systemMessage": message }));
     };
     let places = StatePaths::for_brain(brain.root());
+    let spooled = take_in_spooled(&places, &brain);
     let project = Project::detect(&folder);
     let now = Timestamp::now();
     let summary =
@@ -106,7 +112,25 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
             describe_last_session(&summary, &waiting, now).map(|last| format!(" {last}")).unwrap_or_default();
         answer.insert("systemMessage".to_owned(), format!("{ANALYZED}{last}").into());
     }
+    if let Some(spooled) = spooled {
+        let _ = spooled.recv_timeout(SPOOL_WAIT_MAX);
+    }
     (!answer.is_empty()).then_some(Value::Object(answer))
+}
+
+/// Queues what other hooks have left in the spool, if there is anything, on a thread of its own: the queue may be busy.
+/// The receiver hears of the end.
+fn take_in_spooled(places: &StatePaths, brain: &Brain) -> Option<mpsc::Receiver<()>> {
+    if Spool::new(places.spool()).is_empty() {
+        return None;
+    }
+    let (sender, receiver) = mpsc::channel();
+    let (places, brain) = (places.clone(), brain.clone());
+    std::thread::spawn(move || {
+        spawn::take_in_spooled(&places, &brain);
+        let _ = sender.send(());
+    });
+    Some(receiver)
 }
 
 /// The units for the project, or for what a compacted session was about.

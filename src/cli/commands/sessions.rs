@@ -4,7 +4,6 @@ pub(crate) mod render;
 mod report;
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,11 +17,13 @@ use queue::{Capture, Queue};
 use serde_json::json;
 
 use self::render::{Format, Shown};
+use super::completions;
 use super::sync::parse_moment;
 use crate::archive::{archive_path, open_archive, other_source, sync_settings};
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output::{self, counted, thousands};
+use crate::output_file::write_file;
 use crate::{lookup, pager};
 
 const AFTER: &str = "\
@@ -76,11 +77,14 @@ enum SessionsCommand {
     Forget(ForgetArgs),
 }
 
+/// The clients whose sessions are archived.
+const SOURCES: [&str; 2] = ["claude-code", "codex"];
+
 /// Which sessions and messages.
 #[derive(clap::Args, Clone, Default)]
 pub(crate) struct FilterArgs {
     /// Only of this project: a folder (. for this one), its name, or its remote
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = clap_complete::ArgValueCompleter::new(completions::projects))]
     project: Option<String>,
     /// Not before: 30m, 12h, 7d, 4w, a date, or a time (UTC)
     #[arg(long, value_name = "WHEN")]
@@ -92,19 +96,19 @@ pub(crate) struct FilterArgs {
     #[arg(long, value_name = "N", conflicts_with = "since")]
     days: Option<u32>,
     /// Only with this branch checked out; feature/* for all that begin so
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", add = clap_complete::ArgValueCompleter::new(completions::branches))]
     branch: Option<String>,
     /// Only by models whose name contains this
-    #[arg(long, value_name = "M")]
+    #[arg(long, value_name = "M", add = clap_complete::ArgValueCompleter::new(completions::models))]
     model: Option<String>,
     /// Only sessions that changed this file: a path, or the end of one
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", add = clap_complete::ArgValueCompleter::new(completions::changed_files))]
     file: Option<String>,
     /// Only with calls of this tool
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", add = clap_complete::ArgValueCompleter::new(completions::tools))]
     tool: Option<String>,
-    /// Only of this client: claude-code, codex
-    #[arg(long, value_name = "S")]
+    /// Only of this client
+    #[arg(long, value_name = "S", value_parser = SOURCES)]
     source: Option<String>,
 }
 
@@ -201,7 +205,11 @@ struct RelatedArgs {
 )]
 struct ContextArgs {
     /// A folder (. for this one), the project's name, or its remote
-    #[arg(value_name = "PROJECT", default_value = ".")]
+    #[arg(
+        value_name = "PROJECT",
+        default_value = ".",
+        add = clap_complete::ArgValueCompleter::new(completions::projects)
+    )]
     project: String,
     /// How far back to look
     #[arg(long, default_value_t = 30, value_name = "N")]
@@ -251,8 +259,8 @@ enum ExportFormat {
 
 #[derive(clap::Args)]
 struct SyncArgs {
-    /// Only of this client: claude-code, codex
-    #[arg(long, value_name = "S")]
+    /// Only of this client
+    #[arg(long, value_name = "S", value_parser = SOURCES)]
     source: Option<String>,
     /// Read everything again, also what has not changed
     #[arg(long)]
@@ -506,16 +514,7 @@ impl ExportArgs {
                 }
             }
             Some(path) => {
-                let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-                if is_special {
-                    // Written through, never replaced.
-                    write(&mut io::BufWriter::new(File::options().write(true).open(path)?))?;
-                } else {
-                    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-                    let mut file = tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
-                    write(&mut io::BufWriter::new(file.as_file_mut()))?;
-                    file.persist(path).map_err(|error| error.error)?;
-                }
+                write_file(path, |out| write(out))?;
                 match self.json {
                     true => output::print_json(&json!({
                         "path": path, "sessions": sessions.len(), "messages": written,

@@ -32,6 +32,8 @@ use crate::{extractor, output, pager, settings};
 const SCHEMA: &str = include_str!("../status.schema.json");
 /// How many captures are shown without `--limit`.
 const CAPTURES_MAX: usize = 10;
+/// How long a worker may take to start after a hook has queued a capture.
+const WORKER_STARTS_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// How many captures are named that are being worked on.
 const RUNNING_MAX: usize = 3;
 /// The actors in the order in which a capture passes them; what serves questions comes last.
@@ -79,7 +81,7 @@ pub(crate) struct StatusArgs {
 impl StatusArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         if self.schema {
-            return output::print(SCHEMA);
+            return output::print_verbatim(SCHEMA);
         }
         let (config, brain, _) = context.open()?;
         let embedding = settings::embedding(&config);
@@ -161,6 +163,9 @@ struct Review {
     state: ReviewState,
     /// The titles of what waits, if it does.
     titles: Vec<String>,
+    /// How many units were put off.
+    #[serde(skip)]
+    put_off: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -272,30 +277,44 @@ impl Status {
                 (None, Err(git::Error::NoSuchBranch { .. })) => ReviewState::Gone,
                 (None, Err(_)) => return None,
             };
-            Some(Review { capture: capture.id, branch, state, titles: Vec::new() })
+            Some(Review { capture: capture.id, branch, state, titles: Vec::new(), put_off: 0 })
         };
         let is_done = |capture: &&Capture| capture.state == State::Done && capture.branch.is_some();
         self.reviews = self.captures.iter().filter(is_done).filter_map(review).collect();
-        for item in crate::waiting::items_to_review(brain, queue).unwrap_or_default() {
+        for item in crate::waiting::undecided_items(brain, queue).unwrap_or_default() {
             let title = item.title().to_owned();
             let mut reviews = self.reviews.iter_mut().chain(&mut self.other_reviews);
             match reviews.find(|review| review.branch == item.branch) {
-                Some(review) if review.state == ReviewState::Waiting => review.titles.push(title),
-                Some(_) => {}
+                Some(review) if review.state != ReviewState::Waiting => {}
+                Some(review) if item.later.is_some() => review.put_off += 1,
+                Some(review) => review.titles.push(title),
+                None if item.later.is_some() => {}
                 None => self.other_reviews.push(Review {
                     capture: item.capture.as_ref().map_or(0, |capture| capture.id),
                     branch: item.branch,
                     state: ReviewState::Waiting,
                     titles: vec![title],
+                    put_off: 0,
                 }),
             }
         }
     }
 
-    /// The reviews that wait for the person.
+    /// The reviews that wait for the person. One of which all that is left was put off does not.
     fn waiting(&self) -> impl Iterator<Item = &Review> {
         let reviews = self.reviews.iter().chain(&self.other_reviews);
-        reviews.filter(|review| review.state == ReviewState::Waiting)
+        reviews.filter(|review| {
+            review.state == ReviewState::Waiting && (review.put_off == 0 || !review.titles.is_empty())
+        })
+    }
+
+    /// Whether captures wait although no worker runs, for longer than one takes to start.
+    fn is_stalled(&self) -> bool {
+        let is_new = |capture: &&Capture| {
+            !capture.state.is_final() && self.now.duration_since(capture.added) < WORKER_STARTS_WITHIN
+        };
+        let new = self.captures.iter().filter(is_new).count() as u64;
+        !self.is_running && self.tally.unfinished() > new
     }
 
     /// How many units wait for review.

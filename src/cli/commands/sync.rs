@@ -110,6 +110,12 @@ impl SyncArgs {
             output::print(&text)?;
         }
         match synced {
+            // In git's own words, and not in a sentence.
+            Some(Err(_))
+                if let Err(error @ git::Error::NotTrusted { .. }) = git::Repository::open(brain.root()) =>
+            {
+                Err(error.into())
+            }
             Some(Err(error)) => Err(CliError::new(format!("failed to check the remote: {error}"))
                 .hint("nothing is lost; it is tried again automatically")),
             _ => Ok(()),

@@ -44,25 +44,35 @@ pub(super) fn run(review: &Review) -> Result<ExitCode, CliError> {
     let mut screen = Screen::enter()?;
     terminal::time_reads_out()?;
     let mut input = Vec::new();
+    // Nothing is written while nothing happens.
+    let mut is_stale = true;
     let result = loop {
-        page.load_evidence(review)?;
-        screen.draw_page(|width, height| page.lines(width, height))?;
+        if std::mem::take(&mut is_stale) {
+            page.load_evidence(review)?;
+            screen.draw_page(|width, height| page.lines(width, height))?;
+        }
         match signals.received.try_recv() {
             Ok(Signal::Suspend) => {
                 screen.suspend()?;
                 terminal::time_reads_out()?;
+                is_stale = true;
                 continue;
             }
-            Ok(Signal::Resize) => continue,
+            Ok(Signal::Resize) => {
+                is_stale = true;
+                continue;
+            }
             Ok(_) => break Ok(()),
             Err(_) => {}
         }
         let mut bytes = [0; 64];
         match io::stdin().lock().read(&mut bytes) {
+            Ok(0) => continue,
             Ok(count) => input.extend_from_slice(&bytes[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => break Err(error.into()),
         }
+        is_stale = true;
         let mut act = None;
         for key in take_keys(&mut input) {
             act = page.press(key);

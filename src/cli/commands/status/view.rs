@@ -18,6 +18,8 @@ const BAD: Style = Style::new().fg(Color::Red).bold();
 
 /// The longest project name in cells; a longer one is cut.
 const PROJECT_WIDTH: usize = 16;
+/// Below this width captures are listed without their sessions and projects.
+const NARROW: usize = 60;
 /// How many waiting reviews are listed, and how many titles of all of them.
 const REVIEWS_MAX: usize = 5;
 const TITLES_MAX: usize = 8;
@@ -99,7 +101,7 @@ impl Status {
         let mut problems = Vec::new();
         if let Some(StateProblem { message, fix }) = &self.problem {
             problems.push((format!("{message}; fix: {fix}"), BAD));
-        } else if !self.is_running && self.tally.unfinished() > 0 {
+        } else if self.is_stalled() {
             let waiting = counted(self.tally.unfinished(), "capture");
             let why = format!(
                 "no worker runs for {waiting}: the next ended session starts it, or `nugget retry --all`"
@@ -191,9 +193,10 @@ impl Status {
                 Part::styled(format!("running for {age} (process {pid})"), BUSY)
             }
             (None, true) => Part::styled("running", BUSY),
-            (None, false) if self.tally.unfinished() > 0 => {
+            (None, false) if self.is_stalled() => {
                 Part::styled("not running; the next ended session starts it, or `nugget retry --all`", WARN)
             }
+            (None, false) if self.tally.unfinished() > 0 => Part::styled("starting", BUSY),
             (None, false) => Part::raw("idle"),
         }
     }
@@ -256,8 +259,7 @@ impl Status {
         let head = ["ID", "AGE", "STATE", "SESSION", "PROJECT", "RESULT"];
         let mut rows = vec![head.map(|name| Part::styled(name, DIM)).to_vec()];
         rows.extend(self.captures.iter().map(|capture| {
-            let project = capture.project().unwrap_or_else(|| "-".to_owned());
-            let project = knowledge::text::one_line(&project, PROJECT_WIDTH);
+            let project = safe(&capture.project().unwrap_or_else(|| "-".to_owned()));
             vec![
                 Part::raw(capture.id.to_string()),
                 Part::raw(output::age(capture.added, self.now)),
@@ -267,7 +269,14 @@ impl Status {
                 Part::raw(self.result(capture)),
             ]
         }));
-        let mut lines = output::columns(rows, width, output::TooWide::Cut);
+        // In a narrow terminal the result is worth more than where it comes from.
+        if width < NARROW {
+            for row in &mut rows {
+                row.drain(3..5);
+            }
+        }
+        let too_wide = if width < NARROW { output::TooWide::Wrap } else { output::TooWide::Cut };
+        let mut lines = output::columns(rows, width, too_wide);
         let left_out = self.captures_left_out();
         if left_out > 0 {
             let more = format!("and {} more: nugget status --all", thousands(left_out));
@@ -284,7 +293,15 @@ impl Status {
                 let review = self.reviews.iter().find(|review| review.capture == capture.id);
                 let pull = capture.pull_number.map(|number| format!(" (#{number})")).unwrap_or_default();
                 match review.map(|review| review.state) {
-                    Some(ReviewState::Waiting) => format!("{units} to review{pull}"),
+                    Some(ReviewState::Waiting) => {
+                        let (waiting, put_off) = review
+                            .map_or((0, 0), |review| (review.titles.len() as u64, review.put_off as u64));
+                        match (waiting, put_off) {
+                            (0, 0) => format!("{units} to review{pull}"),
+                            (0, put_off) => format!("{} put off{pull}", counted(put_off, "unit")),
+                            (waiting, _) => format!("{} to review{pull}", counted(waiting, "unit")),
+                        }
+                    }
                     Some(ReviewState::Merged) => format!("{units}, merged{pull}"),
                     Some(ReviewState::Closed) => format!("{units}, rejected{pull}"),
                     Some(ReviewState::Gone) => format!("{units}, branch deleted"),
@@ -531,6 +548,7 @@ mod tests {
             branch: format!("nugget/session-20261120-1300{capture:02}-{capture:08x}"),
             state,
             titles: vec![format!("Unit of capture {capture}"), "Never \u{1b}[31mtrust a title".to_owned()],
+            put_off: 0,
         };
         let actor = |name: &str, state: &str, mailbox, restarts, error: Option<&str>| ActorReport {
             name: name.to_owned(),
