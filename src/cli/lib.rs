@@ -140,7 +140,7 @@ enum Command {
     Show(commands::show::ShowArgs),
     /// Tell what is known about a file, a folder or a project
     Context(commands::context::ContextArgs),
-    /// Show the conversation that a unit, or a line of code, comes from
+    /// Show where a unit or a line of code comes from
     Why(commands::why::WhyArgs),
     /// List the units
     List(commands::list::ListArgs),

@@ -9,7 +9,7 @@ use crate::lookup::{listed, nearest};
 
 /// What people type for a command, by its meaning; clap finds what is only spelled wrong.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("ask", &["query", "recall", "question", "answer", "context", "q"]),
+    ("ask", &["query", "recall", "question", "answer", "q"]),
     ("search", &["find", "grep", "rg", "lookup"]),
     ("sessions", &["history", "transcripts", "conversations", "archive", "session", "chats"]),
     ("list", &["ls", "units", "all", "index-list", "titles", "notes", "memories"]),

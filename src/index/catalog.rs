@@ -93,7 +93,8 @@ impl Catalog {
         };
         let known = file_table::read_rows(&catalog.connection)
             .map_err(|source| Error::Sqlite { path: catalog.path.clone(), source })?;
-        (catalog.new, catalog.outdated) = file_table::find_unindexed(&known, files, limit)?;
+        let file_table::Unindexed { units, outdated } = file_table::find_unindexed(&known, files, limit)?;
+        (catalog.new, catalog.outdated) = (units, outdated);
         Ok(catalog)
     }
 

@@ -173,14 +173,18 @@ pub(crate) fn is_current(store: &Store, brain: &dyn Files, model: &ModelLabel) -
     Ok(true)
 }
 
+/// What a generation does not have yet.
+pub(crate) struct Unindexed {
+    /// The units of new and changed files, with their paths.
+    pub(crate) units: Vec<(String, Unit)>,
+    /// The ids that the generation has for files that were changed or removed since.
+    pub(crate) outdated: HashSet<String>,
+}
+
 /// The units of files that are new or have another size or time than the table says, and the ids that the table has for
 /// these files and for those that are gone. At most `limit` files are read, new ones first; changed ones beyond it
 /// count as unchanged.
-pub(crate) fn find_unindexed(
-    known: &[FileRow],
-    brain: &dyn Files,
-    limit: usize,
-) -> Result<(Vec<(String, Unit)>, HashSet<String>), Error> {
+pub(crate) fn find_unindexed(known: &[FileRow], brain: &dyn Files, limit: usize) -> Result<Unindexed, Error> {
     let files = brain.files().map_err(Error::Brain)?;
     let known: HashMap<&str, &FileRow> = known.iter().map(|row| (row.path.as_str(), row)).collect();
     let present: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
@@ -201,7 +205,7 @@ pub(crate) fn find_unindexed(
             units.push((file.path.clone(), unit));
         }
     }
-    Ok((units, outdated))
+    Ok(Unindexed { units, outdated })
 }
 
 /// Marks rows so that their files need not be read again. Does nothing while a builder works: the builder marks
