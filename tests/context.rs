@@ -204,7 +204,7 @@ fn a_unit_whose_file_has_changed_is_named_in_its_project() {
             .collect::<Vec<_>>()
     };
     let expired = ("old".to_owned(), json!({ "reason": "expired", "file": null }));
-    assert_eq!(listed(&shop.folder), [expired.clone()]);
+    assert_eq!(listed(&shop.folder), std::slice::from_ref(&expired));
     fs::write(shop.file("src/rates.rs"), "other\n").unwrap();
     let changed = ("fresh".to_owned(), json!({ "reason": "file_changed", "file": "src/rates.rs" }));
     assert_eq!(listed(&shop.folder), [changed, expired.clone()]);

@@ -331,8 +331,7 @@ fn any_trouble_is_silence() {
 #[test]
 fn few_real_units_bear_on_an_action_and_each_by_its_evidence() {
     let mut keys = Vec::new();
-    let mut folders =
-        ["brain", "brain-kept", "brain-notes"].map(|brain| crate::support::fixture(brain)).to_vec();
+    let mut folders = ["brain", "brain-kept", "brain-notes"].map(crate::support::fixture).to_vec();
     let mut units = 0;
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {

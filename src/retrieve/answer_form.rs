@@ -30,13 +30,20 @@ impl AnswerForm {
     pub(crate) fn of(question: &str) -> Self {
         const AFTER_WHAT: [&str; 6] = ["date", "day", "month", "year", "time", "week"];
         let words: Vec<String> = words(question).map(str::to_lowercase).collect();
+        // "When the jumpers go into storage, …" does not ask when.
+        const AFTER_WHEN: [&str; 16] = [
+            "did", "do", "does", "is", "are", "was", "were", "will", "would", "has", "have", "had", "should",
+            "can", "could", "may",
+        ];
         let for_time = |pair: &[String]| match pair[0].as_str() {
             "what" | "which" => AFTER_WHAT.contains(&pair[1].as_str()),
-            "how" => pair[1] == "long",
             _ => false,
         };
-        let begins_with_when = words.first().is_some_and(|word| word == "when");
-        let asks_for_time = begins_with_when || words.windows(2).any(for_time);
+        let begins_with_when = words.first().is_some_and(|word| word == "when")
+            && words.get(1).is_some_and(|word| AFTER_WHEN.contains(&word.as_str()));
+        // Only at the beginning: a question about something else may ask how long at its end.
+        let begins_with_how_long = words.windows(2).take(2).any(|pair| pair[0] == "how" && pair[1] == "long");
+        let asks_for_time = begins_with_when || begins_with_how_long || words.windows(2).any(for_time);
         Self { words: words.into_iter().collect(), asks_for_time }
     }
 
@@ -171,6 +178,7 @@ mod tests {
             }
         }
         assert_eq!(form("What happens when it fails?", "It failed last week.").1, 0.0);
+        assert_eq!(form("When it fails, for how long does it wait?", "It failed last week.").1, 0.0);
     }
 
     #[test]
