@@ -376,7 +376,7 @@ fn with_json_an_error_is_json_on_stdout() {
 }
 
 /// The commands without `--json`, and what they print instead.
-const WITHOUT_JSON: [(&str, &str); 8] = [
+const WITHOUT_JSON: [(&str, &str); 9] = [
     ("completions", "a script for a shell"),
     ("man", "a manual page"),
     ("demo", "what the other commands print"),
@@ -384,6 +384,7 @@ const WITHOUT_JSON: [(&str, &str); 8] = [
     ("help", "help"),
     ("session-start", "a hook's answer, which is JSON already"),
     ("user-prompt", "a hook's answer, which is JSON already"),
+    ("guard", "a hook's answer, which is JSON already"),
     ("drain", "nothing: it works in the background and logs"),
 ];
 
