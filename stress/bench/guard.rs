@@ -106,7 +106,7 @@ pub(crate) fn run(args: &GuardBenchArgs, binary: &Path, seed: u64) -> Result<Val
             let mut one = Durations::default();
             // One of them in ten speaks, which is ten times as often as allowed.
             let speak = bash(&format!("u-{round}-{nth}"), "git subcommand2 x");
-            let is_told = (round * args.at_once + nth) % 10 == 0;
+            let is_told = (round * args.at_once + nth).is_multiple_of(10);
             let input = if is_told { &speak } else { &silent[nth % silent.len()] };
             let output = one.measure(|| hook(&sandbox, input))?;
             ensure!(output.is_empty() != is_told, "{output}");
