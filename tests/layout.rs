@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/extract", &["knowledge", "system", "llm", "transcript"]),
     ("src/embed", &["knowledge", "llm", "transcript"]),
     ("src/index", &["knowledge", "system", "transcript", "brain"]),
-    ("src/archive", &["knowledge", "system", "transcript", "queue", "llm"]),
+    ("src/archive", &["knowledge", "system", "transcript", "queue", "llm", "extract"]),
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm"]),
     ("src/git", &["knowledge", "system"]),
     ("src/github", &["knowledge", "system"]),

@@ -207,6 +207,10 @@ fn prechunked_unit(nth: usize, text: &str) -> Result<PrechunkedUnit> {
         last_modified: None,
         description: None,
         status: None,
+        scope: Vec::new(),
+        alternatives: Vec::new(),
+        stale_after: None,
+        enforce: None,
         body: String::new(),
     };
     Ok(PrechunkedUnit { unit, pieces: vec![piece] })

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
+use ::archive::Filter;
 use brain::config::{KEYS, Kind, find};
 use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
@@ -10,6 +11,7 @@ use clap_complete::env::Shells;
 use knowledge::{Unit, UnitType};
 use queue::{Queue, State};
 
+use crate::archive::open_archive;
 use crate::context::open_brain;
 use crate::error::CliError;
 use crate::output;
@@ -23,7 +25,7 @@ const CANDIDATES_MAX: usize = 200;
 
 const AFTER: &str = "\
 It completes commands, flags and their values: units, domains, types, captures,
-settings, and what waits for review. The script asks the `nugget` on your PATH, so it stays valid after an
+sessions, settings, and what waits for review. The script asks the `nugget` on your PATH, so it stays valid after an
 update.
 
 Examples:
@@ -145,6 +147,24 @@ fn captures(prefix: &OsStr, is_offered: impl Fn(State) -> bool) -> Vec<Completio
         .map(|capture| (capture.id.to_string(), format!("{}, {}", capture.state, capture.session_id.short())))
         .filter(|(id, _)| id.starts_with(&*prefix))
         .map(|(id, help)| CompletionCandidate::new(id).help(Some(help.into())))
+        .collect()
+}
+
+/// The ids of archived sessions, newest first, without those of subagents.
+pub(crate) fn sessions(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(prefix) = prefix.to_str() else { return Vec::new() };
+    let filter = Filter { session: Some(prefix.to_owned()), ..Filter::default() };
+    let archive = open_archive().ok().flatten();
+    let found = archive.and_then(|archive| archive.sessions(&filter, false, CANDIDATES_MAX).ok());
+    found
+        .into_iter()
+        .flatten()
+        .filter(|session| session.id.starts_with(prefix) && !session.id.contains(char::is_control))
+        .map(|session| {
+            let subject = session.title.or(session.first_prompt).unwrap_or_default();
+            let subject = knowledge::text::one_line(&output::safe(&subject), 80);
+            CompletionCandidate::new(session.id).help(Some(subject.into()))
+        })
         .collect()
 }
 
