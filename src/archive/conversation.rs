@@ -10,12 +10,12 @@ use std::path::Path;
 
 use knowledge::name::folder_name;
 use serde_json::Value;
-use transcript::{Conversation, Error, Event, EventKind, FileStamp, LineCounts, ParsedTranscript, ToolInput};
+use transcript::{Error, Event, EventKind, FileStamp, LineCounts, ParsedTranscript, ToolInput};
 
 use crate::claude_code::{OWN_LEFT_OUT, ignore_of};
 use crate::codex::{Codex, command_of};
 use crate::record::{Message, MessageId, MessageKind, SessionFacts, ToolUse};
-use crate::source::{LineRead, LineReader as _, ReaderContext, TranscriptHead, TranscriptSource as _};
+use crate::source::{LineRead, ReaderContext, TranscriptHead, TranscriptSource as _};
 
 /// How much of a tool's output a conversation keeps, head and tail.
 const OUTPUT_BYTES_MAX: usize = 4 << 10;

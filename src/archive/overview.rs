@@ -318,7 +318,10 @@ fn decisions(connection: &Connection, session: &Session) -> Result<Vec<Excerpt>,
             places.push((row.get(0)?, row.get(2)?));
         }
     }
-    let found = extract::find_choices(&conversation).into_iter().filter_map(|(event, text)| {
+    // What was chosen says little without what was asked.
+    let is_whole = |(_, text): &(usize, String)| text.contains("? ") || text.contains(": ");
+    let choices = extract::find_choices(&conversation).into_iter().filter(is_whole);
+    let found = choices.filter_map(|(event, text)| {
         let (message, at) = *places.get(event)?;
         Some(Excerpt {
             session: session.id.clone(),

@@ -684,7 +684,7 @@ fn meaning_and_words_are_fused() {
         ],
     );
     home.sync();
-    let all = 0..home.archive.last_message().unwrap() + 1;
+    let all = 1..home.archive.last_message().unwrap() + 1;
     let unembedded = |range, limit| home.archive.unembedded("m", range, limit).unwrap();
     let pending = unembedded(all.clone(), 10);
     assert_eq!(pending.rest, None);

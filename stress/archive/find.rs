@@ -40,12 +40,6 @@ pub(super) fn run(folder: &Path) -> Result<Value> {
     let archive = Archive::open(&state.join(FILE_NAME))?;
     let embedder = Embedder::load(&embed::Settings::default())?;
     let embedded = embed_all(&archive, &embedder)?;
-    let dump: Vec<Value> = questions
-        .iter()
-        .map(|q| Ok(json!([q.question, embedder.embed_query(&q.question)?.vector])))
-        .collect::<Result<_>>()?;
-    fs::write("/tmp/w/scale-qv.json", serde_json::to_string(&dump)?)?;
-    fs::copy(archive.path(), "/tmp/w/scale-archive.db")?;
     let mut places: BTreeMap<(&str, &str), Vec<Option<usize>>> = BTreeMap::new();
     for question in &questions {
         let wanted: Vec<&str> =
