@@ -5,6 +5,7 @@
 //! shares nothing with the stages of a capture: an archive that is broken, locked or full is one warning in the log and
 //! a line in `nugget status -v`, and no capture waits for it.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use archive::{
     Archive, LineReader, ReaderContext, SyncSettings, SyncSummary, TranscriptHead, TranscriptSource,
-    Unembedded,
+    UnembeddedMessages,
 };
 use jiff::Timestamp;
 use queue::{KnownTranscripts, Queue, TranscriptStamp, TranscriptStatus};
@@ -349,10 +350,34 @@ pub(crate) struct Archiving {
 /// What is kept from one wake-up to the next. Nothing is wrong without it.
 #[derive(Default)]
 pub(crate) struct Memory {
-    /// Whether the last look has found no message without a vector, and nothing was added since.
-    is_embedded: AtomicBool,
+    unembedded: Mutex<UnembeddedRanges>,
     /// The last error, which is logged once.
     error: Mutex<Option<String>>,
+}
+
+/// The numbers of the messages that may have no vector yet: a restarted process does not know of any, so that it looks
+/// at all of them once, some at each wake-up.
+#[derive(Default)]
+struct UnembeddedRanges {
+    /// The newest last.
+    ranges: Vec<Range<i64>>,
+    /// What is not in them has a number from here on.
+    end: i64,
+}
+
+impl UnembeddedRanges {
+    /// Notes that messages up to this number exist.
+    fn extend_to(&mut self, last_message: i64) {
+        if last_message + 1 < self.end {
+            // Another archive lies in its place.
+            *self = Self::default();
+        }
+        let new = self.end.max(1)..last_message + 1;
+        if !new.is_empty() {
+            self.end = new.end;
+            self.ranges.push(new);
+        }
+    }
 }
 
 /// Ends what it was given to when it is dropped, as when the actor is killed.
@@ -380,11 +405,8 @@ impl Actor for Archiving {
         let _cancellation = Cancellation(Arc::clone(&cancelled));
         let this = self.clone();
         match on_own_thread(move || this.round(&cancelled)).await? {
-            Ok(found) => {
+            Ok(()) => {
                 *self.memory.error.lock().unwrap_or_else(PoisonError::into_inner) = None;
-                if found {
-                    self.memory.is_embedded.store(false, Ordering::SeqCst);
-                }
                 if let Err(error) = self.embed_some().await {
                     self.note(&format!("failed to embed archived messages: {error}"));
                 }
@@ -396,34 +418,37 @@ impl Actor for Archiving {
 }
 
 impl Archiving {
-    /// Returns whether anything was archived.
-    fn round(&self, cancelled: &AtomicBool) -> Result<bool, Error> {
+    /// Takes what is new, unless another process has just done so.
+    fn round(&self, cancelled: &AtomicBool) -> Result<(), Error> {
         let queue = Queue::open(&self.queue)?;
         let is_recent = |(at, _)| Timestamp::now().duration_since(at).unsigned_abs() < EVERY;
         if self.is_server && last_report(&queue).is_some_and(is_recent) {
-            return Ok(false);
+            return Ok(());
         }
         let is_cancelled = || cancelled.load(Ordering::SeqCst) || self.stop.load(Ordering::SeqCst);
-        let summary = run_round(&self.settings, &queue, &|| self.mailbox.health().beat(), &is_cancelled)?;
-        Ok(summary.is_some_and(|summary| summary.messages > 0))
+        run_round(&self.settings, &queue, &|| self.mailbox.health().beat(), &is_cancelled).map(drop)
     }
 
     /// Embeds the newest messages without a vector, in small batches, while all other actors are idle: a question never
     /// waits for them. Nothing is sent to a provider.
     async fn embed_some(&self) -> Result<(), String> {
-        if !self.model.is_local() || self.memory.is_embedded.load(Ordering::SeqCst) || !self.is_idle().await {
+        if !self.model.is_local() || !self.is_idle().await {
             return Ok(());
         }
         let model = self.model.name();
-        let (path, name) = (self.settings.path.clone(), model.clone());
-        let open = move || -> Result<Option<(Archive, Vec<Unembedded>)>, archive::Error> {
+        let (path, name, memory) = (self.settings.path.clone(), model.clone(), Arc::clone(&self.memory));
+        let open = move || -> Result<Option<(Archive, Range<i64>, UnembeddedMessages)>, archive::Error> {
             let Some(archive) = Archive::open_existing(&path)? else { return Ok(None) };
-            let found = archive.unembedded(&name, EMBEDDED_MAX)?;
-            Ok(Some((archive, found)))
+            let last = archive.last_message()?;
+            let mut unembedded = memory.unembedded.lock().unwrap_or_else(PoisonError::into_inner);
+            unembedded.extend_to(last);
+            let Some(range) = unembedded.ranges.last().cloned() else { return Ok(None) };
+            let found = archive.unembedded(&name, range.clone(), EMBEDDED_MAX)?;
+            Ok(Some((archive, range, found)))
         };
         let opened = run_blocking(open).await.map_err(|error| error_chain(&error))?;
-        let Some((archive, found)) = opened else { return Ok(()) };
-        for batch in found.chunks(self.model.batch_max()) {
+        let Some((archive, range, found)) = opened else { return Ok(()) };
+        for batch in found.messages.chunks(self.model.batch_max()) {
             if !self.is_idle().await {
                 return Ok(());
             }
@@ -440,7 +465,9 @@ impl Archiving {
                 .map_err(|error| error_chain(&error))?;
             self.mailbox.health().beat();
         }
-        self.memory.is_embedded.store(found.len() < EMBEDDED_MAX, Ordering::SeqCst);
+        let mut unembedded = self.memory.unembedded.lock().unwrap_or_else(PoisonError::into_inner);
+        unembedded.ranges.retain(|known| *known != range);
+        unembedded.ranges.extend(found.rest);
         Ok(())
     }
 

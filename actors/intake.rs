@@ -35,7 +35,7 @@ fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
     let capture = claim.capture.id;
     // A line that cannot be looked up counts as new: it is checked once more as it is taken.
     let is_known = |line: &str| queue.is_taken(capture, line).unwrap_or(false);
-    let reading = match transcript::read(path, &is_known) {
+    let reading = match archive::read_conversation(path, &is_known) {
         Ok(reading) => reading,
         // The client announces sessions that never had a transcript, and deletes old ones.
         Err(transcript::Error::Missing { .. }) => {

@@ -8,6 +8,9 @@ use jiff::Timestamp;
 /// How many prompts and answers before and after a found message are returned.
 const CONTEXT: usize = 1;
 
+/// How many messages of one session are returned.
+const PER_SESSION: usize = 2;
+
 /// What to search sessions for.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionSearch {
@@ -58,6 +61,7 @@ pub(crate) fn search(
         text: search.text,
         filter: Filter { project: search.project, since: search.since, ..Filter::default() },
         limit: search.limit,
+        per_session: PER_SESSION,
         context: CONTEXT,
         vector,
         ..SearchQuery::default()

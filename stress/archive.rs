@@ -1,11 +1,17 @@
 //! The session archive under kills, at scale, and against an independent count.
 //!
 //! `archive` without an option kills syncs; `--counts` compares real sessions, cut out of public repositories by
-//! `stress/extraction/sessions.py`, with what `stress/archive/counts.py` counts in them; `--scale` measures.
+//! `stress/extraction/sessions.py`, with what `stress/archive/counts.py` counts in them; `--find` asks for real sessions
+//! by questions of people who had read them; `--faults` runs every command where nothing can be written; `--scale`
+//! measures on made ones.
+
+mod faults;
+mod find;
+mod scale;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -21,35 +27,45 @@ const CHECK_EVERY: usize = 50;
 const SESSIONS: usize = 6;
 /// A sync is killed within this time at first. It grows while kills come early, and shrinks when syncs end.
 const KILL_WITHIN_MS: f64 = 30.0;
-const QUERIES: usize = 200;
+const TRANSCRIPT_BYTES_MAX: u64 = 2 << 20;
 
 #[derive(clap::Args)]
 pub(crate) struct ArchiveArgs {
     /// How many syncs are killed while transcripts are appended to, truncated, forked and deleted
-    #[arg(long, default_value_t = 500, conflicts_with_all = ["counts", "scale"])]
+    #[arg(long, default_value_t = 500, conflicts_with_all = ["counts", "find", "faults", "scale"])]
     kills: usize,
     /// Compare the archive of this folder of transcripts with an independent count
     #[arg(long, value_name = "FOLDER")]
     counts: Option<PathBuf>,
+    /// Find the sessions of this folder again: 60 questions about entireio/cli
+    #[arg(long, value_name = "FOLDER", conflicts_with = "counts")]
+    find: Option<PathBuf>,
+    /// Run every command on a full disk, with another user's files and under a lock
+    #[arg(long, conflicts_with_all = ["counts", "find"])]
+    faults: bool,
     /// Measure on made transcripts
-    #[arg(long, conflicts_with = "counts")]
+    #[arg(long, conflicts_with_all = ["counts", "find", "faults"])]
     scale: bool,
     /// How many sessions `--scale` makes, of 100 messages each
     #[arg(long, default_value_t = 10_000)]
     sessions: usize,
 }
 
-pub(crate) fn run(args: &ArchiveArgs, seed: u64) -> Result<Value> {
-    match &args.counts {
-        Some(folder) => compare_counts(folder),
-        None if args.scale => measure(args.sessions, seed),
-        None => kill_syncs(args.kills, seed),
+pub(crate) fn run(args: &ArchiveArgs, binary: &Path, seed: u64) -> Result<Value> {
+    match (&args.counts, &args.find) {
+        (Some(folder), _) => compare_counts(folder),
+        (_, Some(folder)) => find::run(folder),
+        _ if args.faults => faults::run(binary, seed),
+        _ if args.scale => scale::run(args.sessions, binary, seed),
+        _ => kill_syncs(args.kills, seed),
     }
 }
 
 /// The process that is killed: one sync.
-pub(crate) fn run_sync(client: &Path, state: &Path) -> Result<()> {
-    let summary = sync(client, state)?;
+pub(crate) fn run_sync(client: &Path, state: &Path, threads: usize) -> Result<()> {
+    let archive = Archive::open(&state.join(FILE_NAME))?;
+    let settings = SyncSettings { threads, ..SyncSettings::new(state.join("own")) };
+    let summary = archive.sync(&[&ClaudeCode::new(vec![client.to_owned()])], &settings)?;
     ensure!(summary.failed.is_empty(), "{:?}", summary.failed);
     println!("{}", fs::read_to_string("/proc/self/status")?);
     Ok(())
@@ -66,14 +82,7 @@ fn compare_counts(folder: &Path) -> Result<Value> {
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected: Value = serde_json::from_slice(&output.stdout)?;
     let home = tempfile::tempdir()?;
-    fs::create_dir_all(home.path().join("client/projects/-sessions"))?;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        // Copied with its time, which decides whose a line is that several files have.
-        let copy = home.path().join("client/projects/-sessions").join(entry.file_name());
-        fs::copy(entry.path(), &copy)?;
-        fs::File::options().append(true).open(&copy)?.set_modified(entry.metadata()?.modified()?)?;
-    }
+    copy_as_client(folder, &home.path().join("client"))?;
     let state = home.path().join("state");
     let summary = sync(&home.path().join("client"), &state)?;
     let archive = Archive::open(&state.join(FILE_NAME))?;
@@ -98,6 +107,19 @@ fn compare_counts(folder: &Path) -> Result<Value> {
     result["malformed"] = summary.malformed.into();
     result["unknown"] = json!(summary.unknown);
     Ok(result)
+}
+
+/// Copies transcripts to where a client has them, with their times, which decide whose a line is that several have.
+fn copy_as_client(folder: &Path, client: &Path) -> Result<()> {
+    let sessions = client.join("projects/-sessions");
+    fs::create_dir_all(&sessions)?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let copy = sessions.join(entry.file_name());
+        fs::copy(entry.path(), &copy)?;
+        fs::File::options().append(true).open(&copy)?.set_modified(entry.metadata()?.modified()?)?;
+    }
+    Ok(())
 }
 
 /// Transcripts that change, and what an archive of them must have.
@@ -177,29 +199,34 @@ impl World {
     /// Changes the transcripts as clients do, and as they never should.
     fn change(&mut self) -> Result<()> {
         let session = self.rng.usize(..SESSIONS);
-        let mut bytes = self.read(session);
+        let path = self.path(session);
+        let length = fs::metadata(&path).map_or(0, |metadata| metadata.len());
         match self.rng.usize(..20) {
-            0 => {
-                let _ = fs::remove_file(self.path(session));
-                return Ok(());
+            // Beyond this a change would take longer than the sync that it is to disturb.
+            _ if length > TRANSCRIPT_BYTES_MAX => fs::remove_file(path)?,
+            0 if length > 0 => fs::remove_file(path)?,
+            1 if length > 0 => {
+                fs::File::options().write(true).open(path)?.set_len(self.rng.u64(..=length))?
             }
-            1 => bytes.truncate(self.rng.usize(..=bytes.len())),
-            2 => {
-                let to = self.rng.usize(..SESSIONS);
-                fs::write(self.path(to), &bytes)?;
-                return Ok(());
+            2 if length > 0 => {
+                let other = self.rng.usize(..SESSIONS);
+                let to = self.path(other);
+                if to != path {
+                    fs::copy(path, to)?;
+                }
             }
-            3 => bytes.extend_from_slice(b"{\"type\":\"user\",\"uuid\":\"half a li"),
+            3 => append(&path, b"{\"type\":\"user\",\"uuid\":\"half a li")?,
             _ => {
-                if !bytes.is_empty() && !bytes.ends_with(b"\n") {
-                    bytes.push(b'\n');
+                let mut lines = String::new();
+                if !self.read(session).ends_with(b"\n") {
+                    lines.push('\n');
                 }
                 for _ in 0..self.rng.usize(1..60) {
-                    bytes.extend_from_slice(self.line().as_bytes());
+                    lines.push_str(&self.line());
                 }
+                append(&path, lines.as_bytes())?;
             }
         }
-        fs::write(self.path(session), bytes)?;
         Ok(())
     }
 
@@ -243,15 +270,16 @@ impl World {
         ensure!(damage.is_empty(), "{damage:?}");
         let mut all = BTreeSet::new();
         for (session, seen) in &self.seen {
-            if seen.is_empty() {
-                continue;
-            }
             let mut shown = Vec::new();
             let id = format!("00000000-0000-4000-8000-{session:012}");
-            let row = archive.show(&id, |message| {
+            let row = match archive.show(&id, |message| {
                 shown.extend(marker(&message.content));
                 true
-            })?;
+            }) {
+                // It was never there when a sync looked.
+                Err(::archive::Error::UnknownSession { .. }) if seen.is_empty() => continue,
+                row => row?,
+            };
             ensure!(row.messages == shown.len() as u64, "session {session} counts {} messages", row.messages);
             let unique: BTreeSet<u64> = shown.iter().copied().collect();
             ensure!(unique.len() == shown.len(), "session {session} has a message twice");
@@ -287,141 +315,12 @@ fn ended(child: &mut Child) -> Result<bool> {
     }
 }
 
+fn append(path: &Path, bytes: &[u8]) -> Result<()> {
+    Ok(fs::File::options().create(true).append(true).open(path)?.write_all(bytes)?)
+}
+
 fn marker(text: &str) -> Option<u64> {
     text.strip_prefix("marker")?.split(' ').next()?.parse().ok()
-}
-
-/// Makes transcripts with the shares of real ones: of 100 messages about 6 prompts, 20 answers, 12 thoughts and 31 calls
-/// of tools with their outputs, which have most of the bytes. The words follow Zipf's law.
-fn make_transcripts(client: &Path, sessions: usize, rng: &mut Rng) -> Result<(u64, u64)> {
-    let words: Vec<String> =
-        (0..20_000).map(|_| (0..rng.usize(2..10)).map(|_| rng.lowercase()).collect()).collect();
-    let text = |rng: &mut Rng, count: usize| {
-        let mut text = String::with_capacity(count * 7);
-        for _ in 0..count {
-            let at = ((words.len() as f64).powf(rng.f64()) - 1.0) as usize;
-            text.push_str(&words[at.min(words.len() - 1)]);
-            text.push(if rng.usize(..12) == 0 { '\n' } else { ' ' });
-        }
-        text
-    };
-    let (mut bytes, mut messages) = (0, 0);
-    for session in 0..sessions {
-        let folder = client.join(format!("projects/-work-p{}", session % 50));
-        fs::create_dir_all(&folder)?;
-        let id = format!("{:08x}-0000-4000-8000-{session:012x}", rng.u32(..));
-        let mut lines = String::new();
-        for number in 0..100_u32 {
-            let uuid = format!("{:08x}-{:04x}-4000-8000-{session:08x}{number:04x}", rng.u32(..), rng.u16(..));
-            let second = 1_700_000_000 + session as i64 * 3_000 + i64::from(number) * 20;
-            let at = jiff::Timestamp::from_second(second)?;
-            let call = format!("toolu_{session}_{}", number - number % 2);
-            let (kind, content) = match number % 32 {
-                0 | 16 => ("user", json!(text(rng, 40))),
-                1..=4 | 17 | 18 => ("assistant", json!([{ "type": "text", "text": text(rng, 90) }])),
-                5..=7 | 19 => ("assistant", json!([{ "type": "thinking", "thinking": text(rng, 70) }])),
-                number if number % 2 == 0 => {
-                    let file = format!("/work/p{}/src/{}.rs", session % 50, words[rng.usize(..200)]);
-                    let (name, input) = match rng.usize(..3) {
-                        0 => (
-                            "Edit",
-                            json!({ "file_path": file, "old_string": text(rng, 30), "new_string": text(rng, 40) }),
-                        ),
-                        1 => ("Read", json!({ "file_path": file })),
-                        _ => ("Bash", json!({ "command": text(rng, 8) })),
-                    };
-                    ("assistant", json!([{ "type": "tool_use", "id": call, "name": name, "input": input }]))
-                }
-                _ => {
-                    let output = text(rng, 500);
-                    ("user", json!([{ "type": "tool_result", "tool_use_id": call, "content": output }]))
-                }
-            };
-            let mut message = json!({ "role": kind, "content": content });
-            if kind == "assistant" {
-                message["id"] = format!("msg_{session}_{}", number / 3).into();
-                message["model"] = "claude-sonnet-5".into();
-                message["usage"] =
-                    json!({ "input_tokens": 10, "output_tokens": 200, "cache_read_input_tokens": 9000 });
-            }
-            let line = json!({
-                "parentUuid": null, "isSidechain": false, "userType": "external", "cwd": format!("/work/p{}", session % 50),
-                "sessionId": id, "version": "2.1.0", "gitBranch": "main", "type": kind, "uuid": uuid,
-                "timestamp": at.to_string(), "message": message,
-            });
-            writeln!(lines, "{line}")?;
-            messages += 1;
-        }
-        bytes += lines.len() as u64;
-        fs::write(folder.join(format!("{id}.jsonl")), lines)?;
-    }
-    Ok((bytes, messages))
-}
-
-fn measure(sessions: usize, seed: u64) -> Result<Value> {
-    let mut rng = Rng::with_seed(seed);
-    let home = tempfile::tempdir()?;
-    let (client, state) = (home.path().join("client"), home.path().join("state"));
-    let (bytes, messages) = make_transcripts(&client, sessions, &mut rng)?;
-    let timed = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
-        let begun = Instant::now();
-        work()?;
-        Ok(begun.elapsed().as_secs_f64() * 1000.0)
-    };
-    // In a process of its own, whose memory is measured.
-    let mut memory_kib = 0;
-    let first_ms = timed(&mut || {
-        memory_kib = sync_process(&client, &state)?;
-        Ok(())
-    })?;
-    let unchanged_ms = timed(&mut || sync(&client, &state).map(drop))?;
-    let archive = Archive::open(&state.join(FILE_NAME))?;
-    let database = fs::metadata(archive.path())?.len();
-    let folder = client.join("projects/-work-p0");
-    let one = fs::read_dir(&folder)?.next().context("no transcript was made")??.path();
-    let appended =
-        json!({ "type": "user", "uuid": "appended", "message": { "role": "user", "content": "appended" } });
-    fs::write(&one, fs::read_to_string(&one)? + &appended.to_string() + "\n")?;
-    let settings =
-        SyncSettings { only: Some(vec![fs::canonicalize(&one)?]), ..SyncSettings::new(state.join("own")) };
-    let source = ClaudeCode::new(vec![client.clone()]);
-    let appended_ms = timed(&mut || {
-        archive.sync(&[&source], &settings)?;
-        Ok(())
-    })?;
-    // Questions of two to five words of one answer.
-    let newest = SearchQuery { limit: QUERIES * 4, ..SearchQuery::default() };
-    let markers = Markers { before: "[", after: "]" };
-    let answers: Vec<String> =
-        archive.search(&newest, markers)?.hits.into_iter().map(|hit| hit.snippet).collect();
-    let mut times = Vec::new();
-    for number in 0..QUERIES {
-        let words: Vec<&str> =
-            answers[number % answers.len()].split_whitespace().filter(|word| word.len() > 3).collect();
-        let count = rng.usize(2..6).min(words.len());
-        let query =
-            SearchQuery { text: words[..count].join(" "), limit: 10, context: 1, ..SearchQuery::default() };
-        times.push(timed(&mut || {
-            archive.search(&query, markers)?;
-            Ok(())
-        })?);
-    }
-    times.sort_by(f64::total_cmp);
-    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
-    let seconds = first_ms / 1000.0;
-    Ok(json!({
-        "sessions": sessions,
-        "messages": messages,
-        "transcript_bytes": bytes,
-        "first_sync_mb_per_s": (bytes as f64 / 1e6 / seconds).round(),
-        "first_sync_memory_mib": memory_kib / 1024,
-        "unchanged_resync_ms": unchanged_ms.round(),
-        "appended_session_ms": appended_ms.round(),
-        "database_bytes": database,
-        "database_share": (database as f64 / bytes as f64 * 1000.0).round() / 1000.0,
-        "search_p50_ms": at(0.5),
-        "search_p99_ms": at(0.99),
-    }))
 }
 
 /// Syncs in a process of its own. Returns the most memory that it had, in KiB.

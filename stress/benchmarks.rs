@@ -30,6 +30,9 @@ pub(crate) struct BenchmarksArgs {
     /// The folder of the retrieval sets that stress/datasets/make.py has made
     #[arg(long, value_name = "DIR")]
     datasets: Option<PathBuf>,
+    /// The folder of sessions of entireio/cli that stress/extraction/sessions.py has cut out
+    #[arg(long, value_name = "DIR")]
+    sessions: Option<PathBuf>,
     /// The program of the Claude Code client
     #[arg(long, value_name = "PATH")]
     client: Option<PathBuf>,
@@ -48,6 +51,8 @@ enum Runner {
     Client,
     /// A benchmark on the texts of all retrieval sets.
     StressWithDatasets(&'static str, &'static str),
+    /// A command of this program on real sessions.
+    StressWithSessions(&'static str),
     /// `nugget eval` with these arguments on all retrieval sets; with `--quick` on one.
     Eval(&'static str),
     /// `cargo` with these arguments. The figures are the output lines that contain one of the texts.
@@ -203,6 +208,56 @@ const ROWS: &[Row] = &[
             figure("resident memory at most", "/worker_resident_mib_max", "MiB"),
             figure("write-ahead log at most", "/log_mib_max", "MiB"),
             figure("none lost or doubled", "/held", ""),
+        ],
+    },
+    Row {
+        name: "archive-kills",
+        title: "The session archive: syncs killed while transcripts grow, shrink, are copied and deleted",
+        runner: Runner::Stress("archive --kills 500", "archive --kills 50"),
+        figures: &[
+            figure("kills", "/kills", ""),
+            figure("lines of transcripts", "/lines", ""),
+            figure("each message exactly once", "/held", ""),
+        ],
+    },
+    Row {
+        name: "archive-find",
+        title: "The session archive: 60 questions about 286 real sessions, by people who had read them",
+        runner: Runner::StressWithSessions("archive --find"),
+        figures: &[
+            figure("words, right session first", "/all/words/hit@1", "of 60"),
+            figure("meaning", "/all/meaning/hit@1", "of 60"),
+            figure("both", "/all/both/hit@1", "of 60"),
+            figure("words, right session among five", "/all/words/hit@5", "of 60"),
+            figure("meaning", "/all/meaning/hit@5", "of 60"),
+            figure("both", "/all/both/hit@5", "of 60"),
+            figure("the half that nothing was tuned on: words, first", "/b/words/hit@1", "of 30"),
+            figure("meaning", "/b/meaning/hit@1", "of 30"),
+            figure("both", "/b/both/hit@1", "of 30"),
+            figure("the same half: words, among five", "/b/words/hit@5", "of 30"),
+            figure("meaning", "/b/meaning/hit@5", "of 30"),
+            figure("both", "/b/both/hit@5", "of 30"),
+        ],
+    },
+    Row {
+        name: "archive-scale",
+        title: "The session archive at scale: a million made messages in 10,000 sessions",
+        runner: Runner::Stress("archive --scale", "archive --scale --sessions 200"),
+        figures: &[
+            figure("transcripts", "/transcript_mb", "MB"),
+            figure("first sync", "/first_sync_mb_per_s", "MB/s"),
+            figure("resident memory at most", "/first_sync_mib_max", "MiB"),
+            figure("database to transcripts", "/database_to_transcripts", "×"),
+            figure("unchanged resync, p50", "/unchanged_resync/p50_ms", "ms"),
+            figure("one appended session, p50", "/appended_session/p50_ms", "ms"),
+            figure("`nugget search` by words, p50", "/search/p50_ms", "ms"),
+            figure("p99", "/search/p99_ms", "ms"),
+            figure("p50 to FTS5 alone", "/search_p50_to_fts5", "×"),
+            figure("p99 to FTS5 alone", "/search_p99_to_fts5", "×"),
+            figure("`grep` or `rg` over the files to it, p50", "/grep_p50_to_search", "×"),
+            figure("by words and meaning, p50", "/search_with_meaning/p50_ms", "ms"),
+            figure("p99", "/search_with_meaning/p99_ms", "ms"),
+            figure("while a sync runs, p50 to without", "/while_syncing/p50_to_without", "×"),
         ],
     },
     Row {
@@ -617,6 +672,14 @@ fn command_of(row: &Row, args: &BenchmarksArgs, common: &Common, seed: u64) -> R
             }
             stress(list)
         }
+        Runner::StressWithSessions(arguments) => {
+            ensure!(!has_failpoints || is_named, "needs a build without failpoints, or --row");
+            let folder =
+                args.sessions.as_ref().context("needs --sessions, see stress/extraction/sessions.py")?;
+            let mut list = words(arguments);
+            list.push(folder.display().to_string());
+            stress(list)
+        }
         Runner::Eval(arguments) => {
             let mut sets = datasets()?;
             if arguments.contains("--pooled") {
@@ -727,7 +790,10 @@ fn thousands(value: u64) -> String {
 
 /// What makes the figures of this run smaller or slower than those of the complete row.
 fn note(row: &Row, is_quick: bool) -> String {
-    let is_measured = matches!(row.runner, Runner::Stress(..) | Runner::StressWithDatasets(..));
+    let is_measured = matches!(
+        row.runner,
+        Runner::Stress(..) | Runner::StressWithDatasets(..) | Runner::StressWithSessions(..)
+    );
     let parts = [
         ("quick", is_quick),
         ("debug build", cfg!(debug_assertions)),

@@ -18,7 +18,7 @@ use crate::sandbox::{HookOutcome, ProcessKind, Sandbox, Session};
 
 const TIMEOUT: Duration = Duration::from_secs(90);
 /// The user id of `nobody` on most systems.
-const OTHER_USER: u32 = 65534;
+pub(crate) const OTHER_USER: u32 = 65534;
 
 type Fault = fn(&mut Sandbox, &mut Rng) -> Result<String>;
 
@@ -162,8 +162,8 @@ fn clock(sandbox: &mut Sandbox, rng: &mut Rng, sign: i64) -> Result<String> {
     Ok("both captures were done".to_owned())
 }
 
-const SKIPPED_MOUNT: &str = "skipped: `mount` is not permitted here";
-const SKIPPED_USER: &str = "skipped: no other user to run as, and root may write everywhere";
+pub(crate) const SKIPPED_MOUNT: &str = "skipped: `mount` is not permitted here";
+pub(crate) const SKIPPED_USER: &str = "skipped: no other user to run as, and root may write everywhere";
 
 /// Runs one plain hook and checks that every acknowledged session is saved.
 fn recover(sandbox: &Sandbox, rng: &mut Rng, mut sessions: Vec<EndedSession>) -> Result<()> {
@@ -195,7 +195,7 @@ fn state_of(sandbox: &Sandbox, session: &Session) -> Result<State> {
     Ok(found.context("the session has no capture")?.state)
 }
 
-struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 impl Drop for Mount {
     fn drop(&mut self) {
@@ -204,7 +204,7 @@ impl Drop for Mount {
 }
 
 /// Mounts a small temporary file system over a folder; `None` if that is not permitted.
-fn mount(folder: &Path, size: &str) -> Result<Option<Mount>> {
+pub(crate) fn mount(folder: &Path, size: &str) -> Result<Option<Mount>> {
     fs::create_dir_all(folder)?;
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=0700"), "tmpfs"]).arg(folder);
@@ -213,7 +213,7 @@ fn mount(folder: &Path, size: &str) -> Result<Option<Mount>> {
 }
 
 /// Fills the disk completely.
-fn fill(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn fill(folder: &Path) -> Result<PathBuf> {
     let path = folder.join(".filler");
     let mut file = fs::File::create(&path)?;
     for size in [65536, 1024, 1] {
@@ -239,7 +239,7 @@ fn as_other_user(sandbox: &mut Sandbox, rng: &mut Rng) -> Result<Option<EndedSes
     Ok(Some(EndedSession { session, acknowledged: true }))
 }
 
-fn give_to_user(path: &Path) -> Result<()> {
+pub(crate) fn give_to_user(path: &Path) -> Result<()> {
     if rustix::process::getuid().is_root() {
         std::os::unix::fs::chown(path, Some(OTHER_USER), Some(OTHER_USER))?;
     }

@@ -61,6 +61,7 @@ Examples:
   cargo test --release --test stress -- bench search --units 10000
   cargo test --test stress -- bench precision --questions
   cargo test --test stress -- archive --kills 500
+  cargo test --test stress -- archive --faults
   cargo test --release --test stress -- archive --scale
   cargo test --release --test stress -- extraction tokens ~/.claude/projects/FOLDER
   cargo test --test stress -- provenance lines --repository CLONE --sessions FOLDER
@@ -140,7 +141,12 @@ enum Command {
     Insert { path: PathBuf },
     /// Sync a client's transcripts into an archive: the process that `archive` kills
     #[command(hide = true)]
-    ArchiveSync { client: PathBuf, state: PathBuf },
+    ArchiveSync {
+        client: PathBuf,
+        state: PathBuf,
+        #[arg(long, default_value_t = 0)]
+        threads: usize,
+    },
     /// Process a transcript once: `json`, `read` or `condense`
     #[command(hide = true)]
     Pass { what: String, path: PathBuf },
@@ -199,9 +205,9 @@ fn main() -> ExitCode {
         Command::Provenance { what } => ("provenance", provenance::run(&what, &common.binary(), seed)),
         Command::Guard(args) => ("guard", guard::run(&args)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
-        Command::Archive(args) => ("archive", archive::run(&args, seed)),
-        Command::ArchiveSync { client, state } => {
-            ("archive-sync", archive::run_sync(&client, &state).map(|()| serde_json::Value::Null))
+        Command::Archive(args) => ("archive", archive::run(&args, &common.binary(), seed)),
+        Command::ArchiveSync { client, state, threads } => {
+            ("archive-sync", archive::run_sync(&client, &state, threads).map(|()| serde_json::Value::Null))
         }
         Command::Insert { path } => ("insert", hooks::insert(&path)),
         Command::Pass { what, path } => {

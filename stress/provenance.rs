@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use fastrand::Rng;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::UnitType;
-use provenance::context::{Place, answer};
+use provenance::context::{Place, Records, answer};
 use provenance::trace::{Line, Tracer};
 use provenance::{Depth, Item, Question, StaleReason, pack, score};
 use serde_json::{Value, json};
@@ -502,7 +502,7 @@ fn measure(args: &ScaleArgs, binary: &Path, seed: u64) -> Result<Value> {
             budget: 2000,
             ..Question::default()
         };
-        let found = warm.measure(|| Ok(answer(&question, place, &[], Some(&archive), now)?))?;
+        let found = warm.measure(|| Ok(answer(&question, place, &[], Records::All(&archive), now)?))?;
         ensure!(!found.nuggets.is_empty(), "nothing was found for {question:?}");
     }
     let (mut cold, mut bare) = (Durations::default(), Durations::default());

@@ -385,9 +385,15 @@ fn run_shell(sandbox: &Sandbox, shell: &str, arguments: &[&str]) -> Option<Strin
 }
 
 #[test]
-fn completions_load_in_each_shell_and_complete_unit_ids() {
+fn completions_load_in_each_shell_and_complete_ids() {
+    const SESSION: &str = "5a3b7c1e-0000-4000-8000-000000000001";
     let sandbox = Sandbox::with_brain();
     crate::brain_questions::copy_brain(&sandbox);
+    let transcript = sandbox.path().join(format!(".claude/projects/-home-dev-shop/{SESSION}.jsonl"));
+    std::fs::create_dir_all(transcript.parent().unwrap()).unwrap();
+    let line = serde_json::json!({ "type": "user", "uuid": SESSION, "message": { "role": "user", "content": "hello" } });
+    std::fs::write(&transcript, format!("{line}\n")).unwrap();
+    sandbox.ok(["sessions", "sync"]);
     sandbox.capture(&fixture("transcripts/synthetic/nothing_chat.jsonl"));
     for shell in ["bash", "zsh", "fish"] {
         std::fs::write(sandbox.path().join(format!("script.{shell}")), sandbox.ok(["completions", shell]))
@@ -398,7 +404,8 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
         try nugget show bounded; try nugget forget-capture 1; try nugget sta
         try nugget rm wool; try nugget list --domain cod; try nugget list --type be; try nugget export --format o
         try nugget config set retrieve.re; try nugget config set retrieve.rerank a; try nugget config set retrieve.limit 1
-        try nugget ask --depth d; try nugget config get brai";
+        try nugget ask --depth d; try nugget config get brai
+        for command in show related forget 'export --session'; do try nugget sessions $command 5a3b; done";
     if let Some(printed) = run_shell(&sandbox, "bash", &["--norc", "-c", bash]) {
         let expected = [
             "bounded-worker-pools-in-go",
@@ -413,6 +420,10 @@ fn completions_load_in_each_shell_and_complete_unit_ids() {
             "10",
             "deep",
             "brain",
+            SESSION,
+            SESSION,
+            SESSION,
+            SESSION,
         ];
         assert_eq!(printed.lines().map(str::trim_end).collect::<Vec<_>>(), expected);
     }

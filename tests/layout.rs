@@ -19,7 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/embed", &["knowledge", "llm", "transcript"]),
     ("src/guard", &["knowledge"]),
     ("src/index", &["knowledge", "system", "transcript", "brain", "guard"]),
-    ("src/archive", &["knowledge", "system", "transcript", "queue", "llm"]),
+    ("src/archive", &["knowledge", "system", "transcript", "queue", "llm", "extract"]),
     ("src/provenance", &["knowledge", "archive"]),
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm"]),
     ("src/git", &["knowledge", "system"]),

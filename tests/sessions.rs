@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::Sandbox;
+use crate::support::{Sandbox, fixture};
 
 const FIRST: &str = "5a3b7c1e-0000-4000-8000-000000000001";
 const SECOND: &str = "9f00aa11-0000-4000-8000-000000000002";
@@ -209,25 +209,197 @@ fn what_a_person_deletes_is_gone_and_stays_away() {
     assert_eq!(sandbox.json(["sessions", "--json"])["sessions"], json!([]));
 }
 
+/// Every command of the archive, with a session that may exist.
+const COMMANDS: &[&[&str]] = &[
+    &["search", "mailed"],
+    &["sessions"],
+    &["sessions", "show", "5a3b"],
+    &["sessions", "related", "5a3b"],
+    &["sessions", "context", "shop", "--days", "3650"],
+    &["sessions", "stats"],
+    &["sessions", "export"],
+    &["sessions", "sync"],
+    &["sessions", "prune", "--older-than", "2026-09-15", "--dry-run"],
+    &["sessions", "forget", "5a3b"],
+];
+
+/// Runs a command that must fail, and returns its one line, after which a hint follows.
+fn failure(sandbox: &Sandbox, arguments: &[&str], code: i32) -> String {
+    let output = sandbox.run(arguments);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    let lines: Vec<&str> = error.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("error: ") && lines[1].starts_with("hint: "), "{error}");
+    lines[0].to_owned()
+}
+
+#[test]
+fn a_missing_or_empty_archive_is_explained_in_a_line() {
+    let sandbox = Sandbox::new();
+    for command in COMMANDS {
+        match command {
+            ["search", ..] | ["sessions"] => {
+                let told = sandbox.ok(*command);
+                assert!(
+                    told.starts_with("no session is archived yet") && told.lines().count() == 1,
+                    "{told}"
+                );
+            }
+            ["sessions", "sync"] => {}
+            command => {
+                let told = failure(&sandbox, command, 3);
+                assert_eq!(told, "error: no session is archived yet", "{command:?}");
+            }
+        }
+    }
+    assert!(!sandbox.path().join("state/nugget/archive.db").exists(), "to look creates nothing");
+    assert!(sandbox.ok(["sessions", "sync"]).starts_with("nothing new"));
+    for command in COMMANDS {
+        match command {
+            ["sessions", "show" | "related" | "forget", ..] => {
+                assert!(
+                    failure(&sandbox, command, 3).contains("no archived session has an id that begins with")
+                );
+            }
+            command => {
+                let output = sandbox.run(*command);
+                let told = [output.stdout, output.stderr].concat();
+                assert_eq!(told.iter().filter(|byte| **byte == b'\n').count(), 1, "{command:?}");
+                assert!(output.status.success(), "{command:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_locked_archive_is_read_and_said_to_be_in_use() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let lock = fs::File::open(sandbox.path().join("state/nugget/archive.write.lock")).unwrap();
+    fs2::FileExt::lock_exclusive(&lock).unwrap();
+    std::thread::scope(|scope| {
+        for command in COMMANDS {
+            let sandbox = &sandbox;
+            scope.spawn(move || match command {
+                ["sessions", "sync" | "forget", ..] => {
+                    let told = failure(sandbox, command, 1);
+                    assert_eq!(told, "error: the session archive is in use by another process");
+                }
+                command => drop(sandbox.ok(*command)),
+            });
+        }
+    });
+    drop(lock);
+    sandbox.ok(["sessions", "forget", "5a3b"]);
+}
+
 #[test]
 fn an_archive_that_cannot_be_used_is_explained_in_two_lines() {
     let (sandbox, _) = with_sessions();
     let archive = sandbox.path().join("state/nugget").join("archive.db");
-    fs::create_dir_all(archive.parent().unwrap()).unwrap();
-    let failure = |arguments: &[&str]| {
-        let output = sandbox.run(arguments);
-        assert_eq!(output.status.code(), Some(1));
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(error.lines().count(), 2, "{error}");
-        error
+    let all_fail = |why: &str| {
+        for command in COMMANDS {
+            let told = failure(&sandbox, command, 1);
+            assert!(told.contains(why), "{command:?}: {told}");
+        }
     };
+    fs::create_dir_all(&archive).unwrap();
+    all_fail("Is a directory");
+    fs::remove_dir(&archive).unwrap();
     fs::write(&archive, "no database").unwrap();
-    for command in [&["sessions"][..], &["search", "x"], &["sessions", "sync"], &["sessions", "stats"]] {
-        assert!(failure(command).contains("the session archive is damaged"));
-    }
+    all_fail("the session archive is damaged");
     fs::remove_file(&archive).unwrap();
+
     sandbox.ok(["sessions", "sync"]);
+    let lock = archive.with_extension("write.lock");
+    fs::remove_file(&lock).unwrap();
+    fs::create_dir(&lock).unwrap();
+    for command in [&["sessions", "sync"][..], &["sessions", "forget", "5a3b"]] {
+        assert!(failure(&sandbox, command, 1).contains("archive.write.lock: Is a directory"));
+    }
+    assert!(sandbox.ok(["search", "mailed"]).contains("mailed twice"), "readers need no lock");
     let connection = rusqlite::Connection::open(&archive).unwrap();
     connection.pragma_update(None, "user_version", 999).unwrap();
-    assert!(failure(&["sessions"]).contains("newer"));
+    all_fail("newer");
+}
+
+/// The lines of a transcript of Claude Code as Codex would have written them.
+fn as_rollout(transcript: &str, id: &str) -> String {
+    let mut lines = Vec::new();
+    let mut add = |at: &Value, kind: &str, payload: Value| {
+        lines.push(json!({ "timestamp": at, "type": kind, "payload": payload }).to_string() + "\n");
+    };
+    let start = json!("2026-11-16T17:00:00.000Z");
+    add(&start, "session_meta", json!({ "id": id, "cwd": "/home/dev/invoicing", "cli_version": "0.142.2" }));
+    let said = |role: &str, text: &Value| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
+    for line in transcript.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let (at, content) = (&line["timestamp"], &line["message"]["content"]);
+        if line["type"] == "user" && content.is_string() {
+            add(at, "response_item", said("user", content));
+        }
+        for block in content.as_array().into_iter().flatten() {
+            let item = match block["type"].as_str() {
+                Some("text") => said(line["type"].as_str().unwrap(), &block["text"]),
+                Some("tool_use") => json!({
+                    "type": "function_call", "name": "exec_command", "call_id": block["id"],
+                    "arguments": json!({ "cmd": block["input"]["command"] }).to_string(),
+                }),
+                Some("tool_result") => {
+                    let code = u8::from(block["is_error"] == json!(true));
+                    let output = block["content"].as_str().unwrap_or_default();
+                    json!({
+                        "type": "function_call_output", "call_id": block["tool_use_id"],
+                        "output": format!("Process exited with code {code}\nOutput:\n{output}"),
+                    })
+                }
+                _ => continue,
+            };
+            add(at, "response_item", item);
+        }
+    }
+    lines.concat()
+}
+
+#[test]
+fn a_rollout_of_codex_is_captured_and_its_new_lines_later() {
+    const ID: &str = "019a2b3c-4d5e-7f60-8123-456789abcdef";
+    let sandbox = Sandbox::with_brain();
+    let transcript = fs::read_to_string(fixture("transcripts/synthetic/flywheel.jsonl")).unwrap();
+    let folder = sandbox.path().join(".codex/sessions/2026/11/16");
+    fs::create_dir_all(&folder).unwrap();
+    let rollout = folder.join(format!("rollout-2026-11-16T17-00-00-{ID}.jsonl"));
+    let lines = as_rollout(&transcript, ID);
+    fs::write(&rollout, &lines).unwrap();
+    let dry_run = sandbox.ok(["capture-session", "--dry-run", "--transcript", rollout.to_str().unwrap()]);
+    assert!(dry_run.contains("Never acknowledge a message before its side effect is committed"), "{dry_run}");
+    let capture = sandbox.capture(&rollout);
+    assert_eq!((&capture["state"], &capture["session_id"]), (&json!("done"), &json!(ID)), "{capture}");
+    let review = sandbox.ok(["review"]);
+    assert!(review.contains("Never acknowledge a message before its side effect is committed"), "{review}");
+
+    let again = sandbox.capture(&rollout);
+    assert_eq!(again["state"], "nothing", "{again}");
+    assert!(again["reason"].as_str().unwrap().starts_with("nothing new"), "{again}");
+    let rule = json!("From now on always run database migrations inside a transaction.");
+    let line = json!({
+        "timestamp": "2026-11-16T18:00:00.000Z", "type": "response_item",
+        "payload": { "type": "message", "role": "user", "content": [{ "type": "input_text", "text": rule }] },
+    });
+    fs::write(&rollout, format!("{lines}{line}\n")).unwrap();
+    let later = sandbox.capture(&rollout);
+    assert_eq!((&later["state"], &later["units"]), (&json!("done"), &json!(1)), "{later}");
+}
+
+#[test]
+fn sessions_are_found_by_session_and_within_one_by_message() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let found = |arguments: &[&str]| {
+        let found = sandbox.json(["search", "--json", "--words"].iter().chain(arguments));
+        let sessions = found["messages"].as_array().unwrap().iter();
+        sessions.map(|hit| hit["session"]["id"].as_str().unwrap()[..4].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&["mailed", "mailer", "painted"]), ["5a3b", "9f00"]);
+    assert_eq!(found(&["mailed", "mailer", "painted", "--session", "5a3b"]), ["5a3b", "5a3b"]);
 }

@@ -75,6 +75,18 @@ impl Codex {
         Self { folders }
     }
 
+    /// Whether a file is named as Codex names its rollout files.
+    pub fn is_rollout(path: &Path) -> bool {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name.starts_with("rollout-") && name.ends_with(".jsonl")
+    }
+
+    /// Whether a call asks nugget.
+    pub(crate) fn is_own(tool: &ToolUse) -> bool {
+        let command = serde_json::from_str(&tool.input).ok().as_ref().and_then(command_of);
+        is_own_call(&tool.name, command.as_deref()) || OWN_TOOLS.contains(&tool.name.as_str())
+    }
+
     /// The client's folder: `CODEX_HOME`, otherwise `~/.codex`.
     pub fn client_folder() -> Option<PathBuf> {
         let variable =
@@ -95,12 +107,8 @@ impl TranscriptSource for Codex {
             .flat_map(|folder| ["sessions", "archived_sessions"].map(|name| folder.join(name)));
         let roots = roots.filter_map(|root| std::fs::canonicalize(root).ok());
         let files = roots.flat_map(|root| walkdir::WalkDir::new(root).max_depth(6).into_iter().flatten());
-        let is_rollout = |entry: &walkdir::DirEntry| {
-            let name = entry.file_name().to_str().unwrap_or_default();
-            entry.file_type().is_file() && name.starts_with("rollout-") && name.ends_with(".jsonl")
-        };
         files
-            .filter(is_rollout)
+            .filter(|entry| entry.file_type().is_file() && Self::is_rollout(entry.path()))
             .filter_map(|entry| {
                 Some(FileStamp::from_metadata(entry.path().to_owned(), &entry.metadata().ok()?))
             })
@@ -300,11 +308,7 @@ impl Reader {
         });
         let raw = raw.unwrap_or_default();
         let arguments: Value = serde_json::from_str(&raw).unwrap_or_default();
-        let command = ["cmd", "command"].iter().find_map(|field| match arguments.get(field)? {
-            Value::String(command) => Some(command.clone()),
-            Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
-            _ => None,
-        });
+        let command = command_of(&arguments);
         let patch =
             [text(&arguments, "patch"), text(&arguments, "input"), command.clone(), Some(raw.clone())];
         let patch = patch.into_iter().flatten().find(|patch| patch.contains("*** Begin Patch"));
@@ -373,6 +377,15 @@ impl Reader {
         let (output, whole) = shorten(&output, self.context.output_bytes_max);
         ToolResult { id, output, is_error, whole }
     }
+}
+
+/// The command of a call's arguments: a text, or its words.
+pub(crate) fn command_of(arguments: &Value) -> Option<String> {
+    ["cmd", "command"].iter().find_map(|field| match arguments.get(field)? {
+        Value::String(command) => Some(command.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    })
 }
 
 /// The files that a patch adds, changes, moves or deletes.

@@ -1,6 +1,6 @@
 //! Why the archive could not do what was asked.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
@@ -8,13 +8,12 @@ use rusqlite::ErrorCode;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The database cannot be opened or set up.
-    #[error("failed to open the session archive {path}")]
+    #[error("failed to open the session archive {path} ({reason})")]
     Open {
         /// The database file.
         path: PathBuf,
         /// What SQLite reported.
-        #[source]
-        source: rusqlite::Error,
+        reason: rusqlite::Error,
     },
     /// The tables belong to a later version of nugget.
     #[error("the session archive {path} was written by a newer nugget (version {version})")]
@@ -28,14 +27,14 @@ pub enum Error {
     #[error("the session archive is in use by another process")]
     Busy,
     /// The disk is full. What was committed is kept.
-    #[error("the disk is full: the session archive cannot grow")]
+    #[error("the disk is full: the session archive cannot be used")]
     DiskFull,
     /// The file is damaged or is no database.
-    #[error("the session archive is damaged")]
-    Damaged(#[source] rusqlite::Error),
+    #[error("the session archive is damaged ({0})")]
+    Damaged(rusqlite::Error),
     /// A statement failed.
-    #[error("failed to use the session archive")]
-    Sqlite(#[source] rusqlite::Error),
+    #[error("failed to use the session archive ({0})")]
+    Sqlite(rusqlite::Error),
     /// All connections stayed in use until the wait timed out.
     #[error("no connection to the session archive is free")]
     Pool(#[from] r2d2::Error),
@@ -75,6 +74,10 @@ impl From<rusqlite::Error> for Error {
         match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
             Some(ErrorCode::DiskFull) => Self::DiskFull,
+            // There is no space for the index of the write-ahead log, which readers need, too.
+            Some(ErrorCode::SystemIoFailure) if error.sqlite_error().is_some_and(is_without_space) => {
+                Self::DiskFull
+            }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Self::Damaged(error),
             _ => Self::Sqlite(error),
         }
@@ -86,7 +89,10 @@ impl Error {
         match error {
             queue::Error::Newer { path, version } => Self::Newer { path, version },
             queue::Error::Open { path, source } => match Self::from(source) {
-                Self::Sqlite(source) => Self::Open { path, source },
+                Self::Sqlite(reason) => match cannot_open(&path) {
+                    Some(source) => Self::File { path, source },
+                    None => Self::Open { path, reason },
+                },
                 known => known,
             },
             queue::Error::File { path, source } => Self::File { path, source },
@@ -94,4 +100,13 @@ impl Error {
             other => Self::File { path: PathBuf::new(), source: std::io::Error::other(other) },
         }
     }
+}
+
+fn is_without_space(error: &rusqlite::ffi::Error) -> bool {
+    error.extended_code == rusqlite::ffi::SQLITE_IOERR_SHMSIZE
+}
+
+/// What the operating system says to opening a file for writing, which SQLite does not tell.
+fn cannot_open(path: &Path) -> Option<std::io::Error> {
+    std::fs::File::options().read(true).write(true).open(path).err()
 }

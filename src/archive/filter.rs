@@ -65,7 +65,8 @@ impl Filter {
             let project = project.trim_end_matches('/');
             let condition =
                 "(s.project = {} OR s.path = {} OR s.cwd = {} OR s.path LIKE '%/' || {} ESCAPE '\\'
-                OR s.cwd LIKE {} || '/%' ESCAPE '\\' OR s.project LIKE '%/' || {} ESCAPE '\\')";
+                OR s.cwd LIKE {} || '/%' ESCAPE '\\' OR s.project LIKE '%/' || {} ESCAPE '\\'
+                OR s.project LIKE '%/' || {} || '/.git' ESCAPE '\\')";
             let (exact, pattern) = (project.to_owned(), escape(project));
             let number = conditions.param(exact);
             let like = conditions.param(pattern);

@@ -61,6 +61,7 @@
 mod block;
 mod claude_code;
 mod codex;
+mod conversation;
 mod error;
 mod filter;
 mod links;
@@ -84,6 +85,7 @@ mod writer;
 
 pub use claude_code::ClaudeCode;
 pub use codex::Codex;
+pub use conversation::read_conversation;
 pub use error::Error;
 pub use filter::Filter;
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
@@ -97,4 +99,4 @@ pub use source::{LineRead, LineReader, OUTPUT_BYTES_MAX, ReaderContext, Transcri
 pub use store::{Archive, FILE_NAME};
 pub use sync::{FailedFile, MalformedLine, Progress, SyncSettings, SyncSummary};
 pub use values::Field;
-pub use vectors::Unembedded;
+pub use vectors::{Unembedded, UnembeddedMessages};

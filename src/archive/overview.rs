@@ -1,22 +1,24 @@
 //! What a project was about lately, and figures over the whole archive.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use knowledge::text::one_line;
 use rusqlite::{Connection, Row, params, params_from_iter};
 use serde::Serialize;
+use transcript::{Conversation, Event, EventKind, QUESTION_TOOL, answered_questions};
 
 use crate::error::Error;
 use crate::filter::{Conditions, Filter};
 use crate::record::MessageKind;
-use crate::sessions::{COLUMNS, Session, Tokens, add_tokens, read_message, read_session, read_usage};
+use crate::sessions::{COLUMNS, Session, Tokens, add_tokens, read_message, read_session, read_usage, time};
 use crate::store::{Archive, Texts};
 
 const LIST_MAX: usize = 20;
 const EXCERPT_CHARS: usize = 300;
-/// How many of a session's last messages tell whether it was finished.
+/// A longer prompt is no mere reply to an offer.
+const REPLY_BYTES_MAX: i64 = 400;
 const TOOLS_MAX: usize = 40;
 
 /// What a project was about lately.
@@ -30,7 +32,7 @@ pub struct ProjectContext {
     pub files: Vec<FileCount>,
     /// Sessions that ended without an answer to the last prompt, or with a question or a failure.
     pub open_threads: Vec<Thread>,
-    /// Prompts and answers in which something was decided, the newest first.
+    /// What people chose among options that the model laid out, the newest first.
     pub decisions: Vec<Excerpt>,
 }
 
@@ -156,14 +158,19 @@ impl Archive {
             .query_map(params_from_iter(&conditions.params), read_session)?
             .collect::<Result<_, _>>()?;
         sessions.iter_mut().try_for_each(|session| add_tokens(&connection, session))?;
-        let mut open_threads = Vec::new();
+        let (mut open_threads, mut decided) = (Vec::new(), Vec::new());
         for session in &sessions {
             open_threads.extend(open_thread(&connection, session)?);
+            decided.extend(decisions(&connection, session)?.into_iter().rev());
         }
+        // A session that was resumed has the choices of the one before, too.
+        let mut seen = BTreeSet::new();
+        decided.retain(|decision: &Excerpt| seen.insert((decision.message, decision.text.clone())));
+        decided.truncate(LIST_MAX);
         Ok(ProjectContext {
             project: sessions.first().map(|session| session.project.clone()).unwrap_or_default(),
             files: top_files(&connection, &filter.of_sessions())?,
-            decisions: decisions(&connection, &filter)?,
+            decisions: decided,
             open_threads,
             sessions,
         })
@@ -266,57 +273,64 @@ fn open_thread(connection: &Connection, session: &Session) -> Result<Option<Thre
     }))
 }
 
-/// Messages in which something was decided, by the words that say so.
-fn decisions(connection: &Connection, filter: &Filter) -> Result<Vec<Excerpt>, Error> {
-    let mut conditions = filter.of_messages();
-    let words = "content : (decided OR decision OR \"we will use\" OR \"instead of\" OR \"let s use\" OR \"going with\" \
-        OR \"settled on\" OR \"chose\" OR \"prefer\")";
-    let text = conditions.param(words.to_owned());
-    let kinds = (MessageKind::Prompt.number(), MessageKind::Answer.number());
-    let sql = format!(
-        "SELECT m.id, m.kind, m.at_ms, m.blob, m.position, m.content_length, m.thinking_length, s.session
-        FROM messages JOIN messages_meta m ON m.id = messages.rowid JOIN sessions s ON s.id = m.session
-        WHERE messages.messages MATCH {text} AND m.kind IN ({}, {}) AND {} ORDER BY messages.rowid DESC LIMIT {LIST_MAX}",
-        kinds.0,
-        kinds.1,
-        conditions.sql()
-    );
-    let mut statement = connection.prepare(&sql)?;
-    let mut rows = statement.query(params_from_iter(&conditions.params))?;
-    let mut texts = Texts::new(connection);
-    let mut found = Vec::new();
+/// What people chose in a session among options that the model laid out: by an answer to the client's own question, or
+/// by a short reply.
+fn decisions(connection: &Connection, session: &Session) -> Result<Vec<Excerpt>, Error> {
+    let sql = "SELECT m.id, m.kind, m.at_ms, m.blob, m.position, m.content_length, 0, t.input_blob, t.input_at,
+            t.input_length, t.output_blob, t.output_at, t.output_length
+        FROM session_messages v JOIN messages_meta m ON m.id = v.message
+        LEFT JOIN tool_uses t ON t.message = m.id AND t.is_answered = 1 AND t.name = (SELECT id FROM names WHERE name = ?2)
+        WHERE v.session = ?1 ORDER BY v.ordinal";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params![session.row, QUESTION_TOOL])?;
+    let (mut texts, mut inputs, mut outputs) =
+        (Texts::new(connection), Texts::new(connection), Texts::new(connection));
+    let mut conversation = Conversation::default();
+    let mut places: Vec<(i64, Option<i64>)> = Vec::new();
+    // Where the text of the answer before lies, if nothing was done since.
+    let mut answer: Option<(Option<i64>, i64, i64)> = None;
     while let Some(row) = rows.next()? {
-        let message = read_message(row, &mut texts)?;
-        found.push(Excerpt {
-            session: row.get(7)?,
-            message: message.message,
-            at: message.at,
-            text: deciding_words(&message.content),
-        });
+        let kind = MessageKind::from_number(row.get(1)?);
+        let place = (row.get(3)?, row.get(4)?, row.get(5)?);
+        let mut said = Vec::new();
+        match kind {
+            MessageKind::Answer => answer = Some(place),
+            MessageKind::Prompt => {
+                if let Some((blob, at, length)) = answer.take().filter(|_| place.2 <= REPLY_BYTES_MAX) {
+                    said.push(EventKind::Assistant { text: texts.get(blob, at, length)? });
+                    said.push(EventKind::Human { text: texts.get(place.0, place.1, place.2)? });
+                }
+            }
+            MessageKind::ToolCall => answer = None,
+            _ => {}
+        }
+        let input = inputs.get(
+            row.get(7)?,
+            row.get::<_, Option<i64>>(8)?.unwrap_or(0),
+            row.get::<_, Option<i64>>(9)?.unwrap_or(0),
+        )?;
+        if !input.is_empty() {
+            let output = outputs.get(row.get(10)?, row.get(11)?, row.get(12)?)?;
+            said.extend(answered_questions(&input, &output));
+        }
+        for kind in said {
+            conversation.events.push(Event { line: String::new(), at: None, sidechain: false, kind });
+            places.push((row.get(0)?, row.get(2)?));
+        }
     }
-    Ok(found)
-}
-
-/// The sentence that says what was decided; else the beginning.
-fn deciding_words(content: &str) -> String {
-    let marks = [
-        "decided",
-        "decision",
-        "we will use",
-        "instead of",
-        "let's use",
-        "going with",
-        "settled on",
-        "chose",
-        "prefer",
-    ];
-    let sentences =
-        content.split_inclusive(['\n', '.', '!', '?']).filter(|sentence| !sentence.trim().is_empty());
-    let lower = |sentence: &&str| {
-        let lower = sentence.to_lowercase();
-        marks.iter().any(|mark| lower.contains(mark))
-    };
-    one_line(sentences.clone().find(lower).unwrap_or(content), EXCERPT_CHARS)
+    // What was chosen says little without what was asked.
+    let is_whole = |(_, text): &(usize, String)| text.contains("? ") || text.contains(": ");
+    let choices = extract::find_choices(&conversation).into_iter().filter(is_whole);
+    let found = choices.filter_map(|(event, text)| {
+        let (message, at) = *places.get(event)?;
+        Some(Excerpt {
+            session: session.id.clone(),
+            message,
+            at: time(at),
+            text: one_line(&text, EXCERPT_CHARS),
+        })
+    });
+    Ok(found.collect())
 }
 
 fn add_models(connection: &Connection, conditions: &Conditions, stats: &mut Stats) -> Result<(), Error> {
@@ -360,7 +374,7 @@ fn days(connection: &Connection, conditions: &Conditions, zone: &TimeZone) -> Re
         WHERE m.at_ms IS NOT NULL AND {} GROUP BY 1, 2",
         conditions.sql()
     );
-    let mut days: BTreeMap<String, (std::collections::BTreeSet<i64>, u64)> = BTreeMap::new();
+    let mut days: BTreeMap<String, (BTreeSet<i64>, u64)> = BTreeMap::new();
     let mut statement = connection.prepare(&sql)?;
     let mut rows = statement.query(params_from_iter(&conditions.params))?;
     while let Some(row) = rows.next()? {
@@ -371,7 +385,7 @@ fn days(connection: &Connection, conditions: &Conditions, zone: &TimeZone) -> Re
         sessions.insert(row.get(1)?);
         *messages += row.get::<_, u64>(2)?;
     }
-    let day = |(day, (sessions, messages)): (String, (std::collections::BTreeSet<i64>, u64))| DayStats {
+    let day = |(day, (sessions, messages)): (String, (BTreeSet<i64>, u64))| DayStats {
         day,
         sessions: sessions.len() as u64,
         messages,

@@ -1,12 +1,15 @@
 //! Which project a folder belongs to.
 
 use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use transcript::read_text;
 
 const FILE_BYTES_MAX: u64 = 256 << 10;
 const FOLDERS_MAX: usize = 64;
+
+/// Folders of a repository in which its linked work trees usually lie.
+const WORK_TREES: &[&str] = &["/.claude/worktrees/", "/.worktrees/"];
 
 /// A project: clones and work trees of one repository are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,16 +22,28 @@ pub struct Project {
 }
 
 impl Project {
-    /// The project that a folder is in. Only reads; a folder that is gone is a project of its own.
+    /// The project that a folder is in. Only reads. A folder that is gone is a project of its own, unless its name says
+    /// that it was a work tree in a repository.
     pub fn of(cwd: &Path) -> Self {
         let top = cwd.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists());
         let Some(top) = top else {
-            return Self { key: cwd.to_string_lossy().into_owned(), path: cwd.to_owned() };
+            let cwd = cwd.to_string_lossy();
+            let repository =
+                WORK_TREES.iter().find_map(|name| cwd.split_once(name)).map(|(before, _)| before);
+            let key = repository.filter(|before| !before.is_empty()).unwrap_or(&cwd).to_owned();
+            return Self { key, path: PathBuf::from(&*cwd) };
         };
         let common = common_folder(top);
         let remote = read_text(&common.join("config"), FILE_BYTES_MAX).and_then(|config| remote_key(&config));
         Self { key: remote.unwrap_or_else(|| common.to_string_lossy().into_owned()), path: top.to_owned() }
     }
+}
+
+/// The name of the project with this key: of the repository, not of its work tree.
+pub(crate) fn name_of(key: &str) -> &str {
+    let key = key.trim_end_matches(['/', '\\']);
+    let key = key.strip_suffix("/.git").unwrap_or(key).trim_end_matches(".git");
+    key.rsplit(['/', '\\']).next().unwrap_or(key)
 }
 
 /// Git's common folder: of a linked work tree, that of the repository.
@@ -42,18 +57,7 @@ fn common_folder(top: &Path) -> PathBuf {
 }
 
 fn normal(path: &Path) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| {
-        path.components().fold(PathBuf::new(), |mut path, part| {
-            match part {
-                Component::ParentDir => {
-                    path.pop();
-                }
-                Component::CurDir => {}
-                part => path.push(part),
-            }
-            path
-        })
-    })
+    fs::canonicalize(path).unwrap_or_else(|_| transcript::without_dots(path))
 }
 
 /// The address of the remote `origin` in a form that all protocols share: `host/owner/name`.
@@ -108,6 +112,14 @@ mod tests {
         let side = Project::of(&root.join("side"));
         assert_eq!(main.key, root.join("main/.git").to_string_lossy());
         assert_eq!((&side.key, &side.path), (&main.key, &root.join("side")));
+        assert_eq!(name_of(&side.key), "main");
         assert_eq!(Project::of(&root.join("gone")).key, root.join("gone").to_string_lossy());
+        for gone in ["/gone/shop/.worktrees/3", "/gone/shop/.claude/worktrees/us/fix"] {
+            assert_eq!(Project::of(Path::new(gone)).key, "/gone/shop");
+        }
+        assert_eq!(
+            (name_of("example.com/us/shop"), name_of("/srv/shop.git/"), name_of("/")),
+            ("shop", "shop", "")
+        );
     }
 }

@@ -1,29 +1,31 @@
 //! Search by words, by meaning, and by both.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use jiff::Timestamp;
 use knowledge::rank::{RRF_K, reciprocal_rank};
 use knowledge::text::{is_stop_word, one_line};
-use rusqlite::{Connection, params, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::filter::Filter;
+use crate::filter::{Conditions, Filter};
 use crate::record::{MessageKind, Role};
 use crate::sessions::{Session, ShownMessage, read_message, session_of_row, tools_of};
 use crate::store::{Archive, Texts};
-use crate::vectors::nearest;
+use crate::vectors::{Scored, nearest};
 
 /// How many words a snippet has.
 const SNIPPET_WORDS: i64 = 28;
 /// How much of a message without a marked word is shown.
 const START_CHARS: usize = 240;
 const CONTEXT_CHARS_MAX: usize = 600;
-/// From how many candidates of each list two are fused, for each hit that is asked for.
-const FUSED_FACTOR: usize = 4;
-const FUSED_MIN: usize = 40;
+/// From how many candidates of each list two are fused or sessions are ranked, for each hit that is asked for.
+const RANKED_FACTOR: usize = 4;
+const RANKED_MIN: usize = 100;
 const TERMS_MAX: usize = 32;
+/// The constant of reciprocal rank fusion for sessions.
+const SESSION_RRF_K: f64 = 60.0;
 
 /// What to search for.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +39,9 @@ pub struct SearchQuery {
     pub thinking: bool,
     /// The most hits.
     pub limit: usize,
+    /// The most hits of one session, with its subagents'; 0 for any number. If it is not 0, sessions are ranked, each by
+    /// its best messages, and the hits of one follow each other.
+    pub per_session: usize,
     /// How many prompts and answers before and after each hit to return.
     pub context: usize,
     /// The question's vector and the name of the model that made it, to search by meaning as well.
@@ -121,9 +126,9 @@ impl Archive {
         let connection = self.connection()?;
         let mut results = SearchResults::default();
         let expression = expression(&connection, &query.text, query.thinking)?;
-        let wanted = match query.vector {
-            Some(_) => (query.limit * FUSED_FACTOR).max(FUSED_MIN),
-            None => query.limit,
+        let wanted = match (&query.vector, query.per_session) {
+            (None, 0) => query.limit,
+            _ => (query.limit * RANKED_FACTOR).max(RANKED_MIN),
         };
         let mut words = Vec::new();
         match &expression {
@@ -138,7 +143,8 @@ impl Archive {
                     let found = matching(&connection, any, &query.filter, wanted)?;
                     let before = words.len();
                     for message in found {
-                        if words.len() < wanted && !words.contains(&message) {
+                        if words.len() < wanted && !words.iter().any(|known| known.message == message.message)
+                        {
                             words.push(message);
                         }
                     }
@@ -150,20 +156,23 @@ impl Archive {
             Some((model, vector)) => nearest(&connection, model, vector, &query.filter, wanted)?,
             None => Vec::new(),
         };
-        let ranked = fuse(&words, &meaning, query.limit);
+        let mut ranked = fuse(&words, &meaning);
+        if query.per_session > 0 {
+            ranked = rank_sessions(&connection, &words, &meaning, ranked, query.per_session)?;
+        }
+        ranked.truncate(query.limit);
         let marked = expression.as_ref().map(|expression| expression.any.as_ref().unwrap_or(&expression.all));
         let mut shown = Vec::new();
         let mut texts = Texts::new(&connection);
-        for (message, ..) in &ranked {
-            shown.push(message_of(&connection, *message, &mut texts)?);
+        for candidate in &ranked {
+            shown.push(message_of(&connection, candidate.message, &mut texts)?);
         }
         let snippets = match marked {
             Some(expression) => snippets(&shown, expression, markers)?,
             None => HashMap::new(),
         };
-        for ((message, score, by_words, by_meaning), (session, ordinal, mut shown)) in
-            ranked.into_iter().zip(shown)
-        {
+        for (candidate, (session, ordinal, mut shown)) in ranked.into_iter().zip(shown) {
+            let Candidate { message, score, by_words, by_meaning } = candidate;
             let snippet = snippets.get(&message).cloned();
             let start = || {
                 let tools = shown.tools.first().map(|tool| format!("{}: {}", tool.name, tool.input));
@@ -246,7 +255,7 @@ fn matching(
     expression: &str,
     filter: &Filter,
     limit: usize,
-) -> Result<Vec<i64>, Error> {
+) -> Result<Vec<Scored>, Error> {
     let mut conditions = filter.of_messages();
     let text = conditions.param(expression.to_owned());
     let limit = conditions.param(limit as i64);
@@ -258,45 +267,95 @@ fn matching(
     };
     // What was said weighs more than what was thought or called.
     let sql = format!(
-        "SELECT messages.rowid FROM messages {join} WHERE messages.messages MATCH {text} AND {}
+        "SELECT messages.rowid, -messages.rank FROM messages {join} WHERE messages.messages MATCH {text} AND {}
             AND messages.rank MATCH 'bm25(4.0, 1.0, 2.0)' ORDER BY messages.rank LIMIT {limit}",
         conditions.sql()
     );
-    let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(&conditions.params), |row| row.get(0))?;
+    scored(connection, &sql, &conditions)
+}
+
+fn scored(connection: &Connection, sql: &str, conditions: &Conditions) -> Result<Vec<Scored>, Error> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let read = |row: &Row<'_>| Ok(Scored { message: row.get(0)?, score: row.get(1)? });
+    let rows = statement.query_map(params_from_iter(&conditions.params), read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-fn newest(connection: &Connection, filter: &Filter, limit: usize) -> Result<Vec<i64>, Error> {
+fn newest(connection: &Connection, filter: &Filter, limit: usize) -> Result<Vec<Scored>, Error> {
     let mut conditions = filter.of_messages();
     let limit = conditions.param(limit as i64);
     let sql = format!(
-        "SELECT m.id FROM messages_meta m JOIN sessions s ON s.id = m.session WHERE {} ORDER BY m.at_ms DESC LIMIT {limit}",
+        "SELECT m.id, 0.0 FROM messages_meta m JOIN sessions s ON s.id = m.session WHERE {} ORDER BY m.at_ms DESC
+            LIMIT {limit}",
         conditions.sql()
     );
-    let mut statement = connection.prepare_cached(&sql)?;
-    let rows = statement.query_map(params_from_iter(&conditions.params), |row| row.get(0))?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    scored(connection, &sql, &conditions)
 }
 
-/// Reciprocal rank fusion of two lists: their scores cannot be compared.
-fn fuse(words: &[i64], meaning: &[i64], limit: usize) -> Vec<(i64, f64, bool, bool)> {
-    let mut scores: BTreeMap<i64, (f64, bool, bool)> = BTreeMap::new();
+/// A message that may be a hit.
+#[derive(Clone, Debug, Default)]
+struct Candidate {
+    message: i64,
+    score: f64,
+    by_words: bool,
+    by_meaning: bool,
+}
+
+/// Reciprocal rank fusion of two lists of messages: their scores cannot be compared.
+fn fuse(words: &[Scored], meaning: &[Scored]) -> Vec<Candidate> {
+    let mut candidates: BTreeMap<i64, Candidate> = BTreeMap::new();
     for (list, is_words) in [(words, true), (meaning, false)] {
-        for (rank, message) in list.iter().enumerate() {
-            let entry = scores.entry(*message).or_default();
-            entry.0 += reciprocal_rank(rank, RRF_K);
-            *(if is_words { &mut entry.1 } else { &mut entry.2 }) = true;
+        for (rank, Scored { message, .. }) in list.iter().enumerate() {
+            let candidate = candidates.entry(*message).or_default();
+            candidate.message = *message;
+            candidate.score += reciprocal_rank(rank, RRF_K);
+            *(if is_words { &mut candidate.by_words } else { &mut candidate.by_meaning }) = true;
         }
     }
-    let mut ranked: Vec<_> = scores
-        .into_iter()
-        .map(|(message, (score, words, meaning))| (message, score, words, meaning))
-        .collect();
+    let mut ranked: Vec<Candidate> = candidates.into_values().collect();
     // Of equals the newer first.
-    ranked.sort_by(|a, b| b.1.total_cmp(&a.1).then(b.0.cmp(&a.0)));
-    ranked.truncate(limit);
+    ranked.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.message.cmp(&a.message)));
     ranked
+}
+
+/// Ranks sessions by their places in both lists, a subagent's as its caller's, and keeps the best messages of each.
+fn rank_sessions(
+    connection: &Connection,
+    words: &[Scored],
+    meaning: &[Scored],
+    candidates: Vec<Candidate>,
+    per_session: usize,
+) -> Result<Vec<Candidate>, Error> {
+    let sql = "SELECT coalesce(p.id, s.id) FROM messages_meta m JOIN sessions s ON s.id = m.session
+        LEFT JOIN sessions p ON p.session = s.parent WHERE m.id = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut session_of = HashMap::new();
+    for candidate in &candidates {
+        let session: i64 = statement.query_row([candidate.message], |row| row.get(0))?;
+        session_of.insert(candidate.message, session);
+    }
+    let mut scores: HashMap<i64, f64> = HashMap::new();
+    for list in [words, meaning] {
+        let mut seen = HashSet::new();
+        let sessions =
+            list.iter().map(|found| session_of[&found.message]).filter(|session| seen.insert(*session));
+        for (rank, session) in sessions.enumerate() {
+            *scores.entry(session).or_default() += reciprocal_rank(rank, SESSION_RRF_K);
+        }
+    }
+    let mut counts: HashMap<i64, usize> = HashMap::new();
+    let mut kept: Vec<(f64, i64, Candidate)> = Vec::new();
+    for candidate in candidates {
+        let session = session_of[&candidate.message];
+        let count = counts.entry(session).or_default();
+        *count += 1;
+        if *count <= per_session {
+            let score = scores.get(&session).copied().unwrap_or_default();
+            kept.push((score, session, candidate));
+        }
+    }
+    kept.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+    Ok(kept.into_iter().map(|(score, _, candidate)| Candidate { score, ..candidate }).collect())
 }
 
 /// A message with its session and its place there.

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::error::Error;
 use crate::filter::Filter;
+use crate::project;
 use crate::record::{MessageKind, Role};
 use crate::store::{Archive, Texts};
 
@@ -57,6 +58,13 @@ pub struct Session {
     pub transcript: String,
     #[serde(skip)]
     pub(crate) row: i64,
+}
+
+impl Session {
+    /// The name of its project: of the repository, also where it ran in a work tree of another name.
+    pub fn project_name(&self) -> &str {
+        project::name_of(&self.project)
+    }
 }
 
 /// Tokens of calls of models.

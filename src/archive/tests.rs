@@ -684,7 +684,16 @@ fn meaning_and_words_are_fused() {
         ],
     );
     home.sync();
-    let pending = home.archive.unembedded("m", 10).unwrap();
+    let all = 1..home.archive.last_message().unwrap() + 1;
+    let unembedded = |range, limit| home.archive.unembedded("m", range, limit).unwrap();
+    let pending = unembedded(all.clone(), 10);
+    assert_eq!(pending.rest, None);
+    let pending = pending.messages;
+    let some = unembedded(all.clone(), 2);
+    assert_eq!(some.messages, pending[..2]);
+    let rest = unembedded(some.rest.unwrap(), 2);
+    assert_eq!((rest.messages.as_slice(), rest.rest), (&pending[2..], None));
+    assert!(!home.archive.has_vectors("m").unwrap());
     let texts: Vec<&str> = pending.iter().map(|one| one.text.as_str()).collect();
     assert_eq!(texts, ["unrelated words", "a visibility timeout elapsed", "the lease is too short"]);
     let vector = |text: &str| if text.contains("unrelated") { vec![0.0, 1.0] } else { vec![1.0, 0.1] };
@@ -693,7 +702,8 @@ fn meaning_and_words_are_fused() {
     assert_eq!(home.archive.embedded("m").unwrap(), (2, 3));
     home.archive.store_vectors("m", &vectors).unwrap();
     home.archive.store_vectors("m", &[(999_999, vec![1.0, 0.0])]).unwrap();
-    assert!(home.archive.unembedded("m", 10).unwrap().is_empty());
+    assert!(home.archive.has_vectors("m").unwrap() && !home.archive.has_vectors("n").unwrap());
+    assert!(unembedded(all, 10).messages.is_empty());
     let query = SearchQuery {
         text: "lease".into(),
         limit: 2,
@@ -705,6 +715,25 @@ fn meaning_and_words_are_fused() {
     assert_eq!((found.hits[0].by_words, found.hits[0].by_meaning), (true, true));
     assert_eq!(found.hits[1].snippet, "a visibility timeout elapsed");
     assert_eq!((found.hits[1].by_words, found.hits[1].by_meaning), (false, true));
+}
+
+#[test]
+fn sessions_are_ranked_by_their_best_messages() {
+    let home = Home::new();
+    home.write(
+        "s1",
+        &[home.prompt(1, "the lease"), home.prompt(2, "the lease again"), home.prompt(3, "a lease, too")],
+    );
+    home.write("s2", &[home.prompt(100, "a walrus and the lease of a long, long beach")]);
+    home.write("s1/subagents/agent-a", &[home.prompt(50, "lease lease lease")]);
+    home.sync();
+    let query =
+        |per_session| SearchQuery { text: "lease".into(), limit: 10, per_session, ..SearchQuery::default() };
+    let found = home.search_with(&query(1));
+    assert_eq!(found.hits.len(), 2, "a subagent's messages are its caller's");
+    assert_eq!(found.hits[1].session.id, "s2");
+    assert_eq!(home.search_with(&query(2)).hits.len(), 3);
+    assert_eq!(home.search_with(&query(0)).hits.len(), 5);
 }
 
 #[test]
@@ -734,24 +763,38 @@ fn sessions_of_one_subject_are_related_with_reasons() {
 #[test]
 fn a_project_has_decisions_and_days() {
     let home = Home::new();
+    let offer = "Two ways to keep the jobs:\n\n**A) SQLite table** — one writer.\n**B) Redis stream** — one more \
+        service.\n\nWhere should the jobs be stored?";
+    let questions = serde_json::json!({ "questions": [{
+        "question": "How are errors shown to people?", "header": "Errors",
+        "options": [{ "label": "Inline", "description": "" }, { "label": "Toast", "description": "" }],
+    }]});
+    let told = "User has answered your questions: \"How are errors shown to people?\"=\"Inline\". You can now continue.";
     home.write(
         "s1",
-        &[home.prompt(1, "Which database? We decided on SQLite. Go on."), home.answer(11, "Done.")],
+        &[
+            home.prompt(1, "We decided nothing yet. Which database?"),
+            home.answer(11, offer),
+            home.prompt(2, "A, it is enough"),
+            home.call(12, "AskUserQuestion", &questions),
+            home.result(3, 12, told, false),
+            home.answer(13, "Done. I decided to use a mutex."),
+        ],
     );
     home.write("s2", &[home.prompt(86_400 * 2, "hello"), home.answer(86_400 * 2 + 11, "Shall I go on?")]);
     home.sync();
     let context = home.archive.context("shop", None).unwrap();
     assert_eq!(
         context.decisions.iter().map(|one| one.text.as_str()).collect::<Vec<_>>(),
-        ["We decided on SQLite."]
+        ["How are errors shown to people? Inline", "Where should the jobs be stored? SQLite table"]
     );
     let threads: Vec<_> =
         context.open_threads.iter().map(|one| (one.session.as_str(), one.why.as_str())).collect();
     assert_eq!(threads, [("s2", "it ended with a question")]);
     let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
     let days: Vec<_> = stats.days.iter().map(|day| (day.day.as_str(), day.messages)).collect();
-    assert_eq!(days, [("2025-10-09", 2), ("2025-10-11", 2)]);
-    assert_eq!(stats.by_role, BTreeMap::from([("assistant".to_owned(), 2), ("user".to_owned(), 2)]));
+    assert_eq!(days, [("2025-10-09", 6), ("2025-10-11", 2)]);
+    assert_eq!(stats.by_role, BTreeMap::from([("assistant".to_owned(), 4), ("user".to_owned(), 4)]));
 }
 
 #[test]
@@ -956,6 +999,24 @@ fn a_rollout_of_codex_is_read() {
     assert_eq!(home.search("lapse").hits[0].snippet, "why does the lease [lapse]? [redacted: GitHub token]");
     assert!(!home.holds(&KEY[..20]));
     home.check();
+
+    // A capture reads it by the same rules.
+    let read = crate::read_conversation(&path, &|_| false).unwrap();
+    let events: Vec<String> =
+        read.conversation.events.iter().map(|event| format!("{:?}", event.kind)).collect();
+    let begins = ["Human", "ToolCall", "ToolResult", "ToolCall", "ToolResult", "Assistant"];
+    assert!(
+        events.len() == 6 && events.iter().zip(begins).all(|(event, begin)| event.starts_with(begin)),
+        "{events:?}"
+    );
+    assert!(events[0].contains("why does the lease lapse? [redacted: GitHub token]"), "{}", events[0]);
+    assert!(events[1].contains("command: Some(\"cargo test lease\")") && events[2].contains("ok: false"));
+    assert!(events[3].contains("old: Some(\"30\"), new: Some(\"90\")"), "{}", events[3]);
+    assert_eq!((read.conversation.session_id, read.conversation.cwd), (uuid(7), Some(home.cwd())));
+    assert_eq!((read.counts.lines, read.counts.conversation, read.lines.len()), (14, 6, 6));
+    let again =
+        crate::read_conversation(&path, &|line| read.lines.iter().any(|known| known == line)).unwrap();
+    assert_eq!((again.conversation.events.len(), again.counts.known), (0, 6));
 }
 
 mod properties {

@@ -14,8 +14,6 @@ pub enum Field {
     Model,
     /// A client.
     Source,
-    /// The id of a session that is not a subagent's.
-    Session,
     /// A tool.
     Tool,
     /// A file that was changed.
@@ -39,7 +37,6 @@ impl Archive {
             Field::Branch => of_sessions("branch"),
             Field::Model => of_sessions("model"),
             Field::Source => of_sessions("source"),
-            Field::Session => of_sessions("session"),
             Field::Tool => {
                 "SELECT name FROM names WHERE id IN (SELECT name FROM tool_uses) LIMIT ?1".to_owned()
             }

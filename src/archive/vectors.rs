@@ -4,6 +4,8 @@
 //! person sees. All of them are compared, which takes tens of milliseconds for 200,000; the model itself is not known
 //! here.
 
+use std::ops::Range;
+
 use rusqlite::{Connection, params, params_from_iter};
 
 use crate::error::Error;
@@ -17,6 +19,9 @@ const EMBEDDED_BYTES_MAX: usize = 2 << 10;
 /// Shorter texts mean nothing alone: `yes`, `go on`.
 const EMBEDDED_BYTES_MIN: i64 = 12;
 
+/// How many messages one call looks at for those without a vector.
+const LOOKED_AT_MAX: i64 = 20_000;
+
 /// A message that has no vector yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unembedded {
@@ -26,28 +31,72 @@ pub struct Unembedded {
     pub text: String,
 }
 
+/// Some of the messages that have no vector yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UnembeddedMessages {
+    /// The newest first.
+    pub messages: Vec<Unembedded>,
+    /// Where to go on: all messages of the range with a higher number have a vector or are listed. `None` at its end.
+    pub rest: Option<Range<i64>>,
+}
+
 impl Archive {
-    /// Lists messages that have no vector of this model, the newest first: what people typed, and answers.
+    /// Lists messages that have no vector of this model, the newest first: what people typed, and answers. It looks at
+    /// a bounded number of the range's messages, so that a call takes milliseconds whatever the size of the archive.
     ///
     /// # Errors
     /// When the archive cannot be read.
-    pub fn unembedded(&self, model: &str, limit: usize) -> Result<Vec<Unembedded>, Error> {
+    pub fn unembedded(
+        &self,
+        model: &str,
+        range: Range<i64>,
+        limit: usize,
+    ) -> Result<UnembeddedMessages, Error> {
         let connection = self.connection()?;
+        let first = "SELECT min(id) FROM
+            (SELECT id FROM messages_meta WHERE id >= ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3)";
+        let params = params![range.start, range.end, LOOKED_AT_MAX];
+        let first: Option<i64> = connection.prepare_cached(first)?.query_row(params, |row| row.get(0))?;
+        let Some(first) = first else { return Ok(UnembeddedMessages::default()) };
         let sql = "SELECT m.id, m.blob, m.position, m.content_length FROM messages_meta m
             LEFT JOIN vectors v ON v.message = m.id AND v.model = (SELECT id FROM names WHERE name = ?1)
-            WHERE m.kind IN (?2, ?3) AND m.content_length >= ?4 AND v.message IS NULL
+            WHERE m.id >= ?6 AND m.id < ?7 AND m.kind IN (?2, ?3) AND m.content_length >= ?4 AND v.message IS NULL
             ORDER BY m.id DESC LIMIT ?5";
         let (prompt, answer) = (MessageKind::Prompt.number(), MessageKind::Answer.number());
         let mut statement = connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![model, prompt, answer, EMBEDDED_BYTES_MIN, limit as i64])?;
+        let params = params![model, prompt, answer, EMBEDDED_BYTES_MIN, limit as i64, first, range.end];
+        let mut rows = statement.query(params)?;
         let mut texts = Texts::new(&connection);
-        let mut found = Vec::new();
+        let mut messages = Vec::new();
         while let Some(row) = rows.next()? {
             let mut text = texts.get(row.get(1)?, row.get(2)?, row.get(3)?)?;
             text.truncate(text.floor_char_boundary(EMBEDDED_BYTES_MAX));
-            found.push(Unembedded { message: row.get(0)?, text });
+            messages.push(Unembedded { message: row.get(0)?, text });
         }
-        Ok(found)
+        let end = match messages.last() {
+            Some(last) if messages.len() == limit => last.message,
+            _ => first,
+        };
+        Ok(UnembeddedMessages { messages, rest: Some(range.start..end).filter(|rest| !rest.is_empty()) })
+    }
+
+    /// The number of the last message, which only grows; 0 without any.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn last_message(&self) -> Result<i64, Error> {
+        let sql = "SELECT coalesce(max(id), 0) FROM messages_meta";
+        Ok(self.connection()?.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+    }
+
+    /// Whether any message has a vector of this model.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn has_vectors(&self, model: &str) -> Result<bool, Error> {
+        let sql =
+            "SELECT EXISTS (SELECT 1 FROM vectors WHERE model = (SELECT id FROM names WHERE name = ?1))";
+        Ok(self.connection()?.prepare_cached(sql)?.query_row([model], |row| row.get(0))?)
     }
 
     /// Stores vectors of messages, in place of those of another model. A message that was deleted meanwhile is left
@@ -83,6 +132,13 @@ impl Archive {
     }
 }
 
+/// A message of one list, and how well it matches: by BM25, or by the cosine of the vectors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Scored {
+    pub(crate) message: i64,
+    pub(crate) score: f64,
+}
+
 /// The messages whose vectors are closest to one, the closest first.
 pub(crate) fn nearest(
     connection: &Connection,
@@ -90,7 +146,7 @@ pub(crate) fn nearest(
     vector: &[f32],
     filter: &Filter,
     limit: usize,
-) -> Result<Vec<i64>, Error> {
+) -> Result<Vec<Scored>, Error> {
     let mut conditions = filter.of_messages();
     conditions.add("v.model = (SELECT id FROM names WHERE name = {})", model.to_owned());
     let join = if *filter == Filter::default() {
@@ -99,24 +155,25 @@ pub(crate) fn nearest(
         "JOIN messages_meta m ON m.id = v.message JOIN sessions s ON s.id = m.session"
     };
     let sql = format!("SELECT v.message, v.scale, v.body FROM vectors v {join} WHERE {}", conditions.sql());
-    let (_, question) = quantize(vector);
+    let (question_scale, question) = quantize(vector);
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(params_from_iter(&conditions.params))?;
-    let mut best: Vec<(f64, i64)> = Vec::with_capacity(2 * limit + 1);
+    let mut best: Vec<Scored> = Vec::with_capacity(2 * limit + 1);
     while let Some(row) = rows.next()? {
         let scale: f64 = row.get(1)?;
         let body = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
-        best.push((scale * f64::from(dot(&question, body)), row.get(0)?));
+        let score = question_scale * scale * f64::from(dot(&question, body));
+        best.push(Scored { message: row.get(0)?, score });
         if best.len() > 2 * limit {
             keep_best(&mut best, limit);
         }
     }
     keep_best(&mut best, limit);
-    Ok(best.into_iter().map(|(_, message)| message).collect())
+    Ok(best)
 }
 
-fn keep_best(best: &mut Vec<(f64, i64)>, limit: usize) {
-    best.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
+fn keep_best(best: &mut Vec<Scored>, limit: usize) {
+    best.sort_by(|a, b| b.score.total_cmp(&a.score).then(b.message.cmp(&a.message)));
     best.truncate(limit);
 }
 

@@ -164,6 +164,9 @@ fn archive_code_and_hint(error: &archive::Error) -> (u8, Option<String>) {
                 "move archive.db in nugget's state folder away: what is still on disk is archived again";
             (FAILED, hint.to_owned())
         }
+        E::File { source, .. } if source.kind() == std::io::ErrorKind::IsADirectory => {
+            (FAILED, "move that folder away".to_owned())
+        }
         E::Open { .. } | E::File { .. } => {
             (FAILED, "make that file and its folder yours, readable and writable".to_owned())
         }

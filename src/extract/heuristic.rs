@@ -82,6 +82,15 @@ pub fn score_candidates(conversation: &Conversation) -> Vec<ScoredCandidate> {
     scored.collect()
 }
 
+/// What people chose among options that the model laid out: the position of the event in which they did, and question
+/// and answer in a line. How to go on with the work at hand is left out.
+pub fn find_choices(conversation: &Conversation) -> Vec<(usize, String)> {
+    let mut detections = Detections::default();
+    choices::detect(&Session::from_conversation(conversation), &mut detections);
+    drop_bad_titles(&mut detections);
+    detections.found.into_iter().map(|found| (found.event, found.title)).collect()
+}
+
 fn detect(conversation: &Conversation, session: &Session<'_>) -> Detections {
     let mut detections = Detections::default();
     choices::detect(session, &mut detections);

@@ -99,11 +99,7 @@ impl Action {
     }
 
     fn add_symbols(&mut self, text: &str) {
-        let mut end = text.len().min(EDITED_BYTES_MAX);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        self.symbols.extend(symbols_in(&text[..end]));
+        self.symbols.extend(symbols_in(&text[..text.floor_char_boundary(EDITED_BYTES_MAX)]));
     }
 }
 

@@ -49,14 +49,8 @@ impl Output {
         if text.len() <= 2 * OUTPUT_END_BYTES {
             return Self { words: words_of(text) };
         }
-        let mut head = OUTPUT_END_BYTES;
-        while !text.is_char_boundary(head) {
-            head -= 1;
-        }
-        let mut tail = text.len() - OUTPUT_END_BYTES;
-        while !text.is_char_boundary(tail) {
-            tail += 1;
-        }
+        let head = text.floor_char_boundary(OUTPUT_END_BYTES);
+        let tail = text.ceil_char_boundary(text.len() - OUTPUT_END_BYTES);
         // A mark that no pattern has keeps the two ends apart.
         let words =
             words_of(&text[..head]).into_iter().chain(["\u{0}".to_owned()]).chain(words_of(&text[tail..]));

@@ -21,6 +21,8 @@ const BYTES_MAX: u64 = 256 << 20;
 const EVICTED_PART: usize = 8;
 /// A cache is not worth a long wait.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
+/// But who gives up while another process creates it has none until its end.
+const CREATION_TIMEOUT: Duration = Duration::from_secs(5);
 const VERSION: i64 = 2;
 /// The resolution of the last use: at a day, reading rarely has to write.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -176,8 +178,8 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
     // Created here and not by SQLite, for the owner only: a vector reveals something about its text.
     create_private_file(path)?;
     let mut connection = Connection::open(path)?;
-    connection.busy_timeout(BUSY_TIMEOUT)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.busy_timeout(CREATION_TIMEOUT)?;
+    schema::use_wal(&connection, CREATION_TIMEOUT)?;
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     let version =
         |connection: &Connection| connection.query_row("PRAGMA user_version", [], |row| row.get::<_, i64>(0));
@@ -190,6 +192,7 @@ fn connect(path: &Path) -> Result<Connection, Failure> {
         }
         transaction.commit()?;
     }
+    connection.busy_timeout(BUSY_TIMEOUT)?;
     Ok(connection)
 }
 
@@ -299,26 +302,28 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_writers_lose_almost_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("vectors.db");
-        std::thread::scope(|scope| {
-            for writer in 0..4 {
-                let path = &path;
-                scope.spawn(move || {
-                    let cache = VectorCache::open(path);
-                    for i in 0..20 {
-                        let name = format!("{writer} {i}");
+    fn writers_that_create_the_cache_together_all_use_it() {
+        for round in 0..40 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("vectors.db");
+            let writers = 6;
+            let together = std::sync::Barrier::new(writers);
+            std::thread::scope(|scope| {
+                for writer in 0..writers {
+                    let (path, together) = (&path, &together);
+                    scope.spawn(move || {
+                        together.wait();
+                        let cache = VectorCache::open(path);
+                        let patient = cache.lock().as_ref().map(|c| c.busy_timeout(CREATION_TIMEOUT));
+                        assert_eq!(patient, Some(Ok(())), "writer {writer} of round {round} has no cache");
+                        let name = format!("text {writer}");
                         cache.put(&label("a"), [(name.as_str(), &vec![0.0, 1.0, 0.0].into())]);
-                    }
-                });
-            }
-        });
-        let names: Vec<String> = (0..4).flat_map(|w| (0..20).map(move |i| format!("{w} {i}"))).collect();
-        let kept = VectorCache::open(&path).get(&label("a"), &names);
-        assert!(
-            kept.iter().filter(|vector| vector.is_some()).count() >= 78,
-            "a cache may lose a few, not many"
-        );
+                    });
+                }
+            });
+            let names: Vec<String> = (0..writers).map(|writer| format!("text {writer}")).collect();
+            let kept = VectorCache::open(&path).get(&label("a"), &names);
+            assert!(kept.iter().all(Option::is_some), "round {round}: {kept:?}");
+        }
     }
 }

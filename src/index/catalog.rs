@@ -102,7 +102,7 @@ impl Catalog {
         let path = std::path::PathBuf::from(":memory:");
         let create = || {
             let mut connection = Connection::open_in_memory()?;
-            schema::create(&mut connection)?;
+            schema::create(&mut connection, BUSY_TIMEOUT)?;
             Ok(connection)
         };
         let connection = create().map_err(|source| Error::Sqlite { path: path.clone(), source })?;

@@ -1,5 +1,7 @@
 //! The database's tables and versions.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::{Connection, ErrorCode};
 
 /// A chunk with its embedding has about 2 KB, so that a page of 4 KB would hold one and be half empty. Larger pages do
@@ -165,9 +167,9 @@ pub(crate) fn inspect(connection: &Connection) -> rusqlite::Result<State> {
 
 /// Creates the tables in an empty database, unless another process has: if the folder was just deleted, so was the
 /// lock, and two processes may hold one each.
-pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+pub(crate) fn create(connection: &mut Connection, timeout: Duration) -> rusqlite::Result<()> {
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-    connection.pragma_update(None, "journal_mode", "WAL")?;
+    use_wal(connection, timeout)?;
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     if inspect(&transaction)? == State::Ours {
         return Ok(());
@@ -178,6 +180,23 @@ pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     transaction.commit()?;
     // The file alone must show its version, even without its log.
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+}
+
+/// Sets the mode of a write-ahead log. While another connection does the same to a new file, SQLite refuses at once and
+/// does not wait for the busy timeout, so it is tried again here.
+pub(crate) fn use_wal(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "WAL") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && begun.elapsed() < timeout =>
+            {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Whether an error says that there are no tables yet: another process is about to create them, or was killed before.

@@ -331,7 +331,7 @@ fn create_if_needed(folder: &Path, lock: &BuilderLock, any_version: bool) -> Res
     let path = folder.join(DATABASE);
     let to_error = |source| Error::Sqlite { path: path.clone(), source };
     let mut connection = connect(&path).map_err(to_error)?;
-    schema::create(&mut connection).map_err(to_error)
+    schema::create(&mut connection, BUSY_TIMEOUT).map_err(to_error)
 }
 
 /// Removes the log first: a database without its log is at worst old, but a log without its database would be
@@ -438,7 +438,7 @@ pub(crate) fn retry_while_replaced<T>(
 fn empty_pool(folder: &Path) -> Result<Pool, Error> {
     tracing::warn!(folder = %folder.display(), "the index does not exist yet");
     let manager = SqliteConnectionManager::memory().with_init(|connection| {
-        schema::create(connection)?;
+        schema::create(connection, BUSY_TIMEOUT)?;
         set_up_reader(connection)
     });
     Ok(pool(manager))

@@ -116,7 +116,18 @@ pub struct AnsweredItem {
     pub superseded_by: Option<String>,
 }
 
-/// Answers a question from reviewed units and, if an archive is given, from its records.
+/// The records of an archive that an answer may have.
+#[derive(Clone, Copy)]
+pub enum Records<'a> {
+    /// None.
+    None,
+    /// Where no unit answers.
+    WithoutUnits(&'a Archive),
+    /// All that answer, beside the units.
+    All(&'a Archive),
+}
+
+/// Answers a question from reviewed units, and from records of sessions.
 ///
 /// # Errors
 /// When the archive cannot be read.
@@ -124,10 +135,15 @@ pub fn answer(
     question: &Question,
     place: Place<'_>,
     units: &[Unit],
-    archive: Option<&Archive>,
+    records: Records<'_>,
     now: Timestamp,
 ) -> Result<Answer, archive::Error> {
     let mut items = of_units(question, place, units)?;
+    let archive = match records {
+        Records::All(archive) => Some(archive),
+        Records::WithoutUnits(archive) => Some(archive).filter(|_| items.is_empty()),
+        Records::None => None,
+    };
     if let Some(archive) = archive {
         items.extend(of_records(question, place, archive)?);
     }
@@ -381,7 +397,7 @@ mod tests {
     fn ask(question: Question, units: &[Unit], root: &Path) -> Answer {
         let question = Question { budget: 2000, ..question };
         let now = "2026-11-23T00:00:00Z".parse().unwrap();
-        answer(&question, Place { project: "github.com/acme/shop", root }, units, None, now).unwrap()
+        answer(&question, Place { project: "github.com/acme/shop", root }, units, Records::None, now).unwrap()
     }
 
     fn ids(answer: &Answer) -> Vec<&str> {

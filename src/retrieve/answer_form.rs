@@ -3,6 +3,8 @@
 
 use std::collections::HashSet;
 
+use crate::dates;
+
 /// The longest label of a speaker, `Caroline (8 May, 2023)`.
 const LABEL_BYTES_MAX: usize = 60;
 const NAME_WORDS_MAX: usize = 3;
@@ -98,7 +100,7 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
 
 /// Whether a word says when something was, in a sentence that tells it. May is left out, since it is a verb.
 fn is_time(word: &str) -> bool {
-    const WORDS: [&str; 37] = [
+    const WORDS: [&str; 19] = [
         "yesterday",
         "today",
         "tonight",
@@ -117,30 +119,12 @@ fn is_time(word: &str) -> bool {
         "since",
         "morning",
         "evening",
-        "monday",
-        "tuesday",
-        "wednesday",
-        "thursday",
-        "friday",
-        "saturday",
-        "sunday",
-        "january",
-        "february",
-        "march",
-        "april",
-        "june",
-        "july",
-        "august",
-        "september",
-        "october",
-        "november",
-        "december",
         "spring",
     ];
-    let is_year = || {
-        word.len() == 4 && (word.starts_with("19") || word.starts_with("20")) && word.parse::<u16>().is_ok()
-    };
-    WORDS.iter().any(|time| word.eq_ignore_ascii_case(time)) || is_year()
+    let lower = word.to_ascii_lowercase();
+    // "May" is more often the verb, and "sun" and "mar" are words, too.
+    let is_month = || lower.len() > 3 && dates::month(&lower).is_some();
+    WORDS.contains(&lower.as_str()) || is_month() || dates::weekday(&lower).is_some() || dates::year(word).is_some()
 }
 
 #[cfg(test)]

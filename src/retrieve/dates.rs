@@ -229,7 +229,7 @@ fn relative(words: &[&str], today: Date) -> Option<(Period, usize)> {
 }
 
 /// A name of a month, or its first three letters.
-fn month(word: &str) -> Option<i8> {
+pub(crate) fn month(word: &str) -> Option<i8> {
     const NAMES: [&str; 12] = [
         "january",
         "february",
@@ -256,11 +256,13 @@ fn day(word: &str) -> Option<i8> {
     digits.parse().ok().filter(|day| is_day && (1..=31).contains(day))
 }
 
-fn year(word: &str) -> Option<i16> {
+/// A number of four digits from 1900 to 2099.
+pub(crate) fn year(word: &str) -> Option<i16> {
     word.parse().ok().filter(|year| word.len() == 4 && (1900..2100).contains(year))
 }
 
-fn weekday(name: &str) -> Option<Weekday> {
+/// A whole name of a day, in lower case.
+pub(crate) fn weekday(name: &str) -> Option<Weekday> {
     Some(match name {
         "monday" => Weekday::Monday,
         "tuesday" => Weekday::Tuesday,

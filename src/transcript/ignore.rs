@@ -10,6 +10,21 @@ const FILE: &str = ".nuggetignore";
 const FILE_BYTES_MAX: u64 = 64 << 10;
 const FOLDERS_MAX: usize = 64;
 
+/// A path without `.` and `..`, by its text alone: what it leads to need not exist.
+pub fn without_dots(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                plain.pop();
+            }
+            Component::CurDir => {}
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
 /// A project's `.nuggetignore`, in the syntax of `.gitignore`.
 ///
 /// A line that covers everything (`*`, `**`, `/`) means that no session of the project is captured. Any
@@ -61,16 +76,7 @@ impl Ignore {
     /// Whether a file must not be read. The path is absolute or relative to the session's folder.
     pub fn covers(&self, file: &str) -> bool {
         let Some(files) = &self.files else { return false };
-        let mut path = PathBuf::new();
-        for part in self.cwd.join(file).components() {
-            match part {
-                Component::ParentDir => {
-                    path.pop();
-                }
-                Component::CurDir => {}
-                part => path.push(part),
-            }
-        }
+        let path = without_dots(&self.cwd.join(file));
         let Ok(path) = path.strip_prefix(&self.root) else { return false };
         !path.as_os_str().is_empty() && files.matched_path_or_any_parents(path, false).is_ignore()
     }

@@ -31,7 +31,7 @@ pub mod raw_json;
 mod reader;
 pub mod redact;
 
-pub use self::ignore::{Ignore, read_text};
+pub use self::ignore::{Ignore, read_text, without_dots};
 pub use clean::{clean, clean_and_cut};
 pub use conversation::{
     ChoiceOption, Conversation, Event, EventKind, LineCounts, ParsedTranscript, ToolInput,
@@ -42,7 +42,8 @@ pub use discover::{
 };
 pub use exclude::Exclude;
 pub use line::{HELD, OWN_TOOLS, is_own_call, nonhuman_kind, typed_text};
-pub use reader::{Error, LINE_BYTES_MAX, read, read_tail};
+pub use question::{TOOL as QUESTION_TOOL, answered_questions};
+pub use reader::{Error, Extent, LINE_BYTES_MAX, for_each_line, read, read_tail};
 
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@ use crate::conversation::{ChoiceOption, EventKind};
 use crate::json_scan;
 
 /// The name of the tool.
-pub(crate) const TOOL: &str = "AskUserQuestion";
+pub const TOOL: &str = "AskUserQuestion";
 
 const QUESTION_BYTES_MAX: usize = 4 << 10;
 const OPTION_BYTES_MAX: usize = 2 << 10;
@@ -58,6 +58,11 @@ pub(crate) fn choices(questions: &[Question], result: Option<&[u8]>, text: &str)
             (!answer.text.is_empty() || !answer.notes.is_empty()).then(|| question.answered(answer))
         })
         .collect()
+}
+
+/// The answers to the questions of a call of `AskUserQuestion`, from its input and what the model was told.
+pub fn answered_questions(input: &str, told: &str) -> Vec<EventKind> {
+    choices(&questions(input.as_bytes()), None, told)
 }
 
 /// The questions in one text, for one who reads that they were asked and not answered.

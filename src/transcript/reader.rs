@@ -122,7 +122,7 @@ pub(crate) fn read_stream(
         counts.malformed += 1;
         *counts.malformed_reasons.entry(reason.to_owned()).or_default() += 1;
     };
-    let extent = for_each_line(source, line_bytes_max, |bytes| {
+    let extent = for_each_line_up_to(source, line_bytes_max, |bytes| {
         counts.lines += 1;
         let Some(bytes) = bytes else {
             return malformed(&mut counts, &format!("longer than {} MiB", line_bytes_max >> 20));
@@ -156,14 +156,25 @@ pub(crate) fn read_stream(
     Ok(ParsedTranscript { conversation, counts, lines: taken, stamp: None, is_ignored })
 }
 
-struct Extent {
-    bytes: u64,
-    tail_bytes: u64,
+/// How much was read.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// In all.
+    pub bytes: u64,
+    /// Of a last line without a line feed.
+    pub tail_bytes: u64,
 }
 
-/// Calls `visit` with each complete line, without its line feed; with `None` for a line longer than
-/// `bytes_max`, of which nothing is kept.
-fn for_each_line(
+/// Calls `visit` with each complete line, without its line feed; with `None` for one longer than [`LINE_BYTES_MAX`], of
+/// which nothing is kept.
+///
+/// # Errors
+/// When the source cannot be read.
+pub fn for_each_line(source: impl Read, visit: impl FnMut(Option<&[u8]>)) -> io::Result<Extent> {
+    for_each_line_up_to(source, LINE_BYTES_MAX, visit)
+}
+
+fn for_each_line_up_to(
     mut source: impl Read,
     bytes_max: usize,
     mut visit: impl FnMut(Option<&[u8]>),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use ::archive::{Codex, TranscriptSource as _};
 use actors::review::{Action, Item};
 use brain::{Brain, StatePaths};
 use jiff::Timestamp;
@@ -63,7 +64,8 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct CaptureSessionArgs {
-    /// The session's transcript; without it the hook's JSON line is read from stdin
+    /// The session's transcript, of Claude Code or a rollout file of Codex; without it the hook's JSON line is read
+    /// from stdin
     #[arg(long, value_name = "FILE")]
     transcript: Option<PathBuf>,
     /// Wait until the capture has ended and print the result
@@ -280,6 +282,13 @@ fn announcement_from_file(path: &Path) -> Result<Announcement, CliError> {
         );
     }
     let file = std::fs::File::open(&path).map_err(|error| failed(error).hint("check its permissions"))?;
+    if Codex::is_rollout(&path) {
+        let head = Codex::new(Vec::new()).head(&path).map_err(failed)?;
+        // A subagent's id follows its caller's.
+        let session = head.session.rsplit('/').next().unwrap_or_default().to_owned();
+        let announcement = Announcement::new(SessionId::verbatim(session), path, "command");
+        return Ok(Announcement { cwd: head.cwd.map(PathBuf::from), ..announcement });
+    }
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let session = SessionId::verbatim(session_id(file).unwrap_or(stem));
     let cwd = transcript::read_head(&path).ok().and_then(|head| head.cwd);

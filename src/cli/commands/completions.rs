@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 
-use ::archive::Field;
+use ::archive::{Field, Filter};
 use brain::config::{KEYS, Kind, find};
 use brain::{Brain, Config, StatePaths};
 use clap_complete::CompletionCandidate;
@@ -185,9 +185,22 @@ pub(crate) fn tools(prefix: &OsStr) -> Vec<CompletionCandidate> {
     candidates(archived(Field::Tool), prefix)
 }
 
-/// The ids of archived sessions.
+/// The ids of archived sessions, newest first, without those of subagents.
 pub(crate) fn sessions(prefix: &OsStr) -> Vec<CompletionCandidate> {
-    candidates(archived(Field::Session), prefix)
+    let Some(prefix) = prefix.to_str() else { return Vec::new() };
+    let filter = Filter { session: Some(prefix.to_owned()), ..Filter::default() };
+    let archive = open_archive().ok().flatten();
+    let found = archive.and_then(|archive| archive.sessions(&filter, false, CANDIDATES_MAX).ok());
+    found
+        .into_iter()
+        .flatten()
+        .filter(|session| session.id.starts_with(prefix) && !session.id.contains(char::is_control))
+        .map(|session| {
+            let subject = session.title.or(session.first_prompt).unwrap_or_default();
+            let subject = knowledge::text::one_line(&output::safe(&subject), 80);
+            CompletionCandidate::new(session.id).help(Some(subject.into()))
+        })
+        .collect()
 }
 
 /// The files that sessions have changed, by their paths or names, and those that are here.

@@ -1,12 +1,12 @@
 //! `nugget context`: tells what is known about files, folders and projects.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use ::archive::{Archive, Project};
 use actors::BrainView;
 use jiff::Timestamp;
 use knowledge::{Unit, UnitType};
-use provenance::context::{Answer, AnsweredItem, Place, answer};
+use provenance::context::{Answer, AnsweredItem, Place, Records, answer};
 use provenance::{Depth, Question};
 use serde_json::json;
 
@@ -93,14 +93,7 @@ impl Asked {
 
 /// The absolute path, without links where it exists, and without `..` where it does not.
 fn full_path(path: &Path) -> std::io::Result<PathBuf> {
-    let absolute = std::path::absolute(path)?;
-    let mut plain = PathBuf::new();
-    for part in absolute.components() {
-        match part {
-            Component::ParentDir => drop(plain.pop()),
-            part => plain.push(part),
-        }
-    }
+    let plain = transcript::without_dots(&std::path::absolute(path)?);
     for folder in plain.ancestors() {
         if let Ok(real) = std::fs::canonicalize(folder) {
             return Ok(real.join(plain.strip_prefix(folder).unwrap_or(Path::new(""))));
@@ -186,11 +179,12 @@ pub(crate) fn ask(
     now: Timestamp,
 ) -> Result<Answer, CliError> {
     let place = Place { project: &project.key, root: &project.path };
-    let reviewed = answer(question, place, units, None, now)?;
-    if archive.is_none() || (!all && !reviewed.nuggets.is_empty()) {
-        return Ok(reviewed);
-    }
-    Ok(answer(question, place, units, archive, now)?)
+    let records = match archive {
+        Some(archive) if all => Records::All(archive),
+        Some(archive) => Records::WithoutUnits(archive),
+        None => Records::None,
+    };
+    Ok(answer(question, place, units, records, now)?)
 }
 
 /// An answer for a person.

@@ -17,7 +17,7 @@ use crate::{async_runtime, extractor, settings};
 /// Reads the transcript and prints; nothing is written, not even to the state folder.
 pub(super) fn run(context: &Context, announcement: &Announcement, as_json: bool) -> Result<(), CliError> {
     let config = context.config()?;
-    let reading = transcript::read(&announcement.transcript, &|_| false).map_err(|error| {
+    let reading = ::archive::read_conversation(&announcement.transcript, &|_| false).map_err(|error| {
         CliError::new(error.to_string()).hint("transcripts are in ~/.claude/projects/*/*.jsonl")
     })?;
     let conversation = reading.conversation;

@@ -51,7 +51,7 @@ pub(crate) struct SearchArgs {
     /// Only what was written by: user, assistant
     #[arg(long, value_name = "ROLE", value_parser = ["user", "assistant", "system"])]
     role: Option<String>,
-    /// Only in this session: the beginning of its id
+    /// Only in this session: the beginning of its id. Prints each message that was found
     #[arg(long, value_name = "ID", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     session: Option<String>,
     /// Search what the model thought, too
@@ -107,6 +107,8 @@ impl SearchArgs {
                 filter,
                 thinking: self.thinking,
                 limit: self.limit,
+                // A list of sessions; within one, of all that was said.
+                per_session: usize::from(self.session.is_none() && !text.is_empty()),
                 context: self.context,
                 vector,
             };
@@ -160,8 +162,7 @@ fn question_vector(config: &Config, archive: &Archive, text: &str) -> Option<(St
         return None;
     }
     let model = embed::model_name(&settings);
-    let (embedded, _) = archive.embedded(&model).ok()?;
-    if embedded == 0 {
+    if !archive.has_vectors(&model).ok()? {
         return None;
     }
     match Embedder::load(&settings).and_then(|embedder| embedder.embed_query(text)) {

@@ -21,7 +21,7 @@ use super::completions;
 use super::sync::parse_moment;
 use crate::archive::{archive_path, open_archive, other_source, sync_settings};
 use crate::context::Context;
-use crate::error::{CliError, USAGE};
+use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, thousands};
 use crate::output_file::write_file;
 use crate::{lookup, pager};
@@ -44,7 +44,7 @@ Examples:
   nugget search \"exponential backoff\"      find what was said in them";
 
 /// How long a command waits for another process that is writing to the archive.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How many lines that could not be understood are listed.
 const MALFORMED_LISTED: usize = 10;
 
@@ -174,7 +174,7 @@ struct ListArgs {
 )]
 struct ShowArgs {
     /// The session's id or its beginning, as `nugget sessions` lists it
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     id: String,
     #[command(flatten)]
     shown: Shown,
@@ -189,7 +189,7 @@ struct ShowArgs {
 #[derive(clap::Args)]
 struct RelatedArgs {
     /// The session's id or its beginning
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     id: String,
     /// The most sessions to list
     #[arg(long, default_value_t = 10, value_name = "N")]
@@ -238,6 +238,9 @@ struct StatsArgs {
 struct ExportArgs {
     #[command(flatten)]
     filter: FilterArgs,
+    /// Only this session, with its subagents': the beginning of its id
+    #[arg(long, value_name = "ID", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
+    session: Option<String>,
     #[command(flatten)]
     shown: Shown,
     /// markdown, or jsonl: one message on each line
@@ -289,7 +292,7 @@ struct PruneArgs {
 #[derive(clap::Args)]
 struct ForgetArgs {
     /// The session's id or its beginning
-    #[arg(value_name = "SESSION")]
+    #[arg(value_name = "SESSION", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     id: String,
     /// Print JSON
     #[arg(long)]
@@ -315,7 +318,8 @@ impl SessionsArgs {
 /// The archive, or what to say if there is none yet.
 fn open() -> Result<Archive, CliError> {
     let archive = open_archive()?;
-    archive.ok_or_else(|| CliError::new("no session is archived yet").hint("nugget sessions sync"))
+    archive
+        .ok_or_else(|| CliError::new("no session is archived yet").code(MISSING).hint("nugget sessions sync"))
 }
 
 /// A session, with other ids for one that does not exist.
@@ -494,8 +498,12 @@ impl StatsArgs {
 impl ExportArgs {
     fn run(&self) -> Result<(), CliError> {
         let archive = open()?;
-        let filter = self.filter.filter(Timestamp::now())?;
+        let mut filter = self.filter.filter(Timestamp::now())?;
+        filter.session.clone_from(&self.session);
         let sessions = archive.sessions(&filter, true, usize::MAX >> 1)?;
+        if sessions.is_empty() {
+            output::note("note: no session matches");
+        }
         let mut written = 0;
         let mut write = |out: &mut dyn Write| -> Result<(), CliError> {
             // The oldest first, as one reads.

@@ -169,7 +169,7 @@ fn source_sessions(evidence: Vec<EvidenceLine>, around: usize) -> Vec<SourceSess
             let first = lines.first()?;
             let (session, transcript) = (first.session.to_string(), first.transcript.clone());
             let captured = first.captured.strftime("%Y-%m-%d %H:%M").to_string();
-            let reading = transcript::read(&transcript, &|_| false).ok();
+            let reading = ::archive::read_conversation(&transcript, &|_| false).ok();
             let events = reading.as_ref().map(|reading| reading.conversation.events.as_slice());
             let lines = lines
                 .into_iter()

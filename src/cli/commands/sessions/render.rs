@@ -87,9 +87,10 @@ pub(crate) fn subject(session: &Session) -> String {
     knowledge::text::one_line(&safe(text), SUBJECT_CHARS_MAX)
 }
 
-/// The name of the project's folder.
+/// The name of the session's project.
 pub(crate) fn project(session: &Session) -> String {
-    safe(session.path.rsplit(['/', '\\']).find(|name| !name.is_empty()).unwrap_or("?"))
+    let name = session.project_name();
+    safe(if name.is_empty() { "?" } else { name })
 }
 
 pub(crate) fn dollars(microdollars: u64) -> String {
