@@ -124,7 +124,10 @@ fn is_time(word: &str) -> bool {
     let lower = word.to_ascii_lowercase();
     // "May" is more often the verb, and "sun" and "mar" are words, too.
     let is_month = || lower.len() > 3 && dates::month(&lower).is_some();
-    WORDS.contains(&lower.as_str()) || is_month() || dates::weekday(&lower).is_some() || dates::year(word).is_some()
+    WORDS.contains(&lower.as_str())
+        || is_month()
+        || dates::weekday(&lower).is_some()
+        || dates::year(word).is_some()
 }
 
 #[cfg(test)]
