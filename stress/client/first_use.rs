@@ -2,12 +2,16 @@
 //! reaches a later session.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use super::lifecycle::{Lifecycle, repository};
 use crate::sandbox::Sandbox;
+use crate::terminal::InTerminal;
+
+const SCREEN_WITHIN: Duration = Duration::from_secs(60);
 
 /// How the plugin comes to the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +66,7 @@ fn use_for_the_first_time(run: &mut Lifecycle, source: Source) -> Result<()> {
     run.wait_until_ended(1)?;
     let waiting: Value = serde_json::from_str(&run.sandbox.run_ok(&["review", "--json"])?)?;
     ensure!(waiting["items"].as_array().is_some_and(|items| items.len() == 1), "{waiting}");
-    run.sandbox.run_ok(&["review", "merge", "--all"])?;
+    review_in_a_terminal(&run.sandbox)?;
 
     run.api.forget_requests();
     run.turn(9, &[])?;
@@ -82,6 +86,21 @@ fn use_for_the_first_time(run: &mut Lifecycle, source: Source) -> Result<()> {
         answers.count()
     );
     run.wait_until_ended(2)
+}
+
+/// Merges what waits by a key, as a person does.
+fn review_in_a_terminal(sandbox: &Sandbox) -> Result<()> {
+    let mut screen = InTerminal::start(sandbox.command(&["review"]), 80, 24);
+    let deadline = Instant::now() + SCREEN_WITHIN;
+    while !screen.text().contains("q quit") {
+        ensure!(Instant::now() < deadline, "no inbox is shown: {}", screen.text());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // With the last one merged the screen ends.
+    screen.press("m");
+    let shown = screen.end();
+    ensure!(shown.status.success() && shown.plain().contains("merged: "), "{}", shown.plain());
+    Ok(())
 }
 
 fn doctor(run: &Lifecycle) -> Result<String> {

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Lifecycle, NOTICE, Terminal};
 use crate::sandbox::Sandbox;
 
 /// The fix, which the developer states in the first session.
@@ -62,6 +62,38 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
     run.sandbox.run_ok(&["config", "set", "guard.hold", "always"])?;
 
     session(&run, "print the labels. SCRIPT:twice")?;
+    check_refusal(&run)?;
+    ensure!(runs(&run) == 3, "the refused command ran, or the second attempt did not: {} runs", runs(&run));
+    run.wait_until_ended(3)?;
+    let in_terminal = Terminal::is_available();
+    if in_terminal {
+        // There it holds unless it is off.
+        run.sandbox.run_ok(&["config", "set", "guard.hold", "on"])?;
+        run.api.forget_requests();
+        let terminal = Terminal::start(&run, "--allowedTools Bash")?;
+        terminal.wait_for(NOTICE)?;
+        terminal.type_line("print the labels. SCRIPT:twice")?;
+        terminal.wait_for("That is all.")?;
+        check_refusal(&run)?;
+        ensure!(runs(&run) == 4, "in a terminal, {} runs", runs(&run));
+        terminal.type_line("/exit")?;
+        run.wait_until_ended(4)?;
+    }
+    let status: Value = serde_json::from_str(&run.sandbox.run_ok(&["status", "--json"])?)?;
+    ensure!(
+        status["guard"]["held"] == 1 + u64::from(in_terminal) && status["guard"]["told"].as_u64() >= Some(1),
+        "{}",
+        status["guard"]
+    );
+    Ok(json!({
+        "told": "the unit is in the request with the error",
+        "held": "refused once with the reason, then run",
+        "held_in_terminal": if in_terminal { "the same" } else { "skipped: tmux is missing" },
+    }))
+}
+
+/// The first attempt was refused with the unit's text.
+fn check_refusal(run: &Lifecycle) -> Result<()> {
     let requests = run.api.requests();
     let refused = requests
         .iter()
@@ -72,15 +104,7 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
         result["is_error"] == true && result.to_string().contains(FIX),
         "the reason is not the result: {result}"
     );
-    ensure!(runs(&run) == 3, "the refused command ran, or the second attempt did not: {} runs", runs(&run));
-    run.wait_until_ended(3)?;
-    let status: Value = serde_json::from_str(&run.sandbox.run_ok(&["status", "--json"])?)?;
-    ensure!(
-        status["guard"]["held"] == 1 && status["guard"]["told"].as_u64() >= Some(1),
-        "{}",
-        status["guard"]
-    );
-    Ok(json!("the unit is in the request with the error; held once: refused with the reason, then run"))
+    Ok(())
 }
 
 fn messages(request: &str) -> Vec<Value> {

@@ -23,7 +23,7 @@ const TOOL: &str = "mcp__plugin_nugget_nugget__get_relevant_context";
 /// The scripted answer after the tool call.
 const FINAL_ANSWER: &str = "Understood, that is how it is done.";
 const INSTRUCTIONS: &str = "nugget is this developer's long-term memory";
-const NOTICE: &str = "This session will be analyzed for knowledge capture";
+pub(super) const NOTICE: &str = "This session will be analyzed for knowledge capture";
 
 /// A call of the tool, then the final answer.
 fn scripts() -> Scripts {
@@ -116,7 +116,7 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
     run.wait_until_ended(4)?;
     results.insert("resume_and_fork", json!("each captured what was new"));
 
-    if Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success()) {
+    if Terminal::is_available() {
         run.terminal()?;
         results.insert("terminal", json!("/clear, /exit and SIGKILL: all captured"));
     } else {
@@ -289,7 +289,7 @@ impl Lifecycle {
     /// Runs sessions in a terminal: one ends with `/clear`, one with `/exit`, one with SIGKILL.
     fn terminal(&mut self) -> Result<()> {
         let mut captures = self.captures()?;
-        let terminal = Terminal::start(self)?;
+        let terminal = Terminal::start(self, "")?;
         terminal.wait_for(NOTICE)?;
         terminal.type_line(&rule(12))?;
         terminal.wait_for(FINAL_ANSWER)?;
@@ -307,7 +307,7 @@ impl Lifecycle {
         terminal.wait_for("the client has exited")?;
         drop(terminal);
 
-        let terminal = Terminal::start(self)?;
+        let terminal = Terminal::start(self, "")?;
         terminal.wait_for(NOTICE)?;
         terminal.type_line(&rule(14))?;
         terminal.wait_for(FINAL_ANSWER)?;
@@ -352,19 +352,23 @@ impl Lifecycle {
 }
 
 /// The client in a terminal of a separate tmux server.
-struct Terminal {
+pub(super) struct Terminal {
     socket: String,
     /// The file that holds the client's process id.
     pid_file: PathBuf,
 }
 
 impl Terminal {
-    fn start(run: &Lifecycle) -> Result<Self> {
+    pub(super) fn is_available() -> bool {
+        Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success())
+    }
+
+    pub(super) fn start(run: &Lifecycle, args: &str) -> Result<Self> {
         let pid_file = run.sandbox.path("client.pid");
         let terminal = Self { socket: format!("nugget-stress-{}", std::process::id()), pid_file };
         // The shell, the script and the client have one process id, since each replaces the one before.
         let command = format!(
-            "cd '{}'; sh -c 'echo $$ > {}; exec {}'; echo; echo the client has exited; sleep 600",
+            "cd '{}'; sh -c 'echo $$ > {}; exec {} {args}'; echo; echo the client has exited; sleep 600",
             run.project.display(),
             terminal.pid_file.display(),
             run.script.display()
@@ -383,7 +387,7 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p", "-J"])
     }
 
-    fn wait_for(&self, text: &str) -> Result<()> {
+    pub(super) fn wait_for(&self, text: &str) -> Result<()> {
         let started = Instant::now();
         while !self.screen()?.contains(text) {
             ensure!(started.elapsed() < TIMEOUT, "the terminal does not show {text:?}:\n{}", self.screen()?);
@@ -393,7 +397,7 @@ impl Terminal {
     }
 
     /// Types a line, and presses Enter once the line is on the screen.
-    fn type_line(&self, line: &str) -> Result<()> {
+    pub(super) fn type_line(&self, line: &str) -> Result<()> {
         self.tmux(&["send-keys", "-l", line])?;
         let start: String = line.chars().take(40).collect();
         self.wait_for(&start)?;
