@@ -36,17 +36,20 @@ pub(crate) struct HookInput {
     pub(crate) agent_id: Option<String>,
 }
 
-/// Reads one line of stdin, not stdin to its end: some clients leave it open for ever. If the line comes too
-/// late, the reading thread is abandoned.
-pub(crate) fn read_line(deadline: Duration) -> Option<Vec<u8>> {
+/// Reads one line of stdin. If it comes too late, the reading thread is abandoned.
+pub(crate) fn read_line_in_time(deadline: Duration) -> Option<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut line = Vec::new();
-        let stdin = std::io::stdin().lock();
-        let read = stdin.take(LINE_BYTES_MAX).read_until(b'\n', &mut line);
-        let _ = sender.send(read.ok().map(|_| line));
+        let _ = sender.send(read_line());
     });
-    receiver.recv_timeout(deadline).ok().flatten().filter(|line| !line.iter().all(u8::is_ascii_whitespace))
+    receiver.recv_timeout(deadline).ok().flatten()
+}
+
+/// Reads one line of stdin, not stdin to its end: some clients leave it open for ever.
+fn read_line() -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    std::io::stdin().lock().take(LINE_BYTES_MAX).read_until(b'\n', &mut line).ok()?;
+    Some(line).filter(|line| !line.iter().all(u8::is_ascii_whitespace))
 }
 
 /// Runs a hook's work with a deadline and prints its result. A failure or a timeout prints nothing.
@@ -65,7 +68,7 @@ pub(crate) fn answer_in_time(
     let deadline = Duration::from_millis(deadline_ms).saturating_sub(STARTUP);
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let input = read_line(deadline).and_then(|line| serde_json::from_slice(&line).ok());
+        let input = read_line().and_then(|line| serde_json::from_slice(&line).ok());
         sender.send(input.and_then(work))
     });
     if let Ok(Some(answer)) = receiver.recv_timeout(deadline) {

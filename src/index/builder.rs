@@ -238,7 +238,7 @@ impl Plan {
         {
             tracing::warn!(%error, "failed to make a vector graph");
         }
-        store::truncate_log(self.store.folder(), &self.connection);
+        store::truncate_log(&self.connection);
         Ok(report)
     }
 

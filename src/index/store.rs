@@ -379,9 +379,6 @@ fn connect_pool(folder: &Path) -> Result<(Identity, Pool), Error> {
     }
 }
 
-/// A larger log is emptied after a generation.
-const LOG_BYTES_MAX: u64 = 4 << 20;
-
 /// How long deleting an index, or creating it again, may take.
 const REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(2);
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
@@ -452,13 +449,14 @@ fn set_up_reader(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Empties the log if a generation has made it large. Nothing else empties it: see [`keep_log_on_close`]. Does not
-/// wait for a reader that needs the log; the next generation tries again.
-pub(crate) fn truncate_log(folder: &Path, connection: &Connection) {
-    let log = folder.join(format!("{DATABASE}-wal"));
-    if fs::metadata(log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX)
-        && let Err(error) = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-    {
+/// Empties the log after a generation; nothing else does: see [`keep_log_on_close`]. The first process to open the
+/// database reads the whole log, and the guard is one at every action. Does not wait for a reader that needs the log; the
+/// next generation tries again.
+pub(crate) fn truncate_log(connection: &Connection) {
+    let emptied = connection
+        .busy_timeout(Duration::ZERO)
+        .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
+    if let Err(error) = emptied.and(connection.busy_timeout(BUSY_TIMEOUT)) {
         tracing::debug!(%error, "failed to empty the log of the index");
     }
 }

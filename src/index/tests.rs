@@ -591,6 +591,24 @@ fn a_corrupt_database_is_rebuilt_by_open_or_plan() {
 }
 
 #[test]
+fn the_log_is_emptied_unless_a_reader_needs_it() {
+    let bench = Bench::new();
+    let log = bench.folder().join("index.db-wal");
+    bench.unit("a", "alpha");
+    bench.update();
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+    let pinned = bench.index.pin().unwrap();
+    bench.unit("b", "beta");
+    bench.update();
+    assert_eq!(pinned.generation(), 1);
+    assert!(fs::metadata(&log).unwrap().len() > 0, "generation 1 is still read");
+    drop(pinned);
+    bench.unit("c", "gamma");
+    bench.update();
+    assert_eq!(fs::metadata(&log).unwrap().len(), 0);
+}
+
+#[test]
 fn a_database_without_tables_is_an_empty_index() {
     let bench = Bench::new();
     bench.unit("a", "alpha");

@@ -324,7 +324,7 @@ fn announcement_from_hook() -> Result<Announcement, CliError> {
             .code(USAGE)
             .hint("give --transcript FILE, or the hook's JSON on stdin"));
     }
-    let Some(line) = hook::read_line(STDIN_DEADLINE) else {
+    let Some(line) = hook::read_line_in_time(STDIN_DEADLINE) else {
         return announcement_from_environment()
             .ok_or_else(|| CliError::new("no line arrived on stdin in time").hint(HINT));
     };
