@@ -120,8 +120,8 @@ impl Filter {
         }
         if let Some(tool) = &self.tool {
             conditions.add(
-                "s.id IN (SELECT t.session FROM tool_uses t JOIN names n ON n.id = t.name
-                    WHERE n.name = {} COLLATE NOCASE)",
+                "s.id IN (SELECT v.session FROM tool_uses t JOIN names n ON n.id = t.name
+                    JOIN session_messages v ON v.message = t.message WHERE n.name = {} COLLATE NOCASE)",
                 tool.clone(),
             );
         }

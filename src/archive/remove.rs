@@ -231,8 +231,6 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
         }
     }
     for (heir, (blob, text)) in moved {
-        let count = "UPDATE sessions SET tool_uses = (SELECT count(*) FROM tool_uses WHERE session = ?1) WHERE id = ?1";
-        transaction.execute(count, [heir])?;
         let params = params![blob, text.len() as i64, pack(&text)];
         transaction.execute("UPDATE blobs SET length = ?2, body = ?3 WHERE id = ?1", params)?;
     }

@@ -13,7 +13,7 @@ use transcript::Exclude;
 
 use crate::{
     Archive, ClaudeCode, Codex, Error, Filter, Markers, MessageKind, Role, SearchQuery, SearchResults,
-    ShownMessage, SyncSettings, SyncSummary,
+    Session, ShownMessage, SyncSettings, SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -352,6 +352,79 @@ fn a_fork_shares_lines_and_reads_whole() {
     let again = SyncSettings { again: true, ..home.settings() };
     assert_eq!(home.sync_with(&again).messages, 0);
     home.check();
+}
+
+/// The figures of a session that do not depend on which of two was archived first.
+fn figures(home: &Home, id: &str) -> (Option<Timestamp>, Option<Timestamp>, Option<String>, u64, u64, u64) {
+    let session = home.archive.session(id).unwrap();
+    let Session { started, ended, first_prompt, messages, tool_uses, files, .. } = session;
+    (started, ended, first_prompt, messages, tool_uses, files)
+}
+
+#[test]
+fn a_copy_that_is_archived_first_takes_nothing() {
+    let edit = serde_json::json!({ "file_path": "/p/pay.rs", "old_string": "a", "new_string": "b" });
+    let lines = |home: &Home| {
+        vec![
+            home.prompt(1, "repair the payments"),
+            home.call(2, "Edit", &edit),
+            home.result(3, 2, "ok", false),
+        ]
+    };
+    let [usual, turned] = [["old", "new"], ["new", "old"]].map(|order| {
+        let home = Home::new();
+        for session in order {
+            let mut all = lines(&home);
+            all.extend((session == "new").then(|| home.prompt(5, "and the refunds")));
+            home.write(session, &all);
+            home.sync();
+        }
+        let by = |filter: Filter| -> Vec<String> {
+            let listed = home.archive.sessions(&filter, false, 9).unwrap();
+            listed.into_iter().map(|session| session.id).collect()
+        };
+        let by_tool = by(Filter { tool: Some("Edit".to_owned()), ..Filter::default() });
+        let by_file = by(Filter { file: Some("pay.rs".to_owned()), ..Filter::default() });
+        assert_eq!((by_tool.len(), by_file.len()), (2, 2));
+        let related: Vec<(String, String)> = home
+            .archive
+            .related("old", 9)
+            .unwrap()
+            .into_iter()
+            .map(|related| (related.session.id, related.relationship))
+            .collect();
+        assert_eq!(related, [("new".to_owned(), "continued_by".to_owned())]);
+        let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+        assert_eq!((stats.tool_uses, stats.top_files[0].times), (1, 1), "nothing counts twice");
+        home.check();
+        [figures(&home, "old"), figures(&home, "new")]
+    });
+    assert_eq!(usual, turned);
+    assert_eq!((usual[0].2.as_deref(), usual[0].4, usual[1].4), (Some("repair the payments"), 1, 1));
+}
+
+#[test]
+fn transcripts_are_stored_oldest_first_whoever_reads_faster() {
+    let home = Home::new();
+    let filler = "word ".repeat(40_000);
+    for pair in 0..8_u32 {
+        let shared = home.prompt(100 * pair + 1, "repair the payments");
+        let long = (2..20).map(|number| home.answer(100 * pair + number, &filler));
+        let old = format!("{pair}-old");
+        home.write(&old, &std::iter::once(shared.clone()).chain(long).collect::<Vec<_>>());
+        home.write(&format!("{pair}-new"), &[shared]);
+        for (session, seconds) in [("old", 0), ("new", 1)] {
+            let at =
+                std::time::UNIX_EPOCH + Duration::from_secs(1_760_000_000 + u64::from(pair) * 10 + seconds);
+            let file =
+                fs::File::options().append(true).open(home.path(&format!("{pair}-{session}"))).unwrap();
+            file.set_modified(at).unwrap();
+        }
+    }
+    home.sync_with(&SyncSettings { threads: 2, ..home.settings() });
+    let connection = rusqlite::Connection::open(home.archive.path()).unwrap();
+    let sql = "SELECT count(*) FROM shared_messages m JOIN sessions s ON s.id = m.session WHERE s.session LIKE '%new'";
+    assert_eq!(connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap(), 8);
 }
 
 #[test]

@@ -66,6 +66,8 @@ enum Change {
     Some,
     /// The model's edit, and when.
     Edit(Option<i64>),
+    /// An edit that counts in an earlier session, and when it was made.
+    Copied(Option<i64>),
     /// A person has changed what the model was about to write.
     Tuning,
 }
@@ -76,6 +78,8 @@ struct Added {
     prompts: i64,
     answers: i64,
     tool_uses: i64,
+    /// Calls that are stored with another session.
+    shared_tool_uses: i64,
     first_prompt: Option<String>,
     started_ms: Option<i64>,
     ended_ms: Option<i64>,
@@ -143,7 +147,7 @@ impl<'t> PieceWriter<'t> {
                 added.messages,
                 added.prompts,
                 added.answers,
-                added.tool_uses,
+                added.tool_uses + added.shared_tool_uses,
                 session.next_ordinal,
                 origin.path,
             ])?;
@@ -264,7 +268,7 @@ impl<'t> PieceWriter<'t> {
                 None => seen.insert(id),
                 Some((message, owner)) => {
                     if owner != session.id {
-                        self.share(session, message, placed.message.kind, added)?;
+                        self.share(session, message, &block, placed, added)?;
                     }
                     false
                 }
@@ -296,22 +300,57 @@ impl<'t> PieceWriter<'t> {
         Ok(statement.query_row([&id.0[..]], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
     }
 
-    /// Notes that a session has a message of an earlier one too.
+    /// Notes that a session has a message of another one too. Which of them was archived first must not show: only the
+    /// text, the tokens and the results of tools are kept once.
     fn share(
-        &self,
+        &mut self,
         session: &mut SessionRow,
         message: i64,
-        kind: MessageKind,
+        block: &Block,
+        placed: &Placed,
         added: &mut Added,
     ) -> Result<(), Error> {
         let sql = "INSERT INTO shared_messages SELECT ?1, ?2, ?3
             WHERE NOT EXISTS (SELECT 1 FROM shared_messages WHERE message = ?3 AND session = ?1)";
         let params = params![session.id, session.next_ordinal, message];
-        if self.transaction.prepare_cached(sql)?.execute(params)? > 0 {
+        let is_new = self.transaction.prepare_cached(sql)?.execute(params)? > 0;
+        if is_new {
             session.next_ordinal += 1;
-            added.messages += 1;
-            added.prompts += i64::from(kind == MessageKind::Prompt);
-            added.answers += i64::from(kind == MessageKind::Answer);
+            added.shared_tool_uses += placed.message.tool_uses.len() as i64;
+            let at_ms = placed.message.at.map(Timestamp::as_millisecond);
+            for file in &placed.message.changed_files {
+                self.note_file(session, file, Change::Copied(at_ms))?;
+            }
+        }
+        self.note_said(session, block, placed, is_new, added)
+    }
+
+    /// Notes on its session that a message was said, and when. Time and first prompt may be noted again.
+    fn note_said(
+        &mut self,
+        session: &SessionRow,
+        block: &Block,
+        placed: &Placed,
+        is_new: bool,
+        added: &mut Added,
+    ) -> Result<(), Error> {
+        let at_ms = placed.message.at.map(Timestamp::as_millisecond);
+        added.started_ms = added.started_ms.into_iter().chain(at_ms).min();
+        added.ended_ms = added.ended_ms.into_iter().chain(at_ms).max();
+        let text = block.part(&placed.content);
+        let is_prompt = placed.message.kind == MessageKind::Prompt && !text.is_empty();
+        if is_prompt && added.first_prompt.is_none() {
+            added.first_prompt = Some(one_line(text, FIRST_PROMPT_CHARS_MAX));
+        }
+        if !is_new {
+            return Ok(());
+        }
+        added.messages += 1;
+        added.prompts += i64::from(is_prompt);
+        added.answers += i64::from(placed.message.kind == MessageKind::Answer && !text.is_empty());
+        if is_prompt {
+            self.note_topics(session.id, text)?;
+            links::note_mentions(self.transaction, session.id, text)?;
         }
         Ok(())
     }
@@ -378,23 +417,7 @@ impl<'t> PieceWriter<'t> {
         for file in &message.tuned_files {
             self.note_file(session, file, Change::Tuning)?;
         }
-        let text = block.part(content);
-        match message.kind {
-            MessageKind::Prompt if !text.is_empty() => {
-                added.prompts += 1;
-                if added.first_prompt.is_none() {
-                    added.first_prompt = Some(one_line(text, FIRST_PROMPT_CHARS_MAX));
-                }
-                self.note_topics(session.id, text)?;
-                links::note_mentions(self.transaction, session.id, text)?;
-            }
-            MessageKind::Answer if !text.is_empty() => added.answers += 1,
-            _ => {}
-        }
-        added.messages += 1;
-        added.started_ms = added.started_ms.into_iter().chain(at_ms).min();
-        added.ended_ms = added.ended_ms.into_iter().chain(at_ms).max();
-        Ok(())
+        self.note_said(session, block, placed, true, added)
     }
 
     /// Counts a call of a model once: the lines of an answer repeat its tokens, and the last has them all.
@@ -438,6 +461,7 @@ impl<'t> PieceWriter<'t> {
         let (times, at_ms, tuned) = match change {
             Change::Some => (0, None, 0),
             Change::Edit(at_ms) => (1, at_ms, 0),
+            Change::Copied(at_ms) => (0, at_ms, 0),
             Change::Tuning => (0, None, 1),
         };
         let params = params![session.id, file, times, at_ms, tuned];
