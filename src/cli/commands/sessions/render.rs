@@ -67,10 +67,19 @@ fn call_line(tool: &ShownTool) -> String {
 
 /// The part of a session's id that people type.
 pub(crate) fn short_id(session: &Session) -> String {
-    match session.id.split_once('/') {
-        Some((parent, own)) => safe(&format!("{}/{}", cut(parent, 8), cut(own, 8))),
-        None => safe(cut(&session.id, 8)),
-    }
+    short(&session.id)
+}
+
+/// As much of an id as tells it from others: of one that begins with its time, the whole time.
+pub(crate) fn short(id: &str) -> String {
+    let chars = |id: &str| match id.as_bytes().get(14) {
+        Some(b'7') if id.len() == 36 => 13,
+        _ if id.starts_with("agent-") => 14,
+        _ if id.starts_with("20") && id.contains('T') => 36,
+        _ => 8,
+    };
+    let parts: Vec<&str> = id.split('/').map(|part| cut(part, chars(part))).collect();
+    safe(&parts.join("/"))
 }
 
 fn cut(text: &str, chars: usize) -> &str {
