@@ -52,7 +52,7 @@ pub struct Session {
     pub files: u64,
     /// The tokens of all calls of models; those of shared messages count in the first session only.
     pub tokens: Tokens,
-    /// What they cost by the price list, in millionths of a dollar.
+    /// What they cost by the price list, in millionths of a dollar. Models that are not in it count nothing.
     pub cost_microdollars: u64,
     /// The transcript when it was read last.
     pub transcript: String,
@@ -181,7 +181,7 @@ pub(crate) fn add_tokens(connection: &Connection, session: &mut Session) -> Resu
         let usage = read_usage(row, 1)?;
         session.tokens.add(&usage);
         let model = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
-        session.cost_microdollars += llm::microdollars(model, &usage);
+        session.cost_microdollars += llm::list_microdollars(model, &usage).unwrap_or(0);
     }
     Ok(())
 }

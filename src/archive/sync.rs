@@ -34,7 +34,7 @@ const LINKED_AT_ONCE: usize = 200;
 
 const OWN: &str = "own";
 const DECLINED: &str = "declined";
-const FORGOTTEN: &str = "forgotten";
+pub(crate) const FORGOTTEN: &str = "forgotten";
 const EMPTY: &str = "empty";
 const IGNORED: &str = ".nuggetignore";
 const EXCLUDED: &str = "excluded by ";
@@ -117,6 +117,8 @@ pub struct SyncSummary {
     pub sessions: u64,
     /// Messages that are new.
     pub messages: u64,
+    /// Messages whose lines were rewritten, and say something else now.
+    pub changed: u64,
     /// Calls of tools that are new.
     pub tool_uses: u64,
     /// Lines of unknown types, by type.
@@ -204,6 +206,18 @@ impl Archive {
     ) -> Result<Vec<FileStamp>, Error> {
         let tasks = plan(&*self.connection()?, sources, settings, &mut SyncSummary::default())?;
         Ok(tasks.into_iter().map(|task| task.stamp).collect())
+    }
+
+    /// The transcripts of which nothing is taken, when they were looked at last: excluded, forgotten, without a word.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn left_out(&self) -> Result<BTreeSet<PathBuf>, Error> {
+        let connection = self.connection()?;
+        let mut statement =
+            connection.prepare("SELECT path FROM extraction_state WHERE skipped IS NOT NULL")?;
+        let paths = statement.query_map([], |row| Ok(PathBuf::from(row.get::<_, String>(0)?)))?;
+        Ok(paths.collect::<Result<_, _>>()?)
     }
 }
 
@@ -485,6 +499,7 @@ fn store_events(
         }
         transaction.commit()?;
         summary.messages += stored.messages;
+        summary.changed += stored.changed;
         summary.tool_uses += stored.tool_uses;
         for (session, is_new) in stored.sessions {
             *sessions.entry(session).or_default() |= is_new;

@@ -167,20 +167,24 @@ impl Home {
         connection.execute_batch("INSERT INTO messages (messages) VALUES ('integrity-check')").unwrap();
     }
 
-    /// Whether any file of the state folder has these bytes, in compressed texts too.
-    fn holds(&self, secret: &str) -> bool {
+    /// Whether a compressed text has these words.
+    fn texts_hold(&self, words: &str) -> bool {
         let connection = rusqlite::Connection::open(self.archive.path()).unwrap();
         let mut statement = connection.prepare("SELECT length, body FROM blobs").unwrap();
         let texts =
             statement.query_map([], |row| Ok((row.get::<_, usize>(0)?, row.get::<_, Vec<u8>>(1)?))).unwrap();
-        let in_texts = texts
+        texts
             .map(Result::unwrap)
-            .any(|(length, body)| crate::block::unpack(&body, length).unwrap().contains(secret));
+            .any(|(length, body)| crate::block::unpack(&body, length).unwrap().contains(words))
+    }
+
+    /// Whether any file of the state folder has these bytes, in compressed texts too.
+    fn holds(&self, secret: &str) -> bool {
         let in_files = fs::read_dir(self.root.join("state")).unwrap().any(|entry| {
             let bytes = fs::read(entry.unwrap().path()).unwrap();
             memchr::memmem::find(&bytes, secret.as_bytes()).is_some()
         });
-        in_texts || in_files
+        in_files || self.texts_hold(secret)
     }
 }
 
@@ -265,6 +269,19 @@ fn tokens_of_a_streamed_answer_count_once() {
 }
 
 #[test]
+fn a_model_without_a_price_costs_nothing_and_is_counted() {
+    let home = Home::new();
+    let of_codex = home.answer(11, "done").replace("claude-sonnet-5", "gpt-5-codex");
+    home.write("s1", &[home.prompt(1, "go"), of_codex]);
+    home.sync();
+    let session = home.archive.session("s1").unwrap();
+    assert_eq!((session.tokens.input, session.cost_microdollars), (10, 0));
+    let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+    assert_eq!((stats.cost_microdollars, stats.calls_without_price), (0, 1));
+    assert_eq!(stats.models[0].cost_microdollars, None);
+}
+
+#[test]
 fn only_what_was_appended_is_read() {
     let home = Home::new();
     home.write("s1", &[home.prompt(1, "one")]);
@@ -319,6 +336,34 @@ fn a_rewritten_file_is_taken_again_without_doubling() {
     let summary = home.sync();
     assert_eq!((summary.rewritten, summary.messages), (1, 0));
     assert_eq!(home.said("s1").len(), 71);
+    home.check();
+}
+
+#[test]
+fn a_rewritten_line_says_what_it_says_now() {
+    let home = Home::new();
+    let call = |path: &str| home.call(12, "Read", &serde_json::json!({ "file_path": path }));
+    let (first, last) = (home.prompt(1, "the zebra plan"), home.answer(21, "unchanged words"));
+    home.write("s1", &[first, call("/p/okapi.rs"), home.result(13, 12, "fine", false), last.clone()]);
+    home.sync();
+    home.write(
+        "s1",
+        &[home.prompt(1, "the giraffe plan"), call("/p/lion.rs"), home.result(13, 12, "fine", false), last],
+    );
+    let summary = home.sync();
+    assert_eq!((summary.rewritten, summary.messages, summary.changed), (1, 0, 2));
+    let shown = home.show("s1");
+    assert_eq!(home.said("s1"), ["the giraffe plan", "", "", "unchanged words"]);
+    let tool = &shown[1].tools[0];
+    assert_eq!(
+        (tool.input.as_str(), tool.output.as_deref()),
+        (r#"{"file_path":"/p/lion.rs"}"#, Some("fine"))
+    );
+    assert_eq!(home.archive.session("s1").unwrap().first_prompt.as_deref(), Some("the giraffe plan"));
+    let found = |word: &str| home.search(word).hits.len();
+    assert_eq!((found("zebra"), found("giraffe"), found("okapi"), found("lion")), (0, 1, 0, 1));
+    assert!(!home.texts_hold("zebra") && !home.texts_hold("okapi"), "the old text is overwritten");
+    assert_eq!(home.sync_with(&SyncSettings { again: true, ..home.settings() }).changed, 0);
     home.check();
 }
 
@@ -443,6 +488,7 @@ fn what_a_fork_shares_survives_its_origin() {
     home.sync();
     let removal = home.archive.forget("s1", Duration::ZERO).unwrap();
     assert_eq!((removal.sessions.len(), removal.messages), (1, 1));
+    assert_eq!((removal.shared, removal.shared_with), (3, vec!["s2".to_owned()]));
     assert_eq!(home.said("s2"), ["shared question", "", "", "and on"]);
     let tool = home.show("s2").swap_remove(1).tools.remove(0);
     assert_eq!(
@@ -476,6 +522,11 @@ fn subagents_are_sessions_with_a_parent() {
     assert_eq!(agents.len(), 2);
     let related = home.archive.related("11111111", 10).unwrap();
     assert_eq!(related.iter().filter(|related| related.relationship == "subagent").count(), 2);
+    let printed = home.archive.session("11111111/agent-7").unwrap().id;
+    assert_eq!(printed, "11111111-0000-4000-8000-000000000001/agent-77");
+    let of_agent = Filter { session: Some("11111111/agent-7".into()), ..Filter::default() };
+    let query = SearchQuery { text: "helped".into(), filter: of_agent, limit: 9, ..SearchQuery::default() };
+    assert_eq!(home.search_with(&query).hits.len(), 1);
     assert_eq!(home.archive.session("agent-77").unwrap().id, "11111111-0000-4000-8000-000000000001/agent-77");
     assert_eq!(home.archive.forget("11111111", Duration::ZERO).unwrap().sessions.len(), 3);
 }
@@ -713,6 +764,10 @@ fn filters_narrow_a_search() {
     assert_eq!(count(Filter { project: Some("shop".into()), ..all() }, false), 5);
     assert_eq!(count(Filter { project: Some(home.cwd()), ..all() }, false), 5);
     assert_eq!(count(Filter { project: Some("sh_p".into()), ..all() }, false), 0);
+    // A folder of projects is none.
+    for folder in [home.root.to_string_lossy().into_owned(), "/".to_owned()] {
+        assert_eq!(count(Filter { project: Some(folder), ..all() }, false), 0);
+    }
     assert_eq!(count(Filter { source: Some("codex".into()), ..all() }, false), 0);
     let at = |second: i64| Some(Timestamp::from_second(1_760_000_000 + second).unwrap());
     assert_eq!(count(Filter { since: at(11), ..all() }, false), 3);

@@ -11,7 +11,7 @@ use retrieve::{FoundUnit, Query};
 use serde_json::json;
 
 use super::completions;
-use super::sessions::{FilterArgs, render};
+use super::sessions::{FilterArgs, at_least_one, find, render, require_project};
 use crate::archive::open_archive;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
@@ -64,7 +64,7 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     words: bool,
     /// The most results
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = at_least_one())]
     limit: usize,
     /// How many messages before and after each hit to print
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -90,9 +90,8 @@ impl SearchArgs {
             "assistant" => Role::Assistant,
             _ => Role::System,
         });
-        filter.session.clone_from(&self.session);
         let text = knowledge::text::strip_hidden(&self.query.join(" ")).trim().to_owned();
-        if text.is_empty() && filter == ::archive::Filter::default() {
+        if text.is_empty() && self.session.is_none() && filter == ::archive::Filter::default() {
             return Err(CliError::new("there is nothing to search for")
                 .code(USAGE)
                 .hint("nugget search \"exponential backoff\""));
@@ -100,11 +99,14 @@ impl SearchArgs {
         let archive = open_archive()?;
         let mut results = SearchResults::default();
         if let Some(archive) = &archive {
+            if let Some(given) = &self.session {
+                filter.session = Some(find(archive, given)?.id);
+            }
             let vector =
                 if self.words || text.is_empty() { None } else { question_vector(&config, archive, &text) };
             let query = SearchQuery {
                 text: text.clone(),
-                filter,
+                filter: filter.clone(),
                 thinking: self.thinking,
                 limit: self.limit,
                 // A list of sessions; within one, of all that was said.
@@ -113,6 +115,9 @@ impl SearchArgs {
                 vector,
             };
             results = archive.search(&query, Markers { before: MARKS.0, after: MARKS.1 })?;
+        }
+        if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
+            require_project(archive, &filter)?;
         }
         let units = if self.all && !text.is_empty() {
             search_units(context, &config, &text, self.limit)?
@@ -140,6 +145,9 @@ impl SearchArgs {
             return output::print(match archive {
                 None => {
                     "no session is archived yet: `nugget sessions sync` adds those on the disk; `nugget ask` searches the reviewed units\n"
+                }
+                Some(archive) if archive.session_count()? == 0 => {
+                    "the archive is empty: `nugget sessions sync` adds the sessions on the disk\n"
                 }
                 Some(_) => "nothing was found; `nugget ask` searches the reviewed units\n",
             });
