@@ -225,6 +225,11 @@ fn a_broken_archive_fails_no_capture_and_is_named() {
     let transcript = machine.transcript("s1", machine.sandbox.path(), &SAID);
     fs::create_dir_all(machine.path().parent().unwrap()).unwrap();
     fs::write(machine.path(), "this is no database, and was none before ".repeat(200)).unwrap();
+    let status = machine.sandbox.ok(["status"]);
+    assert!(
+        status.contains("sessions  not up to date: nugget doctor"),
+        "before any look for sessions: {status}"
+    );
     let status = machine.archive_by_hook(&transcript);
     let queue = &status["queue"];
     assert_eq!((&queue["dead"], &queue["retrying"]), (&json!(0), &json!(0)), "{queue}");
