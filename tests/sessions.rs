@@ -89,8 +89,10 @@ fn sessions_are_found_after_the_client_has_deleted_their_transcripts() {
     transcripts.iter().for_each(|path| fs::remove_file(path).unwrap());
     sandbox.ok(["sessions", "sync"]);
     let found = sandbox.ok(["search", "invoices", "mailed"]);
-    assert!(found.starts_with("You ") && found.contains("why is each invoice mailed twice?"), "{found}");
+    assert!(found.starts_with("You ") && found.contains("why is each [invoice] [mailed] twice?"), "{found}");
     assert!(found.contains("the transcript is gone; the archive has the text"), "{found}");
+    let hit = &sandbox.json(["search", "invoices", "mailed", "--json"])["messages"][0];
+    assert_eq!((&hit["resume"], &hit["is_transcript_gone"]), (&json!(null), &json!(true)));
     let shown = sandbox.ok(["sessions", "show", "5a3b"]);
     assert!(shown.contains("The mailer retries without an idempotency key."), "{shown}");
     assert!(shown.contains("Edit: /home/dev/shop/src/mailer.rs"), "{shown}");
@@ -180,6 +182,8 @@ fn a_project_and_all_sessions_are_summed_up() {
     for part in ["## Last sessions", "why is each invoice mailed twice?", "src/mailer.rs (1 session)"] {
         assert!(context.contains(part), "{part}: {context}");
     }
+    let plain = sandbox.ok(["sessions", "context", "shop", "--days", "3650"]);
+    assert!(plain.contains("\nLast sessions\n") && !plain.contains('#'), "{plain}");
     let stats = sandbox.json(["sessions", "stats", "--json"]);
     assert_eq!((&stats["sessions"], &stats["messages"], &stats["files"]), (&json!(2), &json!(6), &json!(1)));
     assert_eq!(stats["tokens"]["output"], json!(400));
@@ -317,7 +321,7 @@ fn an_archive_that_cannot_be_used_is_explained_in_two_lines() {
     for command in [&["sessions", "sync"][..], &["sessions", "forget", "5a3b"]] {
         assert!(failure(&sandbox, command, 1).contains("archive.write.lock: Is a directory"));
     }
-    assert!(sandbox.ok(["search", "mailed"]).contains("mailed twice"), "readers need no lock");
+    assert!(sandbox.ok(["search", "mailed"]).contains("[mailed] twice"), "readers need no lock");
     let connection = rusqlite::Connection::open(&archive).unwrap();
     connection.pragma_update(None, "user_version", 999).unwrap();
     all_fail("newer");
@@ -449,6 +453,8 @@ fn what_does_not_exist_is_no_empty_result() {
     }
     failure(&sandbox, &["sessions", "export", "--branch", "nonexistent", "-o", "z.md"], 3);
     assert!(!sandbox.path().join("z.md").exists());
+    let hint = String::from_utf8(sandbox.run(["sessions", "list"]).stderr).unwrap();
+    assert!(hint.contains("`nugget sessions` alone lists them"), "{hint}");
     for command in [&["search", "mailed", "--limit", "0"][..], &["sessions", "--limit", "0"]] {
         assert_eq!(sandbox.run(command).status.code(), Some(2), "{command:?}");
     }
@@ -494,6 +500,17 @@ fn a_session_of_codex_is_counted_by_doctor_and_has_no_invented_price() {
          only `nugget sessions sync` adds"
     );
     sandbox.ok(["sessions", "sync", "--source", "codex"]);
+    let found = sandbox.ok(["search", "--words", "harbour", "crane"]);
+    assert!(
+        found.contains("why does the [harbour] [crane] stop?"),
+        "found words are marked in a pipe: {found}"
+    );
+    assert!(found.contains(&format!("codex resume {ID}\n")), "{found}");
+    let hit = &sandbox.json(["search", "--words", "harbour", "--json"])["messages"][0];
+    assert_eq!(
+        (&hit["resume"], &hit["is_transcript_gone"]),
+        (&json!(format!("codex resume {ID}")), &json!(false))
+    );
     assert!(!doctor().contains("not archived yet"));
     let listed = sandbox.ok(["sessions"]);
     assert!(listed.contains("019a2b3c-4d5e "), "{listed}");
@@ -501,4 +518,32 @@ fn a_session_of_codex_is_counted_by_doctor_and_has_no_invented_price() {
     assert_eq!(sandbox.json(["sessions", "--json"])["sessions"][0]["cost_microdollars"], 0);
     let stats = sandbox.ok(["sessions", "stats"]);
     assert!(stats.contains("not in the cost: 1 call of models that the price list does not have"), "{stats}");
+}
+
+#[test]
+fn a_sync_keeps_to_the_retention() {
+    let (mut sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let old = (jiff::Timestamp::now() - "2026-10-01T09:01:00Z".parse::<jiff::Timestamp>().unwrap())
+        .get_seconds()
+        / 86_400;
+    sandbox.variables.push(("NUGGET_ARCHIVE_RETENTION_DAYS".to_owned(), (old + 10).to_string()));
+    let told = sandbox.ok(["sessions", "sync"]);
+    assert!(told.contains("deleted 1 session that `archive.retention_days` does not keep"), "{told}");
+    let listed = sandbox.json(["sessions", "--json"]);
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
+    let told = sandbox.ok(["sessions", "prune", "--older-than", "1d"]);
+    assert!(told.contains("`nugget sessions sync --again` would add them again"), "{told}");
+}
+
+#[test]
+fn nobody_waits_long_for_a_database_that_is_locked() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let connection = rusqlite::Connection::open(sandbox.path().join("state/nugget/archive.db")).unwrap();
+    connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    let begun = std::time::Instant::now();
+    let told = failure(&sandbox, &["search", "mailed"], 1);
+    assert_eq!(told, "error: the session archive is in use by another process");
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
 }

@@ -18,7 +18,9 @@ use crate::claude_code::{
     push, shorten,
 };
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
-use crate::source::{LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, unknown};
+use crate::source::{
+    LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, error_words, unknown,
+};
 
 /// How much of a file is read for its head: the instructions in its first line are long.
 const HEAD_BYTES_MAX: u64 = 4 << 20;
@@ -287,6 +289,9 @@ impl Reader {
             | "tool_search_output" => {
                 message.kind = MessageKind::ToolResult;
                 let result = self.read_output(payload);
+                if result.is_error {
+                    error_words(&result.output).clone_into(&mut message.content);
+                }
                 message.tool_results.push(result);
             }
             "ghost_snapshot" | "compaction" | "compaction_summary" | "other" => return LineRead::Skipped,

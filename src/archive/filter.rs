@@ -24,7 +24,7 @@ pub struct Filter {
     pub file: Option<String>,
     /// The name of a tool that the message calls; of a session: that it has called.
     pub tool: Option<String>,
-    /// Who wrote the message. Sessions have no role.
+    /// Who wrote the message: a person, the model, or the client with its tools. Sessions have no role.
     pub role: Option<Role>,
     /// The client: `claude-code`, `codex`.
     pub source: Option<String>,
@@ -142,7 +142,7 @@ impl Filter {
             conditions.add("m.at_ms <= {}", until.as_millisecond());
         }
         if let Some(role) = self.role {
-            let kinds: Vec<String> = role.kinds().map(|kind| kind.number().to_string()).collect();
+            let kinds: Vec<String> = role.written().iter().map(|kind| kind.number().to_string()).collect();
             conditions.add_plain(format!("m.kind IN ({})", kinds.join(", ")));
         }
         if let Some(model) = &self.model {

@@ -449,6 +449,21 @@ fn a_copy_that_is_archived_first_takes_nothing() {
 }
 
 #[test]
+fn forks_of_one_session_are_related() {
+    let home = Home::new();
+    let edit = serde_json::json!({ "file_path": "/p/pay.rs", "old_string": "a", "new_string": "b" });
+    for (number, session) in [(50, "s1"), (60, "s2"), (70, "s3")] {
+        let own = home.prompt(number, "on from here");
+        home.write(session, &[home.prompt(1, "repair the payments"), home.call(2, "Edit", &edit), own]);
+        home.sync();
+    }
+    let related = home.archive.related("s2", 9).unwrap();
+    let related: Vec<(&str, &str)> =
+        related.iter().map(|related| (related.session.id.as_str(), related.relationship.as_str())).collect();
+    assert_eq!(related, [("s1", "continues"), ("s3", "related_to")]);
+}
+
+#[test]
 fn transcripts_are_stored_oldest_first_whoever_reads_faster() {
     let home = Home::new();
     let filler = "word ".repeat(40_000);
@@ -522,6 +537,11 @@ fn subagents_are_sessions_with_a_parent() {
     assert_eq!(agents.len(), 2);
     let related = home.archive.related("11111111", 10).unwrap();
     assert_eq!(related.iter().filter(|related| related.relationship == "subagent").count(), 2);
+    let task = r#"{"type":"user","isSidechain":true,"uuid":"y","message":{"role":"user","content":"count the cranes"}}"#;
+    home.write("11111111-0000-4000-8000-000000000001/subagents/agent-99", &[format!("{task}\n")]);
+    home.sync();
+    assert_eq!(home.archive.session("agent-99").unwrap().first_prompt.as_deref(), Some("count the cranes"));
+    home.archive.forget("agent-99", Duration::ZERO).unwrap();
     let printed = home.archive.session("11111111/agent-7").unwrap().id;
     assert_eq!(printed, "11111111-0000-4000-8000-000000000001/agent-77");
     let of_agent = Filter { session: Some("11111111/agent-7".into()), ..Filter::default() };
@@ -558,6 +578,18 @@ fn unknown_and_malformed_lines_are_counted_and_named() {
         .collect();
     assert_eq!((summary.malformed, lines), (4, vec![3, 5, 6]));
     assert_eq!((home.said("s1"), home.said("s2").len()), (vec!["one".to_owned(), "two".to_owned()], 1));
+}
+
+#[test]
+fn no_part_of_a_line_is_trusted() {
+    let home = Home::new();
+    let secret = "ghp_x7Kq2mZp9Rt4Wv6Yb8Nc1Ds3Fg5Hj0Lk2AbQ";
+    let number = "{\"type\":\"user\",\"uuid\":\"n\",\"message\":{\"role\":\"user\",\"content\":42}}\n";
+    home.write("s1", &[home.prompt(1, "one"), format!("{{\"type\":\"{secret}\"}}\n"), number.to_owned()]);
+    let summary = home.sync();
+    assert_eq!(summary.unknown, BTreeMap::from([("other".to_owned(), 1)]));
+    assert_eq!((summary.malformed, summary.malformed_lines[0].line), (1, 3));
+    assert!(!home.holds(secret));
 }
 
 #[test]
@@ -669,6 +701,17 @@ fn a_long_output_keeps_its_ends() {
 }
 
 #[test]
+fn a_prompt_that_is_too_long_keeps_its_ends() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, &format!("startgrape {} endgrape", "filler ".repeat(200_000)))]);
+    home.sync();
+    let said = home.said("s1").remove(0);
+    assert!(said.starts_with("startgrape") && said.ends_with("endgrape"));
+    assert!(said.contains(" bytes left out …]") && said.len() < 600_000, "{}", said.len());
+    assert_eq!((home.search("startgrape").hits.len(), home.search("endgrape").hits.len()), (1, 1));
+}
+
+#[test]
 fn a_query_of_any_characters_is_no_error() {
     let home = Home::new();
     home.write("s1", &[home.prompt(1, "fix foo-bar.rs: it's \"broken\" (again) C++ a*b")]);
@@ -719,6 +762,59 @@ fn a_query_of_any_characters_is_no_error() {
             })
             .collect();
         home.search(&text);
+    }
+}
+
+#[test]
+fn what_a_failed_tool_said_is_found_and_shown_once() {
+    let home = Home::new();
+    let long = format!("error: exploded kumquat\n{}", "trace ".repeat(9000));
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "run it"),
+            home.call(11, "Bash", &serde_json::json!({ "command": "make" })),
+            home.result(12, 11, &long, true),
+            home.call(13, "Bash", &serde_json::json!({ "command": "make again" })),
+            home.result(14, 13, "a fine mandarin", false),
+        ],
+    );
+    home.sync();
+    let found = home.search("kumquat");
+    assert_eq!(found.hits[0].kind, MessageKind::ToolResult);
+    assert!(found.hits[0].snippet.contains("exploded [kumquat]"), "{}", found.hits[0].snippet);
+    assert!(home.search("mandarin").hits.is_empty(), "other outputs are not searched");
+    let shown = home.show("s1");
+    assert!(shown[1].tools[0].output.as_ref().unwrap().starts_with("error: exploded kumquat"));
+    assert_eq!(shown[2].content, "", "the output of the call says it");
+    let all = home.search_with(&SearchQuery { limit: 9, ..SearchQuery::default() });
+    assert!(all.hits.iter().all(|hit| !hit.snippet.is_empty()), "a list of messages has no empty one");
+    home.check();
+}
+
+#[test]
+fn a_role_wrote_its_own_words() {
+    let home = Home::new();
+    let injected = home.prompt(2, "<command-name>/review</command-name>");
+    home.write("s1", &[home.prompt(1, "my own words"), injected, home.answer(11, "its words")]);
+    home.sync();
+    let kinds = |role: Role| -> Vec<MessageKind> {
+        let filter = Filter { role: Some(role), ..Filter::default() };
+        let query = SearchQuery { filter, limit: 9, ..SearchQuery::default() };
+        home.search_with(&query).hits.iter().map(|hit| hit.kind).collect()
+    };
+    assert_eq!(kinds(Role::User), [MessageKind::Prompt]);
+    assert_eq!(kinds(Role::Assistant), [MessageKind::Answer]);
+    assert_eq!(kinds(Role::System), [MessageKind::Injected]);
+}
+
+#[test]
+fn a_caret_does_not_hide_what_stands_later() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "how does the backoff grow?")]);
+    home.sync();
+    for query in ["^backoff", "^how", "\"backoff grow\" ^how"] {
+        assert_eq!(sessions(&home.search(query)), ["s1"], "{query}");
     }
 }
 

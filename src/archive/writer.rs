@@ -60,6 +60,7 @@ struct SessionRow {
     is_new: bool,
     next_ordinal: i64,
     cwd: String,
+    is_subagent: bool,
 }
 
 /// Where a text lies: its block, its beginning there and its length.
@@ -240,9 +241,15 @@ impl<'t> PieceWriter<'t> {
     }
 
     fn session(&self, session: &str) -> Result<Option<SessionRow>, Error> {
-        let sql = "SELECT id, next_ordinal, cwd FROM sessions WHERE session = ?1";
+        let sql = "SELECT id, next_ordinal, cwd, parent IS NOT NULL FROM sessions WHERE session = ?1";
         let read = |row: &rusqlite::Row<'_>| {
-            Ok(SessionRow { id: row.get(0)?, is_new: false, next_ordinal: row.get(1)?, cwd: row.get(2)? })
+            Ok(SessionRow {
+                id: row.get(0)?,
+                is_new: false,
+                next_ordinal: row.get(1)?,
+                cwd: row.get(2)?,
+                is_subagent: row.get(3)?,
+            })
         };
         Ok(self.transaction.prepare_cached(sql)?.query_row([session], read).optional()?)
     }
@@ -263,7 +270,14 @@ impl<'t> PieceWriter<'t> {
             origin.path,
             self.now.as_millisecond(),
         ])?;
-        Ok(SessionRow { id: self.transaction.last_insert_rowid(), is_new: true, next_ordinal: 0, cwd })
+        let is_subagent = origin.head.parent.is_some();
+        Ok(SessionRow {
+            id: self.transaction.last_insert_rowid(),
+            is_new: true,
+            next_ordinal: 0,
+            cwd,
+            is_subagent,
+        })
     }
 
     fn store_block(
@@ -456,7 +470,9 @@ impl<'t> PieceWriter<'t> {
         added.ended_ms = added.ended_ms.into_iter().chain(at_ms).max();
         let text = block.part(&placed.content);
         let is_prompt = placed.message.kind == MessageKind::Prompt && !text.is_empty();
-        if is_prompt && added.first_prompt.is_none() {
+        // A subagent's prompt is a model's.
+        let is_task = session.is_subagent && placed.message.kind == MessageKind::Injected && !text.is_empty();
+        if (is_prompt || is_task) && added.first_prompt.is_none() {
             added.first_prompt = Some(one_line(text, FIRST_PROMPT_CHARS_MAX));
         }
         if !is_new {

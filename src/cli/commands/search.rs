@@ -1,5 +1,6 @@
 //! `nugget search`: finds what was said in sessions.
 
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use ::archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
@@ -21,8 +22,9 @@ use crate::{async_runtime, pager, settings};
 
 const AFTER: &str = "\
 Searches the archive of sessions: what you typed and what the model answered,
-also in sessions whose transcripts Claude Code has deleted. What is found was
-said and not reviewed; `nugget ask` searches the reviewed units, and --all both.
+also in sessions whose transcripts Claude Code has deleted; of tools the calls
+and the errors, no other output. What is found was said and not reviewed;
+`nugget ask` searches the reviewed units, and --all both.
 
 Words are found in all their forms (\"retries\" finds \"retry\"), and messages of
 the same meaning follow. \"a phrase\", prefix*, AND, OR, NOT and NEAR() are
@@ -48,7 +50,7 @@ pub(crate) struct SearchArgs {
     query: Vec<String>,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Only what was written by: user, assistant
+    /// Only what was written by: user (you), assistant, system (the client, and tools that failed)
     #[arg(long, value_name = "ROLE", value_parser = ["user", "assistant", "system"])]
     role: Option<String>,
     /// Only in this session: the beginning of its id. Prints each message that was found
@@ -125,14 +127,18 @@ impl SearchArgs {
             Vec::new()
         };
         if self.json {
-            let unmarked = |text: &str| text.replace(MARKS.0, "[").replace(MARKS.1, "]");
-            for hit in &mut results.hits {
-                hit.snippet = unmarked(&hit.snippet);
-            }
+            let messages = results.hits.iter().map(|hit| {
+                let mut value = json!(hit);
+                value["snippet"] = json!(unmarked(&hit.snippet));
+                value["resume"] = json!(render::resume_command(&hit.session));
+                value["is_transcript_gone"] = json!(!render::has_transcript(&hit.session));
+                value
+            });
+            let messages: Vec<_> = messages.collect();
             return output::print_json(&json!({
                 "query": text,
                 "units": units,
-                "messages": results.hits,
+                "messages": messages,
                 "is_syntax_ignored": results.is_syntax_ignored,
                 "has_partial_matches": results.has_partial_matches,
             }));
@@ -261,8 +267,11 @@ fn describe(found: &Found, now: Timestamp) -> String {
     }
 }
 
-/// The snippet with the found words in bold.
+/// The snippet with the found words in bold; in brackets where bold cannot be seen.
 fn marked(snippet: &str) -> String {
+    if !io::stdout().is_terminal() {
+        return safe(&unmarked(snippet));
+    }
     let bold = anstyle::Style::new().bold();
     let mut text = String::new();
     for part in snippet.split_inclusive([BEFORE, AFTER_IT]) {
@@ -278,6 +287,10 @@ fn marked(snippet: &str) -> String {
         }
     }
     text
+}
+
+fn unmarked(snippet: &str) -> String {
+    snippet.replace(MARKS.0, "[").replace(MARKS.1, "]")
 }
 
 fn neighbour(message: &ContextMessage) -> String {

@@ -495,7 +495,7 @@ impl ContextArgs {
         let text = report::context(&found, &last_captures(context), self.days, now);
         match format {
             report::ContextFormat::Markdown => output::print(&text),
-            _ => pager::print(context, &output::styled_markdown(&text)),
+            _ => pager::print(context, &report::without_marks(&text)),
         }
     }
 }
@@ -602,10 +602,22 @@ impl SyncArgs {
         }
         let archive = Archive::open(&archive_path())?;
         let summary = sync(&config, &archive, self.source.as_deref(), self.again)?;
+        let retention = sync_settings(&config).retention;
+        let retention = retention.filter(|_| !summary.left_to_another);
+        let before = retention.and_then(|retention| Timestamp::now().checked_sub(retention).ok());
+        let pruned = before.map(|before| archive.prune(before, false, PATIENCE)).transpose()?;
+        let pruned = pruned.map_or(0, |removal| removal.sessions.len() as u64);
         if self.json {
-            return output::print_json(&summary);
+            let mut value = json!(summary);
+            value["pruned"] = json!(pruned);
+            return output::print_json(&value);
         }
-        output::print(&describe(&summary))
+        let mut text = describe(&summary);
+        if pruned > 0 {
+            let sessions = counted(pruned, "session");
+            text.push_str(&format!("deleted {sessions} that `archive.retention_days` does not keep\n"));
+        }
+        output::print(&text)
     }
 }
 
@@ -726,6 +738,10 @@ impl PruneArgs {
                 vec![render::short_id(session), render::ago(session.ended, now), render::subject(session)]
             });
             text.push_str(&output::table(&["SESSION", "AGO", "FIRST PROMPT"], rows));
+        } else if removal.sessions.iter().any(render::has_transcript) {
+            text.push_str(
+                "some are still on the disk: `nugget sessions sync --again` would add them again\n",
+            );
         }
         output::print(&text)
     }

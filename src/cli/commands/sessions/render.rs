@@ -191,14 +191,21 @@ fn facts(session: &Session) -> Vec<String> {
     facts
 }
 
+/// Whether the client still has a session's transcript.
+pub(crate) fn has_transcript(session: &Session) -> bool {
+    std::path::Path::new(&session.transcript).exists()
+}
+
+/// The command that goes on with a session; `None` if its client cannot.
+pub(crate) fn resume_command(session: &Session) -> Option<String> {
+    let id = safe(session.parent.as_deref().unwrap_or(&session.id));
+    let command = if session.source == "codex" { "codex resume" } else { "claude --resume" };
+    has_transcript(session).then(|| format!("{command} {id}"))
+}
+
 /// How to go on with a session, or that only the archive has it.
 pub(crate) fn resume(session: &Session) -> String {
-    let id = session.parent.as_deref().unwrap_or(&session.id);
-    match std::path::Path::new(&session.transcript).exists() {
-        true if session.source == "claude-code" => format!("claude --resume {}", safe(id)),
-        true => format!("the transcript is {}", safe(&session.transcript)),
-        false => "the transcript is gone; the archive has the text".to_owned(),
-    }
+    resume_command(session).unwrap_or_else(|| "the transcript is gone; the archive has the text".to_owned())
 }
 
 fn who(message: &ShownMessage) -> &'static str {

@@ -75,6 +75,16 @@ pub(crate) fn context(
     text
 }
 
+/// A report for reading: headings are bold and have no marks.
+pub(crate) fn without_marks(markdown: &str) -> String {
+    let bold = anstyle::Style::new().bold();
+    let line = |line: &str| match line.strip_prefix("# ").or_else(|| line.strip_prefix("## ")) {
+        Some(heading) => format!("{bold}{heading}{bold:#}\n"),
+        None => format!("{line}\n"),
+    };
+    markdown.lines().map(line).collect()
+}
+
 fn words(text: &str) -> String {
     knowledge::text::one_line(&safe(text), WORDS_CHARS_MAX)
 }
