@@ -1,5 +1,6 @@
 //! Searches archived sessions for a model that asks: by words, and by meaning as far as messages are embedded.
 
+use std::collections::HashSet;
 use std::path::Path;
 
 use archive::{Archive, Filter, Markers, SearchHit, SearchQuery};
@@ -66,7 +67,10 @@ pub(crate) fn search(
         vector,
         ..SearchQuery::default()
     };
-    let results = archive.search(&query, Markers { before: "", after: "" })?;
+    let mut results = archive.search(&query, Markers { before: "", after: "" })?;
+    // Two lines of a session that say the same cost the reader tokens, and tell nothing.
+    let mut seen = HashSet::new();
+    results.hits.retain(|hit| seen.insert((hit.session.id.clone(), hit.snippet.clone())));
     Ok(FoundSessions {
         hits: results.hits.into_iter().map(found_message).collect(),
         searched: archive.session_count()?,

@@ -36,12 +36,12 @@ mod openapi;
 #[path = "../tests/support/precision.rs"]
 #[expect(dead_code, reason = "shared with the tests, which ask single words too")]
 mod precision;
-#[path = "../tests/support/terminal.rs"]
-#[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
-mod terminal;
 #[path = "../tests/support/suites.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
 mod shared_suites;
+#[path = "../tests/support/terminal.rs"]
+#[expect(dead_code, clippy::unwrap_used, reason = "shared with the tests")]
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

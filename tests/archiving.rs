@@ -225,6 +225,11 @@ fn a_broken_archive_fails_no_capture_and_is_named() {
     let transcript = machine.transcript("s1", machine.sandbox.path(), &SAID);
     fs::create_dir_all(machine.path().parent().unwrap()).unwrap();
     fs::write(machine.path(), "this is no database, and was none before ".repeat(200)).unwrap();
+    let status = machine.sandbox.ok(["status"]);
+    assert!(
+        status.contains("sessions  not up to date: nugget doctor"),
+        "before any look for sessions: {status}"
+    );
     let status = machine.archive_by_hook(&transcript);
     let queue = &status["queue"];
     assert_eq!((&queue["dead"], &queue["retrying"]), (&json!(0), &json!(0)), "{queue}");
@@ -312,6 +317,11 @@ fn doctor_says_what_the_client_is_about_to_delete() {
     let expected = "2 sessions kept; everything on disk is archived; 2 sessions will be deleted by Claude Code within 7 days \
 (cleanupPeriodDays is 5), all of them are archived";
     assert_eq!((&check["level"], &check["told"]), (&json!("ok"), &json!(expected)));
+    machine.sandbox.ok(["sessions", "forget", "old"]);
+    let check = machine.doctor(&[]);
+    let told = check["told"].as_str().unwrap();
+    let expected = "1 archived, 1 left out (excluded, forgotten or empty), 0 not archived yet";
+    assert!(told.ends_with(expected), "{told}");
 }
 
 #[test]
@@ -368,8 +378,8 @@ fn the_tool_that_searches_sessions_is_absent_unless_named() {
     let mut machine = Machine::new();
     let shop = machine.sandbox.path().join("shop");
     machine.archive_by_hook(&machine.transcript("s1", &shop, &SAID));
-    let other =
-        machine.transcript("s2", &machine.sandbox.path().join("quay"), &["mail the invoice of the quay"]);
+    let same = ["mail the invoice of the quay", "Done.", "mail the invoice of the quay"];
+    let other = machine.transcript("s2", &machine.sandbox.path().join("quay"), &same);
     machine.archive_by_hook(&other);
     fs::remove_file(&other).unwrap();
     let mut client = Client::start(&machine.sandbox);
@@ -397,6 +407,7 @@ fn the_tool_that_searches_sessions_is_absent_unless_named() {
     assert!(answer.contains("its transcript is deleted"), "{answer}");
     let quay = search_sessions(&mut client, json!({ "query": "invoice", "project": "quay" }));
     assert!(!text(&quay).contains("session s1"), "{quay}");
+    assert_eq!(text(&quay).matches("## session s2").count(), 1, "the same words once: {quay}");
     let today = search_sessions(&mut client, json!({ "query": "invoice lease", "budget_tokens": 100 }));
     assert!(text(&today).contains("more found"), "{today}");
     let wrong = search_sessions(&mut client, json!({ "project": "shop" }));

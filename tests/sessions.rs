@@ -89,8 +89,10 @@ fn sessions_are_found_after_the_client_has_deleted_their_transcripts() {
     transcripts.iter().for_each(|path| fs::remove_file(path).unwrap());
     sandbox.ok(["sessions", "sync"]);
     let found = sandbox.ok(["search", "invoices", "mailed"]);
-    assert!(found.starts_with("You ") && found.contains("why is each invoice mailed twice?"), "{found}");
+    assert!(found.starts_with("You ") && found.contains("why is each [invoice] [mailed] twice?"), "{found}");
     assert!(found.contains("the transcript is gone; the archive has the text"), "{found}");
+    let hit = &sandbox.json(["search", "invoices", "mailed", "--json"])["messages"][0];
+    assert_eq!((&hit["resume"], &hit["is_transcript_gone"]), (&json!(null), &json!(true)));
     let shown = sandbox.ok(["sessions", "show", "5a3b"]);
     assert!(shown.contains("The mailer retries without an idempotency key."), "{shown}");
     assert!(shown.contains("Edit: /home/dev/shop/src/mailer.rs"), "{shown}");
@@ -180,6 +182,8 @@ fn a_project_and_all_sessions_are_summed_up() {
     for part in ["## Last sessions", "why is each invoice mailed twice?", "src/mailer.rs (1 session)"] {
         assert!(context.contains(part), "{part}: {context}");
     }
+    let plain = sandbox.ok(["sessions", "context", "shop", "--days", "3650"]);
+    assert!(plain.contains("\nLast sessions\n") && !plain.contains('#'), "{plain}");
     let stats = sandbox.json(["sessions", "stats", "--json"]);
     assert_eq!((&stats["sessions"], &stats["messages"], &stats["files"]), (&json!(2), &json!(6), &json!(1)));
     assert_eq!(stats["tokens"]["output"], json!(400));
@@ -317,7 +321,7 @@ fn an_archive_that_cannot_be_used_is_explained_in_two_lines() {
     for command in [&["sessions", "sync"][..], &["sessions", "forget", "5a3b"]] {
         assert!(failure(&sandbox, command, 1).contains("archive.write.lock: Is a directory"));
     }
-    assert!(sandbox.ok(["search", "mailed"]).contains("mailed twice"), "readers need no lock");
+    assert!(sandbox.ok(["search", "mailed"]).contains("[mailed] twice"), "readers need no lock");
     let connection = rusqlite::Connection::open(&archive).unwrap();
     connection.pragma_update(None, "user_version", 999).unwrap();
     all_fail("newer");
@@ -402,4 +406,144 @@ fn sessions_are_found_by_session_and_within_one_by_message() {
     };
     assert_eq!(found(&["mailed", "mailer", "painted"]), ["5a3b", "9f00"]);
     assert_eq!(found(&["mailed", "mailer", "painted", "--session", "5a3b"]), ["5a3b", "5a3b"]);
+}
+
+#[test]
+fn with_archiving_off_a_sync_adds_nothing() {
+    let (mut sandbox, _) = with_sessions();
+    sandbox.variables.push(("NUGGET_ARCHIVE_ENABLED".to_owned(), "off".to_owned()));
+    let told = failure(&sandbox, &["sessions", "sync"], 1);
+    assert_eq!(told, "error: sessions are not archived: `archive.enabled` is \"off\"");
+    assert!(!sandbox.path().join("state/nugget/archive.db").exists());
+}
+
+#[test]
+fn forgetting_a_session_names_those_that_have_the_same() {
+    let (sandbox, transcripts) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let fork = "77aa0000-0000-4000-8000-000000000003";
+    let copy = fs::read_to_string(&transcripts[0]).unwrap();
+    write(&sandbox, fork, &copy.lines().map(str::to_owned).collect::<Vec<_>>());
+    sandbox.ok(["sessions", "sync"]);
+    let told = sandbox.ok(["sessions", "forget", "5a3b"]);
+    assert!(told.contains("4 messages more of it are kept"), "{told}");
+    assert!(told.contains(&format!("nugget sessions forget {fork}")), "{told}");
+    let told = sandbox.ok(["sessions", "forget", fork]);
+    assert!(!told.contains("kept") && told.contains("with 4 messages"), "{told}");
+    assert!(sandbox.ok(["search", "--words", "invoice"]).starts_with("nothing was found"));
+}
+
+#[test]
+fn what_does_not_exist_is_no_empty_result() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    for command in
+        [&["search", "mailed", "--session", "zzz"][..], &["sessions", "export", "--session", "zzz"]]
+    {
+        let told = failure(&sandbox, command, 3);
+        assert_eq!(told, "error: no archived session has an id that begins with zzz");
+    }
+    for command in [
+        &["search", "mailed", "--project", "nonexistent"][..],
+        &["sessions", "stats", "--project", "nonexistent"],
+        &["sessions", "export", "--project", "nonexistent", "-o", "z.md"],
+    ] {
+        let told = failure(&sandbox, command, 3);
+        assert_eq!(told, "error: no archived session is of the project nonexistent");
+    }
+    failure(&sandbox, &["sessions", "export", "--branch", "nonexistent", "-o", "z.md"], 3);
+    assert!(!sandbox.path().join("z.md").exists());
+    let hint = String::from_utf8(sandbox.run(["sessions", "list"]).stderr).unwrap();
+    assert!(hint.contains("`nugget sessions` alone lists them"), "{hint}");
+    for command in [&["search", "mailed", "--limit", "0"][..], &["sessions", "--limit", "0"]] {
+        assert_eq!(sandbox.run(command).status.code(), Some(2), "{command:?}");
+    }
+}
+
+/// A rollout of Codex with a prompt, an answer and its tokens.
+fn write_rollout(sandbox: &Sandbox, id: &str) -> PathBuf {
+    let folder = sandbox.path().join(".codex/sessions/2026/11/16");
+    fs::create_dir_all(&folder).unwrap();
+    let said = |role: &str, text: &str| json!({ "type": "message", "role": role, "content": [{ "type": "input_text", "text": text }] });
+    let usage = json!({ "input_tokens": 100, "cached_input_tokens": 50, "output_tokens": 20 });
+    let lines = [
+        ("session_meta", json!({ "id": id, "cwd": "/home/dev/shop", "cli_version": "0.142.2" })),
+        ("turn_context", json!({ "cwd": "/home/dev/shop", "model": "gpt-5-codex" })),
+        ("response_item", said("user", "why does the harbour crane stop?")),
+        ("response_item", said("assistant", "Its brake is on.")),
+        ("event_msg", json!({ "type": "token_count", "info": { "last_token_usage": usage } })),
+    ];
+    let lines = lines.map(|(kind, payload)| {
+        json!({ "timestamp": "2026-11-16T17:00:00.000Z", "type": kind, "payload": payload }).to_string()
+            + "\n"
+    });
+    let path = folder.join(format!("rollout-2026-11-16T17-00-00-{id}.jsonl"));
+    fs::write(&path, lines.concat()).unwrap();
+    path
+}
+
+#[test]
+fn a_session_of_codex_is_counted_by_doctor_and_has_no_invented_price() {
+    const ID: &str = "019a2b3c-4d5e-7f60-8123-456789abcdef";
+    let sandbox = Sandbox::new();
+    write_rollout(&sandbox, ID);
+    let doctor = || -> String {
+        let output = sandbox.run(["doctor", "--offline", "--json"]);
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let mut checks = report["checks"].as_array().unwrap().iter();
+        checks.find(|check| check["name"] == "archive").unwrap()["told"].as_str().unwrap().to_owned()
+    };
+    let told = doctor();
+    assert_eq!(
+        told,
+        "0 sessions kept; no transcripts of Claude Code on disk; 1 of 1 session of Codex not archived yet, which \
+         only `nugget sessions sync` adds"
+    );
+    sandbox.ok(["sessions", "sync", "--source", "codex"]);
+    let found = sandbox.ok(["search", "--words", "harbour", "crane"]);
+    assert!(
+        found.contains("why does the [harbour] [crane] stop?"),
+        "found words are marked in a pipe: {found}"
+    );
+    assert!(found.contains(&format!("codex resume {ID}\n")), "{found}");
+    let hit = &sandbox.json(["search", "--words", "harbour", "--json"])["messages"][0];
+    assert_eq!(
+        (&hit["resume"], &hit["is_transcript_gone"]),
+        (&json!(format!("codex resume {ID}")), &json!(false))
+    );
+    assert!(!doctor().contains("not archived yet"));
+    let listed = sandbox.ok(["sessions"]);
+    assert!(listed.contains("019a2b3c-4d5e "), "{listed}");
+    assert_eq!(sandbox.json(["sessions", "show", "019a2b3c-4d5e", "--json"])["session"]["id"], ID);
+    assert_eq!(sandbox.json(["sessions", "--json"])["sessions"][0]["cost_microdollars"], 0);
+    let stats = sandbox.ok(["sessions", "stats"]);
+    assert!(stats.contains("not in the cost: 1 call of models that the price list does not have"), "{stats}");
+}
+
+#[test]
+fn a_sync_keeps_to_the_retention() {
+    let (mut sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let old = (jiff::Timestamp::now() - "2026-10-01T09:01:00Z".parse::<jiff::Timestamp>().unwrap())
+        .get_seconds()
+        / 86_400;
+    sandbox.variables.push(("NUGGET_ARCHIVE_RETENTION_DAYS".to_owned(), (old + 10).to_string()));
+    let told = sandbox.ok(["sessions", "sync"]);
+    assert!(told.contains("deleted 1 session that `archive.retention_days` does not keep"), "{told}");
+    let listed = sandbox.json(["sessions", "--json"]);
+    assert_eq!(listed["sessions"].as_array().unwrap().len(), 1);
+    let told = sandbox.ok(["sessions", "prune", "--older-than", "1d"]);
+    assert!(told.contains("`nugget sessions sync --again` would add them again"), "{told}");
+}
+
+#[test]
+fn nobody_waits_long_for_a_database_that_is_locked() {
+    let (sandbox, _) = with_sessions();
+    sandbox.ok(["sessions", "sync"]);
+    let connection = rusqlite::Connection::open(sandbox.path().join("state/nugget/archive.db")).unwrap();
+    connection.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE").unwrap();
+    let begun = std::time::Instant::now();
+    let told = failure(&sandbox, &["search", "mailed"], 1);
+    assert_eq!(told, "error: the session archive is in use by another process");
+    assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
 }

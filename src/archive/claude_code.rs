@@ -10,10 +10,14 @@ use knowledge::text::one_line;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use transcript::raw_json::{Block, blocks, flag, string};
-use transcript::{FileStamp, Ignore, clean, clean_and_cut, is_own_call, json_scan, typed_text};
+use transcript::{
+    FileStamp, Ignore, clean, clean_and_cut, head_and_tail, is_own_call, json_scan, typed_text,
+};
 
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
-use crate::source::{LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, unknown};
+use crate::source::{
+    LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, error_words, unknown,
+};
 
 /// Far above any answer; what is longer was not typed or written by a model.
 const TEXT_BYTES_MAX: usize = 512 << 10;
@@ -214,6 +218,9 @@ impl Reader {
     fn read_user(&mut self, bytes: &[u8], line: &Line<'_>) -> LineRead {
         let content =
             line.message.and_then(|message| json_scan::value_of(message.get().as_bytes(), "content"));
+        if content.is_some_and(|content| !content.starts_with(b"\"") && !content.starts_with(b"[")) {
+            return LineRead::Malformed { reason: "a message that is no text" };
+        }
         let mut message = start(bytes, line, MessageKind::Prompt);
         let mut text = content.and_then(json_scan::text).unwrap_or_default();
         for block in blocks(content) {
@@ -230,6 +237,9 @@ impl Reader {
             message.tuned_files.extend(tuned_file(line));
             message.kind = MessageKind::ToolResult;
             message.content = clean_and_cut(&text, INJECTED_BYTES_MAX);
+            for result in message.tool_results.iter().filter(|result| result.is_error) {
+                push(&mut message.content, error_words(&result.output));
+            }
         } else if flag(line.is_compact_summary) || transcript::nonhuman_kind(bytes, &text).is_some() {
             message.kind = MessageKind::Injected;
             message.content = clean_and_cut(&text, INJECTED_BYTES_MAX);
@@ -429,9 +439,9 @@ pub(crate) fn shorten(text: &str, bytes_max: usize) -> (String, Option<(u64, [u8
     (clean_and_cut(text, bytes_max), whole)
 }
 
-pub(crate) fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-    text
+/// A clean text; of one that nobody typed, by its length, the head and the tail.
+pub(crate) fn cut(text: String) -> String {
+    if text.len() <= TEXT_BYTES_MAX { text } else { head_and_tail(&text, TEXT_BYTES_MAX) }
 }
 
 pub(crate) fn push(text: &mut String, more: &str) {

@@ -18,7 +18,9 @@ use crate::claude_code::{
     push, shorten,
 };
 use crate::record::{Message, MessageId, MessageKind, Request, SessionFacts, ToolResult, ToolUse};
-use crate::source::{LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, unknown};
+use crate::source::{
+    LineRead, LineReader, ReaderContext, TranscriptHead, TranscriptSource, error_words, unknown,
+};
 
 /// How much of a file is read for its head: the instructions in its first line are long.
 const HEAD_BYTES_MAX: u64 = 4 << 20;
@@ -119,9 +121,7 @@ impl TranscriptSource for Codex {
     fn head(&self, path: &Path) -> io::Result<TranscriptHead> {
         // The name ends with the session's id: `rollout-2026-01-02T03-04-05-<id>.jsonl`.
         let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let id = stem.get(stem.len().saturating_sub(36)..).filter(|id| id.matches('-').count() == 4);
-        let mut head =
-            TranscriptHead { session: id.unwrap_or(&stem).to_owned(), ..TranscriptHead::default() };
+        let mut head = TranscriptHead { session: id_of(&stem).to_owned(), ..TranscriptHead::default() };
         let mut lines = io::BufReader::new(std::fs::File::open(path)?.take(HEAD_BYTES_MAX));
         let mut line = Vec::new();
         while head.cwd.is_none() || !head.has_conversation {
@@ -289,6 +289,9 @@ impl Reader {
             | "tool_search_output" => {
                 message.kind = MessageKind::ToolResult;
                 let result = self.read_output(payload);
+                if result.is_error {
+                    error_words(&result.output).clone_into(&mut message.content);
+                }
                 message.tool_results.push(result);
             }
             "ghost_snapshot" | "compaction" | "compaction_summary" | "other" => return LineRead::Skipped,
@@ -379,6 +382,21 @@ impl Reader {
     }
 }
 
+/// The id at the end of a file's name: what follows `rollout-` and the time.
+fn id_of(stem: &str) -> &str {
+    let rest = stem.strip_prefix("rollout-").unwrap_or(stem);
+    let is_time = |time: &str| {
+        time.bytes().zip(*b"0000-00-00T00-00-00-").all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            form => byte == form,
+        })
+    };
+    match rest.split_at_checked("0000-00-00T00-00-00-".len()) {
+        Some((time, id)) if is_time(time) && !id.is_empty() => id,
+        _ => stem,
+    }
+}
+
 /// The command of a call's arguments: a text, or its words.
 pub(crate) fn command_of(arguments: &Value) -> Option<String> {
     ["cmd", "command"].iter().find_map(|field| match arguments.get(field)? {
@@ -429,4 +447,17 @@ fn parts(content: Option<&Value>) -> String {
         _ => {}
     }
     said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_id_follows_the_time_in_a_files_name() {
+        for id in ["019a2b3c-4d5e-7f60-8123-456789abcdef", "short", "a-b"] {
+            assert_eq!(id_of(&format!("rollout-2026-01-02T03-04-05-{id}")), id);
+        }
+        assert_eq!(id_of("rollout-of-something-else"), "rollout-of-something-else");
+    }
 }

@@ -8,9 +8,9 @@ use crate::record::Role;
 /// Which sessions and messages a query is about. What is `None` does not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The project's key, a folder of it, or the name of its folder.
+    /// The project's key, its folder, the one that the session ran in, or the name of the project's folder.
     pub project: Option<String>,
-    /// The beginning of the session's id, or of a subagent's own id.
+    /// The beginning of the session's id, or of a subagent's own id; or of both, with a `/` between.
     pub session: Option<String>,
     /// Not before. Of a session: it ended then or later.
     pub since: Option<Timestamp>,
@@ -24,7 +24,7 @@ pub struct Filter {
     pub file: Option<String>,
     /// The name of a tool that the message calls; of a session: that it has called.
     pub tool: Option<String>,
-    /// Who wrote the message. Sessions have no role.
+    /// Who wrote the message: a person, the model, or the client with its tools. Sessions have no role.
     pub role: Option<Role>,
     /// The client: `claude-code`, `codex`.
     pub source: Option<String>,
@@ -62,21 +62,16 @@ impl Filter {
     /// Conditions on a row `s` of `sessions`, without the time.
     fn of_any_session(&self, conditions: &mut Conditions) {
         if let Some(project) = &self.project {
-            let project = project.trim_end_matches('/');
-            let condition =
-                "(s.project = {} OR s.path = {} OR s.cwd = {} OR s.path LIKE '%/' || {} ESCAPE '\\'
-                OR s.cwd LIKE {} || '/%' ESCAPE '\\' OR s.project LIKE '%/' || {} ESCAPE '\\'
-                OR s.project LIKE '%/' || {} || '/.git' ESCAPE '\\')";
-            let (exact, pattern) = (project.to_owned(), escape(project));
-            let number = conditions.param(exact);
-            let like = conditions.param(pattern);
-            let mut parts = condition.split("{}");
-            let mut sql = parts.next().unwrap_or_default().to_owned();
-            for (at, part) in parts.enumerate() {
-                sql.push_str(if at < 3 { &number } else { &like });
-                sql.push_str(part);
-            }
-            conditions.add_plain(sql);
+            let exact = match project.trim_end_matches('/') {
+                "" => "/",
+                project => project,
+            };
+            let (number, like) =
+                (conditions.param(exact.to_owned()), conditions.param(format!("%/{}", escape(exact))));
+            conditions.add_plain(format!(
+                "(s.project = {number} OR s.path = {number} OR s.cwd = {number} OR s.path LIKE {like} ESCAPE '\\'
+                OR s.project LIKE {like} ESCAPE '\\' OR s.project LIKE {like} || '/.git' ESCAPE '\\')"
+            ));
         }
         if let Some(branch) = &self.branch {
             match branch.strip_suffix('*') {
@@ -102,8 +97,7 @@ impl Filter {
         let mut conditions = Conditions::default();
         self.of_any_session(&mut conditions);
         if let Some(session) = &self.session {
-            let start = format!("{}%", escape(session));
-            let number = conditions.param(start);
+            let number = conditions.param(start_of_id(session));
             let sql = format!(
                 "(s.session LIKE {number} ESCAPE '\\' OR s.session LIKE '%/' || {number} ESCAPE '\\')"
             );
@@ -120,8 +114,8 @@ impl Filter {
         }
         if let Some(tool) = &self.tool {
             conditions.add(
-                "s.id IN (SELECT t.session FROM tool_uses t JOIN names n ON n.id = t.name
-                    WHERE n.name = {} COLLATE NOCASE)",
+                "s.id IN (SELECT v.session FROM tool_uses t JOIN names n ON n.id = t.name
+                    JOIN session_messages v ON v.message = t.message WHERE n.name = {} COLLATE NOCASE)",
                 tool.clone(),
             );
         }
@@ -133,7 +127,7 @@ impl Filter {
         let mut conditions = Conditions::default();
         self.of_any_session(&mut conditions);
         if let Some(session) = &self.session {
-            let number = conditions.param(format!("{}%", escape(session)));
+            let number = conditions.param(start_of_id(session));
             let ids = format!(
                 "(SELECT id FROM sessions WHERE session LIKE {number} ESCAPE '\\' OR session LIKE '%/' || {number} ESCAPE '\\')"
             );
@@ -148,7 +142,7 @@ impl Filter {
             conditions.add("m.at_ms <= {}", until.as_millisecond());
         }
         if let Some(role) = self.role {
-            let kinds: Vec<String> = role.kinds().map(|kind| kind.number().to_string()).collect();
+            let kinds: Vec<String> = role.written().iter().map(|kind| kind.number().to_string()).collect();
             conditions.add_plain(format!("m.kind IN ({})", kinds.join(", ")));
         }
         if let Some(model) = &self.model {
@@ -166,6 +160,14 @@ impl Filter {
             );
         }
         conditions
+    }
+}
+
+/// The pattern of ids that begin like this. Those of subagents are printed as the beginnings of both of their parts.
+fn start_of_id(given: &str) -> String {
+    match given.split_once('/') {
+        Some((parent, own)) => format!("{}%/{}%", escape(parent), escape(own)),
+        None => format!("{}%", escape(given)),
     }
 }
 

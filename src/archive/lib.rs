@@ -40,7 +40,7 @@
 //!   alone. zlib, because gix brings it anyway. A search unpacks one block for each hit, in well under a millisecond.
 //! - **The words' index has no text** (FTS5 with `content = ''`): it would be kept twice otherwise. Snippets are made by
 //!   indexing the few found messages once more in memory. Phrases need the positions of words, so these are kept;
-//!   outputs of tools are not indexed, only a line about each call.
+//!   outputs of tools are not indexed, only a line about each call and the beginning of each error.
 //! - **Tokens lie in `requests`**, one row for each call of a model: a client repeats them on each line of a streamed
 //!   answer, and here they cannot be counted twice.
 //! - **A message belongs to the first session that had it**; sessions that were resumed under a new id or forked have

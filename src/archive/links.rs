@@ -3,7 +3,7 @@
 //! A session's links are made again whenever it has something new. Every look-up is bounded, so that a session of a
 //! thousand files costs no more than one of forty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use knowledge::name::folder_name;
 use rusqlite::{Connection, Transaction, params};
@@ -27,9 +27,9 @@ pub(crate) fn make(transaction: &Transaction<'_>, session: i64) -> Result<(), Er
     for side in ["source", "target"] {
         transaction.prepare_cached(&format!("{delete} AND {side} = ?1"))?.execute([session])?;
     }
-    link_copies(transaction, session)?;
+    let copies = link_copies(transaction, session)?;
     link_branch(transaction, session)?;
-    link_subjects(transaction, session)
+    link_subjects(transaction, session, &copies)
 }
 
 /// Notes the sessions whose ids a prompt names.
@@ -62,30 +62,44 @@ fn add(
     Ok(())
 }
 
-/// A session that has messages of an earlier one was resumed from it, or forked.
-fn link_copies(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
+/// A session that has messages of an earlier one was resumed from it, or forked. Returns the other sides.
+fn link_copies(transaction: &Transaction<'_>, session: i64) -> Result<BTreeSet<i64>, Error> {
     let mine = "SELECT s.session, m.session, count(*) FROM shared_messages s JOIN messages_meta m ON m.id = s.message
         WHERE s.session = ?1 GROUP BY m.session LIMIT 50";
     let theirs = "SELECT s.session, m.session, count(*) FROM messages_meta m JOIN shared_messages s ON s.message = m.id
         WHERE m.session = ?1 GROUP BY s.session LIMIT 50";
+    let mut others = BTreeSet::new();
     for sql in [mine, theirs] {
         let pairs: Vec<(i64, i64, i64)> = transaction
             .prepare_cached(sql)?
             .query_map([session], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
             .collect::<Result<_, _>>()?;
-        for (later, earlier, count) in pairs {
+        for (sharer, owner, count) in pairs {
+            let is_owner_earlier = went_on_first(transaction, owner, sharer)?;
+            let (later, earlier) = if is_owner_earlier { (sharer, owner) } else { (owner, sharer) };
+            others.extend([later, earlier].into_iter().filter(|side| *side != session));
             let plural = if count == 1 { "" } else { "s" };
-            add(
-                transaction,
-                later,
-                "continues",
-                earlier,
-                1.0,
-                &format!("begins with {count} of its message{plural}"),
-            )?;
+            let reason = format!("begins with {count} of its message{plural}");
+            add(transaction, later, "continues", earlier, 1.0, &reason)?;
         }
     }
-    Ok(())
+    Ok(others)
+}
+
+/// Whether of two sessions with the same beginning the one that its messages are stored with is the earlier one: it
+/// ends with them, or its own next message is the older one. The copy may have been archived first.
+fn went_on_first(transaction: &Transaction<'_>, owner: i64, sharer: i64) -> Result<bool, Error> {
+    let sql = "SELECT
+        (SELECT min(m.at_ms) FROM messages_meta m WHERE m.session = ?1
+            AND NOT EXISTS (SELECT 1 FROM shared_messages s WHERE s.message = m.id AND s.session = ?2)),
+        (SELECT min(m.at_ms) FROM messages_meta m WHERE m.session = ?2)";
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+    let next: (Option<i64>, Option<i64>) =
+        transaction.prepare_cached(sql)?.query_row([owner, sharer], read)?;
+    Ok(match next {
+        (Some(owner), Some(sharer)) => owner <= sharer,
+        (owner, _) => owner.is_none(),
+    })
 }
 
 fn link_branch(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
@@ -133,7 +147,9 @@ struct Shared {
 }
 
 /// Links sessions that changed the same files or speak of the same things. What few sessions have weighs more.
-fn link_subjects(transaction: &Transaction<'_>, session: i64) -> Result<(), Error> {
+///
+/// Not those of `copies`: that they are about the same says nothing more.
+fn link_subjects(transaction: &Transaction<'_>, session: i64, copies: &BTreeSet<i64>) -> Result<(), Error> {
     let mut others: BTreeMap<i64, Shared> = BTreeMap::new();
     let files = "SELECT f.file, n.name FROM file_modifications f JOIN names n ON n.id = f.file
         WHERE f.session = ?1 ORDER BY f.last_ms DESC LIMIT ?2";
@@ -167,8 +183,10 @@ fn link_subjects(transaction: &Transaction<'_>, session: i64) -> Result<(), Erro
     // One common word may be chance.
     let mut others: Vec<(i64, Shared)> = others
         .into_iter()
-        .filter(|(_, shared)| {
-            shared.weight >= WEIGHT_MIN && shared.files.len() * 2 + shared.topics.len() >= 2
+        .filter(|(other, shared)| {
+            !copies.contains(other)
+                && shared.weight >= WEIGHT_MIN
+                && shared.files.len() * 2 + shared.topics.len() >= 2
         })
         .collect();
     others.sort_by(|a, b| b.1.weight.total_cmp(&a.1.weight).then(b.0.cmp(&a.0)));

@@ -90,8 +90,10 @@ pub struct Stats {
     pub files: u64,
     /// Tokens of all calls of models.
     pub tokens: Tokens,
-    /// What they cost by the price list, in millionths of a dollar.
+    /// What they cost by the price list, in millionths of a dollar, without the calls that have no price.
     pub cost_microdollars: u64,
+    /// Calls of models that are not in the price list.
+    pub calls_without_price: u64,
     /// By model, the most expensive first.
     pub models: Vec<ModelStats>,
     /// By tool, the most called first.
@@ -113,8 +115,8 @@ pub struct ModelStats {
     pub requests: u64,
     /// Their tokens.
     pub tokens: Tokens,
-    /// What they cost by the price list, in millionths of a dollar.
-    pub cost_microdollars: u64,
+    /// What they cost, in millionths of a dollar; `None` if the price list does not have the model.
+    pub cost_microdollars: Option<u64>,
 }
 
 /// The calls of one tool.
@@ -350,17 +352,18 @@ fn add_models(connection: &Connection, conditions: &Conditions, stats: &mut Stat
                 model: name.to_owned(),
                 requests: 0,
                 tokens: Tokens::default(),
-                cost_microdollars: 0,
+                cost_microdollars: None,
             };
             models.insert(name.to_owned(), new);
         }
         let Some(model) = models.get_mut(name) else { continue };
-        let cost = llm::microdollars(name, &usage);
+        let cost = llm::list_microdollars(name, &usage);
         model.requests += 1;
         model.tokens.add(&usage);
-        model.cost_microdollars += cost;
+        model.cost_microdollars = cost.map(|cost| cost + model.cost_microdollars.unwrap_or(0));
         stats.tokens.add(&usage);
-        stats.cost_microdollars += cost;
+        stats.cost_microdollars += cost.unwrap_or(0);
+        stats.calls_without_price += u64::from(cost.is_none());
     }
     stats.models = models.into_values().collect();
     stats.models.sort_by(|a, b| b.cost_microdollars.cmp(&a.cost_microdollars).then(a.model.cmp(&b.model)));

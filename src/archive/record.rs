@@ -67,8 +67,14 @@ impl MessageKind {
 }
 
 impl Role {
-    pub(crate) fn kinds(self) -> impl Iterator<Item = MessageKind> {
-        MessageKind::ALL.into_iter().filter(move |kind| kind.role() == self)
+    /// The messages that it wrote itself. What tools return and what the client adds goes to the model as the user's,
+    /// and is none of a person's words.
+    pub(crate) fn written(self) -> &'static [MessageKind] {
+        match self {
+            Self::User => &[MessageKind::Prompt],
+            Self::Assistant => &[MessageKind::Answer, MessageKind::Thinking, MessageKind::ToolCall],
+            Self::System => &[MessageKind::System, MessageKind::Injected, MessageKind::ToolResult],
+        }
     }
 
     /// Its name, as clients write it.

@@ -1,6 +1,6 @@
 //! Deletes sessions for good. Nothing else does: a transcript that is gone takes nothing with it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::block::pack;
 use crate::error::Error;
-use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session};
+use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session, session_of_row};
 use crate::store::{Archive, Texts, Writer};
+use crate::sync::FORGOTTEN;
 
 /// How many sessions are deleted in one transaction.
 const DELETED_AT_ONCE: usize = 50;
@@ -22,6 +23,10 @@ pub struct Removal {
     pub sessions: Vec<Session>,
     /// The messages that no other session has.
     pub messages: u64,
+    /// The messages that other sessions have too: they stay.
+    pub shared: u64,
+    /// Those sessions.
+    pub shared_with: Vec<String>,
 }
 
 impl Archive {
@@ -87,15 +92,36 @@ impl Archive {
     }
 }
 
-/// Counts the messages that go with sessions.
+/// Counts the messages that go with sessions, and those that stay with others.
 fn removal(connection: &rusqlite::Connection, sessions: Vec<Session>) -> Result<Removal, Error> {
-    let sql = "SELECT count(*) FROM messages_meta m WHERE m.session = ?1
+    let only = "SELECT count(*) FROM messages_meta m WHERE m.session = ?1
         AND NOT EXISTS (SELECT 1 FROM shared_messages s WHERE s.message = m.id)";
-    let mut messages = 0;
-    for session in &sessions {
-        messages += connection.prepare_cached(sql)?.query_row([session.row], |row| row.get::<_, u64>(0))?;
+    let shared = "WITH mine (message) AS (SELECT id FROM messages_meta WHERE session = ?1
+            UNION ALL SELECT message FROM shared_messages WHERE session = ?1)
+        SELECT mine.message, m.session FROM mine JOIN messages_meta m ON m.id = mine.message WHERE m.session <> ?1
+        UNION ALL SELECT mine.message, s.session FROM mine JOIN shared_messages s ON s.message = mine.message
+            WHERE s.session <> ?1";
+    let rows: BTreeSet<i64> = sessions.iter().map(|session| session.row).collect();
+    let mut removal = Removal { sessions, ..Removal::default() };
+    let (mut messages, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for session in &rows {
+        removal.messages +=
+            connection.prepare_cached(only)?.query_row([session], |row| row.get::<_, u64>(0))?;
+        let mut statement = connection.prepare_cached(shared)?;
+        let mut found = statement.query([session])?;
+        while let Some(row) = found.next()? {
+            let (message, other): (i64, i64) = (row.get(0)?, row.get(1)?);
+            if !rows.contains(&other) {
+                messages.insert(message);
+                others.insert(other);
+            }
+        }
     }
-    Ok(Removal { sessions, messages })
+    removal.shared = messages.len() as u64;
+    for other in others {
+        removal.shared_with.push(session_of_row(connection, other)?.id);
+    }
+    Ok(removal)
 }
 
 /// Deleted words are only marked as deleted until their segment is merged; deleted rows are overwritten at once, but
@@ -147,7 +173,10 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
         transaction.execute("INSERT OR IGNORE INTO forgotten VALUES (?1, ?2)", params![session.id, now])?;
         let lines = "DELETE FROM malformed_lines WHERE path IN (SELECT path FROM extraction_state WHERE session = ?1)";
         transaction.execute(lines, [session.row])?;
-        transaction.execute("DELETE FROM extraction_state WHERE session = ?1", [session.row])?;
+        // The file is known as one to leave alone, and nothing else of it.
+        let state = "UPDATE extraction_state SET session = NULL, bytes = 0, lines = 0, digest = x'', reader_state = '',
+            unknown = '{}', malformed = 0, skipped = ?2 WHERE session = ?1";
+        transaction.execute(state, params![session.row, FORGOTTEN])?;
     } else {
         transaction
             .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;
@@ -230,9 +259,7 @@ fn hand_over_shared(transaction: &Transaction<'_>, session: i64) -> Result<(), E
             )?;
         }
     }
-    for (heir, (blob, text)) in moved {
-        let count = "UPDATE sessions SET tool_uses = (SELECT count(*) FROM tool_uses WHERE session = ?1) WHERE id = ?1";
-        transaction.execute(count, [heir])?;
+    for (blob, text) in moved.into_values() {
         let params = params![blob, text.len() as i64, pack(&text)];
         transaction.execute("UPDATE blobs SET length = ?2, body = ?3 WHERE id = ?1", params)?;
     }

@@ -201,6 +201,8 @@ impl Archive {
 
 /// Makes an expression of a text; `None` if it has no word.
 fn expression(connection: &Connection, text: &str, thinking: bool) -> Result<Option<Expression>, Error> {
+    // FTS5 would find such a word only at the beginning of a message.
+    let text = &text.replace('^', " ");
     let columns = if thinking { "" } else { "{content tools} : " };
     let mut is_syntax_ignored = false;
     if has_syntax(text) {
@@ -233,7 +235,7 @@ pub(crate) fn telling_words(text: &str) -> Vec<&str> {
 
 fn has_syntax(text: &str) -> bool {
     let is_operator = |word: &str| matches!(word, "AND" | "OR" | "NOT") || word.starts_with("NEAR(");
-    text.contains(['"', '(', '*', '^', '+']) || text.split_whitespace().any(is_operator)
+    text.contains(['"', '(', '*', '+']) || text.split_whitespace().any(is_operator)
 }
 
 fn is_valid(connection: &Connection, expression: &str) -> Result<bool, Error> {
@@ -283,6 +285,11 @@ fn scored(connection: &Connection, sql: &str, conditions: &Conditions) -> Result
 
 fn newest(connection: &Connection, filter: &Filter, limit: usize) -> Result<Vec<Scored>, Error> {
     let mut conditions = filter.of_messages();
+    // Most results of tools have no words of their own.
+    conditions.add_plain(format!(
+        "(m.content_length + m.thinking_length > 0 OR m.kind = {})",
+        MessageKind::ToolCall.number()
+    ));
     let limit = conditions.param(limit as i64);
     let sql = format!(
         "SELECT m.id, 0.0 FROM messages_meta m JOIN sessions s ON s.id = m.session WHERE {} ORDER BY m.at_ms DESC

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::filter::Filter;
 use crate::project;
 use crate::record::{MessageKind, Role};
+use crate::source::error_words;
 use crate::store::{Archive, Texts};
 
 /// A session.
@@ -52,7 +53,7 @@ pub struct Session {
     pub files: u64,
     /// The tokens of all calls of models; those of shared messages count in the first session only.
     pub tokens: Tokens,
-    /// What they cost by the price list, in millionths of a dollar.
+    /// What they cost by the price list, in millionths of a dollar. Models that are not in it count nothing.
     pub cost_microdollars: u64,
     /// The transcript when it was read last.
     pub transcript: String,
@@ -181,7 +182,7 @@ pub(crate) fn add_tokens(connection: &Connection, session: &mut Session) -> Resu
         let usage = read_usage(row, 1)?;
         session.tokens.add(&usage);
         let model = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
-        session.cost_microdollars += llm::microdollars(model, &usage);
+        session.cost_microdollars += llm::list_microdollars(model, &usage).unwrap_or(0);
     }
     Ok(())
 }
@@ -289,9 +290,22 @@ impl Archive {
         let mut statement = connection.prepare_cached(sql)?;
         let mut rows = statement.query([session.row])?;
         let mut texts = Texts::new(&connection);
+        let mut errors: Vec<String> = Vec::new();
         while let Some(row) = rows.next()? {
             let mut message = read_message(row, &mut texts)?;
             message.tools = tools_of(&connection, message.message)?;
+            // What failed is shown as the output of its call.
+            let failed = message.tools.iter().filter(|tool| tool.is_error);
+            errors.extend(failed.filter_map(|tool| Some(error_words(tool.output.as_ref()?).to_owned())));
+            match message.kind {
+                MessageKind::ToolResult => {
+                    for error in errors.iter().filter(|error| !error.is_empty()) {
+                        message.content = message.content.replace(error.as_str(), "").trim().to_owned();
+                    }
+                }
+                MessageKind::Prompt => errors.clear(),
+                _ => {}
+            }
             if !visit(message) {
                 break;
             }

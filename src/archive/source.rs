@@ -11,6 +11,14 @@ use crate::record::{Message, Request, SessionFacts};
 /// Tool outputs are kept to about this many bytes, head and tail, unless the settings say otherwise.
 pub const OUTPUT_BYTES_MAX: usize = 16 << 10;
 
+/// How much of a failed call's output is part of its result's words, so that a search finds it.
+const ERROR_BYTES_MAX: usize = 2 << 10;
+
+/// The beginning of a failed call's output: where it says what failed. Outputs are not searched otherwise.
+pub(crate) fn error_words(output: &str) -> &str {
+    output[..output.floor_char_boundary(ERROR_BYTES_MAX)].trim()
+}
+
 /// The transcripts of one client.
 ///
 /// An implementation lists files and classifies lines. It never decides what is stored, and does not keep track of
@@ -98,9 +106,10 @@ pub enum LineRead {
     },
 }
 
-/// The type of a line as it is counted. It comes from the file, so a long or unusual one becomes `other`.
+/// The type of a line as it is counted. It comes from the file, so a long or unusual one, and a secret, becomes `other`.
 pub(crate) fn unknown(kind: &str) -> LineRead {
     let is_plain = kind.len() <= 64
         && kind.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '/' | '.'));
+    let is_plain = is_plain && transcript::clean(kind) == kind;
     LineRead::Unknown { kind: if is_plain { kind } else { "other" }.to_owned() }
 }

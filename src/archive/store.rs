@@ -51,14 +51,18 @@ impl Archive {
     /// # Errors
     /// [`Error::Open`], or [`Error::Newer`] when a later version wrote the file.
     pub fn open(path: &Path) -> Result<Self, Error> {
+        Self::open_with(path, BusyTimeout::Worker)
+    }
+
+    fn open_with(path: &Path, timeout: BusyTimeout) -> Result<Self, Error> {
         if let Some(folder) = path.parent().filter(|folder| !folder.exists()) {
             let failed = |source| Error::File { path: folder.to_owned(), source };
             system::file::create_private_folder(folder).map_err(failed)?;
         }
         // One connection first: it creates the tables, and its error is clearer than the pool's.
-        drop(queue::open_database(path, BusyTimeout::Worker, &MIGRATIONS).map_err(Error::from_queue)?);
-        let manager = SqliteConnectionManager::file(path).with_init(|connection| {
-            queue::set_up_connection(connection, BusyTimeout::Worker)?;
+        drop(queue::open_database(path, timeout, &MIGRATIONS).map_err(Error::from_queue)?);
+        let manager = SqliteConnectionManager::file(path).with_init(move |connection| {
+            queue::set_up_connection(connection, timeout)?;
             connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)
         });
         let pool = r2d2::Pool::builder()
@@ -69,12 +73,13 @@ impl Archive {
         Ok(Self { pool, path: path.to_owned() })
     }
 
-    /// Opens the archive if there is one; creates nothing.
+    /// Opens the archive if there is one; creates nothing. Waits less for a process that has locked it: somebody waits
+    /// for what is read.
     ///
     /// # Errors
     /// Those of [`Archive::open`].
     pub fn open_existing(path: &Path) -> Result<Option<Self>, Error> {
-        if path.exists() { Self::open(path).map(Some) } else { Ok(None) }
+        if path.exists() { Self::open_with(path, BusyTimeout::Command).map(Some) } else { Ok(None) }
     }
 
     /// The database file.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -27,14 +27,14 @@ use crate::writer::{Origin, PieceWriter, Stored};
 const TRANSACTION_BYTES: u64 = 32 << 20;
 const TRANSACTION_TIME: Duration = Duration::from_secs(1);
 /// Pieces that were read and are not stored yet, for each thread.
-const WAITING_PIECES: usize = 2;
+const WAITING_PIECES: usize = 4;
 const MALFORMED_SHOWN_MAX: usize = 100;
 /// How many sessions' links are made in one transaction.
 const LINKED_AT_ONCE: usize = 200;
 
 const OWN: &str = "own";
 const DECLINED: &str = "declined";
-const FORGOTTEN: &str = "forgotten";
+pub(crate) const FORGOTTEN: &str = "forgotten";
 const EMPTY: &str = "empty";
 const IGNORED: &str = ".nuggetignore";
 const EXCLUDED: &str = "excluded by ";
@@ -117,6 +117,8 @@ pub struct SyncSummary {
     pub sessions: u64,
     /// Messages that are new.
     pub messages: u64,
+    /// Messages whose lines were rewritten, and say something else now.
+    pub changed: u64,
     /// Calls of tools that are new.
     pub tool_uses: u64,
     /// Lines of unknown types, by type.
@@ -204,6 +206,18 @@ impl Archive {
     ) -> Result<Vec<FileStamp>, Error> {
         let tasks = plan(&*self.connection()?, sources, settings, &mut SyncSummary::default())?;
         Ok(tasks.into_iter().map(|task| task.stamp).collect())
+    }
+
+    /// The transcripts of which nothing is taken, when they were looked at last: excluded, forgotten, without a word.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn left_out(&self) -> Result<BTreeSet<PathBuf>, Error> {
+        let connection = self.connection()?;
+        let mut statement =
+            connection.prepare("SELECT path FROM extraction_state WHERE skipped IS NOT NULL")?;
+        let paths = statement.query_map([], |row| Ok(PathBuf::from(row.get::<_, String>(0)?)))?;
+        Ok(paths.collect::<Result<_, _>>()?)
     }
 }
 
@@ -323,16 +337,18 @@ fn read_and_store(
     let forgotten = forgotten(&writer.connection)?;
     let mut progress = Progress { files_total: tasks.len() as u64, ..Progress::default() };
     progress.bytes_total = tasks.iter().map(|task| unread_bytes(task)).sum();
-    let (tasks, next, stop) = (&tasks, AtomicUsize::new(0), AtomicBool::new(false));
+    let (tasks, stop) = (&tasks, AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let (sender, receiver) = sync_channel(WAITING_PIECES * threads);
-        for _ in 0..threads {
-            let (sender, next, stop, forgotten) = (sender.clone(), &next, &stop, &forgotten);
+        let mut receivers = Vec::new();
+        for thread in 0..threads {
+            let (sender, receiver) = sync_channel(WAITING_PIECES);
+            receivers.push(receiver);
+            let (stop, forgotten) = (&stop, &forgotten);
             let (exclude, state, is_declined) = (&settings.exclude, &settings.state, settings.is_declined);
             let (is_cancelled, output_bytes_max) = (settings.is_cancelled, settings.output_bytes_max);
             scope.spawn(move || {
                 let gate = Gate { exclude, state, is_declined, forgotten, output_bytes_max };
-                while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+                for task in tasks.iter().skip(thread).step_by(threads) {
                     if stop.load(Ordering::Relaxed) || is_cancelled() {
                         break;
                     }
@@ -343,14 +359,32 @@ fn read_and_store(
                 }
             });
         }
-        drop(sender);
-        let stored = store_events(writer, &receiver, settings, &mut progress, summary);
+        let events = InOrder { receivers: &receivers, task: 0 };
+        let stored = store_events(writer, events, settings, &mut progress, summary);
         // After an error the threads must not wait for room.
         stop.store(true, Ordering::Relaxed);
-        drop(receiver);
+        drop(receivers);
         summary.cancelled = (settings.is_cancelled)();
         stored
     })
+}
+
+/// The events of all threads in the order of the transcripts, whichever thread was faster: what two sessions have in
+/// common belongs to the one that is stored first. Each thread reads every n-th transcript.
+struct InOrder<'a> {
+    receivers: &'a [Receiver<Event>],
+    /// The transcript whose events come next.
+    task: usize,
+}
+
+impl Iterator for InOrder<'_> {
+    type Item = Event;
+
+    fn next(&mut self) -> Option<Event> {
+        let event = self.receivers[self.task % self.receivers.len()].recv().ok()?;
+        self.task += usize::from(matches!(event, Event::End));
+        Some(event)
+    }
 }
 
 fn unread_bytes(task: &Task<'_>) -> u64 {
@@ -430,7 +464,7 @@ fn read_file(task: &Task<'_>, gate: &Gate<'_>, take: &dyn Fn(Event) -> bool, sen
 
 fn store_events(
     writer: &mut Writer,
-    receiver: &Receiver<Event>,
+    mut events: InOrder<'_>,
     settings: &SyncSettings<'_>,
     progress: &mut Progress,
     summary: &mut SyncSummary,
@@ -439,7 +473,7 @@ fn store_events(
     let mut names = HashMap::new();
     let mut files = BTreeSet::new();
     (settings.progress)(progress);
-    while let Ok(first) = receiver.recv() {
+    while let Some(first) = events.next() {
         let (begun, mut bytes, mut stored) = (Instant::now(), 0, Stored::default());
         let transaction = writer.begin()?;
         let mut rows = PieceWriter::new(&transaction, &mut names, Timestamp::now());
@@ -460,11 +494,12 @@ fn store_events(
                 Event::End => progress.files += 1,
             }
             if bytes < TRANSACTION_BYTES && begun.elapsed() < TRANSACTION_TIME {
-                event = receiver.recv().ok();
+                event = events.next();
             }
         }
         transaction.commit()?;
         summary.messages += stored.messages;
+        summary.changed += stored.changed;
         summary.tool_uses += stored.tool_uses;
         for (session, is_new) in stored.sessions {
             *sessions.entry(session).or_default() |= is_new;

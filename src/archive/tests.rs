@@ -13,7 +13,7 @@ use transcript::Exclude;
 
 use crate::{
     Archive, ClaudeCode, Codex, Error, Filter, Markers, MessageKind, Role, SearchQuery, SearchResults,
-    ShownMessage, SyncSettings, SyncSummary,
+    Session, ShownMessage, SyncSettings, SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -167,20 +167,24 @@ impl Home {
         connection.execute_batch("INSERT INTO messages (messages) VALUES ('integrity-check')").unwrap();
     }
 
-    /// Whether any file of the state folder has these bytes, in compressed texts too.
-    fn holds(&self, secret: &str) -> bool {
+    /// Whether a compressed text has these words.
+    fn texts_hold(&self, words: &str) -> bool {
         let connection = rusqlite::Connection::open(self.archive.path()).unwrap();
         let mut statement = connection.prepare("SELECT length, body FROM blobs").unwrap();
         let texts =
             statement.query_map([], |row| Ok((row.get::<_, usize>(0)?, row.get::<_, Vec<u8>>(1)?))).unwrap();
-        let in_texts = texts
+        texts
             .map(Result::unwrap)
-            .any(|(length, body)| crate::block::unpack(&body, length).unwrap().contains(secret));
+            .any(|(length, body)| crate::block::unpack(&body, length).unwrap().contains(words))
+    }
+
+    /// Whether any file of the state folder has these bytes, in compressed texts too.
+    fn holds(&self, secret: &str) -> bool {
         let in_files = fs::read_dir(self.root.join("state")).unwrap().any(|entry| {
             let bytes = fs::read(entry.unwrap().path()).unwrap();
             memchr::memmem::find(&bytes, secret.as_bytes()).is_some()
         });
-        in_texts || in_files
+        in_files || self.texts_hold(secret)
     }
 }
 
@@ -265,6 +269,19 @@ fn tokens_of_a_streamed_answer_count_once() {
 }
 
 #[test]
+fn a_model_without_a_price_costs_nothing_and_is_counted() {
+    let home = Home::new();
+    let of_codex = home.answer(11, "done").replace("claude-sonnet-5", "gpt-5-codex");
+    home.write("s1", &[home.prompt(1, "go"), of_codex]);
+    home.sync();
+    let session = home.archive.session("s1").unwrap();
+    assert_eq!((session.tokens.input, session.cost_microdollars), (10, 0));
+    let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+    assert_eq!((stats.cost_microdollars, stats.calls_without_price), (0, 1));
+    assert_eq!(stats.models[0].cost_microdollars, None);
+}
+
+#[test]
 fn only_what_was_appended_is_read() {
     let home = Home::new();
     home.write("s1", &[home.prompt(1, "one")]);
@@ -323,6 +340,34 @@ fn a_rewritten_file_is_taken_again_without_doubling() {
 }
 
 #[test]
+fn a_rewritten_line_says_what_it_says_now() {
+    let home = Home::new();
+    let call = |path: &str| home.call(12, "Read", &serde_json::json!({ "file_path": path }));
+    let (first, last) = (home.prompt(1, "the zebra plan"), home.answer(21, "unchanged words"));
+    home.write("s1", &[first, call("/p/okapi.rs"), home.result(13, 12, "fine", false), last.clone()]);
+    home.sync();
+    home.write(
+        "s1",
+        &[home.prompt(1, "the giraffe plan"), call("/p/lion.rs"), home.result(13, 12, "fine", false), last],
+    );
+    let summary = home.sync();
+    assert_eq!((summary.rewritten, summary.messages, summary.changed), (1, 0, 2));
+    let shown = home.show("s1");
+    assert_eq!(home.said("s1"), ["the giraffe plan", "", "", "unchanged words"]);
+    let tool = &shown[1].tools[0];
+    assert_eq!(
+        (tool.input.as_str(), tool.output.as_deref()),
+        (r#"{"file_path":"/p/lion.rs"}"#, Some("fine"))
+    );
+    assert_eq!(home.archive.session("s1").unwrap().first_prompt.as_deref(), Some("the giraffe plan"));
+    let found = |word: &str| home.search(word).hits.len();
+    assert_eq!((found("zebra"), found("giraffe"), found("okapi"), found("lion")), (0, 1, 0, 1));
+    assert!(!home.texts_hold("zebra") && !home.texts_hold("okapi"), "the old text is overwritten");
+    assert_eq!(home.sync_with(&SyncSettings { again: true, ..home.settings() }).changed, 0);
+    home.check();
+}
+
+#[test]
 fn a_fork_shares_lines_and_reads_whole() {
     let home = Home::new();
     let common = [home.prompt(1, "shared question"), home.answer(11, "shared answer")];
@@ -354,6 +399,94 @@ fn a_fork_shares_lines_and_reads_whole() {
     home.check();
 }
 
+/// The figures of a session that do not depend on which of two was archived first.
+fn figures(home: &Home, id: &str) -> (Option<Timestamp>, Option<Timestamp>, Option<String>, u64, u64, u64) {
+    let session = home.archive.session(id).unwrap();
+    let Session { started, ended, first_prompt, messages, tool_uses, files, .. } = session;
+    (started, ended, first_prompt, messages, tool_uses, files)
+}
+
+#[test]
+fn a_copy_that_is_archived_first_takes_nothing() {
+    let edit = serde_json::json!({ "file_path": "/p/pay.rs", "old_string": "a", "new_string": "b" });
+    let lines = |home: &Home| {
+        vec![
+            home.prompt(1, "repair the payments"),
+            home.call(2, "Edit", &edit),
+            home.result(3, 2, "ok", false),
+        ]
+    };
+    let [usual, turned] = [["old", "new"], ["new", "old"]].map(|order| {
+        let home = Home::new();
+        for session in order {
+            let mut all = lines(&home);
+            all.extend((session == "new").then(|| home.prompt(5, "and the refunds")));
+            home.write(session, &all);
+            home.sync();
+        }
+        let by = |filter: Filter| -> Vec<String> {
+            let listed = home.archive.sessions(&filter, false, 9).unwrap();
+            listed.into_iter().map(|session| session.id).collect()
+        };
+        let by_tool = by(Filter { tool: Some("Edit".to_owned()), ..Filter::default() });
+        let by_file = by(Filter { file: Some("pay.rs".to_owned()), ..Filter::default() });
+        assert_eq!((by_tool.len(), by_file.len()), (2, 2));
+        let related: Vec<(String, String)> = home
+            .archive
+            .related("old", 9)
+            .unwrap()
+            .into_iter()
+            .map(|related| (related.session.id, related.relationship))
+            .collect();
+        assert_eq!(related, [("new".to_owned(), "continued_by".to_owned())]);
+        let stats = home.archive.stats(&Filter::default(), &TimeZone::UTC).unwrap();
+        assert_eq!((stats.tool_uses, stats.top_files[0].times), (1, 1), "nothing counts twice");
+        home.check();
+        [figures(&home, "old"), figures(&home, "new")]
+    });
+    assert_eq!(usual, turned);
+    assert_eq!((usual[0].2.as_deref(), usual[0].4, usual[1].4), (Some("repair the payments"), 1, 1));
+}
+
+#[test]
+fn forks_of_one_session_are_related() {
+    let home = Home::new();
+    let edit = serde_json::json!({ "file_path": "/p/pay.rs", "old_string": "a", "new_string": "b" });
+    for (number, session) in [(50, "s1"), (60, "s2"), (70, "s3")] {
+        let own = home.prompt(number, "on from here");
+        home.write(session, &[home.prompt(1, "repair the payments"), home.call(2, "Edit", &edit), own]);
+        home.sync();
+    }
+    let related = home.archive.related("s2", 9).unwrap();
+    let related: Vec<(&str, &str)> =
+        related.iter().map(|related| (related.session.id.as_str(), related.relationship.as_str())).collect();
+    assert_eq!(related, [("s1", "continues"), ("s3", "related_to")]);
+}
+
+#[test]
+fn transcripts_are_stored_oldest_first_whoever_reads_faster() {
+    let home = Home::new();
+    let filler = "word ".repeat(40_000);
+    for pair in 0..8_u32 {
+        let shared = home.prompt(100 * pair + 1, "repair the payments");
+        let long = (2..20).map(|number| home.answer(100 * pair + number, &filler));
+        let old = format!("{pair}-old");
+        home.write(&old, &std::iter::once(shared.clone()).chain(long).collect::<Vec<_>>());
+        home.write(&format!("{pair}-new"), &[shared]);
+        for (session, seconds) in [("old", 0), ("new", 1)] {
+            let at =
+                std::time::UNIX_EPOCH + Duration::from_secs(1_760_000_000 + u64::from(pair) * 10 + seconds);
+            let file =
+                fs::File::options().append(true).open(home.path(&format!("{pair}-{session}"))).unwrap();
+            file.set_modified(at).unwrap();
+        }
+    }
+    home.sync_with(&SyncSettings { threads: 2, ..home.settings() });
+    let connection = rusqlite::Connection::open(home.archive.path()).unwrap();
+    let sql = "SELECT count(*) FROM shared_messages m JOIN sessions s ON s.id = m.session WHERE s.session LIKE '%new'";
+    assert_eq!(connection.query_row(sql, [], |row| row.get::<_, i64>(0)).unwrap(), 8);
+}
+
 #[test]
 fn what_a_fork_shares_survives_its_origin() {
     let home = Home::new();
@@ -370,6 +503,7 @@ fn what_a_fork_shares_survives_its_origin() {
     home.sync();
     let removal = home.archive.forget("s1", Duration::ZERO).unwrap();
     assert_eq!((removal.sessions.len(), removal.messages), (1, 1));
+    assert_eq!((removal.shared, removal.shared_with), (3, vec!["s2".to_owned()]));
     assert_eq!(home.said("s2"), ["shared question", "", "", "and on"]);
     let tool = home.show("s2").swap_remove(1).tools.remove(0);
     assert_eq!(
@@ -403,6 +537,16 @@ fn subagents_are_sessions_with_a_parent() {
     assert_eq!(agents.len(), 2);
     let related = home.archive.related("11111111", 10).unwrap();
     assert_eq!(related.iter().filter(|related| related.relationship == "subagent").count(), 2);
+    let task = r#"{"type":"user","isSidechain":true,"uuid":"y","message":{"role":"user","content":"count the cranes"}}"#;
+    home.write("11111111-0000-4000-8000-000000000001/subagents/agent-99", &[format!("{task}\n")]);
+    home.sync();
+    assert_eq!(home.archive.session("agent-99").unwrap().first_prompt.as_deref(), Some("count the cranes"));
+    home.archive.forget("agent-99", Duration::ZERO).unwrap();
+    let printed = home.archive.session("11111111/agent-7").unwrap().id;
+    assert_eq!(printed, "11111111-0000-4000-8000-000000000001/agent-77");
+    let of_agent = Filter { session: Some("11111111/agent-7".into()), ..Filter::default() };
+    let query = SearchQuery { text: "helped".into(), filter: of_agent, limit: 9, ..SearchQuery::default() };
+    assert_eq!(home.search_with(&query).hits.len(), 1);
     assert_eq!(home.archive.session("agent-77").unwrap().id, "11111111-0000-4000-8000-000000000001/agent-77");
     assert_eq!(home.archive.forget("11111111", Duration::ZERO).unwrap().sessions.len(), 3);
 }
@@ -434,6 +578,18 @@ fn unknown_and_malformed_lines_are_counted_and_named() {
         .collect();
     assert_eq!((summary.malformed, lines), (4, vec![3, 5, 6]));
     assert_eq!((home.said("s1"), home.said("s2").len()), (vec!["one".to_owned(), "two".to_owned()], 1));
+}
+
+#[test]
+fn no_part_of_a_line_is_trusted() {
+    let home = Home::new();
+    let secret = "ghp_x7Kq2mZp9Rt4Wv6Yb8Nc1Ds3Fg5Hj0Lk2AbQ";
+    let number = "{\"type\":\"user\",\"uuid\":\"n\",\"message\":{\"role\":\"user\",\"content\":42}}\n";
+    home.write("s1", &[home.prompt(1, "one"), format!("{{\"type\":\"{secret}\"}}\n"), number.to_owned()]);
+    let summary = home.sync();
+    assert_eq!(summary.unknown, BTreeMap::from([("other".to_owned(), 1)]));
+    assert_eq!((summary.malformed, summary.malformed_lines[0].line), (1, 3));
+    assert!(!home.holds(secret));
 }
 
 #[test]
@@ -545,6 +701,17 @@ fn a_long_output_keeps_its_ends() {
 }
 
 #[test]
+fn a_prompt_that_is_too_long_keeps_its_ends() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, &format!("startgrape {} endgrape", "filler ".repeat(200_000)))]);
+    home.sync();
+    let said = home.said("s1").remove(0);
+    assert!(said.starts_with("startgrape") && said.ends_with("endgrape"));
+    assert!(said.contains(" bytes left out …]") && said.len() < 600_000, "{}", said.len());
+    assert_eq!((home.search("startgrape").hits.len(), home.search("endgrape").hits.len()), (1, 1));
+}
+
+#[test]
 fn a_query_of_any_characters_is_no_error() {
     let home = Home::new();
     home.write("s1", &[home.prompt(1, "fix foo-bar.rs: it's \"broken\" (again) C++ a*b")]);
@@ -599,6 +766,59 @@ fn a_query_of_any_characters_is_no_error() {
 }
 
 #[test]
+fn what_a_failed_tool_said_is_found_and_shown_once() {
+    let home = Home::new();
+    let long = format!("error: exploded kumquat\n{}", "trace ".repeat(9000));
+    home.write(
+        "s1",
+        &[
+            home.prompt(1, "run it"),
+            home.call(11, "Bash", &serde_json::json!({ "command": "make" })),
+            home.result(12, 11, &long, true),
+            home.call(13, "Bash", &serde_json::json!({ "command": "make again" })),
+            home.result(14, 13, "a fine mandarin", false),
+        ],
+    );
+    home.sync();
+    let found = home.search("kumquat");
+    assert_eq!(found.hits[0].kind, MessageKind::ToolResult);
+    assert!(found.hits[0].snippet.contains("exploded [kumquat]"), "{}", found.hits[0].snippet);
+    assert!(home.search("mandarin").hits.is_empty(), "other outputs are not searched");
+    let shown = home.show("s1");
+    assert!(shown[1].tools[0].output.as_ref().unwrap().starts_with("error: exploded kumquat"));
+    assert_eq!(shown[2].content, "", "the output of the call says it");
+    let all = home.search_with(&SearchQuery { limit: 9, ..SearchQuery::default() });
+    assert!(all.hits.iter().all(|hit| !hit.snippet.is_empty()), "a list of messages has no empty one");
+    home.check();
+}
+
+#[test]
+fn a_role_wrote_its_own_words() {
+    let home = Home::new();
+    let injected = home.prompt(2, "<command-name>/review</command-name>");
+    home.write("s1", &[home.prompt(1, "my own words"), injected, home.answer(11, "its words")]);
+    home.sync();
+    let kinds = |role: Role| -> Vec<MessageKind> {
+        let filter = Filter { role: Some(role), ..Filter::default() };
+        let query = SearchQuery { filter, limit: 9, ..SearchQuery::default() };
+        home.search_with(&query).hits.iter().map(|hit| hit.kind).collect()
+    };
+    assert_eq!(kinds(Role::User), [MessageKind::Prompt]);
+    assert_eq!(kinds(Role::Assistant), [MessageKind::Answer]);
+    assert_eq!(kinds(Role::System), [MessageKind::Injected]);
+}
+
+#[test]
+fn a_caret_does_not_hide_what_stands_later() {
+    let home = Home::new();
+    home.write("s1", &[home.prompt(1, "how does the backoff grow?")]);
+    home.sync();
+    for query in ["^backoff", "^how", "\"backoff grow\" ^how"] {
+        assert_eq!(sessions(&home.search(query)), ["s1"], "{query}");
+    }
+}
+
+#[test]
 fn filters_narrow_a_search() {
     let home = Home::new();
     home.write(
@@ -640,6 +860,10 @@ fn filters_narrow_a_search() {
     assert_eq!(count(Filter { project: Some("shop".into()), ..all() }, false), 5);
     assert_eq!(count(Filter { project: Some(home.cwd()), ..all() }, false), 5);
     assert_eq!(count(Filter { project: Some("sh_p".into()), ..all() }, false), 0);
+    // A folder of projects is none.
+    for folder in [home.root.to_string_lossy().into_owned(), "/".to_owned()] {
+        assert_eq!(count(Filter { project: Some(folder), ..all() }, false), 0);
+    }
     assert_eq!(count(Filter { source: Some("codex".into()), ..all() }, false), 0);
     let at = |second: i64| Some(Timestamp::from_second(1_760_000_000 + second).unwrap());
     assert_eq!(count(Filter { since: at(11), ..all() }, false), 3);

@@ -7,13 +7,14 @@ use jiff::Timestamp;
 use knowledge::text::{is_stop_word, one_line};
 use rusqlite::{OptionalExtension as _, Transaction, params};
 
-use crate::block::Block;
+use crate::block::{Block, pack};
 use crate::error::Error;
 use crate::links;
 use crate::project::Project;
 use crate::reader::Piece;
 use crate::record::{MessageId, MessageKind, Placed, Request};
 use crate::source::TranscriptHead;
+use crate::store::Texts;
 
 const FIRST_PROMPT_CHARS_MAX: usize = 300;
 /// How much of a prompt tells what it is about; pasted text follows.
@@ -40,6 +41,8 @@ pub(crate) struct Origin {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored {
     pub(crate) messages: u64,
+    /// Messages whose text was replaced: their lines were rewritten.
+    pub(crate) changed: u64,
     pub(crate) tool_uses: u64,
     /// The sessions that have something new, and whether each is new itself.
     pub(crate) sessions: HashMap<i64, bool>,
@@ -57,6 +60,14 @@ struct SessionRow {
     is_new: bool,
     next_ordinal: i64,
     cwd: String,
+    is_subagent: bool,
+}
+
+/// Where a text lies: its block, its beginning there and its length.
+type Place = (Option<i64>, i64, i64);
+
+fn read_place(row: &rusqlite::Row<'_>) -> rusqlite::Result<Place> {
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
 }
 
 /// What is known of a change of a file.
@@ -66,6 +77,8 @@ enum Change {
     Some,
     /// The model's edit, and when.
     Edit(Option<i64>),
+    /// An edit that counts in an earlier session, and when it was made.
+    Copied(Option<i64>),
     /// A person has changed what the model was about to write.
     Tuning,
 }
@@ -73,9 +86,12 @@ enum Change {
 #[derive(Default)]
 struct Added {
     messages: i64,
+    changed: i64,
     prompts: i64,
     answers: i64,
     tool_uses: i64,
+    /// Calls that are stored with another session.
+    shared_tool_uses: i64,
     first_prompt: Option<String>,
     started_ms: Option<i64>,
     ended_ms: Option<i64>,
@@ -143,11 +159,12 @@ impl<'t> PieceWriter<'t> {
                 added.messages,
                 added.prompts,
                 added.answers,
-                added.tool_uses,
+                added.tool_uses + added.shared_tool_uses,
                 session.next_ordinal,
                 origin.path,
             ])?;
             stored.messages += added.messages as u64;
+            stored.changed += added.changed as u64;
             stored.tool_uses += added.tool_uses as u64;
             if added.messages > 0 || session.is_new {
                 *stored.sessions.entry(session.id).or_default() |= session.is_new;
@@ -224,9 +241,15 @@ impl<'t> PieceWriter<'t> {
     }
 
     fn session(&self, session: &str) -> Result<Option<SessionRow>, Error> {
-        let sql = "SELECT id, next_ordinal, cwd FROM sessions WHERE session = ?1";
+        let sql = "SELECT id, next_ordinal, cwd, parent IS NOT NULL FROM sessions WHERE session = ?1";
         let read = |row: &rusqlite::Row<'_>| {
-            Ok(SessionRow { id: row.get(0)?, is_new: false, next_ordinal: row.get(1)?, cwd: row.get(2)? })
+            Ok(SessionRow {
+                id: row.get(0)?,
+                is_new: false,
+                next_ordinal: row.get(1)?,
+                cwd: row.get(2)?,
+                is_subagent: row.get(3)?,
+            })
         };
         Ok(self.transaction.prepare_cached(sql)?.query_row([session], read).optional()?)
     }
@@ -247,7 +270,14 @@ impl<'t> PieceWriter<'t> {
             origin.path,
             self.now.as_millisecond(),
         ])?;
-        Ok(SessionRow { id: self.transaction.last_insert_rowid(), is_new: true, next_ordinal: 0, cwd })
+        let is_subagent = origin.head.parent.is_some();
+        Ok(SessionRow {
+            id: self.transaction.last_insert_rowid(),
+            is_new: true,
+            next_ordinal: 0,
+            cwd,
+            is_subagent,
+        })
     }
 
     fn store_block(
@@ -257,28 +287,133 @@ impl<'t> PieceWriter<'t> {
         added: &mut Added,
     ) -> Result<(), Error> {
         let mut seen = HashSet::new();
+        let mut texts = Texts::new(self.transaction);
+        // Of each message that is to be stored: the row whose text it replaces.
+        let mut replaced = Vec::new();
         let mut keep = Vec::with_capacity(block.messages.len());
         for placed in &block.messages {
             let id = placed.message.id;
-            let is_new = match self.message(id)? {
+            let row = self.message(id)?;
+            let is_kept = match row {
                 None => seen.insert(id),
-                Some((message, owner)) => {
-                    if owner != session.id {
-                        self.share(session, message, placed.message.kind, added)?;
-                    }
+                Some((message, owner)) if owner != session.id => {
+                    self.share(session, message, &block, placed, added)?;
                     false
                 }
+                Some((message, _)) => self.is_changed(message, &block, placed, &mut texts)?,
             };
-            keep.push(is_new);
+            if is_kept {
+                replaced.push(row.map(|(message, _)| message));
+            }
+            keep.push(is_kept);
         }
         if !keep.contains(&true) {
             return Ok(());
         }
         let block = if keep.contains(&false) { block.retain(&keep) } else { block };
         let blob = if block.text.is_empty() { None } else { Some(self.add_blob(session.id, &block)?) };
-        for placed in &block.messages {
-            self.store_message(session, &block, blob, placed, added)?;
+        for (placed, replaced) in block.messages.iter().zip(replaced) {
+            match replaced {
+                None => self.store_message(session, &block, blob, placed, added)?,
+                Some(row) => {
+                    self.replace_text(session.id, row, &block, blob, placed)?;
+                    added.changed += 1;
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Whether a line that is read again says something else. One that says nothing any more is no reason to forget
+    /// what it said.
+    fn is_changed(
+        &self,
+        row: i64,
+        block: &Block,
+        placed: &Placed,
+        texts: &mut Texts<'_>,
+    ) -> Result<bool, Error> {
+        let is_same = |texts: &mut Texts<'_>, (blob, at, length): Place, new: &str| {
+            Ok::<_, Error>(new.is_empty() || texts.get(blob, at, length)? == new)
+        };
+        let said = &block.text[placed.content.start as usize..placed.thinking.end as usize];
+        if !is_same(texts, self.place_of_text(row)?, said)? {
+            return Ok(true);
+        }
+        for (tool, input) in placed.message.tool_uses.iter().zip(&placed.inputs) {
+            if let Some(place) = self.place_of_input(row, &tool.id)?
+                && !is_same(texts, place, block.part(input))?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn place_of_text(&self, row: i64) -> Result<Place, Error> {
+        let sql = "SELECT blob, position, content_length + thinking_length FROM messages_meta WHERE id = ?1";
+        Ok(self.transaction.prepare_cached(sql)?.query_row([row], read_place)?)
+    }
+
+    fn place_of_input(&self, row: i64, tool: &str) -> Result<Option<Place>, Error> {
+        let sql =
+            "SELECT input_blob, input_at, input_length FROM tool_uses WHERE message = ?1 AND tool_id = ?2";
+        Ok(self.transaction.prepare_cached(sql)?.query_row(params![row, tool], read_place).optional()?)
+    }
+
+    /// Replaces what a message says by what its line says now.
+    fn replace_text(
+        &self,
+        session: i64,
+        row: i64,
+        block: &Block,
+        blob: Option<i64>,
+        placed: &Placed,
+    ) -> Result<(), Error> {
+        let Placed { message, content, thinking, inputs, .. } = placed;
+        let old = self.place_of_text(row)?;
+        let old_start =
+            one_line(&Texts::new(self.transaction).get(old.0, old.1, old.2)?, FIRST_PROMPT_CHARS_MAX);
+        self.blank(old)?;
+        let sql = "UPDATE messages_meta SET kind = ?2, blob = ?3, position = ?4, content_length = ?5,
+            thinking_length = ?6 WHERE id = ?1";
+        let (content_length, thinking_length) = (content.len() as i64, thinking.len() as i64);
+        let params =
+            params![row, message.kind.number(), blob, content.start, content_length, thinking_length];
+        self.transaction.prepare_cached(sql)?.execute(params)?;
+        for table in ["messages WHERE rowid", "vectors WHERE message"] {
+            self.transaction.prepare_cached(&format!("DELETE FROM {table} = ?1"))?.execute([row])?;
+        }
+        let sql = "INSERT INTO messages (rowid, content, thinking, tools) VALUES (?1, ?2, ?3, ?4)";
+        let params = params![row, block.part(content), block.part(thinking), message.tool_words];
+        self.transaction.prepare_cached(sql)?.execute(params)?;
+        for (tool, input) in message.tool_uses.iter().zip(inputs) {
+            if let Some(old) = self.place_of_input(row, &tool.id)? {
+                self.blank(old)?;
+            }
+            let sql = "UPDATE tool_uses SET input_blob = ?3, input_at = ?4, input_length = ?5
+                WHERE message = ?1 AND tool_id = ?2";
+            let params = params![row, tool.id, blob, input.start, input.len() as i64];
+            self.transaction.prepare_cached(sql)?.execute(params)?;
+        }
+        // What was derived of the old text is derived again.
+        let sql = "UPDATE sessions SET derived = -1, first_prompt = iif(first_prompt = ?2, ?3, first_prompt)
+            WHERE id = ?1";
+        let start = one_line(block.part(content), FIRST_PROMPT_CHARS_MAX);
+        self.transaction.prepare_cached(sql)?.execute(params![session, old_start, start])?;
+        Ok(())
+    }
+
+    /// Overwrites a text that was replaced: whoever rewrites a line may have had a reason to.
+    fn blank(&self, (blob, at, length): Place) -> Result<(), Error> {
+        let Some(blob) = blob.filter(|_| length > 0) else { return Ok(()) };
+        let (at, end) = (at as usize, (at + length) as usize);
+        let sql = "SELECT length FROM blobs WHERE id = ?1";
+        let whole: i64 = self.transaction.prepare_cached(sql)?.query_row([blob], |row| row.get(0))?;
+        let mut text = Texts::new(self.transaction).get(Some(blob), 0, whole)?;
+        text.replace_range(at..end, &" ".repeat(end - at));
+        let sql = "UPDATE blobs SET body = ?2 WHERE id = ?1";
+        self.transaction.prepare_cached(sql)?.execute(params![blob, pack(&text)])?;
         Ok(())
     }
 
@@ -296,22 +431,59 @@ impl<'t> PieceWriter<'t> {
         Ok(statement.query_row([&id.0[..]], |row| Ok((row.get(0)?, row.get(1)?))).optional()?)
     }
 
-    /// Notes that a session has a message of an earlier one too.
+    /// Notes that a session has a message of another one too. Which of them was archived first must not show: only the
+    /// text, the tokens and the results of tools are kept once.
     fn share(
-        &self,
+        &mut self,
         session: &mut SessionRow,
         message: i64,
-        kind: MessageKind,
+        block: &Block,
+        placed: &Placed,
         added: &mut Added,
     ) -> Result<(), Error> {
         let sql = "INSERT INTO shared_messages SELECT ?1, ?2, ?3
             WHERE NOT EXISTS (SELECT 1 FROM shared_messages WHERE message = ?3 AND session = ?1)";
         let params = params![session.id, session.next_ordinal, message];
-        if self.transaction.prepare_cached(sql)?.execute(params)? > 0 {
+        let is_new = self.transaction.prepare_cached(sql)?.execute(params)? > 0;
+        if is_new {
             session.next_ordinal += 1;
-            added.messages += 1;
-            added.prompts += i64::from(kind == MessageKind::Prompt);
-            added.answers += i64::from(kind == MessageKind::Answer);
+            added.shared_tool_uses += placed.message.tool_uses.len() as i64;
+            let at_ms = placed.message.at.map(Timestamp::as_millisecond);
+            for file in &placed.message.changed_files {
+                self.note_file(session, file, Change::Copied(at_ms))?;
+            }
+        }
+        self.note_said(session, block, placed, is_new, added)
+    }
+
+    /// Notes on its session that a message was said, and when. Time and first prompt may be noted again.
+    fn note_said(
+        &mut self,
+        session: &SessionRow,
+        block: &Block,
+        placed: &Placed,
+        is_new: bool,
+        added: &mut Added,
+    ) -> Result<(), Error> {
+        let at_ms = placed.message.at.map(Timestamp::as_millisecond);
+        added.started_ms = added.started_ms.into_iter().chain(at_ms).min();
+        added.ended_ms = added.ended_ms.into_iter().chain(at_ms).max();
+        let text = block.part(&placed.content);
+        let is_prompt = placed.message.kind == MessageKind::Prompt && !text.is_empty();
+        // A subagent's prompt is a model's.
+        let is_task = session.is_subagent && placed.message.kind == MessageKind::Injected && !text.is_empty();
+        if (is_prompt || is_task) && added.first_prompt.is_none() {
+            added.first_prompt = Some(one_line(text, FIRST_PROMPT_CHARS_MAX));
+        }
+        if !is_new {
+            return Ok(());
+        }
+        added.messages += 1;
+        added.prompts += i64::from(is_prompt);
+        added.answers += i64::from(placed.message.kind == MessageKind::Answer && !text.is_empty());
+        if is_prompt {
+            self.note_topics(session.id, text)?;
+            links::note_mentions(self.transaction, session.id, text)?;
         }
         Ok(())
     }
@@ -378,23 +550,7 @@ impl<'t> PieceWriter<'t> {
         for file in &message.tuned_files {
             self.note_file(session, file, Change::Tuning)?;
         }
-        let text = block.part(content);
-        match message.kind {
-            MessageKind::Prompt if !text.is_empty() => {
-                added.prompts += 1;
-                if added.first_prompt.is_none() {
-                    added.first_prompt = Some(one_line(text, FIRST_PROMPT_CHARS_MAX));
-                }
-                self.note_topics(session.id, text)?;
-                links::note_mentions(self.transaction, session.id, text)?;
-            }
-            MessageKind::Answer if !text.is_empty() => added.answers += 1,
-            _ => {}
-        }
-        added.messages += 1;
-        added.started_ms = added.started_ms.into_iter().chain(at_ms).min();
-        added.ended_ms = added.ended_ms.into_iter().chain(at_ms).max();
-        Ok(())
+        self.note_said(session, block, placed, true, added)
     }
 
     /// Counts a call of a model once: the lines of an answer repeat its tokens, and the last has them all.
@@ -438,6 +594,7 @@ impl<'t> PieceWriter<'t> {
         let (times, at_ms, tuned) = match change {
             Change::Some => (0, None, 0),
             Change::Edit(at_ms) => (1, at_ms, 0),
+            Change::Copied(at_ms) => (0, at_ms, 0),
             Change::Tuning => (0, None, 1),
         };
         let params = params![session.id, file, times, at_ms, tuned];

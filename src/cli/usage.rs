@@ -69,13 +69,19 @@ const COMMANDS: &[(&str, &[&str])] = &[
 ];
 /// Commands that take something away. Who has typed another word for it means them; a word that is only spelled like them
 /// may mean the contrary.
-const DESTRUCTIVE: [&str; 5] = ["rm", "forget-capture", "uninstall", "reject", "unset"];
+const DESTRUCTIVE: [&str; 7] = ["rm", "forget-capture", "uninstall", "reject", "unset", "forget", "prune"];
 /// The same for the commands of `nugget review` and `nugget config`.
 const REVIEW_COMMANDS: &[(&str, &[&str])] = &[
     ("merge", &["approve", "accept", "yes", "ok", "keep"]),
     ("reject", &["delete", "remove", "rm", "decline", "deny", "no", "close"]),
     ("later", &["skip", "defer", "postpone", "snooze"]),
     ("show", &["view", "cat", "read", "open"]),
+];
+const SESSIONS_COMMANDS: &[(&str, &[&str])] = &[
+    ("show", &["view", "cat", "read", "open", "print"]),
+    ("sync", &["import", "add", "archive", "update", "refresh", "index"]),
+    ("forget", &["delete", "remove", "rm"]),
+    ("stats", &["statistics", "figures", "cost", "usage"]),
 ];
 const CONFIG_COMMANDS: &[(&str, &[&str])] =
     &[("list", &["ls", "show", "all", "print"]), ("get", &["read", "value"]), ("set", &["add", "change"])];
@@ -224,6 +230,7 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
     let meanings = match command.get_name() {
         "review" => REVIEW_COMMANDS,
         "config" => CONFIG_COMMANDS,
+        "sessions" => SESSIONS_COMMANDS,
         _ => COMMANDS,
     };
     let word = given.to_lowercase();
@@ -255,6 +262,9 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
     let commands: Vec<String> = meant.iter().map(|command| format!("{name} {command}")).collect();
     let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
     let hint = match (commands.is_empty(), command.get_name()) {
+        (_, "sessions") if ["list", "ls", "all"].contains(&word.as_str()) => {
+            format!("`{name}` alone lists them; `{name} --help` has the options")
+        }
         (false, _) => format!("did you mean {}?", listed(&commands)),
         (true, "nugget") => {
             "`nugget --help` lists the commands; to ask the brain: nugget ask \"…\"".to_owned()
@@ -274,6 +284,7 @@ mod tests {
         for (names, of) in [
             (COMMANDS, Some(&command)),
             (REVIEW_COMMANDS, command.find_subcommand("review")),
+            (SESSIONS_COMMANDS, command.find_subcommand("sessions")),
             (CONFIG_COMMANDS, command.find_subcommand("config")),
         ] {
             for (name, words) in names {

@@ -30,7 +30,7 @@ pub use client::{Api, Client, Settings};
 pub use endpoint::{Auth, Endpoint, is_loopback};
 pub use error::Error;
 pub use key::Key;
-pub use price::{PRICES_AS_OF, Rates, microdollars};
+pub use price::{PRICES_AS_OF, Rates, list_microdollars, microdollars};
 pub use retry::retry;
 pub use tool::{Reply, Request, Stop, Tool, ToolAnswer};
 pub use usage::Usage;

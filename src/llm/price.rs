@@ -22,6 +22,7 @@ const PRICES: &[(&[&str], Price)] = &[
         &["opus-5", "opus-4-5", "opus-4-6", "opus-4-7", "opus-4-8"],
         Price { input: 5_000, output: 25_000, cache_read: 500 },
     ),
+    (&["opus-4-0", "opus-4-1", "opus-4-2", "3-opus"], UNKNOWN),
     (&["sonnet-5"], Price { input: 2_000, output: 10_000, cache_read: 200 }),
     (&["sonnet"], Price { input: 3_000, output: 15_000, cache_read: 300 }),
     // A prompt of more than 100,000 tokens is charged fivefold; see `microdollars`.
@@ -40,6 +41,11 @@ fn list_price(model: &str) -> Option<Price> {
 /// most expensive one.
 pub fn microdollars(model: &str, usage: &Usage) -> u64 {
     Rates::default().microdollars(model, usage)
+}
+
+/// The list price of a call; `None` for a model that is not in the list, as one of another provider.
+pub fn list_microdollars(model: &str, usage: &Usage) -> Option<u64> {
+    list_price(model).map(|_| microdollars(model, usage))
 }
 
 /// How the calls of a model are priced where the list of prices is not enough.
@@ -105,6 +111,9 @@ mod tests {
         check("claude-haiku-5-5", 100_001, 0, 0, 0, 50_001);
         check("claude-opus-4-1", 1_000, 1_000, 0, 0, 90_000);
         check("my-gateway/some-model", 1, 0, 0, 0, 15);
+        let usage = Usage { input_tokens: 1_000, ..Usage::default() };
+        assert_eq!(list_microdollars("gpt-5-codex", &usage), None);
+        assert_eq!(list_microdollars("claude-opus-4-20250514", &usage), Some(15_000));
     }
 
     #[test]

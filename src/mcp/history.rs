@@ -126,6 +126,9 @@ fn render_hit(hit: &FoundMessage) -> String {
             let session = session.split('/').next().unwrap_or_default();
             format!("continue it: claude --resume {session}\n")
         }
+        true if hit.source == "codex" => {
+            format!("continue it: codex resume {}\n", session.split('/').next().unwrap_or_default())
+        }
         true => format!("of {}\n", line(&hit.source)),
         false => "its transcript is deleted; only the archive has it\n".to_owned(),
     });

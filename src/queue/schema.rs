@@ -179,6 +179,8 @@ CREATE TABLE reports (
 pub enum BusyTimeout {
     /// A hook has about 1.5 s in all, and a spool to fall back on.
     Hook,
+    /// A person waits for an answer.
+    Command,
     /// Any other process.
     Worker,
 }
@@ -187,6 +189,7 @@ impl BusyTimeout {
     fn duration(self) -> Duration {
         match self {
             Self::Hook => Duration::from_millis(400),
+            Self::Command => Duration::from_secs(5),
             Self::Worker => Duration::from_secs(20),
         }
     }
@@ -268,6 +271,7 @@ fn wait_with_jitter(connection: &Connection, timeout: BusyTimeout) -> rusqlite::
     }
     let handler: fn(i32) -> bool = match timeout {
         BusyTimeout::Hook => |tries| step(tries, BusyTimeout::Hook.duration()),
+        BusyTimeout::Command => |tries| step(tries, BusyTimeout::Command.duration()),
         BusyTimeout::Worker => |tries| step(tries, BusyTimeout::Worker.duration()),
     };
     connection.busy_handler(Some(handler))

@@ -64,7 +64,8 @@ pub fn clean_and_cut(text: &str, bytes_max: usize) -> String {
     )
 }
 
-fn head_and_tail(text: &str, bytes_max: usize) -> String {
+/// Shortens a clean text as [`clean_and_cut`] does.
+pub fn head_and_tail(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
     }

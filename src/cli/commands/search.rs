@@ -1,5 +1,6 @@
 //! `nugget search`: finds what was said in sessions.
 
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use ::archive::{Archive, ContextMessage, Markers, MessageKind, Role, SearchHit, SearchQuery, SearchResults};
@@ -11,7 +12,7 @@ use retrieve::{FoundUnit, Query};
 use serde_json::json;
 
 use super::completions;
-use super::sessions::{FilterArgs, render};
+use super::sessions::{FilterArgs, at_least_one, find, render, require_project};
 use crate::archive::open_archive;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
@@ -21,8 +22,9 @@ use crate::{async_runtime, pager, settings};
 
 const AFTER: &str = "\
 Searches the archive of sessions: what you typed and what the model answered,
-also in sessions whose transcripts Claude Code has deleted. What is found was
-said and not reviewed; `nugget ask` searches the reviewed units, and --all both.
+also in sessions whose transcripts Claude Code has deleted; of tools the calls
+and the errors, no other output. What is found was said and not reviewed;
+`nugget ask` searches the reviewed units, and --all both.
 
 Words are found in all their forms (\"retries\" finds \"retry\"), and messages of
 the same meaning follow. \"a phrase\", prefix*, AND, OR, NOT and NEAR() are
@@ -48,7 +50,7 @@ pub(crate) struct SearchArgs {
     query: Vec<String>,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Only what was written by: user, assistant
+    /// Only what was written by: user (you), assistant, system (the client, and tools that failed)
     #[arg(long, value_name = "ROLE", value_parser = ["user", "assistant", "system"])]
     role: Option<String>,
     /// Only in this session: the beginning of its id. Prints each message that was found
@@ -64,7 +66,7 @@ pub(crate) struct SearchArgs {
     #[arg(long)]
     words: bool,
     /// The most results
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = at_least_one())]
     limit: usize,
     /// How many messages before and after each hit to print
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -90,9 +92,8 @@ impl SearchArgs {
             "assistant" => Role::Assistant,
             _ => Role::System,
         });
-        filter.session.clone_from(&self.session);
         let text = knowledge::text::strip_hidden(&self.query.join(" ")).trim().to_owned();
-        if text.is_empty() && filter == ::archive::Filter::default() {
+        if text.is_empty() && self.session.is_none() && filter == ::archive::Filter::default() {
             return Err(CliError::new("there is nothing to search for")
                 .code(USAGE)
                 .hint("nugget search \"exponential backoff\""));
@@ -100,11 +101,14 @@ impl SearchArgs {
         let archive = open_archive()?;
         let mut results = SearchResults::default();
         if let Some(archive) = &archive {
+            if let Some(given) = &self.session {
+                filter.session = Some(find(archive, given)?.id);
+            }
             let vector =
                 if self.words || text.is_empty() { None } else { question_vector(&config, archive, &text) };
             let query = SearchQuery {
                 text: text.clone(),
-                filter,
+                filter: filter.clone(),
                 thinking: self.thinking,
                 limit: self.limit,
                 // A list of sessions; within one, of all that was said.
@@ -114,20 +118,27 @@ impl SearchArgs {
             };
             results = archive.search(&query, Markers { before: MARKS.0, after: MARKS.1 })?;
         }
+        if let Some(archive) = archive.as_ref().filter(|_| results.hits.is_empty()) {
+            require_project(archive, &filter)?;
+        }
         let units = if self.all && !text.is_empty() {
             search_units(context, &config, &text, self.limit)?
         } else {
             Vec::new()
         };
         if self.json {
-            let unmarked = |text: &str| text.replace(MARKS.0, "[").replace(MARKS.1, "]");
-            for hit in &mut results.hits {
-                hit.snippet = unmarked(&hit.snippet);
-            }
+            let messages = results.hits.iter().map(|hit| {
+                let mut value = json!(hit);
+                value["snippet"] = json!(unmarked(&hit.snippet));
+                value["resume"] = json!(render::resume_command(&hit.session));
+                value["is_transcript_gone"] = json!(!render::has_transcript(&hit.session));
+                value
+            });
+            let messages: Vec<_> = messages.collect();
             return output::print_json(&json!({
                 "query": text,
                 "units": units,
-                "messages": results.hits,
+                "messages": messages,
                 "is_syntax_ignored": results.is_syntax_ignored,
                 "has_partial_matches": results.has_partial_matches,
             }));
@@ -140,6 +151,9 @@ impl SearchArgs {
             return output::print(match archive {
                 None => {
                     "no session is archived yet: `nugget sessions sync` adds those on the disk; `nugget ask` searches the reviewed units\n"
+                }
+                Some(archive) if archive.session_count()? == 0 => {
+                    "the archive is empty: `nugget sessions sync` adds the sessions on the disk\n"
                 }
                 Some(_) => "nothing was found; `nugget ask` searches the reviewed units\n",
             });
@@ -253,8 +267,11 @@ fn describe(found: &Found, now: Timestamp) -> String {
     }
 }
 
-/// The snippet with the found words in bold.
+/// The snippet with the found words in bold; in brackets where bold cannot be seen.
 fn marked(snippet: &str) -> String {
+    if !io::stdout().is_terminal() {
+        return safe(&unmarked(snippet));
+    }
     let bold = anstyle::Style::new().bold();
     let mut text = String::new();
     for part in snippet.split_inclusive([BEFORE, AFTER_IT]) {
@@ -270,6 +287,10 @@ fn marked(snippet: &str) -> String {
         }
     }
     text
+}
+
+fn unmarked(snippet: &str) -> String {
+    snippet.replace(MARKS.0, "[").replace(MARKS.1, "]")
 }
 
 fn neighbour(message: &ContextMessage) -> String {

@@ -8,7 +8,7 @@ use std::io::{self, IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::archive::{Archive, Filter, Project, Session, SyncSummary, TranscriptSource};
+use ::archive::{Archive, Filter, Project, Removal, Session, SyncSummary, TranscriptSource};
 use actors::archiving::QueuedSessions;
 use brain::Config;
 use jiff::Timestamp;
@@ -19,7 +19,7 @@ use serde_json::json;
 use self::render::{Format, Shown};
 use super::completions;
 use super::sync::parse_moment;
-use crate::archive::{archive_path, open_archive, other_source, sync_settings};
+use crate::archive::{archive_path, is_enabled, open_archive, other_source, sync_settings};
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, thousands};
@@ -143,6 +143,11 @@ impl FilterArgs {
     }
 }
 
+/// Reads a number of results.
+pub(super) fn at_least_one() -> clap::builder::RangedU64ValueParser<usize> {
+    clap::builder::RangedU64ValueParser::new().range(1..)
+}
+
 /// A folder that exists stands for its project; anything else is a project's name or key.
 pub(crate) fn project_key(given: &str) -> Result<String, CliError> {
     let folder = Path::new(given);
@@ -158,7 +163,7 @@ struct ListArgs {
     #[command(flatten)]
     filter: FilterArgs,
     /// The most sessions to list
-    #[arg(long, default_value_t = 20, value_name = "N")]
+    #[arg(long, default_value_t = 20, value_name = "N", value_parser = at_least_one())]
     limit: usize,
     /// List those of subagents too
     #[arg(long)]
@@ -192,7 +197,7 @@ struct RelatedArgs {
     #[arg(value_name = "SESSION", add = clap_complete::ArgValueCompleter::new(completions::sessions))]
     id: String,
     /// The most sessions to list
-    #[arg(long, default_value_t = 10, value_name = "N")]
+    #[arg(long, default_value_t = 10, value_name = "N", value_parser = at_least_one())]
     limit: usize,
     /// Print JSON
     #[arg(long)]
@@ -323,7 +328,7 @@ fn open() -> Result<Archive, CliError> {
 }
 
 /// A session, with other ids for one that does not exist.
-fn find(archive: &Archive, given: &str) -> Result<Session, CliError> {
+pub(super) fn find(archive: &Archive, given: &str) -> Result<Session, CliError> {
     let given = given.trim().trim_end_matches('…');
     match archive.session(given) {
         Err(error @ ::archive::Error::UnknownSession { .. }) => {
@@ -337,6 +342,18 @@ fn find(archive: &Archive, given: &str) -> Result<Session, CliError> {
         }
         found => Ok(found?),
     }
+}
+
+/// An error if there are sessions, but none of the project that was named.
+pub(super) fn require_project(archive: &Archive, filter: &Filter) -> Result<(), CliError> {
+    let Some(project) = &filter.project else { return Ok(()) };
+    let of_project = Filter { project: Some(project.clone()), ..Filter::default() };
+    if archive.session_count()? == 0 || !archive.sessions(&of_project, true, 1)?.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::new(format!("no archived session is of the project {project}"))
+        .code(MISSING)
+        .hint("`nugget sessions` lists them, with their projects"))
 }
 
 impl ListArgs {
@@ -478,7 +495,7 @@ impl ContextArgs {
         let text = report::context(&found, &last_captures(context), self.days, now);
         match format {
             report::ContextFormat::Markdown => output::print(&text),
-            _ => pager::print(context, &output::styled_markdown(&text)),
+            _ => pager::print(context, &report::without_marks(&text)),
         }
     }
 }
@@ -487,6 +504,7 @@ impl StatsArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let archive = open()?;
         let filter = self.filter.filter(Timestamp::now())?;
+        require_project(&archive, &filter)?;
         let stats = archive.stats(&filter, &TimeZone::system())?;
         match self.json {
             true => output::print_json(&stats),
@@ -499,9 +517,17 @@ impl ExportArgs {
     fn run(&self) -> Result<(), CliError> {
         let archive = open()?;
         let mut filter = self.filter.filter(Timestamp::now())?;
-        filter.session.clone_from(&self.session);
+        if let Some(given) = &self.session {
+            filter.session = Some(find(&archive, given)?.id);
+        }
+        require_project(&archive, &filter)?;
         let sessions = archive.sessions(&filter, true, usize::MAX >> 1)?;
         if sessions.is_empty() {
+            if self.output.is_some() {
+                return Err(CliError::new("no session matches, so that nothing was written")
+                    .code(MISSING)
+                    .hint("`nugget sessions` lists the sessions; it takes the same options"));
+            }
             output::note("note: no session matches");
         }
         let mut written = 0;
@@ -570,12 +596,28 @@ impl ExportArgs {
 impl SyncArgs {
     fn run(&self, context: &Context) -> Result<(), CliError> {
         let config = context.config()?;
+        if !is_enabled(&config) {
+            return Err(CliError::new("sessions are not archived: `archive.enabled` is \"off\"")
+                .hint("nugget config set archive.enabled on"));
+        }
         let archive = Archive::open(&archive_path())?;
         let summary = sync(&config, &archive, self.source.as_deref(), self.again)?;
+        let retention = sync_settings(&config).retention;
+        let retention = retention.filter(|_| !summary.left_to_another);
+        let before = retention.and_then(|retention| Timestamp::now().checked_sub(retention).ok());
+        let pruned = before.map(|before| archive.prune(before, false, PATIENCE)).transpose()?;
+        let pruned = pruned.map_or(0, |removal| removal.sessions.len() as u64);
         if self.json {
-            return output::print_json(&summary);
+            let mut value = json!(summary);
+            value["pruned"] = json!(pruned);
+            return output::print_json(&value);
         }
-        output::print(&describe(&summary))
+        let mut text = describe(&summary);
+        if pruned > 0 {
+            let sessions = counted(pruned, "session");
+            text.push_str(&format!("deleted {sessions} that `archive.retention_days` does not keep\n"));
+        }
+        output::print(&text)
     }
 }
 
@@ -638,6 +680,7 @@ fn describe(summary: &SyncSummary) -> String {
     let mut rows: Vec<(u64, String)> = vec![(summary.unchanged, "unchanged".to_owned())];
     rows.extend(summary.skipped.iter().map(|(reason, count)| (*count, describe_skip(reason).to_owned())));
     rows.push((summary.rewritten, "rewritten since, and read again".to_owned()));
+    rows.push((summary.changed, "messages of other words than before, replaced".to_owned()));
     rows.push((summary.malformed, "lines that cannot be understood".to_owned()));
     let kinds: Vec<&str> = summary.unknown.keys().map(String::as_str).take(8).collect();
     rows.push((
@@ -695,9 +738,31 @@ impl PruneArgs {
                 vec![render::short_id(session), render::ago(session.ended, now), render::subject(session)]
             });
             text.push_str(&output::table(&["SESSION", "AGO", "FIRST PROMPT"], rows));
+        } else if removal.sessions.iter().any(render::has_transcript) {
+            text.push_str(
+                "some are still on the disk: `nugget sessions sync --again` would add them again\n",
+            );
         }
         output::print(&text)
     }
+}
+
+/// What other sessions still have of one that was deleted.
+fn still_there(removal: &Removal) -> String {
+    if removal.shared == 0 {
+        return String::new();
+    }
+    let ids: Vec<String> = removal
+        .shared_with
+        .iter()
+        .map(|id| format!("  nugget sessions forget {}\n", output::safe(id)))
+        .collect();
+    format!(
+        "{} more of it {} kept: other sessions, resumed or forked, have the same. To delete those:\n{}",
+        counted(removal.shared, "message"),
+        if removal.shared == 1 { "is" } else { "are" },
+        ids.concat()
+    )
 }
 
 impl ForgetArgs {
@@ -713,9 +778,10 @@ impl ForgetArgs {
             if subagents > 0 { format!(" and {} of subagents", thousands(subagents)) } else { String::new() };
         output::print(&format!(
             "deleted session {}{with} with {} from the archive; it is never added again.\nThe transcript is \
-             the client's, and stays where it is.\n",
+             the client's, and stays where it is.\n{}",
             output::safe(&session.id),
-            counted(removal.messages, "message")
+            counted(removal.messages, "message"),
+            still_there(&removal),
         ))
     }
 }

@@ -21,6 +21,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use self::remote::RemoteStatus;
+use crate::archive::{is_enabled, open_archive};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::remote::open_repository;
@@ -232,6 +233,7 @@ impl Status {
             let index = index.join().map_err(|_| CliError::new("reading the brain's files crashed"))?;
             Ok::<_, CliError>(index?)
         })?;
+        status.read_archive(config);
         Ok(status)
     }
 
@@ -263,6 +265,25 @@ impl Status {
             remote.read_queue(queue)?;
         }
         Ok(())
+    }
+
+    /// What the archive itself says: since the last look another process may have filled or broken it.
+    fn read_archive(&mut self, config: &Config) {
+        if !is_enabled(config) {
+            return;
+        }
+        let count = open_archive()
+            .and_then(|archive| Ok(archive.map(|archive| archive.session_count()).transpose()?));
+        match (count, &mut self.archive) {
+            (Ok(count), Some((_, report))) => report.sessions = count.unwrap_or(report.sessions),
+            (Ok(_), None) => {}
+            (Err(error), Some((_, report))) => {
+                report.error.get_or_insert(error.message);
+            }
+            (Err(error), none) => {
+                *none = Some((self.now, ArchiveReport { sessions: 0, error: Some(error.message) }));
+            }
+        }
     }
 
     /// Reads the reviews of the captures, except where git cannot tell, and what waits on other branches.

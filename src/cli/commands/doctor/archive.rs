@@ -1,6 +1,7 @@
 //! The session archive: whether it can be used, what is not in it yet, and what the client is about to delete.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ::archive::Archive;
 use actors::archiving::{Pending, find_pending};
@@ -8,7 +9,7 @@ use brain::Config;
 use jiff::{SignedDuration, Timestamp};
 
 use super::check::Check;
-use crate::archive::{archive_path, is_enabled, open_archive, sync_settings};
+use crate::archive::{archive_path, is_enabled, open_archive, other_source, sync_settings};
 use crate::client_settings::ClientSettings;
 use crate::error::CliError;
 use crate::output::{counted, thousands};
@@ -54,11 +55,23 @@ fn describe(config: &Config, archive: Option<&Archive>) -> Result<Check, CliErro
     let settings = sync_settings(config);
     let Pending { found, transcripts } = find_pending(&settings, archive)?;
     let of = |count: usize| format!("{} of {} on disk", thousands(count as u64), thousands(found));
+    let mut other = settings.clone();
+    other.sources = vec![Arc::new(other_source())];
+    let other = find_pending(&other, archive)?;
     let mut message = match transcripts.len() {
-        _ if found == 0 => format!("{kept}; no transcripts on disk"),
-        0 => format!("{kept}; everything on disk is archived"),
+        _ if found + other.found == 0 => format!("{kept}; no transcripts on disk"),
+        _ if found == 0 => format!("{kept}; no transcripts of Claude Code on disk"),
+        0 if other.transcripts.is_empty() => format!("{kept}; everything on disk is archived"),
+        0 => format!("{kept}; everything of Claude Code on disk is archived"),
         count => format!("{kept}; {} not archived yet", of(count)),
     };
+    if !other.transcripts.is_empty() {
+        let count = thousands(other.transcripts.len() as u64);
+        message.push_str(&format!(
+            "; {count} of {} of Codex not archived yet, which only `nugget sessions sync` adds",
+            counted(other.found, "session")
+        ));
+    }
     let client = ClientSettings::read(&std::env::current_dir().unwrap_or_default());
     let days = client.cleanup_days();
     let until = Timestamp::now() - SignedDuration::from_hours(24 * (days.min(36_500) as i64 - SOON_DAYS));
@@ -67,11 +80,21 @@ fn describe(config: &Config, archive: Option<&Archive>) -> Result<Check, CliErro
     let on_disk = sources.flat_map(|source| source.discover());
     let is_subagents =
         |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("agent-"));
-    let soon = on_disk.filter(|stamp| is_soon(stamp.modified_ms) && !is_subagents(&stamp.path)).count();
+    let soon = on_disk.filter(|stamp| is_soon(stamp.modified_ms) && !is_subagents(&stamp.path));
+    let soon: Vec<PathBuf> = soon.map(|stamp| stamp.path).collect();
+    let left_out = archive.map(Archive::left_out).transpose()?.unwrap_or_default();
+    let left_out = soon.iter().filter(|path| left_out.contains(*path)).count();
+    let soon = soon.len();
     let soon_pending = transcripts.iter().filter(|stamp| is_soon(stamp.modified_ms)).count();
     if soon > 0 {
         let sessions = counted(soon as u64, "session");
         let archived = match soon_pending {
+            pending if left_out > 0 => format!(
+                "{} archived, {} left out (excluded, forgotten or empty), {} not archived yet",
+                thousands(soon.saturating_sub(left_out + pending) as u64),
+                thousands(left_out as u64),
+                thousands(pending as u64)
+            ),
             0 if soon == 1 => "it is archived".to_owned(),
             0 => "all of them are archived".to_owned(),
             count => format!("{} not archived yet", thousands(count as u64)),

@@ -67,10 +67,19 @@ fn call_line(tool: &ShownTool) -> String {
 
 /// The part of a session's id that people type.
 pub(crate) fn short_id(session: &Session) -> String {
-    match session.id.split_once('/') {
-        Some((parent, own)) => safe(&format!("{}/{}", cut(parent, 8), cut(own, 8))),
-        None => safe(cut(&session.id, 8)),
-    }
+    short(&session.id)
+}
+
+/// As much of an id as tells it from others: of one that begins with its time, the whole time.
+pub(crate) fn short(id: &str) -> String {
+    let chars = |id: &str| match id.as_bytes().get(14) {
+        Some(b'7') if id.len() == 36 => 13,
+        _ if id.starts_with("agent-") => 14,
+        _ if id.starts_with("20") && id.contains('T') => 36,
+        _ => 8,
+    };
+    let parts: Vec<&str> = id.split('/').map(|part| cut(part, chars(part))).collect();
+    safe(&parts.join("/"))
 }
 
 fn cut(text: &str, chars: usize) -> &str {
@@ -182,14 +191,21 @@ fn facts(session: &Session) -> Vec<String> {
     facts
 }
 
+/// Whether the client still has a session's transcript.
+pub(crate) fn has_transcript(session: &Session) -> bool {
+    std::path::Path::new(&session.transcript).exists()
+}
+
+/// The command that goes on with a session; `None` if its client cannot.
+pub(crate) fn resume_command(session: &Session) -> Option<String> {
+    let id = safe(session.parent.as_deref().unwrap_or(&session.id));
+    let command = if session.source == "codex" { "codex resume" } else { "claude --resume" };
+    has_transcript(session).then(|| format!("{command} {id}"))
+}
+
 /// How to go on with a session, or that only the archive has it.
 pub(crate) fn resume(session: &Session) -> String {
-    let id = session.parent.as_deref().unwrap_or(&session.id);
-    match std::path::Path::new(&session.transcript).exists() {
-        true if session.source == "claude-code" => format!("claude --resume {}", safe(id)),
-        true => format!("the transcript is {}", safe(&session.transcript)),
-        false => "the transcript is gone; the archive has the text".to_owned(),
-    }
+    resume_command(session).unwrap_or_else(|| "the transcript is gone; the archive has the text".to_owned())
 }
 
 fn who(message: &ShownMessage) -> &'static str {

@@ -6,7 +6,7 @@ use ::archive::{ProjectContext, Stats};
 use jiff::Timestamp;
 use queue::Capture;
 
-use super::render::{ago, dollars, outcome, short_count, short_id, subject};
+use super::render::{ago, dollars, outcome, short, short_count, short_id, subject};
 use crate::output::{counted, safe, table, terminal_width, thousands};
 
 /// How many of each are listed.
@@ -47,7 +47,7 @@ pub(crate) fn context(
         for thread in found.open_threads.iter().take(LISTED_MAX) {
             text.push_str(&format!(
                 "- {} ({} ago), {}: {}\n",
-                safe(thread.session.get(..8).unwrap_or(&thread.session)),
+                short(&thread.session),
                 ago(thread.at, now),
                 safe(&thread.why),
                 words(&thread.text)
@@ -59,7 +59,7 @@ pub(crate) fn context(
         for decision in found.decisions.iter().take(LISTED_MAX) {
             text.push_str(&format!(
                 "- {} ({} ago): {}\n",
-                safe(decision.session.get(..8).unwrap_or(&decision.session)),
+                short(&decision.session),
                 ago(decision.at, now),
                 words(&decision.text)
             ));
@@ -73,6 +73,16 @@ pub(crate) fn context(
     }
     text.push_str("\nWhat was said in sessions, not reviewed. `nugget sessions show ID` prints one.\n");
     text
+}
+
+/// A report for reading: headings are bold and have no marks.
+pub(crate) fn without_marks(markdown: &str) -> String {
+    let bold = anstyle::Style::new().bold();
+    let line = |line: &str| match line.strip_prefix("# ").or_else(|| line.strip_prefix("## ")) {
+        Some(heading) => format!("{bold}{heading}{bold:#}\n"),
+        None => format!("{line}\n"),
+    };
+    markdown.lines().map(line).collect()
 }
 
 fn words(text: &str) -> String {
@@ -104,12 +114,16 @@ pub(crate) fn stats(stats: &Stats) -> String {
             cost => format!("; {cost} by the list prices of {}", llm::PRICES_AS_OF),
         }
     ));
+    if stats.calls_without_price > 0 {
+        let calls = counted(stats.calls_without_price, "call");
+        text.push_str(&format!("not in the cost: {calls} of models that the price list does not have\n"));
+    }
     let models = stats.models.iter().take(LISTED_MAX).map(|model| {
         let tokens = &model.tokens;
         vec![
             thousands(model.requests),
             short_count(tokens.input + tokens.output + tokens.cache_read + tokens.cache_write),
-            dollars(model.cost_microdollars),
+            model.cost_microdollars.map_or_else(|| "?".to_owned(), dollars),
             safe(&model.model),
         ]
     });

@@ -241,11 +241,15 @@ impl Status {
         if report.sessions == 0 && report.error.is_none() {
             return None;
         }
-        let mut parts = vec![Part::raw(format!("{} kept", thousands(report.sessions)))];
-        if let Some(error) = report.error.as_ref().filter(|_| is_detailed) {
-            parts.push(Part::styled(format!("; not up to date: {}", safe(error)), WARN));
-        } else if report.error.is_some() {
-            parts.push(Part::styled("; not up to date: nugget doctor", WARN));
+        let mut parts = Vec::new();
+        // An archive that cannot be read has not lost its sessions.
+        if report.sessions > 0 {
+            parts.push(Part::raw(format!("{} kept", thousands(report.sessions))));
+        }
+        if let Some(error) = &report.error {
+            let what = if is_detailed { safe(error) } else { "nugget doctor".to_owned() };
+            let between = if parts.is_empty() { "" } else { "; " };
+            parts.push(Part::styled(format!("{between}not up to date: {what}"), WARN));
         } else if is_detailed {
             parts.push(Part::raw(format!(", looked for new ones {} ago", output::age(*at, self.now))));
         }
