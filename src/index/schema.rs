@@ -21,7 +21,8 @@ const APPLICATION_ID: i64 = 0x6e75_6767;
 /// generation: a merge may change it without changing a file.
 ///
 /// `triggers` says on which actions each unit bears: `pattern` is a JSON object of `guard`, found by its key. A held unit
-/// refuses the first such action.
+/// refuses the first such action. Under `repository …`, which is the key of no action, are the units whose scope names that
+/// repository.
 ///
 /// Chunk rows are never numbered twice (`AUTOINCREMENT`): a row stands for one vector, so that the graph of an older
 /// generation can be used for a newer one.
