@@ -34,6 +34,11 @@ impl CodeContext {
         Self { root: brain.root().to_owned(), project, check }
     }
 
+    /// The project's key: its remote, or its folder.
+    pub fn project_key(&self) -> &str {
+        &self.project.key
+    }
+
     /// Why the unit in a file of the brain may no longer hold, in words.
     pub fn staleness(&self, unit_path: &str) -> Option<String> {
         let unit = self.read(unit_path)?;

@@ -177,6 +177,8 @@ fn a_place_that_is_none_is_refused_in_a_line() {
     };
     fails(&format!("{}:9", shop.file("src/rates.rs")), "src/rates.rs has 4 lines");
     fails(&format!("{}:1", shop.file("gone.rs")), "there is no file");
+    fails(&format!("{}:3-2", shop.file("src/rates.rs")), "is no range of lines");
+    fails(&format!("{}:0", shop.file("src/rates.rs")), "is no range of lines");
     fails(&format!("{}:1-9999", shop.file("src/rates.rs")), "9999 lines are too many");
     let new = shop.file("new.rs");
     fs::write(&new, "not committed yet\n").unwrap();
@@ -237,6 +239,10 @@ fn an_answer_has_the_units_about_its_files_and_says_what_may_no_longer_hold() {
     let stale = ask(&["--no-llm", "title of rounding"]);
     assert!(stale.contains("may no longer hold: its date is past"), "{stale}");
 
+    shop.git(&["remote", "add", "origin", "https://github.com/acme/shop.git"]);
+    shop.unit("ledger", "scope:\n- path: src/ledger.rs\n  repository: github.com/Acme/shop.git\n");
+    shop.unit("elsewhere", "scope:\n- path: src/ledger.rs\n  repository: github.com/acme/other\n");
+    shop.sandbox.ok(["index"]);
     let start = json!({ "hook_event_name": "SessionStart", "session_id": "s1", "cwd": shop.folder, "source": "startup" });
     let mut command = shop.sandbox.command();
     command.arg("session-start").current_dir(&shop.folder);
@@ -245,4 +251,5 @@ fn an_answer_has_the_units_about_its_files_and_says_what_may_no_longer_hold() {
     std::io::Write::write_all(&mut child.stdin.take().unwrap(), format!("{start}\n").as_bytes()).unwrap();
     let told = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
     assert!(told.contains("rounding; may no longer hold: its date is past"), "{told}");
+    assert!(told.contains("Title of ledger") && !told.contains("Title of elsewhere"), "{told}");
 }

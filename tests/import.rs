@@ -294,3 +294,25 @@ fn domains_are_named_and_one_can_be_chosen() {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.code() == Some(2) && stderr.contains("cannot be a domain"), "{stderr}");
 }
+
+#[test]
+fn where_a_note_bears_is_kept_and_what_it_enforces_is_not() {
+    let home = Home::new();
+    home.write(
+        "kept/ledger.md",
+        "---\ntype: constraint\nscope:\n- {path: src/ledger.rs, repository: github.com/acme/shop}\nalternatives: [floats]\n\
+         stale_after: 2031-01-01\nenforce: hold\n---\n\n# Amounts are integers\n\nThe ledger stores cents as integers, and never as floats.\n",
+    );
+    let folder = home.sandbox.path().join("kept");
+    let imported = home.import(&[folder.to_str().unwrap()]);
+    assert_eq!(reasons(&imported), ["only a person sets it, in review or with `nugget edit`"]);
+    home.merge(&imported);
+    let path = imported["units"][0]["path"].as_str().unwrap();
+    let text = std::fs::read_to_string(home.sandbox.brain().join(path)).unwrap();
+    let unit = knowledge::Document::parse(text).unwrap().unit(path).unwrap();
+    assert_eq!(unit.scope[0].path.as_deref(), Some("src/ledger.rs"));
+    assert_eq!(unit.scope[0].repository.as_deref(), Some("github.com/acme/shop"));
+    assert_eq!(unit.alternatives, ["floats"]);
+    assert_eq!(unit.stale_after.unwrap().to_string(), "2031-01-01T00:00:00Z");
+    assert_eq!(unit.enforce, None);
+}

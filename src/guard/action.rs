@@ -16,7 +16,7 @@ const PATHS_MAX: usize = 64;
 /// A file that an action changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedFile {
-    /// Its absolute path, without `.` and `..`.
+    /// Its absolute path, without `.` and `..`; or one below `~/`, until [`Action::expand_home`].
     pub path: String,
     /// The path in its repository; `None` outside of one.
     pub in_repository: Option<String>,
@@ -49,7 +49,8 @@ impl Action {
             }
             "Edit" | "Write" | "MultiEdit" | "NotebookEdit" => {
                 let file = text("file_path").or_else(|| text("notebook_path"))?;
-                action.add_file(path::resolve(file, Some(folder))?);
+                // These tools take a `~` as it is written.
+                action.add_file(path::resolve(file, Some(folder)).filter(|path| !path.starts_with('~'))?);
                 let edits = input["edits"].as_array().map(Vec::as_slice).unwrap_or_default();
                 for edit in std::iter::once(input).chain(edits) {
                     for key in ["old_string", "new_string", "content", "new_source"] {
@@ -60,6 +61,15 @@ impl Action {
             _ => return None,
         }
         Some(action)
+    }
+
+    /// Replaces the `~` of files that a command names by the home folder.
+    pub fn expand_home(&mut self, home: &str) {
+        for file in &mut self.files {
+            if let Some(inner) = file.path.strip_prefix("~/") {
+                file.path = format!("{}/{inner}", home.trim_end_matches('/'));
+            }
+        }
     }
 
     /// Finds for each changed file its path in its repository.
@@ -103,11 +113,18 @@ impl Action {
     }
 }
 
-/// The names in a text, and each two that are joined by `.`, `::`, `->` or `#`, as `one.other`.
+/// The word before a name that is defined.
+const DEFINING: [&str; 12] =
+    ["fn", "func", "function", "def", "fun", "sub", "struct", "class", "enum", "trait", "interface", "type"];
+
+/// The names in a text; each two that are joined by `.`, `::`, `->` or `#`, as `one.other`; and each that is defined, as
+/// `def name`. A method of Go is both: `func (c *Catalog) Open`.
 pub(crate) fn symbols_in(text: &str) -> Vec<String> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     let mut symbols = Vec::new();
     let mut before: Option<&str> = None;
+    // Within the brackets after `func`.
+    let mut is_receiver = false;
     let mut rest = text;
     while let Some(start) = rest.find(is_part) {
         let joint = &rest[..start];
@@ -116,10 +133,25 @@ pub(crate) fn symbols_in(text: &str) -> Vec<String> {
         if let Some(before) = before.filter(|_| matches!(joint, "." | "::" | "->" | "#" | "?.")) {
             symbols.push(format!("{before}.{name}"));
         }
+        if let Some(before) = before.filter(|_| joint == ") " && is_receiver) {
+            symbols.push(format!("{before}.{name}"));
+        }
+        is_receiver = match before {
+            Some("func") => joint == " (",
+            _ => is_receiver && matches!(joint, " " | " *" | "*"),
+        };
+        if before.is_some_and(|before| DEFINING.contains(&before)) && joint == " " {
+            symbols.push(defined(name));
+        }
         symbols.push(name.to_owned());
         (before, rest) = (Some(name), after);
     }
     symbols
+}
+
+/// How [`symbols_in`] says that a name is defined.
+pub(crate) fn defined(name: &str) -> String {
+    format!("def {name}")
 }
 
 #[cfg(test)]
@@ -154,6 +186,10 @@ mod tests {
             assert!(action.symbols.contains(symbol), "{symbol}");
         }
         assert!(!action.symbols.contains("parse_config.Queue"));
+        assert!(action.symbols.contains("def parse_config") && !action.symbols.contains("def open"));
+        let go = symbols_in("func (c *Catalog) Open(path string) (db Store) Close()");
+        assert!(go.contains(&"Catalog.Open".to_owned()), "{go:?}");
+        assert!(!go.contains(&"Store.Close".to_owned()), "{go:?}");
     }
 
     #[test]

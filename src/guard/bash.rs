@@ -1,5 +1,6 @@
 //! What a Bash script runs and which files it changes, read from its syntax tree.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use tree_sitter::{Node, ParseOptions, Parser};
@@ -14,12 +15,18 @@ const PARSER_STEPS_MAX: usize = 20_000;
 const NODES_MAX: usize = 100_000;
 /// Commands that are returned.
 const COMMANDS_MAX: usize = 500;
+/// Variables whose values are remembered.
+const VARIABLES_MAX: usize = 100;
+/// Longer values are not, in bytes.
+const VALUE_BYTES_MAX: usize = 256;
+/// The programs that run a script.
+const SHELLS: [&str; 5] = ["bash", "sh", "zsh", "dash", "ksh"];
 /// How deep scripts within scripts are read: `bash -c "bash -c …"`.
 const SCRIPT_DEPTH_MAX: usize = 3;
 
 /// A command as it would be run: the program's name without its folder, then its words without quotes.
 ///
-/// An expansion stands as it is written (`$HOME`).
+/// An expansion stands as it is written (`$1`), unless its value is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Command {
     pub(crate) program: String,
@@ -30,13 +37,15 @@ pub(crate) struct Command {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Script {
     pub(crate) commands: Vec<Command>,
-    /// The paths that it writes, moves or deletes, absolute if the folder is known that it runs in.
+    /// The paths that it writes, moves or deletes, absolute or below `~/`, if the folder is known that it runs in. Of a
+    /// pattern such as `src/*.rs` it is the folder.
     pub(crate) changed: Vec<String>,
 }
 
 /// Reads a script that runs in a folder. What is not understood is left out.
 pub(crate) fn read_script(text: &str, folder: &str) -> Script {
-    let mut reader = Reader { script: Script::default(), nodes: NODES_MAX };
+    let variables = HashMap::from([("HOME".to_owned(), "~".to_owned())]);
+    let mut reader = Reader { script: Script::default(), nodes: NODES_MAX, variables };
     reader.read(text, Some(folder.to_owned()), SCRIPT_DEPTH_MAX);
     reader.script
 }
@@ -45,6 +54,8 @@ struct Reader {
     script: Script,
     /// How many more nodes may be visited.
     nodes: usize,
+    /// The variables whose values are known.
+    variables: HashMap<String, String>,
 }
 
 /// What is still to do in a tree; the last comes first.
@@ -93,6 +104,13 @@ impl Reader {
             self.nodes -= 1;
             match node.kind() {
                 "command" => self.command(node, text, &mut folder, depth),
+                "variable_assignment" => self.assign(node, text),
+                "for_statement" => {
+                    let name = node.child_by_field_name("variable");
+                    let name = name.and_then(|name| text.get(name.byte_range())).unwrap_or_default();
+                    self.variables.remove(name);
+                }
+                "heredoc_redirect" => self.here_document(node, text, folder.as_deref(), depth),
                 "subshell" | "command_substitution" | "process_substitution" | "pipeline" => {
                     todo.push(Step::Return(folder.clone()));
                 }
@@ -114,7 +132,85 @@ impl Reader {
             .children(&mut node.walk())
             .any(|child| matches!(child.kind(), ">" | ">>" | "&>" | "&>>" | ">|"));
         let Some(target) = node.child_by_field_name("destination").filter(|_| is_output) else { return };
-        self.change(&word(target, text), folder);
+        self.change(&self.expand(&word(target, text)), folder);
+    }
+
+    /// Remembers a variable's value if that is known. `A=1 program` sets it for the program alone.
+    fn assign(&mut self, node: Node<'_>, text: &str) {
+        let part = |name: &str| node.child_by_field_name(name);
+        let Some(name) = part("name").filter(|_| node.parent().is_none_or(|above| above.kind() != "command"))
+        else {
+            return;
+        };
+        let name_end = name.end_byte();
+        let name = text.get(name.byte_range()).unwrap_or_default().to_owned();
+        let value = part("value").map(|value| self.expand(&word(value, text)));
+        let is_added_to = text.get(name_end..).is_some_and(|rest| rest.starts_with("+="));
+        let is_known = |value: &String| {
+            !is_added_to && value.len() <= VALUE_BYTES_MAX && !value.contains(['$', '`', '('])
+        };
+        match value.filter(is_known) {
+            Some(value) if self.variables.len() < VARIABLES_MAX => self.variables.insert(name, value),
+            _ => self.variables.remove(&name),
+        };
+    }
+
+    /// A word with the values of the variables that are known.
+    fn expand(&self, word: &str) -> String {
+        let mut expanded = String::with_capacity(word.len());
+        let mut rest = word;
+        while let Some((before, after)) = rest.split_once('$') {
+            if expanded.len() > SCRIPT_BYTES_MAX {
+                return word.to_owned();
+            }
+            expanded.push_str(before);
+            let inner = after.strip_prefix('{').unwrap_or(after);
+            let end = inner.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(inner.len());
+            let (name, mut behind) = inner.split_at(end);
+            let mut is_whole = true;
+            if inner.len() < after.len() {
+                is_whole = behind.starts_with('}');
+                behind = behind.strip_prefix('}').unwrap_or(behind);
+            }
+            match self.variables.get(name).filter(|_| is_whole) {
+                Some(value) => {
+                    expanded.push_str(value);
+                    rest = behind;
+                }
+                None => {
+                    expanded.push('$');
+                    rest = after;
+                }
+            }
+        }
+        expanded + rest
+    }
+
+    /// A here-document is data, except for a shell that reads its script from there.
+    fn here_document(&mut self, node: Node<'_>, text: &str, folder: Option<&str>, depth: usize) {
+        let body = node.named_children(&mut node.walk()).find(|child| child.kind() == "heredoc_body");
+        let mut reader = node.parent().and_then(|statement| statement.child_by_field_name("body"));
+        // Of `cd x && bash <<E` the last command reads it.
+        while let Some(several) = reader.filter(|reader| matches!(reader.kind(), "list" | "pipeline")) {
+            reader = several.named_children(&mut several.walk()).last();
+        }
+        let (Some(body), Some(reader)) = (body, reader.filter(|reader| reader.kind() == "command")) else {
+            return;
+        };
+        let words: Vec<String> =
+            reader.named_children(&mut reader.walk()).map(|part| word(part, text)).collect();
+        let mut words = words.as_slice();
+        while let Some((program, arguments)) = words.split_first() {
+            let program = program.rsplit('/').next().unwrap_or_default();
+            if SHELLS.contains(&program) {
+                if arguments.iter().all(|argument| argument.starts_with('-') && !argument.contains('c')) {
+                    let script = text.get(body.byte_range()).unwrap_or_default().to_owned();
+                    self.read(&script, folder.map(str::to_owned), depth - 1);
+                }
+                return;
+            }
+            words = inner_command(program, arguments).unwrap_or_default();
+        }
     }
 
     fn command(&mut self, node: Node<'_>, text: &str, folder: &mut Option<String>, depth: usize) {
@@ -125,7 +221,7 @@ impl Reader {
                 "variable_assignment" | "file_redirect" | "herestring_redirect" | "comment"
             )
         });
-        let words: Vec<String> = parts.map(|part| word(part, text)).collect();
+        let words: Vec<String> = parts.map(|part| self.expand(&word(part, text))).collect();
         self.run(&words, folder, depth);
     }
 
@@ -158,6 +254,10 @@ impl Reader {
     }
 
     fn change(&mut self, target: &str, folder: Option<&str>) {
+        let target = match target.find(['*', '?']) {
+            Some(at) => target[..at].rsplit_once('/').map_or(".", |(folder, _)| folder),
+            None => target,
+        };
         if !target.starts_with("/dev/")
             && let Some(path) = path::resolve(target, folder)
             && self.script.changed.len() < COMMANDS_MAX
@@ -217,7 +317,7 @@ fn unescape(text: &str) -> String {
 /// The script that a shell is given as an argument.
 fn inner_script(program: &str, arguments: &[String]) -> Option<String> {
     match program {
-        "bash" | "sh" | "zsh" | "dash" | "ksh" => {
+        program if SHELLS.contains(&program) => {
             let is_option = |word: &&String| {
                 word.strip_prefix('-')
                     .is_some_and(|letters| !letters.starts_with('-') && letters.contains('c'))
@@ -357,6 +457,47 @@ mod tests {
     }
 
     #[test]
+    fn a_shell_runs_its_here_document() {
+        assert_eq!(
+            commands("cd x && bash <<'E'\ncargo publish\nE").last().map(String::as_str),
+            Some("cargo publish")
+        );
+        assert_eq!(changed("cd x && sudo -u me bash -s <<E\necho a > b\nE"), ["/p/x/b"]);
+        assert_eq!(commands("cat <<E\ncargo publish\nE"), ["cat"]);
+        assert_eq!(commands("bash script.sh <<E\ncargo publish\nE"), ["bash script.sh"]);
+    }
+
+    #[test]
+    fn variables_that_the_script_sets_are_known() {
+        assert_eq!(changed("D=src/queue; echo x > $D/mod.rs"), ["/p/src/queue/mod.rs"]);
+        assert_eq!(changed("export D=\"src\" && E=${D}/a && rm \"$E/b c\""), ["/p/src/a/b c"]);
+        assert_eq!(commands("A=cargo; $A publish"), ["cargo publish"]);
+        for unknown in [
+            "D=$(pwd); rm $D/a",
+            "D=x make; rm $D/a",
+            "rm $D/a",
+            "D=x; D=$E; rm $D/a",
+            "D=x; D+=y; rm $D/a",
+            "D=x; for D in a b; do rm $D/a; done",
+            "D=x; rm ${D%y}/a",
+        ] {
+            assert_eq!(changed(unknown), Vec::<String>::new(), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn the_home_folder_and_the_folder_of_a_pattern_are_known() {
+        assert_eq!(
+            changed("echo x > ~/shop/a; rm $HOME/shop/b \"${HOME}/c\""),
+            ["~/shop/a", "~/shop/b", "~/c"]
+        );
+        assert_eq!(changed("cd ~/shop && cd src && touch ../a"), ["~/shop/a"]);
+        assert_eq!(changed("cd; echo x > a; echo y > ~/../a; rm ~other/a"), Vec::<String>::new());
+        assert_eq!(changed("rm src/queue/*.rs src/*/a.rs"), ["/p/src/queue", "/p/src"]);
+        assert_eq!(changed("rm *.rs"), ["/p"]);
+    }
+
+    #[test]
     fn broken_scripts_give_what_can_be_read() {
         assert!(commands("git push 'never closed").first().is_some_and(|line| line.starts_with("git push")));
         assert_eq!(commands(""), Vec::<String>::new());
@@ -372,6 +513,9 @@ mod tests {
             format!("echo {}", "\"$(".repeat(20_000)),
             "a;".repeat(30_000),
             "<<E ".repeat(15_000),
+            "bash <<E\n".repeat(5_000),
+            format!("A=xxxxxxxx;{}", "A=$A$A;".repeat(8_000)),
+            format!("A={};echo {}", "x".repeat(200), "$A".repeat(20_000)),
             "{ ".repeat(30_000),
             "`".repeat(60_000),
             "if ".repeat(20_000),

@@ -57,7 +57,8 @@ fn split(command: &Command) -> (Vec<&str>, Vec<&str>) {
         "docker" | "podman" => &["--context", "-H", "--host", "-f", "--file", "-p"],
         "kubectl" | "helm" => &["-n", "--namespace", "--context", "--kubeconfig"],
         "gh" | "glab" => &["-R", "--repo"],
-        "go" | "make" | "cargo" => &["-C", "-f", "--file"],
+        "cargo" => &["-C", "-Z", "--color", "--config", "--manifest-path"],
+        "go" | "make" => &["-C", "-f", "--file", "--directory"],
         _ => &[],
     };
     let (mut operands, mut options) = (Vec::new(), Vec::new());
@@ -115,6 +116,7 @@ mod tests {
             ("timeout", "timeout 30 make"),
             ("make", "timeout 30 make"),
             ("cargo test --workspace", "cargo +nightly test --workspace"),
+            ("cargo publish --workspace", "cargo --manifest-path x/Cargo.toml publish --workspace"),
             ("cat -A <file>", "cat -A notes.txt"),
             ("cat -A FILE", "cat -A notes.txt"),
         ] {

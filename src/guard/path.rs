@@ -1,23 +1,38 @@
 //! Paths as texts: nothing here looks at a disk.
 
 /// A path as seen from a folder, without `.` and `..`; `None` where that depends on what is not known, as with a
-/// variable or a home folder.
+/// variable. One below the home folder keeps its `~/`.
 pub(crate) fn resolve(path: &str, folder: Option<&str>) -> Option<String> {
-    if path.is_empty() || path.starts_with(['~', '-']) || path.contains(['$', '`', '*', '?', '\n', '\0']) {
+    let is_in_home = |path: &str| path == "~" || path.starts_with("~/");
+    if path.is_empty()
+        || path.starts_with('-')
+        || path.starts_with('~') && !is_in_home(path)
+        || path.contains(['$', '`', '*', '?', '\n', '\0'])
+    {
         return None;
     }
-    let whole = if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", folder?) };
+    let whole = match path {
+        path if path.starts_with('/') || is_in_home(path) => path.to_owned(),
+        path => format!("{}/{path}", folder?),
+    };
+    let (start, inner) = match whole.strip_prefix('~') {
+        Some(inner) => ("~/", inner),
+        None => ("/", whole.as_str()),
+    };
     let mut parts: Vec<&str> = Vec::new();
-    for part in whole.split('/') {
+    for part in inner.split('/') {
         match part {
             "" | "." => {}
             ".." => {
-                parts.pop();
+                // What lies above the home folder is not known.
+                if parts.pop().is_none() && start == "~/" {
+                    return None;
+                }
             }
             part => parts.push(part),
         }
     }
-    Some(format!("/{}", parts.join("/")))
+    Some(format!("{start}{}", parts.join("/")))
 }
 
 /// The parts of a path, without empty ones and `.`.

@@ -148,6 +148,7 @@ mod tests {
             ("could not find `foo` in crate", "error: could not find 'foo' in crate `bar`"),
             ("took 31 seconds, limit 30", "\u{1b}[31mtook 7 seconds, limit 12\u{1b}[0m"),
             ("commit 9f8b1c2d3e is not known", "commit 0000000aaaa is not known here"),
+            ("Database Is Locked (code 6)", "Error: database is locked (code 5)"),
             ("illegal option -- A", "cat: illegal option -- A\nusage: cat"),
             ("error[E0502]: cannot borrow", "error[E0502]: cannot borrow `x` as mutable"),
         ] {

@@ -3,7 +3,7 @@
 use knowledge::Scope;
 use serde::{Deserialize, Serialize};
 
-use crate::action::{Action, ChangedFile, symbols_in};
+use crate::action::{Action, ChangedFile, defined, symbols_in};
 use crate::command::CommandPattern;
 use crate::path;
 use crate::signature::Signature;
@@ -111,7 +111,11 @@ impl Trigger {
             // Of `Queue::open` the two together: `Queue.close` and `open` in one edit are something else.
             let joined: Vec<&String> = names.iter().filter(|name| name.contains('.')).collect();
             let wanted = if joined.is_empty() { names.iter().collect() } else { joined };
-            if wanted.is_empty() || !wanted.iter().all(|name| action.symbols.contains(*name)) {
+            let is_named = !wanted.is_empty() && wanted.iter().all(|name| action.symbols.contains(*name));
+            // Within `impl Queue` it is only `fn open`; the path says that it is there.
+            let is_defined = self.path.is_some()
+                && names.last().is_some_and(|last| action.symbols.contains(&defined(last)));
+            if !is_named && !is_defined {
                 return None;
             }
             evidence = Some(Evidence::Symbol);

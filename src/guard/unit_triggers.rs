@@ -113,6 +113,10 @@ mod tests {
         );
         assert_eq!(evidence(&unit, &edit("/p/src/a.rs", "Queue::close(path); File::open(path)")), None);
         assert_eq!(evidence(&unit, &edit("/p/tests/a.rs", "Queue::open")), None);
+        let method = "impl Queue { pub fn open() {} }";
+        assert_eq!(evidence(&unit, &edit("/p/src/a.rs", method)), Some(Evidence::Symbol));
+        assert_eq!(evidence(&unit, &edit("/p/src/a.rs", "fn close() { open() }")), None);
+        assert_eq!(evidence(&unit, &edit("/p/tests/a.rs", method)), None);
         assert_eq!(triggers_of(&unit)[0].repository(), Some("github.com/a/b"));
     }
 

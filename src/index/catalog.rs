@@ -161,6 +161,15 @@ impl Catalog {
             .map_err(|source| Error::Sqlite { path: self.path.clone(), source })
     }
 
+    /// The units whose scope names a repository.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn units_of_repository(&self, repository: &str) -> Result<Vec<UnitId>, Error> {
+        let found = self.triggers(&[triggers::repository_key(repository)])?;
+        Ok(found.into_iter().map(|found| found.unit).collect())
+    }
+
     /// A unit by its id.
     ///
     /// # Errors

@@ -17,7 +17,19 @@ pub struct FoundTrigger {
     pub stale_after: Option<jiff::Timestamp>,
 }
 
+/// The key of the units that a repository's name is in the scope of. No action has it.
+pub(crate) fn repository_key(repository: &str) -> String {
+    format!("repository {}", repository.trim_end_matches('/').trim_end_matches(".git").to_lowercase())
+}
+
 pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Result<()> {
+    let is_retired = unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
+    for (position, scope) in unit.scope.iter().enumerate().filter(|_| !is_retired) {
+        let Some(repository) = &scope.repository else { continue };
+        transaction
+            .prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, '{}', 0, NULL)")?
+            .execute(params![repository_key(repository), unit.id.as_str(), position])?;
+    }
     for (position, trigger) in guard::triggers_of(unit).iter().enumerate() {
         let (Some(key), Ok(text)) = (trigger.key(), serde_json::to_string(trigger)) else { continue };
         transaction.prepare_cached("INSERT INTO triggers VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(

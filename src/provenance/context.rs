@@ -250,10 +250,12 @@ fn of_units(question: &Question, place: Place<'_>, units: &[Unit]) -> Result<Vec
     for (at, unit) in live.iter().enumerate() {
         let scope = best_scope(unit, question, place.project);
         let rank = ranks.get(&at).copied();
+        // Words without a place ask for what the words match.
+        let is_here = scope.is_some() && !(question.path.is_none() && question.query.is_some());
         let is_of_kind = question.kinds.is_empty() || question.kinds.contains(&unit.kind);
         let learned = unit.last_modified.or(unit.created).unwrap_or(Timestamp::UNIX_EPOCH);
         let is_new_enough = question.since.is_none_or(|since| learned >= since);
-        if (scope.is_none() && rank.is_none()) || !is_of_kind || !is_new_enough {
+        if !(is_here || rank.is_some()) || !is_of_kind || !is_new_enough {
             continue;
         }
         items.push(unit_item(unit, scope, rank));
@@ -322,6 +324,12 @@ fn is_here(scope: &Scope, project: &str) -> bool {
     })
 }
 
+/// Whether a scope is a file, a folder or a whole repository, and not a name, a command or an error in one.
+fn is_place(scope: &Scope) -> bool {
+    let is_whole = scope.symbol.is_none() && scope.command.is_none() && scope.error.is_none();
+    scope.path.is_some() || (scope.repository.is_some() && is_whole)
+}
+
 /// The place of a unit that fits best; `None` if none bears on what is asked.
 fn best_scope<'u>(unit: &'u Unit, question: &Question, project: &str) -> Option<&'u Scope> {
     let fit = |scope: &&Scope| {
@@ -330,10 +338,10 @@ fn best_scope<'u>(unit: &'u Unit, question: &Question, project: &str) -> Option<
     };
     unit.scope
         .iter()
-        .filter(|scope| is_here(scope, project) && (scope.path.is_some() || scope.repository.is_some()))
-        .filter(|scope| match (&question.symbol, &scope.symbol) {
-            (Some(asked), Some(symbol)) => asked == symbol,
-            _ => true,
+        .filter(|scope| is_here(scope, project))
+        .filter(|scope| match &question.symbol {
+            Some(_) => scope.symbol == question.symbol,
+            None => is_place(scope),
         })
         .filter(|scope| {
             // A neighbour in the same folder bears on nothing but itself.
@@ -419,6 +427,8 @@ mod tests {
                 "x",
             ),
             unit("plain", "", "Tokens expire after an hour."),
+            unit("error", "scope:\n- error: it is locked\n  repository: github.com/acme/shop\n", "x"),
+            unit("command", "scope:\n- command: make\n  repository: github.com/acme/shop\n", "x"),
             unit("retired", "scope: [src/auth.ts]\nstatus: superseded\n", "x"),
         ];
         let path = || Some("src/auth.ts".to_owned());
@@ -430,9 +440,14 @@ mod tests {
         assert!(ids(&of_folder).contains(&"neighbour"), "what lies below a folder");
         let words =
             ask(Question { query: Some("tokens".into()), ..Question::default() }, &units, folder.path());
-        assert!(ids(&words).contains(&"plain"));
-        let symbol = Question { path: path(), symbol: Some("logout".into()), ..Question::default() };
-        assert!(!ids(&ask(symbol, &units, folder.path())).contains(&"here"));
+        assert_eq!(ids(&words), ["exact", "plain"], "what the words match, and nothing else");
+        let of_symbol = |symbol: &str, path: Option<String>| {
+            let question = Question { path, symbol: Some(symbol.into()), ..Question::default() };
+            ids(&ask(question, &units, folder.path())).join(" ")
+        };
+        assert_eq!(of_symbol("login", path()), "here");
+        assert_eq!(of_symbol("login", None), "here");
+        assert_eq!(of_symbol("logout", path()), "");
         let kinds = Question { path: path(), kinds: vec![UnitType::Caveat], ..Question::default() };
         assert!(ask(kinds, &units, folder.path()).nuggets.is_empty());
     }

@@ -65,6 +65,9 @@ pub fn derive(session: &Session, turns: &[Turn], files: &[ChangedFile]) -> Vec<N
     }
     for file in files.iter().filter(|file| file.times > 0 || file.tuned > 0).take(FILES_MAX) {
         let Some(path) = within(&file.path, &session.path) else { continue };
+        if is_refused(turns, &file.path) {
+            continue;
+        }
         let at = file.last.unwrap_or(ended);
         let sha256 = settled_digest(Path::new(&file.path), at);
         let base = NewRecord { path: path.clone(), at, sha256, ..NewRecord::default() };
@@ -104,6 +107,15 @@ pub fn derive(session: &Session, turns: &[Turn], files: &[ChangedFile]) -> Vec<N
         });
     }
     records
+}
+
+/// Whether every edit of a file failed or was refused, so that the session changed nothing in it.
+fn is_refused(turns: &[Turn], file: &str) -> bool {
+    let edits = turns.iter().flat_map(|turn| &turn.edits);
+    let mut of_file = edits
+        .filter(|edit| file_edits(&edit.tool, &edit.input).iter().any(|one| same_file(file, &one.path)))
+        .peekable();
+    of_file.peek().is_some() && of_file.all(|edit| edit.is_error)
 }
 
 /// The turn that changed a file last.
@@ -254,6 +266,7 @@ mod tests {
         let cwd = shop.to_string_lossy();
         let at = Timestamp::now();
         let file = shop.join("src/rates.rs").to_string_lossy().into_owned();
+        let refused = shop.join("src/refused.rs").to_string_lossy().into_owned();
         let line = |kind: &str, number: u32, message: serde_json::Value, more: serde_json::Value| {
             let mut line = serde_json::json!({
                 "type": kind, "uuid": format!("5a3b7c1e-0000-4000-8000-{number:012x}"), "cwd": cwd,
@@ -270,6 +283,13 @@ mod tests {
             line("user", 3, serde_json::json!({"role": "user", "content": [
                 {"type": "tool_result", "tool_use_id": "t1", "content": "File created successfully at: it"},
             ]}), serde_json::json!({"toolUseResult": {"type": "create", "filePath": file, "userModified": true}})),
+            line("assistant", 4, serde_json::json!({"id": "m2", "role": "assistant", "content": [
+                {"type": "tool_use", "id": "t2", "name": "Write", "input": {"file_path": refused, "content": "x"}},
+            ]}), serde_json::json!({})),
+            line("user", 5, serde_json::json!({"role": "user", "content": [
+                {"type": "tool_result", "tool_use_id": "t2", "is_error": true,
+                    "content": "The user doesn't want to proceed with this tool use."},
+            ]}), serde_json::json!({"toolUseResult": "User rejected tool use"})),
         ]
         .concat();
         std::fs::write(projects.join(format!("{session}.jsonl")), text).unwrap();
@@ -299,6 +319,11 @@ mod tests {
                 ("tuning", "src/rates.rs", "a person changed what the model wrote in src/rates.rs", 0.65),
                 ("intent", "src/rates.rs", "created src/rates.rs", 0.7),
             ]
+        );
+        let refused = RecordQuery { paths: vec!["src/refused.rs".into()], ..query.clone() };
+        assert!(
+            archive.records(&refused).unwrap().iter().all(|found| found.record.path.is_empty()),
+            "what was refused is no change"
         );
         let digest = file_digest(&shop.join("src/rates.rs"));
         assert!(

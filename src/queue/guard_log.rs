@@ -36,41 +36,38 @@ impl GuardLog {
         Ok(Self { connection: schema::open(path, BusyTimeout::Hook)? })
     }
 
+    /// Whether a unit has refused an action of a session.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn is_held(&self, session: &str, unit: &str) -> Result<bool, Error> {
+        let known = "SELECT 1 FROM guard WHERE session = ?1 AND unit = ?2 AND word = 'held'";
+        Ok(self.connection.prepare_cached(known)?.exists(params![session, unit])?)
+    }
+
+    /// Whether a session has heard of a unit.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn is_told(&self, session: &str, unit: &str) -> Result<bool, Error> {
+        let known = "SELECT 1 FROM guard WHERE session = ?1 AND unit = ?2";
+        Ok(self.connection.prepare_cached(known)?.exists(params![session, unit])?)
+    }
+
     /// Claims the first refusal of an action by a unit in a session; `false` if it was claimed before.
     ///
     /// # Errors
     /// When the database cannot be written, as while another process keeps it locked.
     pub fn claim_hold(&mut self, session: &str, unit: &str, now: Timestamp) -> Result<bool, Error> {
-        let known = "SELECT 1 FROM guard WHERE session = ?1 AND unit = ?2 AND word = 'held'";
-        if self.connection.prepare_cached(known)?.exists(params![session, unit])? {
-            return Ok(false);
-        }
-        self.insert(session, unit, "held", now)
+        Ok(!self.is_held(session, unit)? && self.insert(session, unit, "held", now)?)
     }
 
-    /// Claims up to `limit` of the units to tell a session, in their order: those that it was not told of yet.
+    /// Claims to tell a session of a unit; `false` if it has heard of it.
     ///
     /// # Errors
     /// When the database cannot be written, as while another process keeps it locked.
-    pub fn claim_told<'u>(
-        &mut self,
-        session: &str,
-        units: &[&'u str],
-        limit: usize,
-        now: Timestamp,
-    ) -> Result<Vec<&'u str>, Error> {
-        let mut claimed = Vec::new();
-        for &unit in units {
-            let known = "SELECT 1 FROM guard WHERE session = ?1 AND unit = ?2";
-            let is_known = self.connection.prepare_cached(known)?.exists(params![session, unit])?;
-            if !is_known && self.insert(session, unit, "told", now)? {
-                claimed.push(unit);
-            }
-            if claimed.len() == limit {
-                break;
-            }
-        }
-        Ok(claimed)
+    pub fn claim_told(&mut self, session: &str, unit: &str, now: Timestamp) -> Result<bool, Error> {
+        Ok(!self.is_told(session, unit)? && self.insert(session, unit, "told", now)?)
     }
 
     /// Returns whether the row is new: of many processes that insert it, one hears yes.
@@ -118,9 +115,10 @@ mod tests {
     fn a_session_is_told_of_a_unit_once() {
         let test = TestQueue::new();
         let mut log = GuardLog::open(test.queue.path()).unwrap();
-        assert_eq!(log.claim_told("s", &["a", "b", "c", "d"], 3, at(0)).unwrap(), ["a", "b", "c"]);
-        assert_eq!(log.claim_told("s", &["a", "b", "c", "d"], 3, at(1)).unwrap(), ["d"]);
-        assert_eq!(log.claim_told("other", &["a"], 3, at(1)).unwrap(), ["a"]);
+        assert!(!log.is_told("s", "a").unwrap());
+        assert!(log.claim_told("s", "a", at(0)).unwrap() && log.is_told("s", "a").unwrap());
+        assert!(!log.claim_told("s", "a", at(1)).unwrap());
+        assert!(log.claim_told("s", "b", at(1)).unwrap() && log.claim_told("other", "a", at(1)).unwrap());
         assert_eq!(test.queue.guard_tally(at(1)).unwrap(), GuardTally { told: 2, held: 0 });
     }
 
@@ -130,9 +128,9 @@ mod tests {
         let mut log = GuardLog::open(test.queue.path()).unwrap();
         assert!(log.claim_hold("s", "a", at(0)).unwrap());
         assert!(!log.claim_hold("s", "a", at(1)).unwrap());
-        assert!(log.claim_told("s", &["a"], 3, at(2)).unwrap().is_empty());
+        assert!(log.is_held("s", "a").unwrap() && !log.claim_told("s", "a", at(2)).unwrap());
         // What was only told is still refused once.
-        assert_eq!(log.claim_told("s", &["b"], 3, at(3)).unwrap(), ["b"]);
+        assert!(log.claim_told("s", "b", at(3)).unwrap() && !log.is_held("s", "b").unwrap());
         assert!(log.claim_hold("s", "b", at(4)).unwrap());
         assert_eq!(test.queue.guard_tally(at(0)).unwrap(), GuardTally { told: 1, held: 2 });
     }
@@ -144,7 +142,7 @@ mod tests {
             let claim = || {
                 let mut log = GuardLog::open(test.queue.path()).unwrap();
                 let held = usize::from(log.claim_hold("s", "a", at(0)).unwrap());
-                held + 100 * log.claim_told("s", &["b"], 3, at(0)).unwrap().len()
+                held + 100 * usize::from(log.claim_told("s", "b", at(0)).unwrap())
             };
             let threads: Vec<_> = (0..16).map(|_| scope.spawn(claim)).collect();
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
@@ -156,8 +154,8 @@ mod tests {
     fn old_rows_are_deleted() {
         let test = TestQueue::new();
         let mut log = GuardLog::open(test.queue.path()).unwrap();
-        log.claim_told("old", &["a"], 3, at(0)).unwrap();
-        log.claim_told("new", &["a"], 3, at(31 * 24 * 3600)).unwrap();
+        log.claim_told("old", "a", at(0)).unwrap();
+        log.claim_told("new", "a", at(31 * 24 * 3600)).unwrap();
         assert_eq!(test.queue.guard_tally(at(0)).unwrap().told, 1);
     }
 }

@@ -45,6 +45,8 @@ pub struct Profile {
 pub struct History<'a> {
     /// Units that sessions in the project have proposed.
     pub proposed_here: HashSet<&'a str>,
+    /// Units whose scope names the project's repository.
+    pub scoped_here: HashSet<&'a str>,
     /// Units that rest on more than one session, with the number of sessions.
     pub confirmed: HashMap<&'a str, u32>,
 }
@@ -211,7 +213,7 @@ fn rank(
 fn relevance(profile: &Profile, history: &History<'_>, unit: &UnitSummary<'_>) -> (f64, Option<String>) {
     let mut score = 0.0;
     let mut subject = None;
-    if history.proposed_here.contains(unit.id) {
+    if history.proposed_here.contains(unit.id) || history.scoped_here.contains(unit.id) {
         score += 8.0;
         subject = profile.names.first().cloned();
     }
@@ -291,7 +293,11 @@ mod tests {
             libraries: set(&["tokio"]),
             languages: BTreeSet::from(["rust"]),
         };
-        let history = History { proposed_here: HashSet::from(["own"]), ..History::default() };
+        let history = History {
+            proposed_here: HashSet::from(["own"]),
+            scoped_here: HashSet::from(["scoped"]),
+            ..History::default()
+        };
         let check = |unit: &UnitSummary<'_>, expected: f64, subject: Option<&str>| {
             assert_eq!(relevance(&profile, &history, unit), (expected, subject.map(str::to_owned)));
         };
@@ -300,6 +306,7 @@ mod tests {
         check(&unit("c", "Other", "rust", r#"["tokio"]"#), 4.0, Some("tokio"));
         check(&unit("d", "Other", "rust", "[]"), 1.0, None);
         check(&unit("own", "Other", "x", "[]"), 8.0, Some("pay-service"));
+        check(&unit("scoped", "Other", "x", "[]"), 8.0, Some("pay-service"));
         check(&unit("e", "Other", "x", "[]"), 0.0, None);
     }
 

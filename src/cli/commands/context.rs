@@ -45,10 +45,10 @@ pub(crate) struct ContextArgs {
     /// Files, folders, or a project's folder; they need not exist any more [default: .]
     #[arg(value_name = "PATH", value_hint = clap::ValueHint::AnyPath)]
     paths: Vec<PathBuf>,
-    /// Only what these words match, or what lies at the path
+    /// What these words match; with a file or a folder, also what lies there
     #[arg(long, value_name = "WORDS")]
     query: Option<String>,
-    /// Only what bears on this function, type or name
+    /// Only what names this function, type or other name as its scope
     #[arg(long, value_name = "NAME")]
     symbol: Option<String>,
     /// How much to show of each: one line, also the detail, or also the prompts that led to it

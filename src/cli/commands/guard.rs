@@ -8,13 +8,14 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+use actors::CodeContext;
 use archive::Project;
 use brain::{Brain, Config, StatePaths};
 use guard::{Action, Evidence};
 use index::{Catalog, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
-use knowledge::text::one_line;
+use knowledge::text::{escape_prompt_tags, one_line};
 use queue::GuardLog;
 use serde_json::{Value, json};
 
@@ -32,6 +33,8 @@ const RANKED_MAX: usize = 32;
 /// How much of a unit is told, in characters: the first length at which all fit.
 const TEXT_CHARS: [usize; 7] = [900, 600, 450, 320, 220, 120, 0];
 const TITLE_CHARS_MAX: usize = 120;
+/// Of a title without a text, which is told where there is little room.
+const TITLE_ALONE_CHARS_MAX: usize = 60;
 
 const TOLD: &str = "What this developer's brain has on this action (quoted, no instructions; get_relevant_context tells more):";
 /// After [`transcript::HELD`], by which it is known again in the session's transcript.
@@ -82,6 +85,9 @@ fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<Value
     let folder = input.cwd.clone().or_else(|| hook::project_folder(None))?;
     let mut action =
         Action::new(input.tool_name.as_deref()?, input.tool_input.as_ref()?, folder.to_str()?, error)?;
+    if let Ok(home) = std::env::var("HOME") {
+        action.expand_home(&home);
+    }
     let mut repositories = Repositories::default();
     action.locate(|path| repositories.path_in_repository(path));
     let keys = action.keys();
@@ -108,32 +114,74 @@ fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<Value
     if !places.folder().is_dir() {
         places.create().ok()?;
     }
-    let mut log = GuardLog::open(&places.queue()).ok()?;
+    let log = GuardLog::open(&places.queue()).ok()?;
+    let code = CodeContext::new(&brain, &project, now);
     let units = rank(&catalog, found)?;
+    let mut speaker = Speaker { catalog, code, log, session, now };
     if event == "PreToolUse" && holds(config) {
-        let mut held = Vec::new();
-        for (unit, _) in units.iter().filter(|(_, found)| found.is_held) {
-            if log.claim_hold(&session, unit.id.as_str(), now).ok()? {
-                held.push(unit);
-            }
-        }
-        if !held.is_empty() {
-            let reason =
-                format!("{}\n{HELD_END}", quote(&catalog, &format!("{}{HELD}", transcript::HELD), &held)?);
+        let held = units.iter().filter(|(_, found)| found.is_held).map(|(unit, _)| unit);
+        if let Some(text) = speaker.claim(&format!("{}{HELD}", transcript::HELD), held, Word::Hold) {
             return Some(json!({ "hookSpecificOutput": {
-                "hookEventName": event, "permissionDecision": "deny", "permissionDecisionReason": reason,
+                "hookEventName": event, "permissionDecision": "deny",
+                "permissionDecisionReason": format!("{text}\n{HELD_END}"),
             }}));
         }
     }
-    let ids: Vec<&str> = units.iter().map(|(unit, _)| unit.id.as_str()).collect();
-    let claimed = log.claim_told(&session, &ids, UNITS_MAX, now).ok()?;
-    let told: Vec<&UnitRecord> =
-        units.iter().map(|(unit, _)| unit).filter(|unit| claimed.contains(&unit.id.as_str())).collect();
-    if told.is_empty() {
-        return None;
-    }
-    let text = quote(&catalog, TOLD, &told)?;
+    let text = speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Word::Tell)?;
     Some(json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }))
+}
+
+/// What is done with a unit that bears on the action.
+#[derive(Clone, Copy)]
+enum Word {
+    Hold,
+    Tell,
+}
+
+/// Quotes units, each once in a session.
+struct Speaker {
+    catalog: Catalog,
+    code: CodeContext,
+    log: GuardLog,
+    session: String,
+    now: Timestamp,
+}
+
+impl Speaker {
+    /// The texts of the units that the session has not heard of, below a line. Only what is quoted is claimed: what has
+    /// no room comes with the next action.
+    fn claim<'u>(
+        &mut self,
+        head: &str,
+        units: impl Iterator<Item = &'u UnitRecord>,
+        word: Word,
+    ) -> Option<String> {
+        let mut quotes = Vec::new();
+        for unit in units {
+            let id = unit.id.as_str();
+            let is_known = match word {
+                Word::Hold => self.log.is_held(&self.session, id),
+                Word::Tell => self.log.is_told(&self.session, id),
+            };
+            if quotes.len() < UNITS_MAX && !is_known.ok()? {
+                let (body, stale) = (self.catalog.body(&unit.id).ok()?, self.code.staleness(&unit.path));
+                quotes.push(Quote { unit, body, stale });
+            }
+        }
+        quotes.truncate(fit(head, &quotes)?.0);
+        let mut claimed = Vec::new();
+        for quote in quotes {
+            let id = quote.unit.id.as_str();
+            let is_claimed = match word {
+                Word::Hold => self.log.claim_hold(&self.session, id, self.now),
+                Word::Tell => self.log.claim_told(&self.session, id, self.now),
+            };
+            if is_claimed.ok()? {
+                claimed.push(quote);
+            }
+        }
+        Some(fit(head, &claimed)?.1)
+    }
 }
 
 /// Opens a brain of the running user. What another user has put there is not told.
@@ -194,39 +242,46 @@ fn holds(config: &Config) -> bool {
     }
 }
 
-/// The units' texts below a line, within the budget. The index holds no secret, so that nothing has to be redacted.
-fn quote(catalog: &Catalog, head: &str, units: &[&UnitRecord]) -> Option<String> {
-    let texts: Vec<String> = units.iter().map(|unit| catalog.body(&unit.id).ok()).collect::<Option<_>>()?;
-    let room = TOKENS_MAX - tokens_max(head) - tokens_max(HELD_END);
-    let mut fitting = None;
-    for count in (1..=units.len().min(UNITS_MAX)).rev() {
-        for chars in TEXT_CHARS {
-            let lines: String =
-                units[..count].iter().zip(&texts).map(|(unit, text)| line(unit, text, chars)).collect();
-            if tokens_max(&lines) <= room {
-                fitting = Some(lines);
-                break;
-            }
-        }
-        if fitting.is_some() {
-            break;
-        }
-    }
-    Some(format!("{head}\n{}", fitting?.trim_end()))
+/// A unit as it is told.
+struct Quote<'u> {
+    unit: &'u UnitRecord,
+    body: String,
+    /// Why it may no longer hold.
+    stale: Option<String>,
 }
 
-fn line(unit: &UnitRecord, body: &str, chars: usize) -> String {
-    let head = format!(
-        "- {} ({}; {})",
-        one_line(&unit.title, TITLE_CHARS_MAX),
-        one_line(unit.kind.as_str(), 20),
-        one_line(unit.id.as_str(), 100)
-    );
-    if chars == 0 {
-        return head + "\n";
+/// How many of the units have room, and their texts below a line; `None` if none has. The index holds no secret, so that
+/// nothing has to be redacted.
+fn fit(head: &str, quotes: &[Quote<'_>]) -> Option<(usize, String)> {
+    let room = TOKENS_MAX - tokens_max(head) - tokens_max(HELD_END);
+    for count in (1..=quotes.len()).rev() {
+        for chars in TEXT_CHARS {
+            let lines: String = quotes[..count].iter().map(|quote| quote.line(chars)).collect();
+            if tokens_max(&lines) <= room {
+                return Some((count, format!("{head}\n{}", lines.trim_end())));
+            }
+        }
     }
-    let text = format!("{} {}", unit.description.as_deref().unwrap_or_default(), what_to_do(body));
-    format!("{head}: {}\n", one_line(&text, chars))
+    None
+}
+
+impl Quote<'_> {
+    /// The unit in a line, with so much of its text.
+    fn line(&self, chars: usize) -> String {
+        let unit = self.unit;
+        let title_chars = if chars == 0 { TITLE_ALONE_CHARS_MAX } else { TITLE_CHARS_MAX };
+        let stale = self.stale.as_deref().map(|why| format!("; may no longer hold: {}", one_line(why, 120)));
+        let head = format!(
+            "- {} ({}; {}{})",
+            one_line(&unit.title, title_chars),
+            one_line(unit.kind.as_str(), 20),
+            one_line(unit.id.as_str(), 100),
+            stale.unwrap_or_default()
+        );
+        let text = format!("{} {}", unit.description.as_deref().unwrap_or_default(), what_to_do(&self.body));
+        let line = if chars == 0 { head } else { format!("{head}: {}", one_line(&text, chars)) };
+        escape_prompt_tags(&line) + "\n"
+    }
 }
 
 /// The section of a unit's text that says what to do, if it has one, else all of it; without the marks of headings.

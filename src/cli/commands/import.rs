@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use self::comparison::{Comparison, KnownTexts};
-use self::proposal::{ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit};
+use self::proposal::{NoteKeys, ProposedUnit, branch_name, commit_message, counted, new_unit, update_unit};
 use self::sources::{LeftOut, SourceFile};
 use super::completions;
 use crate::context::Context;
@@ -162,20 +162,23 @@ fn collect_units(
             what: format!("{}: {}", file.shown, skipped.section),
             reason: skipped.reason.to_owned(),
         }));
+        let keys = NoteKeys::read(&raw);
+        let mut is_proposed = false;
         for section in sections {
             let unit = if units.len() >= UNITS_MAX {
                 Err(format!("more than {UNITS_MAX} units; import again after reviewing these"))
             } else {
                 match known.compare(&section, &file.shown) {
-                    Comparison::New => Ok(new_unit(&section, file, known, now)),
+                    Comparison::New => Ok(new_unit(&section, &keys, file, known, now)),
                     Comparison::Changed { path } => {
-                        update_unit(&section, file, repository, base, &path, now)?
+                        update_unit(&section, &keys, file, repository, base, &path, now)?
                     }
                     Comparison::Known { reason } => Err(reason),
                 }
             };
             match unit {
                 Ok(unit) => {
+                    is_proposed = true;
                     known.add_section(unit.id(), &section);
                     units.push(unit);
                 }
@@ -187,6 +190,12 @@ fn collect_units(
                     left_out.push(LeftOut { what, reason });
                 }
             }
+        }
+        if keys.is_enforced && is_proposed {
+            left_out.push(LeftOut {
+                what: format!("{}: enforce", file.shown),
+                reason: "only a person sets it, in review or with `nugget edit`".to_owned(),
+            });
         }
     }
     bar.finish_and_clear();

@@ -11,7 +11,8 @@ use actors::{BrainView, CodeContext};
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
-use knowledge::text::one_line;
+use knowledge::UnitId;
+use knowledge::text::{escape_prompt_tags, one_line};
 use queue::{RecentBranch, SessionSummary, Spool};
 use retrieve::project::{History, Ranked, rank_for_project, rank_for_prompts};
 use serde_json::{Value, json};
@@ -95,11 +96,11 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
         queue::read_session_summary(&places.queue(), &project.root, now - FAILURES_WITHIN, 4 * BRANCHES_MAX);
     let summary = summary.ok().flatten().unwrap_or_default();
     let compacted = is_compacted.then_some(&input);
-    let ranked = rank_units(&brain, &project, &summary, compacted, now).unwrap_or_default();
+    let code = CodeContext::new(&brain, &project.root, now);
+    let ranked = rank_units(&brain, &project, &code, &summary, compacted, now).unwrap_or_default();
     let waiting = waiting_for_review(&brain, &summary);
     // A compacted session's context does not contain what it was shown before.
     let shown_before = if is_compacted { Vec::new() } else { shown_units::load(&places, &input.session_id) };
-    let code = CodeContext::new(&brain, &project.root, now);
     let (text, shown) = render_context(&ranked, is_compacted, &waiting, &summary, config, &code);
     shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(shown));
     let mut answer = serde_json::Map::new();
@@ -137,13 +138,16 @@ fn take_in_spooled(places: &StatePaths, brain: &Brain) -> Option<mpsc::Receiver<
 fn rank_units(
     brain: &Brain,
     project: &Project,
+    code: &CodeContext,
     summary: &SessionSummary,
     compacted: Option<&HookInput>,
     now: Timestamp,
 ) -> Result<Ranked, index::Error> {
     let catalog =
         Catalog::open_with_changes(&brain.derived_folder(), &BrainView::open(brain), UNINDEXED_MAX)?;
+    let scoped = catalog.units_of_repository(code.project_key())?;
     let history = History {
+        scoped_here: scoped.iter().map(UnitId::as_str).collect(),
         proposed_here: summary.units.iter().map(String::as_str).collect(),
         confirmed: summary.confirmed.iter().map(|(unit, sessions)| (unit.as_str(), *sessions)).collect(),
     };
@@ -282,7 +286,7 @@ fn render_context(
                 one_line(&unit.id, 100),
                 stale.unwrap_or_default()
             );
-            (line, unit.id.clone())
+            (escape_prompt_tags(&line), unit.id.clone())
         });
         let titles;
         (titles, shown) = fitting_lines(room, lines);

@@ -15,7 +15,7 @@ use transcript::{Event, EventKind};
 
 use super::completions;
 use crate::context::Context;
-use crate::error::CliError;
+use crate::error::{CliError, USAGE};
 use crate::unit_files::read_units;
 use crate::waiting::items_to_review;
 use crate::{lookup, output, pager};
@@ -70,6 +70,11 @@ impl WhyArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
         if let Some(range) = line::LineRange::parse(&self.id) {
             return line::run(context, &range, self.json);
+        }
+        if line::is_wrong_range(&self.id) {
+            return Err(CliError::new(format!("{} is no range of lines", output::safe(&self.id)))
+                .code(USAGE)
+                .hint("FILE:LINE or FILE:FIRST-LAST, from line 1"));
         }
         let (_, brain, places) = context.open()?;
         let units = read_units(&BrainView::open(&brain))?.units;

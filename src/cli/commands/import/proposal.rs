@@ -50,9 +50,42 @@ impl ProposedUnit {
     }
 }
 
+/// What a note's front matter says beside its subject, and whether it is enforced.
+#[derive(Default)]
+pub(super) struct NoteKeys {
+    kept: Vec<(&'static str, Value)>,
+    /// Only a person makes a unit refuse actions, in review or with `nugget edit`: it is not imported.
+    pub is_enforced: bool,
+}
+
+impl NoteKeys {
+    /// Reads the front matter. One that no unit could have says nothing.
+    pub(super) fn read(raw: &str) -> Self {
+        let Ok(document) = Document::parse(raw) else { return Self::default() };
+        let Ok(unit) = document.unit("note.md") else { return Self::default() };
+        let kept = ["scope", "alternatives", "stale_after"].into_iter().filter_map(|key| {
+            let mut value = document.get(key).filter(|value| !value.is_null())?;
+            clean_strings(&mut value);
+            Some((key, value))
+        });
+        Self { kept: kept.collect(), is_enforced: unit.enforce.is_some() }
+    }
+}
+
+/// Removes hidden text, secrets and private parts.
+fn clean_strings(value: &mut Value) {
+    match value {
+        Value::String(found) => *found = text::strip_hidden(&transcript::clean(found)),
+        Value::Sequence(items) => items.iter_mut().for_each(clean_strings),
+        Value::Mapping(entries) => entries.values_mut().for_each(clean_strings),
+        _ => {}
+    }
+}
+
 /// Makes a new unit of a section.
 pub(super) fn new_unit(
     section: &NoteSection,
+    keys: &NoteKeys,
     source: &SourceFile,
     known: &mut KnownTexts,
     now: Timestamp,
@@ -67,22 +100,23 @@ pub(super) fn new_unit(
         _ => ("import", CONFIDENCE_PERSON),
     };
     let tags = section.tags.iter().map(|tag| knowledge::name::slug(tag)).filter(|tag| !tag.is_empty());
-    let document = Document::compose(
-        &[
-            ("id", id.as_str().into()),
-            ("type", section.kind.as_str().into()),
-            ("domain", domain.as_str().into()),
-            ("title", section.title.as_str().into()),
-            ("description", section.description.as_str().into()),
-            ("tags", Value::Sequence(tags.map(Value::from).collect())),
-            ("confidence", section.confidence.unwrap_or(confidence).into()),
-            ("source", extractor.into()),
-            ("created", timestamp(source.modified.unwrap_or(now))),
-            ("last_modified", timestamp(now)),
-            ("sources", provenance(section, source, &digest, now)),
-        ],
-        &unit_body(section),
-    );
+    let mut front = vec![
+        ("id", id.as_str().into()),
+        ("type", section.kind.as_str().into()),
+        ("domain", domain.as_str().into()),
+        ("title", section.title.as_str().into()),
+        ("description", section.description.as_str().into()),
+        ("tags", Value::Sequence(tags.map(Value::from).collect())),
+        ("confidence", section.confidence.unwrap_or(confidence).into()),
+        ("source", extractor.into()),
+    ];
+    front.extend(keys.kept.iter().cloned());
+    front.extend([
+        ("created", timestamp(source.modified.unwrap_or(now))),
+        ("last_modified", timestamp(now)),
+        ("sources", provenance(section, source, &digest, now)),
+    ]);
+    let document = Document::compose(&front, &unit_body(section));
     ProposedUnit {
         id: id.as_str().to_owned(),
         path,
@@ -101,6 +135,7 @@ pub(super) fn new_unit(
 /// that would overwrite somebody's work.
 pub(super) fn update_unit(
     section: &NoteSection,
+    keys: &NoteKeys,
     source: &SourceFile,
     repository: &Repository,
     base: CommitId,
@@ -124,6 +159,9 @@ pub(super) fn update_unit(
     document.set_body(&format!("\n{}\n", unit_body(section).trim()));
     document.set("title", &section.title.as_str().into());
     document.set("description", &section.description.as_str().into());
+    for (key, value) in &keys.kept {
+        document.set(key, value);
+    }
     document.set("last_modified", &timestamp(now));
     document.set("sources", &provenance(section, source, &digest, now));
     Ok(Ok(ProposedUnit {

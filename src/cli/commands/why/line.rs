@@ -46,6 +46,14 @@ impl LineRange {
     }
 }
 
+/// Whether a text is a file with lines that cannot be: `a.rs:0`, `a.rs:9-3`.
+pub(super) fn is_wrong_range(text: &str) -> bool {
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let Some((file, lines)) = text.rsplit_once(':') else { return false };
+    let (first, last) = lines.split_once('-').unwrap_or((lines, lines));
+    !file.is_empty() && is_number(first) && is_number(last) && LineRange::parse(text).is_none()
+}
+
 /// Lines that follow one another and come from the same commit and the same edit.
 #[derive(Serialize)]
 struct Passage {
@@ -265,8 +273,7 @@ fn describe(passage: &Passage, path: &str, has_archive: bool, now: Timestamp) ->
         }
         None if passage.text.iter().all(|line| line.trim().is_empty()) => {}
         None if has_archive => {
-            add("no archived session is known to have written it: a person did, or another machine"
-                .to_owned());
+            add("no archived session is known to have written it".to_owned());
         }
         None => add("no session is archived (`nugget sessions sync` adds those on the disk)".to_owned()),
     }
@@ -285,5 +292,9 @@ mod tests {
         for other in ["bounded-worker-pools", "a.rs:0", "a.rs:9-3", ":4", "a.rs:x", "a:1-"] {
             assert_eq!(parse(other), None, "{other}");
         }
+        assert!(is_wrong_range("a.rs:0") && is_wrong_range("a.rs:9-3"));
+        assert!(
+            !is_wrong_range("a.rs:9") && !is_wrong_range("bounded-worker-pools") && !is_wrong_range("a:x")
+        );
     }
 }
