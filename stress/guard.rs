@@ -198,7 +198,8 @@ impl Replay {
 
 fn action(session: &Session, call: &Call, error: Option<&str>) -> Option<Action> {
     let mut action = Action::new(&call.tool, &call.input, &call.cwd, error)?;
-    // The machine's folders are gone: the session's is taken for the repository.
+    // The machine's folders are gone: the session's is taken for the repository, and its first two names for the home.
+    action.expand_home(&session.folder.split('/').take(3).collect::<Vec<_>>().join("/"));
     action.locate(|path| Some(path.strip_prefix(&session.folder)?.trim_start_matches('/').to_owned()));
     Some(action)
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::Output;
+use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 
@@ -348,6 +348,16 @@ fn nothing_is_written_where_nothing_matches() {
     let before = files();
     assert_eq!(fixture.before_command("s", "cargo test"), Value::Null);
     assert_eq!(files(), before);
+}
+
+#[test]
+fn a_hook_with_arguments_of_another_version_stops_nothing() {
+    let sandbox = Sandbox::with_brain();
+    for arguments in [["guard", "--later"], ["user-prompt", "--later"], ["session-start", "later"]] {
+        let output = sandbox.command().args(arguments).stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+        assert!(output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
 }
 
 #[test]

@@ -47,6 +47,7 @@ mod waiting;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -199,6 +200,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         .and_then(|matches| <Cli as clap::FromArgMatches>::from_arg_matches(&matches));
     let result = match parsed {
         Ok(cli) => dispatch(cli),
+        // A hook that exits with 2 would stop the client's action.
+        Err(error) if error.use_stderr() && is_hook(&arguments) => Ok(ExitCode::SUCCESS),
         Err(error) => match usage::explain(&error, &command(), &arguments) {
             Some(error) => Err(error),
             None => {
@@ -209,6 +212,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         },
     };
     exit_code(result, &arguments)
+}
+
+/// Whether the client runs this command as a hook, with a message on stdin.
+fn is_hook(arguments: &[OsString]) -> bool {
+    const HOOKS: [&str; 3] = ["guard", "session-start", "user-prompt"];
+    let is_named = arguments.get(1).is_some_and(|name| HOOKS.iter().any(|hook| name == hook));
+    is_named && !std::io::stdin().is_terminal()
 }
 
 /// Prints an error, and returns the exit code.
