@@ -238,7 +238,12 @@ fn an_export_goes_through_links_and_keeps_modes() {
     std::os::unix::fs::symlink("real/new", path("dangling")).unwrap();
     std::fs::write(path("named"), "old and longer than what is written").unwrap();
     std::fs::hard_link(path("named"), path("other-name")).unwrap();
-    sandbox.capture(&fixture("transcripts/synthetic/flywheel.jsonl"));
+    std::fs::create_dir_all(path(".claude/projects/-work")).unwrap();
+    std::fs::copy(
+        fixture("transcripts/synthetic/flywheel.jsonl"),
+        path(".claude/projects/-work/ad5139ef-93b1-4a2e-8a04-5b1f0a3f6d10.jsonl"),
+    )
+    .unwrap();
     sandbox.ok(["sessions", "sync"]);
     for (name, target) in [
         ("link", "real/file"),
