@@ -63,6 +63,8 @@ pub(crate) fn run(args: &ArchiveArgs, binary: &Path, seed: u64) -> Result<Value>
 
 /// The process that is killed: one sync.
 pub(crate) fn run_sync(client: &Path, state: &Path, threads: usize) -> Result<()> {
+    // As the product does, whose memory is measured.
+    system::allocator::configure();
     let archive = Archive::open(&state.join(FILE_NAME))?;
     let settings = SyncSettings { threads, ..SyncSettings::new(state.join("own")) };
     let summary = archive.sync(&[&ClaudeCode::new(vec![client.to_owned()])], &settings)?;

@@ -29,6 +29,8 @@ const STOP_WORDS: usize = 100;
 const FILES: usize = 40;
 const QUERIES: usize = 200;
 const GREPS: usize = 5;
+/// How many sessions get one more message each.
+const APPENDED: usize = 40;
 /// How many more sessions are synced while searches run, of a hundred.
 const MORE_PERCENT: usize = 15;
 
@@ -300,7 +302,7 @@ pub(super) fn run(sessions: usize, binary: &Path, seed: u64) -> Result<Value> {
     measure_sync(&client, &state, bytes, &mut result)?;
     let archive = Archive::open(&state.join(FILE_NAME))?;
     let counted = archive.stats(&Filter::default(), &TimeZone::UTC)?.messages;
-    ensure!(counted == (sessions * MESSAGES) as u64, "{counted} messages are archived");
+    ensure!(counted == (sessions * MESSAGES + APPENDED) as u64, "{counted} messages are archived");
     let queries = queries(&archive, &world, &mut rng)?;
     measure_search(&sandbox, &client, &queries, &mut result)?;
     result["vectors"] = add_vectors(&archive, &mut rng)?.into();
@@ -331,7 +333,7 @@ fn measure_sync(client: &Path, state: &Path, bytes: u64, result: &mut Value) -> 
     let archive = Archive::open(&state.join(FILE_NAME))?;
     let source = ClaudeCode::new(vec![client.to_owned()]);
     let (mut appended, mut found) = (Durations::default(), Durations::default());
-    for (number, entry) in fs::read_dir(client.join("projects/-work-p0"))?.take(40).enumerate() {
+    for (number, entry) in fs::read_dir(client.join("projects/-work-p0"))?.take(APPENDED).enumerate() {
         let path = entry?.path();
         let message = json!({ "role": "user", "content": format!("appended {number}") });
         let line = json!({ "type": "user", "uuid": format!("appended-{number}"), "message": message });

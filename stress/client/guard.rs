@@ -70,7 +70,8 @@ pub(super) fn run(client: &Path, binary: &Path) -> Result<Value> {
         // There it holds unless it is off.
         run.sandbox.run_ok(&["config", "set", "guard.hold", "on"])?;
         run.api.forget_requests();
-        let terminal = Terminal::start(&run, "--allowedTools Bash")?;
+        // The mode that newer clients begin with has a check of its own, on the server.
+        let terminal = Terminal::start(&run, "--permission-mode acceptEdits --allowedTools Bash")?;
         terminal.wait_for(NOTICE)?;
         terminal.type_line("print the labels. SCRIPT:twice")?;
         terminal.wait_for("That is all.")?;

@@ -312,6 +312,8 @@ impl Lifecycle {
         terminal.type_line(&rule(14))?;
         terminal.wait_for(FINAL_ANSWER)?;
         self.markers.push(14);
+        // The screen shows an answer before it is in the transcript.
+        self.sandbox.wait_until("the answer is in the transcript", TIMEOUT, || self.is_answered(14))?;
         terminal.kill()?;
         terminal.wait_for("the client has exited")?;
         ensure!(self.captures()? == captures, "a killed client announced its session");
@@ -320,6 +322,24 @@ impl Lifecycle {
         ensure!(swept.status.success(), "{}", String::from_utf8_lossy(&swept.stderr));
         self.wait_until_ended(captures + 1)
             .with_context(|| String::from_utf8_lossy(&swept.stdout).into_owned())
+    }
+
+    /// Whether the transcript of the session that states a rule has the answer to it.
+    fn is_answered(&self, marker: u64) -> Result<bool> {
+        let lane = format!("--lane {marker}`");
+        for project in fs::read_dir(self.sandbox.path(".claude/projects"))? {
+            for file in fs::read_dir(project?.path())? {
+                let path = file?.path();
+                if path.extension().is_some_and(|extension| extension == "jsonl") {
+                    let text = fs::read_to_string(path)?;
+                    let answer = text.split_once(&lane).map(|(_, after)| after.contains(FINAL_ANSWER));
+                    if answer == Some(true) {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
     }
 
     /// Checks that each rule was added on exactly one branch.
