@@ -1,7 +1,9 @@
 //! Models of the protocols between processes and between actors. Loom runs them through every
 //! interleaving with a few preemptions:
 //!
-//!     RUSTFLAGS="--cfg loom" cargo test -p loom-models --target-dir target/loom --release
+//! ```sh
+//! RUSTFLAGS="--cfg loom" cargo test -p loom-models --target-dir target/loom --release
+//! ```
 //!
 //! [`hand_over`] runs the production code; [`generation`] and [`wake_up`] model production code step by
 //! step, and name it. Each broken variant is a control: it must fail, or the model proves nothing.
