@@ -59,6 +59,18 @@ impl Queue {
         Ok(decisions)
     }
 
+    /// What became of what captures proposed: each branch's file that a person decided about, and each branch whose pull
+    /// request was merged or closed as a whole, with an empty path.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn proposal_outcomes(&self) -> Result<Vec<(String, String, String)>, Error> {
+        let sql = "SELECT branch, path, decision FROM decisions WHERE decision IN ('merged', 'rejected')
+            UNION ALL SELECT branch, '', pull_state FROM captures
+                WHERE branch IS NOT NULL AND pull_state IN ('merged', 'closed') ORDER BY 1, 2";
+        self.query(sql, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+    }
+
     /// Records a decision about files of a branch, in place of an earlier one.
     ///
     /// # Errors

@@ -70,6 +70,14 @@ impl GuardLog {
         Ok(!self.is_told(session, unit)? && self.insert(session, unit, "told", now)?)
     }
 
+    /// Claims to withhold a unit from a session, which counts as having heard of it from then on; `false` if it has.
+    ///
+    /// # Errors
+    /// When the database cannot be written, as while another process keeps it locked.
+    pub fn claim_withheld(&mut self, session: &str, unit: &str, now: Timestamp) -> Result<bool, Error> {
+        Ok(!self.is_told(session, unit)? && self.insert(session, unit, "withheld", now)?)
+    }
+
     /// Returns whether the row is new: of many processes that insert it, one hears yes.
     fn insert(&mut self, session: &str, unit: &str, word: &str, now: Timestamp) -> Result<bool, Error> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -94,7 +102,8 @@ impl Queue {
         self.query(sql, [since.as_millisecond()], |row| {
             match row.get_ref(0)?.as_str().unwrap_or_default() {
                 "held" => tally.held = row.get(1)?,
-                _ => tally.told = row.get(1)?,
+                "told" => tally.told = row.get(1)?,
+                _ => {}
             }
             Ok(())
         })?;
@@ -133,6 +142,17 @@ mod tests {
         assert!(log.claim_told("s", "b", at(3)).unwrap() && !log.is_held("s", "b").unwrap());
         assert!(log.claim_hold("s", "b", at(4)).unwrap());
         assert_eq!(test.queue.guard_tally(at(0)).unwrap(), GuardTally { told: 1, held: 2 });
+    }
+
+    #[test]
+    fn what_is_withheld_is_told_neither_later_nor_counted() {
+        let test = TestQueue::new();
+        let mut log = GuardLog::open(test.queue.path()).unwrap();
+        assert!(
+            log.claim_withheld("s", "a", at(0)).unwrap() && !log.claim_withheld("s", "a", at(1)).unwrap()
+        );
+        assert!(!log.claim_told("s", "a", at(2)).unwrap());
+        assert_eq!(test.queue.guard_tally(at(0)).unwrap(), GuardTally::default());
     }
 
     #[test]

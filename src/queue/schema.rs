@@ -9,14 +9,29 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::Error;
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 5] = [INITIAL, PROPOSALS, DELIVERY, REVIEW, GUARD];
+pub(crate) const MIGRATIONS: [&str; 6] = [INITIAL, PROPOSALS, DELIVERY, REVIEW, GUARD, SHOWN];
+
+/// What sessions were shown, until the archive has it: one row each time.
+const SHOWN: &str = "
+CREATE TABLE shown (
+    id       INTEGER PRIMARY KEY AUTOINCREMENT,
+    key      INTEGER NOT NULL UNIQUE,      -- random: the archive has those of all brains
+    source   TEXT NOT NULL,                -- session-start, prompt, guard, tool
+    session  TEXT,
+    tool_use TEXT,                         -- the call that it answers
+    at_ms    INTEGER NOT NULL,
+    items    TEXT NOT NULL,                -- JSON
+    question BLOB                          -- with its candidates and their vectors
+);
+CREATE INDEX shown_at ON shown(at_ms);
+";
 
 /// What the guard has told which session.
 const GUARD: &str = "
 CREATE TABLE guard (
     session TEXT NOT NULL,
     unit    TEXT NOT NULL,
-    word    TEXT NOT NULL,                 -- told, held
+    word    TEXT NOT NULL,                 -- told, held, withheld
     at_ms   INTEGER NOT NULL,
     PRIMARY KEY (session, unit, word)
 ) WITHOUT ROWID;
