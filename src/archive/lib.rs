@@ -63,6 +63,7 @@ mod claude_code;
 mod codex;
 mod conversation;
 mod error;
+mod feedback;
 mod filter;
 mod links;
 mod overview;
@@ -87,6 +88,9 @@ pub use claude_code::ClaudeCode;
 pub use codex::Codex;
 pub use conversation::read_conversation;
 pub use error::Error;
+pub use feedback::{
+    ArchivedShown, ChangedScope, Citation, ExtractionOutcome, JudgedQuestion, Learned, SHARED_SCOPE, ToldUnit,
+};
 pub use filter::Filter;
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
 pub use project::Project;

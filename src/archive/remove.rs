@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::block::pack;
 use crate::error::Error;
+use crate::feedback;
 use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session, session_of_row};
 use crate::store::{Archive, Texts, Writer};
 use crate::sync::FORGOTTEN;
@@ -154,6 +155,7 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
             AND output_blob IN (SELECT id FROM blobs WHERE session = ?1)",
         [session.row],
     )?;
+    feedback::delete_of_session(transaction, session.row)?;
     for sql in [
         "DELETE FROM vectors WHERE message IN (SELECT id FROM messages_meta WHERE session = ?1)",
         "DELETE FROM tool_uses WHERE session = ?1",

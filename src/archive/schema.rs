@@ -1,7 +1,7 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 2] = [INITIAL, RECORDS];
+pub(crate) const MIGRATIONS: [&str; 3] = [INITIAL, RECORDS, FEEDBACK];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -202,4 +202,75 @@ CREATE TRIGGER records_deleted AFTER DELETE ON records BEGIN
     INSERT INTO records_words (records_words, rowid, summary, detail)
         VALUES ('delete', old.id, old.summary, old.detail);
 END;
+";
+
+/// Of each brain and project.
+const FEEDBACK: &str = "
+-- What sessions were shown, and what was withheld from them.
+CREATE TABLE shown (
+    id          INTEGER PRIMARY KEY,
+    event       INTEGER NOT NULL,             -- what was shown together has one number
+    brain       TEXT NOT NULL,                -- the name of its state folder
+    project     TEXT NOT NULL,                -- the session's
+    session     INTEGER NOT NULL REFERENCES sessions(id),
+    tool_use    TEXT,
+    source      TEXT NOT NULL,                -- session-start, prompt, guard, tool
+    kind        TEXT NOT NULL,                -- unit, memory, note
+    item        TEXT NOT NULL,
+    rank        INTEGER NOT NULL,
+    propensity  REAL NOT NULL,
+    tokens      INTEGER NOT NULL,
+    is_withheld INTEGER NOT NULL,
+    at_ms       INTEGER NOT NULL,
+    UNIQUE (event, item)
+);
+CREATE INDEX shown_session ON shown(session);
+CREATE INDEX shown_at ON shown(brain, at_ms);
+-- What became of it. A judgement that changes gets a new revision, and none is ever used again.
+CREATE TABLE citations (
+    shown      INTEGER PRIMARY KEY REFERENCES shown(id),
+    outcome    TEXT NOT NULL,                 -- used, contradicted, ignored; withheld
+    evidence   TEXT NOT NULL,                 -- JSON
+    has_failed INTEGER,                       -- whether a failure that it names happened afterwards
+    messages   INTEGER NOT NULL,              -- of the session when it was judged
+    revision   INTEGER NOT NULL,
+    judged_ms  INTEGER NOT NULL
+);
+CREATE INDEX citations_revision ON citations(revision);
+-- What the tool was asked, with the candidates and their vectors.
+CREATE TABLE questions (
+    event   INTEGER PRIMARY KEY,
+    brain   TEXT NOT NULL,
+    project TEXT NOT NULL,
+    session INTEGER NOT NULL REFERENCES sessions(id),
+    at_ms   INTEGER NOT NULL,
+    body    BLOB NOT NULL
+);
+CREATE INDEX questions_project ON questions(brain, project, at_ms);
+CREATE INDEX questions_session ON questions(session);
+-- What was learned. One row is replaced as a whole, so that its parts always belong together.
+CREATE TABLE weights (
+    brain           TEXT NOT NULL,
+    scope           TEXT NOT NULL,            -- the project; * for all
+    version         INTEGER NOT NULL,
+    model           TEXT NOT NULL,
+    dimensions      INTEGER NOT NULL,
+    learner         TEXT NOT NULL,            -- empty: the base order stays
+    checksum        BLOB,
+    applied_through INTEGER NOT NULL,         -- the revision of the last judgement
+    questions       INTEGER NOT NULL,
+    body            BLOB NOT NULL,
+    report          TEXT NOT NULL,            -- JSON
+    learned_ms      INTEGER NOT NULL,
+    PRIMARY KEY (brain, scope)
+);
+-- What became of what sessions proposed.
+CREATE TABLE extraction_feedback (
+    brain   TEXT NOT NULL,
+    branch  TEXT NOT NULL,
+    path    TEXT NOT NULL,                    -- empty for the whole branch
+    outcome TEXT NOT NULL,                    -- merged, rejected, closed
+    at_ms   INTEGER NOT NULL,
+    PRIMARY KEY (brain, branch, path)
+) WITHOUT ROWID;
 ";

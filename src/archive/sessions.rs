@@ -112,6 +112,9 @@ pub struct ShownMessage {
 /// A call of a tool, with its result.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShownTool {
+    /// The client's id of the call.
+    #[serde(skip)]
+    pub id: String,
     /// The tool's name.
     pub name: String,
     /// The input: JSON, unless redaction or shortening broke it.
@@ -362,7 +365,7 @@ pub(crate) fn read_message(row: &Row<'_>, texts: &mut Texts<'_>) -> Result<Shown
 pub(crate) fn tools_of(connection: &Connection, message: i64) -> Result<Vec<ShownTool>, Error> {
     let sql =
         "SELECT n.name, t.input_blob, t.input_at, t.input_length, t.is_answered, t.is_error, t.output_blob,
-            t.output_at, t.output_length, t.output_bytes
+            t.output_at, t.output_length, t.output_bytes, t.tool_id
         FROM tool_uses t JOIN names n ON n.id = t.name WHERE t.message = ?1 ORDER BY t.id";
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query([message])?;
@@ -372,6 +375,7 @@ pub(crate) fn tools_of(connection: &Connection, message: i64) -> Result<Vec<Show
         let is_answered: bool = row.get(4)?;
         let output = outputs.get(row.get(6)?, row.get(7)?, row.get(8)?)?;
         tools.push(ShownTool {
+            id: row.get(10)?,
             name: row.get(0)?,
             input: inputs.get(row.get(1)?, row.get(2)?, row.get(3)?)?,
             output: is_answered.then_some(output),
