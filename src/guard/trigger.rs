@@ -47,6 +47,11 @@ pub enum Evidence {
 }
 
 impl Trigger {
+    /// Whether it is about the message of a failure.
+    pub fn names_error(&self) -> bool {
+        self.error.is_some()
+    }
+
     pub(crate) fn on_command(command: CommandPattern) -> Self {
         Self { command: Some(command), ..Self::default() }
     }

@@ -161,6 +161,15 @@ impl Catalog {
             .map_err(|source| Error::Sqlite { path: self.path.clone(), source })
     }
 
+    /// The triggers of one unit.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn triggers_of(&self, unit: &UnitId) -> Result<Vec<FoundTrigger>, Error> {
+        triggers::find_of_unit(&self.connection, unit)
+            .map_err(|source| Error::Sqlite { path: self.path.clone(), source })
+    }
+
     /// The units whose scope names a repository.
     ///
     /// # Errors

@@ -48,10 +48,20 @@ pub(crate) fn insert(transaction: &Transaction<'_>, unit: &Unit) -> rusqlite::Re
 
 /// The triggers that are stored under any of the keys.
 pub(crate) fn find(connection: &Connection, keys: &[String]) -> rusqlite::Result<Vec<FoundTrigger>> {
-    let mut statement = connection.prepare(
-        "SELECT unit_id, pattern, held, stale_after FROM triggers WHERE key IN (SELECT value FROM json_each(?1))",
-    )?;
-    let mut rows = statement.query([serde_json::json!(keys).to_string()])?;
+    let sql = "SELECT unit_id, pattern, held, stale_after FROM triggers
+        WHERE key IN (SELECT value FROM json_each(?1))";
+    read(connection, sql, &serde_json::json!(keys).to_string())
+}
+
+/// The triggers of a unit.
+pub(crate) fn find_of_unit(connection: &Connection, unit: &UnitId) -> rusqlite::Result<Vec<FoundTrigger>> {
+    let sql = "SELECT unit_id, pattern, held, stale_after FROM triggers WHERE unit_id = ?1";
+    read(connection, sql, unit.as_str())
+}
+
+fn read(connection: &Connection, sql: &str, parameter: &str) -> rusqlite::Result<Vec<FoundTrigger>> {
+    let mut statement = connection.prepare(sql)?;
+    let mut rows = statement.query([parameter])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         // One that cannot be read bears on nothing.
