@@ -19,15 +19,15 @@ use jiff::Timestamp;
 use queue::{KnownTranscripts, Queue, TranscriptStamp, TranscriptStatus};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 use transcript::{Exclude, FileStamp, Ignore};
 
-use crate::background::run_blocking;
+use crate::background::{on_own_thread, run_blocking};
 use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::error_chain;
 use crate::health::Health;
+use crate::learning;
 use crate::mailbox::Mailbox;
 use crate::stage_actor::{StageMailbox, StageMessage};
 use crate::sweep::is_idle;
@@ -340,6 +340,8 @@ pub(crate) struct Archiving {
     pub(crate) model: EmbeddingModel,
     pub(crate) embedding: StageMailbox<EmbeddingWorker>,
     pub(crate) mailbox: Arc<Mailbox<Wake>>,
+    /// Woken after each round.
+    pub(crate) learning: Option<Arc<Mailbox<learning::Wake>>>,
     /// Those of the actors that must be idle before messages are embedded.
     pub(crate) others: Arc<[Arc<Health>]>,
     /// Set when the process wants to end.
@@ -404,8 +406,12 @@ impl Actor for Archiving {
         let cancelled = Arc::new(AtomicBool::new(false));
         let _cancellation = Cancellation(Arc::clone(&cancelled));
         let this = self.clone();
-        match on_own_thread(move || this.round(&cancelled)).await? {
+        match on_own_thread("archiving", move || this.round(&cancelled)).await? {
             Ok(()) => {
+                // What is new there may say what sessions used of what they were shown.
+                if let Some(learning) = &self.learning {
+                    learning.wake(learning::Wake);
+                }
                 *self.memory.error.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 if let Err(error) = self.embed_some().await {
                     self.note(&format!("failed to embed archived messages: {error}"));
@@ -497,17 +503,4 @@ impl Archiving {
             *last = Some(error.to_owned());
         }
     }
-}
-
-/// Runs blocking work on a thread of its own with a low priority. It goes on when its caller is dropped.
-async fn on_own_thread<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, ActorProcessingErr> {
-    let (reply, answer) = oneshot::channel();
-    let work = move || {
-        system::process::lower_priority();
-        let _ = reply.send(work());
-    };
-    std::thread::Builder::new().name("archiving".to_owned()).spawn(work)?;
-    answer.await.map_err(|_| "the thread has panicked".into())
 }

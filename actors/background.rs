@@ -3,6 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ractor::ActorProcessingErr;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
@@ -59,6 +60,20 @@ where
         Some(output) => output,
         None => std::future::pending().await,
     }
+}
+
+/// Runs blocking work on a thread of its own with a low priority. It goes on when its caller is dropped.
+pub(crate) async fn on_own_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, ActorProcessingErr> {
+    let (reply, answer) = oneshot::channel();
+    let work = move || {
+        system::process::lower_priority();
+        let _ = reply.send(work());
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    answer.await.map_err(|_| "the thread has panicked".into())
 }
 
 /// Work that a process repeats on a thread of its own.

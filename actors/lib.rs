@@ -19,6 +19,7 @@
 
 pub mod archiving;
 pub mod index_progress;
+pub mod learning;
 pub mod review;
 pub mod sweep;
 pub mod sync;
@@ -26,6 +27,7 @@ pub mod sync;
 mod background;
 mod brain_view;
 mod budget;
+mod citations;
 mod code_context;
 mod comparison;
 mod dedup;
@@ -40,6 +42,7 @@ mod indexing;
 mod inert_markdown;
 mod intake;
 mod jobs;
+mod learned_order;
 mod mailbox;
 mod model_rerank;
 mod pipeline;

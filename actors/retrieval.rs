@@ -17,6 +17,7 @@ use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::error_chain;
 use crate::health::Health;
+use crate::learned_order::LearnedOrder;
 use crate::setup::Setup;
 use crate::stage_actor::{StageMailbox, StageMessage};
 
@@ -43,6 +44,8 @@ pub(crate) struct Retrieval {
     pub(crate) reviews: Arc<Mutex<Option<CachedReviews>>>,
     /// The model whose vectors the index had at the last question.
     pub(crate) last_model: Arc<Mutex<Option<String>>>,
+    /// What was learned of the order; `None` to learn nothing.
+    pub(crate) learned: Option<Arc<LearnedOrder>>,
     /// Of this actor.
     pub(crate) health: Arc<Health>,
 }
@@ -116,7 +119,13 @@ impl Retrieval {
             }
             *self.last_model() = Some(model.clone());
         }
-        let query = Arc::new(if needs_vector { query.with_embedding(embedding) } else { query });
+        let mut query = if needs_vector { query.with_embedding(embedding) } else { query };
+        if let Some(learned) = self.learned.clone() {
+            let (model, dimensions) = (model.clone(), query.vector.as_ref().map_or(0, Vec::len));
+            let read = tokio::task::spawn_blocking(move || learned.for_question(&model, dimensions));
+            query.learning = read.await.ok();
+        }
+        let query = Arc::new(query);
         let (searched, searched_model) = (Arc::clone(&query), model.clone());
         let search = self.with_snapshot(move |this, snapshot| {
             let found = this.search(snapshot, &searched, &searched_model, Some(by_words))?;
@@ -193,6 +202,9 @@ impl Retrieval {
             .map_err(|error| error_chain(&error))?;
         if let Some(code) = filter.code.filter(|_| !query.files.is_empty()) {
             self.add_units_about_files(&mut answer, query, &code, tokenizer);
+        }
+        if let Some(learned) = &self.learned {
+            learned.withhold(&mut answer);
         }
         Ok(answer)
     }

@@ -26,6 +26,8 @@ use crate::health::{ActorReport, Health};
 use crate::indexing::{IndexingWorker, Refresh, RefreshProgress};
 use crate::intake::IntakeWorker;
 use crate::jobs::Jobs;
+use crate::learned_order::{LearnedOrder, ShownAnswer};
+use crate::learning::{self, Learning};
 use crate::mailbox::{AskError, Mailbox};
 use crate::retrieval::{Ask, Retrieval};
 use crate::session_search::{self, FoundSessions, SessionSearch};
@@ -66,8 +68,12 @@ pub(crate) struct Parts {
     pub(crate) pace: Pace,
 }
 
-/// The name of the archive's actor.
+/// The names of the actors that nothing waits for.
 const ARCHIVING: &str = "archiving";
+const LEARNING: &str = "learning";
+
+/// How long an answer waits for the record of what it shows.
+const RECORD_PATIENCE: Duration = Duration::from_millis(50);
 
 /// Which actors are started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,8 +115,10 @@ pub struct Service {
     /// The archive's database, if sessions are archived.
     archive: Option<PathBuf>,
     archiving: Option<Arc<Mailbox<archiving::Wake>>>,
+    learning: Option<Arc<Mailbox<learning::Wake>>>,
     /// Set to end the work of the archive soon.
     stop_archiving: Arc<AtomicBool>,
+    learned: Option<Arc<LearnedOrder>>,
 }
 
 impl Service {
@@ -150,6 +158,9 @@ impl Service {
             tree.add_stage(git, GitWorker { jobs, setup: Arc::clone(&setup), index });
             tree.add_stage(delivery, DeliveryWorker { queue, setup, session: Arc::default() });
         }
+        let learned = setup.learning.clone();
+        let learned =
+            learned.map(|settings| Arc::new(LearnedOrder::new(settings, setup.workspace.as_deref())));
         let mut retrieval = None;
         if roles == Roles::Read {
             let mailbox = Arc::new(Mailbox::new("retrieval", pace.patience));
@@ -160,6 +171,7 @@ impl Service {
                 setup: Arc::clone(&setup),
                 reviews: Arc::default(),
                 last_model: Arc::default(),
+                learned: learned.clone(),
                 health: Arc::clone(mailbox.health()),
             };
             retrieval = Some(Arc::clone(&mailbox));
@@ -175,6 +187,8 @@ impl Service {
         };
         tree.add_stage(Arc::clone(&indexing), worker);
         let (mut archiving, stop_archiving) = (None, Arc::<AtomicBool>::default());
+        let is_learning = setup.archive.is_some() && setup.learning.is_some();
+        let learning = is_learning.then(|| Arc::new(Mailbox::new(LEARNING, pace.patience_long)));
         if let Some(settings) = &setup.archive {
             let mailbox = Arc::new(Mailbox::new(ARCHIVING, pace.patience_long));
             let actor = Archiving {
@@ -184,12 +198,22 @@ impl Service {
                 model: model.clone(),
                 embedding: Arc::clone(&embedding),
                 mailbox: Arc::clone(&mailbox),
+                learning: learning.clone(),
                 others: tree.healths(),
                 stop: Arc::clone(&stop_archiving),
                 memory: Arc::default(),
             };
             archiving = Some(Arc::clone(&mailbox));
             tree.add(mailbox, actor, Some(|| archiving::Wake));
+        }
+        if let (Some(mailbox), Some(settings)) = (&learning, &setup.learning) {
+            let actor = Learning {
+                settings: settings.clone(),
+                mailbox: Arc::clone(mailbox),
+                stop: Arc::clone(&stop_archiving),
+                error: Arc::default(),
+            };
+            tree.add(Arc::clone(mailbox), actor, Some(|| learning::Wake));
         }
         // The last one, as others send it requests while they stop.
         tree.add_stage(Arc::clone(&embedding), EmbeddingWorker::new(model.clone()));
@@ -210,7 +234,9 @@ impl Service {
             embedding,
             archive,
             archiving,
+            learning,
             stop_archiving,
+            learned,
         })
     }
 
@@ -235,6 +261,16 @@ impl Service {
         let Some(retrieval) = &self.retrieval else { return Err(AskError::NoAnswer("retrieval")) };
         let answer = retrieval.ask(deadline, |reply| Ask { query, reply }).await?;
         answer.map_err(AskError::Failed)
+    }
+
+    /// Records that a session is shown an answer; `tool_use` is the client's id of its call. It is done in the background
+    /// and waited for only a little, as it usually takes a millisecond. A failure is a line in the log.
+    pub async fn record_shown(&self, answer: &Answer, tool_use: Option<String>) {
+        let Some(learned) = &self.learned else { return };
+        let Some(shown) = ShownAnswer::of(answer, tool_use) else { return };
+        let learned = Arc::clone(learned);
+        let recording = tokio::task::spawn_blocking(move || learned.record(shown));
+        let _ = tokio::time::timeout(RECORD_PATIENCE, recording).await;
     }
 
     /// Searches archived sessions. `None` if sessions are not archived.
@@ -309,9 +345,10 @@ impl Service {
         }
     }
 
-    /// Whether the archive is being worked on, or is about to be.
+    /// Whether the archive is being worked on or learned from, or is about to be.
     pub(crate) fn is_archiving(&self) -> bool {
         self.archiving.as_ref().is_some_and(|archiving| archiving.health().has_work())
+            || self.learning.as_ref().is_some_and(|learning| learning.health().has_work())
     }
 
     /// Whether the supervisor has ended, which restarts every actor but itself.
@@ -319,10 +356,10 @@ impl Service {
         self.ended.is_finished()
     }
 
-    /// Whether any actor is at work but that of the archive, which nothing waits for.
+    /// Whether any actor is at work but those of the archive, which nothing waits for.
     pub(crate) fn is_busy(&self) -> bool {
         let mut healths = self.children.iter().map(|child| child.health());
-        healths.any(|health| health.name() != ARCHIVING && health.is_busy())
+        healths.any(|health| ![ARCHIVING, LEARNING].contains(&health.name()) && health.is_busy())
     }
 
     /// The running actor of this name, or the supervisor.

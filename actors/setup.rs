@@ -10,6 +10,7 @@ use git::Repository;
 use queue::Budget;
 
 use crate::archiving;
+use crate::learning;
 use crate::model_rerank::ModelReranker;
 use crate::remote::DeliverySettings;
 use crate::sweep;
@@ -43,6 +44,8 @@ pub struct Setup {
     pub sweep: Option<sweep::Settings>,
     /// How sessions are archived; `None` to archive none.
     pub archive: Option<archiving::Settings>,
+    /// How the order of answers is learned; `None` to learn and to record nothing.
+    pub learning: Option<learning::Settings>,
 }
 
 impl Setup {

@@ -16,6 +16,7 @@ mod faults;
 mod guard;
 mod hooks;
 mod invariants;
+mod learn;
 mod mcp;
 mod provenance;
 mod readers;
@@ -30,6 +31,9 @@ mod timing;
 mod github_api;
 #[path = "../tests/support/http.rs"]
 mod http;
+#[path = "../tests/support/learning_world.rs"]
+#[expect(clippy::unwrap_used, reason = "shared with the tests")]
+mod learning_world;
 #[path = "../tests/support/openapi.rs"]
 #[expect(clippy::unwrap_used, reason = "shared with the tests")]
 mod openapi;
@@ -71,6 +75,8 @@ Examples:
   cargo test --test stress -- provenance openqed PATH/openqed
   cargo test --release --test stress -- guard SESSIONS/REPOSITORY --units stress/guard/units/REPOSITORY
   cargo test --release --test stress -- sde --data PATH/sde-bench
+  cargo test --release --test stress -- learn target/datasets/dialogue-turns target/datasets/dialogue-chunks
+  cargo test --features failpoints --test stress -- learn --kills 500
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
 Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";
@@ -126,6 +132,8 @@ enum Command {
     Guard(guard::GuardArgs),
     /// Ask for decisions that were made in earlier conversations, by the tasks of sde-bench
     Sde(sde::SdeArgs),
+    /// Learn the order of question sets from simulated citations and measure it before and after, or kill rounds of learning
+    Learn(learn::LearnArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
     Archive(archive::ArchiveArgs),
     /// Trace lines to sessions, compare scores with openqed's program, or measure both
@@ -150,6 +158,9 @@ enum Command {
         #[arg(long, default_value_t = 0)]
         threads: usize,
     },
+    /// Do one round of learning in a made world: the process that `learn --kills` kills
+    #[command(hide = true)]
+    LearnRound { folder: PathBuf },
     /// Process a transcript once: `json`, `read` or `condense`
     #[command(hide = true)]
     Pass { what: String, path: PathBuf },
@@ -207,6 +218,10 @@ fn main() -> ExitCode {
         Command::Extraction { extraction } => ("extraction", extraction::run(&extraction)),
         Command::Provenance { what } => ("provenance", provenance::run(&what, &common.binary(), seed)),
         Command::Guard(args) => ("guard", guard::run(&args)),
+        Command::Learn(args) => ("learn", learn::run(&args, &common.binary(), seed)),
+        Command::LearnRound { folder } => {
+            ("learn-round", learn::run_round(&folder).map(|()| serde_json::Value::Null))
+        }
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, &common.binary(), seed)),
         Command::ArchiveSync { client, state, threads } => {

@@ -23,7 +23,7 @@ fn check_error(sandbox: &Sandbox, arguments: &[&str], code: i32, message: &str) 
 fn every_command_reports_a_missing_brain_and_names_init() {
     let sandbox = Sandbox::new();
     // Not `serve`: it says so in its answers, see `server_start`.
-    let commands: [&[&str]; 9] = [
+    let commands: [&[&str]; 11] = [
         &["status"],
         &["review"],
         &["sync"],
@@ -33,6 +33,8 @@ fn every_command_reports_a_missing_brain_and_names_init() {
         &["list"],
         &["retry", "--all"],
         &["forget-capture", "1"],
+        &["learn"],
+        &["receipts"],
     ];
     for command in commands {
         check_error(&sandbox, command, 3, "there is no brain at");

@@ -135,6 +135,7 @@ fn settings_table() -> String {
             Kind::Path => "path".to_owned(),
             Kind::Url => "URL: `https`, or `http` on this machine".to_owned(),
             Kind::Number(least, most) => format!("{least} to {most}"),
+            Kind::Decimal(least, most) => format!("{least} to {most}"),
             Kind::OneOf(values) => quoted(values),
             Kind::SomeOf(values) => format!("some of {}", quoted(values)),
         };

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/archive", &["knowledge", "system", "transcript", "queue", "llm", "extract"]),
     ("src/provenance", &["knowledge", "archive"]),
     ("src/feedback", &["knowledge"]),
-    ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm"]),
+    ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm", "feedback"]),
     ("src/git", &["knowledge", "system"]),
     ("src/github", &["knowledge", "system"]),
     (

@@ -24,6 +24,7 @@ mod import;
 mod install;
 mod install_script;
 mod layout;
+mod learning;
 mod local_models;
 mod mcp;
 mod pictures;

@@ -75,6 +75,7 @@ impl Testbed {
             delivery: crate::remote::DeliverySettings::default(),
             sweep: None,
             archive: None,
+            learning: None,
         };
         // One for all tests: reading the tokenizer takes longer than most tests.
         static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();
@@ -97,6 +98,26 @@ impl Testbed {
             state: root,
             idle: Duration::ZERO,
             retention: None,
+        });
+        self
+    }
+
+    /// Learns from what is archived.
+    pub(crate) fn with_learning(mut self) -> Self {
+        self.setup.learning = Some(crate::learning::Settings {
+            archive: self.folder.path().join("state").join(archive::FILE_NAME),
+            queue: self.setup.places.queue(),
+            brain: "brain".to_owned(),
+            index: self.setup.brain.derived_folder(),
+            session: None,
+            is_shared: false,
+            explores: false,
+            candidates_max: 20,
+            shown_max: 5,
+            temperature: 0.5,
+            baseline: 0.5,
+            rate: 1e-3,
+            holdout: 0.0,
         });
         self
     }

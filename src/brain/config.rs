@@ -37,6 +37,8 @@ pub enum Kind {
     Path,
     /// A whole number within these bounds.
     Number(u64, u64),
+    /// A number within these bounds.
+    Decimal(f64, f64),
     /// One of these words.
     OneOf(Vec<String>),
     /// Some of these words, separated by commas; a list in the file.
@@ -51,6 +53,7 @@ impl fmt::Display for Kind {
             Self::Text => f.write_str("any text"),
             Self::Path => f.write_str("a path"),
             Self::Number(least, most) => write!(f, "a whole number from {least} to {most}"),
+            Self::Decimal(least, most) => write!(f, "a number from {least} to {most}"),
             Self::OneOf(words) => write!(f, "one of {}", words.join(", ")),
             Self::SomeOf(words) => write!(f, "a list of these: {}", words.join(", ")),
             Self::Url => f.write_str("an https address, or http to this machine"),
@@ -66,6 +69,9 @@ impl Key {
             Kind::Number(least, most) => {
                 value.parse::<u64>().is_ok_and(|number| (least..=most).contains(&&number))
             }
+            Kind::Decimal(least, most) => {
+                value.parse::<f64>().is_ok_and(|number| (least..=most).contains(&&number))
+            }
             Kind::OneOf(words) => words.iter().any(|word| word == value),
             Kind::SomeOf(words) => split_list(value).all(|value| words.iter().any(|word| word == value)),
             Kind::Url => is_safe_url(value),
@@ -73,9 +79,10 @@ impl Key {
     }
 
     fn to_toml(&self, value: &str) -> toml::Value {
-        match (&self.kind, value.parse::<i64>()) {
-            (Kind::Number(..), Ok(number)) => number.into(),
-            (Kind::SomeOf(_), _) => split_list(value).collect::<Vec<_>>().into(),
+        match (&self.kind, value.parse::<i64>(), value.parse::<f64>()) {
+            (Kind::Number(..) | Kind::Decimal(..), Ok(number), _) => number.into(),
+            (Kind::Decimal(..), _, Ok(number)) => number.into(),
+            (Kind::SomeOf(_), ..) => split_list(value).collect::<Vec<_>>().into(),
             _ => value.into(),
         }
     }
@@ -359,6 +366,11 @@ impl Config {
     /// The value of a number; it was checked when it was set.
     pub fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or_default()
+    }
+
+    /// The value of a setting that is a number with decimals.
+    pub fn decimal(&self, name: &str) -> f64 {
+        self.string(name).parse().unwrap_or_default()
     }
 
     /// The value as text.

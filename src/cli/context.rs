@@ -9,7 +9,7 @@ use queue::Spool;
 use crate::error::{CliError, FAILED, MISSING};
 use crate::spawn::take_in_spooled;
 use crate::state_check::StateProblem;
-use crate::{archive, extractor, settings};
+use crate::{archive, extractor, learning, settings};
 
 /// The global flags, and what a command derives from them.
 #[derive(Clone)]
@@ -120,6 +120,7 @@ impl Context {
             delivery: settings::delivery(config),
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
             archive: None,
+            learning: learning::settings(config, brain),
         })
     }
 }

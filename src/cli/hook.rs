@@ -6,13 +6,18 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use brain::{Config, StatePaths};
+use jiff::Timestamp;
+use queue::{Showing, Shown, ShownBy};
 use serde::Deserialize;
 
 use crate::error::{CliError, USAGE};
-use crate::output;
+use crate::{learning, output};
 
 /// How long the start of the process may have taken before the deadline's clock starts.
 const STARTUP: Duration = Duration::from_millis(15);
+/// How long the process waits for what is recorded after its answer, which usually takes a millisecond.
+const RECORD_WAIT: Duration = Duration::from_millis(60);
 /// The longest line that is read, in bytes: a hook's line has one or two kilobytes.
 pub(crate) const LINE_BYTES_MAX: u64 = 1024 * 1024;
 
@@ -52,10 +57,49 @@ fn read_line() -> Option<Vec<u8>> {
     Some(line).filter(|line| !line.iter().all(u8::is_ascii_whitespace))
 }
 
-/// Runs a hook's work with a deadline and prints its result. A failure or a timeout prints nothing.
+/// What a hook prints, and what it records once that is printed.
+pub(crate) struct HookAnswer {
+    pub(crate) text: String,
+    record: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl HookAnswer {
+    /// An answer, recorded in the brain's queue as shown to its session; `None` if there is neither.
+    pub(crate) fn recorded(
+        text: String,
+        config: &Config,
+        places: &StatePaths,
+        by: ShownBy,
+        session: &str,
+        shown: Vec<Shown>,
+    ) -> Option<Self> {
+        let is_recorded = learning::is_enabled(config) && !shown.is_empty();
+        let showing = is_recorded.then(|| Showing::by_hook(by, session, Timestamp::now(), shown));
+        let places = places.clone();
+        let record = showing.map(|showing| {
+            let record = move || {
+                // Without the queue nothing is captured either; `nugget doctor` says so.
+                if places.folder().is_dir() || places.create().is_ok() {
+                    let _ = queue::record_shown(&places.queue(), &showing);
+                }
+            };
+            Box::new(record) as Box<dyn FnOnce() + Send>
+        });
+        (!text.is_empty() || record.is_some()).then_some(Self { text, record })
+    }
+}
+
+impl From<String> for HookAnswer {
+    fn from(text: String) -> Self {
+        Self { text, record: None }
+    }
+}
+
+/// Runs a hook's work with a deadline and prints its result. A failure or a timeout prints nothing. What is recorded of it
+/// is written after that, and not waited for if it takes long.
 pub(crate) fn answer_in_time(
     deadline_ms: u64,
-    work: impl FnOnce(HookInput) -> Option<String> + Send + 'static,
+    work: impl FnOnce(HookInput) -> Option<HookAnswer> + Send + 'static,
 ) -> Result<(), CliError> {
     if std::io::stdin().is_terminal() {
         return Err(CliError::new("this command is a hook of Claude Code")
@@ -69,11 +113,20 @@ pub(crate) fn answer_in_time(
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let input = read_line().and_then(|line| serde_json::from_slice(&line).ok());
-        sender.send(input.and_then(work))
+        let answer = input.and_then(work);
+        let (text, record) = answer.map_or((None, None), |answer| (Some(answer.text), answer.record));
+        let is_sent = sender.send(text).is_ok();
+        if let Some(record) = record.filter(|_| is_sent) {
+            record();
+        }
     });
     if let Ok(Some(answer)) = receiver.recv_timeout(deadline) {
-        // Fails only if the client has gone.
-        let _ = output::print(&format!("{answer}\n"));
+        if !answer.is_empty() {
+            // Fails only if the client has gone.
+            let _ = output::print(&format!("{answer}\n"));
+        }
+        // Ends when the thread does.
+        let _ = receiver.recv_timeout(RECORD_WAIT);
     }
     Ok(())
 }
@@ -100,16 +153,31 @@ pub(crate) fn tokens_max(text: &str) -> usize {
     words.sum::<usize>() + marks.map(|mark| if mark.is_ascii() { 1 } else { 2 }).sum::<usize>()
 }
 
-/// The lines that fit into so many tokens, up to the first that does not, and the units that they are about.
-pub(crate) fn fitting_lines(
-    mut room: usize,
-    lines: impl Iterator<Item = (String, String)>,
-) -> (String, Vec<String>) {
-    let fitting = lines.map_while(|(line, unit)| {
-        room = room.checked_sub(tokens_max(&line))?;
-        Some((line, unit))
-    });
-    fitting.unzip()
+/// Lines about units, as many as fit.
+pub(crate) struct Lines(Vec<(String, String)>);
+
+impl Lines {
+    /// The lines that fit into so many tokens, up to the first that does not, each with its unit.
+    pub(crate) fn fitting(mut room: usize, lines: impl Iterator<Item = (String, String)>) -> Self {
+        let fitting = lines.map_while(|(line, unit)| {
+            room = room.checked_sub(tokens_max(&line))?;
+            Some((line, unit))
+        });
+        Self(fitting.collect())
+    }
+
+    /// The text of the lines whose units are told to a session, and what is recorded of all of them.
+    pub(crate) fn withhold(self, config: &Config, session: &str) -> (String, Vec<Shown>) {
+        let (mut text, mut shown) = (String::new(), Vec::new());
+        for (rank, (line, unit)) in self.0.into_iter().enumerate() {
+            let is_withheld = learning::is_withheld(config, session, &unit);
+            shown.push(Shown::unit(&unit, rank, tokens_max(&line), is_withheld));
+            if !is_withheld {
+                text.push_str(&line);
+            }
+        }
+        (text, shown)
+    }
 }
 
 #[cfg(test)]

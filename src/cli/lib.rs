@@ -23,6 +23,7 @@ mod hook;
 mod index_update;
 mod integration;
 mod json_edit;
+mod learning;
 mod logging;
 mod lookup;
 mod new_brain;
@@ -78,7 +79,7 @@ Exit codes:
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
     ("Daily use", &["review", "ask", "context", "why", "list", "show", "edit", "rm", "status", "sync"]),
-    ("Sessions", &["search", "sessions"]),
+    ("Sessions", &["search", "sessions", "learn", "receipts"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
@@ -133,6 +134,10 @@ enum Command {
     Search(commands::search::SearchArgs),
     /// List, read and export the sessions that are kept
     Sessions(commands::sessions::SessionsArgs),
+    /// Show what was learned from what sessions used
+    Learn(commands::learn::LearnArgs),
+    /// Show what sessions were told, and whether it helped
+    Receipts(commands::receipts::ReceiptsArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -274,6 +279,8 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Ask(args) => args.run(&context)?,
         Command::Search(args) => args.run(&context)?,
         Command::Sessions(args) => args.run(&context)?,
+        Command::Learn(args) => args.run(&context)?,
+        Command::Receipts(args) => args.run(&context)?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

@@ -45,6 +45,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
             "validate",
         ],
     ),
+    ("learn", &["learning", "feedback", "citations", "weights", "train"]),
+    ("receipts", &["receipt", "helped", "benefit", "impact", "value"]),
     ("retry", &["redo", "rerun", "again", "resume", "requeue"]),
     ("forget-capture", &["purge"]),
     (
@@ -58,7 +60,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("uninstall", &["disable", "off", "stop"]),
     ("import", &["add", "load", "ingest", "remember", "note", "memorize", "save-note", "write", "store"]),
     ("export", &["dump", "backup", "save", "html", "web", "share", "site", "download"]),
-    ("capture-session", &["capture", "record", "learn", "analyze", "analyse", "extract", "reflect"]),
+    ("capture-session", &["capture", "record", "analyze", "analyse", "extract", "reflect"]),
     ("serve", &["server", "mcp"]),
     ("runtime", &["model", "models", "onnx"]),
     ("eval", &["evaluate", "benchmark", "bench", "measure"]),

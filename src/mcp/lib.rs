@@ -72,6 +72,8 @@ const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 /// How often a server makes sure that a worker runs if captures are queued.
 const ENSURE_WORKER_EVERY: Duration = Duration::from_secs(45);
+/// In a call's `_meta`: the client's id of it, which its transcript has, too.
+const TOOL_USE: &str = "claudecode/toolUseId";
 /// The longest task description that is used, in characters.
 const TASK_CHARS_MAX: usize = 20_000;
 const FILES_MAX: usize = 64;
@@ -349,8 +351,9 @@ impl Nugget {
         let task = Task::parse(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
         let token = context.meta.get_progress_token();
         let listener = token.map(|token| (context.peer.clone(), token));
+        let tool_use = context.meta.get(TOOL_USE).and_then(Value::as_str).map(str::to_owned);
         self.run(context, move |served| async move {
-            let answer = served.answer(task, listener).await;
+            let answer = served.answer(task, listener, tool_use).await;
             answer.map_err(|error| {
                 format!("the brain could not be searched: {error}; `nugget doctor` says what to do")
             })
@@ -480,7 +483,12 @@ impl ServedBrain {
         Ok(started)
     }
 
-    async fn answer(&self, task: Task, listener: Option<ProgressListener>) -> Result<String, String> {
+    async fn answer(
+        &self,
+        task: Task,
+        listener: Option<ProgressListener>,
+        tool_use: Option<String>,
+    ) -> Result<String, String> {
         let usual = self.settings.budget_tokens * task.depth.budget_factor();
         let query = Query {
             files: task.files,
@@ -527,6 +535,7 @@ impl ServedBrain {
                 "The brain is being indexed for the first time{progress}: ask again in a moment.\n"
             ));
         }
+        self.service.record_shown(&answer, tool_use).await;
         let mut text = retrieve::render(&answer);
         if is_outdated {
             text.push_str(&format!(

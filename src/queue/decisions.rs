@@ -173,6 +173,25 @@ mod tests {
     use crate::{ProposedUnit, Stage};
 
     #[test]
+    fn outcomes_are_what_was_decided_and_what_became_of_pull_requests() {
+        let test = TestQueue::new();
+        let id = test.add_with_branch("s1");
+        let claim = test.claim(Stage::Delivery).unwrap();
+        test.finish_delivery(&claim);
+        assert_eq!(test.queue.proposal_outcomes().unwrap(), []);
+        let because = Decision::Rejected { because: None };
+        let later = Decision::Later { until: test.now };
+        for (path, decision) in [("a.md", Decision::Merged), ("b.md", because), ("c.md", later)] {
+            test.queue.decide("nugget/s0", &[path], &decision, test.now).unwrap();
+        }
+        test.queue.set_pull_state(id, crate::PullState::Closed).unwrap();
+        let expected =
+            [("nugget/s0", "a.md", "merged"), ("nugget/s0", "b.md", "rejected"), ("nugget/s1", "", "closed")];
+        let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
+        assert_eq!(test.queue.proposal_outcomes().unwrap(), expected);
+    }
+
+    #[test]
     fn a_rejection_outlives_the_record_of_its_capture() {
         let test = TestQueue::new();
         let id = test.add_with_branch("s1");

@@ -32,6 +32,37 @@ pub struct Answer {
     pub words_only: bool,
     /// The generation of the index; 0 if there is none yet.
     pub generation: u64,
+    /// What can be learned from the answer; `None` unless the question asks for it.
+    #[serde(skip)]
+    pub learning: Option<LearningData>,
+}
+
+/// What can be learned from an answer.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearningData {
+    /// The model of the vectors.
+    pub model: String,
+    /// The question's vector; empty for a search by words only, from which no order is learned.
+    pub vector: Vec<f32>,
+    /// The units that could be shown, best first by the order without learning.
+    pub candidates: Vec<UnitCandidate>,
+    /// Whether units were drawn by chance. Each candidate then has a probability; otherwise those shown have 1.
+    pub is_drawn: bool,
+    /// Units that were taken out of the answer, to measure whether they help: their ids, places and tokens.
+    pub withheld: Vec<(UnitId, usize, usize)>,
+}
+
+/// A unit that could be shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnitCandidate {
+    /// Its id.
+    pub id: UnitId,
+    /// The score of its best passage without learning, on the scale of a cosine.
+    pub score: f64,
+    /// The vector of that passage.
+    pub vector: Vec<f32>,
+    /// The probability that it was drawn; 0 for one that was not.
+    pub propensity: f64,
 }
 
 /// A unit about a file of the question.

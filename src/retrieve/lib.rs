@@ -25,11 +25,13 @@ mod answer_form;
 mod candidates;
 mod code;
 mod dates;
+mod draw;
 mod error;
 mod expand;
 mod file_hints;
 mod floor;
 mod fuse;
+mod learned;
 mod lexical;
 pub mod metrics;
 pub mod model_rerank;
@@ -51,10 +53,13 @@ mod word_search;
 use index::Snapshot;
 
 pub use analysis::Analysis;
-pub use answer::{Answer, FileUnit, FoundUnit, LOCAL, LeftOut, Passage, Review};
+pub use answer::{Answer, FileUnit, FoundUnit, LOCAL, LearningData, LeftOut, Passage, Review, UnitCandidate};
 pub use error::Error;
+pub use learned::SCORE_SCALE;
 pub use output_filter::{OutputFilter, RedactOnly};
-pub use question::{BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, LIMIT_DEFAULT, Query, Signal};
+pub use question::{
+    BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, Exploration, LIMIT_DEFAULT, Learning, Query, Signal,
+};
 pub use render::{quoted, render};
 pub use scored::{Features, Scored};
 pub use search::{Trace, search, search_with_words};

@@ -8,6 +8,7 @@ use index::Snapshot;
 use knowledge::{Relation, UnitId, text};
 
 use crate::answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
+use crate::draw;
 use crate::error::Error;
 use crate::expand::Path;
 use crate::floor::MEANING_MIN;
@@ -47,6 +48,13 @@ pub(crate) fn pack(
         ranking.apply(&mut units);
     }
     let left_out = leave_out(&mut units, &weak, filter);
+    let learning = query.learning.as_ref().map(|learning| {
+        let mut data = draw::learning_data(snapshot, query.vector.as_deref(), &units, learning);
+        if let (Some(exploration), None) = (learning.exploration, ranking) {
+            draw::draw_units(&mut units, exploration, &mut data);
+        }
+        data
+    });
     let budget = query.budget_tokens.max(BUDGET_TOKENS_MIN);
     let mut packer = Packer {
         snapshot,
@@ -65,6 +73,7 @@ pub(crate) fn pack(
             stages: Vec::new(),
             words_only: trace.words_only,
             generation: snapshot.generation(),
+            learning,
         },
         left: budget,
         shown: HashSet::new(),

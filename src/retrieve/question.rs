@@ -1,5 +1,8 @@
 //! Questions and their limits.
 
+use std::sync::Arc;
+
+use feedback::Weights;
 use jiff::Timestamp;
 use knowledge::Embedding;
 use serde::Serialize;
@@ -35,6 +38,30 @@ pub struct Query {
     pub now: Timestamp,
     /// What the order does without. For measurements.
     pub without: Vec<Signal>,
+    /// What learning does with the answer; `None` for nothing.
+    pub learning: Option<Learning>,
+}
+
+/// What learning does with an answer.
+#[derive(Clone, Debug)]
+pub struct Learning {
+    /// Learned weights for the model of the index; `None` for the base order.
+    pub weights: Option<Arc<Weights>>,
+    /// How many of the best units they move, and are kept to learn from.
+    pub candidates_max: usize,
+    /// The draw of what is shown; `None` to show the best.
+    pub exploration: Option<Exploration>,
+}
+
+/// A draw of what is shown, as [`feedback::sampling::explore`] does it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Exploration {
+    /// How many units are shown.
+    pub shown_max: usize,
+    /// How much chance there is in it.
+    pub temperature: f64,
+    /// The same seed draws the same.
+    pub seed: u64,
 }
 
 /// A part of the final order that can be left out, to measure what it adds.
@@ -63,6 +90,7 @@ impl Query {
             depth: Depth::Standard,
             now,
             without: Vec::new(),
+            learning: None,
         }
     }
 

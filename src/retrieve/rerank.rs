@@ -16,7 +16,7 @@ use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
 use crate::word_search::WordSearch;
-use crate::{code, dates};
+use crate::{code, dates, learned};
 
 /// The weight of each feature. The older ones were found by random search over all questions of six sets (documentation,
 /// code, web queries to functions, reports, dialogues in turns and in chunks; 2,086 questions), over the same sets cut
@@ -202,12 +202,14 @@ pub(crate) fn rerank(
             speaker,
             time,
             asks,
+            learned: 0.0,
             titled: unit.zip(subject.as_ref()).is_some_and(|(unit, subject)| subject.is_in(&unit.title)),
             trust,
         };
         scored.push(Scored {
             chunk: record.row,
             score: 0.0,
+            base_score: 0.0,
             features,
             relevant: false,
             strong: false,
@@ -230,8 +232,16 @@ pub(crate) fn rerank(
     }
     let floor = Floor::mark(&mut scored, words_only, snapshot.chunks_count(), analysis.terms.len());
     pass_on_scores(&mut scored, expanded, &floor);
-    scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
+    sort_by_score(&mut scored);
+    scored.iter_mut().for_each(|candidate| candidate.base_score = candidate.score);
+    if learned::adjust(snapshot, &mut scored, vector, query.learning.as_ref()) {
+        sort_by_score(&mut scored);
+    }
     Ok(scored)
+}
+
+fn sort_by_score(scored: &mut [Scored]) {
+    scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
 }
 
 /// By how much the candidates' tokens match those of the question better than the mean of all. 0 for code, where
@@ -370,6 +380,7 @@ mod tests {
         let candidate = |unit: &str, position: u32, score, text: &str| Scored {
             chunk: ChunkRow(position.into()),
             score,
+            base_score: score,
             features: Features::default(),
             relevant: false,
             strong: false,

@@ -12,6 +12,8 @@ pub struct Scored {
     pub chunk: ChunkRow,
     /// The final local score.
     pub score: f64,
+    /// The same without what was learned, by which it is decided what is relevant.
+    pub base_score: f64,
     /// The features that make up the score.
     pub features: Features,
     /// Whether it is above the floor of relevance.
@@ -65,4 +67,6 @@ pub struct Features {
     pub titled: bool,
     /// The factor by confidence, age, source and status; about 1.
     pub trust: f64,
+    /// What learned weights add to the similarity of the unit's best passage; 0 without weights.
+    pub learned: f64,
 }

@@ -21,6 +21,8 @@ pub(crate) struct Ranked<'t> {
     pub(crate) record: UnitRecord,
     /// The score of its best passage.
     pub(crate) score: f64,
+    /// The same without what was learned.
+    pub(crate) base_score: f64,
     /// The score by a model, 0 to 10.
     pub(crate) judged: Option<f64>,
     /// Best first, never empty; each with its score as a part of `score`, which is 1 for the best.
@@ -54,22 +56,22 @@ pub(crate) fn shortlist<'t>(
     trace: &'t Trace,
 ) -> Result<Vec<Ranked<'t>>, Error> {
     let files = FileHints::from_paths(&query.files);
-    let mut relevant: Vec<(f64, Option<&str>, &Scored)> = trace
+    let mut relevant: Vec<(f64, f64, Option<&str>, &Scored)> = trace
         .reranked
         .iter()
         .filter(|scored| scored.relevant)
         .map(|scored| {
             let (factor, named) =
                 files.factor(&format!("{}\n{}", scored.record.breadcrumb, scored.record.text));
-            (scored.score * factor, named, scored)
+            (scored.score * factor, scored.base_score * factor, named, scored)
         })
         .collect();
     relevant.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let floor = relevant.first().map_or(0.0, |(best, ..)| best * PART_OF_BEST_MIN);
+    let floor = PART_OF_BEST_MIN * relevant.iter().map(|(_, base, ..)| *base).fold(0.0, f64::max);
     let mut units: Vec<Ranked<'t>> = Vec::new();
     let mut places: HashMap<&UnitId, Option<usize>> = HashMap::new();
-    for (score, named, scored) in relevant {
-        if scored.path.is_none() && score < floor {
+    for (score, base_score, named, scored) in relevant {
+        if scored.path.is_none() && base_score < floor {
             continue;
         }
         let id = &scored.record.unit;
@@ -79,6 +81,7 @@ pub(crate) fn shortlist<'t>(
             units.extend(record.map(|record| Ranked {
                 record,
                 score,
+                base_score,
                 judged: None,
                 passages: Vec::new(),
                 file: None,

@@ -6,6 +6,7 @@ pub(crate) mod embeddings_api;
 pub(crate) mod git_http;
 pub(crate) mod github_api;
 pub(crate) mod http;
+pub(crate) mod learning_world;
 pub(crate) mod messages_api;
 pub(crate) mod openai_api;
 pub(crate) mod openapi;

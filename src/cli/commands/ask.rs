@@ -96,6 +96,8 @@ impl AskArgs {
             update_before_question(&service, &setup).await;
             stopwatch.lap("check_files");
             let answer = service.ask(self.query(&config, question.clone()), DEADLINE).await?;
+            // Within a session it is the model that asks.
+            service.record_shown(&answer, None).await;
             stopwatch.lap_of_two("model", "search", answer.stages.iter().map(|stage| stage.micros).sum());
             let written = if self.no_llm || answer.units.is_empty() {
                 None

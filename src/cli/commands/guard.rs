@@ -16,13 +16,13 @@ use index::{Catalog, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
 use knowledge::text::{escape_prompt_tags, one_line};
-use queue::GuardLog;
+use queue::{GuardLog, Shown, ShownBy};
 use serde_json::{Value, json};
 
 use crate::context::{Context, open_brain};
 use crate::error::CliError;
-use crate::hook::{self, HookInput, tokens_max};
-use crate::settings;
+use crate::hook::{self, HookAnswer, HookInput, tokens_max};
+use crate::{learning, settings};
 
 /// How many units are told at one action.
 const UNITS_MAX: usize = 3;
@@ -62,7 +62,7 @@ impl GuardArgs {
             return Ok(());
         }
         hook::answer_in_time(config.number("guard.deadline_ms"), move |input| {
-            answer(&context, &config, &input).map(|answer| answer.to_string())
+            answer(&context, &config, &input)
         })
     }
 }
@@ -74,7 +74,7 @@ struct Match {
 }
 
 /// The hook's answer; `None` if there is nothing to say.
-fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<Value> {
+fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<HookAnswer> {
     let event = input.hook_event_name.as_deref()?;
     let error = match event {
         "PreToolUse" => None,
@@ -117,18 +117,40 @@ fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<Value
     let log = GuardLog::open(&places.queue()).ok()?;
     let code = CodeContext::new(&brain, &project, now);
     let units = rank(&catalog, found)?;
+    // As the archive names it.
+    let shown_to = match &input.agent_id {
+        Some(agent) => format!("{}/agent-{}", input.session_id, agent.trim_start_matches("agent-")),
+        None => input.session_id.clone(),
+    };
+    let recorded = |output: Option<Value>, shown| {
+        let text = output.map(|output| json!({ "hookSpecificOutput": output }).to_string());
+        HookAnswer::recorded(text.unwrap_or_default(), config, &places, ShownBy::Guard, &shown_to, shown)
+    };
     let mut speaker = Speaker { catalog, code, log, session, now };
     if event == "PreToolUse" && holds(config) {
         let held = units.iter().filter(|(_, found)| found.is_held).map(|(unit, _)| unit);
-        if let Some(text) = speaker.claim(&format!("{}{HELD}", transcript::HELD), held, Word::Hold) {
-            return Some(json!({ "hookSpecificOutput": {
+        let head = format!("{}{HELD}", transcript::HELD);
+        // What a person has had enforced is never withheld.
+        if let Some(Claimed { text: Some(text), shown }) = speaker.claim(&head, held, Word::Hold, |_| false) {
+            let output = json!({
                 "hookEventName": event, "permissionDecision": "deny",
                 "permissionDecisionReason": format!("{text}\n{HELD_END}"),
-            }}));
+            });
+            return recorded(Some(output), shown);
         }
     }
-    let text = speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Word::Tell)?;
-    Some(json!({ "hookSpecificOutput": { "hookEventName": event, "additionalContext": text } }))
+    let is_withheld = |unit: &str| learning::is_withheld(config, &input.session_id, unit);
+    let Claimed { text, shown } =
+        speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Word::Tell, is_withheld)?;
+    recorded(text.map(|text| json!({ "hookEventName": event, "additionalContext": text })), shown)
+}
+
+/// What was claimed for a session.
+struct Claimed {
+    /// The units' texts, if there are any to tell.
+    text: Option<String>,
+    /// The units, with those that are withheld.
+    shown: Vec<Shown>,
 }
 
 /// What is done with a unit that bears on the action.
@@ -155,7 +177,8 @@ impl Speaker {
         head: &str,
         units: impl Iterator<Item = &'u UnitRecord>,
         word: Word,
-    ) -> Option<String> {
+        is_withheld: impl Fn(&str) -> bool,
+    ) -> Option<Claimed> {
         let mut quotes = Vec::new();
         for unit in units {
             let id = unit.id.as_str();
@@ -168,19 +191,24 @@ impl Speaker {
                 quotes.push(Quote { unit, body, stale });
             }
         }
-        quotes.truncate(fit(head, &quotes)?.0);
-        let mut claimed = Vec::new();
-        for quote in quotes {
+        let (count, text) = fit(head, &quotes)?;
+        quotes.truncate(count);
+        let tokens = tokens_max(&text) / count;
+        let (mut claimed, mut shown) = (Vec::new(), Vec::new());
+        for (rank, quote) in quotes.into_iter().enumerate() {
             let id = quote.unit.id.as_str();
+            let is_withheld = is_withheld(id);
             let is_claimed = match word {
                 Word::Hold => self.log.claim_hold(&self.session, id, self.now),
+                Word::Tell if is_withheld => self.log.claim_withheld(&self.session, id, self.now),
                 Word::Tell => self.log.claim_told(&self.session, id, self.now),
             };
             if is_claimed.ok()? {
-                claimed.push(quote);
+                shown.push(Shown::unit(id, rank, tokens, is_withheld));
+                claimed.extend((!is_withheld).then_some(quote));
             }
         }
-        Some(fit(head, &claimed)?.1)
+        Some(Claimed { text: fit(head, &claimed).map(|(_, text)| text), shown })
     }
 }
 

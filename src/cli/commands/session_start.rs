@@ -13,14 +13,14 @@ use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::UnitId;
 use knowledge::text::{escape_prompt_tags, one_line};
-use queue::{RecentBranch, SessionSummary, Spool};
+use queue::{RecentBranch, SessionSummary, Shown, ShownBy, Spool};
 use retrieve::project::{History, Ranked, rank_for_project, rank_for_prompts};
 use serde_json::{Value, json};
 use transcript::redact::redact;
 
 use crate::context::{Context, open_brain};
 use crate::error::CliError;
-use crate::hook::{self, HookInput, fitting_lines, tokens_max};
+use crate::hook::{self, HookAnswer, HookInput, Lines, tokens_max};
 use crate::output::{age, counted};
 use crate::project::Project;
 use crate::{settings, shown_units, spawn};
@@ -69,15 +69,15 @@ impl SessionStartArgs {
         }
         hook::answer_in_time(config.number("session_start.deadline_ms"), move |input| {
             if input.hook_event_name.as_deref() == Some("PreCompact") {
-                return Some(COMPACTING.to_owned());
+                return Some(COMPACTING.to_owned().into());
             }
-            greeting(&context, &config, input).map(|greeting| greeting.to_string())
+            greeting(&context, &config, input)
         })
     }
 }
 
 /// The hook's answer: context for the model, and a message for the person.
-fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Value> {
+fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<HookAnswer> {
     let folder = hook::project_folder(input.cwd.clone())?;
     if settings::exclusion(config, &folder).is_some() {
         return None;
@@ -86,7 +86,8 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
     let root = context.root(config);
     let Ok(brain) = open_brain(&root) else {
         let message = "nugget has no brain yet, so this session is not captured: run `nugget init`.";
-        return (!root.exists() && !is_compacted).then(|| json!({ "systemMessage": message }));
+        let message = json!({ "systemMessage": message });
+        return (!root.exists() && !is_compacted).then(|| message.to_string().into());
     };
     let places = StatePaths::for_brain(brain.root());
     let spooled = take_in_spooled(&places, &brain);
@@ -101,8 +102,10 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
     let waiting = waiting_for_review(&brain, &summary);
     // A compacted session's context does not contain what it was shown before.
     let shown_before = if is_compacted { Vec::new() } else { shown_units::load(&places, &input.session_id) };
-    let (text, shown) = render_context(&ranked, is_compacted, &waiting, &summary, config, &code);
-    shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(shown));
+    let (text, shown) =
+        render_context(&ranked, is_compacted, &waiting, &summary, config, &code, &input.session_id);
+    let units = shown.iter().map(|shown| shown.id.clone());
+    shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(units));
     let mut answer = serde_json::Map::new();
     if !text.is_empty() {
         let output = json!({ "hookEventName": "SessionStart", "additionalContext": text });
@@ -116,7 +119,8 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Valu
     if let Some(spooled) = spooled {
         let _ = spooled.recv_timeout(SPOOL_WAIT_MAX);
     }
-    (!answer.is_empty()).then_some(Value::Object(answer))
+    let answer = if answer.is_empty() { String::new() } else { Value::Object(answer).to_string() };
+    HookAnswer::recorded(answer, config, &places, ShownBy::SessionStart, &input.session_id, shown)
 }
 
 /// Queues what other hooks have left in the spool, if there is anything, on a thread of its own: the queue may be busy.
@@ -231,7 +235,7 @@ fn quote_titles(titles: &[String]) -> String {
     if shown.is_empty() { String::new() } else { format!(": {}{more}", shown.join(", ")) }
 }
 
-/// The context for the model, within the budget, and the ids of the units in it.
+/// The context for the model, within the budget, and the units in it or withheld from it.
 fn render_context(
     ranked: &Ranked,
     is_compacted: bool,
@@ -239,7 +243,8 @@ fn render_context(
     summary: &SessionSummary,
     config: &Config,
     code: &CodeContext,
-) -> (String, Vec<String>) {
+    session: &str,
+) -> (String, Vec<Shown>) {
     let budget = config.number("session_start.tokens") as usize;
     let mut text = String::new();
     let mut shown = Vec::new();
@@ -289,8 +294,8 @@ fn render_context(
             (escape_prompt_tags(&line), unit.id.clone())
         });
         let titles;
-        (titles, shown) = fitting_lines(room, lines);
-        if !shown.is_empty() {
+        (titles, shown) = Lines::fitting(room, lines).withhold(config, session);
+        if !titles.is_empty() {
             text = head + &titles;
         }
     }

@@ -11,12 +11,13 @@ use index::Index;
 use jiff::Timestamp;
 use knowledge::UnitId;
 use knowledge::text::one_line;
+use queue::ShownBy;
 use retrieve::{Depth, Query};
 use serde_json::json;
 
 use crate::context::{Context, open_brain};
 use crate::error::CliError;
-use crate::hook::{self, HookInput, fitting_lines, tokens_max};
+use crate::hook::{self, HookAnswer, HookInput, Lines, tokens_max};
 use crate::{settings, shown_units};
 
 /// How many units are shown for one prompt.
@@ -60,7 +61,7 @@ fn is_certain(scored: &retrieve::Scored) -> bool {
 }
 
 /// The hook's answer; `None` if there is nothing to say.
-fn matching_units(context: &Context, config: &Config, input: HookInput) -> Option<String> {
+fn matching_units(context: &Context, config: &Config, input: HookInput) -> Option<HookAnswer> {
     let prompt = input.prompt.as_deref()?.trim();
     if prompt.chars().count() < PROMPT_CHARS_MIN || prompt.starts_with('/') {
         return None;
@@ -111,11 +112,20 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
         );
         (line, unit.id.as_str().to_owned())
     });
-    let (lines, shown) = fitting_lines(budget.saturating_sub(tokens_max(head)), lines);
-    if shown.is_empty() {
-        return None;
-    }
-    shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(shown));
-    let output = json!({ "hookEventName": "UserPromptSubmit", "additionalContext": format!("{head}{lines}").trim_end() });
-    Some(json!({ "hookSpecificOutput": output }).to_string())
+    let lines = Lines::fitting(budget.saturating_sub(tokens_max(head)), lines);
+    let (lines, shown) = lines.withhold(config, &input.session_id);
+    shown_units::store(
+        &places,
+        &input.session_id,
+        shown_before.into_iter().chain(shown.iter().map(|shown| shown.id.clone())),
+    );
+    let text = if lines.is_empty() {
+        // What was withheld is recorded all the same.
+        String::new()
+    } else {
+        let text = format!("{head}{lines}");
+        let output = json!({ "hookEventName": "UserPromptSubmit", "additionalContext": text.trim_end() });
+        json!({ "hookSpecificOutput": output }).to_string()
+    };
+    HookAnswer::recorded(text, config, &places, ShownBy::Prompt, &input.session_id, shown)
 }

@@ -1,0 +1,260 @@
+//! Judges what an archived session used of what it was shown.
+
+use archive::{Archive, ArchivedShown, Citation, MessageKind, Session, ShownMessage, ShownTool};
+use feedback::{Evidence, Judge, Outcome, Passage, ShownItem, Source};
+use guard::Action;
+use index::Catalog;
+use jiff::Timestamp;
+use knowledge::UnitId;
+use knowledge::text::one_line;
+use serde_json::Value;
+
+/// How much of a session before and after a showing is read. Of what came before, the end.
+const BEFORE_BYTES_MAX: usize = 512 << 10;
+const AFTER_BYTES_MAX: usize = 1 << 20;
+/// How much of one output of a tool is read.
+const OUTPUT_BYTES_MAX: usize = 16 << 10;
+/// How much evidence is kept of one judgement.
+const EVIDENCE_MAX: usize = 3;
+const EVIDENCE_CHARS_MAX: usize = 200;
+/// The outcome of what was withheld: nothing can be used of it.
+const WITHHELD: &str = "withheld";
+
+/// A text of a session.
+struct SpokenText {
+    at: Option<Timestamp>,
+    source: Source,
+    text: String,
+}
+
+/// A call of a tool: where it stands among the texts.
+struct Call {
+    id: String,
+    /// The number of texts up to its answer.
+    texts: usize,
+}
+
+/// A call that failed.
+struct FailedCall {
+    texts: usize,
+    tool: String,
+    input: Value,
+    error: String,
+}
+
+/// All that a session said and did, in order.
+#[derive(Default)]
+struct SessionTexts {
+    texts: Vec<SpokenText>,
+    calls: Vec<Call>,
+    failed: Vec<FailedCall>,
+}
+
+/// Judges all that a session was shown. `catalog` has the texts of units as they are now; one that is gone is known by its
+/// id alone.
+///
+/// # Errors
+/// When the archive cannot be read.
+pub(crate) fn judge_session(
+    archive: &Archive,
+    brain: &str,
+    session: &Session,
+    catalog: Option<&Catalog>,
+) -> Result<Vec<Citation>, archive::Error> {
+    let shown = archive.shown_in(brain, session)?;
+    let mut texts = SessionTexts::default();
+    archive.show(&session.id, |message| {
+        texts.add(&message);
+        true
+    })?;
+    let mut citations = Vec::with_capacity(shown.len());
+    for together in shown.chunk_by(|one, other| one.event == other.event) {
+        let from = texts.position(&together[0]);
+        let (withheld, told): (Vec<&ArchivedShown>, Vec<&ArchivedShown>) =
+            together.iter().partition(|shown| shown.is_withheld);
+        let items: Vec<ShownItem> = told.iter().map(|shown| item(shown, catalog)).collect();
+        let (before, after) = texts.around(from);
+        let judgements = Judge::default().judge(&items, &before, &after);
+        let has_failed = |shown: &ArchivedShown| texts.has_failed(shown, from, &session.cwd, catalog);
+        for (shown, judgement) in told.into_iter().zip(judgements) {
+            citations.push(Citation {
+                shown: shown.row,
+                outcome: outcome_name(judgement.outcome).to_owned(),
+                evidence: evidence_json(&judgement.evidence),
+                has_failed: has_failed(shown),
+            });
+        }
+        citations.extend(withheld.into_iter().map(|shown| Citation {
+            shown: shown.row,
+            outcome: WITHHELD.to_owned(),
+            evidence: "[]".to_owned(),
+            has_failed: has_failed(shown),
+        }));
+    }
+    Ok(citations)
+}
+
+/// The name of an outcome in tables and reports.
+pub(crate) fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Used => "used",
+        Outcome::Contradicted => "contradicted",
+        Outcome::Ignored => "ignored",
+    }
+}
+
+/// What a name from a table means.
+pub(crate) fn parse_outcome(name: &str) -> Outcome {
+    match name {
+        "used" => Outcome::Used,
+        "contradicted" => Outcome::Contradicted,
+        _ => Outcome::Ignored,
+    }
+}
+
+fn evidence_json(evidence: &[Evidence]) -> String {
+    let cut = |text: &String| one_line(text, EVIDENCE_CHARS_MAX);
+    let kept: Vec<Evidence> = evidence
+        .iter()
+        .take(EVIDENCE_MAX)
+        .map(|evidence| match evidence {
+            Evidence::Named(text) => Evidence::Named(cut(text)),
+            Evidence::Command(text) => Evidence::Command(cut(text)),
+            Evidence::Identifiers(names) => {
+                Evidence::Identifiers(names.iter().take(EVIDENCE_MAX).map(cut).collect())
+            }
+            Evidence::Sentence(text) => Evidence::Sentence(cut(text)),
+            Evidence::Disputed(text) => Evidence::Disputed(cut(text)),
+            Evidence::WarnedCommand(text) => Evidence::WarnedCommand(cut(text)),
+        })
+        .collect();
+    serde_json::to_string(&kept).unwrap_or_default()
+}
+
+/// What a session has read of an item: at its start only the title.
+fn item(shown: &ArchivedShown, catalog: Option<&Catalog>) -> ShownItem {
+    let id = UnitId::verbatim(shown.item.as_str());
+    let unit = catalog.and_then(|catalog| catalog.unit(&id).ok().flatten());
+    let Some(unit) = unit else { return ShownItem { id: shown.item.clone(), ..ShownItem::default() } };
+    let body = match (shown.by.as_str(), catalog) {
+        ("session-start", _) | (_, None) => String::new(),
+        (_, Some(catalog)) => {
+            let body = catalog.body(&id).unwrap_or_default();
+            format!("{}\n\n{body}", unit.description.as_deref().unwrap_or_default())
+        }
+    };
+    ShownItem::from_markdown(&shown.item, None, &format!("# {}\n\n{body}", unit.title))
+}
+
+impl SessionTexts {
+    fn add(&mut self, message: &ShownMessage) {
+        let at = message.at;
+        match message.kind {
+            MessageKind::Prompt => self.push(at, Source::Other, &message.content),
+            MessageKind::Answer | MessageKind::Thinking | MessageKind::ToolCall => {
+                self.push(at, Source::Assistant, &message.thinking);
+                self.push(at, Source::Assistant, &message.content);
+            }
+            // What tools return stands with their calls; among the rest is what hooks have told.
+            MessageKind::ToolResult | MessageKind::Injected | MessageKind::System => {}
+        }
+        for tool in &message.tools {
+            self.add_call(at, tool);
+        }
+    }
+
+    fn add_call(&mut self, at: Option<Timestamp>, tool: &ShownTool) {
+        let input: Value = serde_json::from_str(&tool.input).unwrap_or_default();
+        let text = |name: &str| input.get(name).and_then(Value::as_str);
+        let command = text("command").or_else(|| text("cmd"));
+        // What nugget was asked and has answered is neither known nor used by that.
+        let is_own = tool.name.ends_with("get_relevant_context")
+            || command.is_some_and(|command| command.trim_start().starts_with("nugget "));
+        if !is_own {
+            match command {
+                Some(command) => self.push(at, Source::Command, command),
+                None => {
+                    // What an edit replaces was there before.
+                    text("old_string").into_iter().for_each(|old| self.push(at, Source::Other, old));
+                    let mut strings = Vec::new();
+                    collect_strings(&input, &mut strings);
+                    self.push(at, Source::ToolInput, &strings.join("\n"));
+                }
+            }
+            let output = tool.output.as_deref().unwrap_or_default();
+            self.push(at, Source::Other, &output[..output.floor_char_boundary(OUTPUT_BYTES_MAX)]);
+        }
+        self.calls.push(Call { id: tool.id.clone(), texts: self.texts.len() });
+        if let (true, Some(error)) = (tool.is_error, &tool.output) {
+            let (tool, error) = (tool.name.clone(), error.clone());
+            self.failed.push(FailedCall { texts: self.texts.len(), tool, input, error });
+        }
+    }
+
+    fn push(&mut self, at: Option<Timestamp>, source: Source, text: &str) {
+        if !text.trim().is_empty() {
+            self.texts.push(SpokenText { at, source, text: text.to_owned() });
+        }
+    }
+
+    /// The number of texts before something was shown.
+    fn position(&self, shown: &ArchivedShown) -> usize {
+        let call = shown.tool_use.as_ref().and_then(|id| self.calls.iter().find(|call| call.id == *id));
+        call.map_or_else(
+            || self.texts.iter().take_while(|text| text.at.is_none_or(|at| at <= shown.at)).count(),
+            |call| call.texts,
+        )
+    }
+
+    /// What was said before and after a position.
+    fn around(&self, from: usize) -> (Vec<&str>, Vec<Passage<'_>>) {
+        let (mut before_bytes, mut after_bytes) = (0, 0);
+        let mut before: Vec<&str> = self.texts[..from]
+            .iter()
+            .rev()
+            .map(|spoken| spoken.text.as_str())
+            .take_while(|text| {
+                before_bytes += text.len();
+                before_bytes <= BEFORE_BYTES_MAX
+            })
+            .collect();
+        before.reverse();
+        let after = self.texts[from..].iter().take_while(|spoken| {
+            after_bytes += spoken.text.len();
+            after_bytes <= AFTER_BYTES_MAX
+        });
+        (before, after.map(|spoken| Passage { source: spoken.source, text: &spoken.text }).collect())
+    }
+
+    /// Whether a failure that a unit names happened after a position; `None` if it names none.
+    fn has_failed(
+        &self,
+        shown: &ArchivedShown,
+        from: usize,
+        folder: &str,
+        catalog: Option<&Catalog>,
+    ) -> Option<bool> {
+        let triggers = catalog?.triggers_of(&UnitId::verbatim(shown.item.as_str())).ok()?;
+        let named: Vec<_> = triggers.into_iter().filter(|found| found.trigger.names_error()).collect();
+        if named.is_empty() {
+            return None;
+        }
+        // The failure that a hook has told it of does not count as one that happened afterwards.
+        let later = self.failed.iter().filter(|failed| failed.texts > from);
+        let mut actions =
+            later.filter_map(|failed| Action::new(&failed.tool, &failed.input, folder, Some(&failed.error)));
+        Some(actions.any(|action| named.iter().any(|found| found.trigger.matches(&action).is_some())))
+    }
+}
+
+fn collect_strings<'v>(value: &'v Value, strings: &mut Vec<&'v str>) {
+    match value {
+        Value::String(text) => strings.push(text),
+        Value::Array(values) => values.iter().for_each(|value| collect_strings(value, strings)),
+        Value::Object(fields) => {
+            let fields = fields.iter().filter(|(name, _)| *name != "old_string");
+            fields.for_each(|(_, value)| collect_strings(value, strings));
+        }
+        _ => {}
+    }
+}
