@@ -65,6 +65,7 @@ mod conversation;
 mod error;
 mod filter;
 mod links;
+mod memories;
 mod overview;
 mod project;
 mod reader;
@@ -88,6 +89,9 @@ pub use codex::Codex;
 pub use conversation::read_conversation;
 pub use error::Error;
 pub use filter::Filter;
+pub use memories::{
+    Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory,
+};
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
 pub use project::Project;
 pub use record::{Message, MessageId, MessageKind, Request, Role, SessionFacts, ToolResult, ToolUse};

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::block::pack;
 use crate::error::Error;
+use crate::memories;
 use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session, session_of_row};
 use crate::store::{Archive, Texts, Writer};
 use crate::sync::FORGOTTEN;
@@ -131,11 +132,13 @@ fn overwrite(writer: &mut Writer) -> Result<(), Error> {
     // Names of files, tools and models that nothing uses any more.
     transaction.execute(
         "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
-            UNION SELECT model FROM requests UNION SELECT model FROM vectors)",
+            UNION SELECT model FROM requests UNION SELECT model FROM vectors UNION SELECT model FROM memory_vectors)",
         [],
     )?;
     transaction.execute("INSERT INTO messages (messages) VALUES ('optimize')", [])?;
-    transaction.execute("INSERT INTO records_words (records_words) VALUES ('optimize')", [])?;
+    for table in ["records_words", "memories_words"] {
+        transaction.execute(&format!("INSERT INTO {table} ({table}) VALUES ('optimize')"), [])?;
+    }
     transaction.commit()?;
     writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
@@ -143,6 +146,7 @@ fn overwrite(writer: &mut Writer) -> Result<(), Error> {
 
 fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) -> Result<(), Error> {
     hand_over_shared(transaction, session.row)?;
+    memories::delete_of_session(transaction, session.row)?;
     transaction.execute(
         "DELETE FROM messages WHERE rowid IN (SELECT id FROM messages_meta WHERE session = ?1)",
         [session.row],

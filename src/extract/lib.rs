@@ -52,12 +52,14 @@ mod tool_output;
 
 pub use claude_code::ClaudeCode;
 pub use fallback::FallbackExtractor;
+pub use injection::find_injection;
 pub use heuristic::{HeuristicExtractor, ScoredCandidate, find_choices, score_candidates};
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
 pub use model_api::ModelApi;
 pub use model_extractor::{
     Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question, build_questions,
 };
+pub use sentences::{Sentence, split_sentences};
 
 /// Finds knowledge in a conversation.
 #[async_trait]
