@@ -159,6 +159,7 @@ impl Service {
                 embedding: Arc::clone(&embedding),
                 setup: Arc::clone(&setup),
                 reviews: Arc::default(),
+                memories: Arc::default(),
                 last_model: Arc::default(),
                 health: Arc::clone(mailbox.health()),
             };

@@ -43,6 +43,8 @@ pub struct Setup {
     pub sweep: Option<sweep::Settings>,
     /// How sessions are archived; `None` to archive none.
     pub archive: Option<archiving::Settings>,
+    /// The archive whose memories of the project are candidates for answers; `None` to leave them out.
+    pub memories: Option<PathBuf>,
 }
 
 impl Setup {

@@ -82,6 +82,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         delivery: actors::DeliverySettings::default(),
         sweep: None,
         archive: None,
+        memories: None,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

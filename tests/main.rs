@@ -26,6 +26,7 @@ mod install_script;
 mod layout;
 mod local_models;
 mod mcp;
+mod memories;
 mod pictures;
 mod precision;
 mod protocol;

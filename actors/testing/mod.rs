@@ -75,6 +75,7 @@ impl Testbed {
             delivery: crate::remote::DeliverySettings::default(),
             sweep: None,
             archive: None,
+            memories: None,
         };
         // One for all tests: reading the tokenizer takes longer than most tests.
         static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();

@@ -89,11 +89,9 @@ pub use codex::Codex;
 pub use conversation::read_conversation;
 pub use error::Error;
 pub use filter::Filter;
-pub use memories::{
-    Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory,
-};
+pub use memories::{Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory};
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
-pub use project::Project;
+pub use project::{Project, current_branch};
 pub use record::{Message, MessageId, MessageKind, Request, Role, SessionFacts, ToolResult, ToolUse};
 pub use records::{ChangedFile, Derivation, EditCall, NewRecord, Record, RecordQuery, Turn};
 pub use remove::Removal;

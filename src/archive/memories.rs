@@ -137,6 +137,14 @@ impl MemoryVectors {
         found
     }
 
+    /// The cosine of a memory with a vector; `None` if the memory has none.
+    pub fn cosine(&self, memory: i64, vector: &[f32]) -> Option<f64> {
+        let at = self.memories.binary_search(&memory).ok().filter(|_| vector.len() == self.dimensions)?;
+        let (scale, question) = quantize(vector);
+        let body = &self.bodies[at * self.dimensions..(at + 1) * self.dimensions];
+        Some(scale * self.scales[at] * f64::from(dot(&question, body)))
+    }
+
     /// How many memories there are.
     pub fn len(&self) -> usize {
         self.memories.len()
@@ -212,7 +220,8 @@ impl Archive {
         embedded: Option<&Embedded<'_>>,
     ) -> Result<usize, Error> {
         self.write(|transaction| {
-            let sql = "UPDATE sessions SET remembered = messages WHERE id = ?1 AND session = ?2 AND messages = ?3";
+            let sql =
+                "UPDATE sessions SET remembered = messages WHERE id = ?1 AND session = ?2 AND messages = ?3";
             let params = params![session.row, session.id, session.messages as i64];
             if transaction.prepare_cached(sql)?.execute(params)? == 0 {
                 return Ok(0);
@@ -272,13 +281,20 @@ impl Archive {
             add("w.memories_words MATCH", &words);
             (join, order) = ("JOIN memories_words w ON w.rowid = m.id", "w.rank, m.id DESC");
         }
-        let sql = format!(
-            "SELECT {MEMORY} {join} WHERE {} ORDER BY {order} LIMIT ?1",
-            conditions.join(" AND ")
-        );
+        let sql =
+            format!("SELECT {MEMORY} {join} WHERE {} ORDER BY {order} LIMIT ?1", conditions.join(" AND "));
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(&sql)?;
         Ok(statement.query_map(params_from_iter(&values), read_memory)?.collect::<Result<_, _>>()?)
+    }
+
+    /// How many memories there are to recall, of a project or of all.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn memory_count(&self, project: Option<&str>) -> Result<u64, Error> {
+        let sql = "SELECT count(*) FROM memories WHERE merged_into IS NULL AND (?1 IS NULL OR project = ?1)";
+        Ok(self.connection()?.prepare_cached(sql)?.query_row([project], |row| row.get(0))?)
     }
 
     /// One memory by its number.
@@ -289,30 +305,6 @@ impl Archive {
         let connection = self.connection()?;
         let sql = format!("SELECT {MEMORY} WHERE m.id = ?1");
         Ok(connection.prepare_cached(&sql)?.query_row([id], read_memory).optional()?)
-    }
-
-    /// Deletes a memory and those that say the same, and does not make them again of sessions of the project. `false`
-    /// if there is none of this number.
-    ///
-    /// # Errors
-    /// When the archive cannot be written.
-    pub fn forget_memory(&self, id: i64) -> Result<bool, Error> {
-        self.write(|transaction| {
-            let of_group = "SELECT id, project, summary FROM memories WHERE id = ?1 OR merged_into = ?1
-                ORDER BY merged_into IS NULL";
-            let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-            let found: Vec<(i64, String, String)> =
-                transaction.prepare_cached(of_group)?.query_map([id], read)?.collect::<Result<_, _>>()?;
-            for (id, project, summary) in &found {
-                transaction
-                    .prepare_cached("INSERT OR IGNORE INTO forgotten_memories VALUES (?1, ?2)")?
-                    .execute(params![project, digest(summary)])?;
-                delete_one(transaction, *id)?;
-                note_change(transaction, project)?;
-            }
-            transaction.execute("INSERT INTO memories_words (memories_words) VALUES ('optimize')", [])?;
-            Ok(!found.is_empty())
-        })
     }
 
     /// The files that the project's latest sessions changed, by those on this branch first; at most `limit`.
@@ -351,8 +343,11 @@ impl Archive {
         let mut connection = self.connection()?;
         let transaction = connection.transaction()?;
         let change = "SELECT number FROM memory_changes WHERE project = ?1";
-        let change: i64 =
-            transaction.prepare_cached(change)?.query_row([project], |row| row.get(0)).optional()?.unwrap_or(0);
+        let change: i64 = transaction
+            .prepare_cached(change)?
+            .query_row([project], |row| row.get(0))
+            .optional()?
+            .unwrap_or(0);
         if known.is_some_and(|known| known.change == change && known.model == model) {
             return Ok(None);
         }
@@ -404,7 +399,8 @@ impl Archive {
     }
 }
 
-const MEMORY: &str = "m.id, s.session, s.branch, m.project, m.derivation, m.summary, m.dialogue, m.turns, m.created_ms,
+const MEMORY: &str =
+    "m.id, s.session, s.branch, m.project, m.derivation, m.summary, m.dialogue, m.turns, m.created_ms,
     m.updated_ms, 1 + (SELECT count(*) FROM memories o WHERE o.merged_into = m.id)
     FROM memories m JOIN sessions s ON s.id = m.session";
 
@@ -423,6 +419,25 @@ fn read_memory(row: &Row<'_>) -> rusqlite::Result<Memory> {
         updated: time(row.get(9)?).unwrap_or_default(),
         times: row.get(10)?,
     })
+}
+
+/// Deletes a memory and those that say the same, and notes not to make them again. `false` if there is none.
+pub(crate) fn forget(transaction: &Transaction<'_>, id: i64) -> Result<bool, Error> {
+    // The one that the others point to last.
+    let of_group = "SELECT id, project, summary FROM memories
+        WHERE coalesce(merged_into, id) = (SELECT coalesce(merged_into, id) FROM memories WHERE id = ?1)
+        ORDER BY merged_into IS NULL";
+    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+    let found: Vec<(i64, String, String)> =
+        transaction.prepare_cached(of_group)?.query_map([id], read)?.collect::<Result<_, _>>()?;
+    for (id, project, summary) in &found {
+        transaction
+            .prepare_cached("INSERT OR IGNORE INTO forgotten_memories VALUES (?1, ?2)")?
+            .execute(params![project, &digest(summary)[..]])?;
+        delete_one(transaction, *id)?;
+        note_change(transaction, project)?;
+    }
+    Ok(!found.is_empty())
 }
 
 /// Deletes the memories of a session. Those of other sessions that said the same stay.
@@ -490,8 +505,10 @@ fn for_each_vector(
 ) -> Result<(), Error> {
     // A join with `memories` for each row would take most of the time.
     let merged = "SELECT id FROM memories WHERE merged_into IS NOT NULL AND project = ?1";
-    let merged: std::collections::HashSet<i64> =
-        connection.prepare_cached(merged)?.query_map([project], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    let merged: std::collections::HashSet<i64> = connection
+        .prepare_cached(merged)?
+        .query_map([project], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
     let sql = "SELECT memory, scale, body FROM memory_vectors
         WHERE project = ?1 AND model = (SELECT id FROM names WHERE name = ?2)";
     let mut statement = connection.prepare_cached(sql)?;
@@ -515,7 +532,14 @@ fn store_vector(
     let model = name_id(transaction, model)?;
     let (scale, body) = quantize(vector);
     let sql = "INSERT OR REPLACE INTO memory_vectors VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    transaction.prepare_cached(sql)?.execute(params![project, id, model, vector.len() as i64, scale, body])?;
+    transaction.prepare_cached(sql)?.execute(params![
+        project,
+        id,
+        model,
+        vector.len() as i64,
+        scale,
+        body
+    ])?;
     Ok(())
 }
 
@@ -527,7 +551,9 @@ fn note_change(transaction: &Transaction<'_>, project: &str) -> Result<(), Error
 
 fn is_forgotten(transaction: &Transaction<'_>, project: &str, summary: &str) -> Result<bool, Error> {
     let sql = "SELECT EXISTS (SELECT 1 FROM forgotten_memories WHERE project = ?1 AND digest = ?2)";
-    Ok(transaction.prepare_cached(sql)?.query_row(params![project, digest(summary)], |row| row.get(0))?)
+    Ok(transaction
+        .prepare_cached(sql)?
+        .query_row(params![project, &digest(summary)[..]], |row| row.get(0))?)
 }
 
 /// Of a summary, whatever its case and spaces.

@@ -70,6 +70,22 @@ impl Archive {
         self.remove(sessions, true, patience)
     }
 
+    /// Deletes a memory and those that say the same, overwrites them on the disk, and does not make them again. `false`
+    /// if there is none of this number.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process writes for longer than `patience`.
+    pub fn forget_memory(&self, id: i64, patience: Duration) -> Result<bool, Error> {
+        let mut writer = self.writer_in_turn(patience)?;
+        let transaction = writer.begin()?;
+        let is_found = memories::forget(&transaction, id)?;
+        transaction.commit()?;
+        if is_found {
+            overwrite(&mut writer)?;
+        }
+        Ok(is_found)
+    }
+
     fn remove(
         &self,
         sessions: Vec<Session>,

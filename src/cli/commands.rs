@@ -20,7 +20,9 @@ pub(crate) mod index;
 pub(crate) mod init;
 pub(crate) mod install;
 pub(crate) mod list;
+
 pub(crate) mod man;
+pub(crate) mod memories;
 pub(crate) mod retry;
 pub(crate) mod review;
 pub(crate) mod rm;

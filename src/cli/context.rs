@@ -120,6 +120,7 @@ impl Context {
             delivery: settings::delivery(config),
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
             archive: None,
+            memories: archive::recalls_memories(config).then(archive::archive_path),
         })
     }
 }

@@ -78,7 +78,7 @@ Exit codes:
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
     ("Daily use", &["review", "ask", "context", "why", "list", "show", "edit", "rm", "status", "sync"]),
-    ("Sessions", &["search", "sessions"]),
+    ("Sessions", &["search", "sessions", "memories"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
@@ -133,6 +133,8 @@ enum Command {
     Search(commands::search::SearchArgs),
     /// List, read and export the sessions that are kept
     Sessions(commands::sessions::SessionsArgs),
+    /// List, read and delete what earlier sessions were about
+    Memories(commands::memories::MemoriesArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -274,6 +276,7 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Ask(args) => args.run(&context)?,
         Command::Search(args) => args.run(&context)?,
         Command::Sessions(args) => args.run(&context)?,
+        Command::Memories(args) => args.run()?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

@@ -52,8 +52,8 @@ mod tool_output;
 
 pub use claude_code::ClaudeCode;
 pub use fallback::FallbackExtractor;
-pub use injection::find_injection;
 pub use heuristic::{HeuristicExtractor, ScoredCandidate, find_choices, score_candidates};
+pub use injection::find_injection;
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
 pub use model_api::ModelApi;
 pub use model_extractor::{

@@ -10,7 +10,7 @@ use crate::summary::summarize;
 use crate::topics::topics;
 
 /// From this cosine of two summaries on they say the same. Of 5,229 pairs of memories from different sessions of one
-/// project all six above say the same; of the next below (.80, .75, .75, .71) one does not, and two are of one subject.
+/// project all six above say the same, and of the next five (.80 to .71) none does.
 pub const SAME_COSINE: f64 = 0.85;
 
 /// The most memories of one session.
@@ -28,7 +28,8 @@ pub fn memories_of(said: &[Said]) -> Vec<NewMemory> {
         let text = redact(&summary.text).into_owned();
         let asked = summary.wanted.map(|at| &topic[at]);
         let answer = &topic[summary.found];
-        let line = |who: &str, said: &Said| format!("{who}: {}", one_line(&redact(&said.text), WORDS_CHARS_MAX));
+        let line =
+            |who: &str, said: &Said| format!("{who}: {}", one_line(&redact(&said.text), WORDS_CHARS_MAX));
         let lines: Vec<String> =
             asked.map(|said| line("user", said)).into_iter().chain([line("assistant", answer)]).collect();
         let dialogue = lines.join("\n");

@@ -46,6 +46,7 @@ regexes! {
     WEAK = r"(?i)\b(?:i should|i need|we need to|you need to|needs? to be (?:updated|added|changed|removed|fixed)|should be (?:updated|added)|remaining|untracked|no ?lint|gofmt|updated? (?:to|the)|now (?:accepts|uses|checks|returns)|rebase|cherry-pick|merge conflict|i'm|i was|i've|i|my|arguably|perhaps|maybe|probably|might|seems?|likely|copilot|cursor|reviewer|pr feedback|reply|todo|plan|step \d|task \d|pre-existing|unrelated|for now|next release|recommend(?:ation)?|lint\w*|consider|later|should (?:still|fail|pass|work)|must be with|short answer|rare|edge case)\b";
     LABEL = r"(?i)^(?:re|fix|evidence|concern|test fixes|recommendation|note|import|summary|status|verdict|option \w|answer|result|question|example|changes?|files?)\b:?";
     ENTRY = r"^`?[\w./()]+`?\s*(?::|—|–)";
+    PROPOSAL = r"(?i)^(?:or )?(?:add|update|create|import|move|extend|rename|extract|we could|could|option|alternatively)\b";
     MARKS = r"→|->|✅|❌|✓";
     PLAN = r"(?im)^\s*#+\s*(?:implementation )?(?:plan)?\s*:?\s*(.+)$";
     GENERIC = r"(?i)^(?:commit|push|yes|no|ok|continue|go|go on|go ahead|run|do it|fix (?:it|this|that|them)|try again|again|thanks|looks? good|what now|merge|rebase|amend|make|clear|exit|stop|review|address|pull|lint|test)\b";
@@ -70,12 +71,16 @@ pub fn summarize(topic: &[Said]) -> Option<Summary> {
         let text = &said.text[..said.text.floor_char_boundary(ANSWER_BYTES_MAX)];
         let sentences = split_sentences(text, false);
         for (place, sentence) in sentences.iter().enumerate().filter(|(_, sentence)| !sentence.is_question) {
-            let Some(score) = score(&sentence.text, is_last) else { continue };
+            // What announces a list says nothing without it.
+            let is_head = said.text.contains(&format!("{}:", sentence.text));
+            let Some(score) = score(&sentence.text, is_last).filter(|_| !is_head) else { continue };
             // Of equals the later one: a session knows more at its end.
             if best.as_ref().is_some_and(|(known, ..)| score < *known) {
                 continue;
             }
-            let next = sentences.get(place + 1).filter(|next| !next.is_question && follows(&sentence.text, &next.text));
+            let next = sentences
+                .get(place + 1)
+                .filter(|next| !next.is_question && follows(&sentence.text, &next.text));
             let next = next.map(|next| format!(" {}.", next.text)).unwrap_or_default();
             best = Some((score, at, format!("{}.{next}", sentence.text)));
         }
@@ -114,7 +119,12 @@ fn score(sentence: &str, is_last: bool) -> Option<f64> {
     let has = |expression: &Regex| if expression.is_match(sentence) { 1.0 } else { 0.0 };
     let mut score = 1.5 * count(&CAUSE, 2) + 0.6 * count(&LIMIT, 2) + 0.35 * count(&IDENTIFIER, 3);
     score += if STATES.is_match(sentence) { 0.4 } else { -0.8 };
-    score -= has(&REFERS_BACK) + 1.6 * has(&MOMENT) + has(&MARKS) + has(&LABEL) + 0.8 * count(&WEAK, 2);
+    score -= has(&REFERS_BACK)
+        + 1.6 * has(&MOMENT)
+        + has(&MARKS)
+        + has(&LABEL)
+        + has(&PROPOSAL)
+        + 0.8 * count(&WEAK, 2);
     score += if is_last { 0.5 } else { 0.0 };
     score += if (80..=240).contains(&chars) { 0.3 } else { 0.0 };
     if ENTRY.is_match(sentence) && !CAUSE.is_match(sentence) && !LIMIT.is_match(sentence) {
@@ -125,7 +135,10 @@ fn score(sentence: &str, is_last: bool) -> Option<f64> {
 
 /// What a prompt wants, in a line; `None` for one that only goes on.
 fn wanted_by(prompt: &str) -> Option<String> {
-    let is_plan = prompt.trim_start().get(..28).is_some_and(|start| start.eq_ignore_ascii_case("implement the following plan"));
+    let is_plan = prompt
+        .trim_start()
+        .get(..28)
+        .is_some_and(|start| start.eq_ignore_ascii_case("implement the following plan"));
     let title = PLAN.captures_iter(prompt).filter_map(|found| found.get(1));
     let title = title.map(|title| title.as_str().trim()).find(|title| title.contains(' '));
     let text = match title.filter(|_| is_plan) {
@@ -134,8 +147,12 @@ fn wanted_by(prompt: &str) -> Option<String> {
     };
     let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphabetic)).count();
     let says_little = words < 4 && !is_plan || GENERIC.is_match(&text) && words < 8;
+    let text = text.trim_start_matches(|c: char| c.is_whitespace() || "*-•>".contains(c));
+    if says_little || text.starts_with("http") {
+        return None;
+    }
     let mut letters = text.chars();
-    let first = letters.next().filter(|_| !says_little)?;
+    let first = letters.next()?;
     let text: String = first.to_uppercase().chain(letters).collect();
     Some(one_line(text.trim_end_matches([':', '.', ' ']), WANTED_CHARS_MAX))
 }
@@ -188,9 +205,14 @@ mod tests {
 
     #[test]
     fn a_prompt_is_quoted_only_if_it_says_what_is_wanted() {
-        let check = |prompt: &str, expected: Option<&str>| assert_eq!(wanted_by(prompt).as_deref(), expected, "{prompt}");
+        let check = |prompt: &str, expected: Option<&str>| {
+            assert_eq!(wanted_by(prompt).as_deref(), expected, "{prompt}")
+        };
         check("can you fix the double mail of invoices?", Some("Fix the double mail of invoices"));
-        check("Implement the following plan:\n\n# Plan: Retry of failed webhooks\n\nText", Some("Retry of failed webhooks"));
+        check(
+            "Implement the following plan:\n\n# Plan: Retry of failed webhooks\n\nText",
+            Some("Retry of failed webhooks"),
+        );
         check("commit this", None);
         check("fix it and push the branch", None);
         check("/clear", None);

@@ -1,8 +1,11 @@
 //! Questions and their limits.
 
+use index::UnitRecord;
 use jiff::Timestamp;
-use knowledge::Embedding;
+use knowledge::{Embedding, UnitId};
 use serde::Serialize;
+
+use crate::memory::MemoryCandidate;
 
 /// The default limit of units, and of passages found, in an answer.
 pub const LIMIT_DEFAULT: usize = 10;
@@ -33,6 +36,10 @@ pub struct Query {
     pub depth: Depth,
     /// The time from which the ages of units are counted.
     pub now: Timestamp,
+    /// Memories of earlier sessions that may bear on the question: candidates besides the units, which stay as they are.
+    pub memories: Vec<MemoryCandidate>,
+    /// How many memories those were chosen from.
+    pub memories_searched: usize,
     /// What the order does without. For measurements.
     pub without: Vec<Signal>,
 }
@@ -62,8 +69,15 @@ impl Query {
             budget_tokens: BUDGET_TOKENS_DEFAULT,
             depth: Depth::Standard,
             now,
+            memories: Vec::new(),
+            memories_searched: 0,
             without: Vec::new(),
         }
+    }
+
+    /// The memory with this id, in the form of a unit.
+    pub(crate) fn memory(&self, id: &UnitId) -> Option<UnitRecord> {
+        self.memories.iter().find(|memory| memory.id() == *id).map(MemoryCandidate::unit)
     }
 
     /// The same question with its vectors; `None` for a search by words only.

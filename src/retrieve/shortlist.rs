@@ -7,6 +7,7 @@ use knowledge::{UnitId, text};
 
 use crate::error::Error;
 use crate::file_hints::FileHints;
+use crate::memory::is_memory;
 use crate::question::Query;
 use crate::scored::Scored;
 use crate::search::Trace;
@@ -34,6 +35,11 @@ impl Ranked<'_> {
     pub(crate) fn best(&self) -> &Scored {
         let mut passages = self.passages.iter().map(|(_, scored)| *scored);
         passages.find(|scored| scored.strong).unwrap_or(self.passages[0].1)
+    }
+
+    /// Whether it is a memory, which nobody has reviewed.
+    pub(crate) fn is_memory(&self) -> bool {
+        is_memory(self.best().chunk)
     }
 
     /// Whether it matches the question well enough to be shown.
@@ -74,7 +80,10 @@ pub(crate) fn shortlist<'t>(
         }
         let id = &scored.record.unit;
         if !places.contains_key(id) {
-            let record = snapshot.unit(id)?;
+            let record = match is_memory(scored.chunk) {
+                true => query.memory(id),
+                false => snapshot.unit(id)?,
+            };
             places.insert(id, record.is_some().then_some(units.len()));
             units.extend(record.map(|record| Ranked {
                 record,
