@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use archive::{
-    Archive, Derivation, LineReader, ReaderContext, SyncSettings, SyncSummary, TranscriptHead,
-    TranscriptSource, UnembeddedMessages,
+    Archive, LineReader, ReaderContext, SyncSettings, SyncSummary, TranscriptHead, TranscriptSource,
+    UnembeddedMessages,
 };
 use jiff::Timestamp;
 use memories::derive::{SAME_COSINE, memories_of};
@@ -499,7 +499,8 @@ impl Archiving {
             let (reading, name) = (archive.clone(), model.clone());
             let read = on_own_thread(move || {
                 let said = reading.said(&session, name.as_deref())?;
-                Ok::<_, archive::Error>((session, memories_of(&said)))
+                let topics = reading.noted_topics(&session)?;
+                Ok::<_, archive::Error>((session, memories_of(&said, &topics)))
             });
             let read = read.await.map_err(|error| error.to_string())?;
             let (session, mut memories) = read.map_err(|error| error_chain(&error))?;
@@ -511,7 +512,7 @@ impl Archiving {
             let (archive, name) = (archive.clone(), model.clone());
             let store = move || {
                 let embedded = name.as_deref().map(|model| archive::Embedded { model, same: SAME_COSINE });
-                archive.replace_memories(&session, Derivation::Rules, &memories, embedded.as_ref())
+                archive.replace_memories(&session, &memories, embedded.as_ref())
             };
             run_blocking(store).await.map_err(|error| error_chain(&error))?;
             self.mailbox.health().beat();

@@ -29,6 +29,8 @@ pub struct NewMemory {
     pub turns: Vec<i64>,
     /// When the topic ended.
     pub at: Timestamp,
+    /// What it rests on.
+    pub derivation: Derivation,
     /// The vector of the summary, if there is one.
     pub vector: Option<Vec<f32>>,
 }
@@ -76,6 +78,9 @@ pub struct MemoryQuery {
     pub project: Option<String>,
     /// Words, of which at least one must occur; the best first. Without them the newest are first.
     pub words: Option<String>,
+    /// Of the words only the rarest, which together occur at most so often: BM25 takes some microseconds for each time.
+    /// None if even the rarest occurs more often.
+    pub entries_max: Option<u64>,
     /// At most so many.
     pub limit: usize,
 }
@@ -215,7 +220,6 @@ impl Archive {
     pub fn replace_memories(
         &self,
         session: &Session,
-        derivation: Derivation,
         memories: &[NewMemory],
         embedded: Option<&Embedded<'_>>,
     ) -> Result<usize, Error> {
@@ -239,7 +243,7 @@ impl Archive {
                 transaction.prepare_cached(sql)?.execute(params![
                     session.row,
                     session.project,
-                    derivation.as_str(),
+                    memory.derivation.as_str(),
                     memory.summary,
                     memory.dialogue,
                     serde_json::to_string(&memory.turns).unwrap_or_default(),
@@ -258,34 +262,93 @@ impl Archive {
         })
     }
 
+    /// Notes what a model says that a session was about, beside what it said before of the same session, and has the
+    /// session's memories made again. The session need not be archived yet; one that a person had deleted is left out.
+    ///
+    /// # Errors
+    /// When the archive cannot be written.
+    pub fn note_topics(&self, session: &str, topics: &[(String, Vec<String>)]) -> Result<(), Error> {
+        self.write(|transaction| {
+            let forgotten = "SELECT EXISTS (SELECT 1 FROM forgotten WHERE session = ?1)";
+            if transaction.prepare_cached(forgotten)?.query_row([session], |row| row.get(0))? {
+                return Ok(());
+            }
+            let mut added = 0;
+            for (summary, lines) in topics {
+                let lines = serde_json::to_string(lines).unwrap_or_default();
+                added += transaction
+                    .prepare_cached("INSERT OR IGNORE INTO model_topics VALUES (?1, ?2, ?3, ?4)")?
+                    .execute(params![session, &digest(summary)[..], summary, lines])?;
+            }
+            if added > 0 {
+                transaction
+                    .prepare_cached("UPDATE sessions SET remembered = -1 WHERE session = ?1")?
+                    .execute([session])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What a model said that a session was about, each with the numbers of the messages that it rests on.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn noted_topics(&self, session: &Session) -> Result<Vec<(String, Vec<i64>)>, Error> {
+        let connection = self.connection()?;
+        let mut statement =
+            connection.prepare_cached("SELECT summary, lines FROM model_topics WHERE session = ?1")?;
+        let mut rows = statement.query([&session.id])?;
+        let mut message = connection.prepare_cached("SELECT id FROM messages_meta WHERE uuid = ?1")?;
+        let mut topics = Vec::new();
+        while let Some(row) = rows.next()? {
+            let lines: Vec<String> = serde_json::from_str(&row.get::<_, String>(1)?).unwrap_or_default();
+            let mut turns = Vec::new();
+            for line in lines {
+                let uuid = MessageId::parse(&line).0;
+                turns.extend(message.query_row([&uuid[..]], |row| row.get::<_, i64>(0)).optional()?);
+            }
+            topics.push((row.get(0)?, turns));
+        }
+        Ok(topics)
+    }
+
     /// Finds memories.
     ///
     /// # Errors
     /// When the archive cannot be read.
     pub fn memories(&self, query: &MemoryQuery) -> Result<Vec<Memory>, Error> {
+        let connection = self.connection()?;
         let mut values: Vec<Value> = vec![(query.limit as i64).into()];
         let mut conditions = vec!["m.merged_into IS NULL".to_owned()];
-        let mut add = |condition: &str, value: &str| {
-            values.push(value.to_owned().into());
+        let mut add = |condition: &str, value: String| {
+            values.push(value.into());
             conditions.push(format!("{condition} ?{}", values.len()));
         };
         if let Some(project) = &query.project {
-            add("m.project =", project);
+            add("m.project =", project.clone());
         }
         let (mut join, mut order) = ("", "m.created_ms DESC, m.id DESC");
         if let Some(words) = &query.words {
-            let words = any_word(words);
+            let words = match query.entries_max {
+                Some(entries_max) => rarest(&connection, words, entries_max)?,
+                None => any_word(words),
+            };
             if words.is_empty() {
                 return Ok(Vec::new());
             }
-            add("w.memories_words MATCH", &words);
+            add("w.memories_words MATCH", words);
             (join, order) = ("JOIN memories_words w ON w.rowid = m.id", "w.rank, m.id DESC");
         }
-        let sql =
-            format!("SELECT {MEMORY} {join} WHERE {} ORDER BY {order} LIMIT ?1", conditions.join(" AND "));
-        let connection = self.connection()?;
+        // The texts of those that are returned only: what is sorted is read whole.
+        let sql = format!(
+            "SELECT m.id FROM memories m {join} WHERE {} ORDER BY {order} LIMIT ?1",
+            conditions.join(" AND ")
+        );
         let mut statement = connection.prepare_cached(&sql)?;
-        Ok(statement.query_map(params_from_iter(&values), read_memory)?.collect::<Result<_, _>>()?)
+        let ids: Vec<i64> =
+            statement.query_map(params_from_iter(&values), |row| row.get(0))?.collect::<Result<_, _>>()?;
+        let mut memory = connection.prepare_cached(&format!("SELECT {MEMORY} WHERE m.id = ?1"))?;
+        ids.into_iter().map(|id| Ok(memory.query_row([id], read_memory)?)).collect()
     }
 
     /// How many memories there are to recall, of a project or of all.
@@ -399,6 +462,9 @@ impl Archive {
     }
 }
 
+/// The most words of a text that are searched for.
+const WORDS_MAX: usize = 16;
+
 const MEMORY: &str =
     "m.id, s.session, s.branch, m.project, m.derivation, m.summary, m.dialogue, m.turns, m.created_ms,
     m.updated_ms, 1 + (SELECT count(*) FROM memories o WHERE o.merged_into = m.id)
@@ -494,6 +560,26 @@ fn link_same(
     let sql = "UPDATE memories SET merged_into = ?2 WHERE id = ?1 OR merged_into = ?1";
     transaction.prepare_cached(sql)?.execute([older, newer])?;
     Ok(())
+}
+
+/// An expression that finds the rarest words of a text, as far as they occur at most so often in memories together.
+fn rarest(connection: &Connection, text: &str, entries_max: u64) -> Result<String, Error> {
+    let sql = "SELECT count(*) FROM memories_words WHERE memories_words MATCH ?1";
+    let mut count = connection.prepare_cached(sql)?;
+    let mut words: Vec<(u64, String)> = Vec::new();
+    for word in crate::search::telling_words(text).into_iter().take(WORDS_MAX) {
+        let word = any_word(&word);
+        let holding = count.query_row([&word], |row| row.get(0))?;
+        words.push((holding, word));
+    }
+    words.sort();
+    let mut entries = 0;
+    let fits = |(holding, _): &&(u64, String)| {
+        entries += holding;
+        entries <= entries_max
+    };
+    let words: Vec<&str> = words.iter().take_while(fits).map(|(_, word)| word.as_str()).collect();
+    Ok(words.join(" OR "))
 }
 
 /// Calls `see` with each memory of a project that is recalled, the factor of its vector and its numbers.

@@ -247,5 +247,17 @@ CREATE INDEX memory_vectors_memory ON memory_vectors(memory);
 -- Grows with every change of a project's memories, so that a reader sees when what it holds is old.
 CREATE TABLE memory_changes (project TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
 -- Memories that a person deleted: the digests of their summaries, so that they are not made again.
-CREATE TABLE forgotten_memories (project TEXT NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (project, digest)) WITHOUT ROWID;
+CREATE TABLE forgotten_memories (
+    project TEXT NOT NULL,
+    digest  BLOB NOT NULL,
+    PRIMARY KEY (project, digest)
+) WITHOUT ROWID;
+-- What a model that has read a session says of it. The session may be archived later, and read again when it goes on.
+CREATE TABLE model_topics (
+    session TEXT NOT NULL,                    -- the client's id
+    digest  BLOB NOT NULL,                    -- of the summary
+    summary TEXT NOT NULL,
+    lines   TEXT NOT NULL,                    -- the `uuid`s that it rests on, as JSON
+    PRIMARY KEY (session, digest)
+) WITHOUT ROWID;
 ";

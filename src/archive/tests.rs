@@ -1342,6 +1342,7 @@ fn memory(summary: &str, at: i64, vector: [f32; 2]) -> NewMemory {
         dialogue: format!("assistant: {summary}"),
         turns: vec![1],
         at: Timestamp::from_second(at).unwrap(),
+        derivation: Derivation::Rules,
         vector: Some(vector.to_vec()),
     }
 }
@@ -1354,7 +1355,7 @@ impl Home {
         self.write(session, &[self.prompt(number, &format!("what is wanted of {session}"))]);
         self.sync();
         let session = self.archive.session(session).unwrap();
-        self.archive.replace_memories(&session, Derivation::Rules, memories, Some(&MODEL)).unwrap()
+        self.archive.replace_memories(&session, memories, Some(&MODEL)).unwrap()
     }
 
     fn project(&self) -> String {
@@ -1405,7 +1406,7 @@ fn a_resumed_session_replaces_its_own_memories_only() {
     assert_eq!(pending.iter().map(|session| session.id.as_str()).collect::<Vec<_>>(), ["s1"]);
     assert_eq!(home.archive.unremembered(Some("small"), 10).unwrap(), [], "its messages have no vector yet");
     let memories = [memory("of the resumed s1", 30, [0.7, 0.7])];
-    let store = |session| home.archive.replace_memories(session, Derivation::Rules, &memories, Some(&MODEL));
+    let store = |session| home.archive.replace_memories(session, &memories, Some(&MODEL));
     assert_eq!(store(&before).unwrap(), 0, "it was read before it had grown");
     assert_eq!(home.memories(), named(&[("of s2", 1), ("of s1", 1)]));
     assert_eq!(store(&pending[0]).unwrap(), 1);
@@ -1432,7 +1433,7 @@ fn a_project_sees_no_memory_of_another_one() {
     home.sync();
     let session = home.archive.session("s2").unwrap();
     let same = [memory("retries of the blog", 20, [1.0, 0.0])];
-    home.archive.replace_memories(&session, Derivation::Rules, &same, Some(&MODEL)).unwrap();
+    home.archive.replace_memories(&session, &same, Some(&MODEL)).unwrap();
     assert_eq!(
         home.memories(),
         named(&[("retries of the blog", 1), ("retries of the shop", 1)]),
@@ -1442,7 +1443,7 @@ fn a_project_sees_no_memory_of_another_one() {
         [(home.project(), "retries of the shop"), (session.project, "retries of the blog")]
     {
         for words in [None, Some("retries".to_owned())] {
-            let query = MemoryQuery { project: Some(project.clone()), words, limit: 10 };
+            let query = MemoryQuery { project: Some(project.clone()), words, entries_max: None, limit: 10 };
             let found = home.archive.memories(&query).unwrap();
             assert_eq!(found.iter().map(|memory| memory.summary.as_str()).collect::<Vec<_>>(), [expected]);
         }
@@ -1463,7 +1464,7 @@ fn a_memory_that_a_person_deletes_is_not_made_again() {
     assert!(!home.holds("later words of it") && !home.holds("The first words"));
     let again = [memory("the FIRST words.", 10, [1.0, 0.0]), memory("stays", 11, [0.0, 1.0])];
     let session = home.archive.session("s1").unwrap();
-    assert_eq!(home.archive.replace_memories(&session, Derivation::Rules, &again, Some(&MODEL)).unwrap(), 1);
+    assert_eq!(home.archive.replace_memories(&session, &again, Some(&MODEL)).unwrap(), 1);
     assert_eq!(home.memories(), named(&[("stays", 1)]));
 }
 
@@ -1479,7 +1480,7 @@ fn memories_of_a_session_change_all_together_or_not_at_all() {
     connection.execute_batch(stop).unwrap();
     let session = home.archive.session("s1").unwrap();
     let memories = [memory("first", 20, [1.0, 0.0]), memory("second", 21, [0.0, 1.0])];
-    let store = || home.archive.replace_memories(&session, Derivation::Rules, &memories, Some(&MODEL));
+    let store = || home.archive.replace_memories(&session, &memories, Some(&MODEL));
     assert!(store().is_err());
     assert_eq!(home.memories(), named(&[("before", 1)]));
     assert_eq!(home.archive.unremembered(None, 10).unwrap().len(), 1);
@@ -1509,4 +1510,20 @@ fn memories_are_found_by_the_vectors_of_the_model_in_use() {
     assert_eq!(home.archive.unembedded_memories("large", 10).unwrap(), []);
     assert_eq!(vectors("large", Some(&known)).unwrap().len(), 2);
     assert!(vectors("small", Some(&known)).unwrap().is_empty());
+}
+
+#[test]
+fn only_rare_words_are_searched_where_time_is_short() {
+    let home = Home::new();
+    let many: Vec<NewMemory> =
+        (0..9).map(|n| memory(&format!("webhook number {n}"), n, [1.0, n as f32])).collect();
+    home.remember("s1", 1, &[many, vec![memory("webhook of penguins", 20, [0.0, 1.0])]].concat());
+    let found = |words: &str, entries_max| {
+        let words = Some(words.to_owned());
+        let query = MemoryQuery { words, entries_max, limit: 20, ..MemoryQuery::default() };
+        home.archive.memories(&query).unwrap().len()
+    };
+    assert_eq!(found("webhooks and penguins", None), found("webhooks and penguins", Some(20)));
+    assert_eq!((found("webhooks and penguins", Some(3)), found("webhooks", Some(3))), (1, 0));
+    assert_eq!(found("\" OR NEAR( *", Some(3)), 0);
 }

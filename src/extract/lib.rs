@@ -128,6 +128,15 @@ pub struct KnownUnit {
     pub day: String,
 }
 
+/// What a part of a session was about, as a model put it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topic {
+    /// One or two sentences, redacted.
+    pub summary: String,
+    /// The `uuid`s of the lines that it rests on; at least one.
+    pub lines: Vec<String>,
+}
+
 /// The result of one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extraction {
@@ -135,6 +144,9 @@ pub struct Extraction {
     pub candidates: Vec<Candidate>,
     /// What was considered and left out, with the reason.
     pub rejected: Vec<Rejected>,
+    /// What the session was about, topic by topic, if a model was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topics: Vec<Topic>,
     /// Why there is no candidate; `None` if there is one.
     #[serde(rename = "nothing")]
     pub empty_reason: Option<String>,

@@ -6,7 +6,8 @@
 //! topic, and the archive links those that say the same, where the paper's appendix D.1.2 asks a model whether to merge or
 //! to add. [`derive`] does it for the sessions of an archive; [`recall`] chooses and renders what a session is told.
 //!
-//! It never writes a summary of its own words, never calls a model, and leaves out a topic rather than keep one that says
+//! A model that reads a session anyway may say what it was about; it then stands for what it has read. This crate
+//! never writes a summary of its own words, never calls a model, and leaves out a topic rather than keep one that says
 //! little.
 //!
 //! ```
@@ -21,7 +22,7 @@
 //!     said(2, false, "Let me look at the queue."),
 //!     said(3, false, "The root cause: `ack()` is called before the mail is sent, so a restart delivers the job \
 //!         again instead of dropping it."),
-//! ]);
+//! ], &[]);
 //! assert!(found[0].summary.starts_with("Why is each invoice mailed twice: The root cause"));
 //! assert_eq!(found[0].turns, [1, 3]);
 //! ```

@@ -27,6 +27,9 @@ const STEM_CHARS_MIN: usize = 5;
 const PROMPT_CHARS_MAX: usize = 400;
 const PROMPTS_MAX: usize = 4;
 
+/// How often the words of a question or of prompts may occur in memories that are scored by them.
+const ENTRIES_MAX: u64 = 300;
+
 const SUMMARY_CHARS_MAX: usize = 440;
 const ORIGINAL_CHARS_MAX: usize = 200;
 const HEAD: &str = "<memories>\nTopics of earlier sessions in this project, taken from them by nugget. Nobody has \
@@ -45,7 +48,8 @@ pub fn for_start(
     limit: usize,
     now: Timestamp,
 ) -> Result<Vec<Memory>, Error> {
-    let query = MemoryQuery { project: Some(project.to_owned()), words: None, limit: NEWEST_MAX };
+    let query =
+        MemoryQuery { project: Some(project.to_owned()), limit: NEWEST_MAX, ..MemoryQuery::default() };
     let memories = archive.memories(&query)?;
     if memories.is_empty() {
         return Ok(memories);
@@ -80,7 +84,12 @@ pub fn for_prompts(
 ) -> Result<Vec<Memory>, Error> {
     let prompts = prompts.iter().rev().take(PROMPTS_MAX).map(|prompt| one_line(prompt, PROMPT_CHARS_MAX));
     let words = prompts.collect::<Vec<_>>().join(" ");
-    archive.memories(&MemoryQuery { project: Some(project.to_owned()), words: Some(words), limit })
+    archive.memories(&of_words(project, words, limit))
+}
+
+fn of_words(project: &str, words: String, limit: usize) -> MemoryQuery {
+    let (project, words) = (Some(project.to_owned()), Some(words));
+    MemoryQuery { project, words, entries_max: Some(ENTRIES_MAX), limit }
 }
 
 /// The last part of a path, without its ending.
@@ -136,9 +145,7 @@ impl MemorySearch {
     /// # Errors
     /// When the archive cannot be read.
     pub fn by_words(&self, question: &str, limit: usize) -> Result<Vec<Memory>, Error> {
-        let query =
-            MemoryQuery { project: Some(self.project.clone()), words: Some(question.to_owned()), limit };
-        self.archive.memories(&query)
+        self.archive.memories(&of_words(&self.project, question.to_owned(), limit))
     }
 
     /// The memories that match a question by its words or its meaning, the best first by reciprocal rank. `vector` is

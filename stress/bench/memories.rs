@@ -157,12 +157,13 @@ fn store(sandbox: &Sandbox, corpus: &Corpus, count: usize, rng: &mut Rng) -> Res
                     dialogue: format!("assistant: {found}"),
                     turns: vec![1],
                     at: now - age,
+                    derivation: Derivation::Rules,
                     vector: None,
                 }
             })
             .collect();
         left -= memories.len();
-        archive.replace_memories(session, Derivation::Rules, &memories, None)?;
+        archive.replace_memories(session, &memories, None)?;
     }
     let model = &corpus.label().name;
     let unembedded = archive.unembedded_memories(model, count)?;

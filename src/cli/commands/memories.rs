@@ -111,7 +111,7 @@ impl WhichArgs {
         };
         let archive = open_archive()?;
         let is_found_by_words = words.is_some();
-        let query = MemoryQuery { project, words, limit: self.limit };
+        let query = MemoryQuery { project, words, entries_max: None, limit: self.limit };
         let memories = archive.as_ref().map_or(Ok(Vec::new()), |archive| archive.memories(&query))?;
         if self.json {
             return output::print_json(&json!({ "memories": memories }));
@@ -203,7 +203,7 @@ fn head(memory: &Memory, with_project: bool, now: Timestamp) -> String {
         head.push_str(&format!(" · {}", safe(&memory.project)));
     }
     if memory.times > 1 {
-        head.push_str(&format!(" · in {} sessions", memory.times));
+        head.push_str(&format!(" · found {} times", memory.times));
     }
     head
 }
