@@ -469,7 +469,7 @@ fn a_memory_that_says_as_much_as_a_unit_follows_it() {
     let world = World::of_units();
     let mut query = world.query("a deferred transaction fails with SQLITE_BUSY");
     let (_, title, body) = UNITS[1];
-    query.memories = vec![world.memory(&query, 3, title, body)];
+    query.memories = vec![world.memory(&query, 3, &format!("{title}. {body}"), body)];
     let ids: Vec<String> =
         world.answer(&query).units.into_iter().map(|unit| unit.id.as_str().to_owned()).collect();
     assert_eq!(ids[..2], ["sqlite-busy", "memory-3"]);
@@ -506,10 +506,10 @@ fn a_memory_of_what_no_unit_knows_is_shown_as_unreviewed() {
 #[test]
 fn no_memory_is_sent_to_a_model() {
     let world = World::of_units();
-    let mut query =
-        world.query("a deferred transaction fails with SQLITE_BUSY, and so does the pool of workers");
+    let mut query = world.query("a deferred transaction fails with SQLITE_BUSY when it begins to write");
     let (_, title, body) = UNITS[1];
-    query.memories = vec![world.memory(&query, 3, title, &format!("a secret of the session. {body}"))];
+    let dialogue = format!("a secret of the session. {body}");
+    query.memories = vec![world.memory(&query, 3, &format!("{title}. {body}"), &dialogue)];
     let snapshot = world.snapshot.as_ref().unwrap();
     let trace = search(snapshot, &query, world.embedder.tokenizer()).unwrap();
     assert!(trace.reranked.iter().any(|scored| scored.chunk.0 < 0 && scored.relevant));
