@@ -568,7 +568,7 @@ fn rarest(connection: &Connection, text: &str, entries_max: u64) -> Result<Strin
     let mut count = connection.prepare_cached(sql)?;
     let mut words: Vec<(u64, String)> = Vec::new();
     for word in crate::search::telling_words(text).into_iter().take(WORDS_MAX) {
-        let word = any_word(&word);
+        let word = any_word(word);
         let holding = count.query_row([&word], |row| row.get(0))?;
         words.push((holding, word));
     }

@@ -2,7 +2,7 @@
 //! them, with recall on and off in turns.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -121,6 +121,11 @@ pub(crate) fn run(args: &MemoriesBenchArgs, binary: &Path, seed: u64) -> Result<
     }))
 }
 
+/// The folder in which servers run.
+fn root(sandbox: &Sandbox) -> PathBuf {
+    sandbox.brain().parent().map_or_else(|| sandbox.brain(), Path::to_owned)
+}
+
 fn recall(sandbox: &mut Sandbox, value: &str) {
     for (_, known) in sandbox.variables.iter_mut().filter(|(name, _)| name == RECALL) {
         value.clone_into(known);
@@ -134,7 +139,7 @@ fn store(sandbox: &Sandbox, corpus: &Corpus, count: usize, rng: &mut Rng) -> Res
     let now = Timestamp::now();
     for number in 0..count.div_ceil(PER_SESSION) {
         let line = json!({
-            "type": "user", "uuid": format!("session-{number}"), "cwd": sandbox.path(""),
+            "type": "user", "uuid": format!("session-{number}"), "cwd": root(sandbox),
             "timestamp": (now - Duration::from_secs(86_400)).to_string(),
             "message": { "role": "user", "content": corpus.question(rng) },
         });
@@ -177,7 +182,7 @@ fn store(sandbox: &Sandbox, corpus: &Corpus, count: usize, rng: &mut Rng) -> Res
 /// The hook at the start of a session.
 fn start(sandbox: &Sandbox, round: usize) -> Result<String> {
     let input = json!({
-        "session_id": format!("s-{round}"), "cwd": sandbox.path(""), "hook_event_name": "SessionStart", "source": "startup",
+        "session_id": format!("s-{round}"), "cwd": root(sandbox), "hook_event_name": "SessionStart", "source": "startup",
     });
     let mut child =
         sandbox.command(&["session-start"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
