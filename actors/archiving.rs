@@ -16,6 +16,7 @@ use archive::{
     UnembeddedMessages,
 };
 use jiff::Timestamp;
+use memories::derive::{SAME_COSINE, memories_of};
 use queue::{KnownTranscripts, Queue, TranscriptStamp, TranscriptStatus};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,8 @@ const EVERY: Duration = Duration::from_secs(40);
 const OPENED_MAX: usize = 500;
 /// From how many sessions records are derived in one round.
 const DERIVED_MAX: usize = 500;
+/// Of how many sessions memories are made at one wake-up.
+const REMEMBERED_MAX: usize = 32;
 /// How many messages are embedded at one wake-up.
 const EMBEDDED_MAX: usize = 256;
 /// How long one batch of messages may take, with the load of the model.
@@ -415,6 +418,8 @@ impl Actor for Archiving {
                 *self.memory.error.lock().unwrap_or_else(PoisonError::into_inner) = None;
                 if let Err(error) = self.embed_some().await {
                     self.note(&format!("failed to embed archived messages: {error}"));
+                } else if let Err(error) = self.remember_some().await {
+                    self.note(&format!("failed to make memories of sessions: {error}"));
                 }
             }
             Err(error) => self.note(&error_chain(&error)),
@@ -458,13 +463,9 @@ impl Archiving {
             if !self.is_idle().await {
                 return Ok(());
             }
-            let texts = batch.iter().map(|message| message.text.clone()).collect();
-            let request = |reply| StageMessage::Request(EmbeddingRequest::Documents { texts, reply });
-            let vectors =
-                self.embedding.ask(BATCH_DEADLINE, request).await.map_err(|error| error.to_string())?;
-            let vectors = vectors.map_err(|failure| failure.message)?;
+            let vectors = self.embed(batch.iter().map(|message| message.text.clone()).collect()).await?;
             let vectors: Vec<(i64, Vec<f32>)> =
-                batch.iter().zip(vectors).map(|(message, found)| (message.message, found.vector)).collect();
+                batch.iter().map(|message| message.message).zip(vectors).collect();
             let (archive, model) = (archive.clone(), model.clone());
             run_blocking(move || archive.store_vectors(&model, &vectors))
                 .await
@@ -475,6 +476,74 @@ impl Archiving {
         unembedded.ranges.retain(|known| *known != range);
         unembedded.ranges.extend(found.rest);
         Ok(())
+    }
+
+    /// Makes the memories of sessions whose messages are embedded, the newest first, and embeds memories again whose
+    /// vectors are of another model. Only while all other actors are idle, as messages are embedded. Without a model in
+    /// this process, memories have no vector.
+    async fn remember_some(&self) -> Result<(), String> {
+        if !self.is_idle().await {
+            return Ok(());
+        }
+        let model = self.model.is_local().then(|| self.model.name());
+        let (path, name) = (self.settings.path.clone(), model.clone());
+        let open = move || -> Result<_, archive::Error> {
+            let Some(archive) = Archive::open_existing(&path)? else { return Ok(None) };
+            let sessions = archive.unremembered(name.as_deref(), REMEMBERED_MAX)?;
+            let outdated = match &name {
+                Some(name) => archive.unembedded_memories(name, EMBEDDED_MAX)?,
+                None => Vec::new(),
+            };
+            Ok(Some((archive, sessions, outdated)))
+        };
+        let opened = run_blocking(open).await.map_err(|error| error_chain(&error))?;
+        let Some((archive, sessions, outdated)) = opened else { return Ok(()) };
+        for session in sessions {
+            if !self.is_idle().await {
+                return Ok(());
+            }
+            let (reading, name) = (archive.clone(), model.clone());
+            let read = on_own_thread("memories", move || {
+                let said = reading.said(&session, name.as_deref())?;
+                let topics = reading.noted_topics(&session)?;
+                Ok::<_, archive::Error>((session, memories_of(&said, &topics)))
+            });
+            let read = read.await.map_err(|error| error.to_string())?;
+            let (session, mut memories) = read.map_err(|error| error_chain(&error))?;
+            if model.is_some() && !memories.is_empty() {
+                let summaries = memories.iter().map(|memory| memory.summary.clone()).collect();
+                let vectors = self.embed(summaries).await?;
+                memories.iter_mut().zip(vectors).for_each(|(memory, vector)| memory.vector = Some(vector));
+            }
+            let (archive, name) = (archive.clone(), model.clone());
+            let store = move || {
+                let embedded = name.as_deref().map(|model| archive::Embedded { model, same: SAME_COSINE });
+                archive.replace_memories(&session, &memories, embedded.as_ref())
+            };
+            run_blocking(store).await.map_err(|error| error_chain(&error))?;
+            self.mailbox.health().beat();
+        }
+        let Some(model) = model else { return Ok(()) };
+        for batch in outdated.chunks(self.model.batch_max()) {
+            if !self.is_idle().await {
+                return Ok(());
+            }
+            let vectors = self.embed(batch.iter().map(|memory| memory.summary.clone()).collect()).await?;
+            let vectors: Vec<(i64, Vec<f32>)> = batch.iter().map(|memory| memory.id).zip(vectors).collect();
+            let (archive, model) = (archive.clone(), model.clone());
+            run_blocking(move || archive.store_memory_vectors(&model, &vectors))
+                .await
+                .map_err(|error| error_chain(&error))?;
+            self.mailbox.health().beat();
+        }
+        Ok(())
+    }
+
+    /// The vectors of texts, by the actor that embeds.
+    async fn embed(&self, texts: Vec<String>) -> Result<Vec<Vec<f32>>, String> {
+        let request = |reply| StageMessage::Request(EmbeddingRequest::Documents { texts, reply });
+        let vectors = self.embedding.ask(BATCH_DEADLINE, request).await.map_err(|error| error.to_string())?;
+        Ok(vectors.map_err(|failure| failure.message)?.into_iter().map(|found| found.vector).collect())
     }
 
     /// Whether nothing else is to be done, now or after a short wait.

@@ -7,6 +7,7 @@ use index::Catalog;
 use jiff::Timestamp;
 use knowledge::UnitId;
 use knowledge::text::one_line;
+use queue::{ShownBy, ShownKind};
 use serde_json::Value;
 
 /// How much of a session before and after a showing is read. Of what came before, the end.
@@ -72,7 +73,7 @@ pub(crate) fn judge_session(
         let from = texts.position(&together[0]);
         let (withheld, told): (Vec<&ArchivedShown>, Vec<&ArchivedShown>) =
             together.iter().partition(|shown| shown.is_withheld);
-        let items: Vec<ShownItem> = told.iter().map(|shown| item(shown, catalog)).collect();
+        let items = told.iter().map(|shown| item(shown, archive, catalog)).collect::<Result<Vec<_>, _>>()?;
         let (before, after) = texts.around(from);
         let judgements = Judge::default().judge(&items, &before, &after);
         let has_failed = |shown: &ArchivedShown| texts.has_failed(shown, from, &session.cwd, catalog);
@@ -131,8 +132,24 @@ fn evidence_json(evidence: &[Evidence]) -> String {
     serde_json::to_string(&kept).unwrap_or_default()
 }
 
-/// What a session has read of an item: at its start only the title.
-fn item(shown: &ArchivedShown, catalog: Option<&Catalog>) -> ShownItem {
+/// What a session has read of an item: of a unit at its start only the title.
+fn item(
+    shown: &ArchivedShown,
+    archive: &Archive,
+    catalog: Option<&Catalog>,
+) -> Result<ShownItem, archive::Error> {
+    if shown.kind == ShownKind::Memory.as_str() {
+        let number = shown.item.strip_prefix("memory-").and_then(|number| number.parse().ok());
+        let memory = number.map(|number| archive.memory(number)).transpose()?.flatten();
+        let text = memory.map(|memory| format!("{}\n\n{}", memory.summary, memory.dialogue));
+        // The block at a session's beginning numbers its memories.
+        let mark = (shown.by == ShownBy::SessionStart.as_str()).then_some(shown.rank);
+        return Ok(ShownItem::from_markdown(&shown.item, mark, &text.unwrap_or_default()));
+    }
+    Ok(unit_item(shown, catalog))
+}
+
+fn unit_item(shown: &ArchivedShown, catalog: Option<&Catalog>) -> ShownItem {
     let id = UnitId::verbatim(shown.item.as_str());
     let unit = catalog.and_then(|catalog| catalog.unit(&id).ok().flatten());
     let Some(unit) = unit else { return ShownItem { id: shown.item.clone(), ..ShownItem::default() } };

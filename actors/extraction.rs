@@ -4,9 +4,11 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use archive::Archive;
 use extract::{ExtractionContext, Known, KnownUnit};
 use index::Index;
 use jiff::Timestamp;
@@ -80,6 +82,9 @@ impl ExtractionWorker {
             };
             Failure::new(class, error_chain(&error))
         })?;
+        if let Some(archive) = setup.archive.as_ref().filter(|_| !extraction.topics.is_empty()) {
+            note_topics(archive.path.clone(), conversation.session_id.clone(), extraction.topics).await;
+        }
         let (mut candidates, mut rejected) = (Vec::new(), extraction.rejected);
         for rejected in &mut rejected {
             redact_in_place(&mut rejected.title);
@@ -106,6 +111,17 @@ impl ExtractionWorker {
             Findings { session, candidates, rejected, by: extraction.extractor, ..Findings::default() };
         failpoint::here!("extraction-before-keep");
         Ok(Step::Next(Stage::Embedding, pipeline::encode(&findings)?))
+    }
+}
+
+/// Leaves to the archive what a model says that the session was about. An attempt that is repeated says the same once
+/// more, which changes nothing; no capture waits or fails because of the archive.
+async fn note_topics(archive: PathBuf, session: String, topics: Vec<extract::Topic>) {
+    let topics: Vec<(String, Vec<String>)> =
+        topics.into_iter().map(|topic| (redact(&topic.summary).into_owned(), topic.lines)).collect();
+    let noted = run_blocking(move || Archive::open(&archive)?.note_topics(&session, &topics)).await;
+    if let Err(error) = noted {
+        tracing::warn!(error = error_chain(&error), "failed to note what a session was about");
     }
 }
 

@@ -49,16 +49,18 @@ impl ShownAnswer {
         let shown = answer.units.iter().map(|unit| {
             let passages: usize = unit.passages.iter().map(|passage| passage.tokens).sum();
             // The header's share is about that of the summary and the id.
-            (&unit.id, passages + (unit.summary.len() + unit.id.as_str().len()) / 4, false)
+            let kind = if unit.is_memory() { ShownKind::Memory } else { ShownKind::Unit };
+            (kind, &unit.id, passages + (unit.summary.len() + unit.id.as_str().len()) / 4, false)
         });
-        let about_files = answer.about_files.iter().map(|unit| (&unit.id, unit.detail.len() / 4, false));
-        let withheld = data.withheld.iter().map(|(id, _, tokens)| (id, *tokens, true));
+        let about_files = answer.about_files.iter();
+        let about_files = about_files.map(|unit| (ShownKind::Unit, &unit.id, unit.detail.len() / 4, false));
+        let withheld = data.withheld.iter().map(|(id, _, tokens)| (ShownKind::Unit, id, *tokens, true));
         let items: Vec<Shown> = shown
             .chain(about_files)
             .chain(withheld)
             .enumerate()
-            .map(|(rank, (id, tokens, is_withheld))| Shown {
-                kind: ShownKind::Unit,
+            .map(|(rank, (kind, id, tokens, is_withheld))| Shown {
+                kind,
                 id: id.as_str().to_owned(),
                 rank,
                 propensity: propensity(id),
@@ -144,7 +146,7 @@ impl LearnedOrder {
         let mut rank = 0;
         answer.units.retain(|unit| {
             rank += 1;
-            if !is_withheld(&unit.id) {
+            if unit.is_memory() || !is_withheld(&unit.id) {
                 return true;
             }
             let tokens = unit.passages.iter().map(|passage| passage.tokens).sum();

@@ -4,13 +4,16 @@ use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use archive::{Archive, Memory, Project};
 use git::{ContentState, ReviewSnapshot};
 use index::{Catalog, Index, Snapshot, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{CountTokens, Embedding};
+use memories::recall::MemorySearch;
+use once_cell::sync::OnceCell;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 use retrieve::model_rerank::{Ranking, RerankRequest};
-use retrieve::{Answer, OutputFilter, Query, Review, Trace, WordSearch};
+use retrieve::{Answer, MemoryCandidate, OutputFilter, Query, Review, Trace, WordSearch};
 
 use crate::code_context::CodeContext;
 use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
@@ -28,6 +31,9 @@ const VECTOR_DEADLINE: Duration = Duration::from_secs(10);
 /// than all else about them.
 const REVIEWS_CACHED_FOR: Duration = Duration::from_secs(1);
 
+/// How many memories are candidates: some of which are near any question.
+const MEMORIES_MAX: usize = 12;
+
 /// A question; a query without a vector is given one first.
 pub(crate) struct Ask {
     pub(crate) query: Query,
@@ -42,6 +48,8 @@ pub(crate) struct Retrieval {
     pub(crate) embedding: StageMailbox<EmbeddingWorker>,
     pub(crate) setup: Arc<Setup>,
     pub(crate) reviews: Arc<Mutex<Option<CachedReviews>>>,
+    /// The memories of the project, as soon as there is an archive.
+    pub(crate) memories: Arc<OnceCell<MemorySearch>>,
     /// The model whose vectors the index had at the last question.
     pub(crate) last_model: Arc<Mutex<Option<String>>>,
     /// What was learned of the order; `None` to learn nothing.
@@ -110,7 +118,8 @@ impl Retrieval {
             let embedding = self.embedding(&query.text, &model).await;
             (model, embedding)
         };
-        let (by_words, (mut model, mut embedding)) = tokio::join!(by_words, by_meaning);
+        let memories = self.memories_by_words(query.text.clone());
+        let (by_words, (mut model, mut embedding), memories) = tokio::join!(by_words, by_meaning, memories);
         let by_words = by_words?;
         if let Some(present) = by_words.model().filter(|_| needs_vector) {
             if present != model {
@@ -124,6 +133,9 @@ impl Retrieval {
             let (model, dimensions) = (model.clone(), query.vector.as_ref().map_or(0, Vec::len));
             let read = tokio::task::spawn_blocking(move || learned.for_question(&model, dimensions));
             query.learning = read.await.ok();
+        }
+        if let Some(by_words) = memories {
+            self.add_memories(&mut query, by_words, &model).await;
         }
         let query = Arc::new(query);
         let (searched, searched_model) = (Arc::clone(&query), model.clone());
@@ -163,6 +175,49 @@ impl Retrieval {
             Ok(answer)
         })
         .await
+    }
+
+    /// The project's memories that share words with the question; `None` if memories are not recalled or cannot be read.
+    async fn memories_by_words(&self, text: String) -> Option<Vec<Memory>> {
+        let archive = self.setup.memories.clone()?;
+        let this = self.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let open = || -> Result<Option<MemorySearch>, archive::Error> {
+                let folder = this.setup.workspace.as_deref();
+                let found = folder.map(Project::of).zip(Archive::open_existing(&archive)?);
+                Ok(found.map(|(project, archive)| MemorySearch::new(archive, project.key)))
+            };
+            let search = match this.memories.get() {
+                Some(search) => search,
+                None => match open()? {
+                    Some(opened) => this.memories.get_or_init(|| opened),
+                    None => return Ok(None),
+                },
+            };
+            search.by_words(&text, MEMORIES_MAX).map(Some)
+        });
+        read.await.ok()?.unwrap_or_else(|error: archive::Error| {
+            tracing::debug!(error = error_chain(&error), "failed to look up memories");
+            None
+        })
+    }
+
+    /// Adds the memories that the question's words and its vector find. `model` is the vector's.
+    async fn add_memories(&self, query: &mut Query, by_words: Vec<Memory>, model: &str) {
+        let (this, vector, model) = (self.clone(), query.vector.clone(), model.to_owned());
+        let find = tokio::task::spawn_blocking(move || {
+            let Some(search) = this.memories.get() else { return Ok(Default::default()) };
+            let vector = vector.as_deref().map(|vector| (model.as_str(), vector));
+            search.find(by_words, vector, MEMORIES_MAX)
+        });
+        let Ok(found) = find.await else { return };
+        match found {
+            Ok(found) => {
+                query.memories_searched = found.searched as usize;
+                query.memories = found.memories.into_iter().map(memory_candidate).collect();
+            }
+            Err(error) => tracing::debug!(error = error_chain(&error), "failed to look up memories"),
+        }
     }
 
     fn find_words(&self, snapshot: &Snapshot, query: &Query) -> Result<WordSearch, String> {
@@ -284,6 +339,17 @@ impl Retrieval {
             CachedReviews { at: Instant::now(), reviews: reviews.ok() }
         }));
         cached.reviews.as_ref().map(read)
+    }
+}
+
+fn memory_candidate((memory, cosine): (Memory, f64)) -> MemoryCandidate {
+    MemoryCandidate {
+        number: memory.id,
+        summary: memory.summary,
+        dialogue: memory.dialogue,
+        session: memory.session,
+        at: memory.at,
+        cosine,
     }
 }
 

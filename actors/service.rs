@@ -170,6 +170,7 @@ impl Service {
                 embedding: Arc::clone(&embedding),
                 setup: Arc::clone(&setup),
                 reviews: Arc::default(),
+                memories: Arc::default(),
                 last_model: Arc::default(),
                 learned: learned.clone(),
                 health: Arc::clone(mailbox.health()),

@@ -46,6 +46,8 @@ pub struct Setup {
     pub archive: Option<archiving::Settings>,
     /// How the order of answers is learned; `None` to learn and to record nothing.
     pub learning: Option<learning::Settings>,
+    /// The archive whose memories of the project are candidates for answers; `None` to leave them out.
+    pub memories: Option<PathBuf>,
 }
 
 impl Setup {

@@ -8,6 +8,7 @@ mod corpus;
 mod graph;
 mod guard;
 mod idle;
+mod memories;
 mod parts;
 mod pipeline;
 mod precision;
@@ -47,6 +48,8 @@ pub(crate) enum Bench {
     Graph(graph::GraphBenchArgs),
     /// Memory of an idle server
     Idle(idle::IdleBenchArgs),
+    /// What 10,000 memories of sessions add to a question and to the start of a session
+    Memories(memories::MemoriesBenchArgs),
     /// `nugget status` from exec to exit in a large brain
     Status(status::StatusBenchArgs),
     /// The search for sessions that the hook missed, among many transcripts
@@ -74,6 +77,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Index(defaults()?),
             Bench::Graph(defaults()?),
             Bench::Idle(defaults()?),
+            Bench::Memories(defaults()?),
             Bench::Status(defaults()?),
             Bench::Sweep(defaults()?),
             Bench::Transcript(defaults()?),
@@ -92,6 +96,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Index(args) => ("index", pipeline::run(&args, &binary, seed)?),
             Bench::Graph(args) => ("graph", graph::run(&args, seed)?),
             Bench::Idle(args) => ("idle", idle::run(&args, &binary, seed)?),
+            Bench::Memories(args) => ("memories", memories::run(&args, &binary, seed)?),
             Bench::Status(args) => ("status", status::run(&args, &binary, seed)?),
             Bench::Sweep(args) => ("sweep", sweep::run(&args, &binary, seed)?),
             Bench::Transcript(args) => ("transcript", transcript::run(&args)?),

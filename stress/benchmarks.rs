@@ -450,6 +450,18 @@ const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "memories",
+        title: "Recall of 10,000 memories of sessions, 1,000 units",
+        runner: Runner::Stress("bench memories", "bench memories --memories 500 --units 100 --rounds 10"),
+        figures: &[
+            figure("added to a question, p50", "/added_p50_ms", "ms"),
+            figure("ratio of p50 to a question without", "/with_to_without_p50", "×"),
+            figure("processor time added to a question", "/processor_ms_added", "ms"),
+            figure("SessionStart with memories, p50", "/session_start_with/p50_ms", "ms"),
+            figure("ratio of p50 to SessionStart without", "/session_start_with_to_without", "×"),
+        ],
+    },
+    Row {
         name: "status",
         title: "`nugget status`, 10,000 units",
         runner: Runner::Stress(

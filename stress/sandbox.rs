@@ -449,6 +449,11 @@ impl McpClient {
         Ok(None)
     }
 
+    /// The server's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Closes the server's stdin and waits until it exits.
     pub(crate) fn shut_down(mut self) -> Result<()> {
         drop(self.stdin.take());

@@ -13,15 +13,15 @@ use crate::mcp::{Client, text};
 use crate::support::canaries::{LeakDetector, canaries};
 use crate::support::{Sandbox, wait_until};
 
-const HOUR: Duration = Duration::from_secs(60 * 60);
+pub(crate) const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// A machine whose client has a folder of its own.
-struct Machine {
-    sandbox: Sandbox,
+pub(crate) struct Machine {
+    pub(crate) sandbox: Sandbox,
 }
 
 impl Machine {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut sandbox = Sandbox::with_brain();
         let client = sandbox.path().join("client").display().to_string();
         // What is found is to be found by the archive alone.
@@ -30,16 +30,16 @@ impl Machine {
         Self { sandbox }
     }
 
-    fn set(&mut self, name: &str, value: &str) {
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
         self.sandbox.variables.push((name.to_owned(), value.to_owned()));
     }
 
-    fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.sandbox.path().join("state/nugget").join(archive::FILE_NAME)
     }
 
     /// Writes a transcript, where a person and the model say these by turns.
-    fn transcript(&self, session: &str, cwd: &Path, said: &[&str]) -> PathBuf {
+    pub(crate) fn transcript(&self, session: &str, cwd: &Path, said: &[&str]) -> PathBuf {
         let at: Timestamp = "2026-11-20T14:00:00Z".parse().unwrap();
         let lines = said.iter().enumerate().map(|(number, text)| {
             let (kind, content) = match number % 2 {
@@ -60,7 +60,7 @@ impl Machine {
     }
 
     /// What the client does when a session ends.
-    fn end_session(&self, transcript: &Path, cwd: &Path) {
+    pub(crate) fn end_session(&self, transcript: &Path, cwd: &Path) {
         let line = json!({
             "session_id": transcript.file_stem().unwrap().to_string_lossy(), "transcript_path": transcript,
             "cwd": cwd, "hook_event_name": "SessionEnd", "reason": "other",
@@ -76,7 +76,7 @@ impl Machine {
         self.sandbox.json(["status", "--json"])
     }
 
-    fn wait_until_idle(&self) {
+    pub(crate) fn wait_until_idle(&self) {
         wait_until("the worker has done its work", || {
             let status = self.sandbox.json(["status", "--json"]);
             let queue = &status["queue"];
@@ -85,7 +85,7 @@ impl Machine {
         });
     }
 
-    fn archive(&self) -> Archive {
+    pub(crate) fn archive(&self) -> Archive {
         Archive::open_existing(&self.path()).unwrap().expect("there is an archive")
     }
 
@@ -118,7 +118,7 @@ impl Machine {
     }
 }
 
-fn set_age(path: &Path, age: Duration) {
+pub(crate) fn set_age(path: &Path, age: Duration) {
     File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
 }
 

@@ -83,6 +83,7 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         sweep: None,
         archive: None,
         learning: None,
+        memories: None,
     };
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {

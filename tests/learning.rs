@@ -226,6 +226,7 @@ fn ask(sandbox: &Sandbox, is_learning: bool) -> Value {
         sweep: None,
         archive: None,
         learning: is_learning.then_some(learning),
+        memories: None,
     };
     let answer = tokio::runtime::Runtime::new().unwrap().block_on(async {
         let service = Service::start(&setup, Roles::Read).await.unwrap();

@@ -27,6 +27,7 @@ mod layout;
 mod learning;
 mod local_models;
 mod mcp;
+mod memories;
 mod pictures;
 mod precision;
 mod protocol;

@@ -24,10 +24,21 @@ impl Client {
     }
 
     pub(crate) fn start_with(sandbox: &Sandbox, variables: &[(&str, &str)]) -> Self {
-        let mut server = sandbox
-            .command()
+        let mut command = sandbox.command();
+        command.envs(variables.iter().copied());
+        Self::spawn(command)
+    }
+
+    /// Starts a server in a folder, as a session there does.
+    pub(crate) fn start_in(sandbox: &Sandbox, folder: &std::path::Path) -> Self {
+        let mut command = sandbox.command();
+        command.current_dir(folder);
+        Self::spawn(command)
+    }
+
+    fn spawn(mut command: std::process::Command) -> Self {
+        let mut server = command
             .arg("serve")
-            .envs(variables.iter().copied())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -76,6 +76,7 @@ impl Testbed {
             sweep: None,
             archive: None,
             learning: None,
+            memories: None,
         };
         // One for all tests: reading the tokenizer takes longer than most tests.
         static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();

@@ -33,6 +33,8 @@ pub struct ArchivedShown {
     pub kind: String,
     /// A unit's id.
     pub item: String,
+    /// Its place, from 0.
+    pub rank: u32,
     /// When.
     pub at: Timestamp,
     /// Whether it was withheld.
@@ -223,7 +225,7 @@ impl Archive {
     /// # Errors
     /// When the archive cannot be read.
     pub fn shown_in(&self, brain: &str, session: &Session) -> Result<Vec<ArchivedShown>, Error> {
-        let sql = "SELECT id, event, source, tool_use, kind, item, at_ms, is_withheld FROM shown
+        let sql = "SELECT id, event, source, tool_use, kind, item, rank, at_ms, is_withheld FROM shown
             WHERE brain = ?1 AND session = ?2 ORDER BY at_ms, event, rank";
         let connection = self.connection()?;
         let mut statement = connection.prepare_cached(sql)?;
@@ -235,8 +237,9 @@ impl Archive {
                 tool_use: row.get(3)?,
                 kind: row.get(4)?,
                 item: row.get(5)?,
-                at: time(row.get(6)?).unwrap_or_default(),
-                is_withheld: row.get(7)?,
+                rank: row.get(6)?,
+                at: time(row.get(7)?).unwrap_or_default(),
+                is_withheld: row.get(8)?,
             })
         };
         Ok(statement.query_map(params![brain, session.row], read)?.collect::<Result<_, _>>()?)

@@ -66,6 +66,7 @@ mod error;
 mod feedback;
 mod filter;
 mod links;
+mod memories;
 mod overview;
 mod project;
 mod reader;
@@ -92,8 +93,9 @@ pub use feedback::{
     ArchivedShown, ChangedScope, Citation, ExtractionOutcome, JudgedQuestion, Learned, SHARED_SCOPE, ToldUnit,
 };
 pub use filter::Filter;
+pub use memories::{Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory};
 pub use overview::{DayStats, Excerpt, FileCount, ModelStats, ProjectContext, Stats, Thread, ToolStats};
-pub use project::Project;
+pub use project::{Project, current_branch};
 pub use record::{Message, MessageId, MessageKind, Request, Role, SessionFacts, ToolResult, ToolUse};
 pub use records::{ChangedFile, Derivation, EditCall, NewRecord, Record, RecordQuery, Turn};
 pub use remove::Removal;

@@ -39,6 +39,18 @@ impl Project {
     }
 }
 
+/// The branch that is checked out in a folder's work tree; `None` if there is none, or its name cannot be read.
+pub fn current_branch(folder: &Path) -> Option<String> {
+    let top = folder.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists())?;
+    let git = top.join(".git");
+    let own = match read_text(&git, FILE_BYTES_MAX) {
+        Some(link) => top.join(link.trim().strip_prefix("gitdir:")?.trim()),
+        None => git,
+    };
+    let head = read_text(&own.join("HEAD"), FILE_BYTES_MAX)?;
+    Some(head.trim().strip_prefix("ref: refs/heads/")?.to_owned())
+}
+
 /// The name of the project with this key: of the repository, not of its work tree.
 pub(crate) fn name_of(key: &str) -> &str {
     let key = key.trim_end_matches(['/', '\\']);

@@ -371,7 +371,7 @@ fn places(paths: &[String]) -> Vec<Place> {
 }
 
 /// An expression that finds what has any of these words.
-fn any_word(text: &str) -> String {
+pub(crate) fn any_word(text: &str) -> String {
     let quoted: Vec<String> = crate::search::telling_words(text)
         .into_iter()
         .take(WORDS_MAX)

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::block::pack;
 use crate::error::Error;
 use crate::feedback;
+use crate::memories;
 use crate::sessions::{COLUMNS, Session, add_tokens, find, read_session, session_of_row};
 use crate::store::{Archive, Texts, Writer};
 use crate::sync::FORGOTTEN;
@@ -68,6 +69,22 @@ impl Archive {
         sessions.push(session);
         drop(connection);
         self.remove(sessions, true, patience)
+    }
+
+    /// Deletes a memory and those that say the same, overwrites them on the disk, and does not make them again. `false`
+    /// if there is none of this number.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] when another process writes for longer than `patience`.
+    pub fn forget_memory(&self, id: i64, patience: Duration) -> Result<bool, Error> {
+        let mut writer = self.writer_in_turn(patience)?;
+        let transaction = writer.begin()?;
+        let is_found = memories::forget(&transaction, id)?;
+        transaction.commit()?;
+        if is_found {
+            overwrite(&mut writer)?;
+        }
+        Ok(is_found)
     }
 
     fn remove(
@@ -132,11 +149,13 @@ fn overwrite(writer: &mut Writer) -> Result<(), Error> {
     // Names of files, tools and models that nothing uses any more.
     transaction.execute(
         "DELETE FROM names WHERE id NOT IN (SELECT name FROM tool_uses UNION SELECT file FROM file_modifications
-            UNION SELECT model FROM requests UNION SELECT model FROM vectors)",
+            UNION SELECT model FROM requests UNION SELECT model FROM vectors UNION SELECT model FROM memory_vectors)",
         [],
     )?;
     transaction.execute("INSERT INTO messages (messages) VALUES ('optimize')", [])?;
-    transaction.execute("INSERT INTO records_words (records_words) VALUES ('optimize')", [])?;
+    for table in ["records_words", "memories_words"] {
+        transaction.execute(&format!("INSERT INTO {table} ({table}) VALUES ('optimize')"), [])?;
+    }
     transaction.commit()?;
     writer.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
@@ -144,6 +163,7 @@ fn overwrite(writer: &mut Writer) -> Result<(), Error> {
 
 fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) -> Result<(), Error> {
     hand_over_shared(transaction, session.row)?;
+    memories::delete_of_session(transaction, session.row)?;
     transaction.execute(
         "DELETE FROM messages WHERE rowid IN (SELECT id FROM messages_meta WHERE session = ?1)",
         [session.row],
@@ -183,6 +203,7 @@ fn delete(transaction: &Transaction<'_>, session: &Session, is_forgotten: bool) 
         transaction
             .execute("UPDATE extraction_state SET session = NULL WHERE session = ?1", [session.row])?;
     }
+    transaction.execute("DELETE FROM model_topics WHERE session = ?1", [&session.id])?;
     transaction.execute("DELETE FROM sessions WHERE id = ?1", [session.row])?;
     Ok(())
 }

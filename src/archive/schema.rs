@@ -1,7 +1,7 @@
 //! The tables. Times are milliseconds since the epoch; ids of messages are the 16 bytes of their `uuid`.
 
 /// Each migrates the tables from the previous version; the first creates them.
-pub(crate) const MIGRATIONS: [&str; 3] = [INITIAL, RECORDS, FEEDBACK];
+pub(crate) const MIGRATIONS: [&str; 4] = [INITIAL, RECORDS, FEEDBACK, MEMORIES];
 
 const INITIAL: &str = "
 CREATE TABLE sessions (
@@ -272,5 +272,63 @@ CREATE TABLE extraction_feedback (
     outcome TEXT NOT NULL,                    -- merged, rejected, closed
     at_ms   INTEGER NOT NULL,
     PRIMARY KEY (brain, branch, path)
+) WITHOUT ROWID;
+";
+
+const MEMORIES: &str = "
+-- Of how many of the session's messages its memories were made.
+ALTER TABLE sessions ADD COLUMN remembered INTEGER NOT NULL DEFAULT -1;
+CREATE INDEX sessions_unremembered ON sessions(id) WHERE remembered <> messages AND parent IS NULL;
+-- What a session was about, topic by topic. No person has reviewed them.
+CREATE TABLE memories (
+    id          INTEGER PRIMARY KEY AUTOINCREMENT,   -- never used again
+    session     INTEGER NOT NULL REFERENCES sessions(id),
+    project     TEXT NOT NULL,                -- the session's
+    derivation  TEXT NOT NULL,                -- rules, model
+    summary     TEXT NOT NULL,
+    dialogue    TEXT NOT NULL,                -- the original words
+    turns       TEXT NOT NULL,                -- the messages that it rests on, as JSON
+    created_ms  INTEGER NOT NULL,             -- when the topic ended
+    updated_ms  INTEGER NOT NULL,
+    merged_into INTEGER REFERENCES memories(id)   -- a newer one that says the same
+);
+CREATE INDEX memories_project ON memories(project, created_ms) WHERE merged_into IS NULL;
+CREATE INDEX memories_session ON memories(session);
+CREATE INDEX memories_merged ON memories(merged_into) WHERE merged_into IS NOT NULL;
+CREATE VIRTUAL TABLE memories_words USING fts5(
+    summary, content = 'memories', content_rowid = 'id', tokenize = 'porter unicode61'
+);
+CREATE TRIGGER memories_added AFTER INSERT ON memories BEGIN
+    INSERT INTO memories_words (rowid, summary) VALUES (new.id, new.summary);
+END;
+CREATE TRIGGER memories_deleted AFTER DELETE ON memories BEGIN
+    INSERT INTO memories_words (memories_words, rowid, summary) VALUES ('delete', old.id, old.summary);
+END;
+-- The meaning of summaries: int8 numbers and the factor that makes floats of them. By project, as they are read.
+CREATE TABLE memory_vectors (
+    project    TEXT NOT NULL,
+    memory     INTEGER NOT NULL REFERENCES memories(id),
+    model      INTEGER NOT NULL REFERENCES names(id),
+    dimensions INTEGER NOT NULL,
+    scale      REAL NOT NULL,
+    body       BLOB NOT NULL,
+    PRIMARY KEY (project, memory)
+) WITHOUT ROWID;
+CREATE INDEX memory_vectors_memory ON memory_vectors(memory);
+-- Grows with every change of a project's memories, so that a reader sees when what it holds is old.
+CREATE TABLE memory_changes (project TEXT PRIMARY KEY, number INTEGER NOT NULL) WITHOUT ROWID;
+-- Memories that a person deleted: the digests of their summaries, so that they are not made again.
+CREATE TABLE forgotten_memories (
+    project TEXT NOT NULL,
+    digest  BLOB NOT NULL,
+    PRIMARY KEY (project, digest)
+) WITHOUT ROWID;
+-- What a model that has read a session says of it. The session may be archived later, and read again when it goes on.
+CREATE TABLE model_topics (
+    session TEXT NOT NULL,                    -- the client's id
+    digest  BLOB NOT NULL,                    -- of the summary
+    summary TEXT NOT NULL,
+    lines   TEXT NOT NULL,                    -- the `uuid`s that it rests on, as JSON
+    PRIMARY KEY (session, digest)
 ) WITHOUT ROWID;
 ";

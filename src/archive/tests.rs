@@ -12,8 +12,8 @@ use jiff::{Timestamp, tz::TimeZone};
 use transcript::Exclude;
 
 use crate::{
-    Archive, ClaudeCode, Codex, Error, Filter, Markers, MessageKind, Role, SearchQuery, SearchResults,
-    Session, ShownMessage, SyncSettings, SyncSummary,
+    Archive, ClaudeCode, Codex, Derivation, Embedded, Error, Filter, Markers, MemoryQuery, MessageKind,
+    NewMemory, Project, Role, SearchQuery, SearchResults, Session, ShownMessage, SyncSettings, SyncSummary,
 };
 
 const MARKERS: Markers<'static> = Markers { before: "[", after: "]" };
@@ -1334,4 +1334,196 @@ mod properties {
             home.check();
         }
     }
+}
+
+fn memory(summary: &str, at: i64, vector: [f32; 2]) -> NewMemory {
+    NewMemory {
+        summary: summary.to_owned(),
+        dialogue: format!("assistant: {summary}"),
+        turns: vec![1],
+        at: Timestamp::from_second(at).unwrap(),
+        derivation: Derivation::Rules,
+        vector: Some(vector.to_vec()),
+    }
+}
+
+const MODEL: Embedded<'static> = Embedded { model: "small", same: 0.85 };
+
+impl Home {
+    /// A session with one prompt, and these memories.
+    fn remember(&self, session: &str, number: u32, memories: &[NewMemory]) -> usize {
+        self.write(session, &[self.prompt(number, &format!("what is wanted of {session}"))]);
+        self.sync();
+        let session = self.archive.session(session).unwrap();
+        self.archive.replace_memories(&session, memories, Some(&MODEL)).unwrap()
+    }
+
+    fn project(&self) -> String {
+        Project::of(&self.root.join("shop")).key
+    }
+
+    /// The summaries of all memories that are recalled, the newest first, each with how many say the same.
+    fn memories(&self) -> Vec<(String, u64)> {
+        let found = self.archive.memories(&MemoryQuery { limit: 10, ..MemoryQuery::default() }).unwrap();
+        found.into_iter().map(|memory| (memory.summary, memory.times)).collect()
+    }
+}
+
+fn named(names: &[(&str, u64)]) -> Vec<(String, u64)> {
+    names.iter().map(|(name, times)| ((*name).to_owned(), *times)).collect()
+}
+
+#[test]
+fn memories_that_say_the_same_are_one_until_their_session_goes() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("old words", 10, [1.0, 0.0]), memory("another", 11, [0.0, 1.0])]);
+    home.remember("s2", 2, &[memory("newest words", 30, [1.0, 0.1])]);
+    // Archived last, and older than that of `s2`.
+    home.remember("s3", 3, &[memory("middle words", 20, [1.0, 0.0])]);
+    assert_eq!(home.memories(), named(&[("newest words", 3), ("another", 1)]));
+    let vectors = home.archive.memory_vectors(&home.project(), "small", None).unwrap().unwrap();
+    assert_eq!(vectors.len(), 2, "only those that are recalled");
+    home.archive.forget("s2", Duration::from_secs(5)).unwrap();
+    assert_eq!(home.memories(), named(&[("middle words", 2), ("another", 1)]));
+    assert!(!home.holds("newest words"));
+    home.archive.forget("s3", Duration::from_secs(5)).unwrap();
+    assert_eq!(home.memories(), named(&[("another", 1), ("old words", 1)]));
+    home.archive.prune(Timestamp::MAX, false, Duration::from_secs(5)).unwrap();
+    assert_eq!(home.memories(), []);
+    home.check();
+}
+
+#[test]
+fn a_resumed_session_replaces_its_own_memories_only() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("of s1", 10, [1.0, 0.0])]);
+    home.remember("s2", 2, &[memory("of s2", 20, [0.0, 1.0])]);
+    assert_eq!(home.archive.unremembered(None, 10).unwrap(), []);
+    let before = home.archive.session("s1").unwrap();
+    home.append("s1", &home.answer(100, "more was said"));
+    home.sync();
+    let pending = home.archive.unremembered(None, 10).unwrap();
+    assert_eq!(pending.iter().map(|session| session.id.as_str()).collect::<Vec<_>>(), ["s1"]);
+    assert_eq!(home.archive.unremembered(Some("small"), 10).unwrap(), [], "its messages have no vector yet");
+    let memories = [memory("of the resumed s1", 30, [0.7, 0.7])];
+    let store = |session| home.archive.replace_memories(session, &memories, Some(&MODEL));
+    assert_eq!(store(&before).unwrap(), 0, "it was read before it had grown");
+    assert_eq!(home.memories(), named(&[("of s2", 1), ("of s1", 1)]));
+    assert_eq!(store(&pending[0]).unwrap(), 1);
+    assert_eq!(home.memories(), named(&[("of the resumed s1", 1), ("of s2", 1)]));
+    assert_eq!(home.archive.unremembered(None, 10).unwrap(), []);
+}
+
+#[test]
+fn a_line_that_is_rewritten_makes_its_memories_again() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("of s1", 10, [1.0, 0.0])]);
+    home.write("s1", &[home.prompt(1, "what else is wanted, longer than before")]);
+    home.sync();
+    assert_eq!(home.archive.unremembered(None, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn a_project_sees_no_memory_of_another_one() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("retries of the shop", 10, [1.0, 0.0])]);
+    fs::create_dir_all(home.root.join("blog")).unwrap();
+    let blog = home.prompt(2, "blog").replace(&home.cwd(), &home.root.join("blog").to_string_lossy());
+    home.write("s2", &[blog]);
+    home.sync();
+    let session = home.archive.session("s2").unwrap();
+    let same = [memory("retries of the blog", 20, [1.0, 0.0])];
+    home.archive.replace_memories(&session, &same, Some(&MODEL)).unwrap();
+    assert_eq!(
+        home.memories(),
+        named(&[("retries of the blog", 1), ("retries of the shop", 1)]),
+        "not linked"
+    );
+    for (project, expected) in
+        [(home.project(), "retries of the shop"), (session.project, "retries of the blog")]
+    {
+        for words in [None, Some("retries".to_owned())] {
+            let query = MemoryQuery { project: Some(project.clone()), words, entries_max: None, limit: 10 };
+            let found = home.archive.memories(&query).unwrap();
+            assert_eq!(found.iter().map(|memory| memory.summary.as_str()).collect::<Vec<_>>(), [expected]);
+        }
+        let vectors = home.archive.memory_vectors(&project, "small", None).unwrap().unwrap();
+        assert_eq!(vectors.nearest(&[1.0, 0.0], 10).len(), 1);
+    }
+}
+
+#[test]
+fn a_memory_that_a_person_deletes_is_not_made_again() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("The first words", 10, [1.0, 0.0]), memory("stays", 11, [0.0, 1.0])]);
+    home.remember("s2", 2, &[memory("later words of it", 20, [1.0, 0.0])]);
+    let memories = home.archive.memories(&MemoryQuery { limit: 10, ..MemoryQuery::default() }).unwrap();
+    assert!(home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap());
+    assert!(!home.archive.forget_memory(memories[0].id, Duration::from_secs(5)).unwrap());
+    assert_eq!(home.memories(), named(&[("stays", 1)]));
+    assert!(!home.holds("later words of it") && !home.holds("The first words"));
+    let again = [memory("the FIRST words.", 10, [1.0, 0.0]), memory("stays", 11, [0.0, 1.0])];
+    let session = home.archive.session("s1").unwrap();
+    assert_eq!(home.archive.replace_memories(&session, &again, Some(&MODEL)).unwrap(), 1);
+    assert_eq!(home.memories(), named(&[("stays", 1)]));
+}
+
+#[test]
+fn memories_of_a_session_change_all_together_or_not_at_all() {
+    let home = Home::new();
+    home.remember("s1", 1, &[memory("before", 10, [1.0, 0.0])]);
+    home.append("s1", &home.answer(100, "more was said"));
+    home.sync();
+    let connection = rusqlite::Connection::open(home.archive.path()).unwrap();
+    let stop = "CREATE TRIGGER stop BEFORE INSERT ON memory_vectors
+        WHEN (SELECT summary FROM memories WHERE id = new.memory) = 'second' BEGIN SELECT raise(ABORT, 'stop'); END";
+    connection.execute_batch(stop).unwrap();
+    let session = home.archive.session("s1").unwrap();
+    let memories = [memory("first", 20, [1.0, 0.0]), memory("second", 21, [0.0, 1.0])];
+    let store = || home.archive.replace_memories(&session, &memories, Some(&MODEL));
+    assert!(store().is_err());
+    assert_eq!(home.memories(), named(&[("before", 1)]));
+    assert_eq!(home.archive.unremembered(None, 10).unwrap().len(), 1);
+    connection.execute_batch("DROP TRIGGER stop").unwrap();
+    assert_eq!(store().unwrap(), 2);
+    assert_eq!(home.memories(), named(&[("second", 1), ("first", 1)]));
+}
+
+#[test]
+fn memories_are_found_by_the_vectors_of_the_model_in_use() {
+    let home = Home::new();
+    let project = home.project();
+    home.remember("s1", 1, &[memory("right", 10, [1.0, 0.0]), memory("up", 11, [0.0, 1.0])]);
+    let vectors = |model, known| home.archive.memory_vectors(&project, model, known).unwrap();
+    let known = vectors("small", None).unwrap();
+    assert!(vectors("small", Some(&known)).is_none(), "nothing has changed");
+    let nearest = known.nearest(&[0.6, 0.8], 1);
+    assert!((nearest[0].1 - 0.8).abs() < 0.01 && nearest.len() == 1, "{nearest:?}");
+    assert_eq!(known.cosine(nearest[0].0, &[0.6, 0.8]), Some(nearest[0].1));
+    assert_eq!(known.nearest(&[1.0, 0.0, 0.0], 1), [], "of another model");
+    assert!(vectors("large", Some(&known)).unwrap().is_empty());
+    let outdated = home.archive.unembedded_memories("large", 10).unwrap();
+    assert_eq!(outdated.iter().map(|one| one.summary.as_str()).collect::<Vec<_>>(), ["up", "right"]);
+    let new: Vec<(i64, Vec<f32>)> =
+        outdated.iter().map(|one| (one.id, vec![0.0, 0.0, 1.0])).chain([(99, vec![1.0])]).collect();
+    home.archive.store_memory_vectors("large", &new).unwrap();
+    assert_eq!(home.archive.unembedded_memories("large", 10).unwrap(), []);
+    assert_eq!(vectors("large", Some(&known)).unwrap().len(), 2);
+    assert!(vectors("small", Some(&known)).unwrap().is_empty());
+}
+
+#[test]
+fn only_rare_words_are_searched_where_time_is_short() {
+    let home = Home::new();
+    let many: Vec<NewMemory> =
+        (0..9).map(|n| memory(&format!("webhook number {n}"), n, [1.0, n as f32])).collect();
+    home.remember("s1", 1, &[many, vec![memory("webhook of penguins", 20, [0.0, 1.0])]].concat());
+    let found = |words: &str, entries_max| {
+        let words = Some(words.to_owned());
+        let query = MemoryQuery { words, entries_max, limit: 20, ..MemoryQuery::default() };
+        home.archive.memories(&query).unwrap().len()
+    };
+    assert_eq!(found("webhooks and penguins", None), found("webhooks and penguins", Some(20)));
+    assert_eq!((found("webhooks and penguins", Some(3)), found("webhooks", Some(3))), (1, 0));
+    assert_eq!(found("\" OR NEAR( *", Some(3)), 0);
 }

@@ -17,7 +17,7 @@ use crate::writer::name_id;
 /// How much of a message its vector stands for.
 const EMBEDDED_BYTES_MAX: usize = 2 << 10;
 /// Shorter texts mean nothing alone: `yes`, `go on`.
-const EMBEDDED_BYTES_MIN: i64 = 12;
+pub(crate) const EMBEDDED_BYTES_MIN: i64 = 12;
 
 /// How many messages one call looks at for those without a vector.
 const LOOKED_AT_MAX: i64 = 20_000;
@@ -178,7 +178,7 @@ fn keep_best(best: &mut Vec<Scored>, limit: usize) {
 }
 
 /// The numbers as int8, and the factor that makes them what they were.
-fn quantize(vector: &[f32]) -> (f64, Vec<u8>) {
+pub(crate) fn quantize(vector: &[f32]) -> (f64, Vec<u8>) {
     let largest = vector.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     if largest == 0.0 || !largest.is_finite() {
         return (0.0, vec![0; vector.len()]);
@@ -187,6 +187,6 @@ fn quantize(vector: &[f32]) -> (f64, Vec<u8>) {
     (f64::from(scale), vector.iter().map(|number| (number / scale).round() as i8 as u8).collect())
 }
 
-fn dot(a: &[u8], b: &[u8]) -> i32 {
+pub(crate) fn dot(a: &[u8], b: &[u8]) -> i32 {
     a.iter().zip(b).map(|(a, b)| i32::from(*a as i8) * i32::from(*b as i8)).sum()
 }

@@ -23,6 +23,11 @@ pub(crate) fn is_enabled(config: &Config) -> bool {
     config.string("archive.enabled") == "on"
 }
 
+/// Whether sessions are told what earlier sessions were about (`recall.memories`).
+pub(crate) fn recalls_memories(config: &Config) -> bool {
+    config.string("recall.memories") == "on" && is_enabled(config)
+}
+
 /// The transcripts that are archived without a command.
 fn sources(config: &Config) -> Vec<Arc<dyn TranscriptSource + Send + Sync>> {
     vec![Arc::new(ClaudeCode::new(settings::sweep(config).folders))]

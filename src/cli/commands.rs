@@ -22,6 +22,7 @@ pub(crate) mod install;
 pub(crate) mod learn;
 pub(crate) mod list;
 pub(crate) mod man;
+pub(crate) mod memories;
 pub(crate) mod receipts;
 pub(crate) mod retry;
 pub(crate) mod review;

@@ -14,6 +14,7 @@ use extract::{
 use llm::Api;
 use queue::Budget;
 
+use crate::archive;
 use crate::async_runtime;
 use crate::error::CliError;
 use crate::output;
@@ -119,6 +120,7 @@ pub(crate) fn limits(config: &Config) -> Limits {
     Limits {
         part_tokens: config.number("extract.part_tokens") as usize,
         output_tokens_max: config.number("extract.output_tokens_max") as u32,
+        topics: archive::recalls_memories(config),
         ..Limits::default()
     }
 }

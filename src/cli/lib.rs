@@ -79,7 +79,7 @@ Exit codes:
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
     ("Daily use", &["review", "ask", "context", "why", "list", "show", "edit", "rm", "status", "sync"]),
-    ("Sessions", &["search", "sessions", "learn", "receipts"]),
+    ("Sessions", &["search", "sessions", "memories", "learn", "receipts"]),
     ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
@@ -138,6 +138,8 @@ enum Command {
     Learn(commands::learn::LearnArgs),
     /// Show what sessions were told, and whether it helped
     Receipts(commands::receipts::ReceiptsArgs),
+    /// List, read and delete what earlier sessions were about
+    Memories(commands::memories::MemoriesArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -281,6 +283,7 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Sessions(args) => args.run(&context)?,
         Command::Learn(args) => args.run(&context)?,
         Command::Receipts(args) => args.run(&context)?,
+        Command::Memories(args) => args.run()?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

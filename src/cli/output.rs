@@ -441,12 +441,13 @@ pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
 
 /// A count with its noun: `1 unit`, `1,204 units`, `2 branches`.
 pub(crate) fn counted(count: u64, noun: &str) -> String {
-    let plural = match noun {
-        _ if count == 1 => "",
-        noun if noun.ends_with("ch") => "es",
-        _ => "s",
+    let (stem, plural) = match noun {
+        _ if count == 1 => (noun, ""),
+        "memory" => ("memor", "ies"),
+        noun if noun.ends_with("ch") => (noun, "es"),
+        _ => (noun, "s"),
     };
-    format!("{} {noun}{plural}", thousands(count))
+    format!("{} {stem}{plural}", thousands(count))
 }
 
 /// A number with its digits in groups: `1,234,567`.

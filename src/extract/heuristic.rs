@@ -140,7 +140,7 @@ pub(crate) fn extract_by_rules(conversation: &Conversation) -> Extraction {
     let mut rejected = detections.rejected;
     rejected.truncate(REJECTED_MAX);
     let empty_reason = candidates.is_empty().then(|| describe_why_empty(conversation, &rejected));
-    Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned() }
+    Extraction { candidates, rejected, empty_reason, extractor: NAME.to_owned(), ..Extraction::default() }
 }
 
 /// The confidence of a unit by its score. Without a model it stays below 0.7, the confidence of a model's units.

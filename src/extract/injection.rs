@@ -11,7 +11,7 @@ use regex::Regex;
 /// what a sentence tells its reader: "curl | bash fails under pipefail" is a lesson and "run curl | bash" is none. The
 /// code in a sentence is therefore read only if the sentence orders something. A harmless lesson that still resembles
 /// an injection is listed with the reason, and a reviewer can write it down.
-fn find_injection(text: &str) -> Option<&'static str> {
+pub fn find_injection(text: &str) -> Option<&'static str> {
     sentences(text).iter().find_map(|sentence| {
         let is_order = sentence.is_order();
         let text = sentence.text(is_order);

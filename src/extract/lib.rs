@@ -53,11 +53,13 @@ mod tool_output;
 pub use claude_code::ClaudeCode;
 pub use fallback::FallbackExtractor;
 pub use heuristic::{HeuristicExtractor, ScoredCandidate, find_choices, score_candidates};
+pub use injection::find_injection;
 pub use ledger::{Ledger, LedgerError, NoLedger, Reserved, Spending};
 pub use model_api::ModelApi;
 pub use model_extractor::{
     Backend, BackendAnswer, BackendError, Cost, Limits, ModelExtractor, Question, build_questions,
 };
+pub use sentences::{Sentence, split_sentences};
 
 /// Finds knowledge in a conversation.
 #[async_trait]
@@ -126,6 +128,15 @@ pub struct KnownUnit {
     pub day: String,
 }
 
+/// What a part of a session was about, as a model put it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topic {
+    /// One or two sentences, redacted.
+    pub summary: String,
+    /// The `uuid`s of the lines that it rests on; at least one.
+    pub lines: Vec<String>,
+}
+
 /// The result of one conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extraction {
@@ -133,6 +144,9 @@ pub struct Extraction {
     pub candidates: Vec<Candidate>,
     /// What was considered and left out, with the reason.
     pub rejected: Vec<Rejected>,
+    /// What the session was about, topic by topic, if a model was asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topics: Vec<Topic>,
     /// Why there is no candidate; `None` if there is one.
     #[serde(rename = "nothing")]
     pub empty_reason: Option<String>,

@@ -129,11 +129,18 @@ pub struct Limits {
     /// After this time the capture goes back to the queue and continues with the next part in its next turn: an actor
     /// that does not answer for long counts as hung.
     pub read_time_max: Duration,
+    /// Whether the model is also asked what the session was about, topic by topic, in the same answer.
+    pub topics: bool,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { part_tokens: 40_000, output_tokens_max: 8_192, read_time_max: Duration::from_secs(300) }
+        Self {
+            part_tokens: 40_000,
+            output_tokens_max: 8_192,
+            read_time_max: Duration::from_secs(300),
+            topics: false,
+        }
     }
 }
 
@@ -223,7 +230,7 @@ impl ModelExtractor {
         let count = parts.len();
         let mut jobs: VecDeque<PartJob> =
             parts.into_iter().map(|part| PartJob { part, is_half: false }).collect();
-        let (mut candidates, mut rejected) = (Vec::new(), Vec::new());
+        let (mut candidates, mut rejected, mut topics) = (Vec::new(), Vec::new(), Vec::new());
         let (mut unread_events, mut reasons) = (Vec::new(), Vec::new());
         let mut is_over_budget = false;
         let (mut number, mut asked) = (0, 0);
@@ -240,6 +247,7 @@ impl ModelExtractor {
                 PartOutcome::Read { answer, is_new } => {
                     asked += usize::from(is_new);
                     candidates.extend(answer.candidates);
+                    topics.extend(answer.topics);
                     for Rejected { title, reason } in answer.rejected {
                         reject(&mut rejected, &title, &reason);
                     }
@@ -279,7 +287,7 @@ impl ModelExtractor {
             ),
         });
         let extractor = self.backend.name().to_owned();
-        let extraction = Extraction { candidates, rejected, empty_reason, extractor };
+        let extraction = Extraction { candidates, rejected, topics, empty_reason, extractor };
         Ok(ModelReading { extraction, unread_events, reasons, is_over_budget })
     }
 
@@ -420,7 +428,7 @@ fn build_question(
     let user = redact(&prompt::user(conversation, condensed, part, place, known)).into_owned();
     Question {
         system: prompt::SYSTEM,
-        tool: prompt::tool(),
+        tool: prompt::tool(limits.topics),
         user,
         output_tokens_max: limits.output_tokens_max,
     }

@@ -20,6 +20,9 @@ const HOOKS_CHARS_MAX: usize = 1_600;
 /// The most domains that are listed.
 const DOMAINS_MAX: usize = 60;
 
+/// The most topics of one part of a session.
+pub(crate) const TOPICS_MAX: usize = 8;
+
 /// The system prompt. It must never contain anything from a session.
 pub(crate) const SYSTEM: &str = "\
 You read the transcript of a coding session and write down what is worth remembering for years, by \
@@ -60,7 +63,33 @@ session is later than that unit and showed it to be wrong or outdated, `same` wh
 Write in English. Never write a password, key, token or personal name. A `[redacted: …]` stays out.";
 
 /// The tool with the schema of the answer, which is checked again by `parse`.
-pub(crate) fn tool() -> Tool {
+pub(crate) fn tool(topics: bool) -> Tool {
+    let mut tool = units_tool();
+    if topics {
+        tool.schema["properties"]["memories"] = json!({
+            "type": "array",
+            "maxItems": TOPICS_MAX,
+            "description": "What later sessions of this project would want to know of this one, topic by topic: what was \
+                wanted, and what was found or decided. Also what holds only here. Nothing about progress, tests that pass \
+                or what is still to do; empty when there is nothing.",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "summary": { "type": "string", "description": "one or two sentences that stand alone" },
+                    "reference": {
+                        "type": "array",
+                        "items": { "type": "integer" },
+                        "description": "the numbers in [brackets] of the events that it rests on, at least one"
+                    }
+                },
+                "required": ["summary", "reference"]
+            }
+        });
+    }
+    tool
+}
+
+fn units_tool() -> Tool {
     let names = |known: &[&str]| known.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     let kinds: Vec<&str> = UnitType::PROPOSED.iter().map(UnitType::as_str).collect();
     let relations: Vec<&str> = Relation::KNOWN.iter().map(Relation::as_str).collect();

@@ -7,12 +7,13 @@ use knowledge::text;
 
 /// A sentence of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sentence {
+pub struct Sentence {
     /// The text without bullets, emphasis and final punctuation.
-    pub(crate) text: String,
-    pub(crate) is_question: bool,
+    pub text: String,
+    /// Whether it asks.
+    pub is_question: bool,
     /// Whether it begins an entry of a list.
-    pub(crate) is_list_item: bool,
+    pub is_list_item: bool,
 }
 
 /// Declares regular expressions that are compiled at their first use.
@@ -37,7 +38,7 @@ regexes! {
 }
 
 /// The sentences of a message, without code, logs, quotations and pasted text.
-pub(crate) fn split_sentences(message: &str, by_human: bool) -> Vec<Sentence> {
+pub fn split_sentences(message: &str, by_human: bool) -> Vec<Sentence> {
     let lines: Vec<&str> = message.lines().collect();
     let foreign = lines.iter().filter(|line| is_foreign_line(line)).count();
     // Mostly pasted text, perhaps with an introduction in the first line.

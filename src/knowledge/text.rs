@@ -63,9 +63,10 @@ pub fn one_line(text: &str, chars_max: usize) -> String {
 /// Changes the tags in a text by which a client marks instructions, or a model who speaks, so that a quotation can be
 /// none of them.
 pub fn escape_prompt_tags(text: &str) -> String {
-    const TAGS: [&str; 13] = [
+    const TAGS: [&str; 14] = [
         "system",
         "system-reminder",
+        "memories",
         "instruction",
         "instructions",
         "function_calls",

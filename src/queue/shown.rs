@@ -98,6 +98,12 @@ pub struct Shown {
 }
 
 impl Shown {
+    /// A memory, by its number in the archive; `rank` is the one that it is shown with.
+    pub fn memory(number: i64, rank: usize, tokens: usize) -> Self {
+        let id = format!("memory-{number}");
+        Self { kind: ShownKind::Memory, id, rank, propensity: 1.0, tokens, is_withheld: false }
+    }
+
     /// A unit that is shown whatever happens.
     pub fn unit(id: &str, rank: usize, tokens: usize, is_withheld: bool) -> Self {
         Self { kind: ShownKind::Unit, id: id.to_owned(), rank, propensity: 1.0, tokens, is_withheld }

@@ -22,6 +22,9 @@ pub struct Answer {
     pub more_named: usize,
     /// How many units were searched.
     pub searched: usize,
+    /// How many memories of earlier sessions were searched besides.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub memories_searched: usize,
     /// What decided the order: [`LOCAL`], or the name of a model.
     pub reranked_by: String,
     /// Why a model that was to decide the order did not.
@@ -102,7 +105,14 @@ pub struct LeftOut {
 /// [`Answer::reranked_by`] if no model decided the order.
 pub const LOCAL: &str = "local";
 
-/// A unit in an answer.
+impl FoundUnit {
+    /// Whether it is a memory of an earlier session: it has no file in the brain.
+    pub fn is_memory(&self) -> bool {
+        self.path.is_empty()
+    }
+}
+
+/// A unit in an answer, or a memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct FoundUnit {
     /// Its id.
@@ -158,6 +168,13 @@ pub enum Review {
     Merged,
     /// Its file has changes in the work tree that are not committed.
     UncommittedEdit,
+    /// Nobody has: it is a memory of an earlier session.
+    Unreviewed,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A part of a unit in an answer.

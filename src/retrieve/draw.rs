@@ -22,6 +22,7 @@ pub(crate) fn learning_data(
     let vector = vector.filter(|vector| model.is_some_and(|model| model.dimensions == vector.len()));
     let mut candidates: Vec<UnitCandidate> = units
         .iter()
+        .filter(|unit| !unit.is_memory())
         .filter_map(|unit| {
             Some(UnitCandidate {
                 id: unit.record.id.clone(),
@@ -41,10 +42,11 @@ pub(crate) fn learning_data(
     }
 }
 
-/// Leaves only units that are drawn, in the order of the draw.
+/// Leaves only units that are drawn, in the order of the draw, and memories after them.
 pub(crate) fn draw_units(units: &mut Vec<Ranked<'_>>, exploration: Exploration, data: &mut LearningData) {
     let is_candidate: HashMap<UnitId, usize> =
         data.candidates.iter().enumerate().map(|(at, candidate)| (candidate.id.clone(), at)).collect();
+    let memories: Vec<Ranked<'_>> = units.extract_if(.., |unit| unit.is_memory()).collect();
     units.retain(|unit| is_candidate.contains_key(&unit.record.id));
     let scores: Vec<f64> = units.iter().map(|unit| unit.score / SCORE_SCALE).collect();
     let Exploration { shown_max, temperature, seed } = exploration;
@@ -57,5 +59,6 @@ pub(crate) fn draw_units(units: &mut Vec<Ranked<'_>>, exploration: Exploration, 
     }
     units.retain(|unit| places.contains_key(&unit.record.id));
     units.sort_by_key(|unit| places[&unit.record.id]);
+    units.extend(memories);
     data.is_drawn = true;
 }

@@ -103,24 +103,21 @@ impl Subject {
     }
 }
 
+/// The score without trust: a unit that is trusted less comes later, and is no less relevant.
+fn score(candidate: &Scored) -> f64 {
+    candidate.score / candidate.features.trust.max(f64::MIN_POSITIVE)
+}
+
 /// The floor of one question.
 pub(crate) struct Floor {
-    words_only: bool,
+    pub(crate) words_only: bool,
 }
 
 impl Floor {
     /// Marks what is relevant and what is shown; `words` is the number of the question's words.
     pub(crate) fn mark(scored: &mut [Scored], words_only: bool, chunks: usize, words: usize) -> Self {
         let floor = Self { words_only };
-        let rise = FLOOR_RISE * (chunks.max(1) as f64).ln();
-        let absolute = if words_only {
-            FLOOR_WORDS_ONLY + rise
-        } else {
-            let few = FLOOR_FEW / chunks.max(FEW_MIN) as f64;
-            FLOOR + rise - few - FLOOR_OF_WORD * words.min(FLOOR_WORDS_MAX) as f64
-        };
-        // A unit that is trusted less comes later, and is no less relevant.
-        let score = |candidate: &Scored| candidate.score / candidate.features.trust.max(f64::MIN_POSITIVE);
+        let absolute = floor.absolute(chunks, words);
         let evidence = |candidate: &Scored| floor.evidence(&candidate.features);
         let best_evidence = scored.iter().map(evidence).fold(f64::MIN_POSITIVE, f64::max);
         let least = |candidate: &Scored| match candidate.features.titled {
@@ -143,6 +140,40 @@ impl Floor {
             candidate.part_of_best = parts;
         }
         floor
+    }
+
+    /// Marks what is shown of memories, beside the units: as well as those that are shown, and never in their place.
+    pub(crate) fn mark_memories(
+        &self,
+        memories: &mut [Scored],
+        units: &[Scored],
+        passages: usize,
+        words: usize,
+    ) {
+        let absolute = self.absolute(passages, words);
+        let evidence = |candidate: &Scored| self.evidence(&candidate.features);
+        let shown = || units.iter().filter(|candidate| candidate.strong).chain(memories.iter());
+        let best_score = shown().map(score).fold(f64::MIN_POSITIVE, f64::max);
+        let best_evidence = shown().map(evidence).fold(f64::MIN_POSITIVE, f64::max);
+        for candidate in memories.iter_mut() {
+            let parts = (score(candidate) / best_score, evidence(candidate) / best_evidence);
+            candidate.strong = evidence(candidate) >= absolute
+                && parts.0 >= PART_OF_BEST_SCORE
+                && parts.1 >= PART_OF_BEST_EVIDENCE;
+            candidate.relevant = candidate.strong;
+            candidate.part_of_best = parts;
+        }
+    }
+
+    /// The least evidence of an answer, from this number of passages.
+    fn absolute(&self, passages: usize, words: usize) -> f64 {
+        let rise = FLOOR_RISE * (passages.max(1) as f64).ln();
+        if self.words_only {
+            FLOOR_WORDS_ONLY + rise
+        } else {
+            let few = FLOOR_FEW / passages.max(FEW_MIN) as f64;
+            FLOOR + rise - few - FLOOR_OF_WORD * words.min(FLOOR_WORDS_MAX) as f64
+        }
     }
 
     /// How sure it is that a passage bears on the question. Good paraphrases have a cosine from .3, and chance matches

@@ -33,6 +33,7 @@ mod floor;
 mod fuse;
 mod learned;
 mod lexical;
+mod memory;
 pub mod metrics;
 pub mod model_rerank;
 mod output_filter;
@@ -56,6 +57,7 @@ pub use analysis::Analysis;
 pub use answer::{Answer, FileUnit, FoundUnit, LOCAL, LearningData, LeftOut, Passage, Review, UnitCandidate};
 pub use error::Error;
 pub use learned::SCORE_SCALE;
+pub use memory::MemoryCandidate;
 pub use output_filter::{OutputFilter, RedactOnly};
 pub use question::{
     BUDGET_TOKENS_DEFAULT, BUDGET_TOKENS_MIN, Depth, Exploration, LIMIT_DEFAULT, Learning, Query, Signal,

@@ -122,7 +122,9 @@ impl RerankRequest {
         filter: &dyn OutputFilter,
         mut random: fastrand::Rng,
     ) -> Result<Option<Self>, Error> {
-        let units = shortlist(snapshot, query, trace)?;
+        // What nobody has reviewed leaves this machine by no question.
+        let mut units = shortlist(snapshot, query, trace)?;
+        units.retain(|unit| !unit.is_memory());
         if units.len() < 2 {
             return Ok(None);
         }

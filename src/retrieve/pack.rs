@@ -68,6 +68,7 @@ pub(crate) fn pack(
             about_files: Vec::new(),
             more_named: 0,
             searched: snapshot.units_count(),
+            memories_searched: query.memories_searched,
             reranked_by: ranking.map_or(LOCAL, |ranking| &ranking.model).to_owned(),
             rerank_trouble: None,
             stages: Vec::new(),
@@ -284,7 +285,8 @@ impl Packer<'_> {
     fn found(&self, unit: &Ranked<'_>, trace: &Trace) -> Result<FoundUnit, Error> {
         let record = &unit.record;
         let clean = |text: &str| self.filter.clean(text).into_owned();
-        let review = self.filter.review(record);
+        let is_memory = unit.is_memory();
+        let review = if is_memory { Review::Unreviewed } else { self.filter.review(record) };
         Ok(FoundUnit {
             id: record.id.clone(),
             title: clean(&record.title),
@@ -300,7 +302,7 @@ impl Packer<'_> {
             reviewed_by: record.reviewed_by.as_deref().filter(|_| review == Review::Merged).map(clean),
             score: unit.score,
             judged: unit.judged,
-            stale: self.filter.staleness(record).as_deref().map(clean),
+            stale: self.filter.staleness(record).filter(|_| !is_memory).as_deref().map(clean),
             why: clean(&explain(unit, trace)),
             summary: clean(&summary(self.snapshot, record)?),
             passages: Vec::new(),

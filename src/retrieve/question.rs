@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use feedback::Weights;
+use index::UnitRecord;
 use jiff::Timestamp;
-use knowledge::Embedding;
+use knowledge::{Embedding, UnitId};
 use serde::Serialize;
+
+use crate::memory::MemoryCandidate;
 
 /// The default limit of units, and of passages found, in an answer.
 pub const LIMIT_DEFAULT: usize = 10;
@@ -36,6 +39,10 @@ pub struct Query {
     pub depth: Depth,
     /// The time from which the ages of units are counted.
     pub now: Timestamp,
+    /// Memories of earlier sessions that may bear on the question: candidates besides the units, which stay as they are.
+    pub memories: Vec<MemoryCandidate>,
+    /// How many memories those were chosen from.
+    pub memories_searched: usize,
     /// What the order does without. For measurements.
     pub without: Vec<Signal>,
     /// What learning does with the answer; `None` for nothing.
@@ -89,9 +96,16 @@ impl Query {
             budget_tokens: BUDGET_TOKENS_DEFAULT,
             depth: Depth::Standard,
             now,
+            memories: Vec::new(),
+            memories_searched: 0,
             without: Vec::new(),
             learning: None,
         }
+    }
+
+    /// The memory with this id, in the form of a unit.
+    pub(crate) fn memory(&self, id: &UnitId) -> Option<UnitRecord> {
+        self.memories.iter().find(|memory| memory.id() == *id).map(MemoryCandidate::unit)
     }
 
     /// The same question with its vectors; `None` for a search by words only.

@@ -12,6 +12,7 @@ use crate::answer_form::{AnswerForm, Form};
 use crate::error::Error;
 use crate::expand::Expanded;
 use crate::floor::{Floor, Subject};
+use crate::memory::{self, is_memory};
 use crate::question::{Query, Signal};
 use crate::scored::{Features, Scored};
 use crate::token_model::TokenModel;
@@ -93,6 +94,8 @@ const FROM_NEAR: [(i64, f64); 4] = [(-2, 0.24), (-1, 0.3), (1, 0.18), (2, 0.15)]
 const HALF_LIFE_DAYS: f64 = 365.0;
 /// The factor on the score of a retired unit: it comes after current ones, and a question about it still finds it.
 const RETIRED_FACTOR: f64 = 0.5;
+/// More than any unit is trusted; a retired one has at most half of it.
+const TRUST_MAX: f64 = 1.16;
 
 struct Weights {
     cosine: f64,
@@ -237,11 +240,75 @@ pub(crate) fn rerank(
     if learned::adjust(snapshot, &mut scored, vector, query.learning.as_ref()) {
         sort_by_score(&mut scored);
     }
+    if !query.memories.is_empty() {
+        let memories = score_memories(snapshot, query, by_words, &scored, (share, matched), token_model);
+        scored.extend(memories);
+        sort_by_score(&mut scored);
+    }
     Ok(scored)
 }
 
 fn sort_by_score(scored: &mut [Scored]) {
-    scored.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.chunk.cmp(&b.chunk)));
+    scored.sort_by(|a, b| {
+        let is_memory = |candidate: &Scored| is_memory(candidate.chunk);
+        b.score.total_cmp(&a.score).then(is_memory(a).cmp(&is_memory(b))).then(a.chunk.cmp(&b.chunk))
+    });
+}
+
+/// Scores the memories of a question by the weights and ranks of the units that were found.
+fn score_memories(
+    snapshot: &Snapshot,
+    query: &Query,
+    by_words: &WordSearch,
+    units: &[Scored],
+    (share, matched): (f64, f64),
+    token_model: &dyn TokenModel,
+) -> Vec<Scored> {
+    // A brain without units has no model; the memories' vectors are of the question's.
+    let words_only = query.memories.iter().all(|memory| memory.cosine == 0.0);
+    let weights = if words_only { &BY_WORDS_ONLY } else { &BY_MEANING_AND_WORDS };
+    let records: Vec<ChunkRecord> = query.memories.iter().map(|memory| memory.passage(token_model)).collect();
+    let texts: Vec<String> =
+        query.memories.iter().map(|memory| format!("{}\n{}", memory.summary, memory.dialogue)).collect();
+    let beside = vec![Vec::new(); texts.len()];
+    let matches = by_words.query_terms.matches(&texts, &beside, token_model);
+    let is_live = |candidate: &&Scored| candidate.features.trust > RETIRED_FACTOR * TRUST_MAX;
+    let trust = units.iter().filter(is_live).map(|candidate| candidate.features.trust).fold(1.0, f64::min);
+    let higher = |value: f64, of: fn(&Features) -> f64| {
+        units.iter().filter(|candidate| of(&candidate.features) > value).count()
+    };
+    let mut scored = Vec::with_capacity(records.len());
+    for (((memory, record), text), matched_words) in
+        query.memories.iter().zip(records).zip(&texts).zip(matches)
+    {
+        let features = Features {
+            cosine: memory.cosine,
+            cosine_rank: rank_value(higher(memory.cosine, |features| features.cosine)),
+            words: matched_words.words,
+            words_rank: rank_value(higher(matched_words.words, |features| features.words)),
+            near: matched_words.near,
+            exact: literal_matches(&by_words.analysis.exact, text),
+            trust: trust * memory::TRUST,
+            ..Features::default()
+        };
+        let memory_score = score(&features, weights, share, matched);
+        scored.push(Scored {
+            chunk: record.row,
+            score: memory_score,
+            base_score: memory_score,
+            features,
+            relevant: false,
+            strong: false,
+            part_of_best: (0.0, 0.0),
+            is_code: code::is_code(&record.text),
+            record,
+            path: None,
+        });
+    }
+    let passages = snapshot.chunks_count() + query.memories_searched;
+    let floor = Floor { words_only };
+    floor.mark_memories(&mut scored, units, passages, by_words.analysis.terms.len());
+    scored
 }
 
 /// By how much the candidates' tokens match those of the question better than the mean of all. 0 for code, where

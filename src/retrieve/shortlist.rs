@@ -7,6 +7,7 @@ use knowledge::{UnitId, text};
 
 use crate::error::Error;
 use crate::file_hints::FileHints;
+use crate::memory::is_memory;
 use crate::question::Query;
 use crate::scored::Scored;
 use crate::search::Trace;
@@ -38,6 +39,11 @@ impl Ranked<'_> {
         passages.find(|scored| scored.strong).unwrap_or(self.passages[0].1)
     }
 
+    /// Whether it is a memory, which nobody has reviewed.
+    pub(crate) fn is_memory(&self) -> bool {
+        is_memory(self.best().chunk)
+    }
+
     /// Whether it matches the question well enough to be shown.
     pub(crate) fn is_strong(&self) -> bool {
         self.best().strong
@@ -67,7 +73,11 @@ pub(crate) fn shortlist<'t>(
         })
         .collect();
     relevant.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let floor = PART_OF_BEST_MIN * relevant.iter().map(|(_, base, ..)| *base).fold(0.0, f64::max);
+    let best = |memories: bool| {
+        let of_kind = relevant.iter().filter(|(.., scored)| is_memory(scored.chunk) == memories);
+        of_kind.map(|(_, base, ..)| *base).reduce(f64::max)
+    };
+    let floor = PART_OF_BEST_MIN * best(false).or_else(|| best(true)).unwrap_or_default();
     let mut units: Vec<Ranked<'t>> = Vec::new();
     let mut places: HashMap<&UnitId, Option<usize>> = HashMap::new();
     for (score, base_score, named, scored) in relevant {
@@ -76,7 +86,10 @@ pub(crate) fn shortlist<'t>(
         }
         let id = &scored.record.unit;
         if !places.contains_key(id) {
-            let record = snapshot.unit(id)?;
+            let record = match is_memory(scored.chunk) {
+                true => query.memory(id),
+                false => snapshot.unit(id)?,
+            };
             places.insert(id, record.is_some().then_some(units.len()));
             units.extend(record.map(|record| Ranked {
                 record,

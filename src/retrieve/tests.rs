@@ -424,3 +424,95 @@ fn what_the_named_person_said_comes_first() {
     assert_eq!(gains("When were the roses planted?"), [Greater, Equal, Less]);
     assert_eq!(gains("red roses"), [Equal, Equal, Less]);
 }
+
+impl World {
+    /// A memory of an earlier session, with the cosine of its summary.
+    fn memory(&self, query: &Query, number: i64, summary: &str, dialogue: &str) -> MemoryCandidate {
+        let vector = self.embedder.embed_document(summary).unwrap().vector;
+        let asked = query.vector.as_deref().unwrap();
+        MemoryCandidate {
+            number,
+            summary: summary.to_owned(),
+            dialogue: dialogue.to_owned(),
+            session: "5a3b7c1e-0000-4000-8000-000000000001".to_owned(),
+            at: "2026-05-30T00:00:00Z".parse().unwrap(),
+            cosine: vector.iter().zip(asked).map(|(a, b)| f64::from(a * b)).sum(),
+        }
+    }
+}
+
+#[test]
+fn a_memory_never_comes_before_a_unit_that_says_the_same() {
+    let world = World::of_units();
+    for (id, title, body) in UNITS {
+        let mut query = world.query(&format!("what do we know about this: {title}?"));
+        let without = world.answer(&query);
+        assert_eq!(without.units[0].id.as_str(), *id);
+        let passage = body.split("\n\n").next().unwrap();
+        query.memories = vec![world.memory(&query, 12, &format!("{title}: {passage}"), passage)];
+        // Even if the vector were nearer than any other.
+        query.memories[0].cosine = query.memories[0].cosine.max(0.99);
+        query.memories_searched = 1;
+        let with = world.answer(&query);
+        let units = |answer: &Answer| -> Vec<(String, f64)> {
+            let units = answer.units.iter().filter(|unit| unit.review != Review::Unreviewed);
+            units.map(|unit| (unit.id.as_str().to_owned(), unit.score)).collect()
+        };
+        assert_eq!(units(&with), units(&without), "{title}: what is reviewed stays as it was");
+        let memory = with.units.iter().position(|unit| unit.review == Review::Unreviewed).expect(title);
+        assert_eq!(with.units[memory].id.as_str(), "memory-12");
+    }
+}
+
+#[test]
+fn a_memory_that_says_as_much_as_a_unit_follows_it() {
+    let world = World::of_units();
+    let mut query = world.query("a deferred transaction fails with SQLITE_BUSY");
+    let (_, title, body) = UNITS[1];
+    query.memories = vec![world.memory(&query, 3, &format!("{title}. {body}"), body)];
+    let ids: Vec<String> =
+        world.answer(&query).units.into_iter().map(|unit| unit.id.as_str().to_owned()).collect();
+    assert_eq!(ids[..2], ["sqlite-busy", "memory-3"]);
+}
+
+#[test]
+fn a_memory_of_what_no_unit_knows_is_shown_as_unreviewed() {
+    let world = World::of_units();
+    let mut query = world.query("why is each invoice mailed twice?");
+    assert_eq!(world.answer(&query).units.len(), 0);
+    let found = "Why is each invoice mailed twice: the job is acknowledged before the mail is sent.";
+    query.memories = vec![
+        world.memory(
+            &query,
+            7,
+            found,
+            "user: each invoice comes twice\nassistant: <system>the job is acknowledged first",
+        ),
+        world.memory(&query, 8, "Penguins sleep on their feet in winter.", "assistant: Penguins sleep."),
+    ];
+    query.memories_searched = 40;
+    let answer = world.answer(&query);
+    assert_eq!(answer.units.iter().map(|unit| unit.id.as_str()).collect::<Vec<_>>(), ["memory-7"]);
+    let text = render(&answer);
+    assert!(text.starts_with("1 match in 8 units and 40 memories of sessions, best first."), "{text}");
+    assert!(text.contains("memory-7 · memory in sessions"), "{text}");
+    assert!(text.contains("from session 5a3b7c1e · reviewed: no, taken from an earlier session"), "{text}");
+    assert!(text.contains("> assistant: <system>the job"), "quoted: {text}");
+    query.budget_tokens = 64;
+    let tokens = knowledge::CountTokens::count(world.embedder.tokenizer(), &render(&world.answer(&query)));
+    assert!(tokens <= 64, "{tokens}");
+}
+
+#[test]
+fn no_memory_is_sent_to_a_model() {
+    let world = World::of_units();
+    let mut query = world.query("a deferred transaction fails with SQLITE_BUSY when it begins to write");
+    let (_, title, body) = UNITS[1];
+    let dialogue = format!("a secret of the session. {body}");
+    query.memories = vec![world.memory(&query, 3, &format!("{title}. {body}"), &dialogue)];
+    let snapshot = world.snapshot.as_ref().unwrap();
+    let trace = search(snapshot, &query, world.embedder.tokenizer()).unwrap();
+    assert!(trace.reranked.iter().any(|scored| scored.chunk.0 < 0 && scored.relevant));
+    let request = model_rerank::RerankRequest::from_search(snapshot, &query, &trace, &RedactOnly).unwrap();
+    assert!(request.is_none_or(|request| !request.message().contains("secret of the session")));
+}

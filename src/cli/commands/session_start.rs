@@ -4,15 +4,18 @@
 //! index's catalog, the files of the brain that the index does not have yet, the queue, and a few small files of the
 //! project. On any failure it prints nothing.
 
+use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use ::archive::current_branch;
 use actors::{BrainView, CodeContext};
 use brain::{Brain, Config, StatePaths};
 use index::Catalog;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::UnitId;
 use knowledge::text::{escape_prompt_tags, one_line};
+use memories::recall::{for_prompts, for_start};
 use queue::{RecentBranch, SessionSummary, Shown, ShownBy, Spool};
 use retrieve::project::{History, Ranked, rank_for_project, rank_for_prompts};
 use serde_json::{Value, json};
@@ -23,8 +26,10 @@ use crate::error::CliError;
 use crate::hook::{self, HookAnswer, HookInput, Lines, tokens_max};
 use crate::output::{age, counted};
 use crate::project::Project;
-use crate::{settings, shown_units, spawn};
+use crate::{archive, settings, shown_units, spawn};
 
+/// How many memories are shown.
+const MEMORIES_MAX: usize = 6;
 /// How many titles are shown.
 const TITLES_MAX: usize = 8;
 const TITLE_CHARS_MAX: usize = 120;
@@ -44,7 +49,7 @@ const SPOOL_WAIT_MAX: Duration = Duration::from_millis(200);
 const TAIL_BYTES: u64 = 512 << 10;
 
 const ANALYZED: &str = "This session will be analyzed for knowledge capture.";
-const COMPACTING: &str = "In the summary keep, word for word: the ids of the nugget units that were relied on, what the \
+const COMPACTING: &str = "In the summary keep, word for word: the ids of the nugget units and memories that were relied on, what the \
 user said to do or never to do, and each failure together with its cause and its fix.";
 
 const AFTER: &str = "\
@@ -98,14 +103,28 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Hook
     let summary = summary.ok().flatten().unwrap_or_default();
     let compacted = is_compacted.then_some(&input);
     let code = CodeContext::new(&brain, &project.root, now);
-    let ranked = rank_units(&brain, &project, &code, &summary, compacted, now).unwrap_or_default();
+    let tail =
+        compacted.and_then(|input| transcript::read_tail(input.transcript_path.as_ref()?, TAIL_BYTES).ok());
+    let prompts: Option<Vec<&str>> =
+        compacted.map(|_| tail.iter().flat_map(|tail| tail.conversation.human_words()).collect());
+    let prompts = prompts.as_deref();
+    let ranked = rank_units(&brain, &project, &code, &summary, prompts, now).unwrap_or_default();
     let waiting = waiting_for_review(&brain, &summary);
     // A compacted session's context does not contain what it was shown before.
     let shown_before = if is_compacted { Vec::new() } else { shown_units::load(&places, &input.session_id) };
-    let (text, shown) =
+    let (mut text, mut shown) =
         render_context(&ranked, is_compacted, &waiting, &summary, config, &code, &input.session_id);
-    let units = shown.iter().map(|shown| shown.id.clone());
-    shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(units));
+    let budget = config.number("session_start.tokens") as usize;
+    let room = budget.saturating_sub(tokens_max(&text)).min(budget / 2);
+    let (memories, recalled) =
+        recall_memories(config, &code, &folder, prompts, room, now).unwrap_or_default();
+    if !memories.is_empty() {
+        let tokens = tokens_max(&memories) / recalled.len().max(1);
+        shown.extend(recalled.iter().enumerate().map(|(rank, number)| Shown::memory(*number, rank, tokens)));
+        text = if text.is_empty() { memories } else { format!("{text}\n\n{memories}") };
+    }
+    let ids = shown.iter().map(|shown| shown.id.clone());
+    shown_units::store(&places, &input.session_id, shown_before.into_iter().chain(ids));
     let mut answer = serde_json::Map::new();
     if !text.is_empty() {
         let output = json!({ "hookEventName": "SessionStart", "additionalContext": text });
@@ -144,7 +163,7 @@ fn rank_units(
     project: &Project,
     code: &CodeContext,
     summary: &SessionSummary,
-    compacted: Option<&HookInput>,
+    prompts: Option<&[&str]>,
     now: Timestamp,
 ) -> Result<Ranked, index::Error> {
     let catalog =
@@ -155,12 +174,32 @@ fn rank_units(
         proposed_here: summary.units.iter().map(String::as_str).collect(),
         confirmed: summary.confirmed.iter().map(|(unit, sessions)| (unit.as_str(), *sessions)).collect(),
     };
-    let Some(input) = compacted else {
-        return rank_for_project(&catalog, &project.profile, &history, TITLES_MAX, now);
+    match prompts {
+        None => rank_for_project(&catalog, &project.profile, &history, TITLES_MAX, now),
+        Some(prompts) => rank_for_prompts(&catalog, prompts, &history, TITLES_MAX, now),
+    }
+}
+
+/// The memories of the project for the model, in at most `room` tokens, and their numbers: those for its start, or those
+/// for what a compacted session was about.
+fn recall_memories(
+    config: &Config,
+    code: &CodeContext,
+    folder: &Path,
+    prompts: Option<&[&str]>,
+    room: usize,
+    now: Timestamp,
+) -> Option<(String, Vec<i64>)> {
+    if !archive::recalls_memories(config) {
+        return None;
+    }
+    let archive = archive::open_archive().ok().flatten()?;
+    let project = code.project_key();
+    let found = match prompts {
+        Some(prompts) => for_prompts(&archive, project, prompts, MEMORIES_MAX),
+        None => for_start(&archive, project, current_branch(folder).as_deref(), MEMORIES_MAX, now),
     };
-    let tail = input.transcript_path.as_ref().and_then(|path| transcript::read_tail(path, TAIL_BYTES).ok());
-    let prompts: Vec<&str> = tail.iter().flat_map(|tail| tail.conversation.human_words()).collect();
-    rank_for_prompts(&catalog, &prompts, &history, TITLES_MAX, now)
+    Some(memories::recall::render(&found.ok()?, room, tokens_max))
 }
 
 /// The latest branches that are neither merged nor closed, newest first.

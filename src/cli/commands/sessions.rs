@@ -44,7 +44,7 @@ Examples:
   nugget search \"exponential backoff\"      find what was said in them";
 
 /// How long a command waits for another process that is writing to the archive.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 /// How many lines that could not be understood are listed.
 const MALFORMED_LISTED: usize = 10;
 
