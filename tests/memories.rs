@@ -327,3 +327,23 @@ fn a_model_that_reads_a_session_says_what_it_was_about() {
         assert!(memchr::memmem::find(&bytes, b"acknowledged before").is_none());
     }
 }
+
+#[test]
+fn a_memory_that_a_session_was_told_is_judged_by_its_number() {
+    let world = World::new("on");
+    world.session("first", "shop", &[ASKED, FOUND]);
+    drop(world.remember(1));
+    let told = world.told(&world.folder("shop"), "startup", None);
+    assert!(told.contains("Memory [0]"), "{told}");
+    let said = ["mail the invoices", "As [0] says, the job is acknowledged too early."];
+    let transcript = world.machine.transcript("new", &world.folder("shop"), &said);
+    // What a session says after it was told: the clock of the hook is not the made transcript's.
+    let later = fs::read_to_string(&transcript).unwrap().replace("2026-11-20T", "2099-11-20T");
+    fs::write(&transcript, later).unwrap();
+    set_age(&transcript, HOUR);
+    let _client = world.remember(2);
+    wait_until("the session is judged", || world.machine.sandbox.json(["receipts", "--json"])["used"] == 1);
+    let receipts = world.machine.sandbox.json(["receipts", "--json"]);
+    assert_eq!(receipts["units"][0]["id"], format!("memory-{}", world.memories()[0].id), "{receipts}");
+    assert_eq!((&receipts["told"], &receipts["contradicted"]), (&json!(1), &json!(0)), "{receipts}");
+}
