@@ -444,11 +444,13 @@ impl<'t> PieceWriter<'t> {
         placed: &Placed,
         added: &mut Added,
     ) -> Result<(), Error> {
-        let sql = "INSERT INTO shared_messages SELECT ?1, ?2, ?3
-            WHERE NOT EXISTS (SELECT 1 FROM shared_messages WHERE message = ?3 AND session = ?1)";
-        let params = params![session.id, session.next_ordinal, message];
-        let is_new = self.transaction.prepare_cached(sql)?.execute(params)? > 0;
+        let sql = "SELECT 1 FROM shared_messages WHERE message = ?1 AND session = ?2";
+        let is_new = !self.transaction.prepare_cached(sql)?.exists([message, session.id])?;
         if is_new {
+            let params = params![session.id, session.next_ordinal, message];
+            self.transaction
+                .prepare_cached("INSERT INTO shared_messages VALUES (?1, ?2, ?3)")?
+                .execute(params)?;
             session.next_ordinal += 1;
             added.shared_tool_uses += placed.message.tool_uses.len() as i64;
             let at_ms = placed.message.at.map(Timestamp::as_millisecond);
@@ -540,12 +542,16 @@ impl<'t> PieceWriter<'t> {
             added.tool_uses += 1;
         }
         for (result, output) in message.tool_results.iter().zip(outputs) {
-            let sql = "UPDATE tool_uses SET is_answered = 1, is_error = ?2, output_blob = ?3, output_at = ?4,
-                output_length = ?5, output_bytes = ?6, output_digest = ?7 WHERE tool_id = ?1 AND is_answered = 0";
-            let (bytes, digest) = result.whole.map(|(bytes, digest)| (bytes as i64, digest.to_vec())).unzip();
-            let params =
-                params![result.id, result.is_error, blob, output.start, output.len() as i64, bytes, digest];
-            self.transaction.prepare_cached(sql)?.execute(params)?;
+            for call in self.unanswered_calls(&result.id)? {
+                let sql =
+                    "UPDATE tool_uses SET is_answered = 1, is_error = ?2, output_blob = ?3, output_at = ?4,
+                    output_length = ?5, output_bytes = ?6, output_digest = ?7 WHERE id = ?1";
+                let (bytes, digest) =
+                    result.whole.map(|(bytes, digest)| (bytes as i64, digest.to_vec())).unzip();
+                let params =
+                    params![call, result.is_error, blob, output.start, output.len() as i64, bytes, digest];
+                self.transaction.prepare_cached(sql)?.execute(params)?;
+            }
         }
         for file in &message.changed_files {
             self.note_file(session, file, Change::Edit(at_ms))?;
@@ -554,6 +560,14 @@ impl<'t> PieceWriter<'t> {
             self.note_file(session, file, Change::Tuning)?;
         }
         self.note_said(session, block, placed, true, added)
+    }
+
+    /// The calls of a tool whose result is not stored yet. They are updated one by one: a statement that may change several
+    /// rows makes FTS5 write out all the words that it has collected, which took a third of a first sync.
+    fn unanswered_calls(&self, tool: &str) -> Result<Vec<i64>, Error> {
+        let sql = "SELECT id FROM tool_uses WHERE tool_id = ?1 AND is_answered = 0";
+        let mut statement = self.transaction.prepare_cached(sql)?;
+        Ok(statement.query_map([tool], |row| row.get(0))?.collect::<Result<_, _>>()?)
     }
 
     /// Counts a call of a model once: the lines of an answer repeat its tokens, and the last has them all.

@@ -126,9 +126,8 @@ pub fn rank_for_prompts(
 
 /// Lower case, with hyphens for all but letters and digits: `My_Shop` and `my-shop` are one name.
 pub fn normalize_name(name: &str) -> String {
-    let name = name.trim().to_lowercase();
-    let name: String = name.chars().map(|c| if c.is_alphanumeric() { c } else { '-' }).collect();
-    name.trim_matches('-').to_owned()
+    let name = name.trim_matches(|c: char| !c.is_alphanumeric());
+    name.chars().flat_map(char::to_lowercase).map(|c| if c.is_alphanumeric() { c } else { '-' }).collect()
 }
 
 #[derive(Default)]
@@ -234,14 +233,17 @@ fn relevance(profile: &Profile, history: &History<'_>, unit: &UnitSummary<'_>) -
         }
         score += weight;
     }
-    let words =
-        || unit.title.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_').map(normalize_name);
-    if let Some(word) = words().find(|word| profile.words.contains(word) || profile.names.contains(word)) {
+    let words = unit.title.split(|c: char| !c.is_alphanumeric() && c != '-' && c != '_');
+    let words: Vec<String> = words.map(normalize_name).collect();
+    if let Some(word) =
+        words.iter().find(|word| profile.words.contains(*word) || profile.names.contains(*word))
+    {
         score += 3.0;
-        subject = subject.or(Some(word));
-    } else if let Some(word) = words().find(|word| word.len() >= 4 && profile.libraries.contains(word)) {
+        subject = subject.or_else(|| Some(word.clone()));
+    } else if let Some(word) = words.iter().find(|word| word.len() >= 4 && profile.libraries.contains(*word))
+    {
         score += 2.0;
-        subject = subject.or(Some(word));
+        subject = subject.or_else(|| Some(word.clone()));
     }
     (score, subject)
 }

@@ -173,11 +173,14 @@ fn change_one_file(
 ) -> Result<(Durations, Durations)> {
     let (mut alone, mut served) = (Durations::default(), Durations::default());
     let mut rng = Rng::with_seed(7);
-    let mut write = |edition: u64, mark: &str| -> Result<()> {
+    // Returns the unit's title.
+    let mut write = |edition: u64, mark: &str| -> Result<String> {
         let mut file = corpus.unit_edition(rng.usize(..args.units), edition);
+        let title = file.text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default().to_owned();
         file.text.push_str(&format!("\n## The {mark} {mark}\n\n{mark} is what the {mark} of {mark} is.\n"));
         corpus.cache_vectors(sandbox, &file)?;
-        put_file(&sandbox.brain(), &file)
+        put_file(&sandbox.brain(), &file)?;
+        Ok(title)
     };
     let index = Index::open(&sandbox.brain().join(".nugget"))?;
     for edition in 0..args.changes as u64 {
@@ -199,10 +202,11 @@ fn change_one_file(
     server.ask(&corpus.question(&mut questions))?.context("the server was killed")?;
     for edition in 0..args.changes as u64 {
         let mark = format!("zw{edition}x");
-        let question = format!("what is {mark}, the {mark} of {mark}?");
         // After this time the server checks the files before it answers.
         std::thread::sleep(Duration::from_millis(6_050));
-        write(1_000 + edition, &mark)?;
+        let title = write(1_000 + edition, &mark)?;
+        // With the title: the vectors of made text are too far from a question of one unknown word.
+        let question = format!("{title}: what is {mark}, the {mark} of {mark}?");
         let started = Instant::now();
         loop {
             let answer = server.ask(&question)?.context("the server was killed")?;
