@@ -32,7 +32,7 @@ const VECTOR_DEADLINE: Duration = Duration::from_secs(10);
 const REVIEWS_CACHED_FOR: Duration = Duration::from_secs(1);
 
 /// How many memories are candidates: some of which are near any question.
-const MEMORIES_MAX: usize = 12;
+const MEMORIES_MAX: usize = 8;
 
 /// A question; a query without a vector is given one first.
 pub(crate) struct Ask {

@@ -164,7 +164,7 @@ impl MemorySearch {
             Some(known) => known.len() as u64,
             None => self.archive.memory_count(Some(&self.project))?,
         };
-        let cosine_of = |id| Some(known.as_ref()?.cosine(id, vector?.1)?);
+        let cosine_of = |id| known.as_ref()?.cosine(id, vector?.1);
         let cosines = known
             .as_ref()
             .zip(vector)
