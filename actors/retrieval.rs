@@ -194,7 +194,7 @@ impl Retrieval {
                     None => return Ok(None),
                 },
             };
-            search.by_words(&text, MEMORIES_MAX).map(Some)
+            search.by_words(&text, this.model.is_local(), MEMORIES_MAX).map(Some)
         });
         read.await.ok()?.unwrap_or_else(|error: archive::Error| {
             tracing::debug!(error = error_chain(&error), "failed to look up memories");

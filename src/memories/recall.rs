@@ -10,7 +10,7 @@ use knowledge::text::{escape_prompt_tags, one_line};
 use transcript::redact::redact;
 
 /// How many of the newest memories are ranked for the start of a session.
-const NEWEST_MAX: usize = 200;
+const NEWEST_MAX: usize = 60;
 /// After so many days a memory counts half as much.
 const HALF_LIFE_DAYS: f64 = 14.0;
 /// What a memory gains that was made on the branch that is checked out.
@@ -29,6 +29,7 @@ const PROMPTS_MAX: usize = 4;
 
 /// How often the words of a question or of prompts may occur in memories that are scored by them.
 const ENTRIES_MAX: u64 = 300;
+const WORDS_MAX: usize = 64;
 
 const SUMMARY_CHARS_MAX: usize = 440;
 const ORIGINAL_CHARS_MAX: usize = 200;
@@ -92,6 +93,16 @@ fn of_words(project: &str, words: String, limit: usize) -> MemoryQuery {
     MemoryQuery { project, words, entries_max: Some(ENTRIES_MAX), limit }
 }
 
+/// Whether a word is none of prose: `ack_job`, `src/main.rs`, `E0425`, `--force`, `parseDate`.
+fn is_name(word: &str) -> bool {
+    let word = word.trim_matches(|c: char| !c.is_alphanumeric() && c != '-');
+    let has_joint =
+        word.contains(['_', '/', '\\', '.', ':', '=']) || word.starts_with("--") && word.len() > 2;
+    let has_digit = word.contains(|c: char| c.is_ascii_digit()) && word.contains(char::is_alphabetic);
+    let has_inner_capital = word.chars().skip(1).any(char::is_uppercase) && word.contains(char::is_lowercase);
+    has_joint || has_digit || has_inner_capital
+}
+
 /// The last part of a path, without its ending.
 fn file_name(path: &str) -> Option<&str> {
     let name = path.rsplit(['/', '\\']).next()?;
@@ -105,8 +116,10 @@ pub fn render(memories: &[Memory], room: usize, count: impl Fn(&str) -> usize) -
     let (mut text, mut shown) = (HEAD.to_owned(), Vec::new());
     for memory in memories {
         let day = memory.at.strftime("%Y-%m-%d");
+        // Redacted again, by the rules of today; cut before, as that takes time.
         let summary = one_line(&redact(&memory.summary), SUMMARY_CHARS_MAX);
-        let original = one_line(&redact(&memory.dialogue), ORIGINAL_CHARS_MAX).replace('"', "'");
+        let original = redact(&one_line(&memory.dialogue, 2 * ORIGINAL_CHARS_MAX)).into_owned();
+        let original = one_line(&original, ORIGINAL_CHARS_MAX).replace('"', "'");
         let head = format!("- Memory [{}]: {summary} ({day}, memory {})\n", shown.len(), memory.id);
         let entry = escape_prompt_tags(&format!("{head}  Original: \"{original}\"\n"));
         let Some(rest) = left.checked_sub(count(&entry)) else { break };
@@ -140,12 +153,18 @@ impl MemorySearch {
         Self { archive, project: project.into(), vectors: Mutex::default() }
     }
 
-    /// The memories that share words with a question, the best first.
+    /// The memories that share words with a question, the best first. With `only_names` only words that a vector knows
+    /// little about count: names in code, paths, numbers. To look up all words takes longer than to compare all vectors.
     ///
     /// # Errors
     /// When the archive cannot be read.
-    pub fn by_words(&self, question: &str, limit: usize) -> Result<Vec<Memory>, Error> {
-        self.archive.memories(&of_words(&self.project, question.to_owned(), limit))
+    pub fn by_words(&self, question: &str, only_names: bool, limit: usize) -> Result<Vec<Memory>, Error> {
+        let is_wanted = |word: &&str| !only_names || is_name(word);
+        let words: Vec<&str> = question.split_whitespace().filter(is_wanted).take(WORDS_MAX).collect();
+        if words.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.archive.memories(&of_words(&self.project, words.join(" "), limit))
     }
 
     /// The memories that match a question by its words or its meaning, the best first by reciprocal rank. `vector` is
@@ -199,6 +218,21 @@ impl MemorySearch {
         match self.archive.memory_vectors(&self.project, model, known.as_deref())? {
             Some(read) => Ok(Arc::clone(known.insert(Arc::new(read)))),
             None => Ok(known.clone().unwrap_or_default()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_code_are_told_from_prose() {
+        for name in ["ack_job()", "`src/main.rs`", "E0425,", "--force", "parseDate", "std::io"] {
+            assert!(is_name(name), "{name}");
+        }
+        for word in ["why", "The", "invoices?", "twice.", "API", "--", ""] {
+            assert!(!is_name(word), "{word}");
         }
     }
 }
