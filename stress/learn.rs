@@ -17,7 +17,8 @@ use anyhow::{Context as _, Result, ensure};
 use embed::Embedder;
 use fastrand::Rng;
 use feedback::{
-    Candidate, Example, Gate, Learner, Listwise, Outcome, Reinforce, Shown, Weights, choose, sampling,
+    Candidate, Choice, Example, Gate, Interval, Learner, Listwise, Outcome, Reinforce, Shown, Weights,
+    choose, sampling,
 };
 use index::{ModelLabel, VectorCache};
 use retrieve::SCORE_SCALE;
@@ -175,7 +176,7 @@ impl QuestionSet {
         let learners: [&dyn Learner; 2] = [&reinforce, &listwise];
         let zero = Weights::zero(model, dimensions);
         let mut measured = Measured::default();
-        let mut live: BTreeMap<String, u64> = BTreeMap::new();
+        let mut checks = Checks::default();
         for run in 0..args.seeds {
             let mut of_all: BTreeMap<&str, Vec<Example>> = BTreeMap::new();
             let mut tests: Vec<&Question> = Vec::new();
@@ -200,7 +201,7 @@ impl QuestionSet {
                         let part_of = &examples[..examples.len() * part / 100];
                         let choice = choose(&learners, part_of, model, dimensions, &Gate::default());
                         let name = format!("{kind}, checked, {part} %");
-                        *live.entry(name.clone()).or_default() += u64::from(choice.live.is_some());
+                        checks.add(&name, &choice);
                         add(&name, choice.live.as_ref().map_or(&zero, |(_, weights)| weights));
                     }
                     of_all.entry(kind).or_default().extend(examples);
@@ -209,9 +210,15 @@ impl QuestionSet {
             }
             if self.projects.len() > 1 {
                 for (kind, examples) in &of_all {
+                    for learner in learners {
+                        let mut weights = zero.clone();
+                        learner.learn(&mut weights, examples);
+                        let name = format!("{kind}, {}, unchecked, shared", learner.name());
+                        measured.add(&name, &tests, &weights, &zero);
+                    }
                     let choice = choose(&learners, examples, model, dimensions, &Gate::default());
                     let name = format!("{kind}, checked, shared");
-                    *live.entry(name.clone()).or_default() += u64::from(choice.live.is_some());
+                    checks.add(&name, &choice);
                     let weights = choice.live.as_ref().map_or(&zero, |(_, weights)| weights);
                     measured.add(&name, &tests, weights, &zero);
                 }
@@ -221,9 +228,36 @@ impl QuestionSet {
             "projects": self.projects.len(),
             "questions": self.projects.iter().map(Vec::len).sum::<usize>(),
             "runs": args.seeds * self.projects.len() as u64,
-            "live": live,
+            "checks": checks.to_json(),
             "orders": measured.to_json(args.seeds),
         })
+    }
+}
+
+/// How often an order went live, and what the check estimated for the listwise learner.
+#[derive(Default)]
+struct Checks(BTreeMap<String, Vec<(bool, Option<Interval>)>>);
+
+impl Checks {
+    fn add(&mut self, name: &str, choice: &Choice) {
+        let listwise = choice.verdicts.iter().find(|verdict| verdict.learner == "listwise");
+        let gain = listwise.and_then(|verdict| verdict.estimate.gain);
+        self.0.entry(name.to_owned()).or_default().push((choice.live.is_some(), gain));
+    }
+
+    fn to_json(&self) -> Value {
+        let one = |checks: &Vec<(bool, Option<Interval>)>| {
+            let gains: Vec<Interval> = checks.iter().filter_map(|(_, gain)| *gain).collect();
+            let mean = |of: fn(&Interval) -> f64| {
+                let sum: f64 = gains.iter().map(of).sum();
+                (sum / gains.len().max(1) as f64 * 1e4).round() / 1e4
+            };
+            json!({
+                "live": checks.iter().filter(|(is_live, _)| *is_live).count(), "of": checks.len(),
+                "gain": mean(|gain| gain.estimate), "low": mean(|gain| gain.low),
+            })
+        };
+        Value::Object(self.0.iter().map(|(name, checks)| (name.clone(), one(checks))).collect())
     }
 }
 

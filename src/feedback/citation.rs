@@ -396,6 +396,7 @@ const DISMISSALS: &[&str] = &[
     "not needed",
     "doesn't matter",
     "none of",
+    "neither",
 ];
 
 /// Words of programs and of prose about them that say nothing of a subject, and file names that most projects have.
@@ -623,7 +624,8 @@ mod tests {
             serde_json::from_str(include_str!("../../stress/learn/citations.json")).unwrap();
         let mut counts = [[0usize; 3]; 2];
         for (number, case) in cases.iter().enumerate() {
-            let half = &mut counts[usize::from(number >= cases.len() / 2)];
+            // What is judged by was written with the even ones at hand; the odd ones are kept for the test.
+            let half = &mut counts[number % 2];
             for (at, (found, expected)) in case.judge().iter().zip(&case.expected).enumerate() {
                 if found.outcome != *expected {
                     println!("case {number}, {}: {expected:?}, but {found:?}", case.shown[at].id);
@@ -634,7 +636,7 @@ mod tests {
                 half[2] += usize::from(is_used);
             }
         }
-        for (half, [right, found, used]) in ["first", "second"].iter().zip(counts) {
+        for (half, [right, found, used]) in ["even", "odd"].iter().zip(counts) {
             println!("{half} half: {right} right of {found} called used, {used} used");
             assert!(right * 10 >= found * 9, "precision");
             assert!(right * 10 >= used * 6, "recall");
