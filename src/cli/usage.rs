@@ -72,7 +72,8 @@ const COMMANDS: &[(&str, &[&str])] = &[
 ];
 /// Commands that take something away. Who has typed another word for it means them; a word that is only spelled like them
 /// may mean the contrary.
-const DESTRUCTIVE: [&str; 7] = ["rm", "forget-capture", "uninstall", "reject", "unset", "forget", "prune"];
+const DESTRUCTIVE: [&str; 8] =
+    ["rm", "forget-capture", "uninstall", "reject", "unset", "forget", "prune", "reset"];
 /// The same for the commands of `nugget review` and `nugget config`.
 const REVIEW_COMMANDS: &[(&str, &[&str])] = &[
     ("merge", &["approve", "accept", "yes", "ok", "keep"]),
@@ -86,6 +87,8 @@ const SESSIONS_COMMANDS: &[(&str, &[&str])] = &[
     ("forget", &["delete", "remove", "rm"]),
     ("stats", &["statistics", "figures", "cost", "usage"]),
 ];
+const LEARN_COMMANDS: &[(&str, &[&str])] =
+    &[("status", &["show", "list", "state", "info"]), ("off", &["disable", "stop", "pause"])];
 const CONFIG_COMMANDS: &[(&str, &[&str])] =
     &[("list", &["ls", "show", "all", "print"]), ("get", &["read", "value"]), ("set", &["add", "change"])];
 
@@ -234,7 +237,9 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
         "review" => REVIEW_COMMANDS,
         "config" => CONFIG_COMMANDS,
         "sessions" => SESSIONS_COMMANDS,
-        _ => COMMANDS,
+        "learn" => LEARN_COMMANDS,
+        "nugget" => COMMANDS,
+        _ => &[],
     };
     let word = given.to_lowercase();
     let meant =
@@ -268,6 +273,9 @@ fn unknown_command(name: &str, command: &clap::Command, given: &str) -> (String,
         (_, "sessions") if ["list", "ls", "all"].contains(&word.as_str()) => {
             format!("`{name}` alone lists them; `{name} --help` has the options")
         }
+        (_, "learn") if ["on", "enable", "start"].contains(&word.as_str()) => {
+            "`nugget config set learn.enabled on` turns it on".to_owned()
+        }
         (false, _) => format!("did you mean {}?", listed(&commands)),
         (true, "nugget") => {
             "`nugget --help` lists the commands; to ask the brain: nugget ask \"…\"".to_owned()
@@ -288,6 +296,7 @@ mod tests {
             (COMMANDS, Some(&command)),
             (REVIEW_COMMANDS, command.find_subcommand("review")),
             (SESSIONS_COMMANDS, command.find_subcommand("sessions")),
+            (LEARN_COMMANDS, command.find_subcommand("learn")),
             (CONFIG_COMMANDS, command.find_subcommand("config")),
         ] {
             for (name, words) in names {
@@ -298,5 +307,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn an_unknown_command_below_another_is_not_answered_with_one_of_the_top() {
+        let command = crate::command();
+        let of = |name: &str| command.find_subcommand(name).unwrap();
+        let hint = |name: &str, given: &str| unknown_command(&format!("nugget {name}"), of(name), given).1;
+        assert_eq!(hint("learn", "bogus"), "`nugget learn --help` lists its commands");
+        assert_eq!(hint("memories", "bogus"), "`nugget memories --help` lists its commands");
+        assert_eq!(hint("learn", "on"), "`nugget config set learn.enabled on` turns it on");
+        assert_eq!(hint("learn", "disable"), "did you mean `nugget learn off`?");
     }
 }
