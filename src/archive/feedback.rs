@@ -326,7 +326,7 @@ impl Archive {
         Ok(changed)
     }
 
-    /// The judged questions of a project, or of all with [`SHARED_SCOPE`]: the newest [`QUESTIONS_MAX`], the oldest first.
+    /// The judged questions of a project, or of all with [`SHARED_SCOPE`]: the newest thousand, the oldest first.
     ///
     /// # Errors
     /// When the archive cannot be read.

@@ -223,6 +223,14 @@ impl Queue {
         })
     }
 
+    /// How often sessions were shown something that the archive does not have yet.
+    ///
+    /// # Errors
+    /// When the queue cannot be read.
+    pub fn showings_count(&self) -> Result<u64, Error> {
+        self.count("SELECT count(*) FROM shown")
+    }
+
     /// Deletes what the archive has.
     ///
     /// # Errors
@@ -262,6 +270,7 @@ mod tests {
         assert_eq!(found.len(), 2, "the same showing is one row");
         assert_eq!(found[1].1, asked);
         assert_eq!(test.queue.showings(found[0].0, 10).unwrap(), found[1..]);
+        assert_eq!(test.queue.showings_count().unwrap(), 2);
         test.queue.delete_showings(&[found[0].0]).unwrap();
         assert_eq!(test.queue.showings(0, 10).unwrap(), found[1..]);
     }

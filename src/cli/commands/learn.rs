@@ -80,7 +80,7 @@ impl LearnArgs {
         let archive = open_archive()?;
         let queue = if places.queue().is_file() { Some(Queue::open(&places.queue())?) } else { None };
         let waiting = match &queue {
-            Some(queue) => queue.showings(0, usize::MAX >> 1)?.len(),
+            Some(queue) => queue.showings_count()?,
             None => 0,
         };
         let last = queue.as_ref().and_then(last_report);
@@ -114,7 +114,7 @@ impl LearnArgs {
         if waiting > 0 {
             text.push_str(&format!(
                 "{} of what sessions were shown: their sessions are not archived yet\n",
-                counted(waiting as u64, "row")
+                counted(waiting, "row")
             ));
         }
         if let Some((at, error)) = last.and_then(|(at, report)| Some((at, report.error?))) {
