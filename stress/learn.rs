@@ -307,7 +307,7 @@ fn embed_documents(corpus: &[Text], embedder: &Embedder) -> Result<Vec<Vec<f32>>
         Some(known) => Ok(known.vector),
         None => {
             let embedding = embedder.embed_document(text)?;
-            cache.put(&label, [(text.as_str(), &embedding)].into_iter());
+            cache.put(&label, [(text.as_str(), &embedding)]);
             Ok(embedding.vector)
         }
     });
