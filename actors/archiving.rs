@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use transcript::{Exclude, FileStamp, Ignore};
 
-use crate::background::{on_own_thread, run_blocking};
+use crate::background::{Cancellation, on_own_thread, run_blocking};
 use crate::embedding::{EmbeddingRequest, EmbeddingWorker};
 use crate::embedding_model::EmbeddingModel;
 use crate::failure::error_chain;
@@ -382,15 +382,6 @@ impl UnembeddedRanges {
             self.end = new.end;
             self.ranges.push(new);
         }
-    }
-}
-
-/// Ends what it was given to when it is dropped, as when the actor is killed.
-struct Cancellation(Arc<AtomicBool>);
-
-impl Drop for Cancellation {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
     }
 }
 

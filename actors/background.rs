@@ -1,5 +1,7 @@
 //! Runs blocking and long work on threads of its own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -74,6 +76,15 @@ pub(crate) async fn on_own_thread<T: Send + 'static>(
     };
     std::thread::Builder::new().name(name.to_owned()).spawn(work)?;
     answer.await.map_err(|_| "the thread has panicked".into())
+}
+
+/// Sets its flag when it is dropped, as when the actor that holds it is killed.
+pub(crate) struct Cancellation(pub(crate) Arc<AtomicBool>);
+
+impl Drop for Cancellation {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// Work that a process repeats on a thread of its own.

@@ -1,14 +1,18 @@
 //! The files of the brain that are served: those of the work tree, overlaid with what was reviewed and is not
-//! checked out.
+//! checked out; for answers also the notes that agents have written and nobody has reviewed yet.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use brain::{Brain, BrainFile, Error, Files};
-use git::{Overlay, Repository, Reviewers};
+use git::{Blob, Overlay, Repository, Reviewers};
+use knowledge::Document;
+use knowledge::unit::UNREVIEWED;
+use queue::Queue;
 
 use crate::failure::error_chain;
+use crate::notes::{self, NoteError};
 
 /// The content of the default branch and the user's uncommitted edits, at one moment.
 pub struct BrainView {
@@ -16,16 +20,20 @@ pub struct BrainView {
     repository: Option<Repository>,
     /// `None` if the work tree has the same content.
     overlay: Option<Overlay>,
+    /// Notes that wait for their review.
+    pending: Vec<Overlay>,
     /// Listed once, for the check for changes and for the plan that follows it.
     files: OnceLock<Vec<BrainFile>>,
 }
 
-/// What stands for everything that was merged into a brain: it changes with every merge, pull and fetch. `None` without
-/// a readable repository, or a commit in it.
+/// What stands for everything that was merged into a brain and for the notes that wait for review: it changes with every
+/// merge, pull, fetch and note. `None` without a readable repository, or a commit in it.
 pub fn merged_commits(brain: &Brain, default_branch: Option<&str>) -> Option<String> {
     let repository = Repository::open(brain.root()).ok()?.with_default_branch(default_branch);
     let default = repository.default_branch().ok()?;
-    Some(format!("{:?} {:?}", default.local, default.remote))
+    let pending: Vec<_> =
+        notes::agents_branches(&repository).ok()?.iter().map(|branch| repository.tip(branch).ok()).collect();
+    Some(format!("{:?} {:?} {pending:?}", default.local, default.remote))
 }
 
 impl BrainView {
@@ -47,7 +55,47 @@ impl BrainView {
             tracing::debug!(error = error_chain(&error), "serving the work tree as it is");
             None
         });
-        Self { brain: brain.clone(), repository: repository.ok(), overlay, files: OnceLock::new() }
+        let repository = repository.ok();
+        Self { brain: brain.clone(), repository, overlay, pending: Vec::new(), files: OnceLock::new() }
+    }
+
+    /// The view that is indexed: with the notes of agents on this machine that wait for their review, each with the
+    /// status [`UNREVIEWED`]. `queue` knows which of them a person has rejected.
+    pub fn with_pending_notes(brain: &Brain, default_branch: Option<&str>, queue: &Path) -> Self {
+        let mut view = Self::with_default_branch(brain, default_branch);
+        view.pending = view.read_pending(queue).unwrap_or_else(|error| {
+            tracing::debug!(error = error_chain(&error), "pending notes are not served");
+            Vec::new()
+        });
+        view
+    }
+
+    fn read_pending(&self, queue: &Path) -> Result<Vec<Overlay>, NoteError> {
+        let Some(repository) = &self.repository else { return Ok(Vec::new()) };
+        let mut pending = Vec::new();
+        for branch in notes::agents_branches(repository)? {
+            if let Some(mut files) = repository.pending_files(&branch)? {
+                if queue.is_file() {
+                    let rejected = notes::rejected_paths(&Queue::open(queue)?, &branch)?;
+                    files.retain(|path| !rejected.contains(path));
+                }
+                pending.push(files);
+            }
+        }
+        Ok(pending)
+    }
+
+    /// The pending note at a path, unless a file of the brain is there.
+    fn read_pending_note(&self, path: &str) -> Option<Result<String, Error>> {
+        let read = |pending: &Overlay| pending.read(path).transpose();
+        let bytes = self.pending.iter().find_map(read)?;
+        Some(match bytes.map(String::from_utf8) {
+            Ok(Ok(text)) => Ok(as_unreviewed(text)),
+            Ok(Err(_)) => Err(Error::NotUtf8 { path: path.into() }),
+            Err(error) => {
+                Err(Error::Read { path: path.into(), source: std::io::Error::other(error_chain(&error)) })
+            }
+        })
     }
 
     /// The reviewers of files since a commit; see [`Repository::reviewers_since`]. `None` without a repository.
@@ -60,19 +108,46 @@ impl BrainView {
     }
 
     fn list(&self) -> Result<Vec<BrainFile>, Error> {
+        let mut files = self.list_reviewed()?;
+        if self.pending.is_empty() {
+            return Ok(files);
+        }
+        let known: HashSet<String> = files.iter().map(|file| file.path.clone()).collect();
+        for (path, blob) in self.pending.iter().flat_map(Overlay::files) {
+            if brain::is_unit_path(path) && !known.contains(path) {
+                files.extend(blob.map(|blob| file_of(path, blob)));
+            }
+        }
+        files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
+    }
+
+    fn list_reviewed(&self) -> Result<Vec<BrainFile>, Error> {
         let mut files = self.brain.files()?;
         let Some(overlay) = &self.overlay else { return Ok(files) };
         let overlaid: BTreeMap<&str, _> =
             overlay.files().filter(|(path, _)| brain::is_unit_path(path)).collect();
         files.retain(|file| !overlaid.contains_key(file.path.as_str()));
-        files.extend(overlaid.into_iter().filter_map(|(path, blob)| {
-            let blob = blob?;
-            // Stands for a time, and is before all times: the same blob has not changed.
-            let modified_ns = -i128::from(blob.id_prefix() >> 1) - 1;
-            Some(BrainFile { path: path.to_owned(), size: blob.size, modified_ns })
-        }));
+        files.extend(overlaid.into_iter().filter_map(|(path, blob)| Some(file_of(path, blob?))));
         files.sort_unstable_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
+    }
+}
+
+fn file_of(path: &str, blob: Blob) -> BrainFile {
+    // Stands for a time, and is before all times: the same blob has not changed.
+    let modified_ns = -i128::from(blob.id_prefix() >> 1) - 1;
+    BrainFile { path: path.to_owned(), size: blob.size, modified_ns }
+}
+
+/// A note's file with a status that says that nobody has reviewed it.
+fn as_unreviewed(text: String) -> String {
+    match Document::parse(text.as_str()) {
+        Ok(mut document) => {
+            document.set("status", &UNREVIEWED.into());
+            document.as_str().to_owned()
+        }
+        Err(_) => text,
     }
 }
 
@@ -88,7 +163,10 @@ impl Files for BrainView {
     fn read(&self, path: &str) -> Result<String, Error> {
         let full = || PathBuf::from(path);
         match self.overlay.as_ref().map(|overlay| overlay.read(path)) {
-            None | Some(Ok(None)) => self.brain.read(path),
+            None | Some(Ok(None)) => match self.brain.read(path) {
+                Err(error) => self.read_pending_note(path).unwrap_or(Err(error)),
+                found => found,
+            },
             Some(Ok(Some(bytes))) => String::from_utf8(bytes).map_err(|_| Error::NotUtf8 { path: full() }),
             Some(Err(git::Error::TooLarge { .. })) => Err(Error::TooLarge { path: full() }),
             Some(Err(error)) => {

@@ -139,7 +139,7 @@ fn item(
     catalog: Option<&Catalog>,
 ) -> Result<ShownItem, archive::Error> {
     if shown.kind == ShownKind::Memory.as_str() {
-        let number = shown.item.strip_prefix("memory-").and_then(|number| number.parse().ok());
+        let number = UnitId::verbatim(&shown.item).memory_number();
         let memory = number.map(|number| archive.memory(number)).transpose()?.flatten();
         let text = memory.map(|memory| format!("{}\n\n{}", memory.summary, memory.dialogue));
         // The block at a session's beginning numbers its memories.

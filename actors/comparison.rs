@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 
 use index::{Index, Snapshot};
+use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
 use queue::{Capture, EarlierProposal, Queue, Stage};
 
@@ -117,7 +118,10 @@ fn neighbor_in_brain(
         text.push('\n');
         text.push_str(&chunk.text);
     }
-    let (kind, last_modified, known_in) = (Some(unit.kind), unit.last_modified, KnownIn::Brain);
+    // A note of an agent waits for its review as a proposal does.
+    let is_pending = unit.status.as_deref().is_some_and(is_unreviewed);
+    let known_in = if is_pending { KnownIn::Proposal } else { KnownIn::Brain };
+    let (kind, last_modified) = (Some(unit.kind), unit.last_modified);
     Ok(Some(Neighbor { id: unit.id, kind, last_modified, title: unit.title, text, cosine, known_in }))
 }
 

@@ -173,6 +173,11 @@ impl DeliveryWorker {
             Err(git::Error::Remote { failure: RemoteFailure::Stale, .. }) => {
                 repository.fetch(&access.session())?;
                 match repository.remote_tip(&branch.name)? {
+                    // An earlier commit of it, pushed by an attempt that was killed or whose capture has gone on.
+                    Some(tip) if tip != commit && repository.contains(commit, tip)? => {
+                        repository.push_branch(&access.session(), &branch.name, commit, Some(tip))?;
+                        true
+                    }
                     // A reviewer has added to it since an attempt that was killed.
                     Some(tip) => repository.contains(tip, commit)?,
                     // A person has deleted it; the next sync finds out what was decided.
@@ -226,6 +231,8 @@ impl DeliveryWorker {
                 summary.by_hand = match claim.capture.origin.as_str() {
                     queue::ORIGIN_IMPORT => Some("imported as they were written"),
                     queue::ORIGIN_EDIT => Some("edited by hand"),
+                    queue::ORIGIN_NOTES => Some("written down by agents in sessions"),
+                    queue::ORIGIN_REFLECTION => Some("found by `nugget reflect`"),
                     _ => None,
                 };
                 let (changed, removed) =

@@ -12,6 +12,7 @@ use archive::Archive;
 use extract::{ExtractionContext, Known, KnownUnit};
 use index::Index;
 use jiff::Timestamp;
+use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, Domain, UnitId};
 use queue::{Claim, Stage};
 use transcript::Conversation;
@@ -158,7 +159,9 @@ fn known_units(index: &Index, messages: &[String]) -> Known {
             return Known::default();
         }
     };
-    let units = units.into_iter().map(|unit| BrainUnit {
+    // What an agent wrote and nobody reviewed is no knowledge of the brain's yet.
+    let reviewed = units.into_iter().filter(|unit| !unit.status.as_deref().is_some_and(is_unreviewed));
+    let units = reviewed.map(|unit| BrainUnit {
         id: unit.id,
         title: unit.title,
         description: unit.description,

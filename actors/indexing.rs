@@ -216,7 +216,8 @@ impl IndexingWorker {
     fn plan(&self, mode: Mode, progress: Option<watch::Sender<RefreshProgress>>) -> Result<Planned, Failure> {
         let label = self.model.label()?;
         let tokenizer = self.model.tokenizer()?;
-        let view = BrainView::with_default_branch(&self.setup.brain, self.setup.default_branch.as_deref());
+        let (branch, queue) = (self.setup.default_branch.as_deref(), self.setup.places.queue());
+        let view = BrainView::with_pending_notes(&self.setup.brain, branch, &queue);
         self.note_reviewers(&view);
         if mode == Mode::Changed && self.index.is_current(&view, &label)? {
             return Ok(Planned::Current);

@@ -83,10 +83,21 @@ impl ShownAnswer {
     }
 }
 
+impl ShownAnswer {
+    /// Units with their texts, in the order shown.
+    pub(crate) fn of_units(units: &[(knowledge::UnitId, String)], tool_use: Option<String>) -> Self {
+        let item = |(rank, (id, text)): (usize, &(knowledge::UnitId, String))| {
+            Shown::unit(id.as_str(), rank, text.len() / 4, false)
+        };
+        let items = units.iter().enumerate().map(item).collect();
+        Self { tool_use, at: Timestamp::now(), items, question: None }
+    }
+}
+
 impl LearnedOrder {
     /// For questions about the code in a folder.
     pub(crate) fn new(settings: Settings, workspace: Option<&Path>) -> Self {
-        let project = workspace.map(|folder| transcript::clean(&Project::of(folder).key));
+        let project = workspace.map(|folder| Project::of(folder).key);
         Self { settings, project, archive: Mutex::default(), queue: OnceLock::new(), live: Mutex::default() }
     }
 
@@ -157,7 +168,8 @@ impl LearnedOrder {
         let named = answer.more.iter().take(answer.more_named).filter(|(id, _)| is_withheld(id)).count();
         answer.more_named -= named;
         answer.more.retain(|(id, _)| !is_withheld(id));
-        answer.about_files.retain(|unit| !is_withheld(&unit.id));
+        let about_files = answer.about_files.extract_if(.., |unit| is_withheld(&unit.id));
+        withheld.extend(about_files.map(|unit| (unit.id, 0, unit.detail.len() / 4)));
         // Others say that they are related to it.
         for unit in &mut answer.units {
             if withheld.iter().any(|(id, ..)| unit.why.contains(id.as_str())) {

@@ -18,7 +18,7 @@ use queue::{FileLocks, Question, Queue, Showing};
 use ractor::{Actor, ActorProcessingErr, ActorRef};
 use serde::{Deserialize, Serialize};
 
-use crate::background::on_own_thread;
+use crate::background::{Cancellation, on_own_thread};
 use crate::citations::{judge_session, parse_outcome};
 use crate::failure::error_chain;
 use crate::mailbox::Mailbox;
@@ -313,15 +313,6 @@ pub(crate) struct Learning {
     pub(crate) stop: Arc<AtomicBool>,
     /// The last error, which is logged once.
     pub(crate) error: Arc<Mutex<Option<String>>>,
-}
-
-/// Ends a round when it is dropped, as when the actor is killed.
-struct Cancellation(Arc<AtomicBool>);
-
-impl Drop for Cancellation {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 impl Actor for Learning {

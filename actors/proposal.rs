@@ -87,6 +87,8 @@ pub(crate) fn title(time: Timestamp, origin: &str) -> String {
     let origin = match origin {
         queue::ORIGIN_IMPORT => "imported",
         queue::ORIGIN_EDIT => "edited",
+        queue::ORIGIN_NOTES => "noted by agents",
+        queue::ORIGIN_REFLECTION => "tidied up",
         _ => "from session",
     };
     format!("Knowledge {origin} {}", time.strftime("%Y-%m-%d %H:%M"))
@@ -225,7 +227,7 @@ impl Planner<'_> {
                     changes.replaced.push(format!("- {}\n  by {id}", edit.path));
                 }
                 related.retain(|related| related.id != replaced);
-                related.push(Related { id: replaced, relation: SUPERSEDES.into() });
+                related.push(Related::new(replaced, SUPERSEDES.into()));
             }
             changes.added.push(format!("- {path}\n{line}"));
             let unit = document(candidate, &id, &domain, &related, &origin);
@@ -551,7 +553,7 @@ mod tests {
             body: body.into(),
             tags: vec!["Go".into(), "../x".into(), "日本".into()],
             confidence: 0.654,
-            related: vec![Related { id: UnitId::verbatim("other"), relation: "uses".into() }],
+            related: vec![Related::new(UnitId::verbatim("other"), "uses".into())],
             evidence: vec![Evidence { line: "u1".into(), excerpt: "e".into() }],
             overlap: None,
         }

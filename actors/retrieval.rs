@@ -8,7 +8,7 @@ use archive::{Archive, Memory, Project};
 use git::{ContentState, ReviewSnapshot};
 use index::{Catalog, Index, Snapshot, UnitRecord};
 use jiff::Timestamp;
-use knowledge::{CountTokens, Embedding};
+use knowledge::{CountTokens, Embedding, UnitType};
 use memories::recall::MemorySearch;
 use once_cell::sync::OnceCell;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
@@ -104,7 +104,8 @@ impl Retrieval {
     async fn answer(&self, query: Query) -> Result<Answer, String> {
         // The words are searched for while the vector is computed.
         let words = query.clone();
-        let by_words = self.with_snapshot(move |this, snapshot| this.find_words(snapshot, &words));
+        let by_words =
+            self.with_snapshot(&query.kinds, move |this, snapshot| this.find_words(snapshot, &words));
         let needs_vector = query.vector.is_none();
         let by_meaning = async {
             if !needs_vector {
@@ -118,7 +119,10 @@ impl Retrieval {
             let embedding = self.embedding(&query.text, &model).await;
             (model, embedding)
         };
-        let memories = self.memories_by_words(query.text.clone());
+        let memories = async {
+            // They are of no type that can be asked for.
+            if query.kinds.is_empty() { self.memories_by_words(query.text.clone()).await } else { None }
+        };
         let (by_words, (mut model, mut embedding), memories) = tokio::join!(by_words, by_meaning, memories);
         let by_words = by_words?;
         if let Some(present) = by_words.model().filter(|_| needs_vector) {
@@ -138,8 +142,9 @@ impl Retrieval {
             self.add_memories(&mut query, by_words, &model).await;
         }
         let query = Arc::new(query);
+        let kinds = query.kinds.clone();
         let (searched, searched_model) = (Arc::clone(&query), model.clone());
-        let search = self.with_snapshot(move |this, snapshot| {
+        let search = self.with_snapshot(&kinds, move |this, snapshot| {
             let found = this.search(snapshot, &searched, &searched_model, Some(by_words))?;
             let request = match &this.setup.reranker {
                 None => None,
@@ -160,7 +165,7 @@ impl Retrieval {
         };
         // No snapshot of the index is held while the language model works.
         let ranking = reranker.rerank(request).await;
-        self.with_snapshot(move |this, snapshot| {
+        self.with_snapshot(&kinds, move |this, snapshot| {
             // The index has changed: search again, so that all of the answer is from one generation.
             let found = if snapshot.key() == found.generation {
                 found
@@ -291,14 +296,18 @@ impl Retrieval {
         }
     }
 
-    /// Reads the present generation on a thread that may block.
+    /// Reads the present generation on a thread that may block, restricted to units of these types; of none to all.
     async fn with_snapshot<T: Send + 'static>(
         &self,
+        kinds: &[UnitType],
         work: impl FnOnce(&Self, &Snapshot) -> Result<T, String> + Send + 'static,
     ) -> Result<T, String> {
-        let this = self.clone();
+        let (this, kinds) = (self.clone(), kinds.to_vec());
         let read = tokio::task::spawn_blocking(move || {
-            let snapshot = this.index.pin().map_err(|error| error_chain(&error))?;
+            let mut snapshot = this.index.pin().map_err(|error| error_chain(&error))?;
+            if !kinds.is_empty() {
+                snapshot.restrict_to_kinds(&kinds).map_err(|error| error_chain(&error))?;
+            }
             work(&this, &snapshot)
         });
         read.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))

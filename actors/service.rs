@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use index::{Index, Mode, Report};
-use knowledge::CountTokens as _;
+use knowledge::{CountTokens as _, UnitId};
 use queue::Queue;
 use ractor::{Actor, ActorRef};
 use retrieve::{Answer, Query};
@@ -269,6 +269,16 @@ impl Service {
     pub async fn record_shown(&self, answer: &Answer, tool_use: Option<String>) {
         let Some(learned) = &self.learned else { return };
         let Some(shown) = ShownAnswer::of(answer, tool_use) else { return };
+        let learned = Arc::clone(learned);
+        let recording = tokio::task::spawn_blocking(move || learned.record(shown));
+        let _ = tokio::time::timeout(RECORD_PATIENCE, recording).await;
+    }
+
+    /// Records that a session is shown units that no question found, as a fact recalled by its key: their ids, each with
+    /// its text. As [`record_shown`](Self::record_shown).
+    pub async fn record_units(&self, units: &[(UnitId, String)], tool_use: Option<String>) {
+        let Some(learned) = &self.learned else { return };
+        let shown = ShownAnswer::of_units(units, tool_use);
         let learned = Arc::clone(learned);
         let recording = tokio::task::spawn_blocking(move || learned.record(shown));
         let _ = tokio::time::timeout(RECORD_PATIENCE, recording).await;

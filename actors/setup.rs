@@ -51,6 +51,28 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// A brain with the built-in embedding model and nothing that is optional: no workspace, remote, sweep, archive or
+    /// language model.
+    pub fn new(brain: Brain, places: StatePaths, extractor: impl Extractor + 'static) -> Self {
+        Self {
+            brain,
+            workspace: None,
+            places,
+            embed: embed::Settings::default(),
+            extractor: Arc::new(extractor),
+            budget: Budget { tokens: 0, microdollars: 0 },
+            reranker: None,
+            confidence_min: 0.5,
+            default_branch: None,
+            linger: Duration::ZERO,
+            delivery: DeliverySettings::default(),
+            sweep: None,
+            archive: None,
+            learning: None,
+            memories: None,
+        }
+    }
+
     /// The brain's repository.
     pub(crate) fn repository(&self) -> Result<Repository, git::Error> {
         Ok(Repository::open(self.brain.root())?.with_default_branch(self.default_branch.as_deref()))

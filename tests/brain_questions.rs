@@ -1,7 +1,6 @@
 //! A brain of twenty hand-written units, and questions that paraphrase them.
 
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{Roles, Service, Setup};
@@ -68,23 +67,8 @@ fn ask(questions: &[String], related: bool) -> Vec<Vec<(String, String)>> {
         remove_relations(folder.path());
     }
     let brain = Brain::init(folder.path()).unwrap().brain;
-    let setup = Setup {
-        places: StatePaths::for_brain(brain.root()),
-        brain,
-        workspace: None,
-        embed: embed::Settings::default(),
-        extractor: Arc::new(extract::HeuristicExtractor),
-        budget: queue::Budget { tokens: 0, microdollars: 0 },
-        reranker: None,
-        confidence_min: 0.5,
-        default_branch: None,
-        linger: Duration::ZERO,
-        delivery: actors::DeliverySettings::default(),
-        sweep: None,
-        archive: None,
-        learning: None,
-        memories: None,
-    };
+    let places = StatePaths::for_brain(brain.root());
+    let setup = Setup::new(brain, places, extract::HeuristicExtractor);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let service = Service::start(&setup, Roles::Read).await.unwrap();

@@ -6,7 +6,6 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actors::{Roles, Service, Setup};
@@ -212,22 +211,11 @@ fn ask(sandbox: &Sandbox, is_learning: bool) -> Value {
         index: brain.derived_folder(),
         ..settings_in(sandbox.path())
     };
+    let places = brain::StatePaths::in_folder(state(sandbox));
     let setup = Setup {
-        places: brain::StatePaths::in_folder(state(sandbox)),
-        brain,
         workspace: Some(sandbox.path().to_owned()),
-        embed: embed::Settings::default(),
-        extractor: Arc::new(extract::HeuristicExtractor),
-        budget: queue::Budget { tokens: 0, microdollars: 0 },
-        reranker: None,
-        confidence_min: 0.5,
-        default_branch: None,
-        linger: Duration::ZERO,
-        delivery: actors::DeliverySettings::default(),
-        sweep: None,
-        archive: None,
         learning: is_learning.then_some(learning),
-        memories: None,
+        ..Setup::new(brain, places, extract::HeuristicExtractor)
     };
     let answer = tokio::runtime::Runtime::new().unwrap().block_on(async {
         let service = Service::start(&setup, Roles::Read).await.unwrap();

@@ -61,23 +61,7 @@ impl Testbed {
         let places = StatePaths::in_folder(folder.path().join("state"));
         places.create().unwrap();
         let jobs = Jobs::new(Queue::open(&places.queue()).unwrap());
-        let setup = Setup {
-            brain,
-            workspace: None,
-            places,
-            embed: embed::Settings::default(),
-            extractor: Arc::new(extractor),
-            budget: queue::Budget { tokens: 0, microdollars: 0 },
-            reranker: None,
-            confidence_min: 0.5,
-            default_branch: None,
-            linger: Duration::ZERO,
-            delivery: crate::remote::DeliverySettings::default(),
-            sweep: None,
-            archive: None,
-            learning: None,
-            memories: None,
-        };
+        let setup = Setup::new(brain, places, extractor);
         // One for all tests: reading the tokenizer takes longer than most tests.
         static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();
         let mut model = MODEL.get_or_init(|| EmbeddingModel::new(setup.embed.clone())).clone();

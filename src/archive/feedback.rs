@@ -29,7 +29,7 @@ pub struct ArchivedShown {
     pub by: String,
     /// The tool call that it answers.
     pub tool_use: Option<String>,
-    /// `unit`, `memory`, `note`.
+    /// `unit` or `memory`.
     pub kind: String,
     /// A unit's id.
     pub item: String,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use transcript::read_text;
+use transcript::{clean, read_text};
 
 const FILE_BYTES_MAX: u64 = 256 << 10;
 const FOLDERS_MAX: usize = 64;
@@ -15,7 +15,7 @@ const WORK_TREES: &[&str] = &["/.claude/worktrees/", "/.worktrees/"];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Project {
     /// The address of the remote `origin` without protocol, user and `.git`; without a remote git's common folder;
-    /// outside of a repository the folder.
+    /// outside of a repository the folder. Without secrets and hidden characters.
     pub key: String,
     /// The top folder of the work tree; outside of a repository the folder.
     pub path: PathBuf,
@@ -25,6 +25,11 @@ impl Project {
     /// The project that a folder is in. Only reads. A folder that is gone is a project of its own, unless its name says
     /// that it was a work tree in a repository.
     pub fn of(cwd: &Path) -> Self {
+        let Self { key, path } = Self::as_named(cwd);
+        Self { key: clean(&key), path }
+    }
+
+    fn as_named(cwd: &Path) -> Self {
         let top = cwd.ancestors().take(FOLDERS_MAX).find(|folder| folder.join(".git").exists());
         let Some(top) = top else {
             let cwd = cwd.to_string_lossy();

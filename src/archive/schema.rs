@@ -215,7 +215,7 @@ CREATE TABLE shown (
     session     INTEGER NOT NULL REFERENCES sessions(id),
     tool_use    TEXT,
     source      TEXT NOT NULL,                -- session-start, prompt, guard, tool
-    kind        TEXT NOT NULL,                -- unit, memory, note
+    kind        TEXT NOT NULL,                -- unit, memory
     item        TEXT NOT NULL,
     rank        INTEGER NOT NULL,
     propensity  REAL NOT NULL,

@@ -264,7 +264,7 @@ impl<'t> PieceWriter<'t> {
             origin.head.session,
             origin.head.parent,
             origin.source,
-            transcript::clean(&project.key),
+            project.key,
             project.path.to_string_lossy(),
             cwd,
             origin.path,

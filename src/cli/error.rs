@@ -5,6 +5,7 @@
 
 use std::error::Error;
 
+use actors::notes::NoteError;
 use brain::config::ConfigError;
 
 /// Exit code: the command failed.
@@ -114,10 +115,28 @@ fn code_and_hint(error: &(dyn Error + 'static)) -> (u8, Option<String>) {
     let of_git = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(actors::review::ReviewError::Git(error)), _)
         | (_, Some(actors::StartError::NotTrusted(error))) => Some(error),
-        _ => error.downcast_ref::<git::Error>(),
+        _ => match error.downcast_ref() {
+            Some(NoteError::Git(error)) => Some(error),
+            _ => error.downcast_ref::<git::Error>(),
+        },
+    };
+    let of_notes = match error.downcast_ref() {
+        Some(NoteError::Notes(error)) => Some(error),
+        _ => error.downcast_ref::<notes::Error>(),
     };
     if let Some(error) = of_git {
         (FAILED, error.hint().map(str::to_owned))
+    } else if let Some(error) = of_notes {
+        match error {
+            notes::Error::Missing { .. } => {
+                hint(MISSING, "`nugget note list` shows all; one on a branch has to be merged first")
+            }
+            notes::Error::Ambiguous { .. } => hint(USAGE, "name it by its id"),
+            notes::Error::NotANote { id, .. } => {
+                hint(USAGE, &format!("`nugget edit {id}` changes units of other types"))
+            }
+            _ => (USAGE, None),
+        }
     } else if let Some(error) = error.downcast_ref::<github::Error>() {
         let is_usage = matches!(error, github::Error::InvalidSlug { .. } | github::Error::InvalidApi { .. });
         (if is_usage { USAGE } else { FAILED }, error.hint().map(str::to_owned))

@@ -64,28 +64,30 @@ pub(crate) struct HookAnswer {
 }
 
 impl HookAnswer {
-    /// An answer, recorded in the brain's queue as shown to its session; `None` if there is neither.
+    /// An answer, recorded by `write` as shown to its session; `None` if there is neither.
     pub(crate) fn recorded(
         text: String,
         config: &Config,
-        places: &StatePaths,
         by: ShownBy,
         session: &str,
         shown: Vec<Shown>,
+        write: impl FnOnce(&Showing) + Send + 'static,
     ) -> Option<Self> {
         let is_recorded = learning::is_enabled(config) && !shown.is_empty();
         let showing = is_recorded.then(|| Showing::by_hook(by, session, Timestamp::now(), shown));
-        let places = places.clone();
-        let record = showing.map(|showing| {
-            let record = move || {
-                // Without the queue nothing is captured either; `nugget doctor` says so.
-                if places.folder().is_dir() || places.create().is_ok() {
-                    let _ = queue::record_shown(&places.queue(), &showing);
-                }
-            };
-            Box::new(record) as Box<dyn FnOnce() + Send>
-        });
+        let record = showing.map(|showing| Box::new(move || write(&showing)) as Box<dyn FnOnce() + Send>);
         (!text.is_empty() || record.is_some()).then_some(Self { text, record })
+    }
+}
+
+/// Writes what was shown into the brain's queue.
+pub(crate) fn into_queue(places: &StatePaths) -> impl FnOnce(&Showing) + Send + 'static {
+    let places = places.clone();
+    move |showing| {
+        // Without the queue nothing is captured either; `nugget doctor` says so.
+        if places.folder().is_dir() || places.create().is_ok() {
+            let _ = queue::record_shown(&places.queue(), showing);
+        }
     }
 }
 

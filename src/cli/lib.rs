@@ -27,6 +27,7 @@ mod learning;
 mod logging;
 mod lookup;
 mod new_brain;
+mod note_change;
 mod output;
 mod output_file;
 mod pager;
@@ -140,6 +141,14 @@ enum Command {
     Receipts(commands::receipts::ReceiptsArgs),
     /// List, read and delete what earlier sessions were about
     Memories(commands::memories::MemoriesArgs),
+    /// Write, link and find notes
+    Note(commands::note::NoteArgs),
+    /// Remember a value under a key
+    Remember(commands::remember::RememberArgs),
+    /// Print what is remembered under a key
+    Recall(commands::recall::RecallArgs),
+    /// Remove what is remembered under a key
+    Forget(commands::forget::ForgetArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -284,6 +293,10 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Learn(args) => args.run(&context)?,
         Command::Receipts(args) => args.run(&context)?,
         Command::Memories(args) => args.run()?,
+        Command::Note(args) => args.run(&context)?,
+        Command::Remember(args) => args.run(&context)?,
+        Command::Recall(args) => args.run(&context)?,
+        Command::Forget(args) => args.run(&context)?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

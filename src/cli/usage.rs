@@ -9,15 +9,17 @@ use crate::lookup::{listed, nearest};
 
 /// What people type for a command, by its meaning; clap finds what is only spelled wrong.
 const COMMANDS: &[(&str, &[&str])] = &[
-    ("ask", &["query", "recall", "question", "answer", "q"]),
+    ("ask", &["query", "question", "answer", "q"]),
     ("search", &["find", "grep", "rg", "lookup"]),
     ("sessions", &["history", "transcripts", "conversations", "archive", "session", "chats"]),
-    ("list", &["ls", "units", "all", "index-list", "titles", "notes"]),
+    ("list", &["ls", "units", "all", "index-list", "titles"]),
     ("memories", &["memory", "topics"]),
+    ("note", &["notes", "save-note", "write", "zettel", "link"]),
+    ("remember", &["memorize", "store", "fact", "facts"]),
     ("show", &["cat", "view", "print", "get", "read", "open"]),
     ("why", &["explain", "evidence", "source", "origin", "blame"]),
     ("edit", &["change", "modify", "update-unit", "amend", "correct", "rename"]),
-    ("rm", &["delete", "remove", "del", "drop", "forget", "unlearn"]),
+    ("rm", &["delete", "remove", "del", "drop", "unlearn"]),
     (
         "review",
         &[
@@ -59,7 +61,7 @@ const COMMANDS: &[(&str, &[&str])] = &[
     ("init", &["setup", "create", "new", "begin"]),
     ("install", &["setup", "enable", "plugin", "hooks", "upgrade", "on", "start"]),
     ("uninstall", &["disable", "off", "stop"]),
-    ("import", &["add", "load", "ingest", "remember", "note", "memorize", "save-note", "write", "store"]),
+    ("import", &["add", "load", "ingest"]),
     ("export", &["dump", "backup", "save", "html", "web", "share", "site", "download"]),
     ("capture-session", &["capture", "record", "analyze", "analyse", "extract", "reflect"]),
     ("serve", &["server", "mcp"]),

@@ -261,7 +261,7 @@ impl Proposal<'_> {
                 (Some(id), Some(relation)) => {
                     let is_new = !found.iter().any(|known| known.id.as_str() == id);
                     if is_new && found.len() < RELATED_MAX {
-                        found.push(Related { id: UnitId::verbatim(id), relation });
+                        found.push(Related::new(UnitId::verbatim(id), relation));
                     }
                 }
                 _ => unknown += 1,

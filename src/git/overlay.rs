@@ -7,6 +7,7 @@ use gix::ObjectId;
 
 use crate::error::{During as _, Error};
 use crate::objects::hash;
+use crate::references::reference_name;
 use crate::repository::{Branch, Repository, common_ancestor, entry, files_beyond, read_blob, tip, tree_of};
 use crate::review_snapshot::has_same_lines;
 use crate::types::CommitId;
@@ -41,6 +42,11 @@ impl Overlay {
     /// The paths with a replacement; `None` if the path is served as missing.
     pub fn files(&self) -> impl Iterator<Item = (&str, Option<Blob>)> {
         self.files.iter().map(|(path, blob)| (path.as_str(), *blob))
+    }
+
+    /// Leaves out the paths that a rule does not keep.
+    pub fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.files.retain(|path, _| is_kept(path));
     }
 
     /// The content of a replacement; `None` if the path has none.
@@ -122,6 +128,33 @@ impl Repository {
             // The tip is one of the two.
             (None, _) => (default.tip, None),
         })
+    }
+
+    /// The files that one of nugget's branches adds and that no reviewed commit has, to be served as pending. `None` if
+    /// there is no such branch, or nothing in it.
+    ///
+    /// # Errors
+    /// Those of [`default_branch`](Self::default_branch), and when history cannot be read.
+    pub fn pending_files(&self, branch: &str) -> Result<Option<Overlay>, Error> {
+        let git = self.git()?;
+        let Some(commit) = tip(&git, &reference_name(branch)?)? else { return Ok(None) };
+        let default = self.default_branch_of(&git)?;
+        let base = self.branch_base(branch)?.filter(|base| git.has_object(base.0));
+        let base = base.map(|base| tree_of(&git, base)).transpose()?;
+        let reviewed = [default.local, default.remote].into_iter().flatten();
+        let reviewed = reviewed.map(|tip| tree_of(&git, tip)).collect::<Result<Vec<_>, _>>()?;
+        let mut files = BTreeMap::new();
+        for file in files_beyond(base.as_ref(), &tree_of(&git, commit)?, "")? {
+            let mut is_known = false;
+            for tree in base.iter().chain(&reviewed) {
+                is_known |= entry(tree, &file.path)?.is_some();
+            }
+            if !is_known {
+                let size = git.find_header(file.id).during(|| format!("read {}", file.path))?.size();
+                files.insert(file.path, Some(Blob { id: file.id, size }));
+            }
+        }
+        Ok((!files.is_empty()).then(|| Overlay { commit, files, git: git.clone().into_sync() }))
     }
 
     /// Whether the work tree's file equals that of the checked-out commit (`None`: the commit has none).

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use knowledge::text;
 
 use crate::error::{During as _, Error};
+use crate::references::is_in_use;
 use crate::repository::{Branch, File, Repository, branches, entry, files_beyond, read_blob, tip, tree_of};
 use crate::types::{BRANCH_PREFIX, CommitId};
 
@@ -86,6 +87,31 @@ impl Repository {
 }
 
 impl Repository {
+    /// How many of a branch's own commits are newer than a time, up to a limit.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchBranch`], those of [`default_branch`](Self::default_branch), and when history
+    /// cannot be read.
+    pub fn commits_since(&self, branch: &str, since: Timestamp, limit: usize) -> Result<usize, Error> {
+        let git = self.git()?;
+        let own = own_commits(&git, &self.default_branch_of(&git)?, local_tip(&git, branch)?)?;
+        let mut newer = 0;
+        for commit in own.into_iter().take(limit) {
+            let reading = || format!("read commit {commit}");
+            let seconds = git.find_commit(commit.0).during(reading)?.time().during(reading)?.seconds;
+            newer += usize::from(seconds >= since.as_second());
+        }
+        Ok(newer)
+    }
+
+    /// Whether a work tree has a branch checked out, or will return to it after a rebase or a bisection.
+    ///
+    /// # Errors
+    /// When the repository cannot be opened.
+    pub fn is_checked_out(&self, branch: &str) -> Result<bool, Error> {
+        Ok(is_in_use(&self.git()?, branch))
+    }
+
     /// The commit on which a branch was started; `None` if it has a history of its own.
     pub(crate) fn branch_base(&self, branch: &str) -> Result<Option<CommitId>, Error> {
         let git = self.git()?;

@@ -1,5 +1,6 @@
 //! The triggers of a unit, from its front matter and its text.
 
+use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{Enforce, Unit, UnitType};
 
 use crate::body;
@@ -14,7 +15,9 @@ const TRIGGERS_MAX: usize = 64;
 /// A place that is only a path or a symbol counts for a constraint, caveat, bug or belief, and for a unit that is
 /// enforced; a command or an error counts for every type.
 pub fn triggers_of(unit: &Unit) -> Vec<Trigger> {
-    if unit.status.as_deref().is_some_and(knowledge::unit::is_retired) {
+    // A note that nobody has reviewed says nothing at an action.
+    let is_silent = |status: &str| is_retired(status) || is_unreviewed(status);
+    if unit.status.as_deref().is_some_and(is_silent) {
         return Vec::new();
     }
     let is_rule =

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use brain::Files;
+use knowledge::wikilink::wikilinks;
 use knowledge::{CountTokens, Embedding, Unit, text};
 use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
@@ -409,6 +410,9 @@ fn full_text_columns(unit: &Unit, position: usize, piece: &Piece) -> [String; 3]
     [heading, text, parts]
 }
 
+/// The relation that a wikilink in a unit's text stands for.
+const LINKS_TO: &str = "links_to";
+
 fn insert_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqlite::Result<()> {
     transaction
         .prepare_cached("INSERT INTO units VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?
@@ -430,6 +434,14 @@ fn insert_unit(transaction: &Transaction<'_>, unit: &Unit, path: &str) -> rusqli
         transaction
             .prepare_cached("INSERT OR IGNORE INTO relationships VALUES (?1, ?2, ?3)")?
             .execute(params![unit.id.as_str(), related.id.as_str(), related.relation.as_str()])?;
+    }
+    for link in wikilinks(&unit.body) {
+        let target = link.id();
+        if target != unit.id {
+            transaction
+                .prepare_cached("INSERT OR IGNORE INTO relationships VALUES (?1, ?2, ?3)")?
+                .execute(params![unit.id.as_str(), target.as_str(), LINKS_TO])?;
+        }
     }
     triggers::insert(transaction, unit)
 }

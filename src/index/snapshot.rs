@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use knowledge::UnitId;
+use knowledge::{UnitId, UnitType};
 use rusqlite::{OptionalExtension as _, Params, Row};
 
 use crate::error::Error;
@@ -83,7 +83,23 @@ impl Snapshot {
         self.filter = filter;
     }
 
-    fn admits(&self, chunk: ChunkRow) -> bool {
+    /// Restricts as [`restrict`](Self::restrict) does, to the chunks of units of these types.
+    ///
+    /// # Errors
+    /// If the index cannot be read.
+    pub fn restrict_to_kinds(&mut self, kinds: &[UnitType]) -> Result<(), Error> {
+        let sql =
+            "SELECT chunks.row FROM chunks JOIN units ON units.id = chunks.unit_id WHERE units.type = ?1";
+        let mut rows = Vec::new();
+        for kind in kinds {
+            rows.extend(self.all(sql, [kind.as_str()], |row| Ok(ChunkRow(row.get(0)?)))?);
+        }
+        self.restrict(Some(rows.into_iter().collect()));
+        Ok(())
+    }
+
+    /// Whether the restriction, if there is one, lets a chunk in.
+    pub fn admits(&self, chunk: ChunkRow) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter.admits(chunk))
     }
 

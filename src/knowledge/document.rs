@@ -176,7 +176,7 @@ impl Document {
                     "`type` is missing: pattern, concept, decision, bug, belief or a word of your own",
                 ));
             }
-            None => UnitType::Other("note".to_owned()),
+            None => UnitType::Note,
         };
         let title = match keys.text("title")? {
             Some(title) => text::one_line(&title, 200),
@@ -200,7 +200,9 @@ impl Document {
             related: keys.related()?,
             created: keys.time("created")?,
             last_modified: keys.time("last_modified")?,
-            status: keys.text("status")?,
+            status: keys.text("status")?.or_else(|| keys.is_hidden().then(|| "archived".to_owned())),
+            stability: keys.word("stability"),
+            category: keys.word("kind"),
             scope: keys.scope()?,
             alternatives: keys.list("alternatives")?,
             stale_after: keys.time("stale_after")?,
@@ -247,6 +249,16 @@ impl Keys<'_> {
                 None => Err(self.wrong(key, "text")),
             },
         }
+    }
+
+    /// A key that brains of other programs may use for something else.
+    fn word(&self, key: &str) -> Option<String> {
+        let text = text::one_line(&scalar(self.mapping.get(key)?)?, 60);
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.mapping.get("hidden").and_then(Value::as_bool) == Some(true)
     }
 
     fn list(&self, key: &str) -> Result<Vec<String>, FrontMatterError> {
@@ -337,9 +349,12 @@ impl Keys<'_> {
                 let id = item.get("id").unwrap_or(item);
                 let id = scalar(id).ok_or_else(|| self.wrong("related", WANTED))?;
                 let relation = item.get("relation").and_then(scalar);
+                let reason = item.get("reason").and_then(scalar).map(|reason| text::one_line(&reason, 300));
                 Ok(Related {
                     id: UnitId::verbatim(text::one_line(&id, 200)),
                     relation: relation.as_deref().unwrap_or("often_combined_with").into(),
+                    reason: reason.filter(|reason| !reason.is_empty()),
+                    created: item.get("created").and_then(scalar).and_then(|time| time.parse().ok()),
                 })
             })
             .collect()

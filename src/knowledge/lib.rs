@@ -24,6 +24,7 @@ pub mod rank;
 pub mod text;
 pub mod unit;
 pub mod value;
+pub mod wikilink;
 
 pub use candidate::{Candidate, Evidence, Overlap, OverlapKind, Rejected};
 pub use document::{Document, FrontMatterError};

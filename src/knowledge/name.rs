@@ -8,6 +8,8 @@ use unicode_normalization::UnicodeNormalization;
 /// The longest slug, in bytes. Short enough for every file system and for a table in a terminal.
 pub const SLUG_BYTES_MAX: usize = 64;
 
+const MEMORY_PREFIX: &str = "memory-";
+
 macro_rules! text_newtype {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -69,6 +71,16 @@ impl UnitId {
     pub fn from_title(title: &str) -> Self {
         let slug = slug(title);
         Self(if slug.is_empty() { "unit".to_owned() } else { slug })
+    }
+
+    /// The id of a memory of the archive: `memory-12`.
+    pub fn from_memory(number: i64) -> Self {
+        Self(format!("{MEMORY_PREFIX}{number}"))
+    }
+
+    /// The number of the memory that an id names.
+    pub fn memory_number(&self) -> Option<i64> {
+        self.0.strip_prefix(MEMORY_PREFIX)?.parse().ok()
     }
 
     /// Adds a suffix, for an id that another unit already has.
@@ -209,6 +221,13 @@ mod tests {
     fn an_id_with_a_suffix_keeps_the_length_limit() {
         let id = UnitId::from_title(&"long title ".repeat(20)).with_suffix("3f9a");
         assert!(id.as_str().len() <= SLUG_BYTES_MAX && id.as_str().ends_with("-3f9a"), "{id}");
+    }
+
+    #[test]
+    fn the_id_of_a_memory_has_its_number() {
+        assert_eq!(UnitId::from_memory(12).as_str(), "memory-12");
+        assert_eq!(UnitId::verbatim("memory-12").memory_number(), Some(12));
+        assert_eq!(UnitId::verbatim("memory-hierarchies").memory_number(), None);
     }
 
     #[test]

@@ -35,6 +35,10 @@ pub enum UnitType {
     Intent,
     /// What was added or removed that the code depends on, and why.
     Dependency,
+    /// What a person or an agent wrote down, with links to other units.
+    Note,
+    /// A value under a key: the title is the key, the body the value.
+    Fact,
     /// A type of the user's own.
     Other(String),
 }
@@ -124,6 +128,8 @@ open_enum!(UnitType {
     Workaround = "workaround",
     Intent = "intent",
     Dependency = "dependency",
+    Note = "note",
+    Fact = "fact",
 });
 
 open_enum!(Relation {
@@ -151,7 +157,7 @@ impl UnitType {
             Self::Rejection => 0.6,
             Self::Pattern => 0.55,
             Self::Workaround => 0.5,
-            Self::Intent | Self::Concept | Self::Other(_) => 0.4,
+            Self::Intent | Self::Concept | Self::Note | Self::Fact | Self::Other(_) => 0.4,
             Self::Dependency => 0.3,
         }
     }
@@ -175,6 +181,19 @@ pub struct Related {
     pub id: UnitId,
     /// How the stating unit relates to it.
     pub relation: Relation,
+    /// Why, in a few words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
+}
+
+impl Related {
+    /// A relation without a reason and a date.
+    pub fn new(id: UnitId, relation: Relation) -> Self {
+        Self { id, relation, reason: None, created: None }
+    }
 }
 
 /// A place that a unit bears on: a file, a folder or a symbol of a repository, a command, or an error.
@@ -236,8 +255,14 @@ pub struct Unit {
     pub created: Option<Timestamp>,
     /// When it was last changed.
     pub last_modified: Option<Timestamp>,
-    /// `superseded` for a unit that was replaced; see [`is_retired`].
+    /// `superseded` for a unit that was replaced; see [`is_retired`]. Of a file with `hidden: true` it is `archived`.
     pub status: Option<String>,
+    /// How long it is likely to hold: `temporary` or `durable`, or a word of the user's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stability: Option<String>,
+    /// What sort of note it is, such as `preference` or `project`: the key `kind`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
     /// Where in which code it bears.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub scope: Vec<Scope>,
@@ -260,6 +285,14 @@ pub fn is_retired(status: &str) -> bool {
     RETIRED.iter().any(|retired| retired.eq_ignore_ascii_case(status.trim()))
 }
 
+/// The status of a unit that no person has reviewed. No file says it: it is put in where a pending note is served.
+pub const UNREVIEWED: &str = "unreviewed";
+
+/// Whether a unit's status says that no person has reviewed it.
+pub fn is_unreviewed(status: &str) -> bool {
+    UNREVIEWED.eq_ignore_ascii_case(status.trim())
+}
+
 /// The confidence of a unit that states none.
 pub const CONFIDENCE_DEFAULT: f64 = 0.8;
 
@@ -271,7 +304,7 @@ mod tests {
     fn every_type_has_its_folder() {
         let folders: Vec<_> = UnitType::KNOWN.iter().map(UnitType::folder).collect();
         let expected = "patterns concepts decisions bugs beliefs constraints caveats tunings rejections workarounds \
-                        intents dependencies";
+                        intents dependencies notes facts";
         assert_eq!(folders.join(" "), expected);
         assert_eq!(UnitType::Other("../evil".into()).folder(), "evils");
     }

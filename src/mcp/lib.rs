@@ -1,6 +1,7 @@
 //! The MCP server: its tools over stdin and stdout, for the current and the previous version of the protocol.
 //!
-//! Stdout carries the protocol and nothing else. This crate never writes to the brain. It starts without one, too: its
+//! Stdout carries the protocol and nothing else. This crate never writes to the brain but what an agent asks it to note,
+//! on a branch for review. It starts without one, too: its
 //! tool then says what to do, and serves the brain as soon as there is one.
 //!
 //! ```no_run
@@ -15,6 +16,7 @@
 mod argument;
 mod history;
 mod message;
+mod notes;
 mod stdio;
 
 use std::path::Path;
@@ -23,8 +25,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use ::notes::{Edit, NewNote, Notebook};
 use actors::index_progress::{self, IndexProgress};
-use actors::{AskError, Roles, Service, Setup};
+use actors::notes::{NoteError, Written};
+use actors::{AskError, Facts, Roles, Service, Setup};
 use index::Mode;
 use jiff::Timestamp;
 use knowledge::text::error_chain;
@@ -77,6 +81,8 @@ const TOOL_USE: &str = "claudecode/toolUseId";
 /// The longest task description that is used, in characters.
 const TASK_CHARS_MAX: usize = 20_000;
 const FILES_MAX: usize = 64;
+/// The source of what an agent wrote down.
+const AGENT: &str = "agent";
 
 /// Limits of an answer, and what the server does besides.
 #[derive(Clone)]
@@ -224,7 +230,7 @@ pub fn always_loaded(tools: &[&str]) -> String {
 /// The tools that the server has.
 fn tool_router(tools: &[&str]) -> ToolRouter<Nugget> {
     let mut router = Nugget::tool_router();
-    for tool in [TOOL, history::NAME].into_iter().filter(|tool| !tools.contains(tool)) {
+    for tool in [TOOL, history::NAME].into_iter().chain(notes::ALL).filter(|tool| !tools.contains(tool)) {
         router.remove_route(tool);
     }
     router
@@ -307,6 +313,7 @@ struct ServedBrain {
     merges: Arc<std::sync::Mutex<Option<String>>>,
     /// The file with the progress of the index, whichever process builds it.
     progress_file: Arc<Path>,
+    facts: Arc<Facts>,
     _background: Arc<Background>,
 }
 
@@ -376,6 +383,132 @@ impl Nugget {
         let request =
             history::Request::parse(&arguments).map_err(|what| ErrorData::invalid_params(what, None))?;
         self.run(context, move |served| async move { served.search_sessions(request).await }).await
+    }
+
+    #[tool(
+        name = "create_note",
+        description = notes::CREATE_DESCRIPTION,
+        input_schema = notes::input_schema(&[("title", "One line"), ("content", "Markdown; [[title]] links a note"), ("tags?", "")]),
+        annotations(read_only_hint = false, destructive_hint = false, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn create_note(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let invalid = |what| ErrorData::invalid_params(what, None);
+        let title = notes::text(&arguments, "title").map_err(invalid)?;
+        let content = notes::text(&arguments, "content").map_err(invalid)?;
+        let tags = notes::tags(&arguments).map_err(invalid)?;
+        self.run(context, move |served| async move { served.create_note(title, content, tags).await }).await
+    }
+
+    #[tool(
+        name = "add_link",
+        description = notes::LINK_DESCRIPTION,
+        input_schema = notes::input_schema(&[("note", "Id or title"), ("other", "Id or title"), ("reason", "")]),
+        annotations(read_only_hint = false, destructive_hint = false, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn add_link(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let invalid = |what| ErrorData::invalid_params(what, None);
+        let ends = ["note", "other", "reason"].map(|name| notes::text(&arguments, name));
+        let [note, other, reason] = ends;
+        let (note, other) = (note.map_err(invalid)?, other.map_err(invalid)?);
+        let reason = reason.map_err(invalid)?;
+        self.run(context, move |served| async move { served.add_link(note, other, reason).await }).await
+    }
+
+    #[tool(
+        name = "edit_note",
+        description = notes::EDIT_DESCRIPTION,
+        input_schema = notes::input_schema(&[("note", "Id or title"), ("content", "The whole new text"), ("title?", "")]),
+        annotations(read_only_hint = false, destructive_hint = true, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn edit_note(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let invalid = |what| ErrorData::invalid_params(what, None);
+        let note = notes::text(&arguments, "note").map_err(invalid)?;
+        let content = notes::text(&arguments, "content").map_err(invalid)?;
+        let title = notes::optional_text(&arguments, "title").map_err(invalid)?;
+        self.run(context, move |served| async move { served.edit_note(note, title, content).await }).await
+    }
+
+    #[tool(
+        name = "search_notes",
+        description = notes::SEARCH_DESCRIPTION,
+        input_schema = notes::input_schema(&[("query", "")]),
+        annotations(read_only_hint = true, destructive_hint = false, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn search_notes(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let query = notes::text(&arguments, "query").map_err(|what| ErrorData::invalid_params(what, None))?;
+        let tool_use = context.meta.get(TOOL_USE).and_then(Value::as_str).map(str::to_owned);
+        self.run(context, move |served| async move { served.search_notes(query, tool_use).await }).await
+    }
+
+    #[tool(
+        name = "remember",
+        description = notes::REMEMBER_DESCRIPTION,
+        input_schema = notes::input_schema(&[("key", ""), ("value", "")]),
+        annotations(read_only_hint = false, destructive_hint = false, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn remember(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let invalid = |what| ErrorData::invalid_params(what, None);
+        let key = notes::text(&arguments, "key").map_err(invalid)?;
+        let value = notes::text(&arguments, "value").map_err(invalid)?;
+        self.run(context, move |served| async move { served.remember(key, value).await }).await
+    }
+
+    #[tool(
+        name = "recall",
+        description = notes::RECALL_DESCRIPTION,
+        input_schema = notes::input_schema(&[("key", "The key, or a question that names it")]),
+        annotations(read_only_hint = true, destructive_hint = false, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn recall(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let key = notes::text(&arguments, "key").map_err(|what| ErrorData::invalid_params(what, None))?;
+        let tool_use = context.meta.get(TOOL_USE).and_then(Value::as_str).map(str::to_owned);
+        self.run(context, move |served| async move { served.recall(key, tool_use).await }).await
+    }
+
+    #[tool(
+        name = "forget",
+        description = notes::FORGET_DESCRIPTION,
+        input_schema = notes::input_schema(&[("key", "")]),
+        annotations(read_only_hint = false, destructive_hint = true, open_world_hint = false),
+        meta = tool_meta()
+    )]
+    async fn forget(
+        &self,
+        Parameters(arguments): Parameters<JsonObject>,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResult, ErrorData> {
+        let key = notes::text(&arguments, "key").map_err(|what| ErrorData::invalid_params(what, None))?;
+        self.run(context, move |served| async move { served.forget(key).await }).await
     }
 }
 
@@ -469,6 +602,7 @@ impl ServedBrain {
             check_took: Arc::default(),
             merges: Arc::default(),
             progress_file: setup.places.indexing().into(),
+            facts: Arc::default(),
             _background: background,
         };
         // The index is brought up to date before the first call.
@@ -543,6 +677,109 @@ impl ServedBrain {
             ));
         }
         Ok(text)
+    }
+
+    /// Does something to the notes as an agent, on a thread that may block. What is written is found at once: the next
+    /// question waits for the index to have it.
+    async fn write_notes<T: Send + 'static>(
+        &self,
+        message: String,
+        operation: impl FnOnce(&mut Notebook, Timestamp) -> Result<T, ::notes::Error> + Send + 'static,
+    ) -> Result<(T, Written), String> {
+        let setup = self.setup.clone();
+        let write = move || {
+            let now = Timestamp::now();
+            actors::notes::write_as_agent(&setup, &message, now, |notebook| operation(notebook, now))
+        };
+        let done =
+            tokio::task::spawn_blocking(write).await.map_err(|_| "writing it has crashed".to_owned())?;
+        let done = done.map_err(|error| error_chain(&error))?;
+        // A worker delivers the branch.
+        let ensure_worker = Arc::clone(&self.settings.ensure_worker);
+        tokio::task::spawn_blocking(move || ensure_worker());
+        Ok(done)
+    }
+
+    async fn create_note(&self, title: String, content: String, tags: Vec<String>) -> Result<String, String> {
+        let new = NewNote {
+            source: AGENT.to_owned(),
+            tags: tags.iter().map(|tag| checked(tag)).collect::<Result<_, _>>()?,
+            ..NewNote::note(checked(&title)?, checked(&content)?)
+        };
+        let message = format!("Note {}", new.title);
+        let (id, written) = self.write_notes(message, |notebook, now| notebook.create(new, now)).await?;
+        Ok(notes::written(&format!("noted as {id}"), &written))
+    }
+
+    async fn add_link(&self, note: String, other: String, reason: String) -> Result<String, String> {
+        let reason = checked(&reason)?;
+        let message = format!("Link {} and {}", checked(&note)?, checked(&other)?);
+        let link = move |notebook: &mut Notebook, now| {
+            let one = notebook.find(&note)?.unit.id.clone();
+            let other = notebook.find(&other)?.unit.id.clone();
+            notebook.link(&one, &other, &reason, now)?;
+            Ok((one, other))
+        };
+        let ((one, other), written) = self.write_notes(message, link).await?;
+        Ok(notes::written(&format!("linked {one} and {other}"), &written))
+    }
+
+    async fn edit_note(
+        &self,
+        note: String,
+        title: Option<String>,
+        content: String,
+    ) -> Result<String, String> {
+        let title = title.map(|title| checked(&title)).transpose()?;
+        let edit = Edit { title, content: Some(checked(&content)?), tags: None };
+        let message = format!("Edit note {}", checked(&note)?);
+        let change = move |notebook: &mut Notebook, now| {
+            let id = notebook.find_note(&note)?.unit.id.clone();
+            notebook.edit(&id, edit, now)?;
+            Ok(id)
+        };
+        let (id, written) = self.write_notes(message, change).await?;
+        Ok(notes::written(&format!("edited {id}"), &written))
+    }
+
+    async fn search_notes(&self, query: String, tool_use: Option<String>) -> Result<String, String> {
+        self.update_index().await;
+        let query = notes::query(query, self.settings.budget_tokens);
+        let answer = self.service.ask(query, ANSWER_DEADLINE).await.map_err(|error| error.to_string())?;
+        self.service.record_shown(&answer, tool_use).await;
+        Ok(notes::found(&answer))
+    }
+
+    async fn remember(&self, key: String, value: String) -> Result<String, String> {
+        let new = NewNote { source: AGENT.to_owned(), ..NewNote::fact(checked(&key)?, checked(&value)?) };
+        let message = format!("Remember {}", new.title);
+        let (done, written) = self.write_notes(message, |notebook, now| notebook.remember(new, now)).await?;
+        Ok(notes::written(&format!("remembered as {}", done.id()), &written))
+    }
+
+    async fn recall(&self, key: String, tool_use: Option<String>) -> Result<String, String> {
+        let (facts, setup, question) = (Arc::clone(&self.facts), self.setup.clone(), key.clone());
+        let recall = move || facts.recall(&setup, &question);
+        let fact =
+            tokio::task::spawn_blocking(recall).await.map_err(|_| "recalling it has crashed".to_owned())?;
+        let fact = fact.map_err(|error| error_chain(&error))?;
+        if let Some(fact) = &fact {
+            let shown = [(fact.id.clone(), format!("{} {}", fact.key, fact.value))];
+            self.service.record_units(&shown, tool_use).await;
+        }
+        Ok(notes::recalled(&key, fact.as_ref()))
+    }
+
+    async fn forget(&self, key: String) -> Result<String, String> {
+        let message = format!("Forget {}", checked(&key)?);
+        let remove = move |notebook: &mut Notebook, now| {
+            let missing = || ::notes::Error::Missing { name: key.clone() };
+            let id = notebook.fact(&key).ok_or_else(missing)?.unit.id.clone();
+            notebook.remove(&id, now)?;
+            Ok(id)
+        };
+        let (id, written) = self.write_notes(message, remove).await?;
+        Ok(notes::written(&format!("forgotten: {id}"), &written))
     }
 
     async fn search_sessions(&self, request: history::Request) -> Result<String, String> {
@@ -654,6 +891,11 @@ impl ServedBrain {
         self.check_took.store(begun.elapsed().as_millis() as u64, Ordering::SeqCst);
         Ok(IndexState::Current)
     }
+}
+
+/// An agent's text as it may be written down.
+fn checked(text: &str) -> Result<String, String> {
+    actors::notes::checked(text).map_err(|error: NoteError| error.to_string())
 }
 
 /// Asks the client to load the tool always, not only after a tool search, and to accept long answers.

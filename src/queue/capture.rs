@@ -18,6 +18,10 @@ pub const ATTEMPTS_MAX: u32 = 5;
 pub const ORIGIN_IMPORT: &str = "import";
 /// The origin of a branch with a person's edit or removal of a unit.
 pub const ORIGIN_EDIT: &str = "edit";
+/// The origin of a branch with notes that agents wrote.
+pub const ORIGIN_NOTES: &str = "notes";
+/// The origin of a branch that the reflection pass made.
+pub const ORIGIN_REFLECTION: &str = "reflection";
 
 /// A request to capture a session's transcript.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -74,8 +74,8 @@ impl Queue {
     }
 
     /// Adds a branch that no session made, so that it is delivered and tracked like a session's: with `deliver`
-    /// at once, else as an ended capture. `origin` is [`ORIGIN_IMPORT`](crate::ORIGIN_IMPORT) or
-    /// [`ORIGIN_EDIT`](crate::ORIGIN_EDIT). A branch with this commit is not added again. Returns the capture's number.
+    /// at once, else as an ended capture. `origin` is one of the crate's, such as
+    /// [`ORIGIN_IMPORT`](crate::ORIGIN_IMPORT). A branch with this commit is not added again. Returns the capture's number.
     ///
     /// # Errors
     /// When the queue cannot be written.
@@ -107,6 +107,40 @@ impl Queue {
             )?;
             Ok(transaction.last_insert_rowid())
         })
+    }
+
+    /// Adds a branch as [`add_branch`](Self::add_branch) does, to which commits are added while it waits for its review:
+    /// the capture that has it gets the new commit, and is delivered again.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn extend_branch(
+        &self,
+        origin: &str,
+        branch: &Branch,
+        deliver: bool,
+        now: Timestamp,
+    ) -> Result<i64, Error> {
+        let Branch { name, commit, units } = branch;
+        let known: Option<i64> = self.write(|transaction| {
+            let known = transaction
+                .query_row(
+                    "SELECT id FROM captures
+                     WHERE branch = ?1 AND origin = ?2 AND coalesce(pull_state, 'open') = 'open'",
+                    params![name, origin],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            let outcome = (!deliver).then_some("done");
+            transaction.execute(
+                "UPDATE captures SET commit_id = ?2, units = ?3, stage = 'delivery', outcome = ?4, claim = NULL,
+                     attempts = 0, not_before_ms = 0, finished_ms = iif(?4 IS NULL, NULL, ?5), reason = NULL
+                 WHERE id = ?1 AND commit_id <> ?2",
+                params![known, commit, units, outcome, now.as_millisecond()],
+            )?;
+            Ok(known)
+        })?;
+        known.map_or_else(|| self.add_branch(origin, branch, deliver, now), Ok)
     }
 
     /// Queues ended captures for delivery whose branch was made before there was a remote. Returns how many.

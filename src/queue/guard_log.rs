@@ -8,6 +8,7 @@ use serde::Serialize;
 
 use crate::Error;
 use crate::schema::{self, BusyTimeout};
+use crate::shown::Showing;
 use crate::store::Queue;
 
 /// Rows are kept for as long as a session is likely to be resumed.
@@ -76,6 +77,14 @@ impl GuardLog {
     /// When the database cannot be written, as while another process keeps it locked.
     pub fn claim_withheld(&mut self, session: &str, unit: &str, now: Timestamp) -> Result<bool, Error> {
         Ok(!self.is_told(session, unit)? && self.insert(session, unit, "withheld", now)?)
+    }
+
+    /// Records what the session is shown.
+    ///
+    /// # Errors
+    /// When the database cannot be written, as while another process keeps it locked.
+    pub fn record_shown(mut self, showing: &Showing) -> Result<(), Error> {
+        showing.record(&mut self.connection)
     }
 
     /// Returns whether the row is new: of many processes that insert it, one hears yes.

@@ -46,8 +46,8 @@ mod testing;
 mod transcripts;
 
 pub use capture::{
-    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, PullRequest,
-    PullState, Stage, State, Tally,
+    ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, ORIGIN_NOTES,
+    ORIGIN_REFLECTION, PullRequest, PullState, Stage, State, Tally,
 };
 pub use decisions::{Decision, FileDecision};
 pub use guard_log::{GuardLog, GuardTally};

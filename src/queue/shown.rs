@@ -7,7 +7,8 @@
 use std::path::Path;
 
 use jiff::{SignedDuration, Timestamp};
-use rusqlite::{Transaction, TransactionBehavior, params};
+use knowledge::UnitId;
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -64,8 +65,6 @@ pub enum ShownKind {
     Unit,
     /// A topic memory of the archive.
     Memory,
-    /// A note.
-    Note,
 }
 
 impl ShownKind {
@@ -74,7 +73,6 @@ impl ShownKind {
         match self {
             Self::Unit => "unit",
             Self::Memory => "memory",
-            Self::Note => "note",
         }
     }
 }
@@ -84,7 +82,7 @@ impl ShownKind {
 pub struct Shown {
     /// Its kind.
     pub kind: ShownKind,
-    /// A unit's id.
+    /// The id of the unit or the memory.
     pub id: String,
     /// Its place, from 0.
     pub rank: usize,
@@ -100,11 +98,11 @@ pub struct Shown {
 impl Shown {
     /// A memory, by its number in the archive; `rank` is the one that it is shown with.
     pub fn memory(number: i64, rank: usize, tokens: usize) -> Self {
-        let id = format!("memory-{number}");
+        let id = UnitId::from_memory(number).to_string();
         Self { kind: ShownKind::Memory, id, rank, propensity: 1.0, tokens, is_withheld: false }
     }
 
-    /// A unit that is shown whatever happens.
+    /// A unit that no exploration drew: its propensity is 1, whether it is withheld or not.
     pub fn unit(id: &str, rank: usize, tokens: usize, is_withheld: bool) -> Self {
         Self { kind: ShownKind::Unit, id: id.to_owned(), rank, propensity: 1.0, tokens, is_withheld }
     }
@@ -147,6 +145,12 @@ impl Showing {
         Self { key: random_key(), by: ShownBy::Tool, session, tool_use, at, items, question }
     }
 
+    pub(crate) fn record(&self, connection: &mut Connection) -> Result<(), Error> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.insert(&transaction)?;
+        Ok(transaction.commit()?)
+    }
+
     fn insert(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
         let items: Vec<&Shown> =
             self.items.iter().filter(|item| item.id.len() <= ID_BYTES_MAX).take(ITEMS_MAX).collect();
@@ -184,10 +188,7 @@ fn random_key() -> i64 {
 /// # Errors
 /// When the queue cannot be written, as while another process keeps it locked.
 pub fn record_shown(path: &Path, showing: &Showing) -> Result<(), Error> {
-    let mut connection = schema::open(path, BusyTimeout::Hook)?;
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    showing.insert(&transaction)?;
-    Ok(transaction.commit()?)
+    showing.record(&mut schema::open(path, BusyTimeout::Hook)?)
 }
 
 impl Queue {

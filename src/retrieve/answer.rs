@@ -157,7 +157,7 @@ pub struct FoundUnit {
 }
 
 /// Whether a person has accepted a unit. Units of review branches are never shown, even where such a branch is
-/// checked out.
+/// checked out, but for the notes of agents on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Review {
@@ -170,6 +170,8 @@ pub enum Review {
     UncommittedEdit,
     /// Nobody has: it is a memory of an earlier session.
     Unreviewed,
+    /// Nobody has yet: it is a note of an agent that waits for its review.
+    Pending,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

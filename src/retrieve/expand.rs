@@ -62,7 +62,7 @@ pub(crate) fn expand(snapshot: &Snapshot, fused: &[Hit], vector: Option<&[f32]>)
     let mut paths = HashMap::new();
     for (unit, paths_to_it) in related_units(&seeds, &mut related)? {
         let mut chunks: Vec<(f64, ChunkRow)> = Vec::new();
-        for chunk in snapshot.chunks_of(&unit)? {
+        for chunk in snapshot.chunks_of(&unit)?.into_iter().filter(|chunk| snapshot.admits(chunk.row)) {
             // Without a vector the first passage is taken, for it says what the unit is about.
             let near = vector.and_then(|vector| snapshot.similarity(chunk.row, vector));
             chunks.push((near.unwrap_or(-f64::from(chunk.position)), chunk.row));

@@ -15,7 +15,6 @@ pub(crate) const TRUST: f64 = 0.9;
 const TITLE_CHARS_MAX: usize = 100;
 /// Neither more nor less trusted than one whose confidence is not known.
 const CONFIDENCE: f64 = 0.5;
-const ID_PREFIX: &str = "memory-";
 
 /// A memory of an earlier session that may bear on the question.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +36,7 @@ pub struct MemoryCandidate {
 impl MemoryCandidate {
     /// `memory-12`.
     pub fn id(&self) -> UnitId {
-        UnitId::verbatim(format!("{ID_PREFIX}{}", self.number))
+        UnitId::from_memory(self.number)
     }
 
     /// The memory in the form of a unit.

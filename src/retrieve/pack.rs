@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use index::Snapshot;
+use knowledge::unit::is_unreviewed;
 use knowledge::{Relation, UnitId, text};
 
 use crate::answer::{Answer, FoundUnit, LOCAL, LeftOut, Passage, Review};
@@ -286,7 +287,11 @@ impl Packer<'_> {
         let record = &unit.record;
         let clean = |text: &str| self.filter.clean(text).into_owned();
         let is_memory = unit.is_memory();
-        let review = if is_memory { Review::Unreviewed } else { self.filter.review(record) };
+        let review = match () {
+            () if is_memory => Review::Unreviewed,
+            () if record.status.as_deref().is_some_and(is_unreviewed) => Review::Pending,
+            () => self.filter.review(record),
+        };
         Ok(FoundUnit {
             id: record.id.clone(),
             title: clean(&record.title),

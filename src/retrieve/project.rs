@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use index::{Catalog, UnitSummary};
 use jiff::Timestamp;
 use knowledge::rank;
+use knowledge::unit::{is_retired, is_unreviewed};
 
 /// Units with at least this relevance belong to the project; those below share only a language with it.
 const RELEVANCE_MIN: f64 = 2.0;
@@ -168,7 +169,7 @@ fn rank(
     let mut ranking = Ranking::default();
     catalog.for_each_unit(|unit| {
         ranking.total += 1;
-        if unit.status.is_some_and(knowledge::unit::is_retired) {
+        if unit.status.is_some_and(|status| is_retired(status) || is_unreviewed(status)) {
             return;
         }
         let (relevance, subject) = relevance(&unit);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use feedback::Weights;
 use index::UnitRecord;
 use jiff::Timestamp;
-use knowledge::{Embedding, UnitId};
+use knowledge::{Embedding, UnitId, UnitType};
 use serde::Serialize;
 
 use crate::memory::MemoryCandidate;
@@ -30,6 +30,8 @@ pub struct Query {
     /// Paths that the question is about. Units that name them are candidates too and rank a little higher; whether
     /// there is an answer at all depends on the text alone.
     pub files: Vec<String>,
+    /// The types of units that are searched; empty for all.
+    pub kinds: Vec<UnitType>,
     /// The limit of units, and of passages found. The passages that [`Depth::Deep`] adds are not counted.
     pub limit: usize,
     /// The limit of the rendered answer in tokens, as the token model counts them; at least
@@ -92,6 +94,7 @@ impl Query {
             vector: None,
             tokens: Vec::new(),
             files: Vec::new(),
+            kinds: Vec::new(),
             limit: LIMIT_DEFAULT,
             budget_tokens: BUDGET_TOKENS_DEFAULT,
             depth: Depth::Standard,

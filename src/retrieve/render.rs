@@ -99,7 +99,7 @@ pub(crate) fn header(unit: &FoundUnit) -> String {
     if let Some(by) = &unit.reviewed_by {
         let _ = write!(out, " by {}", text::one_line(by, 60));
     }
-    if let Some(status) = &unit.status {
+    if let Some(status) = unit.status.as_ref().filter(|_| unit.review != Review::Pending) {
         let _ = write!(out, " · status: {}", text::one_line(status, 40));
     }
     if let Some(stale) = &unit.stale {
@@ -115,6 +115,7 @@ fn review(review: Review) -> &'static str {
         Review::Merged => "merged",
         Review::UncommittedEdit => "uncommitted edit",
         Review::Unreviewed => "no, taken from an earlier session",
+        Review::Pending => "not yet, written by an agent",
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use embed::TokenMatcher;
 use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
 use jiff::{Timestamp, tz::TimeZone};
+use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{UnitId, rank};
 use rayon::prelude::*;
 
@@ -96,6 +97,8 @@ const HALF_LIFE_DAYS: f64 = 365.0;
 const RETIRED_FACTOR: f64 = 0.5;
 /// More than any unit is trusted; a retired one has at most half of it.
 const TRUST_MAX: f64 = 1.16;
+/// As little as any reviewed unit is trusted that is not retired.
+const TRUST_MIN: f64 = 0.85;
 
 struct Weights {
     cosine: f64,
@@ -403,8 +406,14 @@ fn trust(unit: &UnitRecord, now: Timestamp) -> f64 {
     // An unknown age counts as neither fresh nor stale.
     let freshness = age_days(unit, now).map_or(0.5, |age| rank::freshness(age, HALF_LIFE_DAYS));
     let trust = rank::trust(unit.confidence, freshness, rank::source_tier(&unit.source));
-    let retired = unit.status.as_deref().is_some_and(knowledge::unit::is_retired);
-    if retired { trust * RETIRED_FACTOR } else { trust }
+    let retired = unit.status.as_deref().is_some_and(is_retired);
+    let unreviewed = unit.status.as_deref().is_some_and(is_unreviewed);
+    match (retired, unreviewed) {
+        (true, _) => trust * RETIRED_FACTOR,
+        // Below every unit that a person has reviewed, whatever its confidence.
+        (_, true) => TRUST_MIN * memory::TRUST,
+        _ => trust,
+    }
 }
 
 /// Days since the last change of a unit; 0 for a date in the future.

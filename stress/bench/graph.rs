@@ -207,6 +207,8 @@ fn prechunked_unit(nth: usize, text: &str) -> Result<PrechunkedUnit> {
         last_modified: None,
         description: None,
         status: None,
+        stability: None,
+        category: None,
         scope: Vec::new(),
         alternatives: Vec::new(),
         stale_after: None,

@@ -66,6 +66,21 @@ pub(crate) fn units(prefix: &OsStr) -> Vec<CompletionCandidate> {
     offered.take(CANDIDATES_MAX).map(CompletionCandidate::new).collect()
 }
 
+/// The ids of notes and facts.
+pub(crate) fn notes(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    candidates(of_units_where(is_note, |unit| unit.id.as_str().to_owned()), prefix)
+}
+
+/// The keys of facts.
+pub(crate) fn facts(prefix: &OsStr) -> Vec<CompletionCandidate> {
+    let is_fact = |unit: &Unit| unit.kind == UnitType::Fact;
+    candidates(of_units_where(is_fact, |unit| unit.title.clone()), prefix)
+}
+
+fn is_note(unit: &Unit) -> bool {
+    matches!(unit.kind, UnitType::Note | UnitType::Fact)
+}
+
 /// The ids of what waits for review.
 pub(crate) fn review_items(prefix: &OsStr) -> Vec<CompletionCandidate> {
     let (Some(brain), Some(prefix)) = (brain(), prefix.to_str()) else { return Vec::new() };
@@ -115,8 +130,12 @@ pub(crate) fn types(prefix: &OsStr) -> Vec<CompletionCandidate> {
 }
 
 fn of_units(what: impl Fn(&Unit) -> String) -> Vec<String> {
+    of_units_where(|_| true, what)
+}
+
+fn of_units_where(is_meant: impl Fn(&Unit) -> bool, what: impl Fn(&Unit) -> String) -> Vec<String> {
     let units = brain().and_then(|brain| read_units(&brain).ok()).unwrap_or_default().units;
-    units.iter().map(|(_, unit)| what(unit)).collect()
+    units.iter().filter(|(_, unit)| is_meant(unit)).map(|(_, unit)| what(unit)).collect()
 }
 
 /// The values that begin so, sorted, each once.

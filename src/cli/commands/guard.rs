@@ -16,7 +16,7 @@ use index::{Catalog, UnitRecord};
 use jiff::Timestamp;
 use knowledge::UnitId;
 use knowledge::text::{escape_prompt_tags, one_line};
-use queue::{GuardLog, Shown, ShownBy};
+use queue::{GuardLog, Showing, Shown, ShownBy};
 use serde_json::{Value, json};
 
 use crate::context::{Context, open_brain};
@@ -122,9 +122,10 @@ fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<HookA
         Some(agent) => format!("{}/agent-{}", input.session_id, agent.trim_start_matches("agent-")),
         None => input.session_id.clone(),
     };
-    let recorded = |output: Option<Value>, shown| {
+    let recorded = |log: GuardLog, output: Option<Value>, shown| {
         let text = output.map(|output| json!({ "hookSpecificOutput": output }).to_string());
-        HookAnswer::recorded(text.unwrap_or_default(), config, &places, ShownBy::Guard, &shown_to, shown)
+        let write = move |showing: &Showing| drop(log.record_shown(showing));
+        HookAnswer::recorded(text.unwrap_or_default(), config, ShownBy::Guard, &shown_to, shown, write)
     };
     let mut speaker = Speaker { catalog, code, log, session, now };
     if event == "PreToolUse" && holds(config) {
@@ -136,13 +137,14 @@ fn answer(context: &Context, config: &Config, input: &HookInput) -> Option<HookA
                 "hookEventName": event, "permissionDecision": "deny",
                 "permissionDecisionReason": format!("{text}\n{HELD_END}"),
             });
-            return recorded(Some(output), shown);
+            return recorded(speaker.log, Some(output), shown);
         }
     }
     let is_withheld = |unit: &str| learning::is_withheld(config, &input.session_id, unit);
     let Claimed { text, shown } =
         speaker.claim(TOLD, units.iter().map(|(unit, _)| unit), Word::Tell, is_withheld)?;
-    recorded(text.map(|text| json!({ "hookEventName": event, "additionalContext": text })), shown)
+    let output = text.map(|text| json!({ "hookEventName": event, "additionalContext": text }));
+    recorded(speaker.log, output, shown)
 }
 
 /// What was claimed for a session.

@@ -2,6 +2,7 @@
 
 use ::archive::{Archive, Memory, MemoryQuery};
 use jiff::Timestamp;
+use knowledge::UnitId;
 use serde_json::json;
 
 use super::completions;
@@ -146,8 +147,8 @@ impl WhichArgs {
 
 impl OneArgs {
     fn number(&self) -> Result<i64, CliError> {
-        let digits = self.number.trim_start_matches("memory-");
-        digits.parse().map_err(|_| {
+        let by_id = UnitId::verbatim(&self.number).memory_number();
+        by_id.or_else(|| self.number.parse().ok()).ok_or_else(|| {
             CliError::new(format!("{:?} is not the number of a memory", self.number))
                 .code(USAGE)
                 .hint("`nugget memories` lists them")

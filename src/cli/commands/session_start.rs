@@ -139,7 +139,8 @@ fn greeting(context: &Context, config: &Config, input: HookInput) -> Option<Hook
         let _ = spooled.recv_timeout(SPOOL_WAIT_MAX);
     }
     let answer = if answer.is_empty() { String::new() } else { Value::Object(answer).to_string() };
-    HookAnswer::recorded(answer, config, &places, ShownBy::SessionStart, &input.session_id, shown)
+    let write = hook::into_queue(&places);
+    HookAnswer::recorded(answer, config, ShownBy::SessionStart, &input.session_id, shown, write)
 }
 
 /// Queues what other hooks have left in the spool, if there is anything, on a thread of its own: the queue may be busy.

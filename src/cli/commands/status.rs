@@ -219,7 +219,8 @@ impl Status {
         // Listing the files of a large brain takes as long as everything else.
         status.index = std::thread::scope(|scope| {
             let index = scope.spawn(|| {
-                BrainView::open(brain)
+                let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
+                BrainView::with_pending_notes(brain, branch.as_deref(), &places.queue())
                     .files()
                     .map(|files| index::read_status(&brain.derived_folder(), &files))
             });

@@ -127,5 +127,6 @@ fn matching_units(context: &Context, config: &Config, input: HookInput) -> Optio
         let output = json!({ "hookEventName": "UserPromptSubmit", "additionalContext": text.trim_end() });
         json!({ "hookSpecificOutput": output }).to_string()
     };
-    HookAnswer::recorded(text, config, &places, ShownBy::Prompt, &input.session_id, shown)
+    let write = hook::into_queue(&places);
+    HookAnswer::recorded(text, config, ShownBy::Prompt, &input.session_id, shown, write)
 }

@@ -126,6 +126,8 @@ fn prechunked_units(set: &QuestionSet, tokenizer: &Tokenizer) -> (Vec<Prechunked
             created: None,
             last_modified: None,
             status: None,
+            stability: None,
+            category: None,
             scope: Vec::new(),
             alternatives: Vec::new(),
             stale_after: None,

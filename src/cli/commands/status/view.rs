@@ -455,6 +455,8 @@ fn describe_session(capture: &Capture) -> String {
     match capture.origin.as_str() {
         queue::ORIGIN_IMPORT => "an import".to_owned(),
         queue::ORIGIN_EDIT => "an edit".to_owned(),
+        queue::ORIGIN_NOTES => "notes of agents".to_owned(),
+        queue::ORIGIN_REFLECTION => "a reflection".to_owned(),
         _ => format!("session {}{}", capture.session_id.short(), project.unwrap_or_default()),
     }
 }

@@ -1,0 +1,342 @@
+//! Writes notes and facts into the brain: a person's onto the default branch, an agent's onto one branch of this machine
+//! that waits for review.
+//!
+//! One operation is one commit, made under the repository's lock from the files at the branch's tip: whatever is killed,
+//! it is there whole or not at all, and of many writers none overwrites another. What is returned is durable.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Proposal, Repository};
+use jiff::{SignedDuration, Timestamp};
+use knowledge::{name, text};
+use notes::{FileChange, Notebook};
+use queue::{Branch, Decision, Queue};
+
+use crate::setup::Setup;
+
+/// The beginning of the name of the branch with what agents wrote; the machine's name follows.
+const AGENTS_BRANCH_PREFIX: &str = "nugget/notes-";
+/// How long another process may hold the repository.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+/// The limit of what agents write on one machine.
+const AGENT_WRITES_PER_HOUR: usize = 60;
+/// How many branches of agents are tried: one may be checked out, or left at the remote.
+const BRANCHES_MAX: usize = 9;
+
+/// Why a note was not written. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum NoteError {
+    /// What is to be written is not possible.
+    #[error(transparent)]
+    Notes(#[from] notes::Error),
+    /// The repository cannot be used.
+    #[error("failed to use the brain's repository")]
+    Git(#[from] git::Error),
+    /// The queue cannot be used.
+    #[error("failed to use the queue")]
+    Queue(#[from] queue::Error),
+    /// The state folder cannot be made.
+    #[error("failed to make the state folder")]
+    Brain(#[from] brain::Error),
+    /// Agents have written too much.
+    #[error("agents have written {AGENT_WRITES_PER_HOUR} times in the last hour, which is the limit")]
+    TooMany,
+    /// An agent's text orders its reader about.
+    #[error("quarantined: {reason}; a person can write it with `nugget note add`")]
+    Quarantined {
+        /// What it does.
+        reason: &'static str,
+    },
+    /// All branches are in use.
+    #[error(
+        "the branches for notes are checked out or left at the remote: merge or delete {AGENTS_BRANCH_PREFIX}*"
+    )]
+    NoBranch,
+}
+
+/// Where something was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// There was nothing to change.
+    Unchanged,
+    /// On the default branch, and in the work tree that has it checked out.
+    Committed {
+        /// The commit.
+        commit: String,
+        /// Whether the brain has a remote, which does not have the commit yet.
+        is_unpushed: bool,
+    },
+    /// On a branch that waits for review.
+    Proposed {
+        /// The branch.
+        branch: String,
+        /// Why it is not on the default branch; `None` for what an agent wrote.
+        why: Option<String>,
+    },
+}
+
+/// The branch of this machine for what agents write.
+pub fn agents_branch() -> String {
+    let host = name::slug(&String::from_utf8_lossy(&system::process::host_name()));
+    format!("{AGENTS_BRANCH_PREFIX}{}", if host.is_empty() { "this-machine" } else { &host })
+}
+
+/// The branches of this machine for what agents write, as far as they exist.
+pub(crate) fn agents_branches(repository: &Repository) -> Result<Vec<String>, git::Error> {
+    let mut branches = Vec::new();
+    for branch in candidates() {
+        if repository.tip(&branch)?.is_some() {
+            branches.push(branch);
+        }
+    }
+    Ok(branches)
+}
+
+fn candidates() -> impl Iterator<Item = String> {
+    let first = agents_branch();
+    (1..=BRANCHES_MAX)
+        .map(move |number| if number == 1 { first.clone() } else { format!("{first}-{number}") })
+}
+
+/// The notes that a person sees and changes: those of the default branch.
+///
+/// # Errors
+/// When the repository cannot be read.
+pub fn read(setup: &Setup) -> Result<Notebook, NoteError> {
+    let repository = setup.repository()?;
+    Ok(load(&repository, base(&repository)?)?)
+}
+
+/// Does something to the notes as a person: on the default branch, if it is checked out and the files are as committed,
+/// else on a branch for review. `message` is the subject of the commit.
+///
+/// # Errors
+/// See [`NoteError`].
+pub fn write<T>(
+    setup: &Setup,
+    message: &str,
+    now: Timestamp,
+    operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
+) -> Result<(T, Written), NoteError> {
+    let repository = setup.repository()?;
+    let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
+    let base = base(&repository)?;
+    let mut notebook = load(&repository, base)?;
+    let done = operation(&mut notebook)?;
+    let Files { files, removes } = Files::of(notebook.changes());
+    if files.is_empty() && removes.is_empty() {
+        return Ok((done, Written::Unchanged));
+    }
+    let message = subject(message);
+    let author = repository.user_identity().unwrap_or_default();
+    let merge = Merge {
+        base,
+        branch: None,
+        files: &files,
+        removes: &removes,
+        message: &message,
+        time: now,
+        author: &author,
+    };
+    let Some(prepared) = repository.prepare_merge(&lock, &merge)? else {
+        return Ok((done, Written::Unchanged));
+    };
+    let default = repository.default_branch()?.name;
+    let merged = match repository.is_checked_out(&default)? {
+        true => Some(repository.complete_merge(&lock, &prepared, "notes")?),
+        false => None,
+    };
+    let why = match merged {
+        Some(FastForward::Done { to, .. }) => {
+            let is_unpushed = repository.remote()?.is_some();
+            return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed }));
+        }
+        Some(FastForward::AlreadyThere) => return Ok((done, Written::Unchanged)),
+        Some(FastForward::Refused(refusal)) => refusal.to_string(),
+        None => format!("{default} is not checked out"),
+    };
+    let commit = prepared.commit().to_string();
+    let branch = format!("{}{}-{}", crate::review::EDIT_BRANCH_PREFIX, now.strftime("%Y%m%d"), &commit[..8]);
+    let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
+    let units = proposal.files.len() + proposal.removes.len();
+    let proposed = repository.propose(&lock, &proposal)?;
+    drop(lock);
+    if proposed.outcome != Outcome::NothingNew {
+        deliver(setup, queue::ORIGIN_EDIT, &proposed.branch, proposed.commit, units, now)?;
+    }
+    Ok((done, Written::Proposed { branch: proposed.branch, why: Some(why) }))
+}
+
+/// Does something to the notes as an agent: on the branch of this machine that waits for review, where earlier notes of
+/// agents are, too.
+///
+/// # Errors
+/// See [`NoteError`].
+pub fn write_as_agent<T>(
+    setup: &Setup,
+    message: &str,
+    now: Timestamp,
+    operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
+) -> Result<(T, Written), NoteError> {
+    let repository = setup.repository()?;
+    let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
+    let (branch, tip) = pending_branch(&repository, &lock)?;
+    if tip.is_some() {
+        let hour_ago = now - SignedDuration::from_hours(1);
+        if repository.commits_since(&branch, hour_ago, AGENT_WRITES_PER_HOUR)? >= AGENT_WRITES_PER_HOUR {
+            return Err(NoteError::TooMany);
+        }
+    }
+    let base = match tip {
+        Some(tip) => tip,
+        None => repository.default_branch()?.tip,
+    };
+    let mut notebook = load(&repository, base)?;
+    let done = operation(&mut notebook)?;
+    let Files { files, removes } = Files::of(notebook.changes());
+    if files.is_empty() && removes.is_empty() {
+        return Ok((done, Written::Unchanged));
+    }
+    let message = subject(message);
+    let author = Identity::default();
+    let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
+    let proposed = match tip {
+        Some(tip) => repository.replace(&lock, &proposal, tip)?,
+        None => repository.propose(&lock, &proposal)?,
+    };
+    failpoint::here!("notes-after-ref");
+    let units = repository.branch_files(&proposed.branch)?.len();
+    deliver(setup, queue::ORIGIN_NOTES, &proposed.branch, proposed.commit, units, now)?;
+    Ok((done, Written::Proposed { branch: proposed.branch, why: None }))
+}
+
+/// Queues the branches of agents for delivery whose last commit the queue does not have, because a process was killed
+/// between the two. Returns how many.
+///
+/// # Errors
+/// When the repository or the queue cannot be used.
+pub fn deliver_pending(setup: &Setup, now: Timestamp) -> Result<usize, NoteError> {
+    let repository = setup.repository()?;
+    let mut delivered = 0;
+    for branch in agents_branches(&repository)? {
+        let Some(tip) = repository.tip(&branch)? else { continue };
+        let known = Queue::open(&setup.places.queue())?.capture_of_branch(&branch)?;
+        if known.and_then(|capture| capture.commit) != Some(tip.to_string())
+            && !repository.is_merged(&branch)?
+        {
+            let units = repository.branch_files(&branch)?.len();
+            deliver(setup, queue::ORIGIN_NOTES, &branch, tip, units, now)?;
+            delivered += 1;
+        }
+    }
+    Ok(delivered)
+}
+
+/// The paths on a branch of agents that a person has rejected.
+pub(crate) fn rejected_paths(queue: &Queue, branch: &str) -> Result<HashSet<String>, queue::Error> {
+    let rejected = queue
+        .decisions()?
+        .into_iter()
+        .filter(|decided| decided.branch == branch && matches!(decided.decision, Decision::Rejected { .. }));
+    Ok(rejected.map(|decided| decided.path).collect())
+}
+
+/// The branch that agents write to, and its tip. One that is merged is begun anew.
+fn pending_branch(repository: &Repository, lock: &Lock) -> Result<(String, Option<CommitId>), NoteError> {
+    for branch in candidates() {
+        let Some(tip) = repository.tip(&branch)? else {
+            // A branch at the remote is a merged one that was not deleted there.
+            if repository.remote_tip(&branch)?.is_none() {
+                return Ok((branch, None));
+            }
+            continue;
+        };
+        if repository.is_checked_out(&branch)? {
+            continue;
+        }
+        if !repository.is_merged(&branch)? {
+            return Ok((branch, Some(tip)));
+        }
+        repository.delete_branch(lock, &branch, tip)?;
+        if repository.remote_tip(&branch)?.is_none() {
+            return Ok((branch, None));
+        }
+    }
+    Err(NoteError::NoBranch)
+}
+
+/// The commit that a person builds on: the local default branch, or the remote's if that is ahead of it.
+fn base(repository: &Repository) -> Result<CommitId, git::Error> {
+    let default = repository.default_branch()?;
+    match (default.local, default.remote) {
+        (Some(local), Some(remote)) if !repository.contains(remote, local)? => Ok(local),
+        _ => Ok(default.tip),
+    }
+}
+
+fn load(repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
+    let mut files = Vec::new();
+    for path in repository.paths_under(commit, "domains")? {
+        if path.ends_with(".md")
+            && let Some(bytes) = repository.read_at(commit, &path)?
+        {
+            files.push((path, String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    }
+    Ok(Notebook::new(files))
+}
+
+/// Adds a branch to the queue, which delivers it if the brain has a remote.
+fn deliver(
+    setup: &Setup,
+    origin: &str,
+    branch: &str,
+    commit: CommitId,
+    units: usize,
+    now: Timestamp,
+) -> Result<(), NoteError> {
+    setup.places.create()?;
+    let is_delivered = setup.delivery.enabled && setup.repository()?.remote()?.is_some();
+    let units = u32::try_from(units).unwrap_or(u32::MAX);
+    let branch = Branch { name: branch.to_owned(), commit: commit.to_string(), units };
+    Queue::open(&setup.places.queue())?.extend_branch(origin, &branch, is_delivered, now)?;
+    Ok(())
+}
+
+/// A commit's message of one line.
+fn subject(message: &str) -> String {
+    text::escape_forge_syntax(&text::one_line(message, 72)) + "\n"
+}
+
+/// Changes as git takes them.
+#[derive(Default)]
+struct Files {
+    files: Vec<NewFile>,
+    removes: Vec<String>,
+}
+
+impl Files {
+    fn of(changes: Vec<FileChange>) -> Self {
+        let mut all = Self::default();
+        for FileChange { path, text, was_there } in changes {
+            match text {
+                Some(text) => all.files.push(NewFile { path, content: text.into(), edits: was_there }),
+                None => all.removes.push(path),
+            }
+        }
+        all
+    }
+}
+
+/// A text of an agent as it may be written: without secrets and hidden characters.
+///
+/// # Errors
+/// [`NoteError::Quarantined`] for a text that orders its reader about.
+pub fn checked(text: &str) -> Result<String, NoteError> {
+    let text = transcript::clean(text);
+    match extract::find_injection(&text) {
+        Some(reason) => Err(NoteError::Quarantined { reason }),
+        None => Ok(text),
+    }
+}

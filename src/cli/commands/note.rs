@@ -1,0 +1,460 @@
+//! `nugget note`: writes, links and finds notes.
+
+use std::io::{IsTerminal as _, Read as _};
+use std::time::Duration;
+
+use actors::{Roles, Service};
+use jiff::Timestamp;
+use knowledge::UnitType;
+use knowledge::unit::is_retired;
+use notes::{Edit, NewNote, NoteFile, content};
+use retrieve::{Depth, Query};
+use serde_json::json;
+
+use super::completions;
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
+use crate::index_update::update_before_question;
+use crate::note_change::{change, open, print_written, read, scope_of, to_json, without_secrets};
+use crate::output::{self, counted, safe};
+use crate::{async_runtime, editor, pager};
+
+const AFTER: &str = "\
+A note is a unit of your brain: a markdown file that sessions find like any
+other. It is committed on your main branch if that is checked out and clean,
+else it waits on a branch for `nugget review`. Nothing is pushed.
+
+A link has a reason and goes both ways; [[title]] in a text is a link, too.
+
+Examples:
+  nugget note add \"Auth middleware\" --content \"Lives in src/auth.\" --tag auth
+  nugget note add \"Release checklist\" < checklist.md
+  nugget note link auth-middleware \"JWT token format\" --reason \"checks them\"
+  nugget note search \"who verifies tokens\"
+  nugget note archive release-checklist";
+
+/// How long a search may take.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// The longest content that is read, in bytes; what exceeds the limit of a note is refused with a reason.
+const INPUT_BYTES_MAX: u64 = 1024 * 1024;
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct NoteArgs {
+    #[command(subcommand)]
+    command: NoteCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum NoteCommand {
+    /// Write a note
+    Add(AddArgs),
+    /// Link two notes, both ways
+    Link(LinkArgs),
+    /// Remove the links between two notes
+    Unlink(UnlinkArgs),
+    /// Change a note: its text, title or tags
+    Edit(EditArgs),
+    /// List the notes and facts
+    List(ListArgs),
+    /// Print a note with its links
+    Show(OneArgs),
+    /// Find notes and facts by meaning and words
+    Search(SearchArgs),
+    /// Hide a note from sessions, or take it back
+    Archive(ArchiveArgs),
+    /// Remove notes, and the links to them
+    Rm(RmArgs),
+}
+
+#[derive(clap::Args)]
+struct AddArgs {
+    /// One line
+    title: String,
+    /// The text; without it stdin is read, or your editor opens
+    #[arg(long, value_name = "TEXT")]
+    content: Option<String>,
+    /// A word to find it by; may be repeated
+    #[arg(long = "tag", value_name = "T")]
+    tags: Vec<String>,
+    /// Its domain
+    #[arg(long, value_name = "D", default_value = "general", add = clap_complete::ArgValueCompleter::new(completions::domains))]
+    domain: String,
+    /// What sort of note it is: preference, project, relationship or another word
+    #[arg(long, value_name = "WORD")]
+    kind: Option<String>,
+    /// Whether it is to last: temporary or durable
+    #[arg(long, value_name = "WORD", value_parser = ["temporary", "durable"])]
+    stability: Option<String>,
+    /// It bears only on this project
+    #[arg(long)]
+    here: bool,
+    /// It bears only on this file or folder of this project
+    #[arg(long, value_name = "PATH")]
+    path: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct LinkArgs {
+    /// A note or another unit, by its id or title
+    #[arg(value_name = "A", add = clap_complete::ArgValueCompleter::new(completions::units))]
+    one: String,
+    /// The other one
+    #[arg(value_name = "B", add = clap_complete::ArgValueCompleter::new(completions::units))]
+    other: String,
+    /// Why they are linked
+    #[arg(long, value_name = "WHY", default_value = "")]
+    reason: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct UnlinkArgs {
+    /// A note or another unit, by its id or title
+    #[arg(value_name = "A", add = clap_complete::ArgValueCompleter::new(completions::units))]
+    one: String,
+    /// The other one
+    #[arg(value_name = "B", add = clap_complete::ArgValueCompleter::new(completions::units))]
+    other: String,
+    /// Only the link with this reason
+    #[arg(long, value_name = "WHY")]
+    reason: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct EditArgs {
+    /// The note, by its id or title
+    #[arg(value_name = "NOTE", add = clap_complete::ArgValueCompleter::new(completions::notes))]
+    note: String,
+    /// The new text; without any change your editor opens
+    #[arg(long, value_name = "TEXT")]
+    content: Option<String>,
+    /// The new title; the id stays
+    #[arg(long, value_name = "TITLE")]
+    title: Option<String>,
+    /// The new tags; may be repeated
+    #[arg(long = "tag", value_name = "T")]
+    tags: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ListArgs {
+    /// Only notes with this tag
+    #[arg(long, value_name = "T")]
+    tag: Option<String>,
+    /// Also what is archived
+    #[arg(long)]
+    all: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct OneArgs {
+    /// The note, by its id or title
+    #[arg(value_name = "NOTE", add = clap_complete::ArgValueCompleter::new(completions::notes))]
+    note: String,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct SearchArgs {
+    /// What the note is about
+    #[arg(value_name = "WORDS", required = true)]
+    words: Vec<String>,
+    /// The most notes
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = super::sessions::at_least_one())]
+    limit: usize,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct ArchiveArgs {
+    /// The note, by its id or title
+    #[arg(value_name = "NOTE", add = clap_complete::ArgValueCompleter::new(completions::notes))]
+    note: String,
+    /// Take it back
+    #[arg(long)]
+    undo: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+struct RmArgs {
+    /// The notes, by their ids or titles
+    #[arg(required = true, value_name = "NOTE", add = clap_complete::ArgValueCompleter::new(completions::notes))]
+    notes: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl NoteArgs {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        match self.command {
+            NoteCommand::Add(args) => args.run(context),
+            NoteCommand::Link(args) => args.run(context),
+            NoteCommand::Unlink(args) => args.run(context),
+            NoteCommand::Edit(args) => args.run(context),
+            NoteCommand::List(args) => args.run(context),
+            NoteCommand::Show(args) => args.run(context),
+            NoteCommand::Search(args) => args.run(context),
+            NoteCommand::Archive(args) => args.run(context),
+            NoteCommand::Rm(args) => args.run(context),
+        }
+    }
+}
+
+impl AddArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let scope = scope_of(self.path.as_deref(), self.here)?;
+        let content = match self.content {
+            Some(content) => content,
+            None if std::io::stdin().is_terminal() => {
+                let template = format!("# {}\n\n", self.title);
+                let edited = editor::edit(&template, ".md", "nothing was written", |_| None)?;
+                let below = edited.strip_prefix(template.trim_end()).unwrap_or(&edited);
+                below.trim().to_owned()
+            }
+            None => {
+                let mut bytes = Vec::new();
+                std::io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+        };
+        let new = NewNote {
+            tags: self.tags,
+            domain: self.domain,
+            category: self.kind,
+            stability: self.stability,
+            scope,
+            ..NewNote::note(without_secrets(&self.title, "title"), without_secrets(&content, "text"))
+        };
+        let message = format!("Note {}", new.title);
+        let ((id, path), written) = change(context, &message, |notebook, now| {
+            let id = notebook.create(new, now)?;
+            let path = notebook.find(id.as_str())?.path.clone();
+            Ok((id, path))
+        })?;
+        let said = format!("noted: {} ({})", safe(&self.title), id);
+        print_written(&said, &written, json!({ "id": id, "path": path }), self.json)
+    }
+}
+
+impl LinkArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let reason = without_secrets(&self.reason, "reason");
+        let message = format!("Link {} and {}", self.one, self.other);
+        let ((one, other), written) = change(context, &message, |notebook, now| {
+            let one = notebook.find(&self.one)?.unit.id.clone();
+            let other = notebook.find(&self.other)?.unit.id.clone();
+            notebook.link(&one, &other, &reason, now)?;
+            Ok((one, other))
+        })?;
+        let said = match written {
+            actors::notes::Written::Unchanged => format!("{one} and {other} are linked already"),
+            _ => format!("linked: {one} and {other}"),
+        };
+        print_written(&said, &written, json!({ "one": one, "other": other, "reason": reason }), self.json)
+    }
+}
+
+impl UnlinkArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let message = format!("Unlink {} and {}", self.one, self.other);
+        let ((one, other), written) = change(context, &message, |notebook, now| {
+            let one = notebook.find(&self.one)?.unit.id.clone();
+            let other = notebook.find(&self.other)?.unit.id.clone();
+            notebook.unlink(&one, &other, self.reason.as_deref(), now)?;
+            Ok((one, other))
+        })?;
+        let said = match written {
+            actors::notes::Written::Unchanged => format!("no such link between {one} and {other}"),
+            _ => format!("unlinked: {one} and {other}"),
+        };
+        print_written(&said, &written, json!({ "one": one, "other": other }), self.json)
+    }
+}
+
+impl EditArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let tags = (!self.tags.is_empty()).then_some(self.tags);
+        let mut edit = Edit { title: self.title, content: self.content, tags };
+        if edit.title.is_none() && edit.content.is_none() && edit.tags.is_none() {
+            let notebook = read(context)?;
+            let note = notebook.find_note(&self.note)?;
+            let before = content(&note.unit).to_owned() + "\n";
+            edit.content = Some(editor::edit(&before, ".md", "nothing was changed", |_| None)?);
+        }
+        edit.title = edit.title.map(|title| without_secrets(&title, "title"));
+        edit.content = edit.content.map(|text| without_secrets(&text, "text"));
+        let message = format!("Edit note {}", self.note);
+        let (id, written) = change(context, &message, |notebook, now| {
+            let id = notebook.find_note(&self.note)?.unit.id.clone();
+            notebook.edit(&id, edit, now)?;
+            Ok(id)
+        })?;
+        let said = match written {
+            actors::notes::Written::Unchanged => "nothing was changed".to_owned(),
+            _ => format!("edited: {id}"),
+        };
+        print_written(&said, &written, json!({ "id": id }), self.json)
+    }
+}
+
+impl ListArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let notebook = read(context)?;
+        let is_archived = |note: &&NoteFile| note.unit.status.as_deref().is_some_and(is_retired);
+        let listed: Vec<&NoteFile> = notebook
+            .notes()
+            .filter(|note| self.all || !is_archived(note))
+            .filter(|note| self.tag.as_ref().is_none_or(|tag| note.unit.tags.contains(tag)))
+            .collect();
+        if self.json {
+            let listed: Vec<_> = listed.iter().map(|note| to_json(&note.path, &note.unit)).collect();
+            return output::print_json(&json!({ "notes": listed }));
+        }
+        if listed.is_empty() {
+            let archived = notebook.notes().filter(is_archived).count();
+            return output::print(&match archived {
+                0 => "no notes yet: `nugget note add TITLE` writes one\n".to_owned(),
+                _ => format!(
+                    "no such notes; --all lists {} that are archived\n",
+                    counted(archived as u64, "note")
+                ),
+            });
+        }
+        let rows = listed.iter().map(|note| {
+            let links = note.unit.related.len().to_string();
+            [note.unit.id.as_str(), note.unit.kind.as_str(), &links, &note.unit.title].map(safe).to_vec()
+        });
+        pager::print(context, &output::table(&["ID", "TYPE", "LINKS", "TITLE"], rows))
+    }
+}
+
+impl OneArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let notebook = read(context)?;
+        let note = notebook.find_note(&self.note)?;
+        if self.json {
+            return output::print_json(&to_json(&note.path, &note.unit));
+        }
+        let unit = &note.unit;
+        let mut text =
+            format!("# {}\n{} · {} in {}", safe(&unit.title), unit.id, unit.kind, safe(unit.domain.as_str()));
+        for word in [&unit.category, &unit.stability, &unit.status].into_iter().flatten() {
+            text.push_str(&format!(" · {}", safe(word)));
+        }
+        if !unit.tags.is_empty() {
+            text.push_str(&format!(" · {}", safe(&unit.tags.join(", "))));
+        }
+        text.push_str(&format!("\n\n{}\n", content(unit)));
+        if !unit.related.is_empty() {
+            text.push_str("\nLinks:\n");
+        }
+        for link in &unit.related {
+            let title = notebook.find(link.id.as_str()).map(|file| file.unit.title.as_str());
+            let missing = if title.is_err() { " (there is no such unit)" } else { "" };
+            let reason =
+                link.reason.as_deref().map(|reason| format!(": {}", safe(reason))).unwrap_or_default();
+            text.push_str(&format!("- {}{missing}{reason}\n", safe(title.unwrap_or(link.id.as_str()))));
+        }
+        pager::print(context, &output::styled_markdown(&text))
+    }
+}
+
+impl SearchArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let question = self.words.join(" ");
+        let question = knowledge::text::strip_hidden(&question).trim().to_owned();
+        if question.is_empty() {
+            return Err(CliError::new("there is nothing to search for").code(USAGE));
+        }
+        let setup = open(context)?;
+        let query = Query {
+            kinds: vec![UnitType::Note, UnitType::Fact],
+            limit: self.limit,
+            depth: Depth::Summary,
+            ..Query::new(question, Timestamp::now())
+        };
+        let answer = async_runtime::multi_thread()?.block_on(async {
+            let service = Service::start(&setup, Roles::Read).await?;
+            update_before_question(&service, &setup).await;
+            let answer = service.ask(query, DEADLINE).await?;
+            service.shutdown().await;
+            Ok::<_, CliError>(answer)
+        })?;
+        if self.json {
+            return output::print_json(&json!({ "notes": answer.units, "words_only": answer.words_only }));
+        }
+        if answer.units.is_empty() {
+            return output::print("no note matches\n");
+        }
+        let mut text = String::new();
+        for unit in &answer.units {
+            text.push_str(&format!("{}  ({})\n", safe(&unit.title), safe(unit.id.as_str())));
+            if !unit.summary.is_empty() {
+                text.push_str(&format!("  {}\n", safe(&unit.summary)));
+            }
+        }
+        output::print(&text)
+    }
+}
+
+impl ArchiveArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let verb = if self.undo { "Take back" } else { "Archive" };
+        let (id, written) = change(context, &format!("{verb} note {}", self.note), |notebook, now| {
+            let id = notebook.find_note(&self.note)?.unit.id.clone();
+            notebook.set_archived(&id, !self.undo, now)?;
+            Ok(id)
+        })?;
+        let said = match (&written, self.undo) {
+            (actors::notes::Written::Unchanged, false) => format!("{id} is archived already"),
+            (actors::notes::Written::Unchanged, true) => format!("{id} is not archived"),
+            (_, false) => format!("archived: {id} (`nugget note archive {id} --undo` takes it back)"),
+            (_, true) => format!("taken back: {id}"),
+        };
+        print_written(&said, &written, json!({ "id": id, "archived": !self.undo }), self.json)
+    }
+}
+
+impl RmArgs {
+    fn run(self, context: &Context) -> Result<(), CliError> {
+        let message = format!("Remove note {}", self.notes.join(", "));
+        let ((removed, unlinked), written) = change(context, &message, |notebook, now| {
+            let (mut removed, mut unlinked) = (Vec::new(), 0);
+            for name in &self.notes {
+                let id = notebook.find_note(name)?.unit.id.clone();
+                unlinked += notebook.remove(&id, now)?;
+                removed.push(id);
+            }
+            Ok((removed, unlinked))
+        })?;
+        let ids: Vec<&str> = removed.iter().map(|id| id.as_str()).collect();
+        let mut said = format!("removed: {}", ids.join(", "));
+        if unlinked > 0 {
+            said.push_str(&format!("\nlinks to it removed from {}", counted(unlinked as u64, "unit")));
+        }
+        print_written(&said, &written, json!({ "removed": removed, "unlinked": unlinked }), self.json)
+    }
+}

@@ -1,0 +1,58 @@
+//! `nugget remember`: gives a key a value.
+
+use notes::{NewNote, Remembered, content};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::note_change::{change, print_written, without_secrets};
+use crate::output::safe;
+
+const AFTER: &str = "\
+A fact is a short value under a key. It is a unit of your brain like a note:
+`nugget note show KEY` prints it with its links, and sessions find it.
+It is committed on your main branch if that is checked out and clean, else it
+waits on a branch for `nugget review`.
+
+Examples:
+  nugget remember \"staging host\" stage-2.internal
+  nugget remember \"pref:tests\" \"integration tests over mocks\"
+  nugget recall staging";
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct RememberArgs {
+    /// A short name; upper and lower case are the same
+    key: String,
+    /// What is remembered under it
+    value: String,
+    /// A word to find it by; may be repeated
+    #[arg(long = "tag", value_name = "T")]
+    tags: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl RememberArgs {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let value = without_secrets(&self.value, "value");
+        let new = NewNote { tags: self.tags, ..NewNote::fact(without_secrets(&self.key, "key"), value) };
+        let message = format!("Remember {}", new.title);
+        let ((done, value), written) = change(context, &message, |notebook, now| {
+            let done = notebook.remember(new, now)?;
+            let value = content(&notebook.find(done.id().as_str())?.unit).to_owned();
+            Ok((done, value))
+        })?;
+        let key = safe(&self.key);
+        let (said, before) = match &done {
+            Remembered::Added(_) => (format!("remembered: {key}"), None),
+            Remembered::Changed(_, before) => {
+                (format!("changed: {key} (was: {})", safe(before)), Some(before))
+            }
+            Remembered::Unchanged(_) => (format!("{key} has this value already"), None),
+        };
+        let details = json!({ "id": done.id(), "key": self.key, "value": value, "before": before });
+        print_written(&said, &written, details, self.json)
+    }
+}

@@ -1,0 +1,109 @@
+//! What the commands for notes and facts share: how a change is written and what is said of it.
+
+use actors::Setup;
+use actors::notes::Written;
+use jiff::Timestamp;
+use knowledge::{Scope, Unit};
+use notes::{Notebook, content};
+use serde_json::{Value, json};
+use transcript::redact::redact;
+
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
+use crate::output;
+
+/// Does something to the notes of the brain, and returns what it printed.
+pub(crate) fn change<T>(
+    context: &Context,
+    message: &str,
+    operation: impl FnOnce(&mut Notebook, Timestamp) -> Result<T, notes::Error>,
+) -> Result<(T, Written), CliError> {
+    let setup = open(context)?;
+    let now = Timestamp::now();
+    Ok(actors::notes::write(&setup, message, now, |notebook| operation(notebook, now))?)
+}
+
+/// The notes of the brain.
+pub(crate) fn read(context: &Context) -> Result<Notebook, CliError> {
+    Ok(actors::notes::read(&open(context)?)?)
+}
+
+pub(crate) fn open(context: &Context) -> Result<Setup, CliError> {
+    let (config, brain, _) = context.open()?;
+    context.setup(&config, &brain)
+}
+
+/// Prints what was done, and where it is now.
+pub(crate) fn print_written(
+    said: &str,
+    written: &Written,
+    details: Value,
+    as_json: bool,
+) -> Result<(), CliError> {
+    if as_json {
+        let mut object = details;
+        object["changed"] = json!(*written != Written::Unchanged);
+        match written {
+            Written::Unchanged => {}
+            Written::Committed { commit, is_unpushed } => {
+                object["commit"] = json!(commit);
+                object["unpushed"] = json!(is_unpushed);
+            }
+            Written::Proposed { branch, why } => {
+                object["branch"] = json!(branch);
+                object["why"] = json!(why);
+            }
+        }
+        return output::print_json(&object);
+    }
+    let place = match written {
+        Written::Unchanged => String::new(),
+        Written::Committed { is_unpushed: false, .. } => String::new(),
+        Written::Committed { is_unpushed: true, .. } => {
+            "committed here; `git push` in the brain sends it to your other machines\n".to_owned()
+        }
+        Written::Proposed { branch, why } => {
+            let why = why.as_deref().map(|why| format!(" ({})", output::safe(why))).unwrap_or_default();
+            format!("waits for review on branch {branch}{why}\nreview: nugget review\n")
+        }
+    };
+    output::print(&format!("{said}\n{place}"))
+}
+
+/// A person's text as it is written: without secrets, of which a warning tells.
+pub(crate) fn without_secrets(text: &str, what: &str) -> String {
+    let redacted = redact(text);
+    if redacted != text {
+        output::note(&format!("warning: a secret in the {what} was replaced: a brain is shared by git"));
+    }
+    redacted.into_owned()
+}
+
+/// The place in the code of the folder that the command runs in.
+pub(crate) fn scope_of(path: Option<&str>, is_here: bool) -> Result<Vec<Scope>, CliError> {
+    if path.is_none() && !is_here {
+        return Ok(Vec::new());
+    }
+    let folder = std::env::current_dir()?;
+    let key = ::archive::Project::of(&folder).key;
+    // Without a remote it is a path of this machine, which says nothing on another one.
+    let repository = Some(key).filter(|key| !key.starts_with('/'));
+    if repository.is_none() && path.is_none() {
+        return Err(CliError::new(
+            "this folder's project has no remote, by which other machines would know it",
+        )
+        .code(USAGE)
+        .hint("name a file with --path, or leave --here out"));
+    }
+    Ok(vec![Scope { repository, path: path.map(str::to_owned), ..Scope::default() }])
+}
+
+/// A note as `--json` prints it.
+pub(crate) fn to_json(path: &str, unit: &Unit) -> Value {
+    json!({
+        "id": unit.id, "type": unit.kind, "title": unit.title, "content": content(unit), "domain": unit.domain,
+        "tags": unit.tags, "kind": unit.category, "stability": unit.stability, "status": unit.status,
+        "source": unit.source, "scope": unit.scope, "links": unit.related, "created": unit.created,
+        "last_modified": unit.last_modified, "path": path,
+    })
+}

@@ -1,0 +1,102 @@
+//! Links between notes as Obsidian writes them: `[[file]]`, `[[folder/file#heading|shown text]]`.
+
+use std::ops::Range;
+
+use crate::name::{UnitId, file_stem, slug};
+
+/// A link in a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wikilink<'t> {
+    /// Where it stands, with its brackets.
+    pub span: Range<usize>,
+    /// What it names: a file without its ending, a path or a title.
+    pub target: &'t str,
+    /// The text that is shown instead of the target.
+    pub shown: Option<&'t str>,
+}
+
+impl Wikilink<'_> {
+    /// The id of the unit that it most likely names: the file's name, or the id that nugget makes of a title.
+    pub fn id(&self) -> UnitId {
+        let stem = file_stem(self.target).trim();
+        let slug = slug(stem);
+        if slug.is_empty() { UnitId::verbatim(stem) } else { UnitId::verbatim(slug) }
+    }
+}
+
+/// The links of a markdown text, in order. What stands in code is none.
+pub fn wikilinks(text: &str) -> Vec<Wikilink<'_>> {
+    let mut links = Vec::new();
+    let mut fence: Option<&str> = None;
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
+        match (fence, mark) {
+            (None, Some(mark)) => fence = Some(mark),
+            (Some(open), Some(mark)) if open == mark => fence = None,
+            (None, None) => links.extend(links_of_line(text, start..start + line.len())),
+            _ => {}
+        }
+        start += line.len();
+    }
+    links
+}
+
+fn links_of_line(text: &str, line: Range<usize>) -> Vec<Wikilink<'_>> {
+    let mut links = Vec::new();
+    let mut at = line.start;
+    while let Some(found) = text[at..line.end].find(['`', '[']) {
+        at += found;
+        if text[at..].starts_with('`') {
+            let ticks = text[at..line.end].bytes().take_while(|&byte| byte == b'`').count();
+            let after = at + ticks;
+            let end = text[after..line.end].find(&text[at..after]);
+            at = end.map_or(after, |end| after + end + ticks);
+        } else if let Some(length) =
+            text[at..line.end].strip_prefix("[[").and_then(|inside| inside.find("]]"))
+        {
+            let inside = &text[at + 2..at + 2 + length];
+            let (named, shown) = inside.split_once('|').map_or((inside, None), |(a, b)| (a, Some(b.trim())));
+            let target = named.split('#').next().unwrap_or_default().trim();
+            let span = at..at + length + 4;
+            at = span.end;
+            if !target.is_empty() && !target.contains('[') {
+                links.push(Wikilink { span, target, shown });
+            }
+        } else {
+            at += 1;
+        }
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_outside_of_code() {
+        let text = "See [[jwt-tokens]] and [[notes/Caches.md#Size|the caches]], not `[[code]]` or [a](b).\n\
+                    ```\n[[fenced]]\n```\n[[]] [[#here]] [[ Two words ]] [[open\n[[last]]";
+        let found: Vec<_> = wikilinks(text).iter().map(|link| (link.target, link.shown)).collect();
+        let expected = [
+            ("jwt-tokens", None),
+            ("notes/Caches.md", Some("the caches")),
+            ("Two words", None),
+            ("last", None),
+        ];
+        assert_eq!(found, expected);
+        let ids: Vec<_> = wikilinks(text).iter().map(|link| link.id().to_string()).collect();
+        assert_eq!(ids, ["jwt-tokens", "caches", "two-words", "last"]);
+        for link in wikilinks(text) {
+            assert!(text[link.span.clone()].starts_with("[[") && text[link.span].ends_with("]]"));
+        }
+    }
+
+    #[test]
+    fn any_text_is_searched_without_a_panic() {
+        for text in ["[[", "]]", "[[a]", "[[é|ü]]", "``[[a]]", "`", "[[[[a]]]]", "[[\u{1f980}]]"] {
+            let _ = wikilinks(text);
+        }
+    }
+}

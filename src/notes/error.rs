@@ -1,0 +1,50 @@
+//! Why a note cannot be written.
+
+use knowledge::UnitId;
+
+/// Why a note cannot be written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No unit has this id or title.
+    #[error("no note has the id or the title {name:?}")]
+    Missing {
+        /// What was asked for.
+        name: String,
+    },
+    /// Several units could be meant.
+    #[error("several notes are called {name:?}: {}", ids.join(", "))]
+    Ambiguous {
+        /// What was asked for.
+        name: String,
+        /// The ids of some of them.
+        ids: Vec<String>,
+    },
+    /// A note cannot be linked to itself.
+    #[error("{id} cannot be linked to itself")]
+    SelfLink {
+        /// The note.
+        id: UnitId,
+    },
+    /// A text is empty.
+    #[error("the {what} is empty")]
+    Empty {
+        /// Which text.
+        what: &'static str,
+    },
+    /// A text is too long, or there are too many of something.
+    #[error("the {what} exceeds its limit of {limit}")]
+    TooMuch {
+        /// Of what.
+        what: &'static str,
+        /// How much is allowed, with its unit.
+        limit: String,
+    },
+    /// The unit is neither a note nor a fact.
+    #[error("{id} is no note but a {kind}")]
+    NotANote {
+        /// The unit.
+        id: UnitId,
+        /// Its type.
+        kind: String,
+    },
+}

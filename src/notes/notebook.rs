@@ -1,0 +1,664 @@
+//! The files of a brain, and what is done to its notes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use knowledge::unit::is_retired;
+use knowledge::{Document, Unit, UnitId, UnitType, name};
+use serde_yaml::Value;
+
+use crate::error::Error;
+use crate::links::{self, Link};
+use crate::new_note::{self, NewNote, checked_title, stamp};
+
+/// How many ids an error lists.
+const LISTED_MAX: usize = 5;
+const ARCHIVED: &str = "archived";
+
+/// The units of a brain, by their paths.
+#[derive(Clone, Debug, Default)]
+pub struct Notebook {
+    files: BTreeMap<String, NoteFile>,
+    ids: BTreeMap<UnitId, String>,
+    /// The paths that were there at the start.
+    known: BTreeSet<String>,
+    changed: BTreeSet<String>,
+}
+
+/// A unit and its file.
+#[derive(Clone, Debug)]
+pub struct NoteFile {
+    /// Relative to the brain.
+    pub path: String,
+    /// The file.
+    pub document: Document,
+    /// The unit in it.
+    pub unit: Unit,
+}
+
+/// A file that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    /// Relative to the brain.
+    pub path: String,
+    /// Its text; `None` if it is removed.
+    pub text: Option<String>,
+    /// Whether it was there before.
+    pub was_there: bool,
+}
+
+/// What is changed in a note; `None` leaves a part as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Edit {
+    /// A new title; the id stays.
+    pub title: Option<String>,
+    /// New markdown below the title.
+    pub content: Option<String>,
+    /// New tags.
+    pub tags: Option<Vec<String>>,
+}
+
+/// What [`Notebook::remember`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remembered {
+    /// The key is new.
+    Added(UnitId),
+    /// The key had this value before.
+    Changed(UnitId, String),
+    /// The key had the value already.
+    Unchanged(UnitId),
+}
+
+impl Remembered {
+    /// The fact.
+    pub fn id(&self) -> &UnitId {
+        match self {
+            Self::Added(id) | Self::Changed(id, _) | Self::Unchanged(id) => id,
+        }
+    }
+}
+
+impl Notebook {
+    /// Takes files as pairs of path and text. Those that are no units are left alone, but their paths are taken.
+    pub fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut notebook = Self::default();
+        for (path, text) in files {
+            notebook.known.insert(path.clone());
+            if let Ok(document) = Document::parse(text)
+                && let Ok(unit) = document.unit(&path)
+            {
+                notebook.ids.insert(unit.id.clone(), path.clone());
+                notebook.files.insert(path.clone(), NoteFile { path, document, unit });
+            }
+        }
+        notebook
+    }
+
+    /// All units, by path.
+    pub fn files(&self) -> impl Iterator<Item = &NoteFile> {
+        self.files.values()
+    }
+
+    /// The notes and facts, by path.
+    pub fn notes(&self) -> impl Iterator<Item = &NoteFile> {
+        self.files().filter(|file| is_note(&file.unit))
+    }
+
+    /// The unit that is named by its id, its title or the beginning of its id. Case does not count in a title.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Ambiguous`].
+    pub fn find(&self, name: &str) -> Result<&NoteFile, Error> {
+        let name = name.trim();
+        if let Some(file) = self.get(&UnitId::verbatim(name)) {
+            return Ok(file);
+        }
+        let lower = name.to_lowercase();
+        let titled: Vec<&NoteFile> =
+            self.files().filter(|file| file.unit.title.to_lowercase() == lower).collect();
+        // An archived note gives way to one that is not.
+        let live: Vec<&NoteFile> = titled.iter().copied().filter(|file| !is_archived(&file.unit)).collect();
+        let begun = || match name.is_empty() {
+            true => Vec::new(),
+            false => self.files().filter(|file| file.unit.id.as_str().starts_with(name)).collect(),
+        };
+        let found = match (live.len(), titled.len()) {
+            (0, 0) => begun(),
+            (0, _) => titled,
+            _ => live,
+        };
+        match found.as_slice() {
+            [] => Err(Error::Missing { name: name.to_owned() }),
+            [file] => Ok(file),
+            several => Err(Error::Ambiguous {
+                name: name.to_owned(),
+                ids: several.iter().take(LISTED_MAX).map(|file| file.unit.id.to_string()).collect(),
+            }),
+        }
+    }
+
+    /// As [`find`](Self::find), of notes and facts only.
+    ///
+    /// # Errors
+    /// Those of [`find`](Self::find), and [`Error::NotANote`].
+    pub fn find_note(&self, name: &str) -> Result<&NoteFile, Error> {
+        let file = self.find(name)?;
+        match is_note(&file.unit) {
+            true => Ok(file),
+            false => Err(Error::NotANote { id: file.unit.id.clone(), kind: file.unit.kind.to_string() }),
+        }
+    }
+
+    /// The fact with this key. Case does not count.
+    pub fn fact(&self, key: &str) -> Option<&NoteFile> {
+        let key = key.trim().to_lowercase();
+        let is_it =
+            |file: &&NoteFile| file.unit.kind == UnitType::Fact && file.unit.title.to_lowercase() == key;
+        self.files().find(is_it)
+    }
+
+    /// Writes a note down. A title that is in use is allowed: the id gets a number.
+    ///
+    /// # Errors
+    /// [`Error::Empty`], [`Error::TooMuch`].
+    pub fn create(&mut self, new: NewNote, now: Timestamp) -> Result<UnitId, Error> {
+        let id = self.free_id(&checked_title(&new.title)?);
+        let content = self.resolved(&new.content);
+        let (path, document) = new.file(&id, &content, now)?;
+        self.put(path, document);
+        self.resolve_links_to(&id, now);
+        Ok(id)
+    }
+
+    /// Gives a key a value.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn remember(&mut self, new: NewNote, now: Timestamp) -> Result<Remembered, Error> {
+        let Some(known) = self.fact(&new.title) else {
+            return Ok(Remembered::Added(self.create(NewNote { kind: UnitType::Fact, ..new }, now)?));
+        };
+        let (id, before) = (known.unit.id.clone(), content(&known.unit).to_owned());
+        let was_archived = is_archived(&known.unit);
+        if before == new.content.trim() && !was_archived {
+            return Ok(Remembered::Unchanged(id));
+        }
+        let edit = Edit { content: Some(new.content), ..Edit::default() };
+        self.edit(&id, edit, now)?;
+        if was_archived {
+            self.set_archived(&id, false, now)?;
+        }
+        Ok(Remembered::Changed(id, before))
+    }
+
+    /// Changes a note; `false` if it is as wanted already.
+    ///
+    /// # Errors
+    /// [`Error::Missing`], [`Error::Empty`], [`Error::TooMuch`].
+    pub fn edit(&mut self, id: &UnitId, edit: Edit, now: Timestamp) -> Result<bool, Error> {
+        let file = self.file(id)?;
+        let (old_title, old_content) = (file.unit.title.clone(), content(&file.unit).to_owned());
+        let mut document = file.document.clone();
+        let title = edit.title.as_deref().map_or(Ok(old_title.clone()), checked_title)?;
+        if title != old_title {
+            document.set("title", &title.as_str().into());
+            if let Some(aliases) = renamed(document.get("aliases"), &old_title, &title) {
+                document.set("aliases", &aliases);
+            }
+        }
+        let new = edit.content.map_or_else(|| old_content.clone(), |content| self.resolved(&content));
+        if title != old_title || new.trim() != old_content {
+            document.set_body(&new_note::body(&title, &new)?);
+        }
+        if let Some(tags) = edit.tags {
+            document.set("tags", &new_note::tags(&tags)?);
+        }
+        Ok(self.replace(id, document, now))
+    }
+
+    /// Links two units, in both files. A link that one of them has is completed in the other. `false` if both have it.
+    ///
+    /// # Errors
+    /// [`Error::SelfLink`], [`Error::Missing`], [`Error::TooMuch`].
+    pub fn link(
+        &mut self,
+        one: &UnitId,
+        other: &UnitId,
+        reason: &str,
+        now: Timestamp,
+    ) -> Result<bool, Error> {
+        if one == other {
+            return Err(Error::SelfLink { id: one.clone() });
+        }
+        let mut ends = Vec::new();
+        for (from, to) in [(one, other), (other, one)] {
+            self.file(to)?;
+            let mut document = self.file(from)?.document.clone();
+            if links::add(&mut document, &Link::new(to.clone(), reason), now)? {
+                ends.push((from, document));
+            }
+        }
+        let is_new = !ends.is_empty();
+        for (id, document) in ends {
+            self.replace(id, document, now);
+        }
+        Ok(is_new)
+    }
+
+    /// Removes the links between two units in both files, or only the one with this reason. Returns how many entries
+    /// were removed.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn unlink(
+        &mut self,
+        one: &UnitId,
+        other: &UnitId,
+        reason: Option<&str>,
+        now: Timestamp,
+    ) -> Result<usize, Error> {
+        let mut removed = 0;
+        for (from, to) in [(one, other), (other, one)] {
+            let mut document = self.file(from)?.document.clone();
+            removed += links::remove(&mut document, to, reason);
+            self.replace(from, document, now);
+        }
+        Ok(removed)
+    }
+
+    /// Archives a note, which hides it from sessions, or takes it back; `false` if it is so already.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn set_archived(&mut self, id: &UnitId, archived: bool, now: Timestamp) -> Result<bool, Error> {
+        let file = self.file(id)?;
+        if is_archived(&file.unit) == archived {
+            return Ok(false);
+        }
+        let mut document = file.document.clone();
+        // A key cannot be removed from a document.
+        document.set("status", &Value::from(if archived { ARCHIVED } else { "active" }));
+        if archived {
+            document.set("archived", &stamp(now));
+        } else if document.get("hidden").is_some() {
+            document.set("hidden", &false.into());
+        }
+        Ok(self.replace(id, document, now))
+    }
+
+    /// Removes a note, and the links to it from all other units. Returns how many units lost a link.
+    ///
+    /// # Errors
+    /// [`Error::Missing`].
+    pub fn remove(&mut self, id: &UnitId, now: Timestamp) -> Result<usize, Error> {
+        let path = self.file(id)?.path.clone();
+        self.files.remove(&path);
+        self.ids.remove(id);
+        self.changed.insert(path);
+        let others: Vec<UnitId> = self
+            .files()
+            .filter(|file| file.unit.related.iter().any(|related| related.id == *id))
+            .map(|file| file.unit.id.clone())
+            .collect();
+        for other in &others {
+            let mut document = self.file(other)?.document.clone();
+            links::remove(&mut document, id, None);
+            self.replace(other, document, now);
+        }
+        self.rewrite_links(|target| target == id.as_str(), |_, shown| shown.to_owned(), now);
+        Ok(others.len())
+    }
+
+    /// The files that differ from those at the start, by path.
+    pub fn changes(&self) -> Vec<FileChange> {
+        let change = |path: &String| FileChange {
+            path: path.clone(),
+            text: self.files.get(path).map(|file| file.document.as_str().to_owned()),
+            was_there: self.known.contains(path),
+        };
+        // A file that was made and removed again is none.
+        self.changed.iter().map(change).filter(|change| change.was_there || change.text.is_some()).collect()
+    }
+
+    /// Names the file of a new note in the notes that link its title.
+    fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) {
+        let Some(title) = self.get(id).map(|file| file.unit.title.to_lowercase()) else { return };
+        let is_it = |target: &str| target.to_lowercase() == title;
+        self.rewrite_links(is_it, |_, shown| format!("[[{id}|{shown}]]"), now);
+    }
+
+    /// Rewrites the wikilinks of notes to these targets.
+    fn rewrite_links(
+        &mut self,
+        is_meant: impl Fn(&str) -> bool,
+        link: impl Fn(&str, &str) -> String,
+        now: Timestamp,
+    ) {
+        let mut changed = Vec::new();
+        for file in self.notes() {
+            let body = links::rewritten(&file.unit.body, &is_meant, &link);
+            if body != file.unit.body {
+                let mut document = file.document.clone();
+                document.set_body(&body);
+                changed.push((file.unit.id.clone(), document));
+            }
+        }
+        for (id, document) in changed {
+            self.replace(&id, document, now);
+        }
+    }
+
+    fn get(&self, id: &UnitId) -> Option<&NoteFile> {
+        self.files.get(self.ids.get(id)?)
+    }
+
+    fn file(&self, id: &UnitId) -> Result<&NoteFile, Error> {
+        self.get(id).ok_or_else(|| Error::Missing { name: id.to_string() })
+    }
+
+    /// Puts a changed document in the place of a unit's; `false` if nothing has changed.
+    fn replace(&mut self, id: &UnitId, mut document: Document, now: Timestamp) -> bool {
+        let Some(file) = self.get(id) else { return false };
+        if is_note(&file.unit) {
+            let title = |id: &str| Some(self.get(&UnitId::verbatim(id))?.unit.title.as_str());
+            links::repeat_as_wikilinks(&mut document, title);
+        }
+        if document == file.document {
+            return false;
+        }
+        document.set("last_modified", &stamp(now));
+        let path = file.path.clone();
+        self.put(path, document);
+        true
+    }
+
+    fn put(&mut self, path: String, document: Document) {
+        if let Ok(unit) = document.unit(&path) {
+            self.ids.insert(unit.id.clone(), path.clone());
+            self.changed.insert(path.clone());
+            self.files.insert(path.clone(), NoteFile { path, document, unit });
+        }
+    }
+
+    fn resolved(&self, content: &str) -> String {
+        links::resolved(content, |target| self.find(target).ok().map(|file| file.unit.id.clone()))
+    }
+
+    /// An id that no file has.
+    fn free_id(&self, title: &str) -> UnitId {
+        let plain = match UnitId::from_title(title) {
+            id if name::slug(title).is_empty() => UnitId::verbatim(id.as_str().replace("unit", "note")),
+            id => id,
+        };
+        let stems: BTreeSet<&str> =
+            self.known.iter().chain(self.files.keys()).map(|path| name::file_stem(path)).collect();
+        let is_taken = |id: &UnitId| stems.contains(id.as_str()) || self.ids.contains_key(id);
+        let mut id = plain.clone();
+        let mut number = 1;
+        while is_taken(&id) {
+            number += 1;
+            id = plain.with_suffix(&number.to_string());
+        }
+        id
+    }
+}
+
+/// What a note says: its body without the heading that repeats its title. The value of a fact.
+pub fn content(unit: &Unit) -> &str {
+    let body = unit.body.trim();
+    let heading = body.strip_prefix("# ").and_then(|rest| rest.split_once('\n').or(Some((rest, ""))));
+    match heading {
+        Some((heading, rest)) if heading.trim() == unit.title => rest.trim(),
+        _ => body,
+    }
+}
+
+fn is_note(unit: &Unit) -> bool {
+    matches!(unit.kind, UnitType::Note | UnitType::Fact)
+}
+
+fn is_archived(unit: &Unit) -> bool {
+    unit.status.as_deref().is_some_and(is_retired)
+}
+
+/// The aliases with a new title in the place of the old one.
+fn renamed(aliases: Option<Value>, old: &str, new: &str) -> Option<Value> {
+    let Some(Value::Sequence(mut aliases)) = aliases else { return None };
+    let at = aliases.iter().position(|alias| alias.as_str() == Some(old))?;
+    aliases[at] = new.into();
+    Some(Value::Sequence(aliases))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000 + second).unwrap()
+    }
+
+    fn saved(notebook: &Notebook) -> Notebook {
+        let files = notebook.files().map(|file| (file.path.clone(), file.document.as_str().to_owned()));
+        Notebook::new(files.collect::<Vec<_>>())
+    }
+
+    fn two() -> (Notebook, UnitId, UnitId) {
+        let mut notebook = Notebook::new([]);
+        let one = notebook.create(NewNote::note("Auth middleware", "Lives in src/auth."), at(0)).unwrap();
+        let other = notebook.create(NewNote::note("JWT token format", "RS256."), at(0)).unwrap();
+        (notebook, one, other)
+    }
+
+    fn links(notebook: &Notebook, id: &UnitId) -> Vec<(String, String)> {
+        let related = &notebook.file(id).unwrap().unit.related;
+        related.iter().map(|link| (link.id.to_string(), link.reason.clone().unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn a_note_is_a_unit_in_its_folder() {
+        let mut notebook = Notebook::new([]);
+        let new = NewNote {
+            tags: vec!["Auth".into(), "auth".into(), "Files!".into()],
+            domain: "Web Shop".into(),
+            category: Some("project".into()),
+            stability: Some("durable".into()),
+            scope: vec![knowledge::Scope { path: Some("src/auth".into()), ..Default::default() }],
+            ..NewNote::note("  Auth\nmiddleware ", "Lives in `src/auth`.\n\n---\n")
+        };
+        let id = notebook.create(new, at(0)).unwrap();
+        let changes = notebook.changes();
+        assert_eq!(changes[0].path, "domains/web-shop/notes/auth-middleware.md");
+        assert!(!changes[0].was_there);
+        let expected = "---\nid: auth-middleware\ntype: note\ndomain: web-shop\ntitle: Auth middleware\naliases:\n\
+            - Auth middleware\ntags:\n- auth\n- files\nsource: human\nkind: project\nstability: durable\nscope:\n\
+            - path: src/auth\ncreated: 2023-11-14T22:13:20Z\nlast_modified: 2023-11-14T22:13:20Z\n---\n\n\
+            # Auth middleware\n\nLives in `src/auth`.\n\n---\n";
+        assert_eq!(changes[0].text.as_deref(), Some(expected));
+        let unit = &saved(&notebook).file(&id).unwrap().unit.clone();
+        assert_eq!((unit.category.as_deref(), unit.stability.as_deref()), (Some("project"), Some("durable")));
+        assert_eq!(content(unit), "Lives in `src/auth`.\n\n---");
+    }
+
+    #[test]
+    fn a_link_is_in_both_notes_once_with_reason_and_date() {
+        let (mut notebook, one, other) = two();
+        assert!(notebook.link(&one, &other, "checks the tokens", at(1)).unwrap());
+        assert!(!notebook.link(&other, &one, "Checks the TOKENS", at(2)).unwrap(), "the same link");
+        assert!(notebook.link(&one, &other, "another reason", at(3)).unwrap());
+        for (from, to) in [(&one, &other), (&other, &one)] {
+            let expected =
+                ["checks the tokens", "another reason"].map(|why| (to.to_string(), why.to_owned()));
+            assert_eq!(links(&saved(&notebook), from), expected);
+            let first = &notebook.file(from).unwrap().unit.related[0];
+            assert_eq!(first.created, Some(at(1)));
+        }
+        let text = notebook.file(&one).unwrap().document.as_str();
+        assert!(text.contains("links:\n- '[[jwt-token-format|JWT token format]]'\n"), "{text}");
+        assert_eq!(notebook.link(&one, &one, "x", at(4)), Err(Error::SelfLink { id: one.clone() }));
+        assert!(matches!(
+            notebook.link(&one, &UnitId::verbatim("gone"), "x", at(4)),
+            Err(Error::Missing { .. })
+        ));
+        assert_eq!(notebook.unlink(&other, &one, Some("another reason"), at(5)).unwrap(), 2);
+        assert_eq!(links(&notebook, &one).len(), 1);
+        assert_eq!(notebook.unlink(&one, &other, None, at(6)).unwrap(), 2);
+        assert!(links(&notebook, &other).is_empty());
+    }
+
+    #[test]
+    fn a_link_that_one_side_lost_is_completed() {
+        let (mut notebook, one, other) = two();
+        notebook.link(&one, &other, "why", at(1)).unwrap();
+        let mut document = notebook.file(&other).unwrap().document.clone();
+        document.set("related", &Value::Sequence(Vec::new()));
+        notebook.replace(&other, document, at(2));
+        assert!(notebook.link(&one, &other, "why", at(3)).unwrap());
+        assert_eq!((links(&notebook, &one).len(), links(&notebook, &other).len()), (1, 1));
+    }
+
+    #[test]
+    fn a_removed_note_leaves_no_link_behind() {
+        let (mut notebook, one, other) = two();
+        notebook.link(&one, &other, "a", at(1)).unwrap();
+        notebook.link(&one, &other, "b", at(1)).unwrap();
+        let mut notebook = saved(&notebook);
+        assert_eq!(notebook.remove(&other, at(2)).unwrap(), 1);
+        let changes = notebook.changes();
+        assert_eq!(changes.iter().map(|change| change.text.is_some()).collect::<Vec<_>>(), [true, false]);
+        assert!(links(&notebook, &one).is_empty());
+        assert!(changes[0].text.as_deref().unwrap().contains("links: []"), "{changes:?}");
+        assert!(matches!(notebook.remove(&other, at(3)), Err(Error::Missing { .. })));
+    }
+
+    #[test]
+    fn a_fact_is_a_note_under_its_key() {
+        let mut notebook = Notebook::new([]);
+        let added = notebook.remember(NewNote::fact("Deploy host", "alpha"), at(0)).unwrap();
+        assert_eq!(added, Remembered::Added(UnitId::verbatim("deploy-host")));
+        assert_eq!(notebook.changes()[0].path, "domains/general/facts/deploy-host.md");
+        let same = notebook.remember(NewNote::fact("deploy HOST", " alpha\n"), at(1)).unwrap();
+        assert_eq!(same, Remembered::Unchanged(added.id().clone()));
+        let changed = notebook.remember(NewNote::fact("deploy host", "beta"), at(1)).unwrap();
+        assert_eq!(changed, Remembered::Changed(added.id().clone(), "alpha".into()));
+        // Edited as a note, it is another fact.
+        let edit = Edit { title: Some("Deploy server".into()), content: Some("gamma".into()), tags: None };
+        assert!(notebook.edit(added.id(), edit, at(2)).unwrap());
+        assert!(notebook.fact("deploy host").is_none());
+        let file = notebook.fact("deploy server").unwrap();
+        assert_eq!((content(&file.unit), file.unit.id.as_str()), ("gamma", "deploy-host"));
+        assert!(file.document.as_str().contains("aliases:\n- Deploy server\n"));
+        notebook.set_archived(added.id(), true, at(3)).unwrap();
+        notebook.remember(NewNote::fact("Deploy server", "delta"), at(4)).unwrap();
+        assert!(!is_archived(&notebook.fact("deploy server").unwrap().unit), "it is live again");
+    }
+
+    #[test]
+    fn a_note_is_found_by_id_title_or_beginning() {
+        let (mut notebook, one, _) = two();
+        for name in ["auth-middleware", "AUTH Middleware", " auth-m"] {
+            assert_eq!(notebook.find(name).unwrap().unit.id, one, "{name}");
+        }
+        let second = notebook.create(NewNote::note("Auth middleware", "Another."), at(1)).unwrap();
+        assert_eq!(second.as_str(), "auth-middleware-2");
+        let error = notebook.find("Auth Middleware").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "several notes are called \"Auth Middleware\": auth-middleware-2, auth-middleware"
+        );
+        notebook.set_archived(&second, true, at(2)).unwrap();
+        assert_eq!(notebook.find("Auth Middleware").unwrap().unit.id, one);
+        assert!(matches!(notebook.find(""), Err(Error::Missing { .. })));
+        let bug = ("domains/web/bugs/b.md".to_owned(), "---\ntype: bug\n---\n\n# B\n".to_owned());
+        assert!(matches!(Notebook::new([bug]).find_note("b"), Err(Error::NotANote { .. })));
+    }
+
+    #[test]
+    fn wikilinks_to_titles_name_the_file() {
+        let (mut notebook, one, other) = two();
+        let content =
+            "See [[JWT token format]], [[auth-middleware]], [[Auth middleware|here]] and [[unknown]].";
+        let edit = Edit { content: Some(content.into()), ..Edit::default() };
+        notebook.edit(&one, edit, at(1)).unwrap();
+        let text = super::content(&notebook.file(&one).unwrap().unit).to_owned();
+        let expected = "See [[jwt-token-format|JWT token format]], [[auth-middleware]], [[auth-middleware|here]] and [[unknown]].";
+        assert_eq!(text, expected);
+        assert!(
+            !notebook.edit(&one, Edit { content: Some(content.into()), ..Edit::default() }, at(2)).unwrap()
+        );
+        assert!(links(&notebook, &other).is_empty());
+        let third = notebook.create(NewNote::note("Unknown", "Now it is there."), at(3)).unwrap();
+        let text = super::content(&notebook.file(&one).unwrap().unit).to_owned();
+        assert!(text.ends_with("and [[unknown]]."), "the file's name is its title: {text}");
+        notebook.create(NewNote::note("A later note", "x"), at(4)).unwrap();
+        let edit = Edit { content: Some("See [[Later still]].".into()), ..Edit::default() };
+        notebook.edit(&third, edit, at(5)).unwrap();
+        let later = notebook.create(NewNote::note("Later still", "x"), at(6)).unwrap();
+        let text = |notebook: &Notebook| super::content(&notebook.file(&third).unwrap().unit).to_owned();
+        assert_eq!(text(&notebook), "See [[later-still|Later still]].");
+        notebook.remove(&later, at(7)).unwrap();
+        assert_eq!(text(&notebook), "See Later still.", "a removed note is not linked");
+    }
+
+    #[test]
+    fn limits_are_errors() {
+        let mut notebook = Notebook::new([]);
+        let mut create = |title: &str, content: &str, tags: usize| {
+            let tags = (0..tags).map(|number| number.to_string()).collect();
+            notebook.create(NewNote { tags, ..NewNote::note(title, content) }, at(0)).unwrap_err().to_string()
+        };
+        assert_eq!(create(" \u{200b}", "x", 0), "the title is empty");
+        assert_eq!(create("x", "\n", 0), "the content is empty");
+        assert_eq!(create(&"x".repeat(121), "x", 0), "the title exceeds its limit of 120 characters");
+        assert_eq!(create("x", &"x".repeat(33 << 10), 0), "the content exceeds its limit of 32 KiB");
+        assert_eq!(create("x", "x", 21), "the number of tags exceeds its limit of 20");
+        assert!(notebook.changes().is_empty());
+    }
+
+    #[test]
+    fn files_that_are_no_units_and_their_names_stay() {
+        let broken = ("domains/general/notes/broken.md".to_owned(), "---\ntype: [\n---\n".to_owned());
+        let mut notebook = Notebook::new([broken.clone()]);
+        assert_eq!(notebook.create(NewNote::note("Broken", "x"), at(0)).unwrap().as_str(), "broken-2");
+        assert!(notebook.changes().iter().all(|change| change.path != broken.0));
+        assert_eq!(notebook.create(NewNote::note("日本", "x"), at(0)).unwrap().as_str(), "note");
+    }
+
+    /// After any operations every link is in both files once, and nothing points nowhere.
+    #[test]
+    fn links_stay_two_way_after_any_operations() {
+        let seed = fastrand::u64(..);
+        println!("seed {seed}");
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut notebook = Notebook::new([]);
+        for step in 0..600 {
+            let ids: Vec<UnitId> = notebook.files().map(|file| file.unit.id.clone()).collect();
+            let reason = random.choice(["a", "A", "b", ""]).unwrap();
+            let mut any = || ids[random.usize(..ids.len())].clone();
+            let now = at(step);
+            match step % 7 {
+                _ if ids.len() < 3 => {
+                    drop(notebook.create(NewNote::note(format!("n{step}"), "x"), now).unwrap())
+                }
+                0 => drop(notebook.create(NewNote::note(format!("n{step}"), "x"), now).unwrap()),
+                1..=3 => drop(notebook.link(&any(), &any(), reason, now)),
+                4 => drop(notebook.unlink(&any(), &any(), Some(reason).filter(|_| step % 2 == 0), now)),
+                5 => drop(notebook.set_archived(&any(), step % 2 == 0, now)),
+                _ => drop(notebook.remove(&any(), now).unwrap()),
+            }
+            notebook = saved(&notebook);
+            let mut entries = BTreeSet::new();
+            for file in notebook.files() {
+                for link in &file.unit.related {
+                    let reason = link.reason.clone().unwrap_or_default().to_lowercase();
+                    assert!(entries.insert((file.unit.id.clone(), link.id.clone(), reason)), "twice");
+                }
+            }
+            for (from, to, reason) in &entries {
+                assert!(
+                    entries.contains(&(to.clone(), from.clone(), reason.clone())),
+                    "{from} {to} {reason}"
+                );
+            }
+        }
+    }
+}
