@@ -96,14 +96,17 @@ impl DeliveryWorker {
         let Some((github, slug)) = access.github()? else { return Ok(()) };
         failpoint::here!("delivery-before-pull");
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
-        let NewPull { branch: head, base, title, body } =
-            run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
+        let new = run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
         let pull = match capture.pull_number {
             // The branch was made again: the text describes what it holds now.
-            Some(number) => github.edit_pull(slug, number, &title, &body).await?,
+            Some(number) => github.edit_pull(slug, number, &new.title, &new.body).await?,
             None => {
                 self.wait_for_turn().await;
-                match github.open_pull(slug, &NewPull { branch: head, base, title, body }).await {
+                match github.open_pull(slug, &new).await {
+                    // It is there already, of an earlier commit of a branch that grows.
+                    Ok(opened) if !opened.created && capture.origin == queue::ORIGIN_NOTES => {
+                        github.edit_pull(slug, opened.pull.number, &new.title, &new.body).await?
+                    }
                     Ok(opened) => opened.pull,
                     // It was merged in between: by hand, or with a pull request that was deleted.
                     Err(github::Error::NothingNew { .. }) => {

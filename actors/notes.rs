@@ -5,6 +5,7 @@
 //! it is there whole or not at all, and of many writers none overwrites another. What is returned is durable.
 
 use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use git::{CommitId, FastForward, Identity, Lock, Merge, NewFile, Outcome, Proposal, Repository};
@@ -13,14 +14,15 @@ use knowledge::{name, text};
 use notes::{FileChange, Notebook};
 use queue::{Branch, Decision, Queue};
 
+use crate::review::EDIT_BRANCH_PREFIX;
 use crate::setup::Setup;
 
 /// The beginning of the name of the branch with what agents wrote; the machine's name follows.
 const AGENTS_BRANCH_PREFIX: &str = "nugget/notes-";
+/// Where notes are.
+const FOLDER: &str = "domains";
 /// How long another process may hold the repository.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
-/// The limit of what agents write on one machine.
-const AGENT_WRITES_PER_HOUR: usize = 60;
 /// How many branches of agents are tried: one may be checked out, or left at the remote.
 const BRANCHES_MAX: usize = 9;
 
@@ -40,8 +42,13 @@ pub enum NoteError {
     #[error("failed to make the state folder")]
     Brain(#[from] brain::Error),
     /// Agents have written too much.
-    #[error("agents have written {AGENT_WRITES_PER_HOUR} times in the last hour, which is the limit")]
-    TooMany,
+    #[error(
+        "agents have written {limit} times in the last hour, which is the limit of `notes.agent_writes_per_hour`"
+    )]
+    TooMany {
+        /// How often they may.
+        limit: usize,
+    },
     /// An agent's text orders its reader about.
     #[error("quarantined: {reason}; a person can write it with `nugget note add`")]
     Quarantined {
@@ -105,110 +112,155 @@ fn candidates() -> impl Iterator<Item = String> {
 /// When the repository cannot be read.
 pub fn read(setup: &Setup) -> Result<Notebook, NoteError> {
     let repository = setup.repository()?;
-    Ok(load(&repository, base(&repository)?)?)
+    Ok(NoteStore::default().read(&repository, base(&repository)?)?)
 }
 
-/// Does something to the notes as a person: on the default branch, if it is checked out and the files are as committed,
-/// else on a branch for review. `message` is the subject of the commit.
-///
-/// # Errors
-/// See [`NoteError`].
-pub fn write<T>(
-    setup: &Setup,
-    message: &str,
-    now: Timestamp,
-    operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
-) -> Result<(T, Written), NoteError> {
-    let repository = setup.repository()?;
-    let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-    let base = base(&repository)?;
-    let mut notebook = load(&repository, base)?;
-    let done = operation(&mut notebook)?;
-    let Files { files, removes } = Files::of(notebook.changes());
-    if files.is_empty() && removes.is_empty() {
-        return Ok((done, Written::Unchanged));
-    }
-    let message = subject(message);
-    let author = repository.user_identity().unwrap_or_default();
-    let merge = Merge {
-        base,
-        branch: None,
-        files: &files,
-        removes: &removes,
-        message: &message,
-        time: now,
-        author: &author,
-    };
-    let Some(prepared) = repository.prepare_merge(&lock, &merge)? else {
-        return Ok((done, Written::Unchanged));
-    };
-    let default = repository.default_branch()?.name;
-    let merged = match repository.is_checked_out(&default)? {
-        true => Some(repository.complete_merge(&lock, &prepared, "notes")?),
-        false => None,
-    };
-    let why = match merged {
-        Some(FastForward::Done { to, .. }) => {
-            let is_unpushed = repository.remote()?.is_some();
-            return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed }));
-        }
-        Some(FastForward::AlreadyThere) => return Ok((done, Written::Unchanged)),
-        Some(FastForward::Refused(refusal)) => refusal.to_string(),
-        None => format!("{default} is not checked out"),
-    };
-    let commit = prepared.commit().to_string();
-    let branch = format!("{}{}-{}", crate::review::EDIT_BRANCH_PREFIX, now.strftime("%Y%m%d"), &commit[..8]);
-    let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
-    let units = proposal.files.len() + proposal.removes.len();
-    let proposed = repository.propose(&lock, &proposal)?;
-    drop(lock);
-    if proposed.outcome != Outcome::NothingNew {
-        deliver(setup, queue::ORIGIN_EDIT, &proposed.branch, proposed.commit, units, now)?;
-    }
-    Ok((done, Written::Proposed { branch: proposed.branch, why: Some(why) }))
+/// The notes of a brain as they were read last, so that a write reads only what has changed since.
+#[derive(Default)]
+pub struct NoteStore {
+    read: Mutex<Option<(CommitId, Notebook)>>,
 }
 
-/// Does something to the notes as an agent: on the branch of this machine that waits for review, where earlier notes of
-/// agents are, too.
-///
-/// # Errors
-/// See [`NoteError`].
-pub fn write_as_agent<T>(
-    setup: &Setup,
-    message: &str,
-    now: Timestamp,
-    operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
-) -> Result<(T, Written), NoteError> {
-    let repository = setup.repository()?;
-    let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-    let (branch, tip) = pending_branch(&repository, &lock)?;
-    if tip.is_some() {
-        let hour_ago = now - SignedDuration::from_hours(1);
-        if repository.commits_since(&branch, hour_ago, AGENT_WRITES_PER_HOUR)? >= AGENT_WRITES_PER_HOUR {
-            return Err(NoteError::TooMany);
+impl NoteStore {
+    /// Does something to the notes as a person: on the default branch, if it is checked out and the files are as
+    /// committed, else on a branch for review. `message` is the subject of the commit.
+    ///
+    /// # Errors
+    /// See [`NoteError`].
+    pub fn write<T>(
+        &self,
+        setup: &Setup,
+        message: &str,
+        now: Timestamp,
+        operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
+    ) -> Result<(T, Written), NoteError> {
+        let repository = setup.repository()?;
+        // Other writers do not wait for this.
+        self.read(&repository, base(&repository)?)?;
+        let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
+        let base = base(&repository)?;
+        let mut notebook = self.read(&repository, base)?;
+        let done = operation(&mut notebook)?;
+        let Files { files, removes } = Files::of(notebook.changes());
+        if files.is_empty() && removes.is_empty() {
+            return Ok((done, Written::Unchanged));
         }
+        let message = subject(message);
+        let author = repository.user_identity().unwrap_or_default();
+        let merge = Merge {
+            base,
+            branch: None,
+            files: &files,
+            removes: &removes,
+            message: &message,
+            time: now,
+            author: &author,
+        };
+        let Some(prepared) = repository.prepare_merge(&lock, &merge)? else {
+            return Ok((done, Written::Unchanged));
+        };
+        let default = repository.default_branch()?.name;
+        let merged = match repository.is_checked_out(&default)? {
+            true => Some(repository.complete_merge(&lock, &prepared, "notes")?),
+            false => None,
+        };
+        let why = match merged {
+            Some(FastForward::Done { to, .. }) => {
+                let is_unpushed = repository.remote()?.is_some();
+                return Ok((done, Written::Committed { commit: to.to_string(), is_unpushed }));
+            }
+            Some(FastForward::AlreadyThere) => return Ok((done, Written::Unchanged)),
+            Some(FastForward::Refused(refusal)) => refusal.to_string(),
+            None => format!("{default} is not checked out"),
+        };
+        let commit = prepared.commit().to_string();
+        let branch = format!("{EDIT_BRANCH_PREFIX}{}-{}", now.strftime("%Y%m%d"), &commit[..8]);
+        let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
+        let units = proposal.files.len() + proposal.removes.len();
+        let proposed = repository.propose(&lock, &proposal)?;
+        drop(lock);
+        if proposed.outcome != Outcome::NothingNew {
+            deliver(setup, queue::ORIGIN_EDIT, &proposed.branch, proposed.commit, units, now)?;
+        }
+        Ok((done, Written::Proposed { branch: proposed.branch, why: Some(why) }))
     }
-    let base = match tip {
-        Some(tip) => tip,
-        None => repository.default_branch()?.tip,
-    };
-    let mut notebook = load(&repository, base)?;
-    let done = operation(&mut notebook)?;
-    let Files { files, removes } = Files::of(notebook.changes());
-    if files.is_empty() && removes.is_empty() {
-        return Ok((done, Written::Unchanged));
+
+    /// Does something to the notes as an agent: on the branch of this machine that waits for review, where earlier notes
+    /// of agents are, too.
+    ///
+    /// # Errors
+    /// See [`NoteError`].
+    pub fn write_as_agent<T>(
+        &self,
+        setup: &Setup,
+        message: &str,
+        now: Timestamp,
+        operation: impl FnOnce(&mut Notebook) -> Result<T, notes::Error>,
+    ) -> Result<(T, Written), NoteError> {
+        let repository = setup.repository()?;
+        // Other writers do not wait for this.
+        if let Some(tip) = repository.tip(&agents_branch())? {
+            self.read(&repository, tip)?;
+        }
+        let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
+        let (branch, tip) = pending_branch(&repository, &lock)?;
+        if tip.is_some() {
+            let (hour_ago, limit) = (now - SignedDuration::from_hours(1), setup.agent_writes_per_hour);
+            if repository.commits_since(&branch, hour_ago, limit)? >= limit {
+                return Err(NoteError::TooMany { limit });
+            }
+        }
+        let base = match tip {
+            Some(tip) => tip,
+            None => repository.default_branch()?.tip,
+        };
+        let mut notebook = self.read(&repository, base)?;
+        let done = operation(&mut notebook)?;
+        let Files { files, removes } = Files::of(notebook.changes());
+        if files.is_empty() && removes.is_empty() {
+            return Ok((done, Written::Unchanged));
+        }
+        let message = subject(message);
+        let author = Identity::default();
+        let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
+        let proposed = match tip {
+            Some(tip) => repository.replace(&lock, &proposal, tip)?,
+            None => repository.propose(&lock, &proposal)?,
+        };
+        failpoint::here!("notes-after-ref");
+        let units = repository.branch_files(&proposed.branch)?.len();
+        deliver(setup, queue::ORIGIN_NOTES, &proposed.branch, proposed.commit, units, now)?;
+        Ok((done, Written::Proposed { branch: proposed.branch, why: None }))
     }
-    let message = subject(message);
-    let author = Identity::default();
-    let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };
-    let proposed = match tip {
-        Some(tip) => repository.replace(&lock, &proposal, tip)?,
-        None => repository.propose(&lock, &proposal)?,
-    };
-    failpoint::here!("notes-after-ref");
-    let units = repository.branch_files(&proposed.branch)?.len();
-    deliver(setup, queue::ORIGIN_NOTES, &proposed.branch, proposed.commit, units, now)?;
-    Ok((done, Written::Proposed { branch: proposed.branch, why: None }))
+
+    /// The notes at a commit. Reads the files that differ from those that were read last.
+    fn read(&self, repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = |path: &str| {
+            let bytes = repository.read_at(commit, path)?;
+            Ok::<_, git::Error>(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+        };
+        let notebook = match read.take() {
+            Some((known, notebook)) if known == commit => notebook,
+            Some((known, mut notebook)) => {
+                for path in
+                    repository.paths_between(known, commit, FOLDER)?.iter().filter(|path| is_unit(path))
+                {
+                    notebook.refresh(path, text(path)?);
+                }
+                notebook
+            }
+            None => {
+                let mut files = Vec::new();
+                for path in repository.paths_under(commit, FOLDER)?.into_iter().filter(|path| is_unit(path)) {
+                    files.extend(text(&path)?.map(|text| (path, text)));
+                }
+                Notebook::new(files)
+            }
+        };
+        *read = Some((commit, notebook.clone()));
+        Ok(notebook)
+    }
 }
 
 /// Queues the branches of agents for delivery whose last commit the queue does not have, because a process was killed
@@ -275,16 +327,8 @@ fn base(repository: &Repository) -> Result<CommitId, git::Error> {
     }
 }
 
-fn load(repository: &Repository, commit: CommitId) -> Result<Notebook, git::Error> {
-    let mut files = Vec::new();
-    for path in repository.paths_under(commit, "domains")? {
-        if path.ends_with(".md")
-            && let Some(bytes) = repository.read_at(commit, &path)?
-        {
-            files.push((path, String::from_utf8_lossy(&bytes).into_owned()));
-        }
-    }
-    Ok(Notebook::new(files))
+fn is_unit(path: &str) -> bool {
+    path.ends_with(".md")
 }
 
 /// Adds a branch to the queue, which delivers it if the brain has a remote.

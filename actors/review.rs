@@ -725,7 +725,8 @@ fn session_of(branch: &str) -> String {
     let parts = name.split('-');
     let rest: Vec<&str> = match name.split('-').next() {
         Some("session") => parts.skip(3).collect(),
-        Some("import" | "edit") => parts.skip(2).collect(),
+        Some("import" | "edit" | "reflection") => parts.skip(2).collect(),
+        Some("notes") => parts.skip(1).collect(),
         _ => Vec::new(),
     };
     if rest.is_empty() { name.to_owned() } else { rest.join("-") }

@@ -46,6 +46,8 @@ pub struct Setup {
     pub archive: Option<archiving::Settings>,
     /// How the order of answers is learned; `None` to learn and to record nothing.
     pub learning: Option<learning::Settings>,
+    /// How often agents may write notes within an hour, as long as what they wrote waits for its review.
+    pub agent_writes_per_hour: usize,
     /// The archive whose memories of the project are candidates for answers; `None` to leave them out.
     pub memories: Option<PathBuf>,
 }
@@ -69,6 +71,7 @@ impl Setup {
             sweep: None,
             archive: None,
             learning: None,
+            agent_writes_per_hour: 60,
             memories: None,
         }
     }

@@ -18,6 +18,7 @@ mod hooks;
 mod invariants;
 mod learn;
 mod mcp;
+mod notes;
 mod provenance;
 mod readers;
 mod sandbox;
@@ -77,6 +78,7 @@ Examples:
   cargo test --release --test stress -- sde --data PATH/sde-bench
   cargo test --release --test stress -- learn target/datasets/dialogue-turns target/datasets/dialogue-chunks
   cargo test --features failpoints --test stress -- learn --kills 500
+  cargo test --features failpoints --test stress -- notes --agents 8 --kills 200
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
 Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";
@@ -134,6 +136,8 @@ enum Command {
     Sde(sde::SdeArgs),
     /// Learn the order of question sets from simulated citations and measure it before and after, or kill rounds of learning
     Learn(learn::LearnArgs),
+    /// Let agents write and link notes at once while their servers are killed
+    Notes(notes::NotesArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
     Archive(archive::ArchiveArgs),
     /// Trace lines to sessions, compare scores with openqed's program, or measure both
@@ -222,6 +226,7 @@ fn main() -> ExitCode {
         Command::LearnRound { folder } => {
             ("learn-round", learn::run_round(&folder).map(|()| serde_json::Value::Null))
         }
+        Command::Notes(args) => ("notes", notes::run(&args, &common.binary(), seed)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, &common.binary(), seed)),
         Command::ArchiveSync { client, state, threads } => {

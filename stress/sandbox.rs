@@ -412,14 +412,20 @@ impl McpClient {
 
     /// Asks a question and returns the answer's text; `None` if the server was killed.
     pub(crate) fn ask(&mut self, question: &str) -> Result<Option<String>> {
+        let answer = self.call("get_relevant_context", json!({ "task_description": question }))?;
+        answer.transpose().map_err(|error| anyhow::anyhow!("the tool returned an error: {error}"))
+    }
+
+    /// Calls a tool and returns the text of its answer or of its error; `None` if the server was killed.
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Result<Option<Result<String, String>>> {
         self.questions += 1;
         let answer = self
-            .exchange(&json!({"jsonrpc": "2.0", "id": self.questions, "method": "tools/call", "params": {
-            "name": "get_relevant_context", "arguments": {"task_description": question}}}))?;
+            .exchange(&json!({"jsonrpc": "2.0", "id": self.questions, "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments}}))?;
         let Some(answer) = answer else { return Ok(None) };
-        ensure!(answer["result"]["isError"] == false, "the tool returned an error: {answer}");
         let text = answer["result"]["content"][0]["text"].as_str();
-        Ok(Some(text.with_context(|| format!("the answer has no text: {answer}"))?.to_owned()))
+        let text = text.with_context(|| format!("the answer has no text: {answer}"))?.to_owned();
+        Ok(Some(if answer["result"]["isError"] == false { Ok(text) } else { Err(text) }))
     }
 
     fn send(&mut self, message: &Value) -> bool {

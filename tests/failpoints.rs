@@ -24,7 +24,7 @@ fn every_failpoint_is_tested_and_none_is_in_the_binary() {
     collect_failpoints(&root.join("src"), &mut names);
     collect_failpoints(&root.join("actors"), &mut names);
     assert!(names.len() >= 30);
-    let storm = ["stress/storm.rs", "stress/delivery.rs", "stress/learn/kills.rs"]
+    let storm = ["stress/storm.rs", "stress/delivery.rs", "stress/learn/kills.rs", "stress/notes.rs"]
         .map(|file| std::fs::read_to_string(root.join(file)).unwrap())
         .concat();
     let program = std::fs::read(env!("CARGO_BIN_EXE_nugget")).unwrap();

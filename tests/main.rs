@@ -28,6 +28,7 @@ mod learning;
 mod local_models;
 mod mcp;
 mod memories;
+mod notes;
 mod pictures;
 mod precision;
 mod protocol;

@@ -1,7 +1,7 @@
 //! What the commands for notes and facts share: how a change is written and what is said of it.
 
 use actors::Setup;
-use actors::notes::Written;
+use actors::notes::{NoteStore, Written};
 use jiff::Timestamp;
 use knowledge::{Scope, Unit};
 use notes::{Notebook, content};
@@ -20,7 +20,7 @@ pub(crate) fn change<T>(
 ) -> Result<(T, Written), CliError> {
     let setup = open(context)?;
     let now = Timestamp::now();
-    Ok(actors::notes::write(&setup, message, now, |notebook| operation(notebook, now))?)
+    Ok(NoteStore::default().write(&setup, message, now, |notebook| operation(notebook, now))?)
 }
 
 /// The notes of the brain.

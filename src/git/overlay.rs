@@ -180,7 +180,7 @@ impl Repository {
 }
 
 /// The paths at which two trees have different files.
-fn differing(one: Option<&gix::Tree<'_>>, two: &gix::Tree<'_>) -> Result<BTreeSet<String>, Error> {
+pub(crate) fn differing(one: Option<&gix::Tree<'_>>, two: &gix::Tree<'_>) -> Result<BTreeSet<String>, Error> {
     let mut paths: BTreeSet<String> = files_beyond(one, two, "")?.into_iter().map(|file| file.path).collect();
     if let Some(one) = one {
         paths.extend(files_beyond(Some(two), one, "")?.into_iter().map(|file| file.path));

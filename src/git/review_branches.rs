@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use knowledge::text;
 
 use crate::error::{During as _, Error};
+use crate::overlay::differing;
 use crate::references::is_in_use;
 use crate::repository::{Branch, File, Repository, branches, entry, files_beyond, read_blob, tip, tree_of};
 use crate::types::{BRANCH_PREFIX, CommitId};
@@ -102,6 +103,17 @@ impl Repository {
             newer += usize::from(seconds >= since.as_second());
         }
         Ok(newer)
+    }
+
+    /// The paths below a folder at which two commits have different files.
+    ///
+    /// # Errors
+    /// When a commit cannot be read.
+    pub fn paths_between(&self, one: CommitId, other: CommitId, folder: &str) -> Result<Vec<String>, Error> {
+        let git = self.git()?;
+        let paths = differing(Some(&tree_of(&git, one)?), &tree_of(&git, other)?)?;
+        let prefix = format!("{folder}/");
+        Ok(paths.into_iter().filter(|path| path.starts_with(&prefix)).collect())
     }
 
     /// Whether a work tree has a branch checked out, or will return to it after a rebase or a bisection.

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use ::notes::{Edit, NewNote, Notebook};
 use actors::index_progress::{self, IndexProgress};
-use actors::notes::{NoteError, Written};
+use actors::notes::{NoteError, NoteStore, Written};
 use actors::{AskError, Facts, Roles, Service, Setup};
 use index::Mode;
 use jiff::Timestamp;
@@ -314,6 +314,7 @@ struct ServedBrain {
     /// The file with the progress of the index, whichever process builds it.
     progress_file: Arc<Path>,
     facts: Arc<Facts>,
+    notes: Arc<NoteStore>,
     _background: Arc<Background>,
 }
 
@@ -603,6 +604,7 @@ impl ServedBrain {
             merges: Arc::default(),
             progress_file: setup.places.indexing().into(),
             facts: Arc::default(),
+            notes: Arc::default(),
             _background: background,
         };
         // The index is brought up to date before the first call.
@@ -686,10 +688,10 @@ impl ServedBrain {
         message: String,
         operation: impl FnOnce(&mut Notebook, Timestamp) -> Result<T, ::notes::Error> + Send + 'static,
     ) -> Result<(T, Written), String> {
-        let setup = self.setup.clone();
+        let (setup, notes) = (self.setup.clone(), Arc::clone(&self.notes));
         let write = move || {
             let now = Timestamp::now();
-            actors::notes::write_as_agent(&setup, &message, now, |notebook| operation(notebook, now))
+            notes.write_as_agent(&setup, &message, now, |notebook| operation(notebook, now))
         };
         let done =
             tokio::task::spawn_blocking(write).await.map_err(|_| "writing it has crashed".to_owned())?;

@@ -94,6 +94,22 @@ impl Notebook {
         notebook
     }
 
+    /// Takes the present text of a file, which has changed since it was read; `None` if it is gone. What was changed in
+    /// it here is forgotten.
+    pub fn refresh(&mut self, path: &str, text: Option<String>) {
+        self.changed.remove(path);
+        self.known.remove(path);
+        if let Some(file) = self.files.remove(path) {
+            self.ids.remove(&file.unit.id);
+        }
+        if let Some(text) = text {
+            let fresh = Self::new([(path.to_owned(), text)]);
+            self.files.extend(fresh.files);
+            self.ids.extend(fresh.ids);
+            self.known.extend(fresh.known);
+        }
+    }
+
     /// All units, by path.
     pub fn files(&self) -> impl Iterator<Item = &NoteFile> {
         self.files.values()

@@ -36,6 +36,8 @@ pub(super) fn project(item: &Item) -> Option<String> {
 pub(super) fn origin(item: &Item, now: Timestamp) -> String {
     let what = match item.branch.as_str() {
         _ if item.is_edit() => "edit",
+        branch if branch.starts_with("nugget/notes-") => "agents on",
+        branch if branch.starts_with("nugget/reflection-") => "reflection",
         branch if branch.starts_with("nugget/import-") => "import",
         _ => "session",
     };
