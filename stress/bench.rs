@@ -9,6 +9,7 @@ mod graph;
 mod guard;
 mod idle;
 mod memories;
+mod notes;
 mod parts;
 mod pipeline;
 mod precision;
@@ -50,6 +51,8 @@ pub(crate) enum Bench {
     Idle(idle::IdleBenchArgs),
     /// What 10,000 memories of sessions add to a question and to the start of a session
     Memories(memories::MemoriesBenchArgs),
+    /// The tools for notes in a running server: search, recall and writing among 2,000 notes
+    Notes(notes::NotesBenchArgs),
     /// `nugget status` from exec to exit in a large brain
     Status(status::StatusBenchArgs),
     /// The search for sessions that the hook missed, among many transcripts
@@ -78,6 +81,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Graph(defaults()?),
             Bench::Idle(defaults()?),
             Bench::Memories(defaults()?),
+            Bench::Notes(defaults()?),
             Bench::Status(defaults()?),
             Bench::Sweep(defaults()?),
             Bench::Transcript(defaults()?),
@@ -97,6 +101,7 @@ pub(crate) fn run(bench: Option<Bench>, common: &Common, seed: u64) -> Result<Va
             Bench::Graph(args) => ("graph", graph::run(&args, seed)?),
             Bench::Idle(args) => ("idle", idle::run(&args, &binary, seed)?),
             Bench::Memories(args) => ("memories", memories::run(&args, &binary, seed)?),
+            Bench::Notes(args) => ("notes", notes::run(&args, &binary, seed)?),
             Bench::Status(args) => ("status", status::run(&args, &binary, seed)?),
             Bench::Sweep(args) => ("sweep", sweep::run(&args, &binary, seed)?),
             Bench::Transcript(args) => ("transcript", transcript::run(&args)?),

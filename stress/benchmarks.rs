@@ -462,6 +462,32 @@ const ROWS: &[Row] = &[
         ],
     },
     Row {
+        name: "notes",
+        title: "The tools for notes in a server, 2,000 notes with 10,000 links, 500 facts",
+        runner: Runner::Stress("bench notes", "bench notes --notes 60 --links 100 --facts 10 --rounds 10"),
+        figures: &[
+            figure("search_notes, p50", "/search/p50_ms", "ms"),
+            figure("ratio of p50 to a call that finds nothing", "/search_to_empty_call_p50", "×"),
+            figure("recall, p50", "/recall/p50_ms", "ms"),
+            figure("create_note, p50", "/create/p50_ms", "ms"),
+            figure("ratio of p50 to an empty process", "/create_to_true_p50", "×"),
+        ],
+    },
+    Row {
+        name: "notes-storm",
+        title: "Eight agents that write and link notes while their servers are killed",
+        runner: Runner::StressWithFailpoints("notes --kills 200", "notes --kills 10"),
+        figures: &[
+            figure("kills", "/kills", ""),
+            figure("at failpoints", "/at_failpoints", ""),
+            figure("notes acknowledged", "/acknowledged/notes", ""),
+            figure("links acknowledged", "/acknowledged/links", ""),
+            figure("lost", "/lost", ""),
+            figure("doubled", "/doubled", ""),
+            figure("links that go one way", "/one_way_links", ""),
+        ],
+    },
+    Row {
         name: "status",
         title: "`nugget status`, 10,000 units",
         runner: Runner::Stress(

@@ -10,6 +10,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     (HOOKS_FILE, include_str!("../../plugin/hooks/hooks.json")),
     ("scripts/nugget.sh", include_str!("../../plugin/scripts/nugget.sh")),
     ("skills/brain/SKILL.md", include_str!("../../plugin/skills/brain/SKILL.md")),
+    ("skills/remember/SKILL.md", include_str!("../../plugin/skills/remember/SKILL.md")),
     ("skills/review/SKILL.md", include_str!("../../plugin/skills/review/SKILL.md")),
 ];
 

@@ -19,10 +19,12 @@ const SWEEP_EVERY: Duration = Duration::from_secs(40);
 
 const AFTER: &str = "\
 The server has the tool get_relevant_context(task_description), with optional
-files, budget_tokens and depth. `mcp.tools` adds search_sessions(query), which
-searches the archive of sessions: unreviewed history. Stdout carries only the protocol. Logs are
-written to one file a day in the state folder, and to stderr with -v. The server
-ends when stdin or stdout does, or on a signal.
+files, budget_tokens and depth. `mcp.tools` adds search_sessions, which searches
+the archive of sessions, and create_note, add_link, edit_note, search_notes,
+remember, recall and forget, by which Claude writes notes that wait for your
+review. Stdout carries only the protocol. Logs are written to one file a day in
+the state folder, and to stderr with -v. The server ends when stdin or stdout
+does, or on a signal.
 
 The server starts without a brain, too: the tool then answers what to do, and
 serves the brain as soon as there is one.
