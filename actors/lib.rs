@@ -21,6 +21,7 @@ pub mod archiving;
 pub mod index_progress;
 pub mod learning;
 pub mod notes;
+pub mod reflection;
 pub mod review;
 pub mod sweep;
 pub mod sync;

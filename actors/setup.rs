@@ -46,6 +46,8 @@ pub struct Setup {
     pub archive: Option<archiving::Settings>,
     /// How the order of answers is learned; `None` to learn and to record nothing.
     pub learning: Option<learning::Settings>,
+    /// Whether a worker makes a reflection pass once a day.
+    pub reflects_daily: bool,
     /// How often agents may write notes within an hour, as long as what they wrote waits for its review.
     pub agent_writes_per_hour: usize,
     /// The archive whose memories of the project are candidates for answers; `None` to leave them out.
@@ -71,6 +73,7 @@ impl Setup {
             sweep: None,
             archive: None,
             learning: None,
+            reflects_daily: false,
             agent_writes_per_hour: 60,
             memories: None,
         }

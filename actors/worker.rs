@@ -13,6 +13,7 @@ use crate::embedding_model::EmbeddingModel;
 use crate::failure::{Failure, error_chain};
 use crate::health::ActorReport;
 use crate::jobs::Jobs;
+use crate::reflection::{self, Pass, ReflectionError};
 use crate::service::{Pace, Parts, Roles, Service, StartError};
 use crate::setup::Setup;
 use crate::sweep::BackgroundSweep;
@@ -108,6 +109,7 @@ impl Worker<'_> {
         }
         let Some(sweep) = self.prepare()? else {
             self.archive();
+            self.reflect();
             return Ok(());
         };
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -119,6 +121,7 @@ impl Worker<'_> {
         // Dropping it would wait for the longest blocking work: for ever, if that hangs.
         runtime.shutdown_timeout(self.pace.abandon_after);
         worked?;
+        self.reflect();
         failpoint::here!("drain-before-checkpoint");
         self.jobs.queue.checkpoint()?;
         failpoint::here!("drain-before-unlock");
@@ -148,6 +151,28 @@ impl Worker<'_> {
             || begun.elapsed() >= ARCHIVING_PATIENCE || queue.is_due(self.jobs.clock.now()).unwrap_or(true);
         if let Err(error) = archiving::run_round(settings, queue, &|| (), &is_cancelled) {
             tracing::warn!(error = error_chain(&error), "the session archive is not up to date");
+        }
+    }
+
+    /// Makes the daily reflection pass, while no capture needs this worker.
+    fn reflect(&self) {
+        let (queue, now) = (&self.jobs.queue, self.jobs.clock.now());
+        let has_captures = || queue.is_due(self.jobs.clock.now()).unwrap_or(true);
+        if !self.setup.reflects_daily || has_captures() || !reflection::is_due(queue, now) {
+            return;
+        }
+        // The project of the sessions that it looks at is not known here, so what is stale stays as it is.
+        let pass =
+            Pass { since: None, stale: &|_| Vec::new(), progress: &|_, _| (), is_cancelled: &has_captures };
+        let done = reflection::look(self.setup, &pass, now).and_then(|found| {
+            let proposed = reflection::propose(self.setup, &found, now)?;
+            reflection::remember(queue, &found, now)?;
+            Ok(proposed)
+        });
+        match done {
+            Ok(Some(proposed)) => tracing::info!(branch = proposed.branch, "proposed what to tidy up"),
+            Ok(None) | Err(ReflectionError::Cancelled) => {}
+            Err(error) => tracing::warn!(error = error_chain(&error), "the reflection pass has failed"),
         }
     }
 

@@ -14,6 +14,7 @@ mod delivery;
 mod extraction;
 mod faults;
 mod guard;
+mod holographic;
 mod hooks;
 mod invariants;
 mod learn;
@@ -21,6 +22,7 @@ mod mcp;
 mod notes;
 mod provenance;
 mod readers;
+mod reflect;
 mod sandbox;
 mod sde;
 mod storm;
@@ -79,6 +81,8 @@ Examples:
   cargo test --release --test stress -- learn target/datasets/dialogue-turns target/datasets/dialogue-chunks
   cargo test --features failpoints --test stress -- learn --kills 500
   cargo test --features failpoints --test stress -- notes --agents 8 --kills 200
+  cargo test --release --test stress -- reflect --through-binary
+  cargo test --release --test stress -- holographic
   cargo test --release --test stress -- benchmarks --row hooks --row status
 
 Exit codes: 0 all guarantees held, 1 one was broken, 2 wrong usage.";
@@ -136,6 +140,10 @@ enum Command {
     Sde(sde::SdeArgs),
     /// Learn the order of question sets from simulated citations and measure it before and after, or kill rounds of learning
     Learn(learn::LearnArgs),
+    /// Find planted defects in made brains, by the rules or through the real binary
+    Reflect(reflect::ReflectArgs),
+    /// Measure the holographic index against theory, a clock and the seed's program
+    Holographic(holographic::HolographicArgs),
     /// Let agents write and link notes at once while their servers are killed
     Notes(notes::NotesArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
@@ -226,6 +234,8 @@ fn main() -> ExitCode {
         Command::LearnRound { folder } => {
             ("learn-round", learn::run_round(&folder).map(|()| serde_json::Value::Null))
         }
+        Command::Reflect(args) => ("reflect", reflect::run(&args, &common.binary())),
+        Command::Holographic(args) => ("holographic", holographic::run(&args)),
         Command::Notes(args) => ("notes", notes::run(&args, &common.binary(), seed)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, &common.binary(), seed)),

@@ -325,3 +325,49 @@ fn obsidian_opens_the_notes_as_a_graph() {
     }
     assert_eq!(edges, 5, "two links in both notes, and one in a text");
 }
+
+/// Through the file, git, the index, an export and an import no byte is lost.
+#[test]
+fn notes_and_facts_come_back_from_an_export_byte_for_byte() {
+    let sandbox = Sandbox::with_brain();
+    let hostile = "---\ntype: evil\n---\n\n# Not a title\n\n```\n[[code]]\n```\nend\twith \u{1f980} \u{e9}  ";
+    sandbox.ok([
+        "note",
+        "add",
+        "Quotes \"q\" 'a' & [[x]]: #",
+        "--content",
+        hostile,
+        "--tag",
+        "a b",
+        "--path",
+        "src/x y.rs",
+    ]);
+    sandbox.ok(["note", "add", "Long", "--content", &"word ".repeat(6_000)]);
+    sandbox.ok(["remember", "k: [v]", "- one\n- two"]);
+    sandbox.ok(["note", "link", "long", "k: [v]", "--reason", "a: \"b\" #c"]);
+    let files = sandbox.git(&["ls-tree", "-r", "--name-only", "HEAD", "domains"]);
+    let files: Vec<&str> = files.lines().filter(|path| path.ends_with(".md")).collect();
+    assert_eq!(files.len(), 3);
+    let exported = sandbox.path().join("exported");
+    sandbox.ok(["export", "--format", "okf", "-o", exported.to_str().unwrap()]);
+    let other = Sandbox::with_brain();
+    let imported = other.ok(["import", exported.to_str().unwrap()]);
+    assert!(imported.contains("3 units from 4 files"), "{imported}");
+    other.ok(["review", "merge", "--all"]);
+    for path in &files {
+        let read = |sandbox: &Sandbox| std::fs::read(sandbox.brain().join(path)).unwrap();
+        assert_eq!(read(&sandbox), read(&other), "{path}");
+    }
+    assert_eq!(other.ok(["recall", "k: [v]"]), "- one\n- two\n");
+    assert_eq!(other.json(["note", "show", "long", "--json"])["links"][0]["reason"], "a: \"b\" #c");
+    let shown = |sandbox: &Sandbox| sandbox.json(["export", "--format", "json"])["units"].clone();
+    let titles =
+        |units: Value| units.as_array().unwrap().iter().map(|unit| unit["body"].clone()).collect::<Vec<_>>();
+    assert_eq!(titles(shown(&sandbox)), titles(shown(&other)));
+    assert!(other.ok(["import", exported.to_str().unwrap()]).contains("nothing new in 4 files"));
+    // A newer export changes what is there.
+    sandbox.ok(["note", "edit", "long", "--content", "Short now."]);
+    std::fs::remove_dir_all(&exported).unwrap();
+    sandbox.ok(["export", "--format", "okf", "-o", exported.to_str().unwrap()]);
+    assert!(other.ok(["import", exported.to_str().unwrap()]).contains("1 unit from 4 files"));
+}

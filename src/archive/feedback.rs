@@ -137,6 +137,19 @@ pub struct ToldUnit {
     pub withheld_failed: u64,
 }
 
+/// How sessions have used a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recalled {
+    /// Its id.
+    pub item: String,
+    /// Sessions that were shown it.
+    pub sessions: u32,
+    /// Those that used it.
+    pub used: u32,
+    /// When a session was last shown it.
+    pub last: Timestamp,
+}
+
 impl Archive {
     /// The archived session that was shown something: the one with the tool call that it answers, else the one that the
     /// client named, once it is archived up to that time.
@@ -529,6 +542,39 @@ impl Archive {
             })
         };
         Ok(statement.query_map(params![brain, since.as_millisecond()], read)?.collect::<Result<_, _>>()?)
+    }
+
+    /// How sessions have used each unit, from all that is recorded. What was withheld does not count.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn recalls(&self, brain: &str) -> Result<Vec<Recalled>, Error> {
+        let sql = "SELECT w.item, count(DISTINCT w.session),
+                count(DISTINCT iif(c.outcome = 'used', w.session, NULL)), max(w.at_ms)
+            FROM shown w LEFT JOIN citations c ON c.shown = w.id
+            WHERE w.brain = ?1 AND NOT w.is_withheld GROUP BY w.item";
+        let connection = self.connection()?;
+        let mut statement = connection.prepare_cached(sql)?;
+        let rows = statement.query_map([brain], |row| {
+            let last: i64 = row.get(3)?;
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, last))
+        })?;
+        rows.map(|row| {
+            let (item, sessions, used, last) = row?;
+            Ok(Recalled { item, sessions, used, last: Timestamp::from_millisecond(last).unwrap_or_default() })
+        })
+        .collect()
+    }
+
+    /// Since when it is recorded what sessions are shown; `None` if nothing is.
+    ///
+    /// # Errors
+    /// When the archive cannot be read.
+    pub fn recalls_since(&self, brain: &str) -> Result<Option<Timestamp>, Error> {
+        let sql = "SELECT min(at_ms) FROM shown WHERE brain = ?1";
+        let first: Option<i64> =
+            self.connection()?.prepare_cached(sql)?.query_row([brain], |row| row.get(0))?;
+        Ok(first.and_then(|first| Timestamp::from_millisecond(first).ok()))
     }
 
     /// How many sessions were shown anything since a time, and how many items of theirs by each source.

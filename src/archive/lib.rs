@@ -90,7 +90,8 @@ pub use codex::Codex;
 pub use conversation::read_conversation;
 pub use error::Error;
 pub use feedback::{
-    ArchivedShown, ChangedScope, Citation, ExtractionOutcome, JudgedQuestion, Learned, SHARED_SCOPE, ToldUnit,
+    ArchivedShown, ChangedScope, Citation, ExtractionOutcome, JudgedQuestion, Learned, Recalled,
+    SHARED_SCOPE, ToldUnit,
 };
 pub use filter::Filter;
 pub use memories::{Embedded, Memory, MemoryQuery, MemoryVectors, NewMemory, Said, UnembeddedMemory};

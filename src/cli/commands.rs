@@ -27,6 +27,7 @@ pub(crate) mod memories;
 pub(crate) mod note;
 pub(crate) mod recall;
 pub(crate) mod receipts;
+pub(crate) mod reflect;
 pub(crate) mod remember;
 pub(crate) mod retry;
 pub(crate) mod review;

@@ -121,6 +121,7 @@ impl Context {
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
             archive: None,
             learning: learning::settings(config, brain),
+            reflects_daily: config.string("reflect.schedule") == "daily",
             agent_writes_per_hour: config.number("notes.agent_writes_per_hour") as usize,
             memories: archive::recalls_memories(config).then(archive::archive_path),
         })

@@ -149,6 +149,8 @@ enum Command {
     Recall(commands::recall::RecallArgs),
     /// Remove what is remembered under a key
     Forget(commands::forget::ForgetArgs),
+    /// Propose how to tidy up the brain
+    Reflect(commands::reflect::ReflectArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -293,6 +295,7 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Learn(args) => args.run(&context)?,
         Command::Receipts(args) => args.run(&context)?,
         Command::Memories(args) => args.run()?,
+        Command::Reflect(args) => args.run(&context)?,
         Command::Note(args) => args.run(&context)?,
         Command::Remember(args) => args.run(&context)?,
         Command::Recall(args) => args.run(&context)?,

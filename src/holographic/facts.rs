@@ -26,9 +26,7 @@ impl Default for FactLayout {
 /// unbinding its key and cleaning up.
 ///
 /// A bank is one superposition of up to [`FactLayout::facts_per_bank`] facts, with the values of its
-/// own facts as clean-up memory. The seed reads all of its banks and adds up their similarities, which
-/// adds the noise of the banks that lack the key: four banks are then no more accurate than one. Here
-/// only the bank that holds the key is read.
+/// own facts as clean-up memory. Only the bank that holds the key is read.
 ///
 /// No vector of a key or value is kept: a recall makes again what it needs from the texts. In memory
 /// are the texts and, for each bank, 8 bytes for each dimension.
@@ -103,16 +101,16 @@ impl FactStore {
         FactStore::with_layout(FactLayout::default())
     }
 
-    /// An empty store of these sizes; a bank and the store hold at least one fact.
+    /// An empty store of these sizes. A dimension, a fact in a bank or a fact in the store fewer than 1
+    /// counts as 1.
     #[must_use]
     pub fn with_layout(layout: FactLayout) -> FactStore {
-        let facts_per_bank = layout.facts_per_bank.max(1);
-        let facts_max = layout.facts_max.max(1);
-        FactStore {
-            layout: FactLayout { facts_per_bank, facts_max, ..layout },
-            facts: Vec::new(),
-            banks: Vec::new(),
-        }
+        let layout = FactLayout {
+            dimension: layout.dimension.max(1),
+            facts_per_bank: layout.facts_per_bank.max(1),
+            facts_max: layout.facts_max.max(1),
+        };
+        FactStore { layout, facts: Vec::new(), banks: Vec::new() }
     }
 
     /// Stores a value under a key, both without the white space around them. A key that differs in
@@ -253,12 +251,13 @@ impl FactStore {
         Phases::from_token(&format!("key\0{}", fact.compared.lower), self.layout.dimension)
     }
 
-    /// The best value for a fact's key with its similarity, and the probabilities of the best values,
-    /// the highest first.
+    /// The best value for a fact's key with its similarity, and the probabilities of the values that
+    /// were compared in all dimensions, the highest first. The others are so much less probable that
+    /// they are left out of the sum.
     fn clean_up(&self, fact: &Fact) -> Option<(&str, f64, Vec<f64>)> {
         let bank = &self.banks[fact.bank];
         let unbound = bank.memory.unbind(&self.key_vector(fact));
-        let norm = unbound.norm() * (self.layout.dimension as f64).sqrt();
+        let norm = (unbound.norm() * (self.layout.dimension as f64).sqrt()).max(f64::MIN_POSITIVE);
         let mut scored: Vec<(f64, &Fact)> = self
             .likely_values(fact.bank, &unbound)
             .into_iter()
@@ -278,10 +277,9 @@ impl FactStore {
     ///
     /// A similarity is normally distributed with variance σ² = 1/(2·dimension) about the mean
     /// μ = 1/√facts for the right value, 0 for a wrong one. The ratio of the two likelihoods is
-    /// e^(μ·similarity/σ²) times a constant, hence the temperature σ²/μ. (The seed's, 0.9, leaves all
-    /// probabilities at about 1/values.)
+    /// e^(μ·similarity/σ²) times a constant, hence the temperature σ²/μ.
     fn temperature(&self, superposed: usize) -> f64 {
-        (superposed as f64).sqrt() / (2.0 * self.layout.dimension.max(1) as f64)
+        (superposed as f64).sqrt() / (2.0 * self.layout.dimension as f64)
     }
 
     /// The distinct values of a bank, or the best [`VERIFIED`] of them by a first part of the
@@ -419,6 +417,9 @@ mod tests {
         assert_eq!(store.remember("key 3", "new"), Remembered::Unchanged);
         assert_eq!(store.recall("key 3").map(|r| r.value), Some("new"));
         assert_eq!(store.len(), 20);
+        let before = filled(store.layout, 20);
+        store.remember("key 3", "value 3");
+        assert_eq!(store.banks[0].memory, before.banks[0].memory);
     }
 
     #[test]

@@ -3,9 +3,8 @@
 //!
 //! The vectors are Fourier Holographic Reduced Representations (FHRR): complex numbers of modulus 1,
 //! made from a token's text by seeded phases (T. Plate, "Holographic Reduced Representations", IEEE
-//! Transactions on Neural Networks 6(3), 1995; and the book of that name, CSLI 2003, chapter 4.2 for
-//! the frequency domain). [`FactStore`] recalls a value by its key, [`NoteIndex`] finds notes by
-//! their words.
+//! Transactions on Neural Networks 6(3), 1995, and the circular vectors in his book of that name,
+//! 2003). [`FactStore`] recalls a value by its key, [`NoteIndex`] finds notes by their words.
 //!
 //! This crate never does input or output. It reads no file and no clock; a vector exists in memory
 //! only and is made again from its tokens.
@@ -27,6 +26,26 @@
 //! });
 //! assert_eq!(notes.search("token rotation", 5)[0].id, "n1");
 //! ```
+//!
+//! # Differences from NeoVertex1/nuggets
+//!
+//! The design is that of the program nuggets. `compare/` and the examples `accuracy`, `seed_order` and
+//! `seed_keys` measure both on the same data. On purpose these differ:
+//!
+//! - **Seeds.** There a vector's seed is the first four bytes of its token, so that all words of a
+//!   title have one vector. Here it is the whole token.
+//! - **Roles.** There a note's token is bound to its place in the list of tokens, and a query's words
+//!   have a name of their own, so that a query's word never meets the same word of a note: the vector
+//!   score depends on the numbers of tokens alone. Here the words of titles, contents, tags and queries
+//!   share a role.
+//! - **Banks.** There a recall adds up the similarities in all banks, and with them the noise of those
+//!   that lack the key: four banks are as accurate as one. Here it reads the bank that holds the key.
+//! - **Confidence.** There a softmax at temperature 0.9 gives every value about the same probability.
+//!   Here the temperature follows from the noise, and the confidence is the probability of being right.
+//! - **Keys.** There the spelling ratio counts common letters in any order, so that a question on an
+//!   unknown subject finds some fact nearly always. Here it is Levenshtein's; and where several keys
+//!   contain the question or share its words, the closest is taken, not the first.
+//! - **Words** may be of any alphabet.
 
 mod facts;
 mod key_match;

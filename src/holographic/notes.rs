@@ -4,6 +4,9 @@ use crate::vector::{Bundle, Phases, softmax, token_seed};
 use crate::words::{note_words, unique};
 
 /// The dimension of a note's vector unless another is asked for.
+///
+/// Of 100 questions on 200 notes 2,048 dimensions find as many notes as 16,384 do (89 among the
+/// first five) and agree on the first for 98 (`examples/seed_order`), in an eighth of the memory.
 pub const NOTE_DIMENSION: usize = 2_048;
 
 /// The most tokens from which a note's vector is made.
@@ -126,9 +129,7 @@ pub struct NoteHit<'a> {
 ///
 /// A note's vector is the superposition of its basis tokens, each bound to the role of its field. The
 /// words of title, content and tags have one role, which is also that of the query's words, so that
-/// the cosine of a query of m words and a note of n tokens is about (words in common)/√(m·n). (The
-/// seed binds a token to its position in the list and gives a query's words a name of their own, so
-/// that a query's word never meets the same word of a note.)
+/// the cosine of a query of m words and a note of n tokens is about (words in common)/√(m·n).
 ///
 /// A note's vector is kept as one byte for each real and imaginary part: 4 KiB at 2,048 dimensions.
 #[derive(Clone, Debug)]
@@ -344,6 +345,22 @@ mod tests {
     }
 
     #[test]
+    fn score_is_the_stated_sum_and_probability_its_softmax() {
+        let mut index = index();
+        index.insert(&NoteText { durable: true, ..note("d", "Auth", "Auth checks.", &[]) });
+        let hits = index.search("auth checks", 5);
+        assert_eq!(hits[0].id, "d");
+        assert!(hits[0].text_score > 1.5);
+        for hit in &hits {
+            let boost = if hit.id == "d" { 0.05 } else { 0.0 };
+            let expected = 0.42 * hit.vector_score + 0.48 * hit.text_score.min(1.5) / 1.5 + boost;
+            assert!((hit.score - expected).abs() < 1e-12);
+            let ratio = ((hit.score - hits[0].score) / 0.35).exp();
+            assert!((hit.probability / hits[0].probability - ratio).abs() < 1e-12);
+        }
+    }
+
+    #[test]
     fn limit_and_filter_hold() {
         let index = index();
         assert_eq!(index.search("auth", 1).len(), 1);
@@ -412,12 +429,12 @@ mod tests {
     }
 
     #[test]
-    fn bytes_keep_the_cosine_within_a_hundredth() {
+    fn bytes_keep_the_cosine_within_a_thousandth() {
         let tokens = |from: usize| (from..from + 20).map(|i| format!("title:w{i}")).collect::<Vec<_>>();
         let (one, other) = (superpose(&tokens(0), 4_096), superpose(&tokens(10), 4_096));
         let exact = one.parts().zip(other.parts()).map(|(a, b)| f64::from(a) * f64::from(b)).sum::<f64>()
             / (one.norm() * other.norm());
         let rounded = ByteVector::new(&one).cosine(&ByteVector::new(&other));
-        assert!((exact - rounded).abs() < 0.01, "{exact} {rounded}");
+        assert!((exact - rounded).abs() < 0.001, "{exact} {rounded}");
     }
 }

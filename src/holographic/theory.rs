@@ -8,9 +8,9 @@
 /// distributed, so that P = ∫ φ(x − s) Φ(x)^(candidates − 1) dx. The right value's own noise comes
 /// from the other pairs only, so its variance is 1 − 1/superposed.
 ///
-/// Source: T. Plate, "Holographic Reduced Representation" (2003), appendix on the capacity of
-/// superposition; the integral is equation 2.5 ff. of E. Frady, D. Kleyko and F. Sommer, "A Theory of
-/// Sequence Indexing and Working Memory in Recurrent Neural Networks", Neural Computation 30(6), 2018.
+/// Source: T. Plate, "Holographic Reduced Representation" (2003), on the capacity of superposition
+/// memories; the integral as in E. Frady, D. Kleyko and F. Sommer, "A Theory of Sequence Indexing and
+/// Working Memory in Recurrent Neural Networks", Neural Computation 30(6), 2018.
 #[must_use]
 pub fn expected_accuracy(dimension: usize, superposed: usize, candidates: usize) -> f64 {
     if superposed == 0 || candidates == 0 {

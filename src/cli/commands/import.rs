@@ -2,6 +2,7 @@
 
 mod comparison;
 mod domains;
+mod exported;
 mod proposal;
 mod sources;
 
@@ -157,6 +158,18 @@ fn collect_units(
                 continue;
             }
         };
+        if exported::is_index_of_export(&raw, file) {
+            let reason = "the list of an export".to_owned();
+            left_out.push(LeftOut { what: file.shown.clone(), reason });
+            continue;
+        }
+        if let Some(unit) = exported::exported_note(&raw, file, known, repository, base)? {
+            match unit {
+                Ok(unit) => units.push(unit),
+                Err(reason) => left_out.push(LeftOut { what: file.shown.clone(), reason }),
+            }
+            continue;
+        }
         let (sections, skipped) = notes::split_note(&raw, file.kind, &file.stem(), file.project.as_deref());
         left_out.extend(skipped.into_iter().map(|skipped| LeftOut {
             what: format!("{}: {}", file.shown, skipped.section),

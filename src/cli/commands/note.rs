@@ -72,7 +72,7 @@ struct AddArgs {
     /// One line
     title: String,
     /// The text; without it stdin is read, or your editor opens
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     content: Option<String>,
     /// A word to find it by; may be repeated
     #[arg(long = "tag", value_name = "T")]
@@ -135,7 +135,7 @@ struct EditArgs {
     #[arg(value_name = "NOTE", add = clap_complete::ArgValueCompleter::new(completions::notes))]
     note: String,
     /// The new text; without any change your editor opens
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     content: Option<String>,
     /// The new title; the id stays
     #[arg(long, value_name = "TITLE")]

@@ -25,6 +25,7 @@ pub(crate) struct RememberArgs {
     /// A short name; upper and lower case are the same
     key: String,
     /// What is remembered under it
+    #[arg(allow_hyphen_values = true)]
     value: String,
     /// A word to find it by; may be repeated
     #[arg(long = "tag", value_name = "T")]

@@ -7,7 +7,7 @@ use std::path::Path;
 use extract::notes::{NoteKind, NoteSection};
 use git::{CommitId, NewFile, Repository};
 use jiff::Timestamp;
-use knowledge::{Document, Domain, UnitId, text};
+use knowledge::{Document, Domain, Unit, UnitId, text};
 use serde::Serialize;
 use serde_yaml::{Mapping, Value};
 
@@ -43,6 +43,29 @@ pub(super) struct ProposedUnit {
 impl ProposedUnit {
     pub(super) fn id(&self) -> &str {
         &self.id
+    }
+
+    /// A unit whose file is taken as it is.
+    pub(super) fn verbatim(
+        path: String,
+        unit: &Unit,
+        source: &SourceFile,
+        content: &str,
+        updates: bool,
+        digest: String,
+    ) -> Self {
+        Self {
+            id: unit.id.to_string(),
+            path,
+            title: unit.title.clone(),
+            kind: unit.kind.to_string(),
+            domain: unit.domain.to_string(),
+            file: source.shown.clone(),
+            section: None,
+            updates,
+            content: content.to_owned(),
+            digest,
+        }
     }
 
     pub(super) fn to_file(&self) -> NewFile {

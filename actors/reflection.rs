@@ -1,0 +1,303 @@
+//! The reflection pass: looks through the reviewed units of a brain, and proposes on one branch what to merge, link, mark,
+//! archive and promote, with a reason for each change.
+//!
+//! What was proposed once is not proposed again while the units that it is about stay as they are, whatever a person has
+//! decided about it.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use archive::Archive;
+use git::{CommitId, Identity, Lock, NewFile, Outcome, Proposal};
+use index::VectorCache;
+use jiff::{SignedDuration, Timestamp};
+use knowledge::{Document, Unit, UnitId, text};
+use queue::{Branch, Queue};
+use reflect::{FileChange, Finding, Observed, Recall, text_to_compare};
+use serde::{Deserialize, Serialize};
+
+use crate::embedding_model::EmbeddingModel;
+use crate::setup::Setup;
+
+/// The beginning of the name of a branch that the reflection pass makes.
+pub const REFLECTION_BRANCH_PREFIX: &str = "nugget/reflection-";
+
+/// The name of the report with what was proposed.
+const REPORT: &str = "reflection";
+/// The most findings that are remembered as proposed.
+const KEYS_MAX: usize = 20_000;
+/// The most findings of one branch: more than a person reviews at a sitting.
+const FINDINGS_MAX: usize = 60;
+const EVERY: SignedDuration = SignedDuration::from_hours(24);
+const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+const FOLDER: &str = "domains";
+
+/// Why a brain could not be looked through, or the branch not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReflectionError {
+    /// The repository cannot be used.
+    #[error("failed to use the brain's repository")]
+    Git(#[from] git::Error),
+    /// The queue cannot be used.
+    #[error("failed to use the queue")]
+    Queue(#[from] queue::Error),
+    /// What sessions were shown cannot be read.
+    #[error("failed to read what sessions were shown")]
+    Archive(#[from] archive::Error),
+    /// The embedding model cannot be used.
+    #[error("failed to embed the units")]
+    Embed(#[from] embed::Error),
+    /// The state folder cannot be made.
+    #[error("failed to make the state folder")]
+    Brain(#[from] brain::Error),
+    /// Something else is to be done first.
+    #[error("stopped for other work")]
+    Cancelled,
+}
+
+/// What a pass has found.
+#[derive(Debug)]
+pub struct Reflection {
+    /// The findings, each with its reason; at most so many as a person reviews at a sitting.
+    pub findings: Vec<Finding>,
+    /// How many more there are.
+    pub left_out: usize,
+    /// The files that they change.
+    pub changes: Vec<FileChange>,
+    /// How many units were looked at.
+    pub units: usize,
+    base: CommitId,
+}
+
+/// A branch that a pass has made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProposedReflection {
+    /// Its name.
+    pub branch: String,
+    /// Its commit.
+    pub commit: String,
+    /// Whether a worker pushes it.
+    pub is_delivered: bool,
+}
+
+/// What is remembered from pass to pass.
+#[derive(Default, Serialize, Deserialize)]
+struct Proposed {
+    keys: Vec<String>,
+}
+
+/// What a pass goes by.
+pub struct Pass<'a> {
+    /// Only findings about units that were changed or shown since then; `None` for all.
+    pub since: Option<Timestamp>,
+    /// Why units may no longer hold in the project at hand, in their order; nothing where that is not known.
+    pub stale: &'a dyn Fn(&[&Unit]) -> Vec<Option<String>>,
+    /// Called with how many units are embedded, and of how many.
+    pub progress: &'a dyn Fn(usize, usize),
+    /// Whether to stop.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Looks through the reviewed units. Writes nothing but vectors into their cache.
+///
+/// # Errors
+/// See [`ReflectionError`].
+pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection, ReflectionError> {
+    let repository = setup.repository()?;
+    let base = repository.default_branch()?.tip;
+    let mut files: Vec<(String, String, Unit)> = Vec::new();
+    for path in repository.paths_under(base, FOLDER)? {
+        let Some(bytes) = repository.read_at(base, &path)?.filter(|_| path.ends_with(".md")) else {
+            continue;
+        };
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        if let Ok(unit) = Document::parse(text.as_str()).and_then(|document| document.unit(&path)) {
+            files.push((path, text, unit));
+        }
+    }
+    let vectors = embed(setup, &files, pass)?;
+    let units: Vec<&Unit> = files.iter().map(|(.., unit)| unit).collect();
+    let stale = (pass.stale)(&units);
+    let (recalls, recording_since) = recalls(setup)?;
+    let recall =
+        |unit: &Unit| recalls.iter().find(|(id, _)| id == unit.id.as_str()).map(|(_, recall)| *recall);
+    let observed: Vec<Observed<'_>> = files
+        .iter()
+        .enumerate()
+        .map(|(at, (path, text, unit))| Observed {
+            unit,
+            path,
+            text,
+            vector: vectors.get(at).map(Vec::as_slice),
+            recall: recall(unit),
+            stale: stale.get(at).and_then(Option::as_deref),
+        })
+        .collect();
+    let settings = reflect::Settings {
+        recording_since,
+        since: pass.since,
+        rejected: proposed_before(setup)?.keys.into_iter().collect(),
+        other_ids: ids_elsewhere(setup)?,
+        ..reflect::Settings::default()
+    };
+    let mut findings = reflect::find(&observed, &settings, now);
+    let left_out = findings.len().saturating_sub(FINDINGS_MAX);
+    findings.truncate(FINDINGS_MAX);
+    let changes = reflect::apply(&findings, &observed, now);
+    Ok(Reflection { findings, left_out, changes, units: files.len(), base })
+}
+
+/// Proposes what was found on one branch. `None` if it changes nothing. It can be killed at any point and repeated.
+///
+/// # Errors
+/// See [`ReflectionError`].
+pub fn propose(
+    setup: &Setup,
+    reflection: &Reflection,
+    now: Timestamp,
+) -> Result<Option<ProposedReflection>, ReflectionError> {
+    if reflection.changes.is_empty() {
+        return Ok(None);
+    }
+    setup.places.create()?;
+    let repository = setup.repository()?;
+    let (mut files, mut removes) = (Vec::new(), Vec::new());
+    for FileChange { path, text, .. } in &reflection.changes {
+        let edits = repository.read_at(reflection.base, path)?.is_some();
+        match text {
+            Some(text) => files.push(NewFile { path: path.clone(), content: text.clone().into(), edits }),
+            None => removes.push(path.clone()),
+        }
+    }
+    // The same findings make the same branch.
+    let mut digest = blake3::Hasher::new();
+    for finding in &reflection.findings {
+        digest.update(finding.key().as_bytes());
+    }
+    let digest = &digest.finalize().to_hex()[..8];
+    let branch = format!("{REFLECTION_BRANCH_PREFIX}{digest}");
+    let units = u32::try_from(files.len() + removes.len()).unwrap_or(u32::MAX);
+    let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
+    let proposal = Proposal {
+        branch,
+        base: Some(reflection.base),
+        files,
+        removes,
+        message: message(reflection),
+        time: now,
+        author: Identity::default(),
+    };
+    let proposed = repository.propose(&lock, &proposal)?;
+    drop(lock);
+    let queue = Queue::open(&setup.places.queue())?;
+    let is_delivered = setup.delivery.enabled && repository.remote()?.is_some();
+    if proposed.outcome != Outcome::NothingNew {
+        let branch = Branch { name: proposed.branch.clone(), commit: proposed.commit.to_string(), units };
+        queue.add_branch(queue::ORIGIN_REFLECTION, &branch, is_delivered, now)?;
+    }
+    remember(&queue, reflection, now)?;
+    Ok(Some(ProposedReflection {
+        branch: proposed.branch,
+        commit: proposed.commit.to_string(),
+        is_delivered,
+    }))
+}
+
+/// Whether the last pass of a worker was a day ago.
+pub(crate) fn is_due(queue: &Queue, now: Timestamp) -> bool {
+    let last = queue.last_report(REPORT).ok().flatten();
+    last.is_none_or(|(_, at, _)| now.duration_since(at) >= EVERY)
+}
+
+/// Notes that a pass was made, and what it has proposed.
+pub(crate) fn remember(queue: &Queue, reflection: &Reflection, now: Timestamp) -> Result<(), queue::Error> {
+    let mut proposed = read_report(queue)?;
+    for finding in &reflection.findings {
+        if !proposed.keys.iter().any(|key| key == finding.key()) {
+            proposed.keys.push(finding.key().to_owned());
+        }
+    }
+    let excess = proposed.keys.len().saturating_sub(KEYS_MAX);
+    proposed.keys.drain(..excess);
+    queue.report(REPORT, &serde_json::to_string(&proposed).unwrap_or_default(), now)
+}
+
+fn proposed_before(setup: &Setup) -> Result<Proposed, ReflectionError> {
+    let path = setup.places.queue();
+    if !path.is_file() {
+        return Ok(Proposed::default());
+    }
+    Ok(read_report(&Queue::open(&path)?)?)
+}
+
+fn read_report(queue: &Queue) -> Result<Proposed, queue::Error> {
+    let body = queue.last_report(REPORT)?.map(|(.., body)| body);
+    Ok(body.and_then(|body| serde_json::from_str(&body).ok()).unwrap_or_default())
+}
+
+/// The vectors of the units' texts, those that were computed before from the cache.
+fn embed(
+    setup: &Setup,
+    files: &[(String, String, Unit)],
+    pass: &Pass<'_>,
+) -> Result<Vec<Vec<f32>>, ReflectionError> {
+    let model = EmbeddingModel::new(setup.embed.clone());
+    let label = model.label()?;
+    let cache = VectorCache::open(model.cache());
+    let texts: Vec<String> = files.iter().map(|(.., unit)| text_to_compare(unit)).collect();
+    let mut vectors = cache.get(&label, &texts);
+    let missing: Vec<usize> = (0..texts.len()).filter(|&at| vectors[at].is_none()).collect();
+    let mut done = texts.len() - missing.len();
+    for batch in missing.chunks(model.batch_max()) {
+        if (pass.is_cancelled)() {
+            return Err(ReflectionError::Cancelled);
+        }
+        let wanted: Vec<String> = batch.iter().map(|&at| texts[at].clone()).collect();
+        let embedded = model.embed_documents(&wanted)?;
+        cache.put(&label, wanted.iter().map(String::as_str).zip(&embedded));
+        for (&at, embedding) in batch.iter().zip(embedded) {
+            vectors[at] = Some(embedding);
+        }
+        done += batch.len();
+        (pass.progress)(done, texts.len());
+    }
+    Ok(vectors
+        .into_iter()
+        .map(|embedding| embedding.map(|embedding| embedding.vector).unwrap_or_default())
+        .collect())
+}
+
+/// How sessions have used units, and since when that is recorded.
+fn recalls(setup: &Setup) -> Result<(Vec<(String, Recall)>, Option<Timestamp>), ReflectionError> {
+    let Some(learning) = &setup.learning else { return Ok((Vec::new(), None)) };
+    let Some(archive) = Archive::open_existing(&learning.archive)? else { return Ok((Vec::new(), None)) };
+    let recalls = archive.recalls(&learning.brain)?.into_iter().map(|recalled| {
+        (recalled.item, Recall { shown: recalled.sessions, used: recalled.used, last: recalled.last })
+    });
+    Ok((recalls.collect(), archive.recalls_since(&learning.brain)?))
+}
+
+/// The ids of units that wait for review: a link to one of them is not dangling.
+fn ids_elsewhere(setup: &Setup) -> Result<BTreeSet<UnitId>, ReflectionError> {
+    let repository = setup.repository()?;
+    let mut ids = BTreeSet::new();
+    for branch in repository.pending_branches()? {
+        let files = repository.branch_files(&branch.name)?;
+        ids.extend(files.iter().map(|(path, _)| UnitId::verbatim(knowledge::name::file_stem(path))));
+    }
+    Ok(ids)
+}
+
+/// The commit's message: what was found, and why each file is changed.
+fn message(reflection: &Reflection) -> String {
+    let count = reflection.findings.len();
+    let plural = if count == 1 { "finding" } else { "findings" };
+    let mut message = format!("Tidy up: {count} {plural}\n\nFound by `nugget reflect`.\n\n");
+    for FileChange { path, reasons, .. } in &reflection.changes {
+        message.push_str(&format!("- {path}\n"));
+        for reason in reasons {
+            message.push_str(&format!("  {}\n", text::escape_forge_syntax(&text::one_line(reason, 300))));
+        }
+    }
+    message
+}

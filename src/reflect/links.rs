@@ -1,0 +1,134 @@
+//! The entries of `related` in a unit's file. Keys that are unknown here stay.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use knowledge::wikilink::wikilinks;
+use knowledge::{Document, UnitId, text};
+use serde_yaml::{Mapping, Value};
+
+/// A link that is added to a file.
+pub(crate) struct NewLink<'a> {
+    pub(crate) to: &'a UnitId,
+    /// `None` for the general relation, which is not written.
+    pub(crate) relation: Option<&'a str>,
+    pub(crate) reason: &'a str,
+}
+
+/// Adds a link, unless the file has one to this unit with this relation and reason.
+pub(crate) fn add(document: &mut Document, link: &NewLink<'_>, now: Timestamp) {
+    let mut entry = Mapping::new();
+    entry.insert("id".into(), link.to.as_str().into());
+    if let Some(relation) = link.relation {
+        entry.insert("relation".into(), relation.into());
+    }
+    if !link.reason.is_empty() {
+        entry.insert("reason".into(), link.reason.into());
+    }
+    entry.insert("created".into(), stamp(now));
+    let mut entries = entries(document);
+    entries.push(Value::Mapping(entry));
+    replace(document, entries);
+}
+
+/// Removes the links to a unit.
+pub(crate) fn remove(document: &mut Document, to: &UnitId) {
+    let kept = entries(document).into_iter().filter(|entry| target(entry) != Some(to.as_str())).collect();
+    replace(document, kept);
+}
+
+/// Adds the links of another file, without those to the file's own unit.
+pub(crate) fn add_all(document: &mut Document, own: &UnitId, other: &Document) {
+    let mut all = entries(document);
+    all.extend(entries(other).into_iter().filter(|entry| target(entry) != Some(own.as_str())));
+    replace(document, all);
+}
+
+/// Makes the links to one unit links to another, in the front matter and in the text.
+pub(crate) fn point_to(document: &mut Document, own: &UnitId, from: &UnitId, to: &UnitId) {
+    let moved = entries(document).into_iter().filter_map(|mut entry| {
+        if target(&entry) != Some(from.as_str()) {
+            return Some(entry);
+        }
+        match &mut entry {
+            Value::Mapping(keys) => drop(keys.insert("id".into(), to.as_str().into())),
+            plain => *plain = to.as_str().into(),
+        }
+        Some(entry).filter(|_| to != own)
+    });
+    replace(document, moved.collect());
+    let body = document.body().to_owned();
+    let moved = text_pointing_to(&body, from, to);
+    if moved != body {
+        document.set_body(&moved);
+    }
+}
+
+fn text_pointing_to(body: &str, from: &UnitId, to: &UnitId) -> String {
+    let (mut moved, mut at) = (String::new(), 0);
+    for link in wikilinks(body).into_iter().filter(|link| link.target == from.as_str()) {
+        moved.push_str(&body[at..link.span.start]);
+        let shown = link.shown.map(|shown| format!("|{shown}")).unwrap_or_default();
+        moved.push_str(&format!("[[{to}{shown}]]"));
+        at = link.span.end;
+    }
+    moved + &body[at..]
+}
+
+fn entries(document: &Document) -> Vec<Value> {
+    match document.get("related") {
+        Some(Value::Sequence(entries)) => entries,
+        _ => Vec::new(),
+    }
+}
+
+/// Writes the entries, each target, relation and reason once, and repeats their targets in `links` for Obsidian if the file has
+/// that key.
+fn replace(document: &mut Document, mut entries: Vec<Value>) {
+    let mut seen = BTreeSet::new();
+    entries.retain(|entry| {
+        seen.insert((target(entry).map(str::to_owned), relation(entry), reason(entry).to_lowercase()))
+    });
+    let before = document.get("related");
+    if entries.is_empty() && before.is_none() || before.as_ref() == Some(&Value::Sequence(entries.clone())) {
+        return;
+    }
+    document.set("related", &Value::Sequence(entries.clone()));
+    if let Some(Value::Sequence(shown)) = document.get("links") {
+        let links = wikilinks_of(&entries, &shown);
+        document.set("links", &Value::Sequence(links));
+    }
+}
+
+/// One wikilink for each target, as it was written before if it was there.
+fn wikilinks_of(entries: &[Value], before: &[Value]) -> Vec<Value> {
+    let mut links: Vec<Value> = Vec::new();
+    for id in entries.iter().filter_map(target) {
+        let is_it = |link: &&Value| {
+            let text = link.as_str().unwrap_or_default();
+            wikilinks(text).first().is_some_and(|link| link.target == id)
+        };
+        let link = before.iter().find(is_it).cloned().unwrap_or_else(|| format!("[[{id}]]").into());
+        if !links.contains(&link) {
+            links.push(link);
+        }
+    }
+    links
+}
+
+fn target(entry: &Value) -> Option<&str> {
+    entry.get("id").unwrap_or(entry).as_str()
+}
+
+fn relation(entry: &Value) -> Option<String> {
+    entry.get("relation").and_then(Value::as_str).map(str::to_owned)
+}
+
+fn reason(entry: &Value) -> String {
+    text::one_line(entry.get("reason").and_then(Value::as_str).unwrap_or_default(), 300)
+}
+
+/// A time as front matter has it.
+pub(crate) fn stamp(time: Timestamp) -> Value {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string().into()
+}

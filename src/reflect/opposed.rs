@@ -1,0 +1,336 @@
+//! Whether two units about the same thing state what cannot both hold.
+//!
+//! Only the forms that words show: a denial, an opposite word, another number, a choice the other way round, and a
+//! choice that replaces another. What contradicts by its meaning alone is for a model.
+
+use std::collections::BTreeSet;
+
+use knowledge::value;
+
+use crate::words::{Words, jaccard, share_of, stem, words};
+
+/// The share of the shorter title's words that the longer one must contain to make the same statement
+/// (`extract::similarity`).
+const SAME_STATEMENT_SHARE: f64 = 0.65;
+/// The share for a denial, as in `knowledge::value::contradicts`: titles that share less more often restate each other.
+const DENIED_SHARE: f64 = 0.8;
+/// Fewer shared words do not make a sentence the same statement.
+const SHARED_WORDS_MIN: usize = 3;
+
+/// A statement: a title or a sentence.
+#[derive(Clone, Debug)]
+pub(crate) struct Statement {
+    /// The words in lower case, in order, without punctuation.
+    raw: Vec<String>,
+    /// The stems without numbers, denials and verbs of no meaning.
+    subject: Words,
+    numbers: BTreeSet<String>,
+    is_negative: bool,
+    is_correction: bool,
+}
+
+impl Statement {
+    pub(crate) fn new(text: &str) -> Self {
+        let raw: Vec<String> = text.split_whitespace().map(bare).filter(|word| !word.is_empty()).collect();
+        let numbers = raw.iter().filter_map(|word| number(word)).collect();
+        let says_nothing = |word: &str| {
+            number(word).is_some()
+                || EMPTY.contains(&word)
+                || OPPOSITES.iter().any(|(a, b)| *a == word || *b == word)
+        };
+        let subject = raw.iter().filter(|word| !says_nothing(word)).flat_map(|word| words(word)).collect();
+        let is_correction = is_correction(text);
+        Self { raw, subject, numbers, is_negative: value::is_negative(text), is_correction }
+    }
+
+    /// Whether it has a number, given in digits.
+    pub(crate) fn has_number(&self, digits: &str) -> bool {
+        self.numbers.contains(digits)
+    }
+
+    /// Whether each has a number that the other lacks.
+    pub(crate) fn differs_in_numbers(&self, other: &Self) -> bool {
+        !self.numbers.is_subset(&other.numbers) && !other.numbers.is_subset(&self.numbers)
+    }
+
+    /// Whether a sentence says the same as another one of as many numbers, with other numbers.
+    fn has_another_number(&self, other: &Self) -> bool {
+        self.numbers.len() == other.numbers.len()
+            && self.likeness(other) >= SAME_STATEMENT_SHARE
+            && self.is_same_statement(other, DENIED_SHARE)
+            && self.differs_in_numbers(other)
+    }
+
+    /// The share of common words, from 0 to 1.
+    pub(crate) fn likeness(&self, other: &Self) -> f64 {
+        jaccard(&self.subject, &other.subject)
+    }
+
+    fn share(&self, other: &Self) -> f64 {
+        share_of(&self.subject, &other.subject).max(share_of(&other.subject, &self.subject))
+    }
+
+    fn is_same_statement(&self, other: &Self, share_min: f64) -> bool {
+        let shared = self.subject.intersection(&other.subject).count();
+        shared >= SHARED_WORDS_MIN.min(self.subject.len()).min(other.subject.len())
+            && shared > 0
+            && self.share(other) >= share_min
+    }
+
+    /// Whether the one denies the other, or has the opposite word in its place.
+    fn is_denial(&self, other: &Self) -> bool {
+        self.is_same_statement(other, DENIED_SHARE)
+            && (self.is_negative != other.is_negative) != self.has_opposite_word(other)
+            && !self.is_same_choice(other)
+    }
+
+    fn has_opposite_word(&self, other: &Self) -> bool {
+        let has = |statement: &Self, word: &str| statement.raw.iter().any(|raw| raw == word);
+        let only = |statement: &Self, word: &str, not: &str| has(statement, word) && !has(statement, not);
+        OPPOSITES
+            .iter()
+            .any(|(a, b)| only(self, a, b) && only(other, b, a) || only(self, b, a) && only(other, a, b))
+    }
+
+    /// What was chosen over what: the word before "over", "instead of", "rather than" or "not", and the one after it.
+    fn choices(&self) -> Vec<(String, String)> {
+        let at = |at: usize| self.raw.get(at).map(String::as_str);
+        let after = |position: usize| match (at(position)?, at(position + 1)) {
+            ("over" | "not", _) => Some(position + 1),
+            ("instead", Some("of")) | ("rather", Some("than")) => Some(position + 2),
+            _ => None,
+        };
+        let choice = |position: usize| {
+            let chosen = stem(at(position.checked_sub(1)?)?);
+            let over: Vec<String> =
+                self.raw.iter().skip(after(position)?).take(2).map(|word| stem(word)).collect();
+            Some(over.into_iter().map(move |over| (chosen.clone(), over)).collect::<Vec<_>>())
+        };
+        (0..self.raw.len()).filter_map(choice).flatten().collect()
+    }
+
+    /// Whether both choose the same over the same: "a, not b" restates "a instead of b".
+    fn is_same_choice(&self, other: &Self) -> bool {
+        let theirs = other.choices();
+        self.choices().iter().any(|choice| theirs.contains(choice))
+    }
+
+    /// Whether one chose what the other rejected, and the other way round.
+    fn is_other_choice(&self, other: &Self) -> bool {
+        let (ours, theirs) = (self.choices(), other.choices());
+        let has = |words: &Self, word: &str| words.subject.contains(word);
+        ours.iter().any(|(chosen, over)| {
+            theirs.iter().any(|(other_chosen, other_over)| chosen != other_chosen && chosen == other_over)
+                && theirs.iter().any(|(other_chosen, _)| {
+                    other_chosen == over || has(other, over) && has(self, other_chosen)
+                })
+        })
+    }
+
+    /// How many words both begin with.
+    fn common_start(&self, other: &Self) -> usize {
+        self.raw.iter().zip(&other.raw).take_while(|(a, b)| a == b).count()
+    }
+}
+
+/// A unit as its statements.
+#[derive(Clone, Debug)]
+pub(crate) struct Statements {
+    pub(crate) title: Statement,
+    sentences: Vec<Statement>,
+    /// The stems of title and text.
+    pub(crate) all: Words,
+    /// Whether its type states what is so from now on, so that a later one may replace it.
+    is_choice: bool,
+}
+
+/// The most sentences of a unit that are compared.
+const SENTENCES_MAX: usize = 40;
+
+impl Statements {
+    pub(crate) fn new(title: &str, text: &str, is_choice: bool) -> Self {
+        let sentences = text.split_terminator(['\n', '!', ';']).flat_map(|line| line.split(". "));
+        let sentences = sentences.filter(|text| !text.trim().is_empty()).take(SENTENCES_MAX);
+        Self {
+            title: Statement::new(title),
+            sentences: sentences.map(Statement::new).collect(),
+            all: words(&format!("{title}\n{text}")),
+            is_choice,
+        }
+    }
+
+    /// Whether each title names something that the other unit never mentions: then they are about two things.
+    pub(crate) fn has_other_subject(&self, other: &Self) -> bool {
+        !self.title.subject.is_subset(&other.all) && !other.title.subject.is_subset(&self.all)
+    }
+
+    /// Whether the titles show that both cannot hold, so plainly that the texts need not be alike.
+    pub(crate) fn titles_oppose(&self, other: &Self) -> bool {
+        let (one, two) = (&self.title, &other.title);
+        let is_denial = one.is_denial(two) && one.likeness(two) >= DENIED_SHARE;
+        let is_correction =
+            one.is_correction != two.is_correction && (self.corrects(other) || other.corrects(self));
+        let is_plain = is_denial || is_correction || one.is_other_choice(two);
+        self.replaces(other, DENIED_SHARE)
+            || other.replaces(self, DENIED_SHARE)
+            || is_plain && !self.has_other_subject(other)
+    }
+
+    /// Whether the texts of two units about the same thing show that both cannot hold.
+    pub(crate) fn oppose(&self, other: &Self) -> bool {
+        if self.replaces(other, SAME_STATEMENT_SHARE) || other.replaces(self, SAME_STATEMENT_SHARE) {
+            return true;
+        }
+        if self.has_other_subject(other) {
+            return false;
+        }
+        let (one, two) = (&self.title, &other.title);
+        one.is_denial(two)
+            || one.is_other_choice(two)
+            || one.is_same_statement(two, SAME_STATEMENT_SHARE) && one.differs_in_numbers(two)
+            || self.sentences.iter().any(|one| other.sentences.iter().any(|two| one.has_another_number(two)))
+    }
+
+    /// Whether a title says that something is no longer so, of which its unit mentions all that the other title names.
+    fn corrects(&self, old: &Self) -> bool {
+        self.title.is_correction && share_of(&old.title.subject, &self.all) >= DENIED_SHARE
+    }
+
+    /// Whether a title begins as the other one and goes on with something else.
+    pub(crate) fn has_other_object(&self, other: &Self) -> bool {
+        self.title.common_start(&other.title) >= SHARED_WORDS_MIN && self.has_other_subject(other)
+    }
+
+    /// Whether a title begins as the other one, goes on with something else, and the text below it mentions what the
+    /// other title names: a choice that replaces another.
+    fn replaces(&self, old: &Self, share_min: f64) -> bool {
+        let replaced: Words = old.title.subject.difference(&self.title.subject).cloned().collect();
+        self.is_choice
+            && old.is_choice
+            && self.title.common_start(&old.title) >= SHARED_WORDS_MIN
+            && share_of(&old.title.subject, &self.all) >= share_min
+            && !replaced.is_disjoint(&self.all)
+    }
+}
+
+/// Whether a text says that something is no longer true, as for captures (`actors::dedup`).
+pub(crate) fn is_correction(text: &str) -> bool {
+    const SIGNS: [&str; 9] = [
+        "no longer",
+        "not any more",
+        "not anymore",
+        "turned out to be wrong",
+        "is outdated",
+        "used to be",
+        "switched from",
+        "contrary to what",
+        "any more",
+    ];
+    let text = text.to_lowercase();
+    SIGNS.iter().any(|sign| text.contains(sign))
+}
+
+/// A word in lower case without punctuation around it.
+fn bare(word: &str) -> String {
+    word.trim_matches(|c: char| !c.is_alphanumeric()).replace('’', "'").to_lowercase()
+}
+
+/// The number that a word is or contains, in digits.
+fn number(word: &str) -> Option<String> {
+    if let Some(at) = NUMBERS.iter().position(|number| *number == word) {
+        return Some(VALUES[at].to_string());
+    }
+    let digits = word.starts_with(|c: char| c.is_ascii_digit());
+    digits.then(|| word.trim_end_matches(|c: char| c.is_alphabetic()).to_owned())
+}
+
+const NUMBERS: [&str; 20] = [
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "fifteen",
+    "twenty", "thirty", "forty", "fifty", "sixty", "ninety", "hundred", "thousand",
+];
+const VALUES: [u32; 20] = [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 15, 20, 30, 40, 50, 60, 90, 100, 1000];
+
+/// Words of titles that name no subject: denials, and verbs and adverbs of no meaning.
+const EMPTY: [&str; 42] = [
+    "always", "avoid", "avoids", "cannot", "choose", "chose", "chosen", "don't", "give", "gives", "have",
+    "keep", "keeps", "kept", "longer", "make", "makes", "must", "need", "needs", "neither", "never", "new",
+    "only", "put", "puts", "real", "run", "runs", "set", "sets", "should", "stop", "take", "takes", "too",
+    "use", "used", "uses", "using", "without", "anymore",
+];
+
+/// Words of which a statement can contain only one.
+const OPPOSITES: [(&str, &str); 26] = [
+    ("before", "after"),
+    ("enable", "disable"),
+    ("enabled", "disabled"),
+    ("optional", "required"),
+    ("optional", "mandatory"),
+    ("allow", "forbid"),
+    ("allowed", "forbidden"),
+    ("on", "off"),
+    ("inside", "outside"),
+    ("first", "last"),
+    ("always", "never"),
+    ("more", "less"),
+    ("more", "fewer"),
+    ("increase", "decrease"),
+    ("raise", "lower"),
+    ("add", "remove"),
+    ("keep", "delete"),
+    ("keep", "remove"),
+    ("include", "exclude"),
+    ("accept", "refuse"),
+    ("accept", "reject"),
+    ("safe", "unsafe"),
+    ("public", "private"),
+    ("sync", "async"),
+    ("eager", "lazy"),
+    ("early", "late"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oppose(one: (&str, &str), other: (&str, &str)) -> bool {
+        let [one, other] = [one, other].map(|(title, text)| Statements::new(title, text, true));
+        assert_eq!(one.oppose(&other), other.oppose(&one), "both ways");
+        one.oppose(&other)
+    }
+
+    #[test]
+    fn what_words_show_is_opposed() {
+        for (one, other) in [
+            (("Squash a branch before merging it", ""), ("Never squash a branch before merging", "")),
+            (("Prune roses before winter", ""), ("Prune roses after winter", "")),
+            (("Wait 30 seconds for the proxy", ""), ("The proxy has to wait 60 seconds", "")),
+            (
+                ("We chose Redux over context for the cart", ""),
+                ("We chose context over Redux for the cart", ""),
+            ),
+            (
+                ("Search runs on Elasticsearch", ""),
+                ("Search runs on Postgres", "The Elasticsearch cluster was too much work."),
+            ),
+            (
+                ("The limit", "Each upload may have 20 megabytes."),
+                ("The limit", "Each upload may have 50 megabytes."),
+            ),
+        ] {
+            assert!(oppose(one, other), "{one:?} | {other:?}");
+        }
+    }
+
+    #[test]
+    fn two_subjects_and_restatements_are_not_opposed() {
+        for (one, other) in [
+            (("The search pods have 4 GiB", ""), ("The image pods have 1 GiB", "")),
+            (("Use expect in tests", ""), ("Do not use expect in handlers", "")),
+            (("Use cents, not floats", ""), ("Use cents instead of floats", "")),
+            (("Wait thirty seconds for the proxy", ""), ("Wait 30 s for the proxy", "")),
+            (("Never merge before the tests", ""), ("Merge after the tests", "")),
+        ] {
+            assert!(!oppose(one, other), "{one:?} | {other:?}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What two units are to each other: the same, contradictory, about one subject, or nothing.
+
+use jiff::Timestamp;
+use knowledge::text::canonical;
+use knowledge::{Unit, UnitType, value};
+
+use crate::observed::{changed, own_text, text_to_compare};
+use crate::opposed::{Statement, Statements, is_correction};
+use crate::words::jaccard;
+
+/// From this cosine on two texts say the same in nearly the same words, as for captures (`actors::dedup`).
+const SAME_COSINE: f64 = 0.92;
+/// From this cosine on two units of one domain are about the same thing, as for captures (`actors::dedup`).
+const ABOUT_COSINE: f64 = 0.66;
+/// From this cosine on also units of different domains are: the same words say another thing in another field.
+const ABOUT_ELSEWHERE_COSINE: f64 = 0.8;
+/// From this cosine on two titles that are opposites word by word are about the same thing.
+const OPPOSITE_COSINE: f64 = 0.5;
+/// From this cosine on two units with a common tag are about one subject.
+const NEAR_COSINE: f64 = 0.55;
+/// From this share of common words on two titles have the same form. A restatement has a title of its own form (at most
+/// .33 in the tuned texts of `examples/made_brain`).
+const SAME_FORM: f64 = 0.4;
+/// The share of common words from which on two units without vectors say the same.
+const SAME_WORDS: f64 = 0.8;
+
+/// What two units are to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// They say the same: in the same words, or in others.
+    Same { is_exact: bool },
+    /// Both cannot hold.
+    Opposed,
+    /// About one subject.
+    Near,
+    /// Nothing that is known here.
+    Unlike,
+}
+
+/// A unit with what is compared of it, computed once.
+pub(crate) struct Compared<'a> {
+    pub(crate) unit: &'a Unit,
+    /// What is compared, as text; what a rejection is bound to.
+    pub(crate) text: String,
+    vector: Option<&'a [f32]>,
+    canonical_title: String,
+    canonical_text: String,
+    statements: Statements,
+}
+
+impl<'a> Compared<'a> {
+    pub(crate) fn new(unit: &'a Unit, vector: Option<&'a [f32]>) -> Self {
+        let text = text_to_compare(unit);
+        let is_choice = matches!(
+            unit.kind,
+            UnitType::Decision | UnitType::Constraint | UnitType::Belief | UnitType::Fact
+        );
+        let below = format!("{}\n{}", unit.description.as_deref().unwrap_or_default(), own_text(unit));
+        Self {
+            unit,
+            vector: vector.filter(|vector| !vector.is_empty()),
+            canonical_title: canonical(&unit.title),
+            canonical_text: canonical(&text),
+            statements: Statements::new(&unit.title, &below, is_choice),
+            text,
+        }
+    }
+
+    /// The cosine with another unit; `None` if one of them has no vector, or vectors of two models cannot be compared.
+    pub(crate) fn cosine(&self, other: &Self) -> Option<f64> {
+        let (one, two) = self.vector.zip(other.vector).filter(|(one, two)| one.len() == two.len())?;
+        Some(f64::from(one.iter().zip(two).map(|(a, b)| a * b).sum::<f32>()))
+    }
+
+    pub(crate) fn verdict(&self, other: &Self) -> Verdict {
+        let cosine = self.cosine(other);
+        if self.canonical_text == other.canonical_text {
+            return Verdict::Same { is_exact: true };
+        }
+        let same_domain = self.unit.domain == other.unit.domain;
+        let same_title = self.canonical_title == other.canonical_title;
+        if same_title && same_domain && self.is_fact() && other.is_fact() {
+            return Verdict::Opposed;
+        }
+        let Some(cosine) = cosine else { return self.verdict_by_words(other) };
+        if cosine < OPPOSITE_COSINE {
+            return Verdict::Unlike;
+        }
+        let about = cosine >= if same_domain { ABOUT_COSINE } else { ABOUT_ELSEWHERE_COSINE };
+        let (ours, theirs) = (&self.statements, &other.statements);
+        if same_domain && ours.titles_oppose(theirs) || about && ours.oppose(theirs) {
+            return Verdict::Opposed;
+        }
+        if about && !self.is_other_lesson(other) {
+            return Verdict::Same { is_exact: cosine >= SAME_COSINE && self.has_same_values(other) };
+        }
+        match cosine >= NEAR_COSINE {
+            true => Verdict::Near,
+            false => Verdict::Unlike,
+        }
+    }
+
+    fn verdict_by_words(&self, other: &Self) -> Verdict {
+        let alike = jaccard(&self.statements.all, &other.statements.all) >= SAME_WORDS;
+        match self.unit.domain == other.unit.domain && alike && !self.is_other_lesson(other) {
+            true if self.statements.oppose(&other.statements) => Verdict::Opposed,
+            true => Verdict::Same { is_exact: false },
+            false => Verdict::Unlike,
+        }
+    }
+
+    /// Whether the titles show that two similar texts are two lessons: each has a value that the other lacks, or both
+    /// have the same form and each names something that the other unit never mentions.
+    fn is_other_lesson(&self, other: &Self) -> bool {
+        let (one, two) = (self.unit.title.as_str(), other.unit.title.as_str());
+        let (ours, theirs) = (&self.statements, &other.statements);
+        ours.title.differs_in_numbers(&theirs.title)
+            || self.lacks_value(two, &theirs.title) && other.lacks_value(one, &ours.title)
+            || ours.title.likeness(&theirs.title) >= SAME_FORM && ours.has_other_subject(theirs)
+            || ours.has_other_object(theirs)
+    }
+
+    /// Whether a title has a value that this unit lacks. The same number counts as the same value beside any word: a
+    /// restatement has other words.
+    fn lacks_value(&self, title: &str, statement: &Statement) -> bool {
+        let missing = value::missing_value(title, &self.text);
+        missing.is_some_and(|value| !(statement.has_number(value) && self.statements.title.has_number(value)))
+    }
+
+    fn has_same_values(&self, other: &Self) -> bool {
+        value::missing_value(&self.text, &other.text).is_none()
+            || value::missing_value(&other.text, &self.text).is_none()
+    }
+
+    fn is_fact(&self) -> bool {
+        self.unit.kind == UnitType::Fact
+    }
+
+    /// Whether this unit says that something is no longer so.
+    pub(crate) fn is_correction(&self) -> bool {
+        is_correction(&self.text)
+    }
+
+    pub(crate) fn changed(&self) -> Option<Timestamp> {
+        changed(self.unit)
+    }
+}

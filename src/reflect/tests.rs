@@ -1,0 +1,388 @@
+//! The whole pass on small brains, and its properties on random ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use knowledge::{Document, Unit, UnitId};
+use proptest::prelude::*;
+
+use crate::{Change, Finding, Kind, Observed, Recall, Settings, apply, find, text_to_compare};
+
+const NOW: &str = "2026-11-20T12:00:00Z";
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+#[derive(Clone)]
+struct File {
+    path: String,
+    text: String,
+    unit: Unit,
+    recall: Option<Recall>,
+    stale: Option<String>,
+    vector: Vec<f32>,
+}
+
+impl std::fmt::Debug for File {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?} {:?}\n{}", self.path, self.recall, self.stale, self.text)
+    }
+}
+
+fn file(path: &str, front: &str, body: &str) -> File {
+    read(path.to_owned(), format!("---\n{front}---\n\n{body}\n"))
+}
+
+/// A unit with its title, in a domain of its type, last changed on a day.
+fn unit(id: &str, title: &str, day: &str, more: &str, body: &str) -> File {
+    let front = format!("id: {id}\ntype: pattern\ntitle: {title}\nlast_modified: {day}\n{more}");
+    file(&format!("domains/coding/patterns/{id}.md"), &front, body)
+}
+
+fn read(path: String, text: String) -> File {
+    let unit = Document::parse(text.as_str()).unwrap().unit(&path).unwrap();
+    let vector = vector(&text_to_compare(&unit));
+    File { path, text, unit, recall: None, stale: None, vector }
+}
+
+/// A stand-in for a model's vector: the letters of a text's words in 64 buckets, L2-normalised.
+fn vector(text: &str) -> Vec<f32> {
+    let mut vector = vec![0.01_f32; 64];
+    for word in crate::words::words(text) {
+        let hash = blake3::hash(word.as_bytes());
+        vector[usize::from(hash.as_bytes()[0] % 64)] += 1.0;
+    }
+    let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt();
+    vector.into_iter().map(|x| x / norm).collect()
+}
+
+fn observed(files: &[File]) -> Vec<Observed<'_>> {
+    let observed = files.iter().map(|file| Observed {
+        unit: &file.unit,
+        path: &file.path,
+        text: &file.text,
+        vector: Some(&file.vector),
+        recall: file.recall,
+        stale: file.stale.as_deref(),
+    });
+    observed.collect()
+}
+
+fn found(files: &[File]) -> Vec<Finding> {
+    find(&observed(files), &settings(), now())
+}
+
+fn settings() -> Settings {
+    Settings { recording_since: Some("2025-01-01T00:00:00Z".parse().unwrap()), ..Settings::default() }
+}
+
+/// The files after a pass, with what is known about the units that are left.
+fn after(files: &[File], findings: &[Finding]) -> Vec<File> {
+    let mut texts: BTreeMap<String, String> =
+        files.iter().map(|file| (file.path.clone(), file.text.clone())).collect();
+    for change in apply(findings, &observed(files), now()) {
+        match change.text {
+            Some(text) => drop(texts.insert(change.path, text)),
+            None => drop(texts.remove(&change.path)),
+        }
+    }
+    let mut after: Vec<File> = texts.into_iter().map(|(path, text)| read(path, text)).collect();
+    for file in &mut after {
+        let before = files.iter().find(|before| before.unit.id == file.unit.id).unwrap();
+        (file.recall, file.stale) = (before.recall, before.stale.clone());
+    }
+    after
+}
+
+fn shown(sessions: u32, day: &str) -> Option<Recall> {
+    Some(Recall { shown: sessions, used: 0, last: format!("{day}T00:00:00Z").parse().unwrap() })
+}
+
+fn text_of<'f>(files: &'f [File], id: &str) -> &'f str {
+    &files.iter().find(|file| file.unit.id.as_str() == id).unwrap().text
+}
+
+const BODY: &str =
+    "A fixed number of workers reads from one channel, which pushes back when all of them are busy.";
+
+#[test]
+fn a_copy_is_merged_into_the_unit_that_sessions_use() {
+    let mut files = [
+        unit("one", "Bound the pool", "2026-10-01", "tags: [go]\nmine: 1 # kept\n", BODY),
+        unit(
+            "two",
+            "BOUND the pool",
+            "2026-10-02",
+            "tags: [go, pools]\nrelated:\n- id: three\n  relation: uses\n",
+            BODY,
+        ),
+        unit(
+            "three",
+            "Measure first",
+            "2026-10-01",
+            "related:\n- id: two\n  relation: informed_by\n  reason: why\n",
+            "See [[two|the pool]] and `[[two]]`.",
+        ),
+    ];
+    files[0].recall = shown(4, "2026-11-01");
+    let findings = found(&files);
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].kind, Kind::Duplicate);
+    let into = |id: &str| UnitId::verbatim(id);
+    assert_eq!(findings[0].change, Change::Merge { from: into("two"), into: into("one") });
+    assert_eq!(
+        findings[0].reason,
+        "“BOUND the pool” says the same as “Bound the pool” (100 % alike); kept is the one that 4 sessions were shown"
+    );
+    let after = after(&files, &findings);
+    assert_eq!(after.len(), 2);
+    let kept = text_of(&after, "one");
+    assert!(kept.contains("tags:\n- go\n- pools\nmine: 1 # kept\n"), "{kept}");
+    assert!(
+        kept.contains("related:\n- id: three\n  relation: uses\n") && kept.ends_with(&format!("{BODY}\n")),
+        "{kept}"
+    );
+    let third = text_of(&after, "three");
+    assert!(third.contains("related:\n- id: one\n  relation: informed_by\n  reason: why\n"), "{third}");
+    assert!(third.contains("See [[one|the pool]] and `[[two]]`."), "{third}");
+    assert_eq!(found(&after), []);
+}
+
+#[test]
+fn what_only_the_removed_unit_says_is_kept() {
+    let body = format!("{BODY}\n\nThe importer needs `max_workers` at 12.");
+    let files = [
+        unit("one", "Bound the pool", "2026-10-01", "confidence: 0.9\n", BODY),
+        unit("two", "Bound the pool", "2026-10-02", "confidence: 0.5\n", &body),
+    ];
+    let after = after(&files, &found(&files));
+    let kept = text_of(&after, "one");
+    assert!(kept.ends_with("\n\n## Merged from two\n\nThe importer needs `max_workers` at 12.\n"), "{kept}");
+    assert!(kept.contains("last_modified: 2026-11-20T12:00:00Z"), "{kept}");
+    assert_eq!(text_to_compare(&after[0].unit), text_to_compare(&files[0].unit), "it is compared as before");
+}
+
+#[test]
+fn a_correction_replaces_and_an_opinion_is_left_to_a_person() {
+    let old = unit("old", "Retry at the gateway", "2026-08-01", "", "The gateway repeats each failed call.");
+    let new = |body: &str| unit("new", "Never retry at the gateway", "2026-10-01", "", body);
+    let replaced = [old.clone(), new("The gateway no longer repeats a failed call.")];
+    let findings = found(&replaced);
+    assert!(matches!(findings[0].change, Change::Supersede { .. }), "{findings:?}");
+    let texts = after(&replaced, &findings);
+    assert!(text_of(&texts, "old").contains("status: superseded\n"));
+    assert!(text_of(&texts, "old").contains("- id: new\n  relation: superseded_by\n"));
+    assert!(text_of(&texts, "new").contains("- id: old\n  relation: supersedes\n"));
+    assert_eq!(found(&texts), []);
+
+    let open = [old, new("The gateway repeats each failed call, which multiplies the load.")];
+    let findings = found(&open);
+    assert!(matches!(findings[0].change, Change::Contradict { .. }), "{findings:?}");
+    let texts = after(&open, &findings);
+    for (id, other) in [("old", "new"), ("new", "old")] {
+        let text = text_of(&texts, id);
+        assert!(text.contains(&format!("- id: {other}\n  relation: contradicts\n  reason:")), "{text}");
+        assert!(!text.contains("status"), "{text}");
+    }
+    assert_eq!(found(&texts), []);
+}
+
+#[test]
+fn the_newer_value_of_a_fact_replaces_the_older_one() {
+    let fact = |id: &str, day: &str, value: &str| {
+        let front =
+            format!("id: {id}\ntype: fact\ntitle: Deploy region\nsource: human\nlast_modified: {day}\n");
+        file(&format!("domains/ops/facts/{id}.md"), &front, &format!("# Deploy region\n\n{value}"))
+    };
+    let files = [fact("a", "2026-08-01", "eu-west-1"), fact("b", "2026-10-01", "eu-central-1")];
+    let findings = found(&files);
+    let expected = Change::Supersede { old: UnitId::verbatim("a"), new: UnitId::verbatim("b") };
+    assert_eq!(findings[0].change, expected, "{findings:?}");
+}
+
+#[test]
+fn a_unit_is_archived_only_when_recording_has_lasted_long_enough() {
+    let mut files = [unit("one", "Bound the pool", "2025-10-01", "", BODY)];
+    let archive = |files: &[File], since: Option<&str>| {
+        let recording_since = since.map(|since| since.parse().unwrap());
+        find(&observed(files), &Settings { recording_since, ..Settings::default() }, now())
+    };
+    assert_eq!(archive(&files, None), []);
+    assert_eq!(archive(&files, Some("2026-06-01T00:00:00Z")), []);
+    assert_eq!(archive(&files, Some("2026-05-01T00:00:00Z"))[0].kind, Kind::Unused);
+    files[0].recall = shown(1, "2026-07-01");
+    assert_eq!(found(&files), [], "it was shown, though never used");
+    files[0].recall = shown(1, "2026-01-01");
+    let text = after(&files, &found(&files))[0].text.clone();
+    assert!(text.contains("status: archived\n"), "{text}");
+    let young = [unit("one", "Bound the pool", "2026-09-01", "", BODY)];
+    assert_eq!(found(&young), []);
+    let undated = [file("domains/a/bugs/x.md", "type: bug\n", BODY)];
+    assert_eq!(found(&undated), []);
+}
+
+#[test]
+fn only_links_to_nothing_are_dangling() {
+    let related = "related: [gone, {id: memory-12}, {id: pending}, {id: old, relation: uses, mine: 1}]\n";
+    let files = [
+        unit("one", "Bound the pool", "2026-10-01", related, BODY),
+        unit("old", "Another thing", "2026-10-01", "status: superseded\n", "text"),
+    ];
+    let other_ids = BTreeSet::from([UnitId::verbatim("pending")]);
+    let findings = find(&observed(&files), &Settings { other_ids, ..settings() }, now());
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    let text = after(&files, &findings)[1].text.clone();
+    let expected = "related:\n- id: memory-12\n- id: pending\n- id: old\n  relation: uses\n  mine: 1\n";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn a_note_that_sessions_need_moves_to_the_folder_of_its_type() {
+    let front = "type: note\ntitle: Cache store\nlast_modified: 2026-10-01\nrelated: [{id: gone}]\n";
+    let mut files = [file("notes/cache.md", front, "We chose Redis over files.")];
+    files[0].recall = shown(2, "2026-11-01");
+    assert!(found(&files).iter().all(|finding| finding.kind != Kind::Promote));
+    files[0].recall = shown(3, "2026-11-01");
+    let changes = apply(&found(&files), &observed(&files), now());
+    let paths: Vec<_> = changes.iter().map(|change| (change.path.as_str(), change.text.is_some())).collect();
+    assert_eq!(paths, [("domains/notes/decisions/cache.md", true), ("notes/cache.md", false)]);
+    let text = changes[0].text.as_deref().unwrap();
+    assert!(
+        text.contains("type: decision\n")
+            && text.contains("id: notes/cache\n")
+            && text.contains("related: []\n"),
+        "{text}"
+    );
+    assert_eq!(changes[0].reasons.len(), 2, "both findings touch it");
+}
+
+#[test]
+fn a_stale_unit_is_marked_once() {
+    let mut files = [unit("one", "Bound the pool", "2026-10-01", "", BODY)];
+    files[0].stale = Some("src/pool.go has changed".into());
+    let findings = found(&files);
+    assert_eq!(findings[0].reason, "“Bound the pool” may no longer hold: src/pool.go has changed");
+    let after = after(&files, &findings);
+    assert!(after[0].text.contains("stale_after: 2026-11-20T12:00:00Z\n"), "{}", after[0].text);
+    assert_eq!(found(&after), []);
+}
+
+#[test]
+fn a_rejected_finding_comes_back_only_with_another_text() {
+    let copy = |body: &str| {
+        [
+            unit("one", "Bound the pool", "2026-10-01", "", BODY),
+            unit("two", "Bound the pool", "2026-10-02", "", body),
+        ]
+    };
+    let mut files = copy(BODY);
+    let key = found(&files)[0].key().to_owned();
+    assert!(key.starts_with("merge:one+two:"), "{key}");
+    let settings = Settings { rejected: BTreeSet::from([key]), ..settings() };
+    assert_eq!(find(&observed(&files), &settings, now()), []);
+    // Which of the two would be kept does not matter, nor what else is in the files.
+    files[1].recall = shown(5, "2026-11-01");
+    assert_eq!(find(&observed(&files), &settings, now()), []);
+    let files = copy(&format!("{BODY} Really."));
+    assert_eq!(find(&observed(&files), &settings, now()).len(), 1);
+}
+
+#[test]
+fn two_units_with_one_id_are_left_alone() {
+    let one = unit("one", "Bound the pool", "2026-10-01", "", BODY);
+    let mut other = unit("one", "Bound the pool", "2026-10-01", "", BODY);
+    other.path = "domains/coding/bugs/one.md".into();
+    assert_eq!(found(&[one, other]), []);
+}
+
+#[test]
+fn other_lessons_in_the_same_words_are_not_merged() {
+    for (one, other) in [
+        ("The order list was slow for a missing index", "The order list was slow for stale statistics"),
+        ("Run `check --lane 7` before a release", "Run `check --lane 8` before a release"),
+        ("The scan pods may use 4 GiB of memory", "The image pods may use 1 GiB of memory"),
+    ] {
+        let body = "It was measured in June, with the traffic of a usual working day, and again in July.";
+        let files = [unit("a", one, "2026-10-01", "", body), unit("b", other, "2026-10-01", "", body)];
+        let merged = found(&files).iter().any(|finding| matches!(finding.change, Change::Merge { .. }));
+        assert!(!merged, "{one} | {other}");
+    }
+}
+
+prop_compose! {
+    fn any_file()(
+        id in 0..14_u8,
+        title in prop::sample::select(vec![
+            "Bound the pool", "Never bound the pool", "Wait 30 seconds for it", "Wait 60 seconds for it", "Cache after commit",
+            "Prefer tabs over spaces", "Prefer spaces over tabs", "Deploy region",
+        ]),
+        bodies in prop::collection::vec(prop::sample::select(vec![
+            BODY, "It no longer waits.", "The importer needs `max_workers` at 12.", "Read the value before the commit, always.",
+            "Tabs are wider.", "We chose Redis.", "eu-west-1",
+        ]), 1..4),
+        kind in prop::sample::select(vec!["note", "fact", "pattern", "decision"]),
+        tags in prop::collection::btree_set(prop::sample::select(vec!["a", "b", "c"]), 0..3),
+        links in prop::collection::vec((0..18_u8, prop::sample::select(vec!["uses", "contradicts", "informed_by"])), 0..4),
+        day in 1..28_u8,
+        year in 2024..2027_u16,
+        dated in prop::bool::weighted(0.9),
+        recall in prop::option::of((0..6_u32, 1..12_u8)),
+        stale in prop::bool::weighted(0.1),
+        status in prop::option::weighted(0.1, Just("archived")),
+    ) -> (u8, File) {
+        let tags = tags.into_iter().collect::<Vec<_>>().join(", ");
+        let mut front = format!("type: {kind}\nid: u{id}\ntitle: {title}\ntags: [{tags}]\n");
+        if dated {
+            front.push_str(&format!("last_modified: {year}-03-{day:02}\n"));
+        }
+        if let Some(status) = status {
+            front.push_str(&format!("status: {status}\n"));
+        }
+        let links: Vec<String> = links.iter().map(|(to, how)| format!("{{id: u{to}, relation: {how}}}")).collect();
+        front.push_str(&format!("related: [{}]\n", links.join(", ")));
+        let mut file = file(&format!("domains/d/{kind}s/u{id}.md"), &front, &bodies.join("\n\n"));
+        file.recall = recall.map(|(shown, month)| Recall { shown, used: shown / 2, last: format!("2026-{month:02}-01T00:00:00Z").parse().unwrap() });
+        file.stale = stale.then(|| "its file has changed".to_owned());
+        (id, file)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_second_pass_finds_nothing_new(files in prop::collection::vec(any_file(), 1..12)) {
+        let files: BTreeMap<u8, File> = files.into_iter().collect();
+        let files: Vec<File> = files.into_values().collect();
+        let first = found(&files);
+        let after = after(&files, &first);
+        let again: Vec<_> = found(&after).into_iter().filter(|finding| finding.kind != Kind::Rewrite).collect();
+        prop_assert!(again.is_empty(), "first {first:#?}\nagain {again:#?}");
+
+        // No live unit links to nothing, none has the same link twice, and what is removed is merged.
+        let ids: BTreeSet<&UnitId> = after.iter().map(|file| &file.unit.id).collect();
+        for file in &after {
+            let mut seen = BTreeSet::new();
+            for link in &file.unit.related {
+                let is_live = file.unit.status.is_none();
+                prop_assert!(!is_live || ids.contains(&link.id), "{} -> {}", file.unit.id, link.id);
+            }
+            let changed = files.iter().all(|before| before.unit.related != file.unit.related);
+            for link in file.unit.related.iter().filter(|_| changed) {
+                prop_assert!(seen.insert((&link.id, link.reason.clone(), link.relation.clone())), "{}", file.text);
+            }
+        }
+        let merged = first.iter().filter(|finding| matches!(finding.change, Change::Merge { .. })).count();
+        prop_assert_eq!(after.len() + merged, files.len());
+    }
+
+    #[test]
+    fn the_order_of_the_units_does_not_matter(files in prop::collection::vec(any_file(), 1..8)) {
+        let files: BTreeMap<u8, File> = files.into_iter().collect();
+        let mut files: Vec<File> = files.into_values().collect();
+        let first = found(&files);
+        files.reverse();
+        prop_assert_eq!(first, found(&files));
+    }
+}
