@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use archive::{Archive, Memory, Project};
 use git::{ContentState, ReviewSnapshot};
-use index::{Catalog, Index, Snapshot, UnitRecord};
+use index::{Catalog, Filter, Index, Snapshot, UnitRecord};
 use jiff::Timestamp;
 use knowledge::{CountTokens, Embedding, UnitType};
 use memories::recall::MemorySearch;
@@ -52,11 +52,16 @@ pub(crate) struct Retrieval {
     pub(crate) memories: Arc<OnceCell<MemorySearch>>,
     /// The model whose vectors the index had at the last question.
     pub(crate) last_model: Arc<Mutex<Option<String>>>,
+    /// The passages of the types that the last restricted question was about, in one generation.
+    pub(crate) last_filter: Arc<Mutex<Option<LastFilter>>>,
     /// What was learned of the order; `None` to learn nothing.
     pub(crate) learned: Option<Arc<LearnedOrder>>,
     /// Of this actor.
     pub(crate) health: Arc<Health>,
 }
+
+/// A generation and types of units, and their passages.
+type LastFilter = ((String, Vec<UnitType>), Filter);
 
 /// The reviews in the brain's repository, as of a moment ago.
 pub(crate) struct CachedReviews {
@@ -306,11 +311,26 @@ impl Retrieval {
         let read = tokio::task::spawn_blocking(move || {
             let mut snapshot = this.index.pin().map_err(|error| error_chain(&error))?;
             if !kinds.is_empty() {
-                snapshot.restrict_to_kinds(&kinds).map_err(|error| error_chain(&error))?;
+                let filter = this.filter_of_kinds(&snapshot, kinds).map_err(|error| error_chain(&error))?;
+                snapshot.restrict(Some(filter));
             }
             work(&this, &snapshot)
         });
         read.await.unwrap_or_else(|_| Err("the search panicked".to_owned()))
+    }
+
+    /// The passages of units of these types; those of the last question are kept.
+    fn filter_of_kinds(&self, snapshot: &Snapshot, kinds: Vec<UnitType>) -> Result<Filter, index::Error> {
+        let key = (snapshot.key(), kinds);
+        let mut last = self.last_filter.lock().unwrap_or_else(PoisonError::into_inner);
+        match last.as_ref().filter(|(known, _)| *known == key) {
+            Some((_, filter)) => Ok(filter.clone()),
+            None => {
+                let filter = snapshot.filter_of_kinds(&key.1)?;
+                *last = Some((key, filter.clone()));
+                Ok(filter)
+            }
+        }
     }
 
     async fn model_of_index(&self) -> Option<String> {

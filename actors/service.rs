@@ -172,6 +172,7 @@ impl Service {
                 reviews: Arc::default(),
                 memories: Arc::default(),
                 last_model: Arc::default(),
+                last_filter: Arc::default(),
                 learned: learned.clone(),
                 health: Arc::clone(mailbox.health()),
             };

@@ -6,6 +6,7 @@
 mod first_use;
 mod guard;
 mod lifecycle;
+mod notes;
 mod scripted_api;
 
 use std::collections::BTreeMap;
@@ -38,10 +39,11 @@ pub(crate) fn run(args: &ClientArgs, binary: &Path, seed: u64) -> Result<Value> 
     let requests = read_with_claude_p(&args.client, binary, seed)?;
     let first_use = first_use::run(&args.client, binary)?;
     let guard = guard::run(&args.client, binary)?;
+    let notes = notes::run(&args.client, binary)?;
     let lifecycle = lifecycle::run(&args.client, binary)?;
     Ok(json!({
         "client": version, "read_by_claude_p": { "units": 1, "requests": requests }, "first_use": first_use,
-        "guard": guard, "lifecycle": lifecycle,
+        "guard": guard, "notes": notes, "lifecycle": lifecycle,
     }))
 }
 

@@ -7,6 +7,7 @@ mod accuracy;
 mod keys;
 mod order;
 mod seed_vector;
+mod sets;
 mod timing;
 
 use std::path::{Path, PathBuf};
@@ -22,9 +23,16 @@ pub(crate) struct HolographicArgs {
     /// A folder with `notes.json`, `resolve.json` and `capacity.json` of the seed's program
     #[arg(long, value_name = "FOLDER")]
     seeds_own: Option<PathBuf>,
+    /// Only search these question sets, as `nugget eval` reads them
+    #[arg(long, value_name = "SET", num_args = 1..)]
+    sets: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &HolographicArgs) -> Result<Value> {
+    if !args.sets.is_empty() {
+        let sets = args.sets.iter().map(|set| sets::run(set)).collect::<Result<Vec<_>>>()?;
+        return Ok(json!({ "sets": sets }));
+    }
     let read = |name: &str| args.seeds_own.as_deref().map(|folder| read(&folder.join(name))).transpose();
     let accuracy = accuracy::run(args.recalls, read("capacity.json")?.as_ref());
     if let Some(data) = read("notes.json")? {

@@ -9,6 +9,7 @@ mod archiving;
 mod brain_questions;
 mod command_line;
 mod context;
+mod deduplication;
 mod delivery;
 mod doctor;
 mod documentation;

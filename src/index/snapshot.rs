@@ -83,19 +83,18 @@ impl Snapshot {
         self.filter = filter;
     }
 
-    /// Restricts as [`restrict`](Self::restrict) does, to the chunks of units of these types.
+    /// The chunks of units of these types, for [`restrict`](Self::restrict).
     ///
     /// # Errors
     /// If the index cannot be read.
-    pub fn restrict_to_kinds(&mut self, kinds: &[UnitType]) -> Result<(), Error> {
+    pub fn filter_of_kinds(&self, kinds: &[UnitType]) -> Result<Filter, Error> {
         let sql =
             "SELECT chunks.row FROM chunks JOIN units ON units.id = chunks.unit_id WHERE units.type = ?1";
         let mut rows = Vec::new();
         for kind in kinds {
             rows.extend(self.all(sql, [kind.as_str()], |row| Ok(ChunkRow(row.get(0)?)))?);
         }
-        self.restrict(Some(rows.into_iter().collect()));
-        Ok(())
+        Ok(rows.into_iter().collect())
     }
 
     /// Whether the restriction, if there is one, lets a chunk in.

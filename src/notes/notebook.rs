@@ -339,7 +339,7 @@ impl Notebook {
     /// Names the file of a new note in the notes that link its title.
     fn resolve_links_to(&mut self, id: &UnitId, now: Timestamp) {
         let Some(title) = self.get(id).map(|file| file.unit.title.to_lowercase()) else { return };
-        let is_it = |target: &str| target.to_lowercase() == title;
+        let is_it = |target: &str| target != id.as_str() && target.to_lowercase() == title;
         self.rewrite_links(is_it, |_, shown| format!("[[{id}|{shown}]]"), now);
     }
 

@@ -62,11 +62,14 @@ pub(crate) fn run(args: &NotesBenchArgs, binary: &Path, seed: u64) -> Result<Val
         let answer = answer.map_err(|error| anyhow::anyhow!("{tool}: {error}"))?;
         Ok((begun.elapsed().as_secs_f64() * 1e3, answer))
     };
-    let (mut search, mut missed, mut recall, mut create) =
-        (Durations::default(), Durations::default(), Durations::default(), Durations::default());
+    let (mut search, mut asked, mut missed) =
+        (Durations::default(), Durations::default(), Durations::default());
+    let (mut recall, mut create) = (Durations::default(), Durations::default());
     let mut found = 0;
     for round in 0..WARM_UP + args.rounds {
-        let (searched, answer) = call("search_notes", json!({ "query": corpus.question(&mut random) }))?;
+        let question = corpus.question(&mut random);
+        let (searched, answer) = call("search_notes", json!({ "query": question }))?;
+        let (question, _) = call("get_relevant_context", json!({ "task_description": question }))?;
         found += usize::from(answer.contains(" note in ") || answer.contains(" fact in "));
         let key = random.usize(..args.facts);
         let (recalled, answer) = call("recall", json!({ "key": key_of(key) }))?;
@@ -75,6 +78,7 @@ pub(crate) fn run(args: &NotesBenchArgs, binary: &Path, seed: u64) -> Result<Val
         let (nothing, _) = call("recall", json!({ "key": "?" }))?;
         if round >= WARM_UP {
             search.0.push(searched);
+            asked.0.push(question);
             recall.0.push(recalled);
             missed.0.push(nothing);
         }
@@ -90,10 +94,11 @@ pub(crate) fn run(args: &NotesBenchArgs, binary: &Path, seed: u64) -> Result<Val
     }
     Ok(json!({
         "notes": args.notes, "links": links, "facts": args.facts, "brain": SYNTHETIC,
-        "search": search.summary(), "searches_that_found": format!("{found} of {}", WARM_UP + args.rounds),
+        "search": search.summary(), "question": asked.summary(), "searches_that_found": format!("{found} of {}", WARM_UP + args.rounds),
         "recall": recall.summary(), "call_that_finds_nothing": missed.summary(), "create": create.summary(),
         "true_process": true_process.summary(),
         "search_to_empty_call_p50": ratio(&search, &missed, 50),
+        "search_to_question_p50": ratio(&search, &asked, 50),
         "create_to_true_p50": ratio(&create, &true_process, 50),
         "limits": { "search_ms": limit(search.percentile(50), SEARCH_MS_MAX) },
     }))

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use super::lifecycle::{Lifecycle, NOTICE, Terminal};
+use super::scripted_api::{last_tool_result, messages, tool_results};
 use crate::sandbox::Sandbox;
 
 /// The fix, which the developer states in the first session.
@@ -108,21 +109,9 @@ fn check_refusal(run: &Lifecycle) -> Result<()> {
     Ok(())
 }
 
-fn messages(request: &str) -> Vec<Value> {
-    let request: Value = serde_json::from_str(request).unwrap_or_default();
-    request["messages"].as_array().cloned().unwrap_or_default()
-}
-
-fn tool_results(request: &str) -> Vec<Value> {
-    let blocks = messages(request)
-        .into_iter()
-        .flat_map(|message| message["content"].as_array().cloned().unwrap_or_default());
-    blocks.filter(|block| block["type"] == "tool_result").collect()
-}
-
 /// Whether the newest tool result of a request contains a text.
 fn last_message_has(request: &str, text: &str) -> bool {
-    tool_results(request).last().is_some_and(|result| result.to_string().contains(text))
+    last_tool_result(request).is_some_and(|result| result.contains(text))
 }
 
 /// Whether a request carries a text beside the tool result that has the error, and not only before it.

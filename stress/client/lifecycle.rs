@@ -32,7 +32,14 @@ fn scripts() -> Scripts {
     let answer = json!({ "type": "text", "text": FINAL_ANSWER });
     let print = json!({"type": "tool_use", "name": "Bash", "input": {"command": "./print-labels", "description": "Print"}});
     let end = json!({"type": "text", "text": "That is all."});
+    let nugget = |tool: &str, input: Value| json!({"type": "tool_use", "name": format!("mcp__plugin_nugget_nugget__{tool}"), "input": input});
+    let note = nugget("create_note", json!({"title": "Retry budget", "content": "Webhooks retry 7 times."}));
+    let remember = nugget("remember", json!({"key": "staging host", "value": "stage-7"}));
+    let recall = nugget("recall", json!({"key": "what is the staging host"}));
+    let find = nugget("get_relevant_context", json!({"task_description": "how often do webhooks retry"}));
     let by_name = BTreeMap::from([
+        ("note", vec![note, remember, end.clone()]),
+        ("recall", vec![recall, find, end.clone()]),
         ("ask", vec![call, answer]),
         ("print", vec![print.clone(), end.clone()]),
         ("twice", vec![print.clone(), print, end]),

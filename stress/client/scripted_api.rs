@@ -209,3 +209,22 @@ fn stream_message(stream: &mut TcpStream, message: &Value, blocks: &[Value]) -> 
     send("message_stop", json!({}))?;
     stream.write_all(b"0\r\n\r\n")
 }
+
+/// The messages of a request.
+pub(super) fn messages(request: &str) -> Vec<Value> {
+    let request: Value = serde_json::from_str(request).unwrap_or_default();
+    request["messages"].as_array().cloned().unwrap_or_default()
+}
+
+/// The tool results of a request, the newest last.
+pub(super) fn tool_results(request: &str) -> Vec<Value> {
+    let blocks = messages(request)
+        .into_iter()
+        .flat_map(|message| message["content"].as_array().cloned().unwrap_or_default());
+    blocks.filter(|block| block["type"] == "tool_result").collect()
+}
+
+/// The newest tool result of a request, as JSON.
+pub(super) fn last_tool_result(request: &str) -> Option<String> {
+    tool_results(request).last().map(Value::to_string)
+}

@@ -18,8 +18,8 @@ const AFTER: &str = "\
 Looks through the merged units for duplicates, contradictions, links to nothing,
 what no session was told for 180 days, what has changed in this project's files,
 and notes that sessions need often, and proposes all of it on one branch, with a
-reason for each change. Nothing changes before you merge it with `nugget review`,
-and what was proposed once is not proposed again while the units stay the same.
+reason for each change. Nothing changes before you merge it with `nugget review`.
+What was proposed once is not proposed again while its units stay the same.
 
 `nugget config set reflect.schedule daily` does it once a day in the background.
 
