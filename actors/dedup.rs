@@ -5,17 +5,10 @@
 //! relates to; otherwise, and for what it was not given, similarity decides.
 
 use jiff::Timestamp;
+use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
 use knowledge::text::canonical;
 use knowledge::value;
 use knowledge::{Candidate, OverlapKind, UnitId, UnitType};
-
-/// From this cosine on two texts say the same in nearly the same words. No restatement in the `similarity` test
-/// reaches it: MiniLM gives the same lesson in other words .58 to .79.
-const SAME_COSINE: f64 = 0.92;
-/// From this cosine on a candidate of the same type is about the same thing as a unit. Other lessons of the
-/// same field have .32 to .54, additions to the same subject .38 to .64: these become units of their own,
-/// which costs a reviewer less than a unit with unrelated additions.
-const ABOUT_COSINE: f64 = 0.66;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -104,7 +97,7 @@ pub(crate) fn classify(candidate: &Candidate, neighbors: &[Neighbor], learned: T
     if let Some(unit) = opposed.find(|unit| is_older(unit)) {
         return Verdict::Supersede(unit.id.clone());
     }
-    let corrects = is_correction(&candidate.title) || is_correction(&candidate.body);
+    let corrects = value::is_correction(&candidate.title) || value::is_correction(&candidate.body);
     let similar = in_brain.filter(about).filter(|unit| match corrects {
         true => is_older(unit),
         false => !is_opposed(unit) && !differs_in_values(&candidate.title, &unit.title),
@@ -153,22 +146,6 @@ fn body_after_cut_title(candidate: &Candidate) -> &str {
         return "";
     }
     candidate.body.split("## How it was learned").next().unwrap_or_default()
-}
-
-/// Whether a text says that something is no longer true.
-fn is_correction(text: &str) -> bool {
-    const SIGNS: [&str; 8] = [
-        "no longer",
-        "not any more",
-        "not anymore",
-        "turned out to be wrong",
-        "is outdated",
-        "used to be",
-        "we switched from",
-        "contrary to what",
-    ];
-    let text = text.to_lowercase();
-    SIGNS.iter().any(|sign| text.contains(sign))
 }
 
 #[cfg(test)]

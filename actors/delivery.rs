@@ -240,6 +240,10 @@ impl DeliveryWorker {
                 };
                 let (changed, removed) =
                     (repository.branch_files(&branch.name)?, repository.branch_removals(&branch.name)?);
+                if claim.capture.origin == queue::ORIGIN_REFLECTION {
+                    let message = repository.message_of(parse_commit(&branch.commit)?)?;
+                    summary.reasons = pull_request_text::reasons_in(&message);
+                }
                 let body = pull_request_text::body_from_files(&changed, &removed, &summary, &files);
                 (claim.capture.added, body)
             }

@@ -17,6 +17,7 @@ pub(crate) const BODY_CHARS_MAX: usize = 65_536;
 /// The labels that a pull request gets, as far as the repository has them.
 pub(crate) const LABELS: [&str; 2] = ["nugget", "knowledge"];
 const TITLE_CHARS_MAX: usize = 100;
+const REASON_CHARS_MAX: usize = 300;
 /// How many pieces of evidence are shown for one unit, and how much of each: enough to judge it at a glance.
 const EXCERPTS_MAX: usize = 3;
 const EXCERPT_CHARS_MAX: usize = 200;
@@ -35,6 +36,8 @@ pub(crate) struct Summary {
     pub estimated: bool,
     /// How a person made it, if there was no session.
     pub by_hand: Option<&'static str>,
+    /// Why files are changed, a line each.
+    pub reasons: Vec<String>,
 }
 
 /// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
@@ -114,7 +117,21 @@ pub(crate) fn body_from_files(
         Some(how) => format!("{count} of knowledge, {how}"),
         None => format!("{count} of knowledge"),
     };
+    let reasons: Vec<String> =
+        summary.reasons.iter().map(|reason| format!("- {}", escaped(reason, REASON_CHARS_MAX))).collect();
+    body.section("Why", reasons);
     body.finish(&what, summary, |_| {})
+}
+
+/// The reasons in the message of a commit that lists below each file why it is changed, each once.
+pub(crate) fn reasons_in(message: &str) -> Vec<String> {
+    let mut reasons: Vec<String> = Vec::new();
+    for reason in message.lines().filter_map(|line| line.strip_prefix("  ")) {
+        if !reasons.iter().any(|known| known == reason) {
+            reasons.push(reason.to_owned());
+        }
+    }
+    reasons
 }
 
 fn unit_line(kind: &str, link: &str, domain: &str, confidence: f64) -> String {

@@ -13,7 +13,10 @@ use index::VectorCache;
 use jiff::{SignedDuration, Timestamp};
 use knowledge::{Document, Unit, UnitId, text};
 use queue::{Branch, Queue};
-use reflect::{FileChange, Finding, Observed, Recall, text_to_compare};
+use reflect::{
+    Change, FileChange, Finding, Observed, Recall, RejectedRewrite, accept_rewrite, rewrite_request,
+    text_to_compare,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::embedding_model::EmbeddingModel;
@@ -66,7 +69,48 @@ pub struct Reflection {
     pub changes: Vec<FileChange>,
     /// How many units were looked at.
     pub units: usize,
+    /// The units with their files: path, text, unit.
+    files: Vec<(String, String, Unit)>,
     base: CommitId,
+}
+
+impl Reflection {
+    /// The prompts for a language model to shorten units, each with its unit: of those that nothing else changes.
+    pub fn rewrite_requests(&self) -> Vec<(UnitId, String)> {
+        let is_changed = |path: &str| self.changes.iter().any(|change| change.path == path);
+        let wanted = self.findings.iter().filter_map(|finding| match &finding.change {
+            Change::Rewrite { unit } => self.file(unit),
+            _ => None,
+        });
+        wanted
+            .filter(|(path, ..)| !is_changed(path))
+            .map(|(.., unit)| (unit.id.clone(), rewrite_request(unit)))
+            .collect()
+    }
+
+    /// Takes a model's answer to one of them as a change.
+    ///
+    /// # Errors
+    /// When the answer is not to be trusted to say the same.
+    pub fn accept_rewrite(
+        &mut self,
+        unit: &UnitId,
+        answer: &str,
+        model: &str,
+        now: Timestamp,
+    ) -> Result<(), RejectedRewrite> {
+        let Some((path, text, unit)) = self.file(unit) else { return Err(RejectedRewrite::File) };
+        let observed = Observed { unit, path, text, vector: None, recall: None, stale: None };
+        let text = accept_rewrite(&observed, answer, now)?;
+        let reason = format!("shortened by {model}, as many sessions are shown it: “{}”", unit.title);
+        let change = FileChange { path: path.clone(), text: Some(text), reasons: vec![reason] };
+        self.changes.push(change);
+        Ok(())
+    }
+
+    fn file(&self, unit: &UnitId) -> Option<&(String, String, Unit)> {
+        self.files.iter().find(|(.., known)| known.id == *unit)
+    }
 }
 
 /// A branch that a pass has made.
@@ -144,7 +188,7 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     let left_out = findings.len().saturating_sub(FINDINGS_MAX);
     findings.truncate(FINDINGS_MAX);
     let changes = reflect::apply(&findings, &observed, now);
-    Ok(Reflection { findings, left_out, changes, units: files.len(), base })
+    Ok(Reflection { findings, left_out, changes, units: files.len(), files, base })
 }
 
 /// Proposes what was found on one branch. `None` if it changes nothing. It can be killed at any point and repeated.
@@ -212,7 +256,12 @@ pub(crate) fn is_due(queue: &Queue, now: Timestamp) -> bool {
 /// Notes that a pass was made, and what it has proposed.
 pub(crate) fn remember(queue: &Queue, reflection: &Reflection, now: Timestamp) -> Result<(), queue::Error> {
     let mut proposed = read_report(queue)?;
-    for finding in &reflection.findings {
+    // What only a model could have done may be done another time.
+    let is_open = |finding: &Finding| match &finding.change {
+        Change::Rewrite { unit } => reflection.rewrite_requests().iter().any(|(open, _)| open == unit),
+        _ => false,
+    };
+    for finding in reflection.findings.iter().filter(|finding| !is_open(finding)) {
         if !proposed.keys.iter().any(|key| key == finding.key()) {
             proposed.keys.push(finding.key().to_owned());
         }

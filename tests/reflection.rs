@@ -4,6 +4,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
+use crate::delivery::{SLUG, brain_at};
+use crate::support::github_api::GithubApi;
+use crate::support::messages_api::{KEY, MessagesApi, Reply};
 use crate::support::{Sandbox, git, wait_until};
 
 const POOLS: &str = "domains/coding/patterns/pools.md";
@@ -11,6 +14,11 @@ const POOLS: &str = "domains/coding/patterns/pools.md";
 /// A brain with two units that say the same, two that contradict each other, and a link to nothing.
 fn untidy() -> Sandbox {
     let sandbox = Sandbox::with_brain();
+    make_untidy(&sandbox);
+    sandbox
+}
+
+fn make_untidy(sandbox: &Sandbox) {
     let unit = |path: &str, front: &str, text: &str| {
         let path = sandbox.brain().join(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -39,7 +47,6 @@ fn untidy() -> Sandbox {
     );
     sandbox.git(&["add", "."]);
     sandbox.git(&["commit", "-qm", "units"]);
-    sandbox
 }
 
 fn kinds(found: &Value) -> Vec<&str> {
@@ -113,4 +120,95 @@ fn a_wrong_time_is_refused_and_an_empty_brain_is_tidy() {
     let output = sandbox.run(["reflect", "--since", "soon"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&output.stderr).contains("\"soon\" is not a time"));
+}
+
+#[test]
+fn the_pull_request_says_why_each_file_is_changed() {
+    let api = GithubApi::start();
+    let sandbox = brain_at(&api);
+    make_untidy(&sandbox);
+    let bare = api.with_repository(SLUG, |repository| repository.bare.clone());
+    sandbox.git(&["push", "--quiet", bare.to_str().unwrap(), "main"]);
+    sandbox.ok(["sync"]);
+    let found = sandbox.json(["reflect", "--json"]);
+    wait_until("the pull request is open", || {
+        sandbox.ok(["retry", "--all"]);
+        !api.pulls(SLUG).is_empty()
+    });
+    let pull = &api.pulls(SLUG)[0];
+    assert!(pull.title.starts_with("Knowledge tidied up "), "{}", pull.title);
+    assert_eq!(pull.body.matches("says the same as").count(), 1, "{}", pull.body);
+    assert!(pull.body.contains("**Why**") && pull.body.contains("which does not exist"), "{}", pull.body);
+    assert_eq!(found["branch"], pull.branch);
+}
+
+/// Records in the archive that sessions were shown a unit.
+fn record_shown(sandbox: &Sandbox, unit: &str, sessions: i64) {
+    sandbox.ok(["sessions", "sync"]);
+    let state = sandbox.path().join("state/nugget");
+    let folders = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+    let brain = folders.into_iter().find(|path| path.is_dir()).unwrap();
+    let brain = brain.file_name().unwrap().to_str().unwrap();
+    let database = rusqlite::Connection::open(state.join("archive.db")).unwrap();
+    let now = jiff::Timestamp::now().as_millisecond();
+    for number in 1..=sessions {
+        let session =
+            "INSERT INTO sessions (id, session, source, project, path, cwd, transcript, archived_ms)
+            VALUES (?1, 's' || ?1, 'claude-code', 'p', '/p', '/p', '/gone', 0)";
+        database.execute(session, [number]).unwrap();
+        let shown =
+            "INSERT INTO shown (event, brain, project, session, source, kind, item, rank, propensity, tokens,
+                is_withheld, at_ms)
+            VALUES (?1, ?2, 'p', ?1, 'tool', 'unit', ?3, 0, 1, 10, 0, ?4)";
+        database.execute(shown, rusqlite::params![number, brain, unit, now]).unwrap();
+    }
+}
+
+#[test]
+fn a_model_shortens_long_units_that_sessions_need_and_is_not_trusted() {
+    const SHORT: &str =
+        "# Restart the importer\n\nStop `importd`, wait 40 seconds for the lease, start it again.";
+    const WRONG: &str =
+        "# Restart the importer\n\nStop `importd`, wait 90 seconds for the lease, start it again.";
+    for (answer, is_taken) in [(SHORT, true), (WRONG, false)] {
+        let api = MessagesApi::start(move |_| Reply::Text(answer));
+        let mut sandbox = Sandbox::with_brain();
+        let path = sandbox.brain().join("domains/ops/patterns/importer.md");
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let words = "One must be patient, as the process is slow and everything depends on it in the end. "
+            .repeat(30);
+        let body = format!(
+            "# Restart the importer\n\nStop `importd`, wait 40 seconds for the lease, start it again. {words}"
+        );
+        fs::write(&path, format!("---\nid: importer\ntype: pattern\nmine: kept\n---\n\n{body}\n")).unwrap();
+        sandbox.git(&["add", "."]);
+        sandbox.git(&["commit", "-qm", "unit"]);
+        sandbox.ok(["reflect", "--dry-run"]);
+        record_shown(&sandbox, "importer", 6);
+        assert!(
+            sandbox.ok(["reflect"]).contains("nothing of it changes a file"),
+            "without a model it is only listed"
+        );
+        sandbox.variables.extend(
+            [("ANTHROPIC_API_KEY", KEY), ("NUGGET_MODEL_URL", &api.url)]
+                .map(|(name, value)| (name.to_owned(), value.to_owned())),
+        );
+        let output = sandbox.run(["reflect", "--json"]);
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(
+            found["branch"].is_string(),
+            is_taken,
+            "{found} {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(api.requests().len(), 1);
+        if is_taken {
+            sandbox.ok(["review", "merge", "--all"]);
+            let text = fs::read_to_string(&path).unwrap();
+            assert!(text.contains("mine: kept") && text.trim_end().ends_with("start it again."), "{text}");
+            assert!(sandbox.ok(["spend"]).contains("claude-"), "the call is in the ledger");
+        } else {
+            assert!(String::from_utf8_lossy(&output.stderr).contains("importer was not rewritten"));
+        }
+    }
 }

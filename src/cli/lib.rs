@@ -77,11 +77,15 @@ Exit codes:
 `nugget COMMAND --help` has details and examples.";
 
 /// The commands in `--help`, by use. A test keeps the list complete.
-const GROUPS: [(&str, &[&str]); 6] = [
+const GROUPS: [(&str, &[&str]); 7] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
     ("Daily use", &["review", "ask", "context", "why", "list", "show", "edit", "rm", "status", "sync"]),
+    ("Notes", &["note", "remember", "recall", "forget"]),
     ("Sessions", &["search", "sessions", "memories", "learn", "receipts"]),
-    ("Maintenance", &["doctor", "retry", "forget-capture", "index", "spend", "config", "uninstall"]),
+    (
+        "Maintenance",
+        &["doctor", "reflect", "retry", "forget-capture", "index", "spend", "config", "uninstall"],
+    ),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
 ];

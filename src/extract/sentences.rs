@@ -3,7 +3,7 @@
 //! Code, logs, diffs, tables, quotations and pasted documents are left out: a rule in them was not stated in
 //! this session.
 
-use knowledge::text;
+use knowledge::text::{self, stem};
 
 /// A sentence of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -168,18 +168,6 @@ pub(crate) fn content_words(text: &str) -> Vec<String> {
         .filter(|word| word.len() > 1 && !is_stop_word(word))
         .map(stem)
         .collect()
-}
-
-fn stem(word: &str) -> String {
-    let word = word.trim_matches('\'');
-    for ending in ["ations", "ation", "ings", "ing", "ies", "ied", "ers", "es", "ed", "er", "s", "e", "y"] {
-        if let Some(stem) = word.strip_suffix(ending)
-            && stem.chars().count() >= 3
-        {
-            return stem.to_owned();
-        }
-    }
-    word.to_owned()
 }
 
 #[cfg(test)]

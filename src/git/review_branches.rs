@@ -88,6 +88,16 @@ impl Repository {
 }
 
 impl Repository {
+    /// The message of a commit, without hidden characters.
+    ///
+    /// # Errors
+    /// When the commit cannot be read.
+    pub fn message_of(&self, commit: CommitId) -> Result<String, Error> {
+        let git = self.git()?;
+        let found = git.find_commit(commit.0).during(|| format!("read commit {commit}"))?;
+        Ok(text::strip_hidden(&String::from_utf8_lossy(found.message_raw_sloppy())))
+    }
+
     /// How many of a branch's own commits are newer than a time, up to a limit.
     ///
     /// # Errors

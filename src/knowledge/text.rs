@@ -30,6 +30,15 @@ pub fn strip_hidden(text: &str) -> String {
     clean
 }
 
+/// A word without its ending, so that "retries" and "retry" are the same.
+pub fn stem(word: &str) -> String {
+    const ENDINGS: [&str; 13] =
+        ["ations", "ation", "ings", "ing", "ies", "ied", "ers", "es", "ed", "er", "s", "e", "y"];
+    let word = word.trim_matches('\'');
+    let without = |ending: &&str| word.strip_suffix(*ending).filter(|stem| stem.chars().count() >= 3);
+    ENDINGS.iter().find_map(without).unwrap_or(word).to_owned()
+}
+
 /// Whether a character is invisible or changes how its neighbours are displayed.
 pub fn is_hidden(c: char) -> bool {
     match c {

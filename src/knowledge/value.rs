@@ -19,6 +19,22 @@ pub fn missing_number<'a>(lesson: &'a str, known: &str) -> Option<&'a str> {
     first_missing(lesson, known, has_digit)
 }
 
+/// Whether a text says that something is no longer true.
+pub fn is_correction(text: &str) -> bool {
+    const SIGNS: [&str; 8] = [
+        "no longer",
+        "not any more",
+        "not anymore",
+        "turned out to be wrong",
+        "is outdated",
+        "used to be",
+        "we switched from",
+        "contrary to what",
+    ];
+    let text = text.to_lowercase();
+    SIGNS.iter().any(|sign| text.contains(sign))
+}
+
 /// Whether a sentence has an odd number of negations: "never" and "not" are negative, "never … without" is not.
 pub fn is_negative(text: &str) -> bool {
     text.split_whitespace().filter(|word| is_negation(&bare(word))).count() % 2 == 1

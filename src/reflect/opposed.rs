@@ -5,9 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use knowledge::text::stem;
 use knowledge::value;
 
-use crate::words::{Words, jaccard, share_of, stem, words};
+use crate::words::{Words, jaccard, share_of, words};
 
 /// The share of the shorter title's words that the longer one must contain to make the same statement
 /// (`extract::similarity`).
@@ -213,21 +214,10 @@ impl Statements {
     }
 }
 
-/// Whether a text says that something is no longer true, as for captures (`actors::dedup`).
+/// Whether a text says that something is no longer true. A unit may say it more shortly than a session does.
 pub(crate) fn is_correction(text: &str) -> bool {
-    const SIGNS: [&str; 9] = [
-        "no longer",
-        "not any more",
-        "not anymore",
-        "turned out to be wrong",
-        "is outdated",
-        "used to be",
-        "switched from",
-        "contrary to what",
-        "any more",
-    ];
-    let text = text.to_lowercase();
-    SIGNS.iter().any(|sign| text.contains(sign))
+    let lower = text.to_lowercase();
+    value::is_correction(text) || ["switched from", "any more"].iter().any(|sign| lower.contains(sign))
 }
 
 /// A word in lower case without punctuation around it.

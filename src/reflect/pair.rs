@@ -1,6 +1,7 @@
 //! What two units are to each other: the same, contradictory, about one subject, or nothing.
 
 use jiff::Timestamp;
+use knowledge::embedding::{ABOUT_COSINE, SAME_COSINE};
 use knowledge::text::canonical;
 use knowledge::{Unit, UnitType, value};
 
@@ -8,10 +9,6 @@ use crate::observed::{changed, own_text, text_to_compare};
 use crate::opposed::{Statement, Statements, is_correction};
 use crate::words::jaccard;
 
-/// From this cosine on two texts say the same in nearly the same words, as for captures (`actors::dedup`).
-const SAME_COSINE: f64 = 0.92;
-/// From this cosine on two units of one domain are about the same thing, as for captures (`actors::dedup`).
-const ABOUT_COSINE: f64 = 0.66;
 /// From this cosine on also units of different domains are: the same words say another thing in another field.
 const ABOUT_ELSEWHERE_COSINE: f64 = 0.8;
 /// From this cosine on two titles that are opposites word by word are about the same thing.

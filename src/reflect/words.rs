@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use knowledge::text::is_stop_word;
+use knowledge::text::{is_stop_word, stem};
 
 /// The stems of a text's words, without those that say nothing about its subject.
 pub(crate) type Words = BTreeSet<String>;
@@ -10,11 +10,9 @@ pub(crate) type Words = BTreeSet<String>;
 /// The stems of a text's words, once each.
 pub(crate) fn words(text: &str) -> Words {
     let lower = text.to_lowercase();
-    lower
-        .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
-        .filter(|word| word.len() > 1 && !is_stop_word(word))
-        .map(stem)
-        .collect()
+    let words = lower.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_');
+    let words = words.filter(|word| word.len() > 1 && !is_stop_word(word));
+    words.map(|word| stem(word.strip_suffix("'s").unwrap_or(word))).collect()
 }
 
 /// The share of the words of `part` that `all` contains, from 0 to 1.
@@ -27,14 +25,4 @@ pub(crate) fn jaccard(one: &Words, other: &Words) -> f64 {
     let shared = one.intersection(other).count();
     let all = one.len() + other.len() - shared;
     if all == 0 { 0.0 } else { shared as f64 / all as f64 }
-}
-
-/// A word without its ending, so that "retries" and "retry" are the same.
-pub(crate) fn stem(word: &str) -> String {
-    const ENDINGS: [&str; 13] =
-        ["ations", "ation", "ings", "ing", "ies", "ied", "ers", "es", "ed", "er", "s", "e", "y"];
-    let word = word.trim_matches('\'');
-    let word = word.strip_suffix("'s").unwrap_or(word);
-    let without = |ending: &&str| word.strip_suffix(*ending).filter(|stem| stem.chars().count() >= 3);
-    ENDINGS.iter().find_map(without).unwrap_or(word).to_owned()
 }

@@ -3,23 +3,27 @@
 use std::time::Duration;
 
 use actors::reflection::{Pass, Reflection, look, propose};
+use brain::{Config, StatePaths};
 use jiff::Timestamp;
 use knowledge::Unit;
 use serde_json::json;
+use transcript::redact::redact;
 
 use super::sync::parse_moment;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output::{self, counted, safe};
 use crate::spawn::ensure_worker;
-use crate::staleness;
+use crate::{async_runtime, extractor, staleness};
 
 const AFTER: &str = "\
 Looks through the merged units for duplicates, contradictions, links to nothing,
 what no session was told for 180 days, what has changed in this project's files,
 and notes that sessions need often, and proposes all of it on one branch, with a
-reason for each change. Nothing changes before you merge it with `nugget review`.
-What was proposed once is not proposed again while its units stay the same.
+reason for each change. `nugget review` shows and merges it; nothing changes
+before. What was proposed once is not proposed again while its units stay the
+same. Where a language model is set up, it shortens long units that sessions
+need often; a text that lost a number, a name or code is not taken.
 
 `nugget config set reflect.schedule daily` does it once a day in the background.
 
@@ -27,6 +31,12 @@ Examples:
   nugget reflect --dry-run
   nugget reflect
   nugget reflect --since 30d";
+
+/// What the model is told that rewrites units.
+const SYSTEM: &str = "You edit short technical notes. You keep every fact and add none.";
+const REWRITE_TOKENS_MAX: u32 = 2_000;
+/// The most units that one pass has rewritten.
+const REWRITES_MAX: usize = 5;
 
 #[derive(clap::Args)]
 #[command(after_help = AFTER)]
@@ -62,7 +72,10 @@ impl ReflectArgs {
         let pass = Pass { since, stale: &stale, progress: &progress, is_cancelled: &|| false };
         let found = look(&setup, &pass, now);
         bar.finish_and_clear();
-        let found = found?;
+        let mut found = found?;
+        if !self.dry_run {
+            rewrite(&config, &paths, &mut found, now)?;
+        }
         let proposed = if self.dry_run { None } else { propose(&setup, &found, now)? };
         if proposed.as_ref().is_some_and(|proposed| proposed.is_delivered) {
             ensure_worker(&paths, &brain)?;
@@ -92,6 +105,57 @@ impl ReflectArgs {
         }
         output::print(&in_words(&found, proposed.map(|proposed| proposed.branch).as_deref(), self.dry_run))
     }
+}
+
+/// Asks a language model, where there is one, for shorter texts of long units that sessions need often.
+fn rewrite(
+    config: &Config,
+    paths: &StatePaths,
+    found: &mut Reflection,
+    now: Timestamp,
+) -> Result<(), CliError> {
+    let requests = found.rewrite_requests();
+    let client = extractor::client(config, config.seconds("model.deadline_seconds"))?;
+    let (Some(client), false) = (client, requests.is_empty()) else { return Ok(()) };
+    let bar = output::progress_bar("rewriting", requests.len().min(REWRITES_MAX));
+    let budget = extractor::api_budget(config, paths);
+    let answers = async_runtime::multi_thread()?.block_on(async {
+        let mut answers = Vec::new();
+        for (unit, request) in requests.into_iter().take(REWRITES_MAX) {
+            let request = redact(&request).into_owned();
+            let bytes = SYSTEM.len() + request.len();
+            let reserved = match budget.reserve(&client, bytes, REWRITE_TOKENS_MAX).await {
+                Ok(reserved) => reserved,
+                Err(why) => {
+                    answers.push((unit, Err(why)));
+                    break;
+                }
+            };
+            let answer = match client.ask(SYSTEM, &request, REWRITE_TOKENS_MAX).await {
+                Ok(reply) => {
+                    reserved.settle(client.model(), &reply.usage).await;
+                    Ok(reply.text)
+                }
+                Err(error) => {
+                    reserved.failed(&error).await;
+                    Err(client.describe(&error))
+                }
+            };
+            answers.push((unit, answer));
+            bar.inc(1);
+        }
+        answers
+    });
+    bar.finish_and_clear();
+    for (unit, answer) in answers {
+        let done = answer.and_then(|answer| {
+            found.accept_rewrite(&unit, &answer, client.model(), now).map_err(|error| error.to_string())
+        });
+        if let Err(why) = done {
+            output::note(&format!("warning: {unit} was not rewritten: {}", safe(&why)));
+        }
+    }
+    Ok(())
 }
 
 fn in_words(found: &Reflection, branch: Option<&str>, is_dry_run: bool) -> String {
