@@ -4,7 +4,7 @@
 //! What was proposed once is not proposed again while the units that it is about stay as they are, whatever a person has
 //! decided about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use archive::Archive;
@@ -162,9 +162,7 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
     let vectors = embed(setup, &files, pass)?;
     let units: Vec<&Unit> = files.iter().map(|(.., unit)| unit).collect();
     let stale = (pass.stale)(&units);
-    let (recalls, recording_since) = recalls(setup)?;
-    let recall =
-        |unit: &Unit| recalls.iter().find(|(id, _)| id == unit.id.as_str()).map(|(_, recall)| *recall);
+    let recalls = recalls(setup)?;
     let observed: Vec<Observed<'_>> = files
         .iter()
         .enumerate()
@@ -173,12 +171,12 @@ pub fn look(setup: &Setup, pass: &Pass<'_>, now: Timestamp) -> Result<Reflection
             path,
             text,
             vector: vectors.get(at).map(Vec::as_slice),
-            recall: recall(unit),
+            recall: recalls.by_unit.get(unit.id.as_str()).copied(),
             stale: stale.get(at).and_then(Option::as_deref),
         })
         .collect();
     let settings = reflect::Settings {
-        recording_since,
+        recording_since: recalls.since,
         since: pass.since,
         rejected: proposed_before(setup)?.keys.into_iter().collect(),
         other_ids: ids_elsewhere(setup)?,
@@ -316,14 +314,21 @@ fn embed(
         .collect())
 }
 
-/// How sessions have used units, and since when that is recorded.
-fn recalls(setup: &Setup) -> Result<(Vec<(String, Recall)>, Option<Timestamp>), ReflectionError> {
-    let Some(learning) = &setup.learning else { return Ok((Vec::new(), None)) };
-    let Some(archive) = Archive::open_existing(&learning.archive)? else { return Ok((Vec::new(), None)) };
+/// How sessions have used units.
+#[derive(Default)]
+struct Recalls {
+    by_unit: HashMap<String, Recall>,
+    /// Since when it is recorded.
+    since: Option<Timestamp>,
+}
+
+fn recalls(setup: &Setup) -> Result<Recalls, ReflectionError> {
+    let Some(learning) = &setup.learning else { return Ok(Recalls::default()) };
+    let Some(archive) = Archive::open_existing(&learning.archive)? else { return Ok(Recalls::default()) };
     let recalls = archive.recalls(&learning.brain)?.into_iter().map(|recalled| {
         (recalled.item, Recall { shown: recalled.sessions, used: recalled.used, last: recalled.last })
     });
-    Ok((recalls.collect(), archive.recalls_since(&learning.brain)?))
+    Ok(Recalls { by_unit: recalls.collect(), since: archive.recalls_since(&learning.brain)? })
 }
 
 /// The ids of units that wait for review: a link to one of them is not dangling.
