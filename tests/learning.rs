@@ -495,3 +495,32 @@ fn status_and_receipts_say_what_was_shown_and_used_and_reset_forgets_it() {
     sandbox.ok(["learn", "off"]);
     assert_eq!(sandbox.json(["learn", "--json"])["enabled"], false);
 }
+
+/// Also of what is told because of a file: without the record, the hold-out would have nothing to compare with.
+#[test]
+fn a_unit_about_a_file_that_is_withheld_is_recorded() {
+    let mut sandbox = Sandbox::with_brain();
+    let path = sandbox.brain().join("domains/pay/constraints/cents.md");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let unit = "---\nid: cents\ntype: constraint\nscope: [src/pay.rs]\n---\n\n# Amounts are in cents\n\nNever in euros.\n";
+    fs::write(&path, unit).unwrap();
+    sandbox.git(&["add", "."]);
+    sandbox.git(&["commit", "-qm", "unit"]);
+    let of = |is_withheld: bool| {
+        let mut sessions = (0..).map(|number| format!("11111111-0000-4000-8000-{number:012}"));
+        sessions
+            .find(|session| feedback::receipts::is_withheld(session, "cents", 0.5) == is_withheld)
+            .unwrap()
+    };
+    sandbox.variables.push(("NUGGET_RECEIPTS_HOLDOUT".into(), "0.5".into()));
+    for is_withheld in [true, false] {
+        let mut command = sandbox.command();
+        command.args(["ask", "--no-llm", "--file", "src/pay.rs", "how are moths kept off wool?"]);
+        let output = command.env("CLAUDE_CODE_SESSION_ID", of(is_withheld)).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text.contains("Amounts are in cents"), !is_withheld, "{text}");
+        let (_, showing) = queue(&sandbox).showings(0, 10).unwrap().pop().unwrap();
+        let items: Vec<_> = showing.items.iter().map(|item| (item.id.as_str(), item.is_withheld)).collect();
+        assert_eq!(items, [("cents", is_withheld)]);
+    }
+}
