@@ -19,6 +19,7 @@ use crate::failure::{Failure, error_chain};
 use crate::pipeline;
 use crate::proposal::{self, ProposalInput, parse_commit};
 use crate::pull_request_text::{self, Summary};
+use crate::reflection_message::reasons_by_file;
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
 use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
@@ -242,7 +243,11 @@ impl DeliveryWorker {
                     (repository.branch_files(&branch.name)?, repository.branch_removals(&branch.name)?);
                 if claim.capture.origin == queue::ORIGIN_REFLECTION {
                     let message = repository.message_of(parse_commit(&branch.commit)?)?;
-                    summary.reasons = pull_request_text::reasons_in(&message);
+                    let mut reasons: Vec<String> =
+                        reasons_by_file(&message).into_values().flatten().collect();
+                    reasons.sort();
+                    reasons.dedup();
+                    summary.reasons = reasons;
                 }
                 let body = pull_request_text::body_from_files(&changed, &removed, &summary, &files);
                 (claim.capture.added, body)

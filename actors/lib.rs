@@ -51,6 +51,7 @@ mod model_rerank;
 mod pipeline;
 mod proposal;
 mod pull_request_text;
+mod reflection_message;
 mod remote;
 mod retrieval;
 mod review_remote;

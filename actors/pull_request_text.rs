@@ -123,17 +123,6 @@ pub(crate) fn body_from_files(
     body.finish(&what, summary, |_| {})
 }
 
-/// The reasons in the message of a commit that lists below each file why it is changed, each once.
-pub(crate) fn reasons_in(message: &str) -> Vec<String> {
-    let mut reasons: Vec<String> = Vec::new();
-    for reason in message.lines().filter_map(|line| line.strip_prefix("  ")) {
-        if !reasons.iter().any(|known| known == reason) {
-            reasons.push(reason.to_owned());
-        }
-    }
-    reasons
-}
-
 fn unit_line(kind: &str, link: &str, domain: &str, confidence: f64) -> String {
     format!("- **{}** {link} · {} · confidence {confidence:.2}", escaped(kind, 30), escaped(domain, 60))
 }

@@ -11,7 +11,7 @@ use archive::Archive;
 use git::{CommitId, Identity, Lock, NewFile, Outcome, Proposal};
 use index::VectorCache;
 use jiff::{SignedDuration, Timestamp};
-use knowledge::{Document, Unit, UnitId, text};
+use knowledge::{Document, Unit, UnitId};
 use queue::{Branch, Queue};
 use reflect::{
     Change, FileChange, Finding, Observed, Recall, RejectedRewrite, accept_rewrite, rewrite_request,
@@ -20,10 +20,8 @@ use reflect::{
 use serde::{Deserialize, Serialize};
 
 use crate::embedding_model::EmbeddingModel;
+use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, reflection_message};
 use crate::setup::Setup;
-
-/// The beginning of the name of a branch that the reflection pass makes.
-pub const REFLECTION_BRANCH_PREFIX: &str = "nugget/reflection-";
 
 /// The name of the report with what was proposed.
 const REPORT: &str = "reflection";
@@ -225,7 +223,7 @@ pub fn propose(
         base: Some(reflection.base),
         files,
         removes,
-        message: message(reflection),
+        message: reflection_message(reflection.findings.len(), &reflection.changes),
         time: now,
         author: Identity::default(),
     };
@@ -340,18 +338,4 @@ fn ids_elsewhere(setup: &Setup) -> Result<BTreeSet<UnitId>, ReflectionError> {
         ids.extend(files.iter().map(|(path, _)| UnitId::verbatim(knowledge::name::file_stem(path))));
     }
     Ok(ids)
-}
-
-/// The commit's message: what was found, and why each file is changed.
-fn message(reflection: &Reflection) -> String {
-    let count = reflection.findings.len();
-    let plural = if count == 1 { "finding" } else { "findings" };
-    let mut message = format!("Tidy up: {count} {plural}\n\nFound by `nugget reflect`.\n\n");
-    for FileChange { path, reasons, .. } in &reflection.changes {
-        message.push_str(&format!("- {path}\n"));
-        for reason in reasons {
-            message.push_str(&format!("  {}\n", text::escape_forge_syntax(&text::one_line(reason, 300))));
-        }
-    }
-    message
 }

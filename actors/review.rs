@@ -13,6 +13,7 @@ use knowledge::name::file_stem;
 use knowledge::{Document, Unit, text};
 use queue::{Capture, Decision, EvidenceLine, FileDecision, PullState, Queue};
 
+use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, reasons_by_file};
 use crate::remote::DeliverySettings;
 use crate::review_remote::{self, Publishing, ReviewRemote, Summary};
 pub use crate::review_remote::{FinishedBranch, NotMerged, ReviewError};
@@ -62,6 +63,8 @@ pub struct Item {
     pub has_conflict: bool,
     /// If it was put off, until when.
     pub later: Option<Timestamp>,
+    /// Why a reflection pass proposes it.
+    pub reasons: Vec<String>,
     files: Vec<BranchFile>,
 }
 
@@ -645,6 +648,10 @@ fn items_of(
         .filter(|(file, ..)| file.base.is_none())
         .filter_map(|(file, content, _)| Some(parse(content)?.unit(&file.path).ok()?.id.as_str().to_owned()))
         .collect();
+    let reasons = match branch.name.starts_with(REFLECTION_BRANCH_PREFIX) {
+        true => reasons_by_file(&repository.message_of(branch.commit)?),
+        false => BTreeMap::new(),
+    };
     let item = |action, path: &str, content: &[u8]| Item {
         id: String::new(),
         branch: branch.name.clone(),
@@ -659,6 +666,7 @@ fn items_of(
         text: String::from_utf8_lossy(content).into_owned(),
         has_conflict: false,
         later: put_off(decisions, &branch.name, path, now),
+        reasons: reasons.get(path).cloned().unwrap_or_default(),
         files: Vec::new(),
     };
     let mut items: Vec<Item> = Vec::new();

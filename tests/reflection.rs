@@ -68,7 +68,10 @@ fn what_is_untidy_is_proposed_with_reasons_and_merges() {
         assert!(message.contains(finding["reason"].as_str().unwrap()), "{message}");
     }
     let list = sandbox.ok(["review"]);
-    assert!(list.contains("reflection "), "{list}");
+    assert!(list.contains("reflection ") && list.contains("says the same as"), "{list}");
+    let items = sandbox.json(["review", "--json"])["items"].clone();
+    let has_reason = |item: &Value| !item["reasons"].as_array().unwrap().is_empty();
+    assert!(items.as_array().unwrap().iter().all(has_reason), "{items}");
     sandbox.ok(["review", "merge", "--all"]);
     let units: Vec<String> =
         sandbox.ok(["list"]).lines().skip(1).map(|line| line.split(' ').next().unwrap().to_owned()).collect();

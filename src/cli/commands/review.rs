@@ -229,6 +229,7 @@ impl Review {
             "domain": unit.map(|unit| &unit.domain),
             "action": render::action_word(item.action),
             "replaces": item.replaces,
+            "reasons": item.reasons,
             "confidence": unit.map(|unit| unit.confidence),
             "description": unit.and_then(|unit| unit.description.as_deref()),
             "path": item.path,

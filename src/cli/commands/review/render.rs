@@ -47,7 +47,7 @@ pub(super) fn origin(item: &Item, now: Timestamp) -> String {
 
 /// What is special about an item, beside that it adds a unit.
 pub(super) fn remarks(item: &Item, now: Timestamp) -> Vec<String> {
-    let mut remarks = Vec::new();
+    let mut remarks: Vec<String> = item.reasons.iter().map(|reason| safe(reason)).collect();
     match item.action {
         Action::Adds => {}
         Action::Completes if item.is_edit() => remarks.push("changes a unit that you have".to_owned()),
