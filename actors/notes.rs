@@ -220,6 +220,10 @@ impl NoteStore {
         if files.is_empty() && removes.is_empty() {
             return Ok((done, Written::Unchanged));
         }
+        if tip.is_none() && setup.places.queue().is_file() {
+            // An earlier branch of the name was merged or rejected.
+            Queue::open(&setup.places.queue())?.forget_branch(&branch, now)?;
+        }
         let message = subject(message);
         let author = Identity::default();
         let proposal = Proposal { branch, base: Some(base), files, removes, message, time: now, author };

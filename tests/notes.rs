@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::delivery::{SLUG, brain_at};
 use crate::mcp::Client;
-use crate::support::github_api::GithubApi;
+use crate::support::github_api::{GithubApi, Merge};
 use crate::support::{Sandbox, git, wait_until};
 
 const TOOLS: &str = "get_relevant_context,create_note,add_link,edit_note,search_notes,remember,recall,forget";
@@ -243,6 +243,13 @@ fn a_rejected_note_is_no_longer_found() {
     sandbox.ok(["review", "reject", &wrong]);
     let text = agent.call("search_notes", json!({ "query": "where does the cache live" }));
     assert!(text.contains("4712") && !text.contains("4711"), "{text}");
+    // A later note of the same name is another one, also after everything was decided.
+    sandbox.ok(["review", "reject", "--all"]);
+    assert_eq!(sandbox.git(&["branch", "--list", "nugget/*"]), "");
+    agent.call("create_note", json!({ "title": "Wrong", "content": "The cache lives in a file 4713." }));
+    let text = agent.call("search_notes", json!({ "query": "where does the cache live" }));
+    assert!(text.contains("4713"), "{text}");
+    assert_eq!(sandbox.json(["review", "--json"])["items"][0]["title"], "Wrong");
 }
 
 #[test]
@@ -284,6 +291,21 @@ fn notes_of_agents_are_one_pull_request_that_grows() {
     let pulls = api.pulls(SLUG);
     assert_eq!(pulls.len(), 1);
     assert!(pulls[0].title.starts_with("Knowledge noted by agents "), "{}", pulls[0].title);
+    // Merged at GitHub, and fetched by hand: what is written then is another pull request.
+    api.merge(SLUG, pulls[0].number, Merge::Squash).unwrap();
+    sandbox.git(&[
+        "fetch",
+        "--quiet",
+        "--prune",
+        api.with_repository(SLUG, |repo| repo.bare.clone()).to_str().unwrap(),
+        "+refs/heads/*:refs/remotes/origin/*",
+    ]);
+    agent.call("create_note", json!({ "title": "Fourth", "content": "From a later session." }));
+    wait_until("the second pull request is open", || {
+        sandbox.ok(["retry", "--all"]);
+        let pulls = api.pulls(SLUG);
+        pulls.len() == 2 && pulls[1].body.contains("Fourth") && !pulls[1].body.contains("Third")
+    });
 }
 
 /// Obsidian finds the target of `[[name]]` by the names of files and reads `aliases`, `tags` and links in quotes as

@@ -97,6 +97,24 @@ impl Queue {
         })
     }
 
+    /// Forgets what was decided about a branch that is merged or gone, and ends its captures as merged: a new branch of
+    /// that name has nothing to do with it.
+    ///
+    /// # Errors
+    /// When the queue cannot be written.
+    pub fn forget_branch(&self, branch: &str, now: Timestamp) -> Result<(), Error> {
+        self.write(|transaction| {
+            transaction.execute("DELETE FROM decisions WHERE branch = ?1", [branch])?;
+            transaction.execute(
+                "UPDATE captures SET pull_state = 'merged', outcome = 'done', claim = NULL, reason = NULL,
+                     finished_ms = coalesce(finished_ms, ?2)
+                 WHERE branch = ?1 AND coalesce(pull_state, 'open') = 'open'",
+                params![branch, now.as_millisecond()],
+            )?;
+            Ok(())
+        })
+    }
+
     /// Records that a unit, or what a branch adds to it, was rejected. It outlives the capture's record.
     ///
     /// # Errors
