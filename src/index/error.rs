@@ -32,6 +32,9 @@ pub enum Error {
         /// What the connection pool says.
         source: r2d2::Error,
     },
+    /// Another database than SQLite failed.
+    #[error("the shared index failed")]
+    Shared(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The brain's files could not be listed.
     #[error("failed to list the brain's files")]
     Brain(#[source] brain::Error),

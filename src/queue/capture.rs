@@ -242,7 +242,7 @@ pub struct Claim {
     /// What the previous stage stored; empty for the first stage.
     pub input: Vec<u8>,
     /// Distinguishes this claim from later claims of the same capture.
-    pub(crate) token: i64,
+    pub token: i64,
 }
 
 /// How a stage ends a capture.

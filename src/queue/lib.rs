@@ -29,6 +29,7 @@ mod decisions;
 mod delivery;
 mod guard_log;
 mod handover;
+mod ledger;
 mod locks;
 mod pauses;
 mod proposals;
@@ -52,6 +53,7 @@ pub use capture::{
 pub use decisions::{Decision, FileDecision};
 pub use guard_log::{GuardLog, GuardTally};
 pub use handover::{Handover, hand_over};
+pub use ledger::Ledger;
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
 pub use pauses::Pause;
 pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit};
@@ -95,6 +97,9 @@ pub enum Error {
     /// All connections stayed in use until the wait timed out.
     #[error("no connection to the queue is free")]
     Pool(#[from] r2d2::Error),
+    /// Another database than SQLite failed.
+    #[error("failed to use the shared queue")]
+    Shared(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A stored value is not one that this version writes.
     #[error("the queue holds a value that cannot be read: {what}")]
     Value {

@@ -1,6 +1,6 @@
 //! The two searches for candidates: by meaning over the vectors, and by words over the full-text index.
 
-use index::{Hit, Snapshot};
+use index::{Hit, Reader};
 
 use crate::error::Error;
 use crate::lexical::Term;
@@ -11,7 +11,7 @@ use crate::lexical::Term;
 /// relevant, and a second neighbour on each side, which adds one in eight candidates, changes the order by .001.
 const CANDIDATES_MAX: usize = 50;
 
-pub(crate) fn by_meaning(snapshot: &Snapshot, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
+pub(crate) fn by_meaning(snapshot: &dyn Reader, vector: Option<&[f32]>) -> Result<Vec<Hit>, Error> {
     match vector {
         Some(vector) => Ok(snapshot.nearest(vector, CANDIDATES_MAX)?),
         None => Ok(Vec::new()),
@@ -28,7 +28,7 @@ const ENTRIES: std::ops::RangeInclusive<u64> = 6_000..=16_000;
 /// The limit as a part of the number of passages, within [`ENTRIES`].
 const ENTRIES_PART: f64 = 0.4;
 
-pub(crate) fn by_words(snapshot: &Snapshot, terms: &[Term]) -> Result<Vec<Hit>, Error> {
+pub(crate) fn by_words(snapshot: &dyn Reader, terms: &[Term]) -> Result<Vec<Hit>, Error> {
     let entries = (snapshot.chunks_count() as f64 * ENTRIES_PART) as u64;
     let terms = selective(terms, entries.clamp(*ENTRIES.start(), *ENTRIES.end()));
     Ok(snapshot.bm25(&terms, CANDIDATES_MAX)?)

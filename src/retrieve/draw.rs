@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use feedback::sampling;
-use index::Snapshot;
+use index::Reader;
 use knowledge::UnitId;
 
 use crate::answer::{LearningData, UnitCandidate};
@@ -13,7 +13,7 @@ use crate::shortlist::Ranked;
 
 /// What can be learned from these units, which could all be shown.
 pub(crate) fn learning_data(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     vector: Option<&[f32]>,
     units: &[Ranked<'_>],
     learning: &Learning,

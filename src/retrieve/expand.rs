@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use index::{ChunkRow, Edge, Hit, Snapshot};
+use index::{ChunkRow, Edge, Hit, Reader};
 use knowledge::{Relation, UnitId};
 
 use crate::error::Error;
@@ -37,7 +37,12 @@ pub(crate) struct Path {
     pub(crate) weight: f64,
 }
 
-pub(crate) fn expand(snapshot: &Snapshot, fused: &[Hit], vector: Option<&[f32]>) -> Result<Expanded, Error> {
+pub(crate) fn expand(
+    snapshot: &dyn Reader,
+    fused: &[Hit],
+    vector: Option<&[f32]>,
+) -> Result<Expanded, Error> {
+    snapshot.prefetch_chunks(&fused.iter().map(|hit| hit.chunk).collect::<Vec<_>>())?;
     let mut hits = fused.to_vec();
     let mut present: HashSet<ChunkRow> = fused.iter().map(|hit| hit.chunk).collect();
     for hit in fused.iter().take(NEIGHBOURS_OF) {
@@ -54,13 +59,16 @@ pub(crate) fn expand(snapshot: &Snapshot, fused: &[Hit], vector: Option<&[f32]>)
             seeds.push((unit, hit.score));
         }
     }
+    snapshot.prefetch_relations(&seeds.iter().map(|(unit, _)| unit.clone()).collect::<Vec<_>>())?;
     let mut related = |unit: &UnitId| -> Result<Vec<Edge>, Error> {
         let mut edges = snapshot.related(unit)?;
         edges.truncate(EDGES_MAX);
         Ok(edges)
     };
     let mut paths = HashMap::new();
-    for (unit, paths_to_it) in related_units(&seeds, &mut related)? {
+    let related = related_units(&seeds, &mut related)?;
+    snapshot.prefetch_units(&related.iter().map(|(unit, _)| unit.clone()).collect::<Vec<_>>())?;
+    for (unit, paths_to_it) in related {
         let mut chunks: Vec<(f64, ChunkRow)> = Vec::new();
         for chunk in snapshot.chunks_of(&unit)?.into_iter().filter(|chunk| snapshot.admits(chunk.row)) {
             // Without a vector the first passage is taken, for it says what the unit is about.

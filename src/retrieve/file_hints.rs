@@ -1,6 +1,6 @@
 //! The file paths of a question: a weak hint that changes the order a little, but never whether there is an answer.
 
-use index::{Hit, Snapshot};
+use index::{Hit, Reader};
 use knowledge::text;
 
 use crate::error::Error;
@@ -90,7 +90,7 @@ impl FileHints {
     }
 
     /// The chunks that hold the words, best first.
-    pub(crate) fn search(&self, snapshot: &Snapshot) -> Result<Vec<Hit>, Error> {
+    pub(crate) fn search(&self, snapshot: &dyn Reader) -> Result<Vec<Hit>, Error> {
         if self.signals.is_empty() {
             return Ok(Vec::new());
         }

@@ -19,7 +19,7 @@
 
 use std::collections::HashSet;
 
-use index::Snapshot;
+use index::Reader;
 
 use crate::analysis::{Analysis, analyse};
 use crate::error::Error;
@@ -83,7 +83,7 @@ pub(crate) struct Subject {
 impl Subject {
     /// # Errors
     /// If the index cannot be read.
-    pub(crate) fn find(snapshot: &Snapshot, analysis: &Analysis) -> Result<Option<Self>, Error> {
+    pub(crate) fn find(snapshot: &dyn Reader, analysis: &Analysis) -> Result<Option<Self>, Error> {
         let words: HashSet<String> = analysis.terms.iter().map(|word| word.to_lowercase()).collect();
         let words: HashSet<String> =
             words.into_iter().filter(|word| !REQUESTS.contains(&word.as_str())).collect();

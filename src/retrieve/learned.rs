@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use index::Snapshot;
+use index::Reader;
 use knowledge::UnitId;
 
 use crate::question::Learning;
@@ -18,7 +18,7 @@ pub const SCORE_SCALE: f64 = 4.0;
 /// Adds to the scores of the best units what the weights say, for each unit by its best passage. The candidates are in the
 /// order of their scores; returns whether that may have changed.
 pub(crate) fn adjust(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     scored: &mut [Scored],
     vector: Option<&[f32]>,
     learning: Option<&Learning>,

@@ -2,7 +2,7 @@
 //! together.
 
 use ahash::AHashMap;
-use index::Snapshot;
+use index::Reader;
 use rayon::prelude::*;
 
 use crate::analysis::Analysis;
@@ -42,7 +42,8 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    pub(crate) fn all(snapshot: &Snapshot, analysis: &Analysis) -> Result<Vec<Self>, Error> {
+    pub(crate) fn all(snapshot: &dyn Reader, analysis: &Analysis) -> Result<Vec<Self>, Error> {
+        snapshot.prefetch_frequencies(&analysis.terms)?;
         let terms = analysis.terms.iter();
         terms
             .map(|text| Ok(Self { text: text.clone(), holding: snapshot.document_frequency(text)? }))
@@ -86,7 +87,7 @@ impl WordSimilarity {
 impl QueryTerms {
     /// The weight of a word is its inverse document frequency, `ln(1 + (N - n + ½)/(n + ½))` (Robertson and Zaragoza
     /// 2009, as in BM25). Each of its wordpieces has the same weight: a word of many pieces is a rare one.
-    pub(crate) fn new(snapshot: &Snapshot, terms: &[Term], token_model: &dyn TokenModel) -> Self {
+    pub(crate) fn new(snapshot: &dyn Reader, terms: &[Term], token_model: &dyn TokenModel) -> Self {
         let chunks = snapshot.chunks_count() as f64;
         let rarity = |holding: f64| (1.0 + ((chunks - holding).max(0.0) + 0.5) / (holding + 0.5)).ln();
         let mut pieces: Vec<(u32, f64)> = Vec::new();

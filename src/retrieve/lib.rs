@@ -51,7 +51,7 @@ mod tests;
 mod token_model;
 mod word_search;
 
-use index::Snapshot;
+use index::Reader;
 
 pub use analysis::Analysis;
 pub use answer::{Answer, FileUnit, FoundUnit, LOCAL, LearningData, LeftOut, Passage, Review, UnitCandidate};
@@ -73,7 +73,7 @@ pub use word_search::{WordSearch, search_words};
 ///
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
-pub fn retrieve(snapshot: &Snapshot, query: &Query, token_model: &dyn TokenModel) -> Result<Answer, Error> {
+pub fn retrieve(snapshot: &dyn Reader, query: &Query, token_model: &dyn TokenModel) -> Result<Answer, Error> {
     answer(snapshot, query, search(snapshot, query, token_model)?, None, token_model, &RedactOnly)
 }
 
@@ -82,7 +82,7 @@ pub fn retrieve(snapshot: &Snapshot, query: &Query, token_model: &dyn TokenModel
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
 pub fn answer(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     mut trace: Trace,
     ranking: Option<&model_rerank::Ranking>,

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use index::Snapshot;
+use index::Reader;
 use knowledge::{UnitId, text};
 use llm::Tool;
 use serde_json::{Value, json};
@@ -107,7 +107,7 @@ impl RerankRequest {
     /// # Errors
     /// [`Error::Index`] if the index cannot be read.
     pub fn from_search(
-        snapshot: &Snapshot,
+        snapshot: &dyn Reader,
         query: &Query,
         trace: &Trace,
         filter: &dyn OutputFilter,
@@ -116,7 +116,7 @@ impl RerankRequest {
     }
 
     fn with_random(
-        snapshot: &Snapshot,
+        snapshot: &dyn Reader,
         query: &Query,
         trace: &Trace,
         filter: &dyn OutputFilter,

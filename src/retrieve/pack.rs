@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-use index::Snapshot;
+use index::Reader;
 use knowledge::unit::is_unreviewed;
 use knowledge::{Relation, UnitId, text};
 
@@ -36,7 +36,7 @@ const WORDS_NAMED_MAX: usize = 5;
 mod tests;
 
 pub(crate) fn pack(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     trace: &Trace,
     ranking: Option<&Ranking>,
@@ -81,6 +81,8 @@ pub(crate) fn pack(
         shown: HashSet::new(),
         order: Vec::new(),
     };
+    let shown: Vec<UnitId> = units.iter().take(query.limit).map(|unit| unit.record.id.clone()).collect();
+    snapshot.prefetch_units(&shown)?;
     packer.summaries(&units, trace)?;
     packer.name_the_others();
     if query.depth != Depth::Summary {
@@ -131,7 +133,7 @@ fn is_judged_helpful(unit: &Ranked<'_>) -> bool {
 }
 
 struct Packer<'p> {
-    snapshot: &'p Snapshot,
+    snapshot: &'p dyn Reader,
     query: &'p Query,
     token_model: &'p dyn TokenModel,
     filter: &'p dyn OutputFilter,

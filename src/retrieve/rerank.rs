@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use embed::TokenMatcher;
-use index::{ChunkRecord, ChunkRow, Snapshot, UnitRecord};
+use index::{ChunkRecord, ChunkRow, Reader, UnitRecord};
 use jiff::{Timestamp, tz::TimeZone};
 use knowledge::unit::{is_retired, is_unreviewed};
 use knowledge::{UnitId, rank};
@@ -138,7 +138,7 @@ fn score(features: &Features, weights: &Weights, share: f64, matched: f64) -> f6
 }
 
 pub(crate) fn rerank(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     by_words: &WordSearch,
     vector: Option<&[f32]>,
@@ -151,6 +151,7 @@ pub(crate) fn rerank(
     let found: HashMap<ChunkRow, f64> =
         bm25.iter().map(|hit| (hit.chunk, hit.score / query_terms.bm25_unit)).collect();
     let rows: Vec<ChunkRow> = expanded.hits.iter().map(|hit| hit.chunk).collect();
+    snapshot.prefetch_chunks(&rows)?;
     let (records, neighbours): (Vec<ChunkRecord>, Vec<Vec<ChunkRow>>) =
         snapshot.chunks_with_neighbours(&rows)?.into_iter().unzip();
     let texts: Vec<String> =
@@ -260,7 +261,7 @@ fn sort_by_score(scored: &mut [Scored]) {
 
 /// Scores the memories of a question by the weights and ranks of the units that were found.
 fn score_memories(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     by_words: &WordSearch,
     units: &[Scored],
@@ -317,7 +318,7 @@ fn score_memories(
 /// By how much the candidates' tokens match those of the question better than the mean of all. 0 for code, where
 /// contexts mislead, and for all candidates if most are code, or the question is long or has identifiers.
 fn token_similarities(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     by_words: &WordSearch,
     records: &[ChunkRecord],
@@ -342,6 +343,7 @@ fn token_similarities(
     }
     let Some(matcher) = TokenMatcher::new(&query.tokens, &weights) else { return Ok(none) };
     let mut late = none;
+    snapshot.prefetch_token_vectors(&prose.iter().map(|&at| records[at].row).collect::<Vec<_>>())?;
     let vectors = |&at: &usize| snapshot.token_vectors(records[at].row);
     let vectors: Vec<Vec<u8>> = prose.iter().map(vectors).collect::<Result<_, _>>()?;
     let similarities: Vec<f64> = vectors.par_iter().map(|packed| matcher.similarity(packed)).collect();

@@ -1,6 +1,6 @@
 //! The search: all stages before packing.
 
-use index::{Hit, Snapshot};
+use index::{Hit, Reader};
 
 use crate::analysis::Analysis;
 use crate::error::Error;
@@ -35,7 +35,7 @@ pub struct Trace {
 ///
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
-pub fn search(snapshot: &Snapshot, query: &Query, token_model: &dyn TokenModel) -> Result<Trace, Error> {
+pub fn search(snapshot: &dyn Reader, query: &Query, token_model: &dyn TokenModel) -> Result<Trace, Error> {
     search_with_words(snapshot, query, search_words(snapshot, query, token_model)?, token_model)
 }
 
@@ -45,7 +45,7 @@ pub fn search(snapshot: &Snapshot, query: &Query, token_model: &dyn TokenModel) 
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
 pub fn search_with_words(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     by_words: WordSearch,
     token_model: &dyn TokenModel,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use index::{Snapshot, UnitRecord};
+use index::{Reader, UnitRecord};
 use knowledge::{UnitId, text};
 
 use crate::error::Error;
@@ -57,7 +57,7 @@ impl Ranked<'_> {
 
 /// The relevant units, best first by the local order.
 pub(crate) fn shortlist<'t>(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     trace: &'t Trace,
 ) -> Result<Vec<Ranked<'t>>, Error> {
@@ -111,7 +111,7 @@ pub(crate) fn shortlist<'t>(
 }
 
 /// One sentence about a unit: its description, or else the first sentence of its text.
-pub(crate) fn summary(snapshot: &Snapshot, record: &UnitRecord) -> Result<String, Error> {
+pub(crate) fn summary(snapshot: &dyn Reader, record: &UnitRecord) -> Result<String, Error> {
     if let Some(description) = record.description.as_deref().filter(|text| !text.trim().is_empty()) {
         return Ok(text::one_line(description, SUMMARY_CHARS_MAX));
     }

@@ -12,7 +12,7 @@ use super::*;
 pub(crate) struct World {
     folder: TempDir,
     pub(crate) embedder: Embedder,
-    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) snapshot: Option<index::Snapshot>,
 }
 
 pub(crate) const NOW: &str = "2026-06-01T00:00:00Z";

@@ -1,6 +1,6 @@
 //! The stages that need no vector.
 
-use index::{Hit, Snapshot};
+use index::{Hit, Reader};
 
 use crate::analysis::{self, Analysis};
 use crate::error::Error;
@@ -32,7 +32,7 @@ impl WordSearch {
 /// # Errors
 /// [`Error::Index`] if the index cannot be read.
 pub fn search_words(
-    snapshot: &Snapshot,
+    snapshot: &dyn Reader,
     query: &Query,
     token_model: &dyn TokenModel,
 ) -> Result<WordSearch, Error> {
