@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use index::{Index, Snapshot};
 use knowledge::unit::is_unreviewed;
 use knowledge::{Candidate, Overlap, OverlapKind, Rejected, UnitId};
-use queue::{Capture, EarlierProposal, Queue, Stage};
+use queue::{Capture, EarlierProposal, Ledger, Stage};
 
 use crate::dedup::{self, KnownIn, Neighbor, Verdict};
 use crate::failure::Failure;
@@ -22,7 +22,7 @@ const PROPOSED_MAX: usize = 500;
 
 /// Decides for each candidate whether it is new, adds to a unit, replaces one, or is skipped.
 pub(crate) fn compare(
-    queue: &Queue,
+    queue: &dyn Ledger,
     index: &Index,
     capture: &Capture,
     mut findings: Findings,

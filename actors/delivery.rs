@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use git::{CommitId, Pushed, RemoteFailure, Repository};
 use github::NewPull;
-use queue::{Branch, Capture, Claim, PullRequest, PullState, Queue, Stage};
+use queue::{Branch, Capture, Claim, Ledger, PullRequest, PullState, Stage};
 use tokio::time::Instant;
 
 use crate::background::run_blocking;
@@ -30,7 +30,7 @@ const BETWEEN_PULL_REQUESTS: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct DeliveryWorker {
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<dyn Ledger>,
     pub(crate) setup: Arc<Setup>,
     /// Shared by all incarnations of the actor.
     pub(crate) session: Arc<Mutex<DeliverySession>>,

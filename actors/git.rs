@@ -47,7 +47,7 @@ impl GitWorker {
     fn propose(&self, claim: &Claim) -> Result<Step, Failure> {
         let repository = self.setup.repository()?;
         let lock = Lock::acquire_within(&repository.lock_path()?, LOCK_PATIENCE)?;
-        let planner = Planner { repository: &repository, index: &self.index, queue: &self.jobs.queue };
+        let planner = Planner { repository: &repository, index: &self.index, queue: &*self.jobs.queue };
         let (found, planned) = match pipeline::decode(&claim.input)? {
             ProposalInput::Compared(found) => (found, None),
             ProposalInput::Planned { found, plan } => (found, Some(plan)),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use index::{Index, Mode, ModelLabel, Report, VectorCache};
 use knowledge::Embedding;
-use queue::{Claim, Queue, Stage};
+use queue::{Claim, Ledger, Stage};
 use ractor::RpcReplyPort;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -34,7 +34,7 @@ const OTHER_BUILDER_CHECK_EVERY: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct IndexingWorker {
     /// `None` where there is no queue to work on.
-    pub(crate) queue: Option<Queue>,
+    pub(crate) queue: Option<Arc<dyn Ledger>>,
     pub(crate) setup: Arc<Setup>,
     pub(crate) index: Index,
     pub(crate) model: EmbeddingModel,
@@ -92,7 +92,7 @@ impl StageWorker for IndexingWorker {
         let (queue, index) = (self.queue.clone(), self.index.clone());
         run_blocking(move || {
             let queue = queue.ok_or_else(|| Failure::retryable("there is no queue"))?;
-            compare(&queue, &index, &claim.capture, findings)
+            compare(&*queue, &index, &claim.capture, findings)
         })
         .await
     }

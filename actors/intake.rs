@@ -2,8 +2,9 @@
 
 use std::convert::Infallible;
 use std::path::Path;
+use std::sync::Arc;
 
-use queue::{Claim, Finish, Queue, Stage};
+use queue::{Claim, Finish, Ledger, Stage};
 
 use crate::background::run_blocking;
 use crate::failure::{Failure, error_chain};
@@ -13,7 +14,7 @@ use crate::sweep;
 
 #[derive(Clone)]
 pub(crate) struct IntakeWorker {
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<dyn Ledger>,
 }
 
 impl StageWorker for IntakeWorker {
@@ -22,7 +23,7 @@ impl StageWorker for IntakeWorker {
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
         let queue = self.queue.clone();
-        run_blocking(move || read(&queue, &claim)).await
+        run_blocking(move || read(&*queue, &claim)).await
     }
 
     fn committed(&self) {
@@ -30,7 +31,7 @@ impl StageWorker for IntakeWorker {
     }
 }
 
-fn read(queue: &Queue, claim: &Claim) -> Result<Step, Failure> {
+fn read(queue: &dyn Ledger, claim: &Claim) -> Result<Step, Failure> {
     let path = Path::new(&claim.capture.transcript);
     let capture = claim.capture.id;
     // A line that cannot be looked up counts as new: it is checked once more as it is taken.

@@ -4,14 +4,14 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use queue::{Claim, Queue, Stage};
+use queue::{Claim, Ledger, Stage};
 
 use crate::health::Health;
 
 /// The queue, the time of day that it goes by, and which incarnation of each stage's actor may claim.
 #[derive(Clone)]
 pub(crate) struct Jobs {
-    pub(crate) queue: Queue,
+    pub(crate) queue: Arc<dyn Ledger>,
     pub(crate) clock: Clock,
     /// Called as a job passes certain points; only tests observe them.
     pub(crate) observer: Option<Arc<dyn WorkObserver>>,
@@ -47,9 +47,9 @@ pub(crate) trait WorkObserver: Send + Sync {
 }
 
 impl Jobs {
-    pub(crate) fn new(queue: Queue) -> Self {
+    pub(crate) fn new(queue: impl Ledger + 'static) -> Self {
         let (clock, claimants) = (Clock::default(), Arc::default());
-        Self { queue, clock, observer: None, claimants, incarnation: 0 }
+        Self { queue: Arc::new(queue), clock, observer: None, claimants, incarnation: 0 }
     }
 
     pub(crate) async fn reached(&self, point: WorkPoint, claim: &Claim) {

@@ -10,7 +10,7 @@ use knowledge::name::file_stem;
 use knowledge::{
     Candidate, Document, Domain, Overlap, OverlapKind, Rejected, Related, SessionId, UnitId, text,
 };
-use queue::{Branch, Capture, ProposedUnit, Queue};
+use queue::{Branch, Capture, Ledger, ProposedUnit};
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
 use transcript::Conversation;
@@ -171,7 +171,7 @@ impl Plan {
 pub(crate) struct Planner<'a> {
     pub(crate) repository: &'a Repository,
     pub(crate) index: &'a Index,
-    pub(crate) queue: &'a Queue,
+    pub(crate) queue: &'a dyn Ledger,
 }
 
 impl Planner<'_> {
@@ -440,7 +440,7 @@ impl PlannedFile {
 /// The ids that are in use: in the brain, and by captures whose branches wait for review.
 struct UnitNames<'a> {
     taken: HashSet<String>,
-    queue: &'a Queue,
+    queue: &'a dyn Ledger,
     capture: i64,
 }
 
@@ -449,7 +449,7 @@ impl<'a> UnitNames<'a> {
         repository: &Repository,
         base: CommitId,
         index: &Index,
-        queue: &'a Queue,
+        queue: &'a dyn Ledger,
         capture: i64,
         before: Option<&Plan>,
     ) -> Result<Self, Failure> {
@@ -622,7 +622,7 @@ mod tests {
     #[test]
     fn a_taken_name_gets_a_suffix_and_the_next_one_another() {
         let folder = tempfile::tempdir().unwrap();
-        let queue = Queue::open(&folder.path().join("queue.db")).unwrap();
+        let queue = queue::Queue::open(&folder.path().join("queue.db")).unwrap();
         let mut names = UnitNames { taken: HashSet::from(["retry".to_owned()]), queue: &queue, capture: 1 };
         let chosen: Vec<_> = (0..3).map(|_| names.choose("Retry", "ab12").unwrap().to_string()).collect();
         assert_eq!(chosen, ["retry-ab12", "retry-ab121", "retry-ab122"]);

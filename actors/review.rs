@@ -11,7 +11,7 @@ use git::{BranchFile, CommitId, Lock, MergedText, PendingBranch, Repository};
 use jiff::Timestamp;
 use knowledge::name::file_stem;
 use knowledge::{Document, Unit, text};
-use queue::{Capture, Decision, EvidenceLine, FileDecision, PullState, Queue};
+use queue::{Capture, Decision, EvidenceLine, FileDecision, Ledger, PullState, Queue};
 
 use crate::reflection_message::{REFLECTION_BRANCH_PREFIX, reasons_by_file};
 use crate::remote::DeliverySettings;
@@ -142,7 +142,7 @@ pub fn pending_items(
     queue: Option<&Queue>,
     now: Timestamp,
 ) -> Result<Vec<Item>, ReviewError> {
-    let decisions = Decisions::read(queue)?;
+    let decisions = Decisions::read(queue.map(|queue| queue as &dyn Ledger))?;
     let mut items = Vec::new();
     for branch in repository.pending_branches()? {
         let capture = queue.map(|queue| queue.capture_of_branch(&branch.name)).transpose()?.flatten();
@@ -446,7 +446,7 @@ impl Inbox {
 /// What waits on one branch; nothing if the branch is merged, closed or gone.
 pub(crate) fn waiting_on(
     repository: &Repository,
-    queue: &Queue,
+    queue: &dyn Ledger,
     branch: &str,
     now: Timestamp,
     lock: Option<&Lock>,
@@ -465,7 +465,7 @@ pub(crate) fn waiting_on(
 /// What was decided about a branch, if anything was and nothing waits on it any more.
 pub(crate) fn decided_summary(
     repository: &Repository,
-    queue: &Queue,
+    queue: &dyn Ledger,
     branch: &str,
     now: Timestamp,
 ) -> Result<Reviewing, ReviewError> {
@@ -489,8 +489,8 @@ pub(crate) enum Reviewing {
 struct Decisions(HashMap<(String, String), Decision>);
 
 impl Decisions {
-    fn read(queue: Option<&Queue>) -> Result<Self, ReviewError> {
-        let decisions = queue.map(Queue::decisions).transpose()?.unwrap_or_default();
+    fn read(queue: Option<&dyn Ledger>) -> Result<Self, ReviewError> {
+        let decisions = queue.map(Ledger::decisions).transpose()?.unwrap_or_default();
         let by_path =
             decisions.into_iter().map(|FileDecision { branch, path, decision }| ((branch, path), decision));
         Ok(Self(by_path.collect()))

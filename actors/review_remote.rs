@@ -9,7 +9,7 @@ use git::{
 };
 use jiff::Timestamp;
 use knowledge::text;
-use queue::{Capture, PullState, Queue};
+use queue::{Capture, Ledger, PullState};
 use tokio::runtime::Runtime;
 
 use crate::failure::{Failure, error_chain};
@@ -121,7 +121,7 @@ pub(crate) enum Publishing {
 /// The remote of one review; does nothing where there is none.
 pub(crate) struct ReviewRemote<'a> {
     repository: &'a Repository,
-    queue: &'a Queue,
+    queue: &'a dyn Ledger,
     access: Option<(RemoteAccess, Runtime)>,
     /// Why the remote cannot be reached.
     offline: Option<String>,
@@ -148,7 +148,7 @@ pub(crate) fn delete_local(
 impl<'a> ReviewRemote<'a> {
     pub(crate) fn connect(
         repository: &'a Repository,
-        queue: &'a Queue,
+        queue: &'a dyn Ledger,
         settings: &DeliverySettings,
     ) -> Result<Self, ReviewError> {
         let access = match repository.remote()?.filter(|_| settings.enabled) {
@@ -398,7 +398,7 @@ pub(crate) async fn finish_at_remote(
 /// was merged is still to be pushed.
 pub(crate) async fn finish_later(
     repository: &Repository,
-    queue: &Queue,
+    queue: &dyn Ledger,
     access: &RemoteAccess,
     capture: &Capture,
     branch: &str,
@@ -420,7 +420,7 @@ pub(crate) async fn finish_later(
 /// the record names only a commit that had none below it.
 pub(crate) fn push_merged_earlier(
     repository: &Repository,
-    queue: &Queue,
+    queue: &dyn Ledger,
     access: &RemoteAccess,
 ) -> Result<bool, Failure> {
     let Some((_, _, body)) = queue.last_report(MERGED_REPORT)? else { return Ok(false) };

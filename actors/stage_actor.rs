@@ -214,7 +214,7 @@ fn settle(jobs: &Jobs, claim: &Claim, step: Result<Step, Failure>) -> Result<Wor
     match class {
         FailureClass::Permanent => {
             tracing::error!(capture = id, error = message, "a capture cannot be saved");
-            queue.finish(claim, &Finish::Dead { reason: message }, clock.now())?;
+            queue.finish_with_transcript(claim, &Finish::Dead { reason: message }, None, clock.now())?;
         }
         FailureClass::BlocksStage(wait) => {
             let until = queue.pause(claim, &message, wait, clock.now())?;
@@ -262,7 +262,7 @@ mod tests {
     async fn a_result_that_cannot_be_kept_is_retried_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let jobs = crate::testing::jobs_with_one_capture(&folder);
-        let other = rusqlite::Connection::open(jobs.queue.path()).unwrap();
+        let other = rusqlite::Connection::open(folder.path().join("queue.db")).unwrap();
         let trigger = "CREATE TRIGGER full BEFORE INSERT ON results BEGIN SELECT RAISE(FAIL, 'no room'); END";
         other.execute_batch(trigger).unwrap();
         assert_eq!(work_once(&jobs, &Advance).await.unwrap(), Worked::Failed);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use git::{CommitId, FastForward, Lock, Repository};
 use github::{GitHub, Slug};
 use jiff::Timestamp;
-use queue::{Capture, PullState, Queue, Stage};
+use queue::{Capture, Ledger, PullState, Queue, Stage};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
@@ -104,7 +104,7 @@ impl<E: Into<Failure>> From<E> for SyncError {
 /// # Errors
 /// When the fetch fails, or the repository or the queue cannot be used. A later failure is
 /// [`SyncReport::error`].
-pub fn sync(setup: &Setup, queue: &Queue, now: Timestamp) -> Result<SyncOutcome, SyncError> {
+pub fn sync(setup: &Setup, queue: &dyn Ledger, now: Timestamp) -> Result<SyncOutcome, SyncError> {
     let lock = setup.places.folder().join("sync.lock");
     let Some(_lock) = Lock::try_acquire(&lock)? else {
         return Ok(SyncOutcome::UnderWay);
@@ -153,7 +153,7 @@ fn run(
     setup: &Setup,
     repository: &Repository,
     remote: git::Remote,
-    queue: &Queue,
+    queue: &dyn Ledger,
 ) -> Result<SyncReport, SyncError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -181,7 +181,7 @@ fn run(
 struct SyncRun<'a> {
     repository: &'a Repository,
     access: &'a RemoteAccess,
-    queue: &'a Queue,
+    queue: &'a dyn Ledger,
 }
 
 impl SyncRun<'_> {

@@ -53,9 +53,11 @@ pub struct DrainSummary {
 /// # Errors
 /// When the queue, the index or the actors fail; the work stays in the queue.
 pub fn drain(setup: &Setup, waiting: Option<LockGuard>) -> Result<DrainSummary, StartError> {
+    let queue = Queue::open(&setup.places.queue())?;
     let worker = Worker {
         setup,
-        jobs: Jobs::new(Queue::open(&setup.places.queue())?),
+        jobs: Jobs::new(queue.clone()),
+        queue,
         spool: Spool::new(setup.places.spool()),
         // Shared by all rounds, so that it is loaded once.
         model: EmbeddingModel::new(setup.embed.clone()),
@@ -66,6 +68,8 @@ pub fn drain(setup: &Setup, waiting: Option<LockGuard>) -> Result<DrainSummary, 
 
 pub(crate) struct Worker<'a> {
     pub(crate) setup: &'a Setup,
+    pub(crate) queue: Queue,
+    /// The same queue, as the stages use it.
     pub(crate) jobs: Jobs,
     pub(crate) spool: Spool,
     pub(crate) model: EmbeddingModel,
@@ -91,7 +95,7 @@ impl Worker<'_> {
             || {
                 self.add_spooled();
                 // A round that failed is not repeated at once, but by the next hook or server.
-                error.borrow().is_none() && self.jobs.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
+                error.borrow().is_none() && self.queue.is_due(self.jobs.clock.now()).unwrap_or(false)
             },
         )
         .inspect_err(|error| {
@@ -123,7 +127,7 @@ impl Worker<'_> {
         worked?;
         self.reflect();
         failpoint::here!("drain-before-checkpoint");
-        self.jobs.queue.checkpoint()?;
+        self.queue.checkpoint()?;
         failpoint::here!("drain-before-unlock");
         Ok(())
     }
@@ -137,7 +141,7 @@ impl Worker<'_> {
         let mut sweep = BackgroundSweep::default();
         if !self.has_work()? {
             // No work waits for this one: the sweep may find some.
-            sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, &self.jobs.queue);
+            sweep.start_if_due(self.setup.sweep.as_ref(), &self.setup.brain, &self.queue);
             sweep.wait();
         }
         Ok(self.has_work()?.then_some(sweep))
@@ -146,7 +150,7 @@ impl Worker<'_> {
     /// Archives what is new, while no capture needs this worker.
     fn archive(&self) {
         let Some(settings) = &self.setup.archive else { return };
-        let (queue, begun) = (&self.jobs.queue, Instant::now());
+        let (queue, begun) = (&self.queue, Instant::now());
         let is_cancelled =
             || begun.elapsed() >= ARCHIVING_PATIENCE || queue.is_due(self.jobs.clock.now()).unwrap_or(true);
         if let Err(error) = archiving::run_round(settings, queue, &|| (), &is_cancelled) {
@@ -156,7 +160,7 @@ impl Worker<'_> {
 
     /// Makes the daily reflection pass, while no capture needs this worker.
     fn reflect(&self) {
-        let (queue, now) = (&self.jobs.queue, self.jobs.clock.now());
+        let (queue, now) = (&self.queue, self.jobs.clock.now());
         let has_captures = || queue.is_due(self.jobs.clock.now()).unwrap_or(true);
         if !self.setup.reflects_daily || has_captures() || !reflection::is_due(queue, now) {
             return;
@@ -178,7 +182,7 @@ impl Worker<'_> {
 
     /// Whether there is any capture but those that wait for the remote.
     fn has_work(&self) -> Result<bool, queue::Error> {
-        let queue = &self.jobs.queue;
+        let queue = &self.queue;
         Ok(queue.unfinished()? > 0 && !queue.waits_for_delivery(self.jobs.clock.now())?)
     }
 
@@ -188,7 +192,7 @@ impl Worker<'_> {
             if !self.setup.delivery.enabled || self.setup.repository()?.remote()?.is_none() {
                 return Ok(0);
             }
-            Ok(self.jobs.queue.redeliver()?)
+            Ok(self.queue.redeliver()?)
         };
         match queue_all() {
             Ok(0) => {}
@@ -210,7 +214,7 @@ impl Worker<'_> {
         service: &Service,
         mut sweep: BackgroundSweep,
     ) -> Result<(), StartError> {
-        let Jobs { queue, clock, .. } = &self.jobs;
+        let (queue, clock) = (&self.queue, &self.jobs.clock);
         let since = clock.now();
         let mut last_work = Instant::now();
         let mut last_report: Option<Instant> = None;
@@ -256,7 +260,7 @@ impl Worker<'_> {
     }
 
     fn add_spooled(&self) {
-        if let Err(error) = self.jobs.queue.add_spooled(&self.spool, self.jobs.clock.now()) {
+        if let Err(error) = self.queue.add_spooled(&self.spool, self.jobs.clock.now()) {
             tracing::warn!(error = error_chain(&error), "failed to queue what is in the spool");
         }
     }
@@ -264,7 +268,7 @@ impl Worker<'_> {
     fn report(&self, since: Timestamp, service: &Service) -> Result<(), StartError> {
         let report = WorkerReport { since, actors: service.actors() };
         if let Ok(body) = serde_json::to_string(&report) {
-            self.jobs.queue.report(WORKER_REPORT, &body, self.jobs.clock.now())?;
+            self.queue.report(WORKER_REPORT, &body, self.jobs.clock.now())?;
         }
         Ok(())
     }

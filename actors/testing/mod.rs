@@ -30,6 +30,7 @@ pub(crate) mod simulation;
 pub(crate) struct Testbed {
     folder: tempfile::TempDir,
     pub(crate) setup: Setup,
+    queue: Queue,
     pub(crate) jobs: Jobs,
     pub(crate) model: EmbeddingModel,
     pub(crate) pace: Pace,
@@ -60,7 +61,8 @@ impl Testbed {
         repository.create_initial_commit(&files, "Begin", epoch(), &Identity::default()).unwrap().unwrap();
         let places = StatePaths::in_folder(folder.path().join("state"));
         places.create().unwrap();
-        let jobs = Jobs::new(Queue::open(&places.queue()).unwrap());
+        let queue = Queue::open(&places.queue()).unwrap();
+        let jobs = Jobs::new(queue.clone());
         let setup = Setup::new(brain, places, extractor);
         // One for all tests: reading the tokenizer takes longer than most tests.
         static MODEL: OnceLock<EmbeddingModel> = OnceLock::new();
@@ -69,7 +71,7 @@ impl Testbed {
         model.fake = Some(Arc::new(|text| Ok(vector_of(text))));
         let objects_of_base = loose_objects(setup.brain.root());
         let pace = Pace::default();
-        Self { folder, setup, jobs, model, pace, repository, objects_of_base }
+        Self { folder, setup, queue, jobs, model, pace, repository, objects_of_base }
     }
 
     /// Archives the transcripts of a client's folder, which may be hung.
@@ -132,7 +134,7 @@ impl Testbed {
     }
 
     pub(crate) fn queue(&self) -> &Queue {
-        &self.jobs.queue
+        &self.queue
     }
 
     pub(crate) fn parts(&self) -> Parts {
@@ -142,6 +144,7 @@ impl Testbed {
     pub(crate) fn worker(&self) -> Worker<'_> {
         Worker {
             setup: &self.setup,
+            queue: self.queue.clone(),
             jobs: self.jobs.clone(),
             spool: self.spool(),
             model: self.model.clone(),

@@ -51,6 +51,8 @@ impl Announcement {
 pub enum Stage {
     /// Announced; the transcript must be read.
     Intake,
+    /// The conversation is stored; a team's server must be given it, which does the rest.
+    Upload,
     /// The conversation is stored; knowledge must be extracted from it.
     Extraction,
     /// Candidates are stored; their vectors must be computed.
@@ -64,14 +66,22 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All stages, in the order that a capture passes them.
-    pub const ALL: [Self; 6] =
-        [Self::Intake, Self::Extraction, Self::Embedding, Self::Indexing, Self::Git, Self::Delivery];
+    /// All stages, in the order that a capture passes them: after intake a team's server, or the others here.
+    pub const ALL: [Self; 7] = [
+        Self::Intake,
+        Self::Upload,
+        Self::Extraction,
+        Self::Embedding,
+        Self::Indexing,
+        Self::Git,
+        Self::Delivery,
+    ];
 
     /// The name that is stored and shown.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Intake => "intake",
+            Self::Upload => "upload",
             Self::Extraction => "extraction",
             Self::Embedding => "embedding",
             Self::Indexing => "indexing",
@@ -250,6 +260,11 @@ pub struct Claim {
 pub enum Finish {
     /// Its units are on this branch.
     Done(Branch),
+    /// A team's server has it, and does the rest.
+    Uploaded {
+        /// What the server calls it, for people.
+        receipt: String,
+    },
     /// There is nothing to save.
     Nothing {
         /// Why, for people.

@@ -14,6 +14,7 @@ use crate::proposals::{self, ProposedUnit};
 use crate::rows::{check_claim, get};
 use crate::store::Queue;
 use crate::transcripts::{self, TranscriptStamp};
+use crate::upload;
 
 /// The first wait before a retry; each further one is about twice as long, plus or minus half.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ impl Queue {
     ///
     /// The attempt is counted here, before the work, so that a job that kills its process is still
     /// parked in the end. At intake a session that has a running capture waits for it, so that no line
-    /// is captured twice; a capture that only waits for delivery has read its lines already.
+    /// is captured twice; a capture that only waits for delivery or for a server has read its lines already.
     ///
     /// # Errors
     /// When the queue cannot be read or written.
@@ -55,7 +56,7 @@ impl Queue {
                            AND (?1 <> 'intake' OR NOT EXISTS (
                                SELECT 1 FROM captures AS other
                                WHERE other.session_id = c.session_id AND other.outcome IS NULL
-                                 AND other.stage <> 'delivery' AND other.id < c.id))
+                                 AND other.stage NOT IN ('delivery', 'upload') AND other.id < c.id))
                          ORDER BY id LIMIT 1",
                     )?
                     .query_row(params![stage.as_str(), now_ms, now_ms + RETRY_SPAN_MS], |row| {
@@ -244,6 +245,10 @@ impl Queue {
                     record_branch(transaction, id, branch)?;
                     end(transaction, id, State::Done, None, now)
                 }
+                Finish::Uploaded { receipt } => {
+                    upload::delete_old(transaction, now)?;
+                    end(transaction, id, State::Done, Some(receipt), now)
+                }
                 Finish::Nothing { reason } => end(transaction, id, State::Nothing, Some(reason), now),
                 Finish::Dead { reason } => end(transaction, id, State::Dead, Some(reason), now),
             }
@@ -399,10 +404,11 @@ fn end(
     )?;
     // A dead capture keeps its stage's input: a retry goes on from there.
     if outcome != State::Dead {
-        // While its pull request is open, its branch may have to be made again on a newer base.
+        // While its pull request is open, its branch may have to be made again on a newer base; what a server was given may
+        // have to be given to it again.
         transaction.execute(
             "DELETE FROM results WHERE capture_id = ?1 AND NOT (?2 = 'done' AND EXISTS (
-                 SELECT 1 FROM captures WHERE id = ?1 AND pull_state = 'open'))",
+                 SELECT 1 FROM captures WHERE id = ?1 AND (pull_state = 'open' OR stage = 'upload')))",
             params![id, outcome.as_str()],
         )?;
         transaction.execute("DELETE FROM answers WHERE capture_id = ?1", [id])?;

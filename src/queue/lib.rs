@@ -45,6 +45,7 @@ mod store;
 #[cfg(test)]
 mod testing;
 mod transcripts;
+mod upload;
 
 pub use capture::{
     ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, ORIGIN_NOTES,
@@ -68,6 +69,7 @@ pub use store::Queue;
 pub use transcripts::{
     KnownTranscripts, ORIGIN_SWEEP, SWEEP_CAP_SPAN, TranscriptStamp, TranscriptStatus, decline,
 };
+pub use upload::UPLOADS_KEPT;
 
 use std::path::PathBuf;
 

@@ -83,7 +83,7 @@ impl Queue {
         due.map(timestamp).transpose()
     }
 
-    /// Whether every unfinished capture waits for delivery and none can be attempted now: a worker
+    /// Whether every unfinished capture waits for delivery or for a server, and none can be attempted now: a worker
     /// process has no reason to stay.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Queue {
         let elsewhere = {
             let connection = self.connection()?;
             let mut statement = connection.prepare_cached(
-                "SELECT 1 FROM captures WHERE outcome IS NULL AND (stage <> 'delivery' OR claim IS NOT NULL) LIMIT 1",
+                "SELECT 1 FROM captures WHERE outcome IS NULL AND (stage NOT IN ('delivery', 'upload') OR claim IS NOT NULL) LIMIT 1",
             )?;
             statement.exists([])?
         };

@@ -440,6 +440,7 @@ fn wrapped_fact(name: &'static str, text: &str, style: Style, width: usize) -> V
 fn stage_words(stage: Stage) -> &'static str {
     match stage {
         Stage::Intake => "reading",
+        Stage::Upload => "handing over",
         Stage::Extraction => "extracting knowledge from",
         Stage::Embedding | Stage::Indexing => "comparing what is known with",
         Stage::Git => "making the branch of",
