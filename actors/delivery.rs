@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use git::{CommitId, Pushed, RemoteFailure, Repository};
+use git::{CommitId, Lock, Pushed, RemoteFailure, Repository};
 use github::NewPull;
 use queue::{Branch, Capture, Claim, Ledger, PullRequest, PullState, Stage};
 use tokio::time::Instant;
@@ -160,6 +160,9 @@ impl DeliveryWorker {
         let repository = self.setup.repository()?;
         let capture = &claim.capture;
         let commit = parse_commit(&branch.commit)?;
+        if self.setup.is_server {
+            restore_branch(&repository, claim, branch, commit)?;
+        }
         if capture.pushed.is_none() {
             // In the inbox, or with git alone.
             if let Some(PullState::Merged | PullState::Closed) = capture.pull_state {
@@ -273,6 +276,32 @@ fn branch_of(claim: &Claim) -> Result<Branch, Failure> {
         return Err(Failure::permanent("the capture has no branch"));
     };
     Ok(Branch { name, commit, units })
+}
+
+/// Makes a capture's branch once more where this clone does not have it: on a team's server another clone made
+/// it, which may be gone. The plan makes the same commit.
+fn restore_branch(
+    repository: &Repository,
+    claim: &Claim,
+    branch: &Branch,
+    commit: CommitId,
+) -> Result<(), Failure> {
+    let tip = repository.tip(&branch.name)?;
+    if tip == Some(commit) || claim.input.is_empty() {
+        return Ok(());
+    }
+    let ProposalInput::Planned { plan, .. } = pipeline::decode(&claim.input)? else { return Ok(()) };
+    let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
+    let proposal = plan.proposal()?;
+    let proposed = match tip {
+        // An earlier commit of it, from before it was made again.
+        Some(tip) => repository.replace(&lock, &proposal, tip)?,
+        None => repository.propose(&lock, &proposal)?,
+    };
+    match proposed.commit == commit {
+        true => Ok(()),
+        false => Err(Failure::permanent(format!("the plan of {} makes another commit now", branch.name))),
+    }
 }
 
 /// What a person has decided about a branch that the remote has never had.

@@ -18,7 +18,7 @@ use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
 
 /// How long another process may hold the repository before the job is given back.
-const LOCK_PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(crate) struct GitWorker {
@@ -107,6 +107,10 @@ impl GitWorker {
         self.keep_as(claim, &recreation.found, &plan, &ProposalInput::Recreate(recreation.clone()))?;
         let Recreation { found, before, commit, .. } = recreation;
         failpoint::here!("git-anew-after-keep");
+        // On a team's server it may have been made in another clone.
+        if self.setup.is_server && planner.repository.tip(&before.branch)?.is_none() {
+            planner.repository.propose(lock, &before.proposal()?)?;
+        }
         match planner.repository.replace(lock, &plan.proposal()?, expected) {
             Ok(proposed) if proposed.outcome != git::Outcome::NothingNew => {
                 failpoint::here!("git-anew-before-advance");

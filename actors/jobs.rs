@@ -48,8 +48,12 @@ pub(crate) trait WorkObserver: Send + Sync {
 
 impl Jobs {
     pub(crate) fn new(queue: impl Ledger + 'static) -> Self {
+        Self::shared(Arc::new(queue))
+    }
+
+    pub(crate) fn shared(queue: Arc<dyn Ledger>) -> Self {
         let (clock, claimants) = (Clock::default(), Arc::default());
-        Self { queue: Arc::new(queue), clock, observer: None, claimants, incarnation: 0 }
+        Self { queue, clock, observer: None, claimants, incarnation: 0 }
     }
 
     pub(crate) async fn reached(&self, point: WorkPoint, claim: &Claim) {

@@ -22,6 +22,9 @@ pub struct Setup {
     pub brain: Brain,
     /// The folder of the code that questions are about; `None` if there is none.
     pub workspace: Option<PathBuf>,
+    /// Whether the brain is a clone of a team's server, in which no person works: a branch that it lacks was made in
+    /// another clone, and is not one that a person has deleted.
+    pub is_server: bool,
     /// Its state folder.
     pub places: StatePaths,
     /// Settings of the embedding model.
@@ -61,6 +64,7 @@ impl Setup {
         Self {
             brain,
             workspace: None,
+            is_server: false,
             places,
             embed: embed::Settings::default(),
             extractor: Arc::new(extractor),

@@ -109,6 +109,7 @@ impl Context {
         Ok(Setup {
             brain: brain.clone(),
             workspace: std::env::current_dir().ok(),
+            is_server: false,
             reranker: extractor::model_reranker(config, &places),
             places,
             embed: settings::embedding(config),

@@ -1,0 +1,163 @@
+//! Works on the captures of brains on a team's server: the same actors as on a laptop, one brain after another, with the
+//! captures in a shared database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use index::{Mode, Report};
+use jiff::Timestamp;
+use queue::Ledger;
+
+use crate::embedding_model::EmbeddingModel;
+use crate::jobs::Jobs;
+use crate::service::{Pace, Parts, Roles, Service, StartError};
+use crate::setup::Setup;
+
+/// How long the first index of a large brain may take.
+const INDEX_DEADLINE: Duration = Duration::from_secs(3600);
+
+/// What a server shares between the brains that it works on: the embedding model, which is loaded once.
+#[derive(Clone)]
+pub struct ServerWorker {
+    model: EmbeddingModel,
+    pace: Pace,
+}
+
+impl ServerWorker {
+    /// A worker with the model of these settings, which is loaded when it is first needed.
+    pub fn new(embed: embed::Settings) -> Self {
+        Self { model: EmbeddingModel::new(embed), pace: Pace::default() }
+    }
+
+    /// Brings the index of the brain's clone up to date with its files. `None` if it was. Blocks; creates its own runtime.
+    ///
+    /// # Errors
+    /// When the actors cannot be started, or the index cannot be built.
+    pub fn refresh_index(&self, setup: &Setup) -> Result<Option<Report>, StartError> {
+        let parts = Parts { jobs: None, model: self.model.clone(), pace: self.pace };
+        self.run(async {
+            let service = Service::start_with(setup, Roles::Read, parts).await?;
+            let refreshed = service.refresh(Mode::Changed, None, INDEX_DEADLINE).await;
+            service.shutdown().await;
+            refreshed.map_err(|error| StartError::Actors(error.to_string()))
+        })
+    }
+
+    /// Works on a brain's captures until none can be claimed, or `stop` is set: then jobs under way are finished, and no
+    /// other is begun. Blocks; creates its own runtime.
+    ///
+    /// # Errors
+    /// When the actors cannot be started, or the ledger cannot be read.
+    pub fn work(
+        &self,
+        setup: &Setup,
+        ledger: impl Ledger + 'static,
+        stop: &AtomicBool,
+    ) -> Result<(), StartError> {
+        let ledger: Arc<dyn Ledger> = Arc::new(ledger);
+        let jobs = Jobs::shared(Arc::clone(&ledger));
+        let parts = Parts { jobs: Some(jobs), model: self.model.clone(), pace: self.pace };
+        self.run(async {
+            let service = Service::start_with(setup, Roles::Write, parts).await?;
+            let worked = self.work_until_idle(&service, &ledger, stop).await;
+            service.shutdown().await;
+            worked
+        })
+    }
+
+    async fn work_until_idle(
+        &self,
+        service: &Service,
+        ledger: &Arc<dyn Ledger>,
+        stop: &AtomicBool,
+    ) -> Result<(), StartError> {
+        while !stop.load(Ordering::SeqCst) {
+            if service.has_ended() {
+                return Err(StartError::Actors("the supervisor has ended".to_owned()));
+            }
+            let ledger = Arc::clone(ledger);
+            let look = move || ledger.is_claimable(Timestamp::now());
+            let is_claimable = tokio::task::spawn_blocking(look)
+                .await
+                .map_err(|error| StartError::Actors(error.to_string()))??;
+            match is_claimable {
+                true => service.wake(),
+                false if !service.is_busy() => break,
+                false => {}
+            }
+            tokio::time::sleep(self.pace.poll_every).await;
+        }
+        Ok(())
+    }
+
+    fn run<T>(&self, work: impl Future<Output = Result<T, StartError>>) -> Result<T, StartError> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .map_err(|error| StartError::Actors(error.to_string()))?;
+        let done = runtime.block_on(work);
+        // Dropping it would wait for the longest blocking work: for ever, if that hangs.
+        runtime.shutdown_timeout(self.pace.abandon_after);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use queue::{Stage, State};
+
+    use super::*;
+    use crate::testing::{Testbed, teacher};
+
+    #[test]
+    fn a_servers_worker_does_what_is_due_and_ends() {
+        let bed = Testbed::new(teacher());
+        let id = bed.session("s1");
+        let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
+        worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+        assert_eq!(bed.capture(id).state, State::Done);
+    }
+
+    /// On a server each job may be done in another clone, and a clone may be gone by the next job.
+    #[test]
+    fn a_branch_that_was_made_in_another_clone_is_made_again_and_delivered() {
+        let mut bed = Testbed::new(teacher());
+        bed.setup.delivery.enabled = true;
+        bed.setup.is_server = true;
+        let remote = bed.setup.places.folder().join("remote.git").display().to_string();
+        bed.git(&["remote", "add", "origin", &remote]);
+        let id = bed.session("s1");
+        let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
+        let work = || worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(false)).unwrap();
+        work();
+        let made = bed.capture(id);
+        assert_eq!((made.stage, made.pushed), (Stage::Delivery, None), "there is no remote yet");
+        let (branch, commit) = (made.branch.unwrap(), made.commit.unwrap());
+
+        bed.git(&["update-ref", "-d", &format!("refs/heads/{branch}")]);
+        bed.git(&["gc", "--quiet", "--prune=now"]);
+        bed.git(&["init", "--quiet", "--bare", &remote]);
+        bed.git(&["push", "--quiet", "origin", "main"]);
+        bed.queue().retry(None).unwrap();
+        work();
+        let delivered = bed.capture(id);
+        assert_eq!(
+            (delivered.state, delivered.pushed),
+            (State::Done, Some(commit.clone())),
+            "{:?}",
+            delivered.reason
+        );
+        assert_eq!(bed.git(&["--git-dir", &remote, "rev-parse", &branch]).trim(), commit);
+    }
+
+    #[test]
+    fn a_servers_worker_that_is_to_stop_begins_nothing() {
+        let bed = Testbed::new(teacher());
+        let id = bed.session("s1");
+        let worker = ServerWorker { model: bed.model.clone(), pace: bed.pace };
+        worker.work(&bed.setup, bed.queue().clone(), &AtomicBool::new(true)).unwrap();
+        assert_eq!(bed.capture(id).state, State::Queued);
+    }
+}
