@@ -15,6 +15,8 @@ use crate::sweep;
 #[derive(Clone)]
 pub(crate) struct IntakeWorker {
     pub(crate) queue: Arc<dyn Ledger>,
+    /// Who works on a capture next: extraction, or a team's server.
+    pub(crate) next: Stage,
 }
 
 impl StageWorker for IntakeWorker {
@@ -22,8 +24,8 @@ impl StageWorker for IntakeWorker {
     type Request = Infallible;
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
-        let queue = self.queue.clone();
-        run_blocking(move || read(&*queue, &claim)).await
+        let (queue, next) = (self.queue.clone(), self.next);
+        run_blocking(move || read(&*queue, &claim, next)).await
     }
 
     fn committed(&self) {
@@ -31,7 +33,7 @@ impl StageWorker for IntakeWorker {
     }
 }
 
-fn read(queue: &dyn Ledger, claim: &Claim) -> Result<Step, Failure> {
+fn read(queue: &dyn Ledger, claim: &Claim, next: Stage) -> Result<Step, Failure> {
     let path = Path::new(&claim.capture.transcript);
     let capture = claim.capture.id;
     // A line that cannot be looked up counts as new: it is checked once more as it is taken.
@@ -76,5 +78,5 @@ fn read(queue: &dyn Ledger, claim: &Claim) -> Result<Step, Failure> {
     }
     let body = pipeline::encode(&reading.conversation)?;
     failpoint::here!("intake-before-advance");
-    Ok(Step::NextWithLines(Stage::Extraction, body, reading.lines, seen))
+    Ok(Step::NextWithLines(next, body, reading.lines, seen))
 }

@@ -61,6 +61,7 @@ mod session_search;
 mod setup;
 mod stage_actor;
 mod supervisor;
+mod upload;
 mod worker;
 
 #[cfg(test)]
@@ -78,9 +79,10 @@ pub use indexing::RefreshProgress;
 pub use mailbox::AskError;
 pub use model_rerank::ModelReranker;
 pub use proposal::preview_unit_files;
-pub use remote::DeliverySettings;
+pub use remote::{DeliverySettings, find_credentials, github_host, token_credentials};
 pub use server_worker::ServerWorker;
 pub use service::{Roles, Service, StartError};
 pub use session_search::{FoundMessage, FoundSessions, SessionSearch};
 pub use setup::Setup;
+pub use upload::TeamServer;
 pub use worker::{DrainSummary, WORKER_REPORT, WorkerReport, drain};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use git::{Credentials, Remote, RemoteSession, Scheme};
-use github::{GitHub, Host, Slug};
+use git::{Credentials, Remote, RemoteSession, RemoteUrl, Scheme};
+use github::{FoundToken, GitHub, Host, Slug};
 use queue::PullState;
 
 use crate::failure::{Failure, FailureClass};
@@ -52,13 +52,7 @@ impl RemoteAccess {
         let Some(url) = remote.parsed_url().filter(|url| url.scheme != Scheme::File) else {
             return without_github(remote);
         };
-        let host = match url.port.filter(|_| url.scheme != Scheme::Ssh) {
-            Some(port) => format!("{}:{port}", url.host),
-            None => url.host.clone(),
-        };
-        let (Some(host), Ok(slug)) = (Host::for_remote(&host, api)?, url.path.parse::<Slug>()) else {
-            return without_github(remote);
-        };
+        let Some((host, slug)) = github_host(&url, api)? else { return without_github(remote) };
         let scheme = if url.scheme == Scheme::Http { "http" } else { "https" };
         let page = format!("{scheme}://{}/{slug}", host.host());
         let token = host.token()?;
@@ -66,10 +60,7 @@ impl RemoteAccess {
             Some(found) => Some(GitHub::new(host.api(), API_DEADLINE, &found.token)?),
             None => None,
         };
-        let credentials = token.map(|found| {
-            let (username, password) = found.credentials();
-            Credentials { username: username.to_owned(), password: password.to_owned() }
-        });
+        let credentials = token.as_ref().map(token_credentials);
         Ok(Self { remote, credentials, github: Some(GitHubAccess { slug, client, page }) })
     }
 
@@ -106,6 +97,40 @@ impl RemoteAccess {
     pub(crate) fn files_at(&self, commit: &str) -> String {
         self.github.as_ref().map(|github| format!("{}/blob/{commit}/", github.page)).unwrap_or_default()
     }
+}
+
+/// The GitHub server and repository at an address; `None` for other hosts and folders. `api` is the setting
+/// `github.api`.
+///
+/// # Errors
+/// When the setting is no address.
+pub fn github_host(url: &RemoteUrl, api: &str) -> Result<Option<(Host, Slug)>, github::Error> {
+    if url.scheme == Scheme::File {
+        return Ok(None);
+    }
+    let host = match url.port.filter(|_| url.scheme != Scheme::Ssh) {
+        Some(port) => format!("{}:{port}", url.host),
+        None => url.host.clone(),
+    };
+    Ok(Host::for_remote(&host, api)?.zip(url.path.parse().ok()))
+}
+
+/// The token as credentials for git over https.
+pub fn token_credentials(found: &FoundToken) -> Credentials {
+    let (username, password) = found.credentials();
+    Credentials { username: username.to_owned(), password: password.to_owned() }
+}
+
+/// Credentials for git at an address, if that is on GitHub and there is a token.
+///
+/// # Errors
+/// When the setting is no address, or the token cannot be looked up.
+pub fn find_credentials(url: Option<&RemoteUrl>, api: &str) -> Result<Option<Credentials>, github::Error> {
+    let Some(url) = url.filter(|url| matches!(url.scheme, Scheme::Https | Scheme::Http)) else {
+        return Ok(None);
+    };
+    let Some((host, _)) = github_host(url, api)? else { return Ok(None) };
+    Ok(host.token()?.as_ref().map(token_credentials))
 }
 
 pub(crate) fn pull_state(state: &github::PullState) -> PullState {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use index::{Index, Mode, Report};
 use knowledge::{CountTokens as _, UnitId};
-use queue::Queue;
+use queue::{Queue, Stage};
 use ractor::{Actor, ActorRef};
 use retrieve::{Answer, Query};
 use tokio::sync::watch;
@@ -34,6 +34,7 @@ use crate::session_search::{self, FoundSessions, SessionSearch};
 use crate::setup::Setup;
 use crate::stage_actor::{StageActor, StageMailbox, StageMessage, StageWakers, StageWorker};
 use crate::supervisor::{self, Child, RestartableActor, Supervisor};
+use crate::upload::UploadWorker;
 
 /// The waits that tests make shorter.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +152,10 @@ impl Service {
             let git = tree.stage_mailbox::<GitWorker>(pace.patience);
             let delivery = tree.stage_mailbox::<DeliveryWorker>(pace.patience_long);
             let queue = jobs.queue.clone();
-            tree.add_stage(intake, IntakeWorker { queue: queue.clone() });
+            let upload = tree.stage_mailbox::<UploadWorker>(pace.patience_long);
+            let next = if setup.server.is_some() { Stage::Upload } else { Stage::Extraction };
+            tree.add_stage(intake, IntakeWorker { queue: queue.clone(), next });
+            tree.add_stage(upload, UploadWorker { queue: queue.clone(), setup: Arc::clone(&setup) });
             let worker =
                 ExtractionWorker { jobs: jobs.clone(), setup: Arc::clone(&setup), index: index.clone() };
             tree.add_stage(extraction, worker);

@@ -14,6 +14,7 @@ use crate::learning;
 use crate::model_rerank::ModelReranker;
 use crate::remote::DeliverySettings;
 use crate::sweep;
+use crate::upload::TeamServer;
 
 /// What the actors of a brain need to know.
 #[derive(Clone)]
@@ -43,6 +44,8 @@ pub struct Setup {
     pub linger: Duration,
     /// Settings for the brain's remote, if it has one.
     pub delivery: DeliverySettings,
+    /// The team's server that does what follows after intake, if the brain belongs to one.
+    pub server: Option<TeamServer>,
     /// How sessions that the hook missed are found; `None` to leave them.
     pub sweep: Option<sweep::Settings>,
     /// How sessions are archived; `None` to archive none.
@@ -74,6 +77,7 @@ impl Setup {
             default_branch: None,
             linger: Duration::ZERO,
             delivery: DeliverySettings::default(),
+            server: None,
             sweep: None,
             archive: None,
             learning: None,

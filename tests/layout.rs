@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/retrieve", &["knowledge", "transcript", "index", "embed", "llm", "feedback"]),
     ("src/git", &["knowledge", "system"]),
     ("src/github", &["knowledge", "system"]),
+    ("src/team_client", &["system"]),
     (
         "actors",
         &[
@@ -46,9 +47,10 @@ const ARROWS: &[(&str, &[&str])] = &[
             "retrieve",
             "git",
             "github",
+            "team_client",
         ],
     ),
-    ("src/mcp", &["knowledge", "system", "embed", "index", "retrieve", "actors"]),
+    ("src/mcp", &["knowledge", "system", "embed", "index", "retrieve", "team_client", "actors"]),
     (
         "src/cli",
         &[
@@ -69,6 +71,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "retrieve",
             "git",
             "github",
+            "team_client",
             "actors",
             "mcp",
         ],

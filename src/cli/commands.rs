@@ -22,6 +22,7 @@ pub(crate) mod init;
 pub(crate) mod install;
 pub(crate) mod learn;
 pub(crate) mod list;
+pub(crate) mod login;
 pub(crate) mod man;
 pub(crate) mod memories;
 pub(crate) mod note;

@@ -77,7 +77,7 @@ Exit codes:
 `nugget COMMAND --help` has details and examples.";
 
 /// The commands in `--help`, by use. A test keeps the list complete.
-const GROUPS: [(&str, &[&str]); 7] = [
+const GROUPS: [(&str, &[&str]); 8] = [
     ("Start", &["demo", "init", "clone", "install", "import"]),
     ("Daily use", &["review", "ask", "context", "why", "list", "show", "edit", "rm", "status", "sync"]),
     ("Notes", &["note", "remember", "recall", "forget"]),
@@ -86,6 +86,7 @@ const GROUPS: [(&str, &[&str]); 7] = [
         "Maintenance",
         &["doctor", "reflect", "retry", "forget-capture", "index", "spend", "config", "uninstall"],
     ),
+    ("Team", &["login", "logout"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
 ];
@@ -155,6 +156,10 @@ enum Command {
     Forget(commands::forget::ForgetArgs),
     /// Propose how to tidy up the brain
     Reflect(commands::reflect::ReflectArgs),
+    /// Let a team's server work on this brain's captures and questions
+    Login(commands::login::LoginArgs),
+    /// Leave the team's server
+    Logout(commands::login::LogoutArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -304,6 +309,8 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Remember(args) => args.run(&context)?,
         Command::Recall(args) => args.run(&context)?,
         Command::Forget(args) => args.run(&context)?,
+        Command::Login(args) => args.run(&context)?,
+        Command::Logout(args) => args.run(&context)?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+pub(crate) use actors::{find_credentials, github_host, token_credentials};
 use brain::Brain;
-use git::{Credentials, Pushed, RemoteSession, RemoteUrl, Scheme};
-use github::{FoundToken, GitHub, Host, Slug};
+use git::{Pushed, RemoteSession};
+use github::{GitHub, Host, Slug};
 
 use crate::async_runtime;
 use crate::error::CliError;
@@ -21,37 +22,6 @@ const NO_TOKEN_HINT: &str =
 pub(crate) fn open_repository(brain: &Brain) -> Result<git::Repository, git::Error> {
     let branch = brain.manifest().ok().and_then(|manifest| manifest.default_branch);
     Ok(git::Repository::open(brain.root())?.with_default_branch(branch.as_deref()))
-}
-
-/// The GitHub server and repository at an address; `None` for other hosts and folders. `api` is the setting
-/// `github.api`.
-pub(crate) fn github_host(url: &RemoteUrl, api: &str) -> Result<Option<(Host, Slug)>, github::Error> {
-    if url.scheme == Scheme::File {
-        return Ok(None);
-    }
-    let host = match url.port.filter(|_| url.scheme != Scheme::Ssh) {
-        Some(port) => format!("{}:{port}", url.host),
-        None => url.host.clone(),
-    };
-    Ok(Host::for_remote(&host, api)?.zip(url.path.parse().ok()))
-}
-
-/// The token as credentials for git over https.
-pub(crate) fn token_credentials(found: &FoundToken) -> Credentials {
-    let (username, password) = found.credentials();
-    Credentials { username: username.to_owned(), password: password.to_owned() }
-}
-
-/// Credentials for git at an address, if that is on GitHub and there is a token.
-pub(crate) fn find_credentials(
-    url: Option<&RemoteUrl>,
-    api: &str,
-) -> Result<Option<Credentials>, github::Error> {
-    let Some(url) = url.filter(|url| matches!(url.scheme, Scheme::Https | Scheme::Http)) else {
-        return Ok(None);
-    };
-    let Some((host, _)) = github_host(url, api)? else { return Ok(None) };
-    Ok(host.token()?.as_ref().map(token_credentials))
 }
 
 /// A repository on GitHub that a brain will be pushed to.

@@ -15,6 +15,7 @@
 
 mod argument;
 pub mod context_tool;
+mod from_server;
 mod history;
 mod message;
 mod notes;
@@ -47,6 +48,7 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::context_tool::{Task, tool_meta};
+use crate::from_server::AskedHere;
 
 pub use crate::context_tool::NAME as TOOL;
 use crate::stdio::Stdio;
@@ -221,6 +223,8 @@ struct ServedBrain {
     progress_file: Arc<Path>,
     facts: Arc<Facts>,
     notes: Arc<NoteStore>,
+    /// When a team's server last failed to answer, in milliseconds from `begun`, plus one.
+    server_failed_at: Arc<AtomicU64>,
     _background: Arc<Background>,
 }
 
@@ -267,7 +271,12 @@ impl Nugget {
         let listener = token.map(|token| (context.peer.clone(), token));
         let tool_use = context.meta.get(TOOL_USE).and_then(Value::as_str).map(str::to_owned);
         self.run(context, move |served| async move {
+            let from_here = match served.ask_server(&arguments).await {
+                Ok(answer) => return Ok(answer),
+                Err(AskedHere { why }) => why,
+            };
             let answer = served.answer(task, listener, tool_use).await;
+            let answer = answer.map(|text| format!("{text}{from_here}"));
             answer.map_err(|error| {
                 format!("the brain could not be searched: {error}; `nugget doctor` says what to do")
             })
@@ -510,6 +519,7 @@ impl ServedBrain {
             merges: Arc::default(),
             progress_file: setup.places.indexing().into(),
             facts: Arc::default(),
+            server_failed_at: Arc::default(),
             notes: Arc::default(),
             _background: background,
         };

@@ -51,6 +51,13 @@ impl Modes {
         self
     }
 
+    /// These modes, but what is typed is not shown.
+    #[must_use]
+    pub fn without_echo(mut self) -> Self {
+        self.0.local_modes.remove(LocalModes::ECHO);
+        self
+    }
+
     /// Sets these modes.
     ///
     /// # Errors

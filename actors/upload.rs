@@ -1,0 +1,82 @@
+//! Hands captures to a team's server after their intake, which does the rest. The queue is the spool: what the server
+//! cannot take now waits in it, however long.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use queue::{Claim, Finish, Ledger, Queue, Stage};
+use team_client::{Capture, HandOverError, TeamClient};
+
+use crate::background::run_blocking;
+use crate::failure::{Failure, FailureClass};
+use crate::pipeline;
+use crate::setup::Setup;
+use crate::stage_actor::{StageWorker, Step};
+
+/// A team's server, and the brain there that this one is a clone of.
+#[derive(Clone)]
+pub struct TeamServer {
+    /// The connection.
+    pub client: TeamClient,
+    /// Its address, for people.
+    pub url: String,
+    /// The brain's slug.
+    pub brain: String,
+}
+
+#[derive(Clone)]
+pub(crate) struct UploadWorker {
+    pub(crate) queue: Arc<dyn Ledger>,
+    pub(crate) setup: Arc<Setup>,
+}
+
+impl StageWorker for UploadWorker {
+    const STAGE: Stage = Stage::Upload;
+    type Request = Infallible;
+
+    async fn work(&self, claim: Claim) -> Result<Step, Failure> {
+        let Some(server) = &self.setup.server else {
+            // The login was removed since the intake.
+            return Ok(Step::Next(Stage::Extraction, claim.input));
+        };
+        let (setup, brain) = (Arc::clone(&self.setup), server.brain.clone());
+        let capture = run_blocking(move || capture_of(&setup, &claim, brain)).await?;
+        failpoint::here!("upload-before-send");
+        let receipt = server.client.hand_over(&capture).await?;
+        failpoint::here!("upload-after-send");
+        let queue = self.queue.clone();
+        run_blocking(move || queue.resume(Stage::Upload)).await?;
+        let receipt = format!("{} has it as capture {} of {}", server.url, receipt.id, receipt.brain);
+        Ok(Step::End(Finish::Uploaded { receipt }, None))
+    }
+
+    fn committed(&self) {
+        failpoint::here!("upload-after-finish");
+    }
+}
+
+/// What is sent: the conversation as intake has redacted it.
+fn capture_of(setup: &Setup, claim: &Claim, brain: String) -> Result<Capture, Failure> {
+    let conversation: transcript::Conversation = pipeline::decode(&claim.input)?;
+    let lines = Queue::open(&setup.places.queue())?.lines_of(claim.capture.id)?;
+    let ended: Timestamp = conversation.ended.unwrap_or(claim.capture.added);
+    let session = claim.capture.session_id.as_str();
+    Ok(Capture {
+        brain: Some(brain),
+        project: conversation.project,
+        origin: Some(claim.capture.origin.clone()),
+        ..Capture::new(session, ended, lines, &claim.input)
+    })
+}
+
+impl From<HandOverError> for Failure {
+    fn from(error: HandOverError) -> Self {
+        match error {
+            // Whoever is not answered for one capture is not for the next.
+            HandOverError::Retry { after, why } => Self::new(FailureClass::BlocksStage(Some(after)), why),
+            HandOverError::Blocked { why } => Self::new(FailureClass::BlocksStage(None), why),
+            HandOverError::Refused { why } => Self::permanent(why),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! `nugget login` and `nugget logout`: which team's server a brain belongs to.
+
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
+use std::path::PathBuf;
+
+use brain::StatePaths;
+use serde_json::json;
+use system::terminal::Modes;
+use team_client::{Login, TeamClient, Whoami};
+
+use crate::async_runtime;
+use crate::context::Context;
+use crate::error::{CliError, USAGE};
+use crate::output::{self, safe};
+
+const AFTER: &str = "\
+Captures of this brain are then handed to the server after they were read and
+redacted here, and questions are asked there; when it cannot be reached,
+captures wait in the queue and questions are answered from this machine's index.
+The archive of sessions and topic memories never leave this machine.
+
+The token is asked for, or read from stdin or a file; it is kept in the brain's
+state folder, readable only by you. `nugget server token create` makes one.
+
+Examples:
+  nugget login https://brains.example.com
+  nugget login https://brains.example.com --as payments < token.txt
+  nugget logout";
+
+/// A token is far shorter.
+const TOKEN_BYTES_MAX: u64 = 16 << 10;
+
+#[derive(clap::Args)]
+#[command(after_help = AFTER)]
+pub(crate) struct LoginArgs {
+    /// The server's address
+    #[arg(value_name = "URL")]
+    url: String,
+    /// The brain's name on the server, if the token has several
+    #[arg(long = "as", value_name = "NAME")]
+    name: Option<String>,
+    /// Read the token from this file
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl LoginArgs {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, _, places) = context.open()?;
+        places.create()?;
+        let token = self.read_token()?;
+        let client = TeamClient::new(&self.url, &token).map_err(|error| CliError::from(error).code(USAGE))?;
+        let spinner = output::spinner("asking the server");
+        let whoami = async_runtime::current_thread()?.block_on(client.whoami());
+        spinner.finish_and_clear();
+        let whoami = whoami?;
+        let brain = self.choose(&whoami)?;
+        let login = Login { url: self.url.clone(), brain, subject: whoami.subject.clone(), token };
+        login.write(places.folder())?;
+        if self.json {
+            return output::print_json(&json!({
+                "url": login.url, "brain": login.brain, "subject": login.subject,
+                "scopes": whoami.scopes, "expires": whoami.expires,
+            }));
+        }
+        let until = whoami.expires.as_deref().map(|at| format!(", until {}", safe(at))).unwrap_or_default();
+        let mut text = format!(
+            "logged in to {} as {}: brain {}, may {}{until}\n",
+            safe(&login.url),
+            safe(&login.subject),
+            safe(&login.brain),
+            safe(&whoami.scopes.join(" and ")),
+        );
+        for (scope, without) in [
+            ("read", "questions are answered on this machine"),
+            ("capture", "captures wait here: ask for a token with the scope capture, or log out"),
+        ] {
+            if !whoami.scopes.iter().any(|has| has == scope) {
+                text.push_str(&format!("without the scope {scope}, {without}\n"));
+            }
+        }
+        output::print(&text)
+    }
+
+    fn read_token(&self) -> Result<String, CliError> {
+        let token = match &self.token_file {
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|error| CliError::new(format!("failed to read {}: {error}", path.display())))?,
+            None if std::io::stdin().is_terminal() => type_token()?,
+            None => {
+                let mut token = String::new();
+                std::io::stdin().take(TOKEN_BYTES_MAX).read_to_string(&mut token)?;
+                token
+            }
+        };
+        match token.trim() {
+            "" => Err(CliError::new("there is no token")
+                .code(USAGE)
+                .hint("type it, or give it on stdin or with --token-file")),
+            token => Ok(token.to_owned()),
+        }
+    }
+
+    /// The brain of the token that this one is a clone of.
+    fn choose(&self, whoami: &Whoami) -> Result<String, CliError> {
+        let brains: Vec<String> = whoami.brains.iter().map(|brain| safe(brain)).collect();
+        match (&self.name, brains.as_slice()) {
+            (Some(name), _) if whoami.brains.contains(name) => Ok(name.clone()),
+            (Some(name), _) => Err(CliError::new(format!("the token has no brain {name}"))
+                .code(USAGE)
+                .hint(format!("it has: {}", brains.join(", ")))),
+            (None, [one]) => Ok(one.clone()),
+            (None, []) => Err(CliError::new("the token has no brain").hint("ask for another one")),
+            (None, _) => Err(CliError::new("the token has several brains")
+                .code(USAGE)
+                .hint(format!("choose one with --as: {}", brains.join(", ")))),
+        }
+    }
+}
+
+/// Asks for the token without showing it.
+fn type_token() -> Result<String, CliError> {
+    output::note("token:");
+    let modes = Modes::of_stdin();
+    if let Some(modes) = &modes {
+        modes.clone().without_echo().set()?;
+    }
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    if let Some(modes) = modes {
+        modes.set()?;
+    }
+    read?;
+    Ok(line)
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "What waits to be handed over is worked on here from now on.")]
+pub(crate) struct LogoutArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl LogoutArgs {
+    pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
+        let (_, brain, _) = context.open()?;
+        let was_logged_in = Login::remove(StatePaths::for_brain(brain.root()).folder())?;
+        if self.json {
+            return output::print_json(&json!({ "logged_out": was_logged_in }));
+        }
+        output::print(match was_logged_in {
+            true => "logged out: captures and questions of this brain stay on this machine\n",
+            false => "this brain belongs to no server\n",
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! Questions to the team's server that a brain belongs to.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use actors::TeamServer;
+use rmcp::model::JsonObject;
+use team_client::HandOverError;
+
+use crate::ServedBrain;
+
+/// How long the server may take for an answer. An answer from this machine takes a hundredth of it.
+const BUDGET: Duration = Duration::from_millis(1500);
+/// For so long after it has failed to answer, the server is not asked again: no session waits for it at each call.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// A question that is to be answered on this machine.
+pub(crate) struct AskedHere {
+    /// What to say below the answer: why it is not the server's. Empty if the brain belongs to none.
+    pub(crate) why: String,
+}
+
+impl ServedBrain {
+    /// The answer of the team's server.
+    pub(crate) async fn ask_server(&self, arguments: &JsonObject) -> Result<String, AskedHere> {
+        let Some(TeamServer { client, url, brain }) = &self.setup.server else {
+            return Err(AskedHere { why: String::new() });
+        };
+        let here = |why: &str| {
+            Err(AskedHere {
+                why: format!("\nFrom this machine's index, as the team's server {url} {why}.\n"),
+            })
+        };
+        let now = self.begun.elapsed().as_millis() as u64 + 1;
+        let failed_at = self.server_failed_at.load(Ordering::SeqCst);
+        if failed_at > 0 && now.saturating_sub(failed_at) < PAUSE.as_millis() as u64 {
+            return here("did not answer a moment ago");
+        }
+        match client.ask(brain, arguments, BUDGET).await {
+            Ok(answer) => {
+                self.server_failed_at.store(0, Ordering::SeqCst);
+                Ok(answer)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the team's server did not answer");
+                self.server_failed_at.store(now, Ordering::SeqCst);
+                match error {
+                    HandOverError::Blocked { .. } => here("refuses the token (`nugget login` sets another)"),
+                    HandOverError::Retry { .. } | HandOverError::Refused { .. } => {
+                        here("did not answer in time")
+                    }
+                }
+            }
+        }
+    }
+}

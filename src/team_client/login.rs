@@ -1,0 +1,122 @@
+//! The server that a brain of this machine belongs to, with the token for it.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{SetupError, TeamClient};
+
+/// The name of the file in a brain's state folder, mode 0600.
+pub const FILE_NAME: &str = "server.json";
+
+/// Which server a brain belongs to. It has no `Debug`, so that no log has the token.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Login {
+    /// The server's address.
+    pub url: String,
+    /// The brain's slug there.
+    pub brain: String,
+    /// Who the token belongs to.
+    pub subject: String,
+    /// The token.
+    pub token: String,
+}
+
+/// Why the file with the login cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoginError {
+    /// It cannot be read or written.
+    #[error("failed to use {path}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the operating system reported.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not one that this program writes.
+    #[error("{path} is not a login: run `nugget login` again")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+impl Login {
+    /// Reads the login in a brain's state folder; `None` if there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is damaged.
+    pub fn read(folder: &Path) -> Result<Option<Self>, LoginError> {
+        let path = folder.join(FILE_NAME);
+        match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|_| LoginError::Damaged { path }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(LoginError::File { path, source }),
+        }
+    }
+
+    /// Writes the login into a brain's state folder, in place of another one.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<(), LoginError> {
+        let path = folder.join(FILE_NAME);
+        let temporary = folder.join(format!(".{FILE_NAME}.{}", std::process::id()));
+        let write = || {
+            let mut file = system::file::create_private_file(&temporary)?;
+            file.set_len(0)?;
+            serde_json::to_writer(&mut file, self)?;
+            file.flush()?;
+            file.sync_all()?;
+            std::fs::rename(&temporary, &path)
+        };
+        write().map_err(|source| LoginError::File { path, source })
+    }
+
+    /// Removes the login of a brain. Returns whether there was one.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn remove(folder: &Path) -> Result<bool, LoginError> {
+        let path = folder.join(FILE_NAME);
+        match std::fs::remove_file(&path) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(LoginError::File { path, source }),
+        }
+    }
+
+    /// A client of the server.
+    ///
+    /// # Errors
+    /// [`SetupError`] for an address or a token that cannot be used.
+    pub fn client(&self) -> Result<TeamClient, SetupError> {
+        TeamClient::new(&self.url, &self.token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_private_and_comes_back_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Login::read(folder.path()).unwrap().is_none());
+        for token in ["ngt_one", "ngt_two"] {
+            let (url, brain) = ("https://brains.example.com".to_owned(), "payments".to_owned());
+            let login = Login { url, brain, subject: "ada".to_owned(), token: token.to_owned() };
+            login.write(folder.path()).unwrap();
+            assert!(Login::read(folder.path()).unwrap() == Some(login));
+        }
+        let file = folder.path().join(FILE_NAME);
+        assert_eq!(system::file::mode(&std::fs::metadata(&file).unwrap()) & 0o777, 0o600);
+        std::fs::write(&file, "{").unwrap();
+        let Err(error) = Login::read(folder.path()) else { panic!("a damaged login was read") };
+        assert!(error.to_string().ends_with("is not a login: run `nugget login` again"), "{error}");
+        assert!(Login::remove(folder.path()).unwrap());
+        assert!(!Login::remove(folder.path()).unwrap());
+    }
+}
