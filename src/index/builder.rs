@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use brain::Files;
 use knowledge::wikilink::wikilinks;
-use knowledge::{CountTokens, Embedding, Unit, text};
+use knowledge::{CountTokens, Embedding, Unit};
 use rayon::prelude::*;
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, TransactionBehavior, params};
 
@@ -17,7 +17,7 @@ use crate::hnsw::{CHANGED_PART, Graph};
 use crate::records::ChunkRow;
 use crate::store::{self, BuilderLock, Store};
 use crate::vectors::{self, Vectors};
-use crate::{identifiers, schema, token_vectors, triggers};
+use crate::{full_text, schema, token_vectors, triggers};
 
 /// What a plan compares with the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -387,7 +387,13 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[StoredEmbeddi
                 ])?;
             let row = transaction.last_insert_rowid();
             token_vectors::insert(transaction, row, &embedding.tokens)?;
-            let [heading, text, parts] = full_text_columns(unit, position, piece);
+            let [heading, text, parts] = full_text::columns(
+                &piece.breadcrumb,
+                &unit.tags,
+                unit.description.as_deref(),
+                position as u32,
+                &piece.text,
+            );
             transaction
                 .prepare_cached(
                     "INSERT INTO chunks_fts(rowid, heading, text, parts) VALUES (?1, ?2, ?3, ?4)",
@@ -396,18 +402,6 @@ fn apply(transaction: &Transaction<'_>, work: &Work, embeddings: &[StoredEmbeddi
         }
     }
     Ok(())
-}
-
-/// The columns of a chunk in the full-text table: heading, text and the parts of its identifiers.
-fn full_text_columns(unit: &Unit, position: usize, piece: &Piece) -> [String; 3] {
-    let mut heading = format!("{}\n{}", piece.breadcrumb, unit.tags.join(" "));
-    if let Some(description) = unit.description.as_ref().filter(|_| position == 0) {
-        heading.push('\n');
-        heading.push_str(description);
-    }
-    let (heading, text) = (text::strip_hidden(&heading), text::strip_hidden(&piece.text));
-    let parts = identifiers::parts_of_identifiers(&[&heading, &text]);
-    [heading, text, parts]
 }
 
 /// The relation that a wikilink in a unit's text stands for.

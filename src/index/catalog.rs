@@ -14,7 +14,7 @@ use crate::schema::{self, State};
 use crate::snapshot::UNIT_BY_ID;
 use crate::store::DATABASE;
 use crate::triggers::{self, FoundTrigger};
-use crate::{file_table, identifiers};
+use crate::{file_table, full_text};
 
 /// How long a statement waits for a builder's short exclusive locks.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(20);
@@ -227,7 +227,7 @@ impl Catalog {
         let mut found = Vec::with_capacity(terms.len());
         for term in terms {
             let mut count = 0;
-            if let Some(query) = identifiers::any_of(std::slice::from_ref(term)) {
+            if let Some(query) = full_text::any_of(std::slice::from_ref(term)) {
                 let sql = "SELECT count(*) FROM chunks_fts WHERE chunks_fts MATCH ?1";
                 self.rows(sql, [query], |row| {
                     count = row.get::<_, i64>(0)?.unsigned_abs();
@@ -250,7 +250,7 @@ impl Catalog {
     /// # Errors
     /// If the index cannot be read.
     pub fn search(&self, terms: &[String]) -> Result<Vec<(UnitId, f64)>, Error> {
-        let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
+        let Some(query) = full_text::any_of(terms) else { return Ok(Vec::new()) };
         let sql = "SELECT chunks.unit_id, best.score FROM
                        (SELECT rowid, -rank AS score FROM chunks_fts WHERE chunks_fts MATCH ?1
                             AND rank MATCH 'bm25(1.0, 1.0, 1.0)' ORDER BY rank LIMIT ?2) AS best

@@ -14,7 +14,7 @@ use crate::records::{
 };
 use crate::store::{self, Pooled, Store};
 use crate::vectors::{self, Vectors};
-use crate::{identifiers, schema, token_vectors};
+use crate::{full_text, schema, token_vectors};
 
 /// One whole generation: a connection in a read transaction, and the generation's vectors.
 pub struct Snapshot {
@@ -121,7 +121,7 @@ impl Snapshot {
     /// # Errors
     /// If the index cannot be read.
     pub fn bm25(&self, terms: &[String], limit: usize) -> Result<Vec<Hit>, Error> {
-        let Some(query) = identifiers::any_of(terms) else { return Ok(Vec::new()) };
+        let Some(query) = full_text::any_of(terms) else { return Ok(Vec::new()) };
         let sql = "SELECT rowid, -bm25(chunks_fts) FROM chunks_fts WHERE chunks_fts MATCH ?1";
         let read = |row: &Row<'_>| Ok(Hit { chunk: ChunkRow(row.get(0)?), score: row.get(1)? });
         let mut hits = self.all(sql, [query], read)?;
@@ -258,7 +258,7 @@ impl Snapshot {
     /// # Errors
     /// If the index cannot be read.
     pub fn document_frequency(&self, term: &str) -> Result<u64, Error> {
-        let Some(query) = identifiers::any_of(&[term.to_owned()]) else { return Ok(0) };
+        let Some(query) = full_text::any_of(&[term.to_owned()]) else { return Ok(0) };
         if self.filter.is_some() {
             let sql = "SELECT rowid FROM chunks_fts WHERE chunks_fts MATCH ?1";
             let rows = self.all(sql, [query], |row| row.get(0).map(ChunkRow))?;

@@ -1,17 +1,23 @@
-//! Words of the full-text index: identifiers are found whole and by their parts.
+//! The texts of the full-text index, and the phrases that a search looks for in it: identifiers are found whole and by
+//! their parts.
+//!
+//! A change here, or of the tokenizer, raises the version of every index that is built with it.
 
 use std::collections::HashSet;
 
-use knowledge::text::split_camel_case;
+use knowledge::text::{self, split_camel_case};
 
-/// The most terms of one query that are searched: a question has ten, a pasted log has thousands.
-const TERMS_MAX: usize = 64;
+/// The tokenizer, in the words of FTS5.
+pub const TOKENIZER: &str = "porter unicode61 remove_diacritics 2";
+
+/// The most phrases of one query that are searched: a question has ten, a pasted log has thousands.
+const PHRASES_MAX: usize = 64;
 
 /// The other forms of the texts' identifiers, separated by spaces, each identifier once.
 ///
 /// FTS5's tokenizer reads `parseConfig` as one word and `parse_config` as two. The other forms are `parse config` and
 /// `parseconfig`, so that each way of writing finds the other. They are indexed in a column of their own.
-pub(crate) fn parts_of_identifiers(texts: &[&str]) -> String {
+fn parts_of_identifiers(texts: &[&str]) -> String {
     let mut seen = HashSet::new();
     let mut parts = String::new();
     let words = texts.iter().flat_map(|text| marked_words(text)).flat_map(identifiers);
@@ -26,19 +32,42 @@ pub(crate) fn parts_of_identifiers(texts: &[&str]) -> String {
     parts
 }
 
-/// A query of FTS5 for chunks that contain any of the terms; `None` if no term has a letter or digit.
-///
-/// Every term is quoted, so that nothing in it is an operator.
-pub(crate) fn any_of(terms: &[String]) -> Option<String> {
+/// The columns of a chunk: heading, text and the parts of its identifiers. A unit's first chunk has its description.
+pub fn columns(
+    breadcrumb: &str,
+    tags: &[String],
+    description: Option<&str>,
+    position: u32,
+    text: &str,
+) -> [String; 3] {
+    let mut heading = format!("{breadcrumb}\n{}", tags.join(" "));
+    if let Some(description) = description.filter(|_| position == 0) {
+        heading.push('\n');
+        heading.push_str(description);
+    }
+    let (heading, text) = (text::strip_hidden(&heading), text::strip_hidden(text));
+    let parts = parts_of_identifiers(&[&heading, &text]);
+    [heading, text, parts]
+}
+
+/// The phrases that a search for any of the terms looks for, each a word or words that stand together; none if no term has
+/// a letter or digit.
+pub fn phrases(terms: &[String]) -> Vec<String> {
     let mut seen = HashSet::new();
-    let quoted: Vec<String> = terms
+    terms
         .iter()
         .filter(|term| term.chars().any(char::is_alphanumeric))
         .flat_map(|term| std::iter::once(term.clone()).chain(identifiers(term).flat_map(other_forms)))
         .filter(|form| seen.insert(form.to_lowercase()))
-        .take(TERMS_MAX)
-        .map(|form| quote(&form))
-        .collect();
+        .take(PHRASES_MAX)
+        .collect()
+}
+
+/// A query of FTS5 for chunks that contain any of the terms; `None` if there is no phrase.
+///
+/// Every phrase is quoted, so that nothing in it is an operator.
+pub(crate) fn any_of(terms: &[String]) -> Option<String> {
+    let quoted: Vec<String> = phrases(terms).iter().map(|phrase| quote(phrase)).collect();
     if quoted.is_empty() { None } else { Some(quoted.join(" OR ")) }
 }
 
