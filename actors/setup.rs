@@ -64,13 +64,18 @@ impl Setup {
     /// A brain with the built-in embedding model and nothing that is optional: no workspace, remote, sweep, archive or
     /// language model.
     pub fn new(brain: Brain, places: StatePaths, extractor: impl Extractor + 'static) -> Self {
+        Self::shared(brain, places, Arc::new(extractor))
+    }
+
+    /// As [`new`](Self::new), with an extractor that other brains use, too.
+    pub fn shared(brain: Brain, places: StatePaths, extractor: Arc<dyn Extractor>) -> Self {
         Self {
             brain,
             workspace: None,
             is_server: false,
             places,
             embed: embed::Settings::default(),
-            extractor: Arc::new(extractor),
+            extractor,
             budget: Budget { tokens: 0, microdollars: 0 },
             reranker: None,
             confidence_min: 0.5,

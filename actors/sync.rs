@@ -155,7 +155,9 @@ fn run(
     remote: git::Remote,
     queue: &dyn Ledger,
 ) -> Result<SyncReport, SyncError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
+    // Of several threads, as the ledger may be one that blocks a thread.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
         .build()
         .map_err(|error| SyncError(error_chain(&error)))?;

@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/git", &["knowledge", "system"]),
     ("src/github", &["knowledge", "system"]),
     ("src/team_client", &["system"]),
+    ("src/team", &["knowledge", "queue", "index"]),
     (
         "actors",
         &[
@@ -51,6 +52,26 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("src/mcp", &["knowledge", "system", "embed", "index", "retrieve", "team_client", "actors"]),
+    ("src/server", &["team_client", "mcp"]),
+    (
+        "src/team_service",
+        &[
+            "knowledge",
+            "system",
+            "transcript",
+            "brain",
+            "queue",
+            "embed",
+            "index",
+            "retrieve",
+            "git",
+            "github",
+            "team",
+            "actors",
+            "mcp",
+            "server",
+        ],
+    ),
     (
         "src/cli",
         &[
@@ -72,8 +93,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "git",
             "github",
             "team_client",
+            "team",
             "actors",
             "mcp",
+            "server",
+            "team_service",
         ],
     ),
 ];

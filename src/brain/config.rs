@@ -100,9 +100,17 @@ struct Settings {
     settings: Vec<Key>,
 }
 
-/// `NUGGET_*` variables that are not settings: the log filter, the guard against recursion, and the program's path for
-/// the plugin.
-const OTHER_VARIABLES: &[&str] = &["NUGGET_LOG", "NUGGET_DISABLE", "NUGGET_BIN"];
+/// `NUGGET_*` variables that are not settings: the log filter, the guard against recursion, the program's path for
+/// hooks, a team's database, the programs of a private one, and what tests are told of it.
+const OTHER_VARIABLES: &[&str] = &[
+    "NUGGET_LOG",
+    "NUGGET_DISABLE",
+    "NUGGET_BIN",
+    "NUGGET_DATABASE",
+    "NUGGET_POSTGRES_BIN",
+    "NUGGET_TEST_POSTGRES",
+    "NUGGET_REQUIRE_POSTGRES",
+];
 
 /// Where a setting's value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]

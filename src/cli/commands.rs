@@ -36,6 +36,7 @@ pub(crate) mod rm;
 pub(crate) mod runtime;
 pub(crate) mod search;
 pub(crate) mod serve;
+pub(crate) mod server;
 pub(crate) mod session_start;
 pub(crate) mod sessions;
 pub(crate) mod show;

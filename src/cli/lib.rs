@@ -86,7 +86,7 @@ const GROUPS: [(&str, &[&str]); 8] = [
         "Maintenance",
         &["doctor", "reflect", "retry", "forget-capture", "index", "spend", "config", "uninstall"],
     ),
-    ("Team", &["login", "logout"]),
+    ("Team", &["login", "logout", "server"]),
     ("More tools", &["export", "eval", "runtime", "completions", "man"]),
     ("For Claude Code", &["serve", "capture-session"]),
 ];
@@ -160,6 +160,8 @@ enum Command {
     Login(commands::login::LoginArgs),
     /// Leave the team's server
     Logout(commands::login::LogoutArgs),
+    /// Run a team's server, and manage its brains and tokens
+    Server(commands::server::ServerArgs),
     /// Serve the brain to Claude Code (MCP over stdio)
     Serve(commands::serve::ServeArgs),
     /// Bring the derived index up to date
@@ -262,7 +264,7 @@ fn exit_code(result: Result<ExitCode, CliError>, arguments: &[OsString]) -> Exit
 fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, CliError> {
     let context = context::Context::new(brain, verbose, !no_pager);
     // These log to a file, or decide it themselves.
-    if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Index(_)) {
+    if !matches!(command, Command::Drain(_) | Command::Serve(_) | Command::Server(_) | Command::Index(_)) {
         context.log_to_stderr();
     }
     // Every other command looks at the spool: no further hook may ever come. A hook has no time for it, and a worker and
@@ -274,6 +276,7 @@ fn dispatch(Cli { command, brain, verbose, no_pager }: Cli) -> Result<ExitCode, 
             | Command::UserPrompt(_)
             | Command::Drain(_)
             | Command::Serve(_)
+            | Command::Server(_)
             | Command::Completions(_)
             | Command::Man(_)
     ) {
@@ -311,6 +314,7 @@ fn run_command(command: Command, context: context::Context) -> Result<ExitCode, 
         Command::Forget(args) => args.run(&context)?,
         Command::Login(args) => args.run(&context)?,
         Command::Logout(args) => args.run(&context)?,
+        Command::Server(args) => args.run(context)?,
         Command::Serve(args) => args.run(context)?,
         Command::Index(args) => args.run(&context)?,
         Command::Show(args) => args.run(&context)?,

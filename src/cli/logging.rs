@@ -15,7 +15,7 @@ use crate::context::Context;
 /// How many daily log files are kept.
 const LOG_FILES_MAX: usize = 7;
 /// The crates of this workspace that log.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 17] = [
     "actors",
     "brain",
     "cli",
@@ -28,14 +28,23 @@ const CRATES: [&str; 13] = [
     "mcp",
     "queue",
     "retrieve",
+    "server",
+    "team",
+    "team_client",
+    "team_service",
     "transcript",
 ];
 
 impl Context {
     /// Logs to stderr, as much as `-v` asks for.
     pub(crate) fn log_to_stderr(&self) {
+        self.log_to_stderr_from("off");
+    }
+
+    /// Logs to stderr from a level on, which `-v` and `NUGGET_LOG` change.
+    pub(crate) fn log_to_stderr_from(&self, level: &str) {
         let _ = fmt()
-            .with_env_filter(self.filter("off"))
+            .with_env_filter(self.filter(level))
             .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
             .with_writer(Redacting(io::stderr))
             .try_init();

@@ -54,7 +54,7 @@ pub fn input_schema() -> Arc<JsonObject> {
 }
 
 /// The arguments of a call.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// What is about to be done.
     pub text: String,

@@ -17,7 +17,7 @@ mod argument;
 pub mod context_tool;
 mod from_server;
 mod history;
-mod message;
+pub mod message;
 mod notes;
 mod stdio;
 

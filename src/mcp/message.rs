@@ -9,14 +9,14 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 /// A well-formed message of the client.
-pub(crate) type Message = RxJsonRpcMessage<RoleServer>;
+pub type Message = RxJsonRpcMessage<RoleServer>;
 
 /// The requests that the server answers. Other methods are unknown, whatever their parameters are.
 const METHODS: [&str; 5] = ["initialize", "server/discover", "ping", "tools/list", "tools/call"];
 
 /// The error that answers a malformed message.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Refusal {
+pub struct Refusal {
     /// The request's, or null where none can be read.
     id: Value,
     code: ErrorCode,
@@ -24,18 +24,20 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn invalid(id: Value, message: impl Into<String>) -> Self {
+    /// The refusal of something that is no request.
+    pub fn invalid(id: Value, message: impl Into<String>) -> Self {
         Self { id, code: ErrorCode::INVALID_REQUEST, message: message.into() }
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    /// The message that answers it.
+    pub fn to_json(&self) -> Value {
         json!({ "jsonrpc": "2.0", "id": self.id, "error": { "code": self.code, "message": self.message } })
     }
 }
 
 /// The messages in a line, or what is wrong with them; none for an empty line and for what is never answered. Each
 /// message of a batch stands for itself.
-pub(crate) fn parse(line: &[u8]) -> Vec<Result<Message, Refusal>> {
+pub fn parse(line: &[u8]) -> Vec<Result<Message, Refusal>> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.is_empty() {

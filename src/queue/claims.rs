@@ -19,7 +19,7 @@ use crate::upload;
 /// The first wait before a retry; each further one is about twice as long, plus or minus half.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// The longest wait before a retry.
-const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
+pub const RETRY_MAX: Duration = Duration::from_secs(15 * 60);
 /// A retry that is due further ahead than this was set by a clock that jumped, and counts as due.
 pub(crate) const RETRY_SPAN_MS: i64 = 2 * RETRY_MAX.as_millis() as i64;
 
@@ -63,7 +63,9 @@ impl Queue {
                         Ok((row.get(0)?, row.get(1)?, row.get(2)?))
                     })
                     .optional()?;
-                let Some((id, attempts, last_error)) = found else { return Ok(None) };
+                let Some((id, attempts, last_error)) = found else {
+                    return Ok(None);
+                };
                 if attempts >= ATTEMPTS_MAX {
                     let reason = last_error.as_deref().unwrap_or("every attempt ended the worker process");
                     end(transaction, id, State::Dead, Some(reason), now)?;
@@ -418,7 +420,7 @@ fn end(
 
 /// The wait before a capture's next attempt, jittered by half either way. The jitter is a hash of the
 /// session and the attempt: it separates captures as well as chance does, and a replay repeats it.
-fn retry_wait(capture: &Capture) -> Duration {
+pub fn retry_wait(capture: &Capture) -> Duration {
     let mut policy = backoff::ExponentialBackoffBuilder::new()
         .with_initial_interval(RETRY_FIRST)
         .with_multiplier(2.0)
@@ -438,139 +440,7 @@ fn retry_wait(capture: &Capture) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Tally;
     use crate::testing::TestQueue;
-
-    #[test]
-    fn each_stage_gets_what_the_previous_one_stored() {
-        let test = TestQueue::new();
-        let id = test.add("s1");
-        let claim = test.claim(Stage::Intake).unwrap();
-        assert_eq!((claim.capture.id, claim.capture.attempts, claim.input.len()), (id, 1, 0));
-        assert!(test.claim(Stage::Intake).is_none());
-        test.queue.advance(&claim, Stage::Extraction, b"words").unwrap();
-        let claim = test.claim(Stage::Extraction).unwrap();
-        assert_eq!(claim.input, b"words");
-        let branch = Branch { name: "nugget/x".into(), commit: "c0".into(), units: 2 };
-        test.queue.finish(&claim, &Finish::Done(branch), test.now).unwrap();
-        let capture = test.capture(id);
-        assert_eq!(
-            (capture.state, capture.branch.as_deref(), capture.units),
-            (State::Done, Some("nugget/x"), 2)
-        );
-        assert_eq!(test.queue.tally().unwrap(), Tally { done: 1, ..Tally::default() });
-    }
-
-    #[test]
-    fn a_stale_claim_changes_nothing() {
-        let test = TestQueue::new();
-        let id = test.add("s1");
-        let stale = test.claim(Stage::Intake).unwrap();
-        assert_eq!(test.queue.release_claims(Some(Stage::Intake)).unwrap(), 1);
-        let current = test.claim(Stage::Intake).unwrap();
-        let nothing = Finish::Nothing { reason: "late".into() };
-        assert!(matches!(test.queue.finish(&stale, &nothing, test.now), Err(Error::Stale { .. })));
-        assert!(matches!(test.queue.advance(&stale, Stage::Git, b""), Err(Error::Stale { .. })));
-        assert!(matches!(test.queue.fail(&stale, "x", None, test.now), Err(Error::Stale { .. })));
-        assert_eq!(test.capture(id).state, State::Running);
-        test.queue.advance(&current, Stage::Extraction, b"").unwrap();
-    }
-
-    #[test]
-    fn a_job_that_kills_its_process_is_dead_after_five_attempts() {
-        let test = TestQueue::new();
-        let id = test.add("poison");
-        test.add("healthy");
-        for _ in 0..ATTEMPTS_MAX {
-            assert_eq!(test.claim(Stage::Intake).unwrap().capture.id, id);
-            test.queue.release_claims(None).unwrap();
-        }
-        assert_eq!(test.claim(Stage::Intake).unwrap().capture.session_id.as_str(), "healthy");
-        let dead = test.capture(id);
-        assert_eq!(
-            (dead.state, dead.reason.as_deref()),
-            (State::Dead, Some("every attempt ended the worker process"))
-        );
-        assert_eq!(test.queue.retry(Some(id)).unwrap(), 1);
-        assert_eq!(test.capture(id).state, State::Queued);
-    }
-
-    #[test]
-    fn a_job_that_crashes_its_worker_is_dead_with_the_last_crash() {
-        let test = TestQueue::new();
-        let id = test.add("poison");
-        for attempt in 1..=ATTEMPTS_MAX {
-            test.claim(Stage::Intake).unwrap();
-            test.queue.release_failed(Stage::Intake, &format!("panic {attempt}")).unwrap();
-        }
-        assert!(test.claim(Stage::Intake).is_none());
-        let dead = test.capture(id);
-        assert_eq!((dead.state, dead.reason.as_deref()), (State::Dead, Some("panic 5")));
-    }
-
-    #[test]
-    fn waits_grow_and_the_last_error_is_the_reason() {
-        let mut test = TestQueue::new();
-        let id = test.add("s1");
-        for attempt in 1..=ATTEMPTS_MAX {
-            let claim = test.claim(Stage::Intake).unwrap();
-            let state = test.queue.fail(&claim, &format!("error {attempt}"), None, test.now).unwrap();
-            if attempt < ATTEMPTS_MAX {
-                assert_eq!(state, State::Retrying);
-                assert!(test.claim(Stage::Intake).is_none(), "claimed before it is due");
-                let due = test.queue.next_due().unwrap().unwrap();
-                let wait = due.duration_since(test.now).as_secs_f64();
-                let expected = f64::from(1 << (attempt - 1));
-                assert!((expected * 0.49..expected * 1.51).contains(&wait), "attempt {attempt}: {wait} s");
-                test.now = due;
-            }
-        }
-        let capture = test.capture(id);
-        assert_eq!((capture.state, capture.reason.as_deref()), (State::Dead, Some("error 5")));
-    }
-
-    #[test]
-    fn a_requested_wait_is_no_attempt() {
-        let mut test = TestQueue::new();
-        test.add("s1");
-        for _ in 0..20 {
-            let claim = test.claim(Stage::Intake).unwrap();
-            assert_eq!(claim.capture.attempts, 1);
-            test.queue.fail(&claim, "429", Some(Duration::from_secs(30)), test.now).unwrap();
-            test.now = test.queue.next_due().unwrap().unwrap();
-        }
-    }
-
-    #[test]
-    fn a_clock_that_jumps_back_ten_years_strands_no_retry() {
-        let mut test = TestQueue::new();
-        test.add("s1");
-        let claim = test.claim(Stage::Intake).unwrap();
-        test.queue.fail(&claim, "x", None, test.now).unwrap();
-        test.now = "2016-11-20T14:12:00Z".parse().unwrap();
-        assert!(test.queue.is_due(test.now).unwrap());
-        assert!(test.claim(Stage::Intake).is_some());
-    }
-
-    #[test]
-    fn a_line_belongs_to_one_capture() {
-        let test = TestQueue::new();
-        let lines = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        test.add("original");
-        test.add("fork");
-        let original = test.claim(Stage::Intake).unwrap();
-        let fork = test.claim(Stage::Intake).unwrap();
-        let advance = |claim: &Claim, names: &[&str]| {
-            test.queue.advance_with_lines(claim, Stage::Extraction, b"", &lines(names), None).unwrap()
-        };
-        assert!(advance(&original, &["a", "b"]).is_empty());
-        assert_eq!(advance(&fork, &["b", "c"]), ["b"]);
-        assert_eq!(test.capture(fork.capture.id).stage, Stage::Intake);
-        assert!(test.queue.is_taken(fork.capture.id, "a").unwrap());
-        assert!(!test.queue.is_taken(original.capture.id, "a").unwrap());
-        test.queue.forget(original.capture.id, test.now).unwrap();
-        assert!(!test.queue.is_taken(fork.capture.id, "a").unwrap());
-    }
 
     /// How many of the queue's files contain the text.
     fn files_with(test: &TestQueue, text: &str) -> usize {

@@ -52,7 +52,9 @@ impl Queue {
                 "merged" => Decision::Merged,
                 "rejected" => Decision::Rejected { because: row.get(3)? },
                 "later" => Decision::Later { until: timestamp(row.get(4)?)? },
-                other => return Err(Error::Value { what: format!("decision {other:?}") }),
+                other => {
+                    return Err(Error::Value { what: format!("decision {other:?}") });
+                }
             };
             decisions.push(FileDecision { branch: row.get(0)?, path: row.get(1)?, decision });
         }
@@ -187,8 +189,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Stage;
     use crate::testing::TestQueue;
-    use crate::{ProposedUnit, Stage};
 
     #[test]
     fn outcomes_are_what_was_decided_and_what_became_of_pull_requests() {
@@ -207,69 +209,5 @@ mod tests {
             [("nugget/s0", "a.md", "merged"), ("nugget/s0", "b.md", "rejected"), ("nugget/s1", "", "closed")];
         let expected = expected.map(|(a, b, c)| (a.to_owned(), b.to_owned(), c.to_owned()));
         assert_eq!(test.queue.proposal_outcomes().unwrap(), expected);
-    }
-
-    #[test]
-    fn a_rejection_outlives_the_record_of_its_capture() {
-        let test = TestQueue::new();
-        let id = test.add_with_branch("s1");
-        let claim = test.claim(Stage::Delivery).unwrap();
-        let vector = vec![0.5, -0.5];
-        let new = ProposedUnit {
-            name: "pools".into(),
-            is_new: true,
-            title: "Bound pools".into(),
-            model: "m".into(),
-            vector: vector.clone(),
-            ..ProposedUnit::default()
-        };
-        let edited = ProposedUnit {
-            name: "known".into(),
-            model: "m".into(),
-            additions: vec![("One more".into(), vector.clone()), ("And one".into(), vector.clone())],
-            ..ProposedUnit::default()
-        };
-        assert!(test.queue.save_result(&claim, b"", &[new, edited]).unwrap().is_empty());
-        test.finish_delivery(&claim);
-        let queue = &test.queue;
-        assert_eq!(queue.capture_of_branch("nugget/s1").unwrap().unwrap().id, id);
-        for (unit, title) in [("pools", "Bound pools"), ("known", "Known"), ("written", "By hand")] {
-            queue.remember_rejected("nugget/s1", unit, title, Some("no"), test.now).unwrap();
-            queue.remember_rejected("nugget/s1", unit, title, Some("no"), test.now).unwrap();
-        }
-        queue.forget(id, test.now).unwrap();
-        let rejected = queue.rejected(9).unwrap();
-        let rows: Vec<_> = rejected
-            .iter()
-            .map(|unit| (unit.name.as_str(), unit.title.as_str(), unit.vector.len(), unit.is_rejected))
-            .collect();
-        assert_eq!(
-            rows,
-            [
-                ("known", "And one", 2, true),
-                ("known", "One more", 2, true),
-                ("pools", "Bound pools", 2, true),
-                ("written", "By hand", 0, true)
-            ]
-        );
-        assert_eq!(rejected[2].vector, vector);
-    }
-
-    #[test]
-    fn the_last_decision_about_a_file_counts() {
-        let test = TestQueue::new();
-        let queue = &test.queue;
-        let until = test.now + jiff::SignedDuration::from_hours(5);
-        queue.decide("nugget/s1", &["a.md", "b.md"], &Decision::Later { until }, test.now).unwrap();
-        let because = Some("it is wrong".to_owned());
-        queue
-            .decide("nugget/s1", &["a.md"], &Decision::Rejected { because: because.clone() }, test.now)
-            .unwrap();
-        let of =
-            |path: &str, decision| FileDecision { branch: "nugget/s1".into(), path: path.into(), decision };
-        assert_eq!(
-            queue.decisions().unwrap(),
-            [of("a.md", Decision::Rejected { because }), of("b.md", Decision::Later { until })]
-        );
     }
 }

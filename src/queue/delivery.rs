@@ -195,49 +195,6 @@ mod tests {
     use crate::{ORIGIN_IMPORT, State};
 
     #[test]
-    fn the_branch_can_be_made_again_while_its_pull_request_is_open() {
-        let test = TestQueue::new();
-        let id = test.add_with_branch("s1");
-        let claim = test.claim(Stage::Delivery).unwrap();
-        assert_eq!(
-            (claim.input.as_slice(), claim.capture.branch.as_deref()),
-            (&b"input"[..], Some("nugget/s1"))
-        );
-        test.queue.record_push(&claim, "c0").unwrap();
-        let pull = PullRequest { number: 7, url: "https://example.org/7".into(), state: PullState::Open };
-        test.queue.record_pull_request(&claim, &pull).unwrap();
-        test.finish_delivery(&claim);
-        let capture = test.capture(id);
-        assert_eq!(
-            (capture.state, capture.pushed.as_deref(), capture.pull_number, capture.pull_state),
-            (State::Done, Some("c0"), Some(7), Some(PullState::Open))
-        );
-        assert_eq!(test.queue.saved_result(id).unwrap().as_deref(), Some(&b"input"[..]));
-        assert_eq!(test.queue.awaiting_decision().unwrap(), [capture]);
-
-        assert!(test.queue.reopen(id, Stage::Git, b"again").unwrap());
-        assert!(!test.queue.reopen(id, Stage::Git, b"again").unwrap(), "reopened while it is worked on");
-        let claim = test.claim(Stage::Git).unwrap();
-        assert_eq!(claim.input, b"again");
-        test.finish_delivery(&claim);
-        assert!(test.queue.saved_result(id).unwrap().is_some());
-        test.queue.set_pull_state(id, PullState::Merged).unwrap();
-        assert_eq!(test.queue.saved_result(id).unwrap(), None);
-        assert!(!test.queue.reopen(id, Stage::Git, b"again").unwrap());
-        assert_eq!(test.queue.awaiting_decision().unwrap(), []);
-    }
-
-    #[test]
-    fn a_stale_claim_records_nothing() {
-        let test = TestQueue::new();
-        test.add_with_branch("s1");
-        let stale = test.claim(Stage::Delivery).unwrap();
-        test.queue.release_claims(Some(Stage::Delivery)).unwrap();
-        test.claim(Stage::Delivery).unwrap();
-        assert!(matches!(test.queue.record_push(&stale, "c"), Err(Error::Stale { .. })));
-    }
-
-    #[test]
     fn an_import_is_added_once_and_delivered_now_or_with_a_remote() {
         let test = TestQueue::new();
         let branch =

@@ -42,6 +42,8 @@ mod spend;
 mod spool;
 mod stats;
 mod store;
+#[cfg(any(test, feature = "suite"))]
+pub mod suite;
 #[cfg(test)]
 mod testing;
 mod transcripts;
@@ -51,13 +53,14 @@ pub use capture::{
     ATTEMPTS_MAX, Announcement, Branch, Capture, Claim, Finish, ORIGIN_EDIT, ORIGIN_IMPORT, ORIGIN_NOTES,
     ORIGIN_REFLECTION, PullRequest, PullState, Stage, State, Tally,
 };
+pub use claims::{RETRY_MAX, retry_wait};
 pub use decisions::{Decision, FileDecision};
 pub use guard_log::{GuardLog, GuardTally};
 pub use handover::{Handover, hand_over};
 pub use ledger::Ledger;
 pub use locks::{FileLocks, LockGuard, is_held, lock_from_stdin};
-pub use pauses::Pause;
-pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit};
+pub use pauses::{PAUSE_FIRST, PAUSE_MAX, Pause, REQUESTED_PAUSE_MAX};
+pub use proposals::{EarlierProposal, EvidenceLine, ProposedUnit, read_vector, write_vector};
 pub use question::{Question, QuestionCandidate};
 pub use rows::{Added, announce};
 pub use schema::{BusyTimeout, open_database, set_up as set_up_connection};

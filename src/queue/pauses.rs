@@ -11,11 +11,11 @@ use crate::rows::check_claim;
 use crate::store::{Queue, timestamp};
 
 /// The first pause of a stage; each further one in a row is twice as long.
-const PAUSE_FIRST: Duration = Duration::from_secs(5);
+pub const PAUSE_FIRST: Duration = Duration::from_secs(5);
 /// The longest pause that nobody asked for.
-const PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
+pub const PAUSE_MAX: Duration = Duration::from_secs(15 * 60);
 /// The longest pause that another side may ask for: GitHub counts requests by the hour.
-const REQUESTED_PAUSE_MAX: Duration = Duration::from_secs(65 * 60);
+pub const REQUESTED_PAUSE_MAX: Duration = Duration::from_secs(65 * 60);
 /// A pause that ends further ahead than this was set by a clock that jumped, and is ignored.
 pub(crate) const PAUSE_SPAN_MS: i64 = 2 * REQUESTED_PAUSE_MAX.as_millis() as i64;
 
@@ -123,92 +123,4 @@ pub(crate) fn is_paused(connection: &Connection, stage: Stage, now_ms: i64) -> R
     Ok(connection
         .prepare_cached("SELECT 1 FROM pauses WHERE stage = ?1 AND until_ms > ?2 AND until_ms <= ?3")?
         .exists(params![stage.as_str(), now_ms, now_ms + PAUSE_SPAN_MS])?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::State;
-    use crate::testing::TestQueue;
-
-    #[test]
-    fn a_paused_stage_has_one_probe_and_counts_no_attempt() {
-        let mut test = TestQueue::new();
-        let ids: Vec<i64> = (0..200).map(|number| test.add_with_branch(&format!("s{number}"))).collect();
-        let mut waits = Vec::new();
-        for _ in 0..20 {
-            let claim = test.claim(Stage::Delivery).unwrap();
-            assert_eq!(claim.capture.id, ids[0], "not the oldest");
-            let until = test.queue.pause(&claim, "offline", None, test.now).unwrap();
-            assert!(test.claim(Stage::Delivery).is_none());
-            assert!(!test.queue.is_due(test.now).unwrap());
-            assert!(!test.queue.is_claimable(test.now).unwrap());
-            assert!(test.queue.waits_for_delivery(test.now).unwrap());
-            assert_eq!(test.queue.next_due().unwrap(), Some(until));
-            waits.push(until.duration_since(test.now).as_secs());
-            test.now = until;
-            assert!(test.queue.is_due(test.now).unwrap());
-        }
-        assert_eq!(waits[..9], [5, 10, 20, 40, 80, 160, 320, 640, 900]);
-        assert_eq!(waits[19], 900);
-        let first = test.capture(ids[0]);
-        assert_eq!(
-            (first.state, first.attempts, first.reason.as_deref()),
-            (State::Retrying, 1, Some("offline"))
-        );
-        assert_eq!(test.capture(ids[1]).attempts, 0);
-        let pause = test.queue.pauses().unwrap().remove(0);
-        assert_eq!((pause.stage, pause.times, pause.why.as_str()), (Stage::Delivery, 20, "offline"));
-        // The other side answers: all go on, the oldest first.
-        let claim = test.claim(Stage::Delivery).unwrap();
-        test.queue.resume(Stage::Delivery).unwrap();
-        assert_eq!(test.queue.pauses().unwrap(), []);
-        test.finish_delivery(&claim);
-        assert_eq!(test.claim(Stage::Delivery).unwrap().capture.id, ids[1]);
-    }
-
-    #[test]
-    fn other_stages_run_during_a_pause_and_retry_ends_it() {
-        let test = TestQueue::new();
-        let id = test.add_with_branch("s1");
-        let claim = test.claim(Stage::Delivery).unwrap();
-        test.queue.pause(&claim, "401", Some(Duration::from_secs(600)), test.now).unwrap();
-        test.add("s2");
-        assert!(test.queue.is_due(test.now).unwrap());
-        assert!(!test.queue.waits_for_delivery(test.now).unwrap());
-        assert!(test.claim(Stage::Intake).is_some());
-        test.queue.retry(Some(id)).unwrap();
-        assert_eq!(test.claim(Stage::Delivery).unwrap().capture.id, id);
-    }
-
-    #[test]
-    fn a_pause_set_by_a_jumping_clock_strands_nothing() {
-        let mut test = TestQueue::new();
-        test.add_with_branch("s1");
-        let claim = test.claim(Stage::Delivery).unwrap();
-        test.queue.pause(&claim, "offline", None, test.now).unwrap();
-        test.now = "2016-11-20T14:12:00Z".parse().unwrap();
-        assert!(test.queue.is_due(test.now).unwrap());
-        assert!(test.claim(Stage::Delivery).is_some());
-    }
-
-    #[test]
-    fn a_stale_claim_pauses_nothing() {
-        let test = TestQueue::new();
-        test.add_with_branch("s1");
-        let stale = test.claim(Stage::Delivery).unwrap();
-        test.queue.release_claims(Some(Stage::Delivery)).unwrap();
-        test.claim(Stage::Delivery).unwrap();
-        assert!(matches!(test.queue.pause(&stale, "x", None, test.now), Err(Error::Stale { .. })));
-    }
-
-    #[test]
-    fn a_resumed_session_is_read_while_its_branch_is_waiting() {
-        let test = TestQueue::new();
-        test.add_with_branch("s");
-        let claim = test.claim(Stage::Delivery).unwrap();
-        test.queue.pause(&claim, "offline", None, test.now).unwrap();
-        let second = test.add("s");
-        assert_eq!(test.claim(Stage::Intake).unwrap().capture.id, second);
-    }
 }

@@ -93,7 +93,9 @@ impl Queue {
             if captures.last().is_none_or(|capture| capture.id != id) {
                 captures.extend(self.capture(id)?);
             }
-            let Some(capture) = captures.last().filter(|capture| capture.id == id) else { continue };
+            let Some(capture) = captures.last().filter(|capture| capture.id == id) else {
+                continue;
+            };
             lines.push(EvidenceLine {
                 capture: id,
                 session: capture.session_id.clone(),
@@ -107,12 +109,14 @@ impl Queue {
     }
 }
 
-pub(crate) fn read_vector(bytes: &[u8]) -> Vec<f32> {
+/// Reads a stored vector, `[n] f32` little-endian.
+pub fn read_vector(bytes: &[u8]) -> Vec<f32> {
     let (numbers, _) = bytes.as_chunks();
     numbers.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
 }
 
-pub(crate) fn write_vector(vector: &[f32]) -> Vec<u8> {
+/// The bytes that a vector is stored as: `[n] f32` little-endian.
+pub fn write_vector(vector: &[f32]) -> Vec<u8> {
     vector.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 

@@ -173,7 +173,9 @@ pub(crate) fn state(outcome: Option<&str>, is_claimed: bool, was_attempted: bool
         Some("done") => State::Done,
         Some("nothing") => State::Nothing,
         Some("dead") => State::Dead,
-        Some(other) => return Err(Error::Value { what: format!("outcome {other:?}") }),
+        Some(other) => {
+            return Err(Error::Value { what: format!("outcome {other:?}") });
+        }
         None if is_claimed => State::Running,
         None if was_attempted => State::Retrying,
         None => State::Queued,

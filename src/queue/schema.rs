@@ -237,7 +237,9 @@ pub fn open_database(path: &Path, timeout: BusyTimeout, migrations: &[&str]) -> 
     match version {
         version if version == current => {}
         0.. if version < current => migrate(&mut connection, migrations).map_err(failed)?,
-        other => return Err(Error::Newer { path: path.to_owned(), version: other }),
+        other => {
+            return Err(Error::Newer { path: path.to_owned(), version: other });
+        }
     }
     Ok(connection)
 }

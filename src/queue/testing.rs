@@ -3,7 +3,8 @@
 use jiff::Timestamp;
 use knowledge::SessionId;
 
-use crate::{Announcement, Branch, Capture, Claim, Finish, Queue, Stage};
+use crate::suite::LedgerUnderTest;
+use crate::{Announcement, Branch, Capture, Claim, Finish, Ledger, Queue, Stage};
 
 pub(crate) struct TestQueue {
     pub(crate) _folder: tempfile::TempDir,
@@ -51,4 +52,27 @@ impl TestQueue {
         let branch = Branch { name: branch.unwrap(), commit: commit.unwrap(), units };
         self.queue.finish(claim, &Finish::Done(branch), self.now).unwrap();
     }
+}
+
+impl LedgerUnderTest for TestQueue {
+    fn ledger(&self) -> &dyn Ledger {
+        &self.queue
+    }
+
+    fn add(&self, session: &str, stage: Stage) -> i64 {
+        let id = TestQueue::add(self, session);
+        if stage != Stage::Intake {
+            let sql = "UPDATE captures SET stage = ?2 WHERE id = ?1";
+            self.queue.execute(sql, rusqlite::params![id, stage.as_str()]).unwrap();
+        }
+        id
+    }
+
+    fn forget(&self, id: i64) {
+        self.queue.forget(id, self.now).unwrap();
+    }
+}
+
+mod ledger {
+    crate::ledger_suite!(|| Some(super::TestQueue::new()));
 }

@@ -248,6 +248,7 @@ fn describe(capture: &Capture, titles: &[String]) -> String {
             let reason = capture.reason.as_deref().unwrap_or("the remote is not reachable at present");
             format!("{}not delivered yet: {}\nreview: nugget review\n", saved(), output::safe(reason))
         }
+        (State::Done, None) if capture.branch.is_none() => format!("handed over: {reason}\n"),
         (State::Done, None) => format!("{}review: nugget review\n", saved()),
         (State::Nothing, _) if reason.starts_with("nothing new") => format!("{reason}\n"),
         (State::Nothing, _) => format!("nothing saved: {reason}\n"),

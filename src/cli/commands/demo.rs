@@ -9,8 +9,9 @@ use crate::error::CliError;
 use crate::output;
 
 /// The transcript of a debugging session, and a question of a later session.
-const TRANSCRIPT: &str = include_str!("../../../tests/fixtures/transcripts/synthetic/flywheel.jsonl");
-const QUESTION: &str = "Why did a customer receive their bill twice?";
+pub(crate) const TRANSCRIPT: &str =
+    include_str!("../../../tests/fixtures/transcripts/synthetic/flywheel.jsonl");
+pub(crate) const QUESTION: &str = "Why did a customer receive their bill twice?";
 
 #[derive(clap::Args)]
 #[command(
@@ -130,7 +131,7 @@ impl Demo {
     }
 }
 
-fn print_heading(number: u32, what: &str) -> Result<(), CliError> {
+pub(crate) fn print_heading(number: u32, what: &str) -> Result<(), CliError> {
     let bold = anstyle::Style::new().bold();
     output::print(&format!("{bold}{number}. {what}{bold:#}\n"))
 }

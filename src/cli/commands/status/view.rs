@@ -309,7 +309,11 @@ impl Status {
                     Some(ReviewState::Merged) => format!("{units}, merged{pull}"),
                     Some(ReviewState::Closed) => format!("{units}, rejected{pull}"),
                     Some(ReviewState::Gone) => format!("{units}, branch deleted"),
-                    None => format!("{units} on {}", capture.branch.as_deref().unwrap_or_default()),
+                    None => match &capture.branch {
+                        Some(branch) => format!("{units} on {branch}"),
+                        // A team's server has it.
+                        None => reason(),
+                    },
                 }
             }
             State::Nothing | State::Dead => reason(),

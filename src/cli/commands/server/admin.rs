@@ -1,0 +1,325 @@
+//! `nugget server migrate|brain|token|status`.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
+use team::{BrainId, NewBrain, NewToken, Scope, TeamStore};
+
+use super::Database;
+use crate::context::Context;
+use crate::error::{CliError, MISSING, USAGE};
+use crate::output::{self, counted, safe};
+use crate::settings;
+
+/// A server that was not seen for so long is not shown.
+const LIVE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Who does it, for the audit log: the person at this machine.
+fn person() -> String {
+    let name = std::env::var("USER").unwrap_or_else(|_| "unknown".to_owned());
+    let host = String::from_utf8_lossy(&system::process::host_name()).into_owned();
+    format!("{name}@{host}")
+}
+
+#[derive(clap::Args)]
+pub(crate) struct MigrateArgs {
+    #[command(flatten)]
+    database: Database,
+}
+
+impl MigrateArgs {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        self.database.connect()?.migrate()?;
+        output::print("the tables are up to date\n")
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct BrainArgs {
+    #[command(subcommand)]
+    command: BrainCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum BrainCommand {
+    /// Add a brain: a name, and its repository, which is cloned once to check it
+    #[command(after_help = "Example:\n  nugget server brain add payments https://github.com/acme/brain.git")]
+    Add {
+        /// Letters, digits and hyphens
+        name: String,
+        /// Its repository
+        remote: String,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// List the brains
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+impl BrainArgs {
+    pub(super) fn run(self, context: &Context) -> Result<(), CliError> {
+        match self.command {
+            BrainCommand::Add { name, remote, database } => add_brain(context, &name, &remote, &database),
+            BrainCommand::List { database, json } => list_brains(&database, json),
+        }
+    }
+}
+
+fn add_brain(context: &Context, name: &str, remote: &str, database: &Database) -> Result<(), CliError> {
+    if knowledge::name::slug(name) != name {
+        return Err(CliError::new(format!("{name:?} is no name for a brain")).code(USAGE).hint(format!(
+            "use lower-case letters, digits and hyphens, such as {}",
+            knowledge::name::slug(name)
+        )));
+    }
+    let config = context.config()?;
+    let store = database.connect()?;
+    store.check()?;
+    if store.brain_by_slug(name)?.is_some() {
+        return Err(
+            CliError::new(format!("there is a brain {name}")).hint("`nugget server brain list` shows all")
+        );
+    }
+    let spinner = output::spinner("cloning");
+    let branch = team_service::check_remote(remote, &config.string("github.api"));
+    spinner.finish_and_clear();
+    let embed = settings::embedding(&config);
+    let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::DIMENSIONS);
+    store.create_brain(
+        &NewBrain {
+            slug: name,
+            remote,
+            default_branch: Some(&branch?),
+            model: &embed::model_name(&embed),
+            dimensions: dimensions as u32,
+        },
+        &person(),
+    )?;
+    output::print(&format!("added {name}; `nugget server token create WHO {name}` makes a token for it\n"))
+}
+
+fn list_brains(database: &Database, as_json: bool) -> Result<(), CliError> {
+    let brains = database.connect()?.brains()?;
+    if as_json {
+        let brains = brains.iter().map(|brain| {
+            json!({
+                "id": brain.id.0, "name": brain.slug, "remote": brain.remote, "generation": brain.generation,
+                "commit": brain.served_commit,
+            })
+        });
+        return output::print_json(&brains.collect::<Vec<_>>());
+    }
+    if brains.is_empty() {
+        return output::print("no brain yet: `nugget server brain add NAME URL`\n");
+    }
+    let rows = brains.iter().map(|brain| {
+        let index = match &brain.served_commit {
+            Some(commit) => format!("{} at {}", brain.generation, &commit[..commit.len().min(8)]),
+            None => "none yet".to_owned(),
+        };
+        vec![safe(&brain.slug), index, safe(&brain.remote)]
+    });
+    output::print(&output::table(&["NAME", "INDEX", "REPOSITORY"], rows))
+}
+
+#[derive(clap::Args)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    command: TokenCommand,
+}
+
+#[derive(clap::Subcommand)]
+enum TokenCommand {
+    /// Create a token and print it, once
+    #[command(
+        after_help = "The token is not stored: only its digest is.\n\nExamples:\n  nugget server token create ada payments\n  nugget server token create ci payments --scope capture --days 30"
+    )]
+    Create {
+        /// Who it is for: a person or a machine
+        subject: String,
+        /// The brains that it may use
+        #[arg(value_name = "BRAIN", required = true)]
+        brains: Vec<String>,
+        /// What it may do; repeat for more [default: read and capture]
+        #[arg(long = "scope", value_name = "SCOPE", value_parser = ["read", "capture", "admin"])]
+        scopes: Vec<String>,
+        /// For how long
+        #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(i64).range(1..=3650))]
+        days: i64,
+        #[command(flatten)]
+        database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// List tokens, without their secrets
+    List {
+        #[command(flatten)]
+        database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Revoke a token, at once
+    Revoke {
+        /// Its number, as `nugget server token list` shows it
+        id: i32,
+        #[command(flatten)]
+        database: Database,
+    },
+}
+
+impl TokenArgs {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        match self.command {
+            TokenCommand::Create { subject, brains, scopes, days, database, json } => {
+                let store = database.connect()?;
+                let expires = Timestamp::now() + SignedDuration::from_hours(24 * days);
+                let (id, token) = create_token(&store, &subject, &brains, &scopes, expires)?;
+                if json {
+                    return output::print_json(&json!({ "id": id, "token": token, "expires": expires }));
+                }
+                // The token alone is on stdout, for a pipe.
+                output::note(&format!(
+                    "token {id} for {}, until {}; it is shown only now:",
+                    safe(&subject),
+                    expires.strftime("%Y-%m-%d")
+                ));
+                output::print(&format!("{token}\n"))
+            }
+            TokenCommand::List { database, json } => list_tokens(&database.connect()?, json),
+            TokenCommand::Revoke { id, database } => match database.connect()?.revoke_token(id, &person())? {
+                true => output::print(&format!("revoked token {id}\n")),
+                false => Err(CliError::new(format!("there is no token {id} that is valid"))
+                    .code(MISSING)
+                    .hint("`nugget server token list` shows all")),
+            },
+        }
+    }
+}
+
+pub(super) fn create_token(
+    store: &TeamStore,
+    subject: &str,
+    brains: &[String],
+    scopes: &[String],
+    expires: Timestamp,
+) -> Result<(i32, String), CliError> {
+    let mut ids: Vec<BrainId> = Vec::new();
+    for name in brains {
+        let found = store.brain_by_slug(name)?.ok_or_else(|| {
+            CliError::new(format!("there is no brain {name}"))
+                .code(MISSING)
+                .hint("`nugget server brain list` shows all")
+        })?;
+        ids.push(found.id);
+    }
+    let scopes: Vec<Scope> = match scopes {
+        [] => vec![Scope::Read, Scope::Capture],
+        _ => {
+            Scope::ALL.into_iter().filter(|scope| scopes.iter().any(|name| name == scope.as_str())).collect()
+        }
+    };
+    Ok(store.create_token(&NewToken { subject, scopes: &scopes, brains: &ids, expires }, &person())?)
+}
+
+fn list_tokens(store: &TeamStore, as_json: bool) -> Result<(), CliError> {
+    let tokens = store.tokens()?;
+    let state = |token: &team::Token| match token.revoked {
+        Some(_) => "revoked",
+        None if token.expires < Timestamp::now() => "expired",
+        None => "valid",
+    };
+    if as_json {
+        let tokens = tokens.iter().map(|token| {
+            json!({
+                "id": token.id, "subject": token.subject, "state": state(token), "expires": token.expires,
+                "brains": token.brains.iter().map(|(_, slug)| slug).collect::<Vec<_>>(),
+                "scopes": token.scopes.iter().map(|scope| scope.as_str()).collect::<Vec<_>>(),
+            })
+        });
+        return output::print_json(&tokens.collect::<Vec<_>>());
+    }
+    if tokens.is_empty() {
+        return output::print("no token yet: `nugget server token create WHO BRAIN`\n");
+    }
+    let rows = tokens.iter().map(|token| {
+        let scopes: Vec<&str> = token.scopes.iter().map(|scope| scope.as_str()).collect();
+        let brains: Vec<&str> = token.brains.iter().map(|(_, slug)| slug.as_str()).collect();
+        vec![
+            token.id.to_string(),
+            safe(&token.subject),
+            state(token).to_owned(),
+            token.expires.strftime("%Y-%m-%d").to_string(),
+            scopes.join(", "),
+            safe(&brains.join(", ")),
+        ]
+    });
+    output::print(&output::table(&["ID", "FOR", "STATE", "UNTIL", "MAY", "BRAINS"], rows))
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ServerStatusArgs {
+    #[command(flatten)]
+    database: Database,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ServerStatusArgs {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let store = self.database.connect()?;
+        store.check()?;
+        let (servers, ages, brains) =
+            (store.live_servers(LIVE_WITHIN)?, store.queue_ages()?, store.brains()?);
+        if self.json {
+            return output::print_json(&json!({
+                "servers": servers.iter().map(|server| json!({
+                    "id": server.id.0, "host": server.host, "version": server.version, "since": server.since,
+                    "ending": server.draining,
+                })).collect::<Vec<_>>(),
+                "stages": ages.iter().map(|age| json!({
+                    "stage": age.stage, "waiting": age.waiting, "running": age.running,
+                    "oldest_seconds": age.oldest.as_secs(),
+                })).collect::<Vec<_>>(),
+                "brains": brains.len(),
+            }));
+        }
+        let mut text = format!(
+            "{}, {}\n",
+            counted(servers.len() as u64, "server"),
+            counted(brains.len() as u64, "brain")
+        );
+        for server in &servers {
+            let ending = if server.draining { ", ending" } else { "" };
+            text.push_str(&format!(
+                "  {} {} since {}{ending}\n",
+                safe(&server.host),
+                safe(&server.version),
+                server.since.strftime("%Y-%m-%d %H:%M:%SZ")
+            ));
+        }
+        let busy: Vec<_> = ages.iter().filter(|age| age.waiting + age.running > 0).collect();
+        if busy.is_empty() {
+            text.push_str("no capture waits\n");
+        }
+        for age in busy {
+            text.push_str(&format!(
+                "  {:<10} {} waiting, {} running, the oldest for {} s\n",
+                age.stage.as_str(),
+                age.waiting,
+                age.running,
+                age.oldest.as_secs()
+            ));
+        }
+        output::print(&text)
+    }
+}

@@ -1,0 +1,87 @@
+//! The tables' versions. A migration expands first and contracts in a later version, so that servers of the version
+//! before can work beside it; each says from which version on.
+
+use crate::store::Transaction;
+use crate::{Error, Result};
+
+/// The change from the version before.
+struct Migration {
+    /// The oldest version whose servers can work with the tables after it.
+    readable_from: i32,
+    sql: &'static str,
+}
+
+/// The position, counted from one, is the version.
+const MIGRATIONS: &[Migration] = &[
+    Migration { readable_from: 1, sql: include_str!("migrations/001_base.sql") },
+    Migration { readable_from: 1, sql: include_str!("migrations/002_index.sql") },
+];
+
+/// Any number, the same in all versions: who has this lock migrates.
+const LOCK: i64 = 0x6e75_6767_6574;
+
+const POSTGRES_MIN: i32 = 14;
+
+const CREATE: &str = "
+CREATE SCHEMA IF NOT EXISTS nugget;
+CREATE TABLE IF NOT EXISTS nugget.schema_version (
+    version int PRIMARY KEY, readable_from int NOT NULL, at timestamptz NOT NULL DEFAULT now())";
+
+fn latest() -> i32 {
+    MIGRATIONS.len() as i32
+}
+
+pub(crate) fn migrate(transaction: &mut Transaction) -> Result<()> {
+    check_server(transaction)?;
+    // Building an index may take long, and so may another server's migration.
+    transaction.batch_execute(&format!(
+        "SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0; SELECT pg_advisory_xact_lock({LOCK})"
+    ))?;
+    let (version, readable_from) = version(transaction)?;
+    check_readable(version, readable_from)?;
+    if version >= latest() {
+        return Ok(());
+    }
+    transaction.batch_execute(CREATE)?;
+    for (number, migration) in (1..).zip(MIGRATIONS).skip(version as usize) {
+        transaction.batch_execute(migration.sql)?;
+        transaction.execute(
+            "INSERT INTO nugget.schema_version (version, readable_from) VALUES ($1, $2)",
+            &[&number, &migration.readable_from],
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) fn check(transaction: &mut Transaction) -> Result<()> {
+    check_server(transaction)?;
+    let (version, readable_from) = version(transaction)?;
+    check_readable(version, readable_from)?;
+    if version < latest() {
+        return Err(Error::NotMigrated { found: version, needed: latest() });
+    }
+    Ok(())
+}
+
+fn check_server(transaction: &mut Transaction) -> Result<()> {
+    let number: String = transaction.query_one("SELECT current_setting('server_version_num')", &[])?.get(0);
+    let version = number.parse::<i32>().unwrap_or(0) / 10_000;
+    if version < POSTGRES_MIN { Err(Error::TooOld { version }) } else { Ok(()) }
+}
+
+fn check_readable(version: i32, readable_from: i32) -> Result<()> {
+    if readable_from > latest() { Err(Error::Newer { version, readable_from }) } else { Ok(()) }
+}
+
+/// The newest version, and from which version on it is readable; zeros when there are no tables.
+fn version(transaction: &mut Transaction) -> Result<(i32, i32)> {
+    // A scan of the catalog and not to_regclass, which may answer from a cache from before the wait for the lock.
+    let sql = "SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'nugget' AND tablename = 'schema_version')";
+    let exists: bool = transaction.query_one(sql, &[])?.get(0);
+    if !exists {
+        return Ok((0, 0));
+    }
+    let sql = "SELECT version, readable_from FROM nugget.schema_version ORDER BY version DESC LIMIT 1";
+    let row = transaction.query_opt(sql, &[])?;
+    Ok(row.map_or((0, 0), |row| (row.get(0), row.get(1))))
+}
