@@ -27,6 +27,7 @@ mod sandbox;
 mod sde;
 mod storm;
 mod suites;
+mod team;
 mod timing;
 // The test servers are shared with tests/; not all of their helpers are used here.
 #[path = "../tests/support/github_api.rs"]
@@ -81,6 +82,7 @@ Examples:
   cargo test --release --test stress -- learn target/datasets/dialogue-turns target/datasets/dialogue-chunks
   cargo test --features failpoints --test stress -- learn --kills 500
   cargo test --features failpoints --test stress -- notes --agents 8 --kills 200
+  cargo test --test stress -- team --captures 1000 --kills 500 --postgres-kills 20 --stops 20 --upgrades 20
   cargo test --release --test stress -- reflect --through-binary
   cargo test --release --test stress -- holographic
   cargo test --release --test stress -- benchmarks --row hooks --row status
@@ -146,6 +148,8 @@ enum Command {
     Holographic(holographic::HolographicArgs),
     /// Let agents write and link notes at once while their servers are killed
     Notes(notes::NotesArgs),
+    /// Let laptops hand captures over while a team's servers and PostgreSQL are killed
+    Team(team::TeamArgs),
     /// Kill syncs of the session archive, compare its counts with a script's, or measure it
     Archive(archive::ArchiveArgs),
     /// Trace lines to sessions, compare scores with openqed's program, or measure both
@@ -237,6 +241,7 @@ fn main() -> ExitCode {
         Command::Reflect(args) => ("reflect", reflect::run(&args, &common.binary())),
         Command::Holographic(args) => ("holographic", holographic::run(&args)),
         Command::Notes(args) => ("notes", notes::run(&args, &common.binary(), seed)),
+        Command::Team(args) => ("team", team::run(&args, &common.binary(), seed)),
         Command::Sde(args) => ("sde", sde::run(&args, &common.binary())),
         Command::Archive(args) => ("archive", archive::run(&args, &common.binary(), seed)),
         Command::ArchiveSync { client, state, threads } => {

@@ -31,6 +31,11 @@ pub enum Error {
         /// `server_version_num` divided by 10,000.
         version: i32,
     },
+    /// pgvector is not installed with the server, or only a superuser may create it in the database.
+    #[error(
+        "the database has no pgvector: install it, and let a superuser run `CREATE EXTENSION vector` in the database"
+    )]
+    NoVector(#[source] postgres::Error),
     /// The tables have not been migrated to the version that this program needs.
     #[error("the database has version {found} of the tables, and this nugget needs {needed}")]
     NotMigrated {

@@ -30,6 +30,10 @@
 //! ```
 #![warn(missing_docs, clippy::missing_errors_doc)]
 
+// The tests' support, which the integration tests share, names the crate from outside.
+#[cfg(test)]
+extern crate self as team;
+
 mod access;
 mod dispatch;
 mod error;
@@ -40,6 +44,10 @@ pub mod private_postgres;
 mod servers;
 mod shared_index;
 mod store;
+#[cfg(test)]
+#[path = "tests/support.rs"]
+#[expect(dead_code, reason = "shared with the integration tests")]
+mod support;
 mod tls;
 
 pub use access::{AuditEntry, BrainRow, NewBrain, NewToken, Scope, Token, TokenHash};

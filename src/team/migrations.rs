@@ -42,6 +42,9 @@ pub(crate) fn migrate(transaction: &mut Transaction) -> Result<()> {
     if version >= latest() {
         return Ok(());
     }
+    transaction
+        .batch_execute("CREATE EXTENSION IF NOT EXISTS vector WITH SCHEMA public")
+        .map_err(no_vector)?;
     transaction.batch_execute(CREATE)?;
     for (number, migration) in (1..).zip(MIGRATIONS).skip(version as usize) {
         transaction.batch_execute(migration.sql)?;
@@ -51,6 +54,14 @@ pub(crate) fn migrate(transaction: &mut Transaction) -> Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// pgvector is missing, or only a superuser may create it.
+fn no_vector(error: Error) -> Error {
+    match error {
+        Error::Postgres(error) if error.as_db_error().is_some() => Error::NoVector(error),
+        other => other,
+    }
 }
 
 pub(crate) fn check(transaction: &mut Transaction) -> Result<()> {

@@ -11,6 +11,8 @@ mod prefetched;
 mod publish;
 mod source;
 mod team_snapshot;
+#[cfg(test)]
+mod test_database;
 mod words;
 
 pub use error::Error as IndexError;

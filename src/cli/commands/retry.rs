@@ -1,5 +1,6 @@
 //! `nugget retry`: queues failed captures again.
 
+use jiff::Timestamp;
 use queue::Queue;
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::spawn::ensure_worker;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  nugget retry 12\n  nugget retry ad5139ef      # by its session\n  nugget retry --all"
+    after_help = "Examples:\n  nugget retry 12\n  nugget retry ad5139ef      # by its session\n  nugget retry --all\n  nugget retry --handed-over"
 )]
 pub(crate) struct RetryArgs {
     /// The capture's number, or the beginning of its session's id, as `nugget status` shows them
@@ -21,6 +22,9 @@ pub(crate) struct RetryArgs {
     /// Retry all failed captures
     #[arg(long, conflicts_with = "capture")]
     all: bool,
+    /// Hand over again what a team's server was given within 7 days, as after its restore from a backup
+    #[arg(long, conflicts_with_all = ["capture", "all"])]
+    handed_over: bool,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -28,7 +32,7 @@ pub(crate) struct RetryArgs {
 
 impl RetryArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        if self.capture.is_none() && !self.all {
+        if self.capture.is_none() && !self.all && !self.handed_over {
             return Err(CliError::new("no capture is given").code(USAGE).hint("give its number, or --all"));
         }
         let (_, brain, places) = context.open()?;
@@ -36,12 +40,16 @@ impl RetryArgs {
         let queue = Queue::open(&places.queue())?;
         let capture = self.capture.as_deref().map(|given| lookup::capture(&queue, given)).transpose()?;
         let capture = capture.map(|capture| capture.id);
-        let count = queue.retry(capture)?;
+        let count = match self.handed_over {
+            true => queue.upload_again(Timestamp::now())?,
+            false => queue.retry(capture)?,
+        };
         ensure_worker(&places, &brain)?;
         if self.json {
             return output::print_json(&json!({ "capture": capture, "queued": count }));
         }
         output::print(&match count {
+            0 if self.handed_over => "nothing was handed over within 7 days\n".to_owned(),
             0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
             count => format!("queued {} again\n", counted(count as u64, "capture")),
         })

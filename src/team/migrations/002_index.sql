@@ -1,6 +1,4 @@
 -- The shared index: derived from git at brains.served_commit, and what `publish` last wrote. See src/team/index.
--- pgvector may be installed by somebody who may; this only asks for it.
-CREATE EXTENSION IF NOT EXISTS vector;
 
 ALTER TABLE brains
     ADD COLUMN IF NOT EXISTS units bigint NOT NULL DEFAULT 0,

@@ -11,7 +11,7 @@ fn migrating_again_changes_nothing() {
     test.store.check().unwrap();
     let versions: i64 =
         test.database.superuser().query_one("SELECT count(*) FROM schema_version", &[]).unwrap().get(0);
-    assert_eq!(versions, 1);
+    assert_eq!(versions, 2);
 }
 
 #[test]
@@ -26,6 +26,9 @@ fn servers_that_start_together_migrate_once() {
     let urls: Vec<String> = ["d1", "d2"]
         .map(|name| {
             admin.batch_execute(&format!("CREATE DATABASE {name} OWNER starter")).unwrap();
+            let mut inside =
+                postgres::Client::connect(&server.postgres().url(name), postgres::NoTls).unwrap();
+            inside.batch_execute("CREATE EXTENSION vector").unwrap();
             with_user_and_database(&server.postgres().url(name), "starter", name)
         })
         .into();
@@ -64,6 +67,21 @@ fn tables_of_a_newer_nugget_are_refused_only_if_they_are_not_readable() {
     for refused in [test.store.check(), test.store.migrate()] {
         assert!(matches!(refused, Err(Error::Newer { version: 99, readable_from: 98 })), "{refused:?}");
     }
+}
+
+#[test]
+fn without_pgvector_the_error_says_who_can_create_it() {
+    let Some(server) = PrivateServer::start() else {
+        println!("skipped: no programs of PostgreSQL");
+        return;
+    };
+    let mut admin = postgres::Client::connect(&server.postgres().url("postgres"), postgres::NoTls).unwrap();
+    admin.batch_execute("CREATE ROLE starter LOGIN CREATEROLE").unwrap();
+    admin.batch_execute("CREATE DATABASE d1 OWNER starter").unwrap();
+    let url = with_user_and_database(&server.postgres().url("d1"), "starter", "d1");
+    let error = TeamStore::connect_with(&url, 1).unwrap().migrate().unwrap_err();
+    assert!(matches!(error, Error::NoVector(_)), "{error:?}");
+    assert!(error.to_string().contains("CREATE EXTENSION vector"), "{error}");
 }
 
 #[test]

@@ -94,6 +94,9 @@ impl TestDatabase {
         let mut client = Client::connect(&admin_url, NoTls).unwrap();
         client.batch_execute(&roles()).unwrap();
         client.batch_execute(&format!("CREATE DATABASE {name} OWNER {OWNER}")).unwrap();
+        // pgvector is not one of the extensions that a database's owner may create.
+        let mut inside = Client::connect(&with_database(&admin_url, &name), NoTls).unwrap();
+        inside.batch_execute("CREATE EXTENSION vector").unwrap();
         let url = with_user_and_database(&admin_url, OWNER, &name);
         Self { url, admin_url, name, _server: server }
     }

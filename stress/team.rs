@@ -1,0 +1,434 @@
+//! A team's servers under fire: many laptops hand captures over at once while servers are killed, stopped beyond their
+//! lease and replaced, and PostgreSQL itself is killed. Nothing that was acknowledged is lost, doubled or stuck.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use fastrand::Rng;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use team::private_postgres::{PrivatePostgres, Programs};
+use team_client::{Capture, HandOverError, TeamClient};
+
+use crate::sandbox::{Sandbox, Session};
+use crate::timing::Durations;
+
+#[derive(clap::Args)]
+pub(crate) struct TeamArgs {
+    /// How many captures are handed over
+    #[arg(long, default_value_t = 200)]
+    captures: usize,
+    /// How many brains they are for
+    #[arg(long, default_value_t = 4)]
+    brains: usize,
+    /// How many servers work at once
+    #[arg(long, default_value_t = 3)]
+    servers: usize,
+    /// How many clients hand over at once
+    #[arg(long, default_value_t = 64)]
+    clients: usize,
+    /// How many servers are killed
+    #[arg(long, default_value_t = 40)]
+    kills: usize,
+    /// How often PostgreSQL is killed
+    #[arg(long, default_value_t = 4)]
+    postgres_kills: usize,
+    /// How many servers are stopped until their leases have ended
+    #[arg(long, default_value_t = 4)]
+    stops: usize,
+    /// How many servers are ended and replaced in an orderly way
+    #[arg(long, default_value_t = 4)]
+    upgrades: usize,
+}
+
+const LEASE: Duration = Duration::from_secs(3);
+/// A server that is told to end has so long for what is under way.
+const UPGRADE_MAX: Duration = Duration::from_secs(45);
+const RESTART_MAX: Duration = Duration::from_secs(30);
+const BETWEEN_MS: std::ops::Range<u64> = 50..700;
+const DEADLINE: Duration = Duration::from_secs(3000);
+/// Once nothing is killed any more, another capture must end within this time.
+const STALL_MAX: Duration = Duration::from_secs(120);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    Kill,
+    Postgres,
+    Stop,
+    Upgrade,
+}
+
+pub(crate) fn run(args: &TeamArgs, binary: &Path, seed: u64) -> Result<Value> {
+    println!("team --seed {seed}");
+    let programs = PrivatePostgres::find()
+        .context("no PostgreSQL: install one with pgvector, or name its programs in NUGGET_POSTGRES_BIN")?;
+    let database = tempfile::Builder::new().prefix("nt").tempdir_in("/tmp")?;
+    fs::set_permissions(database.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711))?;
+    let postgres = PrivatePostgres::start(&programs, database.path())?;
+    let mut sandbox = Sandbox::without_brain(binary)?;
+    sandbox.variables.push(("NUGGET_DATABASE".to_owned(), postgres.url("postgres")));
+    let team = Team::new(sandbox, args, seed)?;
+    let result = team.run(args, postgres, &programs, database.path(), seed);
+    if result.is_err() {
+        eprintln!("sandbox kept in {}", team.sandbox.path("").display());
+        std::mem::forget(team);
+    }
+    result
+}
+
+struct Team {
+    sandbox: Sandbox,
+    /// Names and bare repositories.
+    brains: Vec<(String, PathBuf)>,
+    token: String,
+    captures: Vec<(Capture, u64)>,
+    /// The addresses of the servers, which change as they are replaced.
+    urls: Mutex<Vec<String>>,
+    acknowledged: AtomicUsize,
+}
+
+struct ServerProcess {
+    process: Child,
+    number: usize,
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Team {
+    fn new(sandbox: Sandbox, args: &TeamArgs, seed: u64) -> Result<Self> {
+        sandbox.run_ok(&["server", "migrate"])?;
+        let mut brains = Vec::new();
+        for number in 0..args.brains {
+            let (name, seed) = (format!("brain-{number}"), sandbox.path(&format!("seed-{number}")));
+            let remote = sandbox.path(&format!("brain-{number}.git"));
+            sandbox.run_ok(&["init", "--path", &text(&seed)])?;
+            git(&seed, &["clone", "--quiet", "--bare", ".", &text(&remote)])?;
+            sandbox.run_ok(&["server", "brain", "add", &name, &text(&remote)])?;
+            brains.push((name, remote));
+        }
+        let mut arguments = vec!["server", "token", "create", "stress"];
+        arguments.extend(brains.iter().map(|(name, _)| name.as_str()));
+        let token = sandbox.run_ok(&arguments)?.trim().to_owned();
+        let mut rng = Rng::with_seed(seed);
+        let mut captures = Vec::new();
+        for number in 0..args.captures {
+            let marker = 10_000 + number as u64;
+            let session = Session::new(&sandbox, &mut rng, &[marker])?;
+            let read = archive::read_conversation(&session.transcript, &|_| false)?;
+            let intake = serde_json::to_vec(&read.conversation)?;
+            let ended = read.conversation.ended.context("a session without times")?;
+            let brain = brains[number % brains.len()].0.clone();
+            let capture = Capture::new(session.id.clone(), ended, read.lines, &intake);
+            captures
+                .push((Capture { brain: Some(brain), origin: Some("hook".to_owned()), ..capture }, marker));
+        }
+        let urls = Mutex::new(vec![String::new(); args.servers]);
+        Ok(Self { sandbox, brains, token, captures, urls, acknowledged: AtomicUsize::new(0) })
+    }
+
+    fn run(
+        &self,
+        args: &TeamArgs,
+        postgres: PrivatePostgres,
+        programs: &Programs,
+        database: &Path,
+        seed: u64,
+    ) -> Result<Value> {
+        let mut servers: Vec<ServerProcess> =
+            (0..args.servers).map(|number| self.start(number)).collect::<Result<_>>()?;
+        let (is_over, begun) = (AtomicBool::new(false), Instant::now());
+        let next = AtomicUsize::new(0);
+        let latencies = Mutex::new(Durations::default());
+        std::thread::scope(|scope| -> Result<Value> {
+            let clients: Vec<_> = (0..args.clients)
+                .map(|client| {
+                    let (next, latencies, is_over) = (&next, &latencies, &is_over);
+                    let random = Rng::with_seed(seed.wrapping_mul(1_000) + client as u64);
+                    scope.spawn(move || self.hand_over_all(next, latencies, is_over, random))
+                })
+                .collect();
+            let chaos = self.break_things(args, &mut servers, postgres, programs, database, seed);
+            let finished = chaos.and_then(|(postgres, slowest_upgrade)| {
+                self.wait_until_done(begun)?;
+                Ok((postgres, slowest_upgrade))
+            });
+            is_over.store(true, Ordering::SeqCst);
+            for client in clients {
+                client.join().map_err(|_| anyhow::anyhow!("a client has crashed"))??;
+            }
+            let (_postgres, slowest_upgrade) = finished?;
+            let seconds = begun.elapsed().as_secs_f64();
+            self.check()?;
+            let latencies = latencies.lock().expect("no panic holds it").clone();
+            let (p50, p99) = (latencies.percentile(50), latencies.percentile(99));
+            println!(
+                "{} captures of {} brains over {} servers in {seconds:.0} s: {} kills, {} of PostgreSQL, {} stops, {} \
+                 upgrades (the slowest {slowest_upgrade:.1} s): 0 lost, 0 doubled, 0 stuck; acknowledged in p50 {p50:.0} ms, p99 {p99:.0} ms",
+                args.captures,
+                args.brains,
+                args.servers,
+                args.kills,
+                args.postgres_kills,
+                args.stops,
+                args.upgrades
+            );
+            Ok(json!({
+                "captures": args.captures, "kills": args.kills, "postgres_kills": args.postgres_kills,
+                "stops": args.stops, "upgrades": args.upgrades, "seconds": seconds,
+                "acknowledged": latencies.summary(),
+            }))
+        })
+    }
+
+    fn start(&self, number: usize) -> Result<ServerProcess> {
+        let folder = text(&self.sandbox.path(&format!("server-{number}")));
+        let lease = LEASE.as_secs().to_string();
+        let arguments = [
+            "server",
+            "--listen",
+            "127.0.0.1:0",
+            "--no-migrate",
+            "--lease",
+            &lease,
+            "--sync",
+            "2",
+            "--folder",
+            &folder,
+        ];
+        let mut process = self.sandbox.command(&arguments).stderr(Stdio::piped()).spawn()?;
+        let stderr = process.stderr.take().context("no stderr")?;
+        let server = ServerProcess { process, number };
+        let mut lines = BufReader::new(stderr);
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            ensure!(lines.read_line(&mut line)? > 0, "a server does not start: {said}");
+            if let Some((_, address)) = line.trim().split_once("listening on ") {
+                self.urls.lock().expect("no panic holds it")[number] = format!("http://{address}");
+                break;
+            }
+            said.push_str(&line);
+        }
+        let mut log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.sandbox.path(&format!("server-{number}.log")))?;
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut log));
+        Ok(server)
+    }
+
+    /// Hands captures over, each to any server, until it is acknowledged.
+    fn hand_over_all(
+        &self,
+        next: &AtomicUsize,
+        latencies: &Mutex<Durations>,
+        is_over: &AtomicBool,
+        mut random: Rng,
+    ) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        while let Some((capture, _)) = self.captures.get(next.fetch_add(1, Ordering::SeqCst)) {
+            let begun = Instant::now();
+            loop {
+                if is_over.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+                let url = {
+                    let urls = self.urls.lock().expect("no panic holds it");
+                    urls[random.usize(..urls.len())].clone()
+                };
+                let sent = Instant::now();
+                match runtime.block_on(TeamClient::new(&url, &self.token)?.hand_over(capture)) {
+                    Ok(_) => {
+                        let mut latencies = latencies.lock().expect("no panic holds it");
+                        latencies.0.push(sent.elapsed().as_secs_f64() * 1_000.0);
+                        self.acknowledged.fetch_add(1, Ordering::SeqCst);
+                        break;
+                    }
+                    Err(HandOverError::Retry { .. }) => {
+                        std::thread::sleep(Duration::from_millis(random.u64(20..200)));
+                    }
+                    Err(error) => bail!("a capture was refused: {error}"),
+                }
+                ensure!(begun.elapsed() < DEADLINE, "a capture is not acknowledged");
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills, stops and replaces in a random order. Returns PostgreSQL as it runs at the end, and how long the slowest
+    /// orderly end took.
+    fn break_things(
+        &self,
+        args: &TeamArgs,
+        servers: &mut [ServerProcess],
+        mut postgres: PrivatePostgres,
+        programs: &Programs,
+        database: &Path,
+        seed: u64,
+    ) -> Result<(PrivatePostgres, f64)> {
+        let mut random = Rng::with_seed(seed ^ 0x7465_616d);
+        let mut faults: Vec<Fault> = Vec::new();
+        for (fault, count) in [
+            (Fault::Kill, args.kills),
+            (Fault::Postgres, args.postgres_kills),
+            (Fault::Stop, args.stops),
+            (Fault::Upgrade, args.upgrades),
+        ] {
+            faults.extend(std::iter::repeat_n(fault, count));
+        }
+        random.shuffle(&mut faults);
+        let mut slowest = Duration::ZERO;
+        for fault in faults {
+            std::thread::sleep(Duration::from_millis(random.u64(BETWEEN_MS)));
+            let server = random.usize(..servers.len());
+            match fault {
+                Fault::Kill => {
+                    let number = servers[server].number;
+                    servers[server].process.kill()?;
+                    servers[server].process.wait()?;
+                    servers[server] = self.start(number)?;
+                }
+                Fault::Stop => {
+                    let process = pid(&servers[server].process)?;
+                    kill_process(process, Signal::STOP)?;
+                    std::thread::sleep(LEASE + Duration::from_millis(1_500));
+                    kill_process(process, Signal::CONT)?;
+                }
+                Fault::Upgrade => {
+                    let number = servers[server].number;
+                    let begun = Instant::now();
+                    kill_process(pid(&servers[server].process)?, Signal::TERM)?;
+                    while servers[server].process.try_wait()?.is_none() {
+                        ensure!(begun.elapsed() < UPGRADE_MAX, "a server does not end");
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    slowest = slowest.max(begun.elapsed());
+                    servers[server] = self.start(number)?;
+                }
+                Fault::Postgres => {
+                    let process = Pid::from_raw(postgres.process_id() as i32).context("no process id")?;
+                    kill_process(process, Signal::KILL)?;
+                    // Dropped as a dead one; the next one recovers its files.
+                    drop(postgres);
+                    postgres = restart(programs, database)?;
+                }
+            }
+        }
+        Ok((postgres, slowest.as_secs_f64()))
+    }
+
+    /// Waits until every capture is acknowledged and has ended.
+    fn wait_until_done(&self, begun: Instant) -> Result<()> {
+        let mut last = (0, u64::MAX, Instant::now());
+        loop {
+            ensure!(begun.elapsed() < DEADLINE, "not done in time");
+            let acknowledged = self.acknowledged.load(Ordering::SeqCst);
+            let open = match self.sandbox.run(&["server", "status", "--json"]) {
+                Ok(output) if output.status.success() => {
+                    open_captures(&serde_json::from_slice(&output.stdout)?)
+                }
+                _ => u64::MAX,
+            };
+            if acknowledged == self.captures.len() && open == 0 {
+                return Ok(());
+            }
+            if (acknowledged, open) != (last.0, last.1) {
+                last = (acknowledged, open, Instant::now());
+            }
+            ensure!(
+                last.2.elapsed() < STALL_MAX,
+                "stuck: {acknowledged} acknowledged, {open} open; sandbox {}",
+                self.sandbox.path("").display()
+            );
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    /// Each capture's unit is on one branch of its brain's repository, and no branch has anything else.
+    fn check(&self) -> Result<()> {
+        let mut found: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+        for (name, remote) in &self.brains {
+            for branch in git(remote, &["branch", "--list", "--format=%(refname:short)", "nugget/*"])?.lines()
+            {
+                let commits = git(remote, &["rev-list", "--count", &format!("HEAD..{branch}")])?;
+                ensure!(commits.trim() == "1", "{branch} of {name} has {} commits", commits.trim());
+                let added = git(remote, &["diff", "--unified=0", "HEAD", branch])?;
+                let markers: BTreeSet<u64> = markers_in(&added);
+                ensure!(!markers.is_empty(), "{branch} of {name} has no unit");
+                for marker in markers {
+                    found.entry(marker).or_default().push(format!("{name} {branch}"));
+                }
+            }
+        }
+        for (capture, marker) in &self.captures {
+            let branches = found.remove(marker).unwrap_or_default();
+            ensure!(branches.len() == 1, "the unit of session {} is on {branches:?}", capture.session);
+            let brain = capture.brain.as_deref().unwrap_or_default();
+            ensure!(branches[0].starts_with(&format!("{brain} ")), "it is in another brain: {branches:?}");
+        }
+        ensure!(found.is_empty(), "units of no session: {found:?}");
+        Ok(())
+    }
+}
+
+/// Starts PostgreSQL again: the processes of the one that was killed hold its memory for a moment.
+fn restart(programs: &Programs, folder: &Path) -> Result<PrivatePostgres> {
+    let begun = Instant::now();
+    loop {
+        match PrivatePostgres::start(programs, folder) {
+            Ok(postgres) => return Ok(postgres),
+            Err(error) => ensure!(begun.elapsed() < RESTART_MAX, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// The numbers of lanes that a text names.
+fn markers_in(text: &str) -> BTreeSet<u64> {
+    let numbers = text.split("--lane ").skip(1);
+    numbers
+        .filter_map(|rest| {
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        })
+        .collect()
+}
+
+fn open_captures(status: &Value) -> u64 {
+    let stages = status["stages"].as_array().map(Vec::as_slice).unwrap_or_default();
+    stages
+        .iter()
+        .map(|stage| stage["waiting"].as_u64().unwrap_or(0) + stage["running"].as_u64().unwrap_or(0))
+        .sum()
+}
+
+fn pid(process: &Child) -> Result<Pid> {
+    Pid::from_raw(process.id() as i32).context("no process id")
+}
+
+fn git(folder: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(folder)
+        .args(arguments)
+        .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_SYSTEM", "/dev/null")])
+        .output()?;
+    ensure!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
