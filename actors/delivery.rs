@@ -78,7 +78,13 @@ impl StageWorker for DeliveryWorker {
 
 impl DeliveryWorker {
     async fn deliver(&self, claim: &Claim, branch: &Branch) -> Result<(), Failure> {
-        let Some(access) = self.remote_access().await? else { return Ok(()) };
+        let Some(access) = self.remote_access().await? else {
+            // A person's brain may have none; a server's clone that has none is being replaced.
+            return match self.setup.is_server && self.setup.delivery.enabled {
+                true => Err(Failure::retryable("the server's clone has no remote")),
+                false => Ok(()),
+            };
+        };
         let capture = &claim.capture;
         if capture.pushed.as_deref() != Some(branch.commit.as_str()) {
             let (this, to, claim, branch) = (self.clone(), access.clone(), claim.clone(), branch.clone());
@@ -287,10 +293,14 @@ fn restore_branch(
     commit: CommitId,
 ) -> Result<(), Failure> {
     let tip = repository.tip(&branch.name)?;
-    if tip == Some(commit) || claim.input.is_empty() {
+    if tip == Some(commit) {
         return Ok(());
     }
-    let ProposalInput::Planned { plan, .. } = pipeline::decode(&claim.input)? else { return Ok(()) };
+    let gone = || Failure::permanent(format!("no clone has {}, and its plan is not kept", branch.name));
+    if claim.input.is_empty() {
+        return Err(gone());
+    }
+    let ProposalInput::Planned { plan, .. } = pipeline::decode(&claim.input)? else { return Err(gone()) };
     let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
     let proposal = plan.proposal()?;
     let proposed = match tip {

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use git::Lock;
+use git::{Lock, Repository};
 use index::Index;
 use queue::{Branch, Claim, ProposedUnit, Stage};
 
@@ -78,11 +78,19 @@ impl GitWorker {
         }
         failpoint::here!("git-before-finish");
         let branch = plan.branch_at(proposed);
-        if self.setup.delivery.enabled && repository.remote()?.is_some() {
+        if self.setup.delivery.enabled && self.has_remote(&repository)? {
             let input = pipeline::encode(&ProposalInput::Planned { found, plan })?;
             return Ok(Step::NextOnBranch(Stage::Delivery, input, branch));
         }
         Ok(Step::end_with_branch(branch))
+    }
+
+    /// Whether the branch is to be delivered. A team's server delivers all: a clone without a remote is being replaced.
+    fn has_remote(&self, repository: &Repository) -> Result<bool, Failure> {
+        match repository.remote()?.is_some() {
+            false if self.setup.is_server => Err(Failure::retryable("the server's clone has no remote")),
+            has_remote => Ok(has_remote),
+        }
     }
 
     /// Makes the commit of a branch that waits for its review again, on what was merged meanwhile. A branch

@@ -8,13 +8,13 @@ use brain::{Brain, StatePaths};
 use extract::Extractor;
 use git::Repository;
 use queue::Budget;
+use team_client::TeamClient;
 
 use crate::archiving;
 use crate::learning;
 use crate::model_rerank::ModelReranker;
 use crate::remote::DeliverySettings;
 use crate::sweep;
-use crate::upload::TeamServer;
 
 /// What the actors of a brain need to know.
 #[derive(Clone)]
@@ -58,6 +58,17 @@ pub struct Setup {
     pub agent_writes_per_hour: usize,
     /// The archive whose memories of the project are candidates for answers; `None` to leave them out.
     pub memories: Option<PathBuf>,
+}
+
+/// A team's server, and the brain there that this one is a clone of.
+#[derive(Clone)]
+pub struct TeamServer {
+    /// The connection.
+    pub client: TeamClient,
+    /// Its address, for people.
+    pub url: String,
+    /// The brain's slug.
+    pub brain: String,
 }
 
 impl Setup {

@@ -6,24 +6,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use queue::{Claim, Finish, Ledger, Queue, Stage};
-use team_client::{Capture, HandOverError, TeamClient};
+use team_client::{Capture, HandOverError};
 
 use crate::background::run_blocking;
 use crate::failure::{Failure, FailureClass};
 use crate::pipeline;
 use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
-
-/// A team's server, and the brain there that this one is a clone of.
-#[derive(Clone)]
-pub struct TeamServer {
-    /// The connection.
-    pub client: TeamClient,
-    /// Its address, for people.
-    pub url: String,
-    /// The brain's slug.
-    pub brain: String,
-}
 
 #[derive(Clone)]
 pub(crate) struct UploadWorker {

@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("src/git", &["knowledge", "system"]),
     ("src/github", &["knowledge", "system"]),
     ("src/team_client", &["system"]),
-    ("src/team", &["knowledge", "queue", "index"]),
+    ("src/team", &["knowledge", "system", "queue", "index"]),
     (
         "actors",
         &[
@@ -52,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("src/mcp", &["knowledge", "system", "embed", "index", "retrieve", "team_client", "actors"]),
-    ("src/server", &["team_client", "mcp"]),
+    ("src/server", &["system", "team_client", "mcp"]),
     (
         "src/team_service",
         &[
@@ -185,6 +185,9 @@ fn only_listed_files_start_processes() {
         "src/extract/claude_code.rs",
         "src/cli/spawn.rs",
         "src/cli/commands/demo.rs",
+        "src/cli/commands/server/demo.rs",
+        // A PostgreSQL of its own, for the demo and for tests.
+        "src/team/private_postgres.rs",
         // The person's editor.
         "src/cli/editor.rs",
         // The person's pager.
@@ -192,8 +195,9 @@ fn only_listed_files_start_processes() {
         // git and the client are asked for their versions.
         "src/cli/subprocess.rs",
         "src/cli/commands/runtime.rs",
-        // For its tests alone.
+        // For their tests alone.
         "actors/testing/",
+        "src/server/tests/",
     ];
     for file in files {
         let name = file.strip_prefix(root()).unwrap().to_string_lossy().into_owned();

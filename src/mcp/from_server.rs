@@ -1,13 +1,11 @@
 //! Questions to the team's server that a brain belongs to.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use actors::TeamServer;
 use rmcp::model::JsonObject;
 use team_client::HandOverError;
-
-use crate::ServedBrain;
 
 /// How long the server may take for an answer. An answer from this machine takes a hundredth of it.
 const BUDGET: Duration = Duration::from_millis(1500);
@@ -20,10 +18,22 @@ pub(crate) struct AskedHere {
     pub(crate) why: String,
 }
 
-impl ServedBrain {
+/// The team's server that a brain belongs to, if any, and when it last failed to answer.
+pub(crate) struct ServerLink {
+    server: Option<TeamServer>,
+    begun: Instant,
+    /// In milliseconds from `begun`, plus one; 0 for never.
+    failed_at: AtomicU64,
+}
+
+impl ServerLink {
+    pub(crate) fn new(server: Option<TeamServer>) -> Self {
+        Self { server, begun: Instant::now(), failed_at: AtomicU64::new(0) }
+    }
+
     /// The answer of the team's server.
-    pub(crate) async fn ask_server(&self, arguments: &JsonObject) -> Result<String, AskedHere> {
-        let Some(TeamServer { client, url, brain }) = &self.setup.server else {
+    pub(crate) async fn ask(&self, arguments: &JsonObject) -> Result<String, AskedHere> {
+        let Some(TeamServer { client, url, brain }) = &self.server else {
             return Err(AskedHere { why: String::new() });
         };
         let here = |why: &str| {
@@ -32,18 +42,18 @@ impl ServedBrain {
             })
         };
         let now = self.begun.elapsed().as_millis() as u64 + 1;
-        let failed_at = self.server_failed_at.load(Ordering::SeqCst);
+        let failed_at = self.failed_at.load(Ordering::SeqCst);
         if failed_at > 0 && now.saturating_sub(failed_at) < PAUSE.as_millis() as u64 {
             return here("did not answer a moment ago");
         }
         match client.ask(brain, arguments, BUDGET).await {
             Ok(answer) => {
-                self.server_failed_at.store(0, Ordering::SeqCst);
+                self.failed_at.store(0, Ordering::SeqCst);
                 Ok(answer)
             }
             Err(error) => {
                 tracing::warn!(%error, "the team's server did not answer");
-                self.server_failed_at.store(now, Ordering::SeqCst);
+                self.failed_at.store(now, Ordering::SeqCst);
                 match error {
                     HandOverError::Blocked { .. } => here("refuses the token (`nugget login` sets another)"),
                     HandOverError::Retry { .. } | HandOverError::Refused { .. } => {

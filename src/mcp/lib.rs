@@ -48,7 +48,7 @@ use tokio::sync::Mutex;
 use tokio::task::AbortHandle;
 
 use crate::context_tool::{Task, tool_meta};
-use crate::from_server::AskedHere;
+use crate::from_server::{AskedHere, ServerLink};
 
 pub use crate::context_tool::NAME as TOOL;
 use crate::stdio::Stdio;
@@ -223,8 +223,7 @@ struct ServedBrain {
     progress_file: Arc<Path>,
     facts: Arc<Facts>,
     notes: Arc<NoteStore>,
-    /// When a team's server last failed to answer, in milliseconds from `begun`, plus one.
-    server_failed_at: Arc<AtomicU64>,
+    server: Arc<ServerLink>,
     _background: Arc<Background>,
 }
 
@@ -271,7 +270,7 @@ impl Nugget {
         let listener = token.map(|token| (context.peer.clone(), token));
         let tool_use = context.meta.get(TOOL_USE).and_then(Value::as_str).map(str::to_owned);
         self.run(context, move |served| async move {
-            let from_here = match served.ask_server(&arguments).await {
+            let from_here = match served.server.ask(&arguments).await {
                 Ok(answer) => return Ok(answer),
                 Err(AskedHere { why }) => why,
             };
@@ -519,7 +518,7 @@ impl ServedBrain {
             merges: Arc::default(),
             progress_file: setup.places.indexing().into(),
             facts: Arc::default(),
-            server_failed_at: Arc::default(),
+            server: Arc::new(ServerLink::new(setup.server.clone())),
             notes: Arc::default(),
             _background: background,
         };

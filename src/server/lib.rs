@@ -18,6 +18,7 @@ mod bearer;
 mod body;
 mod captures;
 mod connections;
+mod error;
 mod jwt;
 mod metrics;
 #[cfg(feature = "otlp")]
@@ -30,15 +31,14 @@ mod routes;
 mod settings;
 mod shared;
 
-use std::error::Error as StdError;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+pub use error::Error;
 pub use mcp::context_tool::Task;
 #[cfg(feature = "otlp")]
 pub use otlp::Telemetry;
@@ -50,36 +50,6 @@ pub use settings::{JwtSettings, Limits, Rate, Settings, TlsFiles};
 
 use crate::jwt::JwtVerifier;
 use crate::shared::Shared;
-
-/// Why the server cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Plain HTTP would show tokens to everyone on the way.
-    #[error("plain HTTP is served on this machine only: {0} is another address, and there is no certificate")]
-    PlainHttp(SocketAddr),
-    /// The address cannot be listened on.
-    #[error("{0} cannot be listened on")]
-    Listen(SocketAddr, #[source] io::Error),
-    /// The certificate or its key cannot be read, or do not fit.
-    #[error("the certificate and its key cannot be used")]
-    Certificate(#[source] Box<dyn StdError + Send + Sync>),
-    /// The public address is not one.
-    #[error("the public address must be http or https with a host, and without a path")]
-    PublicUrl,
-    /// The address of the issuer's keys is not one.
-    #[error("the address of the issuer's keys must be an https URL")]
-    JwksUrl,
-    /// The HTTP client for the issuer's keys cannot be set up.
-    #[error("the HTTP client cannot be set up")]
-    Client(#[source] reqwest::Error),
-    /// The environment's settings of OpenTelemetry cannot be used.
-    #[cfg(feature = "otlp")]
-    #[error("the settings of OpenTelemetry cannot be used")]
-    Telemetry(#[source] Box<dyn StdError + Send + Sync>),
-    /// Signals cannot be received.
-    #[error("signals cannot be received")]
-    Signal(#[source] io::Error),
-}
 
 /// A server that has its address but does not accept yet.
 pub struct Bound {
@@ -97,7 +67,11 @@ pub struct Bound {
 /// [`Error`] if the server cannot start. Once it serves, it ends without an error.
 pub async fn run(settings: Settings, parts: Parts) -> Result<(), Error> {
     // First of all, so that no signal is missed.
-    let end = end_signal()?;
+    let signal = system::signal::end_signal().map_err(Error::Signal)?;
+    let end = async {
+        let signal = signal.await;
+        tracing::info!(signal, "ending");
+    };
     bind(settings).await?.serve(parts, end).await;
     Ok(())
 }
@@ -161,22 +135,4 @@ fn checked_public_url(url: &str) -> Result<String, Error> {
         return Err(Error::PublicUrl);
     }
     Ok(url.origin().ascii_serialization())
-}
-
-#[cfg(unix)]
-fn end_signal() -> Result<impl Future<Output = ()>, Error> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signal)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signal)?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-    })
-}
-
-#[cfg(not(unix))]
-fn end_signal() -> Result<impl Future<Output = ()>, Error> {
-    Ok(async { drop(tokio::signal::ctrl_c().await) })
 }

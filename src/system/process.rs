@@ -175,6 +175,27 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// A user of this machine, and its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The user's number.
+    pub user: u32,
+    /// The group's number.
+    pub group: u32,
+}
+
+/// Lets a command run as another user, which only root may.
+pub fn run_as(command: &mut Command, user: User) -> &mut Command {
+    command.uid(user.user).gid(user.group)
+}
+
+/// Asks a process to end, as Ctrl-C does.
+pub fn interrupt(id: u32) {
+    if let Some(pid) = pid(id) {
+        let _ = rustix::process::kill_process(pid, Signal::INT);
+    }
+}
+
 /// The name of this machine.
 pub fn host_name() -> Vec<u8> {
     rustix::system::uname().nodename().to_bytes().to_vec()

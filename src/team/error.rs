@@ -84,6 +84,9 @@ pub enum Error {
     },
 }
 
+/// What this crate's functions return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
 impl Error {
     fn postgres(&self) -> Option<&postgres::Error> {
         match self {

@@ -371,8 +371,3 @@ impl Ledger for TeamLedger {
         self.read(|transaction| stats::waits_for_delivery(transaction, self.brain, now))
     }
 }
-
-/// The text without the one character that PostgreSQL's type `text` cannot hold.
-fn storable(text: &str) -> String {
-    text.replace('\0', "\u{fffd}")
-}

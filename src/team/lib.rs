@@ -37,22 +37,22 @@ extern crate self as team;
 mod access;
 mod dispatch;
 mod error;
+mod index_access;
 mod ledger;
 mod migrations;
-#[cfg(unix)]
 pub mod private_postgres;
 mod servers;
 mod shared_index;
 mod store;
-#[cfg(test)]
 #[path = "tests/support.rs"]
 #[expect(dead_code, reason = "shared with the integration tests")]
+#[cfg(test)]
 mod support;
 mod tls;
 
 pub use access::{AuditEntry, BrainRow, NewBrain, NewToken, Scope, Token, TokenHash};
 pub use dispatch::{ReadyBrain, StageAge};
-pub use error::Error;
+pub use error::{Error, Result};
 pub use ledger::{Accepted, NewCapture, TeamLedger};
 pub use servers::{LiveServer, ServerId};
 pub use shared_index::{
@@ -60,6 +60,3 @@ pub use shared_index::{
     SourceUnit, TeamSnapshot, UnitDigest,
 };
 pub use store::{Brain, BrainId, PooledClient, TeamStore, Transaction};
-
-/// What this crate's functions return.
-pub type Result<T, E = Error> = std::result::Result<T, E>;

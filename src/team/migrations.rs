@@ -2,7 +2,7 @@
 //! before can work beside it; each says from which version on.
 
 use crate::store::Transaction;
-use crate::{Error, Result};
+use crate::{Error, Result, TeamStore};
 
 /// The change from the version before.
 struct Migration {
@@ -27,11 +27,29 @@ CREATE SCHEMA IF NOT EXISTS nugget;
 CREATE TABLE IF NOT EXISTS nugget.schema_version (
     version int PRIMARY KEY, readable_from int NOT NULL, at timestamptz NOT NULL DEFAULT now())";
 
+impl TeamStore {
+    /// Creates or migrates the tables. Servers that start together wait for each other.
+    ///
+    /// # Errors
+    /// [`Error::TooOld`], [`Error::Newer`], or when the role may not create tables and roles.
+    pub fn migrate(&self) -> Result<()> {
+        self.run("BEGIN", migrate)
+    }
+
+    /// Checks that the server answers and that its tables are those of this program.
+    ///
+    /// # Errors
+    /// [`Error::NotMigrated`], [`Error::Newer`], or when the server cannot be reached.
+    pub fn check(&self) -> Result<()> {
+        self.run("BEGIN READ ONLY", check)
+    }
+}
+
 fn latest() -> i32 {
     MIGRATIONS.len() as i32
 }
 
-pub(crate) fn migrate(transaction: &mut Transaction) -> Result<()> {
+fn migrate(transaction: &mut Transaction) -> Result<()> {
     check_server(transaction)?;
     // Building an index may take long, and so may another server's migration.
     transaction.batch_execute(&format!(
@@ -64,7 +82,7 @@ fn no_vector(error: Error) -> Error {
     }
 }
 
-pub(crate) fn check(transaction: &mut Transaction) -> Result<()> {
+fn check(transaction: &mut Transaction) -> Result<()> {
     check_server(transaction)?;
     let (version, readable_from) = version(transaction)?;
     check_readable(version, readable_from)?;

@@ -3,13 +3,11 @@
 //! It listens on no network address. Nothing is downloaded: the programs must be on the machine.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal};
+use system::process::User;
 
 use crate::{Error, Result};
 
@@ -139,9 +137,7 @@ impl PrivatePostgres {
 impl Drop for PrivatePostgres {
     fn drop(&mut self) {
         // "Fast": connections are closed and what is committed is kept.
-        if let Some(process) = Pid::from_raw(self.process.id().cast_signed()) {
-            let _ = rustix::process::kill_process(process, Signal::INT);
-        }
+        system::process::interrupt(self.process.id());
         let until = Instant::now() + STOP_WAIT;
         while matches!(self.process.try_wait(), Ok(None)) {
             if Instant::now() >= until {
@@ -169,33 +165,31 @@ fn versions() -> Vec<PathBuf> {
 }
 
 /// The user and group that the server is to have, if this process is root's.
-fn user() -> Result<Option<(u32, u32)>> {
-    if !rustix::process::geteuid().is_root() {
+fn user() -> Result<Option<User>> {
+    if !system::process::is_root() {
         return Ok(None);
     }
     let users = fs::read_to_string("/etc/passwd").map_err(|error| failed("read /etc/passwd", Some(error)))?;
     let find = |name: &str| {
         let fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
         let fields = fields.into_iter().find(|fields| fields.first() == Some(&name))?;
-        Some((fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?))
+        Some(User { user: fields.get(2)?.parse().ok()?, group: fields.get(3)?.parse().ok()? })
     };
     let user = find("postgres").or_else(|| find("nobody"));
     user.map(Some).ok_or_else(|| failed("postgres must not run as root, and there is no user nobody", None))
 }
 
 /// Makes the folder, which only the server's user and root can enter.
-fn prepare(folder: &Path, user: Option<(u32, u32)>) -> std::io::Result<()> {
+fn prepare(folder: &Path, user: Option<User>) -> std::io::Result<()> {
     fs::create_dir_all(folder)?;
-    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    system::file::make_private(folder)?;
     match user {
-        Some((user, group)) if fs::metadata(folder)?.uid() != user => {
-            std::os::unix::fs::chown(folder, Some(user), Some(group))
-        }
-        _ => Ok(()),
+        Some(User { user, group }) => system::file::give_to(folder, user, group),
+        None => Ok(()),
     }
 }
 
-fn initialize(programs: &Programs, data: &Path, user: Option<(u32, u32)>) -> Result<()> {
+fn initialize(programs: &Programs, data: &Path, user: Option<User>) -> Result<()> {
     let output = program(programs, "initdb", user)
         .arg("-D")
         .arg(data)
@@ -210,11 +204,11 @@ fn initialize(programs: &Programs, data: &Path, user: Option<(u32, u32)>) -> Res
 }
 
 /// A command with the working folder `/`, as the server's user may not enter this process's.
-fn program(programs: &Programs, name: &str, user: Option<(u32, u32)>) -> Command {
+fn program(programs: &Programs, name: &str, user: Option<User>) -> Command {
     let mut command = Command::new(programs.folder.join(name));
     command.current_dir("/").stdin(Stdio::null());
-    if let Some((user, group)) = user {
-        command.uid(user).gid(group);
+    if let Some(user) = user {
+        system::process::run_as(&mut command, user);
     }
     command
 }

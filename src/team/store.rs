@@ -13,7 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::error::is_lost;
 use crate::shared_index::IndexError;
-use crate::{Error, Result, migrations, tls};
+use crate::{Error, Result, tls};
 
 /// Connections of one process. A transaction takes a few milliseconds, and PostgreSQL allows 100 in all by default.
 const CONNECTIONS_MAX: u32 = 16;
@@ -77,22 +77,6 @@ impl TeamStore {
         Ok(Self { pool })
     }
 
-    /// Creates or migrates the tables. Servers that start together wait for each other.
-    ///
-    /// # Errors
-    /// [`Error::TooOld`], [`Error::Newer`], or when the role may not create tables and roles.
-    pub fn migrate(&self) -> Result<()> {
-        self.run("BEGIN", migrations::migrate)
-    }
-
-    /// Checks that the server answers and that its tables are those of this program.
-    ///
-    /// # Errors
-    /// [`Error::NotMigrated`], [`Error::Newer`], or when the server cannot be reached.
-    pub fn check(&self) -> Result<()> {
-        self.run("BEGIN READ ONLY", migrations::check)
-    }
-
     /// The scope of one brain: its transactions see and change no other brain's rows, whatever the statement says.
     pub fn brain(&self, id: BrainId) -> Brain<'_> {
         Brain { store: self, id }
@@ -131,7 +115,11 @@ impl TeamStore {
 
     /// Begins, works and commits; once more if that failed before anything was committed and may succeed now: the
     /// connection was lost, or two transactions waited for each other.
-    fn run<T>(&self, begin: &str, mut work: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+    pub(crate) fn run<T>(
+        &self,
+        begin: &str,
+        mut work: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
         off_the_runtime(|| match attempt(self.pool.get()?, begin, &mut work) {
             Err(error) if error.can_retry() => {
                 tracing::debug!(?error, "a transaction is run again");

@@ -1,6 +1,7 @@
 //! A server's clone of a brain: a scratch folder that is made when it is first needed.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use actors::{Setup, find_credentials};
@@ -8,10 +9,13 @@ use brain::{Brain, StatePaths};
 use git::{RemoteUrl, Repository};
 use team::BrainRow;
 
-use crate::{Settings, folder_name};
+use crate::Settings;
 
 /// A brain with its history may be large, and the connection slow.
 const DEADLINE: Duration = Duration::from_secs(1800);
+
+/// One brain is cloned at a time.
+static CLONING: Mutex<()> = Mutex::new(());
 
 /// Why a brain cannot be cloned.
 #[derive(Debug, thiserror::Error)]
@@ -38,12 +42,16 @@ pub enum CloneError {
 
 /// The setup of a brain's clone, which is made if there is none.
 pub(crate) fn open(settings: &Settings, brain: &BrainRow) -> Result<Setup, CloneError> {
-    let folder = settings.folder.join(folder_name(brain));
+    let folder = settings.folder.join(format!("{}-{}", brain.id, knowledge::name::slug(&brain.slug)));
     system::file::create_private_folder(&folder)
         .map_err(|source| CloneError::Folder { path: folder.clone(), source })?;
     let root = folder.join("brain");
-    if Repository::open(&root).is_err() {
-        clone(&brain.remote, &root, &settings.github_api)?;
+    {
+        // Captures and syncs of a brain run at once: neither must remove what the other one has just cloned.
+        let _held = CLONING.lock().unwrap_or_else(PoisonError::into_inner);
+        if Repository::open(&root).is_err() {
+            clone(&brain.remote, &root, &settings.github_api)?;
+        }
     }
     let places = StatePaths::in_folder(folder.join("state"));
     places.create()?;

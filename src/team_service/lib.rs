@@ -13,17 +13,18 @@ mod dispatcher;
 mod health;
 mod publishing;
 mod questions;
+mod settings;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
-use actors::{ServerWorker, Setup};
-use brain::{Brain, StatePaths};
-use team::{BrainRow, ServerId, TeamStore};
+use actors::ServerWorker;
+use git::Lock;
+use team::{ServerId, TeamStore};
 use tokio::sync::watch;
 
 pub use brain_clone::{CloneError, check_remote};
+pub use settings::{Settings, SetupOf};
 
 use crate::access::TeamAccess;
 use crate::captures::TeamCaptures;
@@ -31,38 +32,12 @@ use crate::dispatcher::Dispatcher;
 use crate::health::{Counters, TeamHealth};
 use crate::questions::TeamQuestions;
 
-/// Makes the setup of a brain's clone: the extractor, the budget and what else the server's settings say.
-pub type SetupOf = Arc<dyn Fn(Brain, StatePaths) -> Setup + Send + Sync>;
-
-/// How a server works.
-#[derive(Clone)]
-pub struct Settings {
-    /// The folder of the clones. It can be deleted while no server runs.
-    pub folder: PathBuf,
-    /// See [`SetupOf`].
-    pub setup: SetupOf,
-    /// The embedding model, of captures and of questions.
-    pub embed: embed::Settings,
-    /// The setting `github.api`.
-    pub github_api: String,
-    /// How long a claim lasts that is not renewed: the time until another server takes over.
-    pub lease: Duration,
-    /// How often each brain is synced with git.
-    pub sync_every: Duration,
-    /// How many brains are worked on at once.
-    pub brains_at_once: usize,
-    /// How often this server looks for work.
-    pub poll_every: Duration,
-    /// The most passages of an answer.
-    pub limit: usize,
-    /// The usual most tokens of an answer.
-    pub budget_tokens: usize,
-}
-
 /// A server at work: its parts for HTTP, and its dispatcher.
 pub struct TeamServer {
     parts: server::Parts,
     dispatcher: Dispatcher,
+    /// Two servers must not work in one clone.
+    lock: Lock,
 }
 
 impl TeamServer {
@@ -72,6 +47,10 @@ impl TeamServer {
     /// When the database cannot be used, or the model's tokenizer cannot be loaded.
     pub fn new(store: TeamStore, settings: Settings) -> Result<Self, StartError> {
         store.check()?;
+        system::file::create_private_folder(&settings.folder)
+            .map_err(|source| StartError::Folder { path: settings.folder.clone(), source })?;
+        let lock = Lock::try_acquire(&settings.folder.join("server.lock"))?;
+        let Some(lock) = lock else { return Err(StartError::FolderInUse { path: settings.folder }) };
         let host = String::from_utf8_lossy(&system::process::host_name()).into_owned();
         let id: ServerId = store.register_server(&host, env!("CARGO_PKG_VERSION"))?;
         let counters = Arc::<Counters>::default();
@@ -82,7 +61,7 @@ impl TeamServer {
             questions: Arc::new(TeamQuestions::new(store.clone(), &settings)?),
             health: Arc::new(TeamHealth { store: store.clone(), counters: Arc::clone(&counters) }),
         };
-        Ok(Self { parts, dispatcher: Dispatcher::new(store, id, settings, worker, counters) })
+        Ok(Self { parts, dispatcher: Dispatcher::new(store, id, settings, worker, counters), lock })
     }
 
     /// What the HTTP side is given.
@@ -93,6 +72,7 @@ impl TeamServer {
     /// Works on captures and brains until `stop` says so; then finishes what is under way.
     pub async fn work(self, stop: watch::Receiver<bool>) {
         self.dispatcher.run(stop).await;
+        drop(self.lock);
     }
 }
 
@@ -102,12 +82,25 @@ pub enum StartError {
     /// The database cannot be used.
     #[error(transparent)]
     Team(#[from] team::Error),
+    /// The folder of the clones cannot be used.
+    #[error("failed to use {path}")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the operating system reported.
+        #[source]
+        source: std::io::Error,
+    },
+    /// Another server works in the folder.
+    #[error("another server works in {path}: give this one a folder of its own (--folder)")]
+    FolderInUse {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder cannot be locked.
+    #[error("failed to lock the folder of the clones")]
+    Lock(#[from] git::Error),
     /// The model cannot be loaded.
     #[error("failed to load the embedding model")]
     Model(#[from] embed::Error),
-}
-
-/// The name of a brain's scratch folder.
-pub(crate) fn folder_name(brain: &BrainRow) -> String {
-    format!("{}-{}", brain.id, knowledge::name::slug(&brain.slug))
 }

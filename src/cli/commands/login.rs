@@ -138,7 +138,9 @@ fn type_token() -> Result<String, CliError> {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "What waits to be handed over is worked on here from now on.")]
+#[command(
+    after_help = "What waits to be handed over is worked on here from now on.\n\nExample:\n  nugget logout"
+)]
 pub(crate) struct LogoutArgs {
     /// Print JSON
     #[arg(long)]

@@ -1,15 +1,12 @@
 //! `nugget server`: a team's server, its brains, tokens and state.
 
 mod admin;
+mod database;
 mod demo;
 mod run;
 
-use std::path::PathBuf;
-
-use team::TeamStore;
-
 use crate::context::Context;
-use crate::error::{CliError, USAGE};
+use crate::error::CliError;
 
 const AFTER: &str = "\
 A server takes captures from laptops and CI runners, works on them, opens pull
@@ -60,32 +57,5 @@ impl ServerArgs {
             Some(ServerCommand::Token(args)) => args.run(),
             Some(ServerCommand::Status(args)) => args.run(),
         }
-    }
-}
-
-/// Where the database is.
-#[derive(clap::Args)]
-pub(crate) struct Database {
-    /// The database [env: NUGGET_DATABASE]
-    #[arg(long = "database", value_name = "URL", env = "NUGGET_DATABASE", hide_env = true)]
-    url: Option<String>,
-    /// Read the database's URL from this file, as it may have a password
-    #[arg(long = "database-file", value_name = "FILE", conflicts_with = "url", value_hint = clap::ValueHint::FilePath)]
-    file: Option<PathBuf>,
-}
-
-impl Database {
-    fn connect(&self) -> Result<TeamStore, CliError> {
-        let url = match (&self.url, &self.file) {
-            (_, Some(file)) => std::fs::read_to_string(file)
-                .map_err(|error| CliError::new(format!("failed to read {}: {error}", file.display())))?,
-            (Some(url), None) => url.clone(),
-            (None, None) => {
-                return Err(CliError::new("no database is given").code(USAGE).hint(
-                    "set NUGGET_DATABASE, or give --database postgres://… or --database-file; `nugget server demo` needs none",
-                ));
-            }
-        };
-        Ok(TeamStore::connect(url.trim())?)
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use knowledge::SessionId;
 
-use super::storable;
+use super::rows::storable;
 use crate::store::Transaction;
 use crate::{BrainId, Result};
 

@@ -8,10 +8,10 @@ use jiff::{SignedDuration, Timestamp};
 use queue::{ATTEMPTS_MAX, Branch, Claim, Finish, RETRY_MAX, Stage, State, retry_wait};
 
 use super::pauses::PAUSE_SPAN;
-use super::rows::{self, COLUMNS, COLUMNS_COUNT};
-use super::storable;
+
+use super::rows::{self, COLUMNS, COLUMNS_COUNT, stale, storable};
 use crate::store::Transaction;
-use crate::{BrainId, Error, Result, ServerId};
+use crate::{BrainId, Result, ServerId};
 
 /// A retry that is due further ahead than this was set by a clock that jumped, and counts as due.
 pub(super) const RETRY_SPAN: SignedDuration = SignedDuration::from_secs(2 * RETRY_MAX.as_secs() as i64);
@@ -91,19 +91,6 @@ pub(super) fn claim(
 /// A moment later than `now`, or the last one that there is.
 pub(super) fn after(now: Timestamp, span: SignedDuration) -> Timestamp {
     now.checked_add(span).unwrap_or(Timestamp::MAX)
-}
-
-fn stale(claim: &Claim) -> Error {
-    Error::Ledger(queue::Error::Stale { id: claim.capture.id })
-}
-
-/// Fails with [`queue::Error::Stale`] unless the claim is still valid, and keeps it so until the transaction's end.
-pub(super) fn hold(transaction: &mut Transaction, brain: BrainId, claim: &Claim) -> Result<()> {
-    let sql = "SELECT 1 FROM jobs WHERE brain = $1 AND id = $2 AND claim = $3 FOR NO KEY UPDATE";
-    match transaction.query_opt(sql, &[&brain.0, &claim.capture.id, &claim.token])? {
-        Some(_) => Ok(()),
-        None => Err(stale(claim)),
-    }
 }
 
 /// Stores a stage's result and passes the capture on to the next stage.

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use postgres::Row;
 use queue::{Decision, EarlierProposal, FileDecision};
 
-use super::{proposals, storable};
+use super::proposals;
+use super::rows::storable;
 use crate::store::Transaction;
 use crate::{BrainId, Result};
 

@@ -2,8 +2,9 @@
 
 use queue::{Capture, Claim, PullRequest, PullState, Stage};
 
-use super::claims::{hold, store_result};
+use super::claims::store_result;
 use super::rows;
+use super::rows::hold;
 use crate::store::Transaction;
 use crate::{BrainId, Result};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use queue::{Claim, PAUSE_FIRST, PAUSE_MAX, Pause, REQUESTED_PAUSE_MAX, Stage};
 
-use super::claims::hold;
-use super::storable;
+use super::rows::hold;
+use super::rows::storable;
 use crate::store::Transaction;
 use crate::{BrainId, Result};
 

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use queue::{Claim, EarlierProposal, ProposedUnit, read_vector, write_vector};
 
-use super::claims::{hold, store_result};
-use super::storable;
+use super::claims::store_result;
+use super::rows::hold;
+use super::rows::storable;
 use crate::store::Transaction;
 use crate::{BrainId, Result};
 

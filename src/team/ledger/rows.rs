@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use knowledge::SessionId;
 use postgres::Row;
-use queue::{Capture, State};
+use queue::{Capture, Claim, State};
 
 use crate::store::{Params, Transaction};
 use crate::{BrainId, Error, Result};
@@ -88,4 +88,22 @@ pub(super) fn state(outcome: Option<&str>, is_claimed: bool, was_attempted: bool
         None if was_attempted => State::Retrying,
         None => State::Queued,
     })
+}
+
+/// The text without the one character that PostgreSQL's type `text` cannot hold.
+pub(super) fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+/// Fails with [`queue::Error::Stale`] unless the claim is still valid, and keeps it so until the transaction's end.
+pub(super) fn hold(transaction: &mut Transaction, brain: BrainId, claim: &Claim) -> Result<()> {
+    let sql = "SELECT 1 FROM jobs WHERE brain = $1 AND id = $2 AND claim = $3 FOR NO KEY UPDATE";
+    match transaction.query_opt(sql, &[&brain.0, &claim.capture.id, &claim.token])? {
+        Some(_) => Ok(()),
+        None => Err(stale(claim)),
+    }
+}
+
+pub(super) fn stale(claim: &Claim) -> Error {
+    Error::Ledger(queue::Error::Stale { id: claim.capture.id })
 }

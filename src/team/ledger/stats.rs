@@ -5,7 +5,8 @@ use queue::{State, Tally};
 
 use super::claims::{RETRY_SPAN, after};
 use super::pauses::PAUSE_SPAN;
-use super::{rows, storable};
+use super::rows;
+use super::rows::storable;
 use crate::store::Transaction;
 use crate::{BrainId, Result};
 

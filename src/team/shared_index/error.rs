@@ -23,8 +23,11 @@ pub enum Error {
     /// The local index has no generation yet, so there is nothing to publish.
     #[error("the local index has no generation")]
     NoGeneration,
-    /// The model's vectors do not fit into the table, which holds those of [`DIMENSIONS`](crate::shared_index::DIMENSIONS).
-    #[error("a shared index holds vectors of {} dimensions, not of {given}", crate::shared_index::DIMENSIONS)]
+    /// The model's vectors do not fit into the table, which holds those of [`DIMENSIONS`](crate::shared_index::source::DIMENSIONS).
+    #[error(
+        "a shared index holds vectors of {} dimensions, not of {given}",
+        crate::shared_index::source::DIMENSIONS
+    )]
     Dimensions {
         /// The dimensions of the model.
         given: usize,

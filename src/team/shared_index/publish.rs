@@ -7,9 +7,9 @@ use knowledge::UnitId;
 use postgres::types::{ToSql, Type};
 use postgres::{Client, Row};
 
-use crate::shared_index::DIMENSIONS;
 use crate::shared_index::error::Error;
 use crate::shared_index::postings::{self, BUCKET_ROWS, Occurrence, PostingList};
+use crate::shared_index::source::DIMENSIONS;
 use crate::shared_index::source::{Source, SourceUnit, UnitDigest};
 use crate::shared_index::words::{RULES_VERSION, Term, Tokenizer, WordsOfTexts};
 use index::full_text;
@@ -57,7 +57,7 @@ const BATCH_CHUNKS: usize = 4 * BUCKET_ROWS as usize;
 /// # Errors
 /// [`Error::OtherGeneration`] if another publisher was first; if the local index or the database fails. The caller then
 /// drops the transaction.
-pub(super) fn publish(
+pub(crate) fn publish(
     transaction: &mut Client,
     brain: i32,
     source: &dyn Source,
@@ -120,7 +120,7 @@ pub(super) fn publish(
 ///
 /// # Errors
 /// If the database fails.
-pub(super) fn unpublish(transaction: &mut Client, brain: i32) -> Result<(), Error> {
+pub(crate) fn unpublish(transaction: &mut Client, brain: i32) -> Result<(), Error> {
     delete_all(transaction, brain)?;
     let sql = "UPDATE brains SET generation = generation + 1, served_commit = NULL, units = 0, chunks = 0, words = 0,
         next_row = 0 WHERE id = $1";

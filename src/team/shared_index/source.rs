@@ -3,6 +3,9 @@
 use index::{ChunkRecord, Edge, ModelLabel, Problem, Snapshot, UnitRecord};
 use knowledge::UnitId;
 
+/// The dimensions of the vectors that the tables hold; those of the built-in model.
+pub const DIMENSIONS: usize = 384;
+
 /// One whole generation of a local index, as it is published.
 #[expect(clippy::missing_errors_doc, reason = "each fails if the local index cannot be read")]
 pub trait Source {

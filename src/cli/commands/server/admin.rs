@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use team::{BrainId, NewBrain, NewToken, Scope, TeamStore};
 
-use super::Database;
+use super::database::Database;
 use crate::context::Context;
 use crate::error::{CliError, MISSING, USAGE};
 use crate::output::{self, counted, safe};

@@ -9,7 +9,7 @@ use brain::{Brain, Config, StatePaths};
 use team_service::TeamServer;
 use tokio::sync::watch;
 
-use super::Database;
+use super::database::Database;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::{async_runtime, extractor, output, settings};
@@ -150,7 +150,8 @@ async fn serve(http: server::Settings, team_server: TeamServer) -> Result<(), Cl
     let parts = team_server.parts();
     let working = tokio::spawn(team_server.work(stopped));
     let end = async {
-        tracing::info!(signal = signal.await, "ending");
+        let signal = signal.await;
+        tracing::info!(signal, "ending");
         let _ = stop.send(true);
     };
     bound.serve(parts, end).await;
