@@ -337,7 +337,9 @@ impl Team {
             let acknowledged = self.acknowledged.load(Ordering::SeqCst);
             let open = match self.sandbox.run(&["server", "status", "--json"]) {
                 Ok(output) if output.status.success() => {
-                    open_captures(&serde_json::from_slice(&output.stdout)?)
+                    let status = serde_json::from_slice(&output.stdout)?;
+                    ensure!(failed_captures(&status) == 0, "captures have failed for good: {status}");
+                    open_captures(&status)
                 }
                 _ => u64::MAX,
             };
@@ -412,6 +414,10 @@ fn open_captures(status: &Value) -> u64 {
         .iter()
         .map(|stage| stage["waiting"].as_u64().unwrap_or(0) + stage["running"].as_u64().unwrap_or(0))
         .sum()
+}
+
+fn failed_captures(status: &Value) -> u64 {
+    status["failed"].as_u64().unwrap_or(0)
 }
 
 fn pid(process: &Child) -> Result<Pid> {

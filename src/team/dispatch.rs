@@ -10,6 +10,8 @@ use crate::{BrainId, Result, TeamStore};
 
 /// How many claims one call takes back; the next call goes on.
 const REAPED_MAX: i64 = 1_000;
+/// How often a stage of a capture may be taken back from a server that is gone before it counts as an attempt.
+pub const TAKEOVERS_MAX: i32 = 20;
 
 /// A brain with captures that a worker can claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +75,8 @@ impl TeamStore {
     }
 
     /// Ends the claims whose lease is over, of any server: their captures can be claimed again, and the late worker is
-    /// refused. The attempt counts. Returns how many there were, at most 1,000.
+    /// refused. A server that ends takes all of its claims with it, so the first [`TAKEOVERS_MAX`] of a stage are no attempts
+    /// of their captures; a capture that ends every server dies after that. Returns how many there were, at most 1,000.
     ///
     /// # Errors
     /// When the database cannot be written.
@@ -81,9 +84,10 @@ impl TeamStore {
         let sql = "WITH late AS (
                 SELECT brain, id FROM jobs WHERE claim IS NOT NULL AND lease_until < statement_timestamp()
                 ORDER BY lease_until LIMIT $1 FOR UPDATE SKIP LOCKED)
-            UPDATE jobs SET claim = NULL, server = NULL, lease_until = NULL
+            UPDATE jobs SET claim = NULL, server = NULL, lease_until = NULL, takeovers = takeovers + 1,
+                attempts = attempts - CASE WHEN takeovers < $2 THEN 1 ELSE 0 END
             FROM late WHERE jobs.brain = late.brain AND jobs.id = late.id";
-        let reaped = self.dispatch(|transaction| transaction.execute(sql, &[&REAPED_MAX]))?;
+        let reaped = self.dispatch(|transaction| transaction.execute(sql, &[&REAPED_MAX, &TAKEOVERS_MAX]))?;
         Ok(reaped as usize)
     }
 

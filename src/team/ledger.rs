@@ -42,6 +42,26 @@ pub struct TeamLedger {
     held: Arc<Mutex<HashSet<i64>>>,
 }
 
+impl TeamStore {
+    /// Queues a brain's failed captures again, and ends all waits and pauses. Returns how many had failed.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn retry(&self, brain: BrainId) -> Result<usize> {
+        self.brain(brain).write(|transaction| claims::retry(transaction, brain, None))
+    }
+
+    /// How many captures of a brain have failed for good.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn failed(&self, brain: BrainId) -> Result<u64> {
+        let sql = "SELECT count(*) FROM captures WHERE brain = $1 AND outcome = 'dead'";
+        let row = self.brain(brain).read(|transaction| transaction.query_one(sql, &[&brain.0]))?;
+        Ok(row.get::<_, i64>(0).cast_unsigned())
+    }
+}
+
 impl TeamLedger {
     /// The ledger of a brain for this server, which holds each claim for `lease`.
     pub fn new(store: TeamStore, brain: BrainId, server: ServerId, lease: Duration) -> Self {

@@ -51,7 +51,7 @@ mod support;
 mod tls;
 
 pub use access::{AuditEntry, BrainRow, NewBrain, NewToken, Scope, Token, TokenHash};
-pub use dispatch::{ReadyBrain, StageAge};
+pub use dispatch::{ReadyBrain, StageAge, TAKEOVERS_MAX};
 pub use error::{Error, Result};
 pub use ledger::{Accepted, NewCapture, TeamLedger};
 pub use servers::{LiveServer, ServerId};

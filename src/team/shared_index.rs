@@ -13,6 +13,8 @@ mod source;
 mod team_snapshot;
 #[cfg(test)]
 mod test_database;
+#[cfg(test)]
+mod tests;
 mod words;
 
 pub use error::Error as IndexError;

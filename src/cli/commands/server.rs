@@ -43,6 +43,8 @@ enum ServerCommand {
     Brain(admin::BrainArgs),
     /// Create, list and revoke tokens
     Token(admin::TokenArgs),
+    /// Retry captures that failed for good
+    Retry(admin::ServerRetryArgs),
     /// Show servers, queues and brains
     Status(admin::ServerStatusArgs),
 }
@@ -55,6 +57,7 @@ impl ServerArgs {
             Some(ServerCommand::Migrate(args)) => args.run(),
             Some(ServerCommand::Brain(args)) => args.run(&context),
             Some(ServerCommand::Token(args)) => args.run(),
+            Some(ServerCommand::Retry(args)) => args.run(),
             Some(ServerCommand::Status(args)) => args.run(),
         }
     }

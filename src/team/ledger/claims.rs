@@ -83,6 +83,7 @@ pub(super) fn claim(
             return Ok(Some(claim));
         }
         let reason = claim.capture.reason.as_deref().unwrap_or("every attempt ended the worker process");
+        tracing::error!(capture = claim.capture.id, %stage, reason, "a capture was attempted too often");
         end(transaction, brain, &claim, State::Dead, Some(reason), now)?;
     }
     Ok(None)
@@ -104,7 +105,7 @@ pub(super) fn advance(
     let advanced = transaction.query_opt(
         "WITH job AS (
              UPDATE jobs SET stage = $4, since = clock_timestamp(), claim = NULL, server = NULL, lease_until = NULL,
-                 attempts = 0, not_before = 'epoch', reason = NULL
+                 attempts = 0, takeovers = 0, not_before = 'epoch', reason = NULL
              WHERE brain = $1 AND id = $2 AND claim = $3 RETURNING id),
          result AS (
              INSERT INTO results (brain, capture_id, body) SELECT $1, id, $5 FROM job

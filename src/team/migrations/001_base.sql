@@ -139,6 +139,7 @@ CREATE TABLE jobs (
     server      bigint,
     lease_until timestamptz,
     attempts    int NOT NULL DEFAULT 0,
+    takeovers   int NOT NULL DEFAULT 0,     -- claims at this stage that ended with their server
     not_before  timestamptz NOT NULL DEFAULT 'epoch',
     reason      text,
     -- Only jobs_ready begins with the brain. Where the planner has no statistics yet, as in the first minute of a burst,
@@ -317,7 +318,8 @@ GRANT USAGE ON SEQUENCE claim_seq TO nugget_server;
 GRANT SELECT, UPDATE (generation, served_commit, chunks, words, next_row) ON brains TO nugget_server;
 GRANT INSERT ON audit TO nugget_server;
 
-GRANT SELECT (brain, id, stage, since, claim, server, lease_until, not_before), UPDATE (claim, server, lease_until)
+GRANT SELECT (brain, id, stage, since, claim, server, lease_until, not_before, attempts, takeovers),
+      UPDATE (claim, server, lease_until, attempts, takeovers)
     ON jobs TO nugget_dispatch;
 GRANT SELECT, INSERT, UPDATE, DELETE ON servers TO nugget_dispatch;
 GRANT SELECT, UPDATE ON syncs TO nugget_dispatch;

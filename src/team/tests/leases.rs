@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use queue::{Error, Finish, Ledger as _, Stage, State};
-use team::BrainId;
+use team::{BrainId, TAKEOVERS_MAX};
 
 use crate::support::{LEASE, TeamUnderTest, accept, accept_lines, create_brain};
 
@@ -40,7 +40,7 @@ fn a_lease_that_ends_is_taken_over_and_the_late_writer_refused() {
     until("the lease ends", || (test.store.reap_expired().unwrap() == 1).then_some(()));
     assert!(begun.elapsed() >= lease, "taken over before the lease ended");
     let current = other.claim(Stage::Extraction, now()).unwrap().unwrap();
-    assert_eq!((current.capture.id, current.capture.attempts), (id, 2));
+    assert_eq!((current.capture.id, current.capture.attempts), (id, 1), "its server's end is not its fault");
 
     let stale = slow.advance(&late, Stage::Embedding, b"late");
     assert!(matches!(stale, Err(Error::Stale { id: refused }) if refused == id), "{stale:?}");
@@ -48,6 +48,27 @@ fn a_lease_that_ends_is_taken_over_and_the_late_writer_refused() {
     assert_eq!(slow.extend_leases().unwrap(), 0, "the claim is forgotten");
     other.advance(&current, Stage::Embedding, b"current").unwrap();
     assert_eq!(other.saved_result(id).unwrap().as_deref(), Some(&b"current"[..]));
+}
+
+#[test]
+fn a_capture_that_ends_every_server_dies_in_the_end() {
+    let Some(test) = TeamUnderTest::new() else { return };
+    let id = accept(&test.ledger, "poison", 1).id;
+    let mut ended = 0;
+    while let Some(claim) =
+        test.other_server(Duration::from_millis(1)).claim(Stage::Extraction, now()).unwrap()
+    {
+        assert_eq!(claim.capture.id, id);
+        ended += 1;
+        until("the lease ends", || (test.store.reap_expired().unwrap() == 1).then_some(()));
+    }
+    assert_eq!(ended, TAKEOVERS_MAX + queue::ATTEMPTS_MAX as i32);
+    assert_eq!(
+        (test.ledger.capture(id).unwrap().unwrap().state, test.store.failed(test.brain).unwrap()),
+        (State::Dead, 1)
+    );
+    assert_eq!(test.store.retry(test.brain).unwrap(), 1);
+    assert!(test.ledger.claim(Stage::Extraction, now()).unwrap().is_some());
 }
 
 #[test]

@@ -280,6 +280,10 @@ impl ServerStatusArgs {
         store.check()?;
         let (servers, ages, brains) =
             (store.live_servers(LIVE_WITHIN)?, store.queue_ages()?, store.brains()?);
+        let mut failed = 0;
+        for brain in &brains {
+            failed += store.failed(brain.id)?;
+        }
         if self.json {
             return output::print_json(&json!({
                 "servers": servers.iter().map(|server| json!({
@@ -291,6 +295,7 @@ impl ServerStatusArgs {
                     "oldest_seconds": age.oldest.as_secs(),
                 })).collect::<Vec<_>>(),
                 "brains": brains.len(),
+                "failed": failed,
             }));
         }
         let mut text = format!(
@@ -308,6 +313,10 @@ impl ServerStatusArgs {
             ));
         }
         let busy: Vec<_> = ages.iter().filter(|age| age.waiting + age.running > 0).collect();
+        if failed > 0 {
+            let failed = counted(failed, "capture");
+            text.push_str(&format!("{failed} failed for good: nugget server retry\n"));
+        }
         if busy.is_empty() {
             text.push_str("no capture waits\n");
         }
@@ -321,5 +330,32 @@ impl ServerStatusArgs {
             ));
         }
         output::print(&text)
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ServerRetryArgs {
+    #[command(flatten)]
+    database: Database,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl ServerRetryArgs {
+    pub(super) fn run(self) -> Result<(), CliError> {
+        let store = self.database.connect()?;
+        store.check()?;
+        let mut queued = 0;
+        for brain in store.brains()? {
+            queued += store.retry(brain.id)?;
+        }
+        if self.json {
+            return output::print_json(&json!({ "queued": queued }));
+        }
+        output::print(&match queued {
+            0 => "no capture has failed; captures that wait for a retry are tried now\n".to_owned(),
+            count => format!("queued {} again\n", counted(count as u64, "capture")),
+        })
     }
 }
