@@ -31,17 +31,11 @@ impl StageWorker for UploadWorker {
         };
         let (setup, brain) = (Arc::clone(&self.setup), server.brain.clone());
         let capture = run_blocking(move || capture_of(&setup, &claim, brain)).await?;
-        failpoint::here!("upload-before-send");
         let receipt = server.client.hand_over(&capture).await?;
-        failpoint::here!("upload-after-send");
         let queue = self.queue.clone();
         run_blocking(move || queue.resume(Stage::Upload)).await?;
         let receipt = format!("{} has it as capture {} of {}", server.url, receipt.id, receipt.brain);
         Ok(Step::End(Finish::Uploaded { receipt }, None))
-    }
-
-    fn committed(&self) {
-        failpoint::here!("upload-after-finish");
     }
 }
 

@@ -47,6 +47,7 @@ mod settings;
 mod status;
 mod suites;
 mod sweep;
+mod team;
 mod terminal;
 mod tour;
 mod transcripts;

@@ -135,7 +135,7 @@ fn actors_are_shown_while_a_worker_runs() {
     let text = sandbox.ok(["status", "-v"]);
     let table: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("ACTOR")).take(8).collect();
     let names: Vec<&str> = table.iter().map(|line| line.split(' ').next().unwrap()).collect();
-    let pipeline = ["intake", "extraction", "embedding", "indexing", "git", "delivery"];
+    let pipeline = ["intake", "upload", "extraction", "embedding", "indexing", "git", "delivery"];
     let shown: Vec<&str> = pipeline.into_iter().filter(|name| names.contains(name)).collect();
     assert_eq!(names[0], "ACTOR", "{text}");
     assert_eq!(names[1..=shown.len()], shown, "{text}");

@@ -418,7 +418,7 @@ impl Simulation {
                 ended = &mut work => return format!("the worker exits: {ended:?}"),
                 () = tokio::time::sleep(until_next.min(Duration::from_millis(700))) => {}
             }
-            assert!(supervisor.get_children().len() <= 6, "an actor runs twice");
+            assert!(supervisor.get_children().len() <= Stage::ALL.len(), "an actor runs twice");
             for actor in service.actors() {
                 assert!(actor.mailbox <= 2, "{actor:?}");
             }

@@ -156,7 +156,7 @@ enum Command {
     Forget(commands::forget::ForgetArgs),
     /// Propose how to tidy up the brain
     Reflect(commands::reflect::ReflectArgs),
-    /// Let a team's server work on this brain's captures and questions
+    /// Hand this brain's captures and questions to a server
     Login(commands::login::LoginArgs),
     /// Leave the team's server
     Logout(commands::login::LogoutArgs),

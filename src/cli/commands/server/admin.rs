@@ -26,11 +26,17 @@ fn person() -> String {
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
     database: Database,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 impl MigrateArgs {
     pub(super) fn run(self) -> Result<(), CliError> {
         self.database.connect()?.migrate()?;
+        if self.json {
+            return output::print_json(&json!({ "migrated": true }));
+        }
         output::print("the tables are up to date\n")
     }
 }
@@ -52,6 +58,9 @@ enum BrainCommand {
         remote: String,
         #[command(flatten)]
         database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
     /// List the brains
     List {
@@ -66,13 +75,21 @@ enum BrainCommand {
 impl BrainArgs {
     pub(super) fn run(self, context: &Context) -> Result<(), CliError> {
         match self.command {
-            BrainCommand::Add { name, remote, database } => add_brain(context, &name, &remote, &database),
+            BrainCommand::Add { name, remote, database, json } => {
+                add_brain(context, &name, &remote, &database, json)
+            }
             BrainCommand::List { database, json } => list_brains(&database, json),
         }
     }
 }
 
-fn add_brain(context: &Context, name: &str, remote: &str, database: &Database) -> Result<(), CliError> {
+fn add_brain(
+    context: &Context,
+    name: &str,
+    remote: &str,
+    database: &Database,
+    as_json: bool,
+) -> Result<(), CliError> {
     if knowledge::name::slug(name) != name {
         return Err(CliError::new(format!("{name:?} is no name for a brain")).code(USAGE).hint(format!(
             "use lower-case letters, digits and hyphens, such as {}",
@@ -92,7 +109,7 @@ fn add_brain(context: &Context, name: &str, remote: &str, database: &Database) -
     spinner.finish_and_clear();
     let embed = settings::embedding(&config);
     let dimensions = embed::known_dimensions(&embed)?.unwrap_or(team::DIMENSIONS);
-    store.create_brain(
+    let id = store.create_brain(
         &NewBrain {
             slug: name,
             remote,
@@ -102,6 +119,9 @@ fn add_brain(context: &Context, name: &str, remote: &str, database: &Database) -
         },
         &person(),
     )?;
+    if as_json {
+        return output::print_json(&json!({ "id": id.0, "name": name }));
+    }
     output::print(&format!("added {name}; `nugget server token create WHO {name}` makes a token for it\n"))
 }
 
@@ -173,6 +193,9 @@ enum TokenCommand {
         id: i32,
         #[command(flatten)]
         database: Database,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -195,12 +218,15 @@ impl TokenArgs {
                 output::print(&format!("{token}\n"))
             }
             TokenCommand::List { database, json } => list_tokens(&database.connect()?, json),
-            TokenCommand::Revoke { id, database } => match database.connect()?.revoke_token(id, &person())? {
-                true => output::print(&format!("revoked token {id}\n")),
-                false => Err(CliError::new(format!("there is no token {id} that is valid"))
-                    .code(MISSING)
-                    .hint("`nugget server token list` shows all")),
-            },
+            TokenCommand::Revoke { id, database, json } => {
+                match database.connect()?.revoke_token(id, &person())? {
+                    true if json => output::print_json(&json!({ "revoked": id })),
+                    true => output::print(&format!("revoked token {id}\n")),
+                    false => Err(CliError::new(format!("there is no token {id} that is valid"))
+                        .code(MISSING)
+                        .hint("`nugget server token list` shows all")),
+                }
+            }
         }
     }
 }
