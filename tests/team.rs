@@ -29,6 +29,8 @@ fn stderr_of(sandbox: &Sandbox, code: i32, arguments: &[&str]) -> String {
 
 /// Logs in to a server that does not exist, as if it had existed once.
 fn log_in(sandbox: &Sandbox) -> String {
+    // Makes the state folder.
+    sandbox.ok(["retry", "--all"]);
     // A port that nobody listens on.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let url = format!("http://127.0.0.1:{port}");
