@@ -207,7 +207,7 @@ fn the_dispatcher_sees_jobs_and_no_content() {
         "SELECT reason FROM jobs",
         "SELECT why FROM pauses",
         "UPDATE jobs SET stage = 'git'",
-        "UPDATE jobs SET attempts = 0",
+        "UPDATE jobs SET not_before = now()",
         "DELETE FROM jobs",
         "SELECT 1 FROM tokens",
         "SELECT 1 FROM brains",
