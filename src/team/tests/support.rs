@@ -8,7 +8,7 @@ use knowledge::SessionId;
 use postgres::{Client, NoTls};
 use queue::suite::LedgerUnderTest;
 use queue::{Ledger, Stage};
-use team::private_postgres::PrivatePostgres;
+use team::private_postgres::{PrivatePostgres, Programs};
 use team::{Accepted, BrainId, NewBrain, NewCapture, TeamLedger, TeamStore};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -27,7 +27,7 @@ pub(crate) struct PrivateServer {
 
 impl PrivateServer {
     pub(crate) fn start() -> Option<Self> {
-        let programs = PrivatePostgres::find()?;
+        let programs = PrivatePostgres::find().filter(Programs::have_vector)?;
         let folder = tempfile::Builder::new().prefix("pg").tempdir().unwrap();
         let postgres = PrivatePostgres::start(&programs, folder.path()).unwrap();
         Some(Self { postgres: Some(postgres), folder })
