@@ -82,7 +82,14 @@ impl PrivatePostgres {
             initialize(programs, &data, user)?;
         }
         let mut command = program(programs, "postgres", user);
-        command.arg("-D").arg(&data).arg("-k").arg(folder).args(["-c", "listen_addresses=", "-p", "5432"]);
+        command.arg("-D").arg(&data).arg("-k").arg(folder).args([
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "max_connections=200",
+            "-p",
+            "5432",
+        ]);
         let log = folder.join("log");
         let server = command
             .stdout(Stdio::null())
