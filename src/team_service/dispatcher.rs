@@ -1,6 +1,7 @@
 //! Finds brains with work, and works on them: a few at once, each on a thread of its own.
 
 use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -78,13 +79,16 @@ impl Dispatcher {
         let mut last = BrainId(0);
         while !*stop.borrow_and_update() {
             while let Some(ended) = running.try_join_next() {
-                note_end(ended, &mut under_way);
+                // A crash is caught where it happens, so every task says which one it was.
+                if let Ok(task) = ended {
+                    under_way.remove(&task);
+                }
             }
             let free = self.work.settings.brains_at_once.saturating_sub(under_way.len());
             let (work, after) = (Arc::clone(&self.work), last);
             let found = tokio::task::spawn_blocking(move || work.look(after, free)).await;
             let found = found.unwrap_or_default();
-            for task in found.into_iter() {
+            for task in found {
                 if under_way.len() >= self.work.settings.brains_at_once {
                     break;
                 }
@@ -94,7 +98,11 @@ impl Dispatcher {
                 if under_way.insert(task) {
                     let work = Arc::clone(&self.work);
                     running.spawn_blocking(move || {
-                        work.run(task);
+                        let done = catch_unwind(AssertUnwindSafe(|| work.run(task)));
+                        if done.is_err() {
+                            tracing::error!("work on a brain has crashed");
+                            work.counters.failures.fetch_add(1, Ordering::Relaxed);
+                        }
                         task
                     });
                 }
@@ -110,17 +118,6 @@ impl Dispatcher {
         let all_ended = async { while running.join_next().await.is_some() {} };
         if tokio::time::timeout(STOP_PATIENCE, all_ended).await.is_err() {
             tracing::warn!("work is left to other servers, which take it over when its lease ends");
-        }
-    }
-}
-
-fn note_end(ended: Result<Task, tokio::task::JoinError>, under_way: &mut HashSet<Task>) {
-    match ended {
-        Ok(task) => drop(under_way.remove(&task)),
-        Err(error) => {
-            tracing::error!(%error, "work on a brain has crashed");
-            // Which one is not known: all are offered again, and those under way are refused by their locks.
-            under_way.clear();
         }
     }
 }

@@ -58,8 +58,9 @@ impl server::Questions for TeamQuestions {
         let is_other =
             index::Reader::model(&snapshot).is_some_and(|label| label.name != embed::model_name(&self.embed));
         if is_other {
-            // Vectors of another model cannot be compared with that of the question.
+            // Vectors of another model cannot be compared with those of the question.
             query.vector = None;
+            query.tokens.clear();
         }
         let answer = retrieve::search(&snapshot, &query, &self.tokenizer)
             .and_then(|trace| retrieve::answer(&snapshot, &query, trace, None, &self.tokenizer, &Merged))
