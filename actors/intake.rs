@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use queue::{Claim, Finish, Ledger, Stage};
+use team_client::CurrentServer;
 
 use crate::background::run_blocking;
 use crate::failure::{Failure, error_chain};
@@ -15,8 +16,8 @@ use crate::sweep;
 #[derive(Clone)]
 pub(crate) struct IntakeWorker {
     pub(crate) queue: Arc<dyn Ledger>,
-    /// Who works on a capture next: extraction, or a team's server.
-    pub(crate) next: Stage,
+    /// The team's server that does what follows, if the brain belongs to one.
+    pub(crate) server: CurrentServer,
 }
 
 impl StageWorker for IntakeWorker {
@@ -24,7 +25,8 @@ impl StageWorker for IntakeWorker {
     type Request = Infallible;
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
-        let (queue, next) = (self.queue.clone(), self.next);
+        let queue = self.queue.clone();
+        let next = if self.server.is_set() { Stage::Upload } else { Stage::Extraction };
         run_blocking(move || read(&*queue, &claim, next)).await
     }
 

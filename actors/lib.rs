@@ -83,5 +83,5 @@ pub use remote::{DeliverySettings, find_credentials, github_host, token_credenti
 pub use server_worker::ServerWorker;
 pub use service::{Roles, Service, StartError};
 pub use session_search::{FoundMessage, FoundSessions, SessionSearch};
-pub use setup::{Setup, TeamServer};
+pub use setup::Setup;
 pub use worker::{DrainSummary, WORKER_REPORT, WorkerReport, drain};

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use index::{Index, Mode, Report};
 use knowledge::{CountTokens as _, UnitId};
-use queue::{Queue, Stage};
+use queue::Queue;
 use ractor::{Actor, ActorRef};
 use retrieve::{Answer, Query};
+use team_client::CurrentServer;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -153,9 +154,9 @@ impl Service {
             let delivery = tree.stage_mailbox::<DeliveryWorker>(pace.patience_long);
             let queue = jobs.queue.clone();
             let upload = tree.stage_mailbox::<UploadWorker>(pace.patience_long);
-            let next = if setup.server.is_some() { Stage::Upload } else { Stage::Extraction };
-            tree.add_stage(intake, IntakeWorker { queue: queue.clone(), next });
-            tree.add_stage(upload, UploadWorker { queue: queue.clone(), setup: Arc::clone(&setup) });
+            let server = CurrentServer::new(setup.places.folder());
+            tree.add_stage(intake, IntakeWorker { queue: queue.clone(), server: server.clone() });
+            tree.add_stage(upload, UploadWorker { queue: queue.clone(), setup: Arc::clone(&setup), server });
             let worker =
                 ExtractionWorker { jobs: jobs.clone(), setup: Arc::clone(&setup), index: index.clone() };
             tree.add_stage(extraction, worker);

@@ -8,7 +8,6 @@ use brain::{Brain, StatePaths};
 use extract::Extractor;
 use git::Repository;
 use queue::Budget;
-use team_client::TeamClient;
 
 use crate::archiving;
 use crate::learning;
@@ -44,8 +43,6 @@ pub struct Setup {
     pub linger: Duration,
     /// Settings for the brain's remote, if it has one.
     pub delivery: DeliverySettings,
-    /// The team's server that does what follows after intake, if the brain belongs to one.
-    pub server: Option<TeamServer>,
     /// How sessions that the hook missed are found; `None` to leave them.
     pub sweep: Option<sweep::Settings>,
     /// How sessions are archived; `None` to archive none.
@@ -58,17 +55,6 @@ pub struct Setup {
     pub agent_writes_per_hour: usize,
     /// The archive whose memories of the project are candidates for answers; `None` to leave them out.
     pub memories: Option<PathBuf>,
-}
-
-/// A team's server, and the brain there that this one is a clone of.
-#[derive(Clone)]
-pub struct TeamServer {
-    /// The connection.
-    pub client: TeamClient,
-    /// Its address, for people.
-    pub url: String,
-    /// The brain's slug.
-    pub brain: String,
 }
 
 impl Setup {
@@ -93,7 +79,6 @@ impl Setup {
             default_branch: None,
             linger: Duration::ZERO,
             delivery: DeliverySettings::default(),
-            server: None,
             sweep: None,
             archive: None,
             learning: None,

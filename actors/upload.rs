@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use queue::{Claim, Finish, Ledger, Queue, Stage};
-use team_client::{Capture, HandOverError};
+use team_client::{Capture, CurrentServer, HandOverError};
 
 use crate::background::run_blocking;
-use crate::failure::{Failure, FailureClass};
+use crate::failure::{Failure, FailureClass, error_chain};
 use crate::pipeline;
 use crate::setup::Setup;
 use crate::stage_actor::{StageWorker, Step};
@@ -18,6 +18,7 @@ use crate::stage_actor::{StageWorker, Step};
 pub(crate) struct UploadWorker {
     pub(crate) queue: Arc<dyn Ledger>,
     pub(crate) setup: Arc<Setup>,
+    pub(crate) server: CurrentServer,
 }
 
 impl StageWorker for UploadWorker {
@@ -25,16 +26,19 @@ impl StageWorker for UploadWorker {
     type Request = Infallible;
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
-        let Some(server) = &self.setup.server else {
+        let server = self.server.get();
+        let server =
+            server.map_err(|error| Failure::new(FailureClass::BlocksStage(None), error_chain(&error)))?;
+        let Some(server) = server else {
             // The login was removed since the intake.
             return Ok(Step::Next(Stage::Extraction, claim.input));
         };
-        let (setup, brain) = (Arc::clone(&self.setup), server.brain.clone());
+        let (setup, brain) = (Arc::clone(&self.setup), server.brain().to_owned());
         let capture = run_blocking(move || capture_of(&setup, &claim, brain)).await?;
         let receipt = server.client.hand_over(&capture).await?;
         let queue = self.queue.clone();
         run_blocking(move || queue.resume(Stage::Upload)).await?;
-        let receipt = format!("{} has it as capture {} of {}", server.url, receipt.id, receipt.brain);
+        let receipt = format!("{} has it as capture {} of {}", server.url(), receipt.id, receipt.brain);
         Ok(Step::End(Finish::Uploaded { receipt }, None))
     }
 }

@@ -105,7 +105,6 @@ impl Context {
     pub(crate) fn setup(&self, config: &Config, brain: &Brain) -> Result<Setup, CliError> {
         let places = StatePaths::for_brain(brain.root());
         places.create()?;
-        let server = settings::team_server(&places)?;
         let manifest = brain.manifest()?;
         Ok(Setup {
             brain: brain.clone(),
@@ -120,7 +119,6 @@ impl Context {
             default_branch: manifest.default_branch,
             linger: config.seconds("drainer.linger_seconds"),
             delivery: settings::delivery(config),
-            server,
             sweep: (config.string("sweep.enabled") == "on").then(|| settings::sweep(config)),
             archive: None,
             learning: learning::settings(config, brain),

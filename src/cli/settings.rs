@@ -3,11 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use brain::{Config, StatePaths};
+use brain::Config;
 use embed::{ModelChoice, OnnxModel, Pooling, Provider, RemoteModel};
-use team_client::Login;
-
-use crate::error::CliError;
 
 /// How the brain's remote is used.
 pub(crate) fn delivery(config: &Config) -> actors::DeliverySettings {
@@ -17,13 +14,6 @@ pub(crate) fn delivery(config: &Config) -> actors::DeliverySettings {
         api: config.string("github.api"),
         sync_every: (minutes > 0).then(|| Duration::from_secs(60 * minutes)),
     }
-}
-
-/// The team's server that a brain belongs to, if `nugget login` has named one.
-pub(crate) fn team_server(places: &StatePaths) -> Result<Option<actors::TeamServer>, CliError> {
-    let Some(login) = Login::read(places.folder())? else { return Ok(None) };
-    let client = login.client()?;
-    Ok(Some(actors::TeamServer { client, url: login.url, brain: login.brain }))
 }
 
 /// What a sweep looks for, whether or not sweeps are enabled.

@@ -1,11 +1,11 @@
 //! Questions to the team's server that a brain belongs to.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use actors::TeamServer;
 use rmcp::model::JsonObject;
-use team_client::HandOverError;
+use team_client::{CurrentServer, HandOverError};
 
 /// How long the server may take for an answer. An answer from this machine takes a hundredth of it.
 const BUDGET: Duration = Duration::from_millis(1500);
@@ -20,22 +20,25 @@ pub(crate) struct AskedHere {
 
 /// The team's server that a brain belongs to, if any, and when it last failed to answer.
 pub(crate) struct ServerLink {
-    server: Option<TeamServer>,
+    server: CurrentServer,
     begun: Instant,
     /// In milliseconds from `begun`, plus one; 0 for never.
     failed_at: AtomicU64,
 }
 
 impl ServerLink {
-    pub(crate) fn new(server: Option<TeamServer>) -> Self {
-        Self { server, begun: Instant::now(), failed_at: AtomicU64::new(0) }
+    pub(crate) fn new(state_folder: &Path) -> Self {
+        Self { server: CurrentServer::new(state_folder), begun: Instant::now(), failed_at: AtomicU64::new(0) }
     }
 
     /// The answer of the team's server.
     pub(crate) async fn ask(&self, arguments: &JsonObject) -> Result<String, AskedHere> {
-        let Some(TeamServer { client, url, brain }) = &self.server else {
-            return Err(AskedHere { why: String::new() });
+        let server = match self.server.get() {
+            Ok(Some(server)) => server,
+            Ok(None) => return Err(AskedHere { why: String::new() }),
+            Err(error) => return Err(AskedHere { why: format!("\nFrom this machine's index: {error}.\n") }),
         };
+        let url = server.url();
         let here = |why: &str| {
             Err(AskedHere {
                 why: format!("\nFrom this machine's index, as the team's server {url} {why}.\n"),
@@ -46,7 +49,7 @@ impl ServerLink {
         if failed_at > 0 && now.saturating_sub(failed_at) < PAUSE.as_millis() as u64 {
             return here("did not answer a moment ago");
         }
-        match client.ask(brain, arguments, BUDGET).await {
+        match server.client.ask(server.brain(), arguments, BUDGET).await {
             Ok(answer) => {
                 self.failed_at.store(0, Ordering::SeqCst);
                 Ok(answer)

@@ -518,7 +518,7 @@ impl ServedBrain {
             merges: Arc::default(),
             progress_file: setup.places.indexing().into(),
             facts: Arc::default(),
-            server: Arc::new(ServerLink::new(setup.server.clone())),
+            server: Arc::new(ServerLink::new(setup.places.folder())),
             notes: Arc::default(),
             _background: background,
         };

@@ -27,7 +27,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 pub use capture::{Capture, CaptureFault, CaptureKey, FORMAT};
-pub use login::{FILE_NAME as LOGIN_FILE, Login, LoginError};
+pub use login::{CurrentServer, FILE_NAME as LOGIN_FILE, Login, LoginError, TeamServer};
 
 const CONNECT_DEADLINE: Duration = Duration::from_secs(10);
 /// A capture has up to 16 MiB: at 3 Mbit/s that takes 45 s.

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
@@ -41,6 +42,9 @@ pub enum LoginError {
         /// The file.
         path: PathBuf,
     },
+    /// Its address or its token cannot be used.
+    #[error(transparent)]
+    Client(#[from] SetupError),
 }
 
 impl Login {
@@ -97,6 +101,61 @@ impl Login {
     }
 }
 
+/// A team's server, and the brain there that a local one is a clone of.
+pub struct TeamServer {
+    /// The connection.
+    pub client: TeamClient,
+    login: Login,
+}
+
+impl TeamServer {
+    /// Its address, for people.
+    pub fn url(&self) -> &str {
+        &self.login.url
+    }
+
+    /// The brain's slug there.
+    pub fn brain(&self) -> &str {
+        &self.login.brain
+    }
+}
+
+/// The server that a brain belongs to at this moment: a login or a logout counts for processes that run, too.
+#[derive(Clone)]
+pub struct CurrentServer {
+    folder: PathBuf,
+    /// The connection of the login that was read last.
+    connected: Arc<Mutex<Option<Arc<TeamServer>>>>,
+}
+
+impl CurrentServer {
+    /// The server of the brain with this state folder.
+    pub fn new(folder: &Path) -> Self {
+        Self { folder: folder.to_owned(), connected: Arc::default() }
+    }
+
+    /// Whether there is a login, be it damaged.
+    pub fn is_set(&self) -> bool {
+        self.folder.join(FILE_NAME).exists()
+    }
+
+    /// The server, if there is a login.
+    ///
+    /// # Errors
+    /// When the login cannot be read or used.
+    pub fn get(&self) -> Result<Option<Arc<TeamServer>>, LoginError> {
+        let login = Login::read(&self.folder)?;
+        let mut connected = self.connected.lock().unwrap_or_else(PoisonError::into_inner);
+        if connected.as_ref().map(|server| &server.login) != login.as_ref() {
+            *connected = None;
+            if let Some(login) = login {
+                *connected = Some(Arc::new(TeamServer { client: login.client()?, login }));
+            }
+        }
+        Ok(connected.clone())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +177,32 @@ mod tests {
         assert!(error.to_string().ends_with("is not a login: run `nugget login` again"), "{error}");
         assert!(Login::remove(folder.path()).unwrap());
         assert!(!Login::remove(folder.path()).unwrap());
+    }
+
+    #[test]
+    fn a_login_and_a_logout_count_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let current = CurrentServer::new(folder.path());
+        assert!(current.get().unwrap().is_none() && !current.is_set());
+        let write = |brain: &str| {
+            let url = "https://brains.example.com".to_owned();
+            let login = Login {
+                url,
+                brain: brain.to_owned(),
+                subject: "ada".to_owned(),
+                token: "ngt_one".to_owned(),
+            };
+            login.write(folder.path()).unwrap();
+        };
+        write("payments");
+        let first = current.get().unwrap().unwrap();
+        assert_eq!((first.url(), first.brain()), ("https://brains.example.com", "payments"));
+        assert!(Arc::ptr_eq(&first, &current.get().unwrap().unwrap()), "the connection was made again");
+        write("search");
+        assert_eq!(current.get().unwrap().unwrap().brain(), "search");
+        std::fs::write(folder.path().join(FILE_NAME), "{").unwrap();
+        assert!(current.get().is_err() && current.is_set());
+        assert!(Login::remove(folder.path()).unwrap());
+        assert!(current.get().unwrap().is_none() && !current.is_set());
     }
 }

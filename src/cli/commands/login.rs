@@ -3,7 +3,8 @@
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::path::PathBuf;
 
-use brain::StatePaths;
+use brain::{Brain, StatePaths};
+use queue::{Queue, Stage};
 use serde_json::json;
 use system::terminal::Modes;
 use team_client::{Login, TeamClient, Whoami};
@@ -12,6 +13,7 @@ use crate::async_runtime;
 use crate::context::Context;
 use crate::error::{CliError, USAGE};
 use crate::output::{self, safe};
+use crate::spawn::ensure_worker;
 
 const AFTER: &str = "\
 Captures of this brain are then handed to the server after they were read and
@@ -49,7 +51,7 @@ pub(crate) struct LoginArgs {
 
 impl LoginArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        let (_, _, places) = context.open()?;
+        let (_, local, places) = context.open()?;
         places.create()?;
         let token = self.read_token()?;
         let client = TeamClient::new(&self.url, &token).map_err(|error| CliError::from(error).code(USAGE))?;
@@ -60,6 +62,7 @@ impl LoginArgs {
         let brain = self.choose(&whoami)?;
         let login = Login { url: self.url.clone(), brain, subject: whoami.subject.clone(), token };
         login.write(places.folder())?;
+        work_on_waiting(&local, &places)?;
         if self.json {
             return output::print_json(&json!({
                 "url": login.url, "brain": login.brain, "subject": login.subject,
@@ -121,6 +124,12 @@ impl LoginArgs {
     }
 }
 
+/// What waits for the former server, or for another token, is worked on now.
+fn work_on_waiting(brain: &Brain, places: &StatePaths) -> Result<(), CliError> {
+    Queue::open(&places.queue())?.resume(Stage::Upload)?;
+    ensure_worker(places, brain)
+}
+
 /// Asks for the token without showing it.
 fn type_token() -> Result<String, CliError> {
     output::note("token:");
@@ -149,8 +158,11 @@ pub(crate) struct LogoutArgs {
 
 impl LogoutArgs {
     pub(crate) fn run(self, context: &Context) -> Result<(), CliError> {
-        let (_, brain, _) = context.open()?;
-        let was_logged_in = Login::remove(StatePaths::for_brain(brain.root()).folder())?;
+        let (_, brain, places) = context.open()?;
+        let was_logged_in = Login::remove(places.folder())?;
+        if was_logged_in {
+            work_on_waiting(&brain, &places)?;
+        }
         if self.json {
             return output::print_json(&json!({ "logged_out": was_logged_in }));
         }
