@@ -5,19 +5,22 @@
 //! by one capture cannot be reached by any, so the whole stage waits, and one capture tries again when the
 //! wait is over. An expired token loses nothing, however long it stays expired.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use git::{CommitId, Lock, Pushed, RemoteFailure, Repository};
-use github::NewPull;
+use github::{NewPull, Pull};
 use queue::{Branch, Capture, Claim, Ledger, PullRequest, PullState, Stage};
 use tokio::time::Instant;
 
 use crate::background::run_blocking;
+use crate::batch::{self, Joined};
+use crate::batch_window::{BATCHES_MAX, BatchWindow, is_batch};
 use crate::failure::{Failure, error_chain};
 use crate::pipeline;
-use crate::proposal::{self, ProposalInput, parse_commit};
+use crate::proposal::{self, Plan, ProposalInput, parse_commit};
 use crate::pull_request_text::{self, Summary};
 use crate::reflection_message::reasons_by_file;
 use crate::remote::{RemoteAccess, comment_branch_left_alone, pull_state};
@@ -59,13 +62,16 @@ impl StageWorker for DeliveryWorker {
 
     async fn work(&self, claim: Claim) -> Result<Step, Failure> {
         let branch = branch_of(&claim)?;
-        if let Err(failure) = self.deliver(&claim, &branch).await {
-            // Looked up again by the next attempt: the remote may be changed, or the token renewed.
-            if self.session().access.take().is_some() {
-                github::forget_tokens();
+        let branch = match self.deliver(&claim, branch).await {
+            Ok(branch) => branch,
+            Err(failure) => {
+                // Looked up again by the next attempt: the remote may be changed, or the token renewed.
+                if self.session().access.take().is_some() {
+                    github::forget_tokens();
+                }
+                return Err(failure);
             }
-            return Err(failure);
-        }
+        };
         let queue = self.queue.clone();
         run_blocking(move || queue.resume(Stage::Delivery)).await?;
         Ok(Step::end_with_branch(branch))
@@ -77,14 +83,107 @@ impl StageWorker for DeliveryWorker {
 }
 
 impl DeliveryWorker {
-    async fn deliver(&self, claim: &Claim, branch: &Branch) -> Result<(), Failure> {
+    /// Delivers a capture. Returns the branch that it is on.
+    async fn deliver(&self, claim: &Claim, branch: Branch) -> Result<Branch, Failure> {
         let Some(access) = self.remote_access().await? else {
             // A person's brain may have none; a server's clone that has none is being replaced.
             return match self.setup.is_server && self.setup.delivery.enabled {
                 true => Err(Failure::retryable("the server's clone has no remote")),
-                false => Ok(()),
+                false => Ok(branch),
             };
         };
+        let batch = self.setup.delivery.batch.filter(|_| may_join(claim));
+        if let Some(window) = batch
+            && let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)?
+            && let Some(joined) = self.deliver_in_batch(claim, &branch, &access, window, plan).await?
+        {
+            return Ok(joined);
+        }
+        self.deliver_alone(claim, &branch, &access).await?;
+        Ok(branch)
+    }
+
+    /// Adds a capture to the pull request of its window. `None` if it needs one of its own.
+    async fn deliver_in_batch(
+        &self,
+        claim: &Claim,
+        own: &Branch,
+        access: &RemoteAccess,
+        window: BatchWindow,
+        plan: Plan,
+    ) -> Result<Option<Branch>, Failure> {
+        let capture = &claim.capture;
+        if capture.pushed.is_none() {
+            let (this, claim, branch) = (self.clone(), claim.clone(), own.clone());
+            let is_decided = run_blocking(move || {
+                let commit = parse_commit(&branch.commit)?;
+                // A server's clone has the branch only if it was made in it.
+                let is_server = this.setup.is_server;
+                if is_server {
+                    return Ok::<_, Failure>(false);
+                }
+                this.is_decided(&this.setup.repository()?, &claim, &branch, commit)
+            });
+            if is_decided.await? {
+                return Ok(Some(own.clone()));
+            }
+        }
+        for number in 1..=BATCHES_MAX {
+            let name = window.branch(capture.added, number);
+            let known = match access.github()? {
+                Some((github, slug)) => github.find_pull(slug, &name).await?,
+                None => None,
+            };
+            if known.as_ref().is_some_and(|pull| pull.state != github::PullState::Open) {
+                continue;
+            }
+            let (setup, to, plan_to_join, joining) =
+                (Arc::clone(&self.setup), access.clone(), plan.clone(), name.clone());
+            let joined =
+                run_blocking(move || batch::join(&setup.repository()?, &to, &plan_to_join, &joining)).await?;
+            let commit = match joined {
+                Joined::At(commit) => commit,
+                Joined::Alone => return Ok(None),
+                Joined::BranchIsMerged => continue,
+                Joined::Merged => {
+                    self.set_pull_state(capture.id, PullState::Merged).await?;
+                    return Ok(Some(own.clone()));
+                }
+            };
+            failpoint::here!("batch-after-push");
+            let branch = Branch { name, commit: commit.to_string(), units: own.units };
+            let (this, claimed, plan, shared) = (self.clone(), claim.clone(), plan.clone(), branch.clone());
+            run_blocking(move || {
+                this.queue.record_batch(&claimed, &shared)?;
+                failpoint::here!("batch-after-note");
+                batch::replace_branch(&this.setup.repository()?, &plan, &shared.name)
+            })
+            .await?;
+            if access.github()?.is_none() {
+                return Ok(Some(branch));
+            }
+            let (this, of, claimed, shared) = (self.clone(), access.clone(), claim.clone(), branch.clone());
+            let title = window.title(capture.added, number);
+            let new = run_blocking(move || this.batch_pull_request(&of, &claimed, &shared, title)).await?;
+            let known = known.map(|pull| pull.number);
+            match self.offer(claim, access, &new, known, true).await? {
+                // It was merged or closed meanwhile; what of it is on the default branch is found there.
+                Some(pull) if pull.state != github::PullState::Open => continue,
+                Some(pull) => self.record_pull_request(claim, pull).await?,
+                None => {}
+            }
+            return Ok(Some(branch));
+        }
+        Ok(None)
+    }
+
+    /// Pushes a capture's branch and opens its pull request.
+    async fn deliver_alone(
+        &self,
+        claim: &Claim,
+        branch: &Branch,
+        access: &RemoteAccess,
+    ) -> Result<(), Failure> {
         let capture = &claim.capture;
         if capture.pushed.as_deref() != Some(branch.commit.as_str()) {
             let (this, to, claim, branch) = (self.clone(), access.clone(), claim.clone(), branch.clone());
@@ -100,26 +199,48 @@ impl DeliveryWorker {
             }
         }
         // On another host than GitHub the branch is all that is delivered.
-        let Some((github, slug)) = access.github()? else { return Ok(()) };
-        failpoint::here!("delivery-before-pull");
+        if access.github()?.is_none() {
+            return Ok(());
+        }
         let (this, of, claimed, named) = (self.clone(), access.clone(), claim.clone(), branch.clone());
         let new = run_blocking(move || this.pull_request(&of, &claimed, &named)).await?;
-        let pull = match capture.pull_number {
+        let grows = capture.origin == queue::ORIGIN_NOTES;
+        match self.offer(claim, access, &new, capture.pull_number, grows).await? {
+            Some(pull) => self.record_pull_request(claim, pull).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a pull request, or gives the one with this number a new text; with `grows` also one that is open already.
+    /// `None` if the default branch has everything of it.
+    async fn offer(
+        &self,
+        claim: &Claim,
+        access: &RemoteAccess,
+        new: &NewPull,
+        known: Option<u64>,
+        grows: bool,
+    ) -> Result<Option<Pull>, Failure> {
+        let Some((github, slug)) = access.github()? else { return Ok(None) };
+        failpoint::here!("delivery-before-pull");
+        let capture = &claim.capture;
+        let pull = match known {
             // The branch was made again: the text describes what it holds now.
             Some(number) => github.edit_pull(slug, number, &new.title, &new.body).await?,
             None => {
                 self.wait_for_turn().await;
-                match github.open_pull(slug, &new).await {
+                match github.open_pull(slug, new).await {
                     // It is there already, of an earlier commit of a branch that grows.
-                    Ok(opened) if !opened.created && capture.origin == queue::ORIGIN_NOTES => {
+                    Ok(opened)
+                        if grows && !opened.created && opened.pull.state == github::PullState::Open =>
+                    {
                         github.edit_pull(slug, opened.pull.number, &new.title, &new.body).await?
                     }
                     Ok(opened) => opened.pull,
                     // It was merged in between: by hand, or with a pull request that was deleted.
                     Err(github::Error::NothingNew { .. }) => {
-                        let (queue, id) = (self.queue.clone(), capture.id);
-                        run_blocking(move || queue.set_pull_state(id, PullState::Merged)).await?;
-                        return Ok(());
+                        self.set_pull_state(capture.id, PullState::Merged).await?;
+                        return Ok(None);
                     }
                     Err(error) => return Err(error.into()),
                 }
@@ -128,15 +249,48 @@ impl DeliveryWorker {
         failpoint::here!("delivery-after-pull");
         if capture.pull_number.is_none() && pull.state == github::PullState::Open {
             // Optional. Before the number is recorded, so that a restart comes by here again.
-            if let Err(error) = github.label(slug, pull.number, &pull_request_text::LABELS).await {
+            if known.is_none()
+                && let Err(error) = github.label(slug, pull.number, &pull_request_text::LABELS).await
+            {
                 tracing::warn!(error = error_chain(&error), "failed to label a pull request");
             }
+            let (users, teams) = self.reviewers(claim);
+            if let Err(error) = github.request_reviewers(slug, pull.number, &users, &teams).await {
+                tracing::warn!(error = error_chain(&error), "failed to ask for a review");
+            }
         }
+        Ok(Some(pull))
+    }
+
+    async fn record_pull_request(&self, claim: &Claim, pull: Pull) -> Result<(), Failure> {
         let record = PullRequest { number: pull.number, url: pull.url, state: pull_state(&pull.state) };
         let (queue, claim) = (self.queue.clone(), claim.clone());
         run_blocking(move || queue.record_pull_request(&claim, &record)).await?;
         failpoint::here!("delivery-before-finish");
         Ok(())
+    }
+
+    async fn set_pull_state(&self, capture: i64, state: PullState) -> Result<(), Failure> {
+        let queue = self.queue.clone();
+        Ok(run_blocking(move || queue.set_pull_state(capture, state)).await?)
+    }
+
+    /// Who reviews what a capture proposes, by the domains in `brain.yaml`: users and teams.
+    fn reviewers(&self, claim: &Claim) -> (Vec<String>, Vec<String>) {
+        let Ok(manifest) = self.setup.brain.manifest() else { return Default::default() };
+        let Ok(Some(ProposalInput::Planned { plan, .. })) = proposal_input(claim) else {
+            return Default::default();
+        };
+        let names: BTreeSet<&str> = plan
+            .files
+            .iter()
+            .flat_map(|file| manifest.reviewers_of(pull_request_text::domain_of(&file.path)))
+            .map(|name| name.trim_start_matches('@'))
+            .collect();
+        let (teams, users): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| name.contains('/'));
+        // A team belongs to the owner of the repository.
+        let teams = teams.into_iter().filter_map(|name| Some(name.split_once('/')?.1.to_owned()));
+        (users.into_iter().map(str::to_owned).collect(), teams.collect())
     }
 
     fn session(&self) -> MutexGuard<'_, DeliverySession> {
@@ -169,15 +323,8 @@ impl DeliveryWorker {
         if self.setup.is_server {
             restore_branch(&repository, claim, branch, commit)?;
         }
-        if capture.pushed.is_none() {
-            // In the inbox, or with git alone.
-            if let Some(PullState::Merged | PullState::Closed) = capture.pull_state {
-                return Ok(PushOutcome::Decided);
-            }
-            if let Some(state) = decided(&repository, branch, commit)? {
-                self.queue.set_pull_state(capture.id, state)?;
-                return Ok(PushOutcome::Decided);
-            }
+        if capture.pushed.is_none() && self.is_decided(&repository, claim, branch, commit)? {
+            return Ok(PushOutcome::Decided);
         }
         failpoint::here!("delivery-before-push");
         let expected = capture.pushed.as_deref().map(parse_commit).transpose()?;
@@ -216,6 +363,53 @@ impl DeliveryWorker {
         }
     }
 
+    /// Whether a person has decided about a branch that was never pushed: in the inbox, or with git alone.
+    fn is_decided(
+        &self,
+        repository: &Repository,
+        claim: &Claim,
+        branch: &Branch,
+        commit: CommitId,
+    ) -> Result<bool, Failure> {
+        let capture = &claim.capture;
+        if let Some(PullState::Merged | PullState::Closed) = capture.pull_state {
+            return Ok(true);
+        }
+        let state = decided(repository, branch, commit)?;
+        if let Some(state) = state {
+            self.queue.set_pull_state(capture.id, state)?;
+        }
+        Ok(state.is_some())
+    }
+
+    /// The pull request for a branch of several captures.
+    fn batch_pull_request(
+        &self,
+        access: &RemoteAccess,
+        claim: &Claim,
+        branch: &Branch,
+        title: String,
+    ) -> Result<NewPull, Failure> {
+        let mut summary = Summary::default();
+        let mut sessions = Vec::new();
+        let mut others = self.queue.awaiting_decision()?;
+        others.retain(|capture| capture.branch.as_deref() == Some(&branch.name));
+        let ids = others.iter().map(|capture| capture.id).filter(|id| *id != claim.capture.id);
+        for id in ids.chain([claim.capture.id]) {
+            let (microdollars, estimated) = self.queue.capture_cost(id)?;
+            summary.microdollars += microdollars;
+            summary.estimated |= estimated;
+            let kept = self.queue.saved_result(id)?.map(|kept| pipeline::decode(&kept)).transpose()?;
+            if let Some(ProposalInput::Planned { found, plan }) = kept {
+                sessions.push((found, plan));
+            }
+        }
+        let files = access.files_at(&branch.commit);
+        let base = self.setup.repository()?.default_branch()?.name;
+        let body = pull_request_text::body_of_sessions(&sessions, &summary, &files);
+        Ok(NewPull { branch: branch.name.clone(), base, title, body })
+    }
+
     /// The pull request for a branch that is pushed.
     fn pull_request(
         &self,
@@ -228,11 +422,7 @@ impl DeliveryWorker {
         let files = access.files_at(&branch.commit);
         let (microdollars, estimated) = self.queue.capture_cost(claim.capture.id)?;
         let mut summary = Summary { microdollars, estimated, ..Summary::default() };
-        let input = match claim.input.is_empty() {
-            true => None,
-            false => Some(pipeline::decode(&claim.input)?),
-        };
-        let (time, body) = match input {
+        let (time, body) = match proposal_input(claim)? {
             Some(ProposalInput::Planned { found, plan }) => {
                 summary.project.clone_from(&found.session.project);
                 (summary.begun, summary.ended) = (found.session.begun, found.session.ended);
@@ -284,6 +474,20 @@ fn branch_of(claim: &Claim) -> Result<Branch, Failure> {
     Ok(Branch { name, commit, units })
 }
 
+/// Whether a capture can be delivered with others: not if it has a pull request of its own.
+fn may_join(claim: &Claim) -> bool {
+    let Capture { branch, pushed, .. } = &claim.capture;
+    pushed.is_none() || branch.as_deref().is_some_and(is_batch)
+}
+
+/// What the stage `git` has stored; `None` for a branch that no session made.
+fn proposal_input(claim: &Claim) -> Result<Option<ProposalInput>, Failure> {
+    match claim.input.is_empty() {
+        true => Ok(None),
+        false => pipeline::decode(&claim.input).map(Some),
+    }
+}
+
 /// Makes a capture's branch once more where this clone does not have it: on a team's server another clone made
 /// it, which may be gone. The plan makes the same commit.
 fn restore_branch(
@@ -297,10 +501,7 @@ fn restore_branch(
         return Ok(());
     }
     let gone = || Failure::permanent(format!("no clone has {}, and its plan is not kept", branch.name));
-    if claim.input.is_empty() {
-        return Err(gone());
-    }
-    let ProposalInput::Planned { plan, .. } = pipeline::decode(&claim.input)? else { return Err(gone()) };
+    let Some(ProposalInput::Planned { plan, .. }) = proposal_input(claim)? else { return Err(gone()) };
     let lock = Lock::acquire_within(&repository.lock_path()?, crate::git::LOCK_PATIENCE)?;
     let proposal = plan.proposal()?;
     let proposed = match tip {

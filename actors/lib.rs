@@ -27,6 +27,8 @@ pub mod sweep;
 pub mod sync;
 
 mod background;
+mod batch;
+mod batch_window;
 mod brain_view;
 mod budget;
 mod citations;
@@ -69,6 +71,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use batch_window::BatchWindow;
 pub use brain_view::{BrainView, merged_commits};
 pub use budget::{ApiBudget, ApiReservation};
 pub use code_context::CodeContext;

@@ -40,41 +40,29 @@ pub(crate) struct Summary {
     pub reasons: Vec<String>,
 }
 
+/// The body for the planned units of several sessions.
+pub(crate) fn body_of_sessions(sessions: &[(Findings, Plan)], summary: &Summary, files: &str) -> String {
+    let mut body = Body::default();
+    let mut units = 0;
+    for (found, plan) in sessions {
+        let project = found.session.project.as_deref();
+        let project = project.map(|name| format!(" on {}", escaped(name, 60))).unwrap_or_default();
+        let by = escaped(&found.by, 60);
+        let time = plan.time.strftime("%Y-%m-%d %H:%M");
+        body.lines.push(format!("### Session of {time}{project} (found by {by})"));
+        body.lines.push(String::new());
+        body.units(found, plan, files);
+        units += found.candidates.len();
+    }
+    let what = format!("{} of knowledge from {}", counted(units, "unit"), counted(sessions.len(), "session"));
+    body.finish(&what, summary, |_| {})
+}
+
 /// The body for planned units. `files` is the address of the commit's files, with a slash at the end; links
 /// lead there.
 pub(crate) fn body(found: &Findings, plan: &Plan, summary: &Summary, files: &str) -> String {
     let mut body = Body::default();
-    let (edited, new): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
-        plan.files.iter().partition(|file| file.edits);
-    let (merged, replaced): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
-        edited.into_iter().partition(|file| !file.holds.is_empty());
-    let added = new.iter().filter_map(|file| {
-        let one = found.candidates.get(*file.holds.first()?)?;
-        let link = link(&one.title, files, &file.path);
-        let line = unit_line(one.kind.as_str(), &link, domain_of(&file.path), one.confidence);
-        Some(with_quotes(line, one))
-    });
-    body.section("Added", added.flatten().collect());
-    let merged = merged.iter().flat_map(|file| {
-        file.holds.iter().filter_map(|&number| found.candidates.get(number)).flat_map(|one| {
-            let (kind, unit) =
-                (escaped(one.kind.as_str(), 30), link(file_stem(&file.path), files, &file.path));
-            let title = escaped(&one.title, TITLE_CHARS_MAX);
-            with_quotes(format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence), one)
-        })
-    });
-    body.section("Merged into units that are there", merged.collect());
-    let replaced = replaced.iter().map(|file| {
-        let id = file_stem(&file.path);
-        let by = found.candidates.iter().find(|one| {
-            one.overlap
-                .as_ref()
-                .is_some_and(|overlap| overlap.how == OverlapKind::Replaces && overlap.id.as_str() == id)
-        });
-        let by = by.map(|one| format!(" by {}", escaped(&one.title, TITLE_CHARS_MAX))).unwrap_or_default();
-        format!("- {}{by}", link(id, files, &file.path))
-    });
-    body.section("Superseded", replaced.collect());
+    body.units(found, plan, files);
     if !found.rejected.is_empty() {
         body.lines.push(format!("**Skipped**: {} (at the end)", counted(found.rejected.len(), "candidate")));
         body.lines.push(String::new());
@@ -141,6 +129,42 @@ struct Body {
 }
 
 impl Body {
+    /// What a plan adds, merges and replaces.
+    fn units(&mut self, found: &Findings, plan: &Plan, files: &str) {
+        let (edited, new): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
+            plan.files.iter().partition(|file| file.edits);
+        let (merged, replaced): (Vec<&PlannedFile>, Vec<&PlannedFile>) =
+            edited.into_iter().partition(|file| !file.holds.is_empty());
+        let added = new.iter().filter_map(|file| {
+            let one = found.candidates.get(*file.holds.first()?)?;
+            let link = link(&one.title, files, &file.path);
+            let line = unit_line(one.kind.as_str(), &link, domain_of(&file.path), one.confidence);
+            Some(with_quotes(line, one))
+        });
+        self.section("Added", added.flatten().collect());
+        let merged = merged.iter().flat_map(|file| {
+            file.holds.iter().filter_map(|&number| found.candidates.get(number)).flat_map(|one| {
+                let (kind, unit) =
+                    (escaped(one.kind.as_str(), 30), link(file_stem(&file.path), files, &file.path));
+                let title = escaped(&one.title, TITLE_CHARS_MAX);
+                with_quotes(format!("- **{kind}** {title} → {unit} · confidence {:.2}", one.confidence), one)
+            })
+        });
+        self.section("Merged into units that are there", merged.collect());
+        let replaced = replaced.iter().map(|file| {
+            let id = file_stem(&file.path);
+            let by = found.candidates.iter().find(|one| {
+                one.overlap
+                    .as_ref()
+                    .is_some_and(|overlap| overlap.how == OverlapKind::Replaces && overlap.id.as_str() == id)
+            });
+            let by =
+                by.map(|one| format!(" by {}", escaped(&one.title, TITLE_CHARS_MAX))).unwrap_or_default();
+            format!("- {}{by}", link(id, files, &file.path))
+        });
+        self.section("Superseded", replaced.collect());
+    }
+
     fn section(&mut self, heading: &str, lines: Vec<String>) {
         if !lines.is_empty() {
             self.lines.push(format!("**{heading}**"));
@@ -272,7 +296,8 @@ fn duration_text(begun: Timestamp, ended: Timestamp) -> String {
     }
 }
 
-fn domain_of(path: &str) -> &str {
+/// The domain in a unit's path.
+pub(crate) fn domain_of(path: &str) -> &str {
     path.split('/').nth(1).unwrap_or_default()
 }
 

@@ -6,6 +6,7 @@ use git::{Credentials, Remote, RemoteSession, RemoteUrl, Scheme};
 use github::{FoundToken, GitHub, Host, Slug};
 use queue::PullState;
 
+use crate::batch_window::BatchWindow;
 use crate::failure::{Failure, FailureClass};
 
 /// How long one call of git may take with the remote.
@@ -20,6 +21,8 @@ pub struct DeliverySettings {
     pub enabled: bool,
     /// The setting `github.api`; empty to derive it from the remote's host.
     pub api: String,
+    /// Whose captures share a pull request; `None` for one of each capture.
+    pub batch: Option<BatchWindow>,
     /// How often a background sync fetches from the remote; `None` for never.
     pub sync_every: Option<Duration>,
 }

@@ -187,8 +187,18 @@ impl Inbox {
     /// When the queue cannot be read.
     pub fn evidence(&self, item: &Item) -> Result<Vec<EvidenceLine>, ReviewError> {
         let Some(capture) = &item.capture else { return Ok(Vec::new()) };
-        let mut lines = self.queue.evidence(item.unit_id())?;
-        lines.retain(|line| line.capture == capture.id);
+        let lines = self.queue.evidence(item.unit_id())?;
+        // Several captures may share a branch.
+        let shares = |id| {
+            Ok::<_, queue::Error>(self.queue.capture(id)?.and_then(|other| other.branch) == capture.branch)
+        };
+        let mut of_branch = Vec::new();
+        for line in lines {
+            if line.capture == capture.id || shares(line.capture)? {
+                of_branch.push(line);
+            }
+        }
+        let lines = of_branch;
         Ok(lines)
     }
 
@@ -734,7 +744,7 @@ fn session_of(branch: &str) -> String {
     let rest: Vec<&str> = match name.split('-').next() {
         Some("session") => parts.skip(3).collect(),
         Some("import" | "edit" | "reflection") => parts.skip(2).collect(),
-        Some("notes") => parts.skip(1).collect(),
+        Some("notes" | "batch") => parts.skip(1).collect(),
         _ => Vec::new(),
     };
     if rest.is_empty() { name.to_owned() } else { rest.join("-") }

@@ -325,6 +325,12 @@ impl<'a> ReviewRemote<'a> {
         if let Some(capture) = capture {
             self.queue.set_pull_state(capture.id, summary.state())?;
         }
+        // Several captures may share a branch.
+        for other in self.queue.awaiting_decision()? {
+            if other.branch.as_deref() == Some(branch) {
+                self.queue.set_pull_state(other.id, summary.state())?;
+            }
+        }
         Ok(finished)
     }
 }

@@ -6,6 +6,7 @@
 //! at the commit that it has recorded for them; it changes the work tree only by a fast-forward that loses
 //! nothing.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
 use crate::background::Recurring;
+use crate::batch_window::is_batch;
 use crate::failure::{Failure, FailureClass, error_chain};
 use crate::pipeline::{self, Findings};
 use crate::proposal::{MergeState, Plan, ProposalInput, Recreation};
@@ -233,15 +235,18 @@ impl SyncRun<'_> {
             }
             _ => Vec::new(),
         };
-        let mut requested = 0;
+        // Several captures may share a pull request.
+        let mut requested: HashMap<u64, PullState> = HashMap::new();
         let mut first_error = Ok(());
         for capture in awaiting_decision {
             let handled = async {
                 let state = match (capture.pull_number, github_repo) {
                     (Some(number), Some(_)) if open.contains(&number) => PullState::Open,
-                    (Some(number), Some((github, slug))) if requested < PULL_REQUESTS_MAX => {
-                        requested += 1;
-                        pull_state(&github.pull(slug, number).await?.state)
+                    (Some(number), Some(_)) if requested.contains_key(&number) => requested[&number],
+                    (Some(number), Some((github, slug))) if requested.len() < PULL_REQUESTS_MAX => {
+                        let state = pull_state(&github.pull(slug, number).await?.state);
+                        requested.insert(number, state);
+                        state
                     }
                     _ if self.is_in(capture, default.tip)? => PullState::Merged,
                     _ => PullState::Open,
@@ -319,6 +324,16 @@ impl SyncRun<'_> {
         };
         let state = plan.merge_state(self.repository, tip)?;
         if state == MergeState::Independent {
+            return Ok(());
+        }
+        if capture.branch.as_deref().is_some_and(is_batch) {
+            if let (Some((github, slug)), Some(number), MergeState::Conflicting) =
+                (github_repo, capture.pull_number, state)
+            {
+                let text = "What this branch edits has been edited on the default branch since. A branch of \
+                    several sessions is not made again: merge the default branch into it.";
+                github.comment_once(slug, number, "nugget:batch-conflict", text).await?;
+            }
             return Ok(());
         }
         let remote_tip = self.repository.remote_tip(&plan.branch)?;

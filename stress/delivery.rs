@@ -38,6 +38,8 @@ pub(crate) struct DeliveryArgs {
 enum Scenario {
     /// A capture is delivered.
     Delivery,
+    /// A capture is added to the pull request that others are in.
+    Batch,
     /// The remote is synchronised.
     Sync,
     /// The default branch has changed the same file, and the capture's branch is rebuilt.
@@ -56,6 +58,10 @@ const FAILPOINTS: &[(&str, Scenario)] = &[
     ("delivery-after-pull", Scenario::Delivery),
     ("delivery-before-finish", Scenario::Delivery),
     ("delivery-after-finish", Scenario::Delivery),
+    ("batch-before-push", Scenario::Batch),
+    ("batch-after-push", Scenario::Batch),
+    ("batch-after-note", Scenario::Batch),
+    ("batch-before-delete", Scenario::Batch),
     ("git-anew-after-keep", Scenario::Rebuild),
     ("git-anew-before-advance", Scenario::Rebuild),
     ("sync-before-fetch", Scenario::Sync),
@@ -125,19 +131,30 @@ struct FailpointRun<'a> {
 impl<'a> FailpointRun<'a> {
     fn new(binary: &Path, name: &'a str, scenario: Scenario, rng: &'a mut Rng) -> Result<Self> {
         let api = GithubApi::start();
-        let sandbox = sandbox_with_remote(&api, binary)?;
+        let mut sandbox = sandbox_with_remote(&api, binary)?;
+        if scenario == Scenario::Batch {
+            sandbox.variables.push(("NUGGET_DELIVERY_BATCH".to_owned(), "weekly".to_owned()));
+        }
         fs::create_dir(sandbox.path("marks"))?;
         Ok(Self { api, sandbox, name, scenario, rng, marker: 0 })
     }
 
     fn run(&mut self) -> Result<()> {
         // One capture for each death, except that a delivery is repeated by itself.
-        let count = if self.scenario == Scenario::Delivery { 1 } else { DEATHS };
+        let is_delivery = matches!(self.scenario, Scenario::Delivery | Scenario::Batch);
+        if self.scenario == Scenario::Batch {
+            // The branch is there already.
+            self.capture(false)?;
+            self.sandbox.wait_until("the first is delivered", FAILPOINT_TIMEOUT, || {
+                Ok(self.sandbox.processes().is_empty() && self.sandbox.queue()?.tally()?.unfinished() == 0)
+            })?;
+        }
+        let count = if is_delivery { 1 } else { DEATHS };
         for _ in 0..count {
-            self.capture(self.scenario == Scenario::Delivery)?;
+            self.capture(is_delivery)?;
         }
         self.run_until_idle()?;
-        if self.scenario != Scenario::Delivery {
+        if !is_delivery {
             for capture in self.captures()? {
                 self.change_remote(&capture)?;
             }
@@ -194,7 +211,8 @@ impl<'a> FailpointRun<'a> {
                 std::thread::sleep(Duration::from_millis(5));
             } else if self.sandbox.queue()?.tally()?.unfinished() > 0 {
                 self.run_with_failpoint(&["retry", "--all"])?;
-            } else if self.scenario == Scenario::Delivery && self.deaths() < DEATHS {
+            } else if matches!(self.scenario, Scenario::Delivery | Scenario::Batch) && self.deaths() < DEATHS
+            {
                 // The capture has ended without reaching the failpoint often enough.
                 self.capture(true)?;
             } else {
@@ -251,12 +269,8 @@ impl<'a> FailpointRun<'a> {
         let bare = self.api.with_repository(SLUG, |repo| repo.bare.clone());
         let pulls = self.api.pulls(SLUG);
         let captures = self.captures()?;
-        ensure!(
-            pulls.len() == captures.len(),
-            "{} pull requests for {} captures",
-            pulls.len(),
-            captures.len()
-        );
+        let wanted = if self.scenario == Scenario::Batch { 1 } else { captures.len() };
+        ensure!(pulls.len() == wanted, "{} pull requests for {} captures", pulls.len(), captures.len());
         let git = |arguments: &[&str]| -> Result<String> {
             let output = std::process::Command::new("git").arg("-C").arg(&bare).args(arguments).output()?;
             ensure!(
@@ -266,6 +280,8 @@ impl<'a> FailpointRun<'a> {
             );
             Ok(String::from_utf8(output.stdout)?)
         };
+        // A shared branch has a commit of each capture.
+        let commits = if self.scenario == Scenario::Batch { captures.len() } else { 1 };
         let mut expected = 0;
         for capture in &captures {
             let name = format!("capture {}", capture.id);
@@ -288,10 +304,20 @@ impl<'a> FailpointRun<'a> {
             if state == PullState::Open {
                 expected += 1;
                 let tip = git(&["rev-parse", branch])?;
-                ensure!(tip.trim() == commit, "{name}: the remote's branch is at {tip}");
+                match self.scenario {
+                    Scenario::Batch => drop(git(&["merge-base", "--is-ancestor", commit, branch])?),
+                    _ => ensure!(tip.trim() == commit, "{name}: the remote's branch is at {tip}"),
+                }
                 let count = git(&["rev-list", "--count", &format!("main..{branch}")])?;
-                ensure!(count.trim() == "1", "{name} has {count} commits");
+                ensure!(count.trim() == commits.to_string(), "{name} has {count} commits");
             }
+        }
+        if self.scenario == Scenario::Batch {
+            expected = 1;
+            let branch = captures[0].branch.as_deref().context("no branch")?;
+            let files = git(&["diff", "--name-only", "main", branch])?.lines().count();
+            let units: u32 = captures.iter().map(|capture| capture.units).sum();
+            ensure!(files == units as usize, "{files} files of {units} units");
         }
         for listed in
             [git(&["branch", "--list", "nugget/*"])?, self.sandbox.git(&["branch", "--list", "nugget/*"])?]

@@ -6,6 +6,7 @@ mod support;
 
 mod answers;
 mod archiving;
+mod batch;
 mod brain_questions;
 mod command_line;
 mod context;

@@ -19,6 +19,7 @@ pub mod config;
 mod config_text;
 pub mod paths;
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -139,6 +140,18 @@ pub struct Manifest {
     /// The branch that holds reviewed knowledge; `None` for the repository's default branch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_branch: Option<String>,
+    /// Who is asked to review pull requests, by domain; `*` for all other domains. A name is a GitHub user or, as
+    /// `OWNER/TEAM`, a team.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub reviewers: BTreeMap<String, Vec<String>>,
+}
+
+impl Manifest {
+    /// Who reviews what is proposed in a domain.
+    pub fn reviewers_of(&self, domain: &str) -> &[String] {
+        let names = self.reviewers.get(domain).or_else(|| self.reviewers.get("*"));
+        names.map_or(&[], Vec::as_slice)
+    }
 }
 
 /// The result of [`Brain::init`].
@@ -227,7 +240,12 @@ impl Brain {
         let notes = brain.files()?.len();
         let mut written = Vec::new();
         let name = brain.root.file_name().map_or_else(|| "brain".into(), |name| name.to_string_lossy());
-        let manifest = Manifest { version: 1, name: name.into_owned(), default_branch: None };
+        let manifest = Manifest {
+            version: 1,
+            name: name.into_owned(),
+            default_branch: None,
+            reviewers: BTreeMap::new(),
+        };
         let manifest = serde_yaml::to_string(&manifest).map_err(|error| Error::Manifest {
             path: brain.root.join(BRAIN_YAML),
             what: error.to_string(),

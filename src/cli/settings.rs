@@ -12,6 +12,7 @@ pub(crate) fn delivery(config: &Config) -> actors::DeliverySettings {
     actors::DeliverySettings {
         enabled: config.string("delivery.enabled") == "on",
         api: config.string("github.api"),
+        batch: actors::BatchWindow::parse(&config.string("delivery.batch")),
         sync_every: (minutes > 0).then(|| Duration::from_secs(60 * minutes)),
     }
 }

@@ -86,6 +86,41 @@ impl Repository {
         self.place(held, proposal, Some(expected))
     }
 
+    /// Creates the proposal's commit on top of another commit, without a branch. `None` if that commit has all of it
+    /// already. The objects are synced to the disk when it returns.
+    ///
+    /// # Errors
+    /// As [`propose`](Self::propose), apart from those of branches.
+    pub fn commit_onto(&self, proposal: &Proposal, tip: CommitId) -> Result<Option<CommitId>, Error> {
+        let git = self.git()?;
+        let new = proposal.commit(&git, Some(tip))?;
+        if new.files == 0 {
+            return Ok(None);
+        }
+        new.write(&git)?;
+        new.restore_after_gc(|| self.git())?;
+        Ok(Some(CommitId(new.commit)))
+    }
+
+    /// Brings a local branch of nugget's to the commit that the remote has as last fetched or pushed. Returns whether it
+    /// is there: not if the remote has no such branch, or if the local one is checked out or has commits of its own.
+    ///
+    /// # Errors
+    /// [`Error::ForeignBranch`], and when references cannot be read or written.
+    pub fn follow_remote_branch(&self, held: &Lock, branch: &str) -> Result<bool, Error> {
+        let git = self.git()?;
+        let reference = reference_name(branch)?;
+        let Some(remote) = self.remote_tip(branch)? else { return Ok(false) };
+        let local = tip(&git, &reference)?;
+        match local {
+            Some(local) if local == remote => return Ok(true),
+            Some(local) if is_in_use(&git, branch) || !self.contains(remote, local)? => return Ok(false),
+            _ => {}
+        }
+        let moved = update(&git, held, &reference, local.map(|local| local.0), remote.0, None)?;
+        Ok(moved == Edited::Done)
+    }
+
     /// Creates the proposal's commit, and its branch: a new one, or the one that is at `expected`.
     fn place(&self, held: &Lock, proposal: &Proposal, expected: Option<CommitId>) -> Result<Proposed, Error> {
         let git = self.git()?;

@@ -304,6 +304,44 @@ impl GitHub {
         self.send(Method::POST, slug, &path, Some(body), &what).await.map(drop)
     }
 
+    /// Asks users and teams of the repository's owner to review a pull request. Those whom GitHub refuses, such as the
+    /// author or somebody without access, are left out.
+    ///
+    /// # Errors
+    /// As for every call: see [`Error`].
+    pub async fn request_reviewers(
+        &self,
+        slug: &Slug,
+        number: u64,
+        users: &[String],
+        teams: &[String],
+    ) -> Result<(), Error> {
+        if users.is_empty() && teams.is_empty() {
+            return Ok(());
+        }
+        let what = format!("the reviewers of pull request {slug}#{number}");
+        let path = format!("/pulls/{number}/requested_reviewers");
+        let ask = async |users: &[String], teams: &[String]| {
+            let body = json!({ "reviewers": users, "team_reviewers": teams });
+            match self.send(Method::POST, slug, &path, Some(body), &what).await {
+                Ok(_) => Ok(true),
+                Err(Error::Refused { status: 422, .. }) => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        if ask(users, teams).await? {
+            return Ok(());
+        }
+        // One whom GitHub refuses keeps it from asking any.
+        for user in users {
+            ask(std::slice::from_ref(user), &[]).await?;
+        }
+        for team in teams {
+            ask(&[], std::slice::from_ref(team)).await?;
+        }
+        Ok(())
+    }
+
     /// How many requests this client and its clones have sent.
     pub fn requests(&self) -> u64 {
         self.http.requests()

@@ -27,6 +27,22 @@ impl Queue {
         })
     }
 
+    /// Records the branch of several captures that was pushed with the capture's commit, in place of its own branch.
+    ///
+    /// # Errors
+    /// [`Error::Stale`], or when the queue cannot be written.
+    pub fn record_batch(&self, claim: &Claim, branch: &Branch) -> Result<(), Error> {
+        let Branch { name, commit, units } = branch;
+        self.write(|transaction| {
+            check_claim(transaction, claim)?;
+            transaction.execute(
+                "UPDATE captures SET branch = ?2, commit_id = ?3, pushed = ?3, units = ?4 WHERE id = ?1",
+                params![claim.capture.id, name, commit, units],
+            )?;
+            Ok(())
+        })
+    }
+
     /// Records the capture's pull request.
     ///
     /// # Errors

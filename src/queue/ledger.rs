@@ -83,6 +83,8 @@ ledger! {
     fn pauses() -> Vec<Pause>;
     /// See [`Queue::record_push`].
     fn record_push(claim: &Claim, commit: &str) -> ();
+    /// See [`Queue::record_batch`].
+    fn record_batch(claim: &Claim, branch: &Branch) -> ();
     /// See [`Queue::record_pull_request`].
     fn record_pull_request(claim: &Claim, pull: &PullRequest) -> ();
     /// See [`Queue::set_pull_state`].

@@ -52,6 +52,7 @@ macro_rules! ledger_suite {
             a_stale_claim_pauses_nothing
             a_resumed_session_is_read_while_its_branch_is_waiting
             a_session_waits_for_its_earlier_capture
+            captures_can_share_a_branch
             the_branch_can_be_made_again_while_its_pull_request_is_open
             a_stale_claim_records_nothing
             branches_from_before_a_remote_are_delivered_by_age
@@ -436,6 +437,31 @@ pub fn a_session_waits_for_its_earlier_capture(test: &dyn LedgerUnderTest) {
 }
 
 // Delivery.
+
+/// Captures that are delivered together have one branch, and each its own commit there.
+pub fn captures_can_share_a_branch(test: &dyn LedgerUnderTest) {
+    let ledger = test.ledger();
+    let ids = ["s1", "s2"].map(|session| {
+        let id = add_with_branch(test, session);
+        let claimed = claim(test, Stage::Delivery).unwrap();
+        let shared =
+            Branch { name: "nugget/batch-1".into(), commit: format!("commit of {session}"), units: 3 };
+        ledger.record_batch(&claimed, &shared).unwrap();
+        finish(test, &claimed, &Finish::Done(shared)).unwrap();
+        let late = Branch { name: "nugget/batch-2".into(), commit: "late".into(), units: 1 };
+        let late = ledger.record_batch(&claimed, &late);
+        assert!(matches!(late, Err(Error::Stale { .. })), "{late:?}");
+        id
+    });
+    for (id, session) in ids.into_iter().zip(["s1", "s2"]) {
+        let ended = capture(test, id);
+        let commit = format!("commit of {session}");
+        assert_eq!((ended.commit.as_ref(), ended.pushed.as_ref()), (Some(&commit), Some(&commit)));
+        assert_eq!((ended.branch.as_deref(), ended.units), (Some("nugget/batch-1"), 3));
+    }
+    assert_eq!(ledger.capture_of_branch("nugget/batch-1").unwrap().unwrap().id, ids[1]);
+    assert_eq!(ledger.awaiting_decision().unwrap().len(), 2);
+}
 
 /// What a branch is made from is kept until its pull request is decided.
 pub fn the_branch_can_be_made_again_while_its_pull_request_is_open(test: &dyn LedgerUnderTest) {

@@ -51,15 +51,59 @@ impl TeamStore {
         self.brain(brain).write(|transaction| claims::retry(transaction, brain, None))
     }
 
-    /// How many captures of a brain have failed for good.
+    /// What waits in a brain, and for whom.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn failed(&self, brain: BrainId) -> Result<u64> {
-        let sql = "SELECT count(*) FROM captures WHERE brain = $1 AND outcome = 'dead'";
-        let row = self.brain(brain).read(|transaction| transaction.query_one(sql, &[&brain.0]))?;
-        Ok(row.get::<_, i64>(0).cast_unsigned())
+    pub fn brain_status(&self, brain: BrainId) -> Result<BrainStatus> {
+        // One look into an index each: a brain may have a million captures.
+        let sql = "WITH unfinished AS (SELECT since FROM jobs WHERE brain = $1),
+                failed AS (SELECT id FROM captures WHERE brain = $1 AND outcome = 'dead'),
+                offered AS (SELECT pull_number, units, finished FROM captures
+                    WHERE brain = $1 AND outcome = 'done' AND pushed IS NOT NULL
+                        AND coalesce(pull_state, 'open') = 'open')
+            SELECT (SELECT count(*) FROM unfinished), (SELECT min(since) FROM unfinished),
+                (SELECT count(*) FROM failed), (SELECT count(*) FROM offered),
+                (SELECT count(DISTINCT pull_number) FROM offered), (SELECT sum(units) FROM offered),
+                (SELECT min(finished) FROM offered)";
+        let pauses = "SELECT stage, why FROM pauses WHERE brain = $1 ORDER BY stage";
+        self.brain(brain).read(|transaction| {
+            let row = transaction.query_one(sql, &[&brain.0])?;
+            let pauses = transaction.query(pauses, &[&brain.0])?;
+            let count = |column: usize| row.get::<_, Option<i64>>(column).unwrap_or_default().cast_unsigned();
+            Ok(BrainStatus {
+                waiting: count(0),
+                waiting_since: row.get(1),
+                failed: count(2),
+                in_review: count(3),
+                pull_requests: count(4),
+                units_in_review: count(5),
+                in_review_since: row.get(6),
+                paused: pauses.iter().map(|row| (row.get(0), row.get(1))).collect(),
+            })
+        })
     }
+}
+
+/// What waits in a brain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrainStatus {
+    /// Captures that are worked on or wait for a stage.
+    pub waiting: u64,
+    /// Since when the oldest of them does.
+    pub waiting_since: Option<Timestamp>,
+    /// Captures that have failed for good.
+    pub failed: u64,
+    /// Captures whose branch waits for a person.
+    pub in_review: u64,
+    /// Their pull requests.
+    pub pull_requests: u64,
+    /// Their units.
+    pub units_in_review: u64,
+    /// Since when the oldest of them waits.
+    pub in_review_since: Option<Timestamp>,
+    /// Stages that wait for another side, and why.
+    pub paused: Vec<(String, String)>,
 }
 
 impl TeamLedger {
@@ -274,6 +318,10 @@ impl Ledger for TeamLedger {
 
     fn record_push(&self, claim: &Claim, commit: &str) -> Answer<()> {
         self.write(|transaction| delivery::record_push(transaction, self.brain, claim, commit))
+    }
+
+    fn record_batch(&self, claim: &Claim, branch: &Branch) -> Answer<()> {
+        self.write(|transaction| delivery::record_batch(transaction, self.brain, claim, branch))
     }
 
     fn record_pull_request(&self, claim: &Claim, pull: &PullRequest) -> Answer<()> {

@@ -53,7 +53,7 @@ mod tls;
 pub use access::{AuditEntry, BrainRow, NewBrain, NewToken, Scope, Token, TokenHash};
 pub use dispatch::{ReadyBrain, StageAge, TAKEOVERS_MAX};
 pub use error::{Error, Result};
-pub use ledger::{Accepted, NewCapture, TeamLedger};
+pub use ledger::{Accepted, BrainStatus, NewCapture, TeamLedger};
 pub use servers::{LiveServer, ServerId};
 pub use shared_index::{
     DIMENSIONS, EF_SEARCH, EXACT_CHUNKS_MAX, IndexError, PublishMode, Published, Source, SourceEmbedding,

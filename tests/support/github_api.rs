@@ -67,6 +67,8 @@ pub(crate) struct PullRow {
     pub(crate) merged_by: Option<&'static str>,
     pub(crate) comments: Vec<String>,
     pub(crate) labels: Vec<String>,
+    /// Users, and teams as `team:NAME`.
+    pub(crate) reviewers: Vec<String>,
 }
 
 /// The parts of a repository that a test may change.
@@ -82,6 +84,8 @@ pub(crate) struct Repo {
     pub(crate) deletes_merged: bool,
     pub(crate) fork_of: Option<String>,
     pub(crate) labels: Vec<String>,
+    /// Who can be asked for a review.
+    pub(crate) collaborators: Vec<String>,
     /// Branches that cannot be deleted.
     pub(crate) protected: Vec<String>,
     pub(crate) pulls: Vec<PullRow>,
@@ -309,6 +313,7 @@ impl State {
             deletes_merged: false,
             fork_of: None,
             labels: Vec::new(),
+            collaborators: Vec::new(),
             protected: Vec::new(),
             pulls: Vec::new(),
             bare,
@@ -718,6 +723,26 @@ fn dispatch(
             paginate(query, pulls.into_iter().map(|pull| repo.pull_json(pull, url, false)))
         }
         ("POST", ["pulls"]) => open_pull(repo, url, body),
+        ("POST", ["pulls", number, "requested_reviewers"]) => {
+            let named = |key: &str, prefix: &str| -> Vec<String> {
+                let names = body[key].as_array().into_iter().flatten().filter_map(Value::as_str);
+                names.map(|name| format!("{prefix}{name}")).collect()
+            };
+            let asked = [named("reviewers", ""), named("team_reviewers", "team:")].concat();
+            if let Some(refused) = asked.iter().find(|name| !repo.collaborators.contains(name)) {
+                // As on GitHub, one refuses all.
+                let message = format!("Reviews may only be requested from collaborators: {refused}");
+                return Reply::error(422, &message);
+            }
+            let Some(pull) = number.parse().ok().and_then(|number| repo.pull(number)) else {
+                return Reply::error(404, "Not Found");
+            };
+            pull.reviewers.extend(asked);
+            pull.reviewers.sort();
+            pull.reviewers.dedup();
+            let pull = pull.clone();
+            Reply::json(201, &repo.pull_json(&pull, url, false))
+        }
         (_, ["pulls", number]) => {
             let Some(pull) = number.parse().ok().and_then(|number| repo.pull(number)) else {
                 return Reply::error(404, "Not Found");
@@ -838,6 +863,7 @@ fn open_pull(repo: &mut Repo, url: &str, body: &Value) -> Reply {
         merged_by: None,
         comments: Vec::new(),
         labels: Vec::new(),
+        reviewers: Vec::new(),
     };
     let json = repo.pull_json(&pull, url, true);
     repo.pulls.push(pull);

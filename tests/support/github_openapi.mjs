@@ -33,6 +33,7 @@ const KEPT = {
   "post /repos/{owner}/{repo}/pulls": pull,
   "get /repos/{owner}/{repo}/pulls/{pull_number}": pull,
   "patch /repos/{owner}/{repo}/pulls/{pull_number}": pull,
+  "post /repos/{owner}/{repo}/pulls/{pull_number}/requested_reviewers": simple,
   "get /repos/{owner}/{repo}/issues/{issue_number}/comments": comment,
   "post /repos/{owner}/{repo}/issues/{issue_number}/comments": comment,
   "get /repos/{owner}/{repo}/labels": label,

@@ -1,6 +1,6 @@
 //! Which branches and pull requests the remote has, and which captures still wait for it.
 
-use queue::{Capture, Claim, PullRequest, PullState, Stage};
+use queue::{Branch, Capture, Claim, PullRequest, PullState, Stage};
 
 use super::claims::store_result;
 use super::rows;
@@ -17,6 +17,21 @@ pub(super) fn record_push(
     hold(transaction, brain, claim)?;
     let sql = "UPDATE captures SET pushed = $3 WHERE brain = $1 AND id = $2";
     transaction.execute(sql, &[&brain.0, &claim.capture.id, &commit])?;
+    Ok(())
+}
+
+pub(super) fn record_batch(
+    transaction: &mut Transaction,
+    brain: BrainId,
+    claim: &Claim,
+    branch: &Branch,
+) -> Result<()> {
+    hold(transaction, brain, claim)?;
+    let Branch { name, commit, units } = branch;
+    transaction.execute(
+        "UPDATE captures SET branch = $3, commit_id = $4, pushed = $4, units = $5 WHERE brain = $1 AND id = $2",
+        &[&brain.0, &claim.capture.id, name, commit, &units.cast_signed()],
+    )?;
     Ok(())
 }
 

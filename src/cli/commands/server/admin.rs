@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
-use team::{BrainId, NewBrain, NewToken, Scope, TeamStore};
+use team::{BrainId, BrainStatus, NewBrain, NewToken, Scope, TeamStore};
 
 use super::database::Database;
 use crate::context::Context;
@@ -306,10 +306,13 @@ impl ServerStatusArgs {
         store.check()?;
         let (servers, ages, brains) =
             (store.live_servers(LIVE_WITHIN)?, store.queue_ages()?, store.brains()?);
-        let mut failed = 0;
-        for brain in &brains {
-            failed += store.failed(brain.id)?;
+        let mut by_brain = Vec::new();
+        for brain in brains {
+            let status = store.brain_status(brain.id)?;
+            by_brain.push((brain.slug, status));
         }
+        let failed: u64 = by_brain.iter().map(|(_, status)| status.failed).sum();
+        let now = Timestamp::now();
         if self.json {
             return output::print_json(&json!({
                 "servers": servers.iter().map(|server| json!({
@@ -320,14 +323,21 @@ impl ServerStatusArgs {
                     "stage": age.stage, "waiting": age.waiting, "running": age.running,
                     "oldest_seconds": age.oldest.as_secs(),
                 })).collect::<Vec<_>>(),
-                "brains": brains.len(),
+                "brains": by_brain.iter().map(|(slug, status)| json!({
+                    "brain": slug, "waiting": status.waiting, "waiting_since": status.waiting_since,
+                    "failed": status.failed, "in_review": status.in_review,
+                    "pull_requests": status.pull_requests, "units_in_review": status.units_in_review,
+                    "in_review_since": status.in_review_since,
+                    "paused": status.paused.iter().map(|(stage, why)| json!({ "stage": stage, "why": why }))
+                        .collect::<Vec<_>>(),
+                })).collect::<Vec<_>>(),
                 "failed": failed,
             }));
         }
         let mut text = format!(
             "{}, {}\n",
             counted(servers.len() as u64, "server"),
-            counted(brains.len() as u64, "brain")
+            counted(by_brain.len() as u64, "brain")
         );
         for server in &servers {
             let ending = if server.draining { ", ending" } else { "" };
@@ -355,8 +365,36 @@ impl ServerStatusArgs {
                 age.oldest.as_secs()
             ));
         }
+        for (slug, status) in &by_brain {
+            text.push_str(&brain_lines(slug, status, now));
+        }
         output::print(&text)
     }
+}
+
+/// What is to be known about a brain; nothing if nothing waits there.
+fn brain_lines(slug: &str, status: &BrainStatus, now: Timestamp) -> String {
+    let since = |since: Option<Timestamp>| since.map_or_else(String::new, |since| output::age(since, now));
+    let mut parts = Vec::new();
+    if status.waiting > 0 {
+        parts.push(format!("{} waiting, the oldest for {}", status.waiting, since(status.waiting_since)));
+    }
+    if status.failed > 0 {
+        parts.push(format!("{} failed", status.failed));
+    }
+    if status.in_review > 0 {
+        let units = counted(status.units_in_review, "unit");
+        let pulls = match status.pull_requests {
+            0 => counted(status.in_review, "branch"),
+            pulls => counted(pulls, "pull request"),
+        };
+        parts.push(format!("{units} in {pulls} to review, the oldest for {}", since(status.in_review_since)));
+    }
+    let mut lines: String = parts.iter().map(|part| format!("    {part}\n")).collect();
+    for (stage, why) in &status.paused {
+        lines.push_str(&format!("    {} waits: {}\n", safe(stage), safe(why)));
+    }
+    if lines.is_empty() { lines } else { format!("  {}\n{lines}", safe(slug)) }
 }
 
 #[derive(clap::Args)]

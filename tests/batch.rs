@@ -1,0 +1,205 @@
+//! Rolling pull requests: with `delivery.batch`, the captures of a window share a branch and a pull request.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::delivery::{SLUG, brain_at, connect};
+use crate::support::github_api::{Failure, GithubApi, Merge};
+use crate::support::{Sandbox, fixture, git, wait_until};
+
+const NAMES: [&str; 3] = ["flywheel", "go_race", "k8s_probe"];
+
+/// A brain whose captures of a week share a pull request. A week, as a test rarely runs when one ends.
+fn batching(api: &GithubApi) -> Sandbox {
+    let mut sandbox = brain_at(api);
+    sandbox.variables.push(("NUGGET_DELIVERY_BATCH".to_owned(), "weekly".to_owned()));
+    sandbox
+}
+
+fn capture(sandbox: &Sandbox, name: &str) -> Value {
+    sandbox.capture(&fixture(&format!("transcripts/synthetic/{name}.jsonl")))
+}
+
+fn captures(sandbox: &Sandbox) -> Vec<Value> {
+    let mut captures = sandbox.json(["status", "--json"])["captures"].as_array().unwrap().clone();
+    captures.reverse();
+    captures
+}
+
+fn bare_of(api: &GithubApi) -> std::path::PathBuf {
+    api.with_repository(SLUG, |repo| repo.bare.clone())
+}
+
+fn nuggets_branches(folder: &std::path::Path) -> Vec<String> {
+    let branches = git(folder, &["for-each-ref", "--format=%(refname:short)", "refs/heads/nugget"]);
+    branches.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn captures_of_a_window_share_one_pull_request_with_a_commit_each() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    api.with_repository(SLUG, |repo| repo.labels = vec!["nugget".to_owned()]);
+    for name in NAMES {
+        let ended = capture(&sandbox, name);
+        assert_eq!((&ended["state"], &ended["pull_number"]), (&"done".into(), &1.into()), "{ended}");
+        assert_eq!(ended["pushed"], ended["commit"]);
+    }
+    let captures = captures(&sandbox);
+    let branch = captures[0]["branch"].as_str().unwrap().to_owned();
+    assert!(branch.starts_with("nugget/batch-20") && branch.contains("-w"), "{branch}");
+    assert!(captures.iter().all(|capture| capture["branch"] == branch.as_str()), "{captures:?}");
+    let bare = bare_of(&api);
+    let commits = git(&bare, &["rev-list", "--reverse", &format!("main..{branch}")]);
+    let recorded: Vec<&str> = captures.iter().map(|capture| capture["commit"].as_str().unwrap()).collect();
+    assert_eq!(commits.lines().collect::<Vec<_>>(), recorded);
+    let pulls = api.pulls(SLUG);
+    let [pull] = pulls.as_slice() else { panic!("{pulls:?}") };
+    assert!(pull.title.starts_with("Knowledge of week 20"), "{}", pull.title);
+    assert_eq!(pull.labels, ["nugget"]);
+    let units: u64 = captures.iter().map(|capture| capture["units"].as_u64().unwrap()).sum();
+    assert!(pull.body.starts_with(&format!("{units} units of knowledge from 3 sessions")), "{}", pull.body);
+    assert_eq!(pull.body.matches("### Session of 20").count(), 3, "{}", pull.body);
+    let files = git(&bare, &["diff", "--name-only", "main", &branch]);
+    for path in files.lines() {
+        assert!(pull.body.contains(path), "{path} is missing: {}", pull.body);
+    }
+    // Here it waits for review as one branch, too.
+    for folder in [sandbox.brain(), bare] {
+        assert_eq!(nuggets_branches(&folder), [branch.as_str()]);
+    }
+    let waiting = sandbox.json(["review", "--json"]);
+    assert_eq!(waiting["items"].as_array().unwrap().len() as u64, units, "{waiting}");
+}
+
+#[test]
+fn what_comes_after_the_merge_gets_the_next_pull_request() {
+    for how in [Merge::Commit, Merge::Squash] {
+        let api = GithubApi::start();
+        let sandbox = batching(&api);
+        capture(&sandbox, "flywheel");
+        capture(&sandbox, "go_race");
+        api.merge(SLUG, 1, how).unwrap();
+        // Before nugget has noticed the merge.
+        let next = capture(&sandbox, "k8s_probe");
+        let branch = next["branch"].as_str().unwrap();
+        assert!(branch.ends_with("-2") && next["pull_number"] == 2, "{next}");
+        let synced = sandbox.json(["sync", "--json"]);
+        assert_eq!(synced["remote"]["merged"], json!([1, 2]), "{synced}");
+        for folder in [sandbox.brain(), bare_of(&api)] {
+            assert_eq!(nuggets_branches(&folder), [branch]);
+        }
+        let count = git(&bare_of(&api), &["rev-list", "--count", &format!("main..{branch}")]);
+        assert_eq!(count.trim(), "1");
+        api.close(SLUG, 2);
+        let synced = sandbox.json(["sync", "--json"]);
+        assert_eq!(synced["remote"]["closed"], json!([3]), "{synced}");
+        assert_eq!(sandbox.git(&["status", "--porcelain"]), "");
+    }
+}
+
+#[test]
+fn two_machines_add_to_one_branch_at_once() {
+    let api = GithubApi::start();
+    let first = batching(&api);
+    let mut second = Sandbox::new();
+    git(second.path(), &["clone", "--quiet", bare_of(&api).to_str().unwrap(), "brain"]);
+    second.git(&["remote", "set-url", "origin", &api.clone_url(SLUG)]);
+    connect(&mut second, &api);
+    let brain = second.brain().display().to_string();
+    second.variables.extend([
+        ("NUGGET_BRAIN".to_owned(), brain),
+        ("NUGGET_DELIVERY_BATCH".to_owned(), "weekly".to_owned()),
+    ]);
+    let ended = std::thread::scope(|scope| {
+        let threads = [(&first, "flywheel"), (&second, "go_race")]
+            .map(|(sandbox, name)| scope.spawn(move || capture(sandbox, name)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert!(ended.iter().all(|capture| capture["pull_number"] == 1), "{ended:?}");
+    let branch = ended[0]["branch"].as_str().unwrap();
+    let count = git(&bare_of(&api), &["rev-list", "--count", &format!("main..{branch}")]);
+    assert_eq!((count.trim(), api.pulls(SLUG).len()), ("2", 1));
+    api.merge(SLUG, 1, Merge::Squash).unwrap();
+    for sandbox in [&first, &second] {
+        let synced = sandbox.json(["sync", "--json"]);
+        assert_eq!(synced["remote"]["merged"], json!([1]), "{synced}");
+    }
+}
+
+#[test]
+fn the_inbox_decides_about_all_captures_of_a_branch() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    for name in NAMES {
+        capture(&sandbox, name);
+    }
+    let items = sandbox.json(["review", "--json"])["items"].as_array().unwrap().clone();
+    let ids: Vec<&str> = items.iter().map(|item| item["id"].as_str().unwrap()).collect();
+    sandbox.ok(["review", "reject", ids[0]]);
+    let mut merge = vec!["review", "merge"];
+    merge.extend(&ids[1..]);
+    sandbox.ok(merge);
+    assert!(captures(&sandbox).iter().all(|capture| capture["pull_state"] == "merged"));
+    assert!(!api.pulls(SLUG)[0].is_open);
+    assert_eq!(nuggets_branches(&bare_of(&api)), Vec::<String>::new());
+    assert_eq!(sandbox.json(["list", "--json"])["units"].as_array().unwrap().len(), ids.len() - 1);
+}
+
+#[test]
+fn what_the_branch_has_edited_already_gets_a_pull_request_of_its_own() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    let ended = capture(&sandbox, "flywheel");
+    let branch = ended["branch"].as_str().unwrap().to_owned();
+    // A reviewer writes to where the next capture puts its unit.
+    let go_race = Sandbox::with_brain();
+    let expected = capture(&go_race, "go_race");
+    let path = go_race.git(&["diff", "--name-only", "main", expected["branch"].as_str().unwrap()]);
+    api.commit(SLUG, &branch, path.lines().next().unwrap(), "# Another text\n");
+    let alone = capture(&sandbox, "go_race");
+    assert!(alone["branch"].as_str().unwrap().starts_with("nugget/session-"), "{alone}");
+    assert_eq!((&alone["state"], &alone["pull_number"]), (&"done".into(), &2.into()), "{alone}");
+}
+
+#[test]
+fn a_blocked_forge_delays_a_batch_and_doubles_nothing() {
+    let api = GithubApi::start();
+    let sandbox = batching(&api);
+    capture(&sandbox, "flywheel");
+    for matching in
+        ["git-receive-pack", "PATCH /api/v3/repos/me/brain/pulls/1", "GET /api/v3/repos/me/brain/pulls"]
+    {
+        api.fail_next(1, matching, Failure::CutAfter);
+    }
+    let transcript = fixture("transcripts/synthetic/go_race.jsonl");
+    sandbox.ok(["capture-session", "--transcript", transcript.to_str().unwrap()]);
+    wait_until("it is delivered", || {
+        let captures = captures(&sandbox);
+        if captures.len() == 2 && captures[1]["state"] != "running" && captures[1]["state"] != "done" {
+            sandbox.ok(["retry", "--all"]);
+        }
+        captures.len() == 2 && captures[1]["state"] == "done"
+    });
+    let ended = captures(&sandbox)[1].clone();
+    let branch = ended["branch"].as_str().unwrap();
+    let count = git(&bare_of(&api), &["rev-list", "--count", &format!("main..{branch}")]);
+    assert_eq!((count.trim(), api.pulls(SLUG).len(), &ended["pull_number"]), ("2", 1, &1.into()));
+}
+
+#[test]
+fn reviewers_are_asked_by_domain() {
+    let api = GithubApi::start();
+    let mut sandbox = brain_at(&api);
+    sandbox.variables.push(("NUGGET_DELIVERY_BATCH".to_owned(), "off".to_owned()));
+    let text = fs::read_to_string(sandbox.brain().join("brain.yaml")).unwrap();
+    let text = format!("{text}reviewers:\n  '*': ['@ada', stranger, me/data]\n  cooking: [nobody]\n");
+    fs::write(sandbox.brain().join("brain.yaml"), text).unwrap();
+    api.with_repository(SLUG, |repo| {
+        repo.collaborators = ["ada", "team:data"].map(str::to_owned).to_vec();
+    });
+    let ended = capture(&sandbox, "flywheel");
+    assert_eq!(ended["state"], "done", "{ended}");
+    assert_eq!(api.pulls(SLUG)[0].reviewers, ["ada", "team:data"]);
+}
